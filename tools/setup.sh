@@ -1,0 +1,155 @@
+# shellcheck shell=bash disable=SC2034  # the variables are for the scripts that source this
+# tools/setup.sh: what ./quickstart and ./check share: packages, Python environment, builds, and how a step is shown.
+#
+# Sourced, not run. The caller sets TOTAL_STEPS before the first `step`. Everything here may run again at any time and
+# does only what is missing. Needs: Debian 12 or alike; root, or sudo when packages are missing.
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+BUILD=$TOP/build
+VENV=$TOP/.venv
+LOGS=$BUILD/logs
+RESULTS=$BUILD/results
+STEP=0
+TOTAL_STEPS=${TOTAL_STEPS:-0}
+
+# Debian packages that hold what the build, the tools and the tests call. (gcc brings the sanitizers' run time.)
+PACKAGES=(gcc libc6-dev meson ninja-build pkg-config libfabric-dev libfabric-bin libcmocka-dev python3 python3-venv
+          ca-certificates procps)
+
+# The system's Python and tools first: a Python from elsewhere in PATH may lack venv or be too old for the wheels.
+PYTHON=/usr/bin/python3
+
+mkdir -p "$LOGS" "$RESULTS"
+
+say() { printf '%s\n' "$*"; }
+
+# A line that is rewritten in place on a terminal: what runs, for how long, and the last thing it said.
+show_progress() { # LABEL SECONDS LOG
+    local bar='' i last width
+    for ((i = 1; i <= TOTAL_STEPS; i++)); do
+        if ((i < STEP)); then bar+='#'; elif ((i == STEP)); then bar+='>'; else bar+='.'; fi
+    done
+    last=$(tail -n 1 "$3" 2>/dev/null | tr -d '\r\033' | tr '\t' ' ')
+    width=$(($(tput cols 2>/dev/null || echo 80) - ${#1} - ${#bar} - 14))
+    ((width > 0)) || width=0
+    printf '\r\033[K[%s] %s %4d s  %s' "$bar" "$1" "$2" "${last:0:width}"
+}
+
+# Runs a command with its output in a log, shows progress, prints one line with the time.
+# The command's status is returned; the elapsed seconds are left in STEP_SECONDS.
+watch_command() { # LABEL LOG COMMAND...
+    local label=$1 log=$2 start=$SECONDS status=0 pid said=0
+    shift 2
+    : >"$log"
+    "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    # Ctrl-C must not leave the command running in the background.
+    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
+    while kill -0 "$pid" 2>/dev/null; do
+        if [ -t 1 ]; then
+            show_progress "$label" $((SECONDS - start)) "$log"
+        elif ((SECONDS - start >= said + 30)); then
+            said=$((SECONDS - start))
+            say "      ... $label: $said s: $(tail -n 1 "$log" | cut -c 1-100)"
+        fi
+        sleep 0.2
+    done
+    wait "$pid" || status=$?
+    trap - INT TERM
+    STEP_SECONDS=$((SECONDS - start))
+    [ ! -t 1 ] || printf '\r\033[K'
+    return "$status"
+}
+
+# One step of a script that cannot go on without it: on failure says which, where the log is and what to do, and exits.
+step() { # NAME ADVICE COMMAND...
+    local name=$1 advice=$2 log status=0
+    shift 2
+    STEP=$((STEP + 1))
+    log=$LOGS/$(printf '%02d-%s' "$STEP" "$name" | tr -c 'A-Za-z0-9\n-' '_').log
+    watch_command "$name" "$log" "$@" || status=$?
+    if ((status == 0)); then
+        printf '[%d/%d] %-32s ok   %4d s\n' "$STEP" "$TOTAL_STEPS" "$name" "$STEP_SECONDS"
+        return 0
+    fi
+    printf '[%d/%d] %-32s FAILED after %d s (status %d)\n\n' "$STEP" "$TOTAL_STEPS" "$name" "$STEP_SECONDS" "$status"
+    say "The end of its log ($log):"
+    tail -n 25 "$log" | sed 's/^/    /'
+    say ""
+    say "Failed step: $name. What to do: $advice"
+    say "Then run ${0##*/} again: it goes on from there."
+    exit 1
+}
+
+# --- packages ---------------------------------------------------------------------------------------------------
+
+missing_packages() { # PACKAGE...
+    local package
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || echo "$package"
+    done
+}
+
+install_packages() { # PACKAGE...
+    local -a missing as_root=()
+    if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+        echo "This is not a Debian system: install what stands for these Debian packages yourself: $*"
+        return 1
+    fi
+    mapfile -t missing < <(missing_packages "$@")
+    if ((${#missing[@]} == 0)); then
+        echo "all packages are installed"
+        return 0
+    fi
+    echo "missing: ${missing[*]}"
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null; then
+            echo "Neither root nor sudo: have an administrator run: apt-get install ${missing[*]}"
+            return 1
+        fi
+        # -n: never ask; the advice of the step says how to prepare sudo.
+        as_root=(sudo -n)
+    fi
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 update &&
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+            install -y --no-install-recommends "${missing[@]}"
+}
+
+# --- Python environment -----------------------------------------------------------------------------------------
+
+ensure_venv() {
+    local stamp=$VENV/.requirements.sha256 want
+    want=$( (cat "$TOP/requirements.txt" && "$PYTHON" --version) | sha256sum)
+    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && "$VENV/bin/python" -c 'import mpi4py' 2>/dev/null; then
+        echo "$VENV is as requirements.txt wants it"
+        return 0
+    fi
+    # A folder that was moved, or made by another Python, is made anew.
+    "$VENV/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$VENV" || return 1
+    "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$TOP/requirements.txt" ||
+        return 1
+    printf '%s\n' "$want" >"$stamp"
+}
+
+# --- builds -----------------------------------------------------------------------------------------------------
+
+ensure_build() { # DIRECTORY MESON_OPTION...
+    local dir=$1
+    shift
+    if [ ! -f "$dir/build.ninja" ]; then
+        # The folder of a set-up that failed halfway cannot be set up again unless it is wiped.
+        if [ -f "$dir/meson-private/coredata.dat" ]; then set -- --wipe "$@"; fi
+        meson setup "$dir" "$TOP" "$@" || return 1
+    fi
+    meson compile -C "$dir"
+}
+
+# A C program against the wheel's MPICH: its compiler wrapper knows the paths and records them in the program.
+build_mpi_program() { # SOURCE OUTPUT
+    mkdir -p "$(dirname "$2")"
+    "$VENV/bin/mpicc" -std=gnu17 -O2 -g -Wall -Wextra -Werror -o "$2" "$1"
+}
+
+ADVICE_PACKAGES="check the network and /etc/apt; without root, make \`sudo -n true\` work (run \`sudo -v\` first)"
+ADVICE_VENV="check the network and pip's settings; \`rm -rf .venv\` makes it start afresh"
+ADVICE_BUILD="read the compiler's message above; \`rm -rf build\` makes it start afresh"
