@@ -255,7 +255,7 @@ static void run(struct bench *b)
             perror(b->opt.csv);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
-        printf("%10s %14s %14s %14s   %s\n", "bytes", "latency µs", "median µs", "MB/s", "data");
+        printf("%10s %15s %15s %14s   %s\n", "bytes", "latency µs", "median µs", "MB/s", "data");
         if (csv)
             fputs("bytes,latency_us,latency_median_us,bandwidth_mb_s\n", csv);
     }

@@ -1,0 +1,103 @@
+"""Adds up what the stages of ./check left behind and says whether the run passed.
+
+  check_summary.py --skips FILE.toml STAGE:STATUS:JUNIT [...]
+
+STATUS is the exit status of the stage, JUNIT its result file in JUnit form, or "-" for a stage that is one test. Prints
+every failure, every skip with its reason, and as the last line "N passed, N failed, N skipped". Exit status 1 if
+anything failed: a test, a stage that died or ran no test, or a skip that FILE.toml does not allow.
+"""
+
+import argparse
+import fnmatch
+import sys
+import tomllib
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Result(NamedTuple):
+    name: str
+    outcome: str  # passed, failed, skipped
+    detail: str
+
+
+def one_line(text: str | None) -> str:
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return lines[0][:200] if lines else ""
+
+
+def read_junit(stage: str, path: Path) -> list[Result]:
+    results = []
+    for case in ET.parse(path).getroot().iter("testcase"):
+        # pytest: classname is the module. meson: classname repeats the project's name, which says nothing here.
+        module = case.get("classname", "").rsplit(".", 1)[-1]
+        name = f"{stage}/{module}/{case.get('name')}" if module.startswith("test_") else f"{stage}/{case.get('name')}"
+        outcome, detail = "passed", ""
+        for child in case:
+            if child.tag in ("failure", "error"):
+                outcome, detail = "failed", one_line(child.get("message") or child.text)
+            elif child.tag == "skipped" and outcome == "passed":
+                outcome, detail = "skipped", one_line(child.get("message") or child.text)
+        results.append(Result(name, outcome, detail))
+    return results
+
+
+def stage_results(spec: str) -> list[Result]:
+    stage, status, junit = spec.split(":", 2)
+    if junit == "-":
+        return [Result(stage, "passed" if status == "0" else "failed", f"exit status {status}")]
+    if not Path(junit).is_file():
+        return [Result(stage, "failed", f"the stage left no results; exit status {status}")]
+    try:
+        results = read_junit(stage, Path(junit))
+    except ET.ParseError as error:
+        return [Result(stage, "failed", f"{junit} cannot be read: {error}")]
+    if not results:
+        results.append(Result(stage, "failed", "the stage ran no test"))
+    elif status != "0" and all(result.outcome != "failed" for result in results):
+        results.append(Result(stage, "failed", f"exit status {status} although no test failed"))
+    return results
+
+
+def read_skips(path: Path) -> list[dict[str, str]]:
+    skips = tomllib.loads(path.read_text()).get("skip", [])
+    for skip in skips:
+        if not skip.get("test") or not skip.get("reason"):
+            sys.exit(f"{path}: an entry lacks its test or its reason: {skip}")
+    return skips
+
+
+def judge_skips(results: list[Result], skips: list[dict[str, str]]) -> list[Result]:
+    judged = []
+    for result in results:
+        if result.outcome == "skipped":
+            reasons = [skip["reason"] for skip in skips if fnmatch.fnmatchcase(result.name, skip["test"])]
+            if reasons:
+                result = result._replace(detail=reasons[0])
+            else:
+                detail = f"skipped ({result.detail}), and tests/skips.toml does not allow it"
+                result = result._replace(outcome="failed", detail=detail)
+        judged.append(result)
+    return judged
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--skips", type=Path, required=True)
+    parser.add_argument("stages", nargs="*", metavar="STAGE:STATUS:JUNIT")
+    args = parser.parse_args()
+
+    results = [result for spec in args.stages for result in stage_results(spec)]
+    results = judge_skips(results, read_skips(args.skips))
+    counts = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    for result in results:
+        counts[result.outcome] += 1
+        if result.outcome != "passed":
+            print(f"{result.outcome.upper():8} {result.name}: {result.detail}")
+    print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
+    return 1 if counts["failed"] or not counts["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
