@@ -1,0 +1,120 @@
+/*
+ * Atomics with the memory order in the name.
+ *
+ * Owns: the only inclusion of <stdatomic.h>. Every use of an ordered (acquire, release, rmw) call elsewhere carries a
+ * label "sync: NAME (partner NAME)" in a comment; tools/check_sync.py checks that both ends exist.
+ * Shared memory holds plain fixed-width integers: these functions are the only way to touch the ones that two
+ * processes use. Threading: any.
+ */
+#ifndef UM_BASE_ATOMIC_H
+#define UM_BASE_ATOMIC_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+static_assert(sizeof(_Atomic uint64_t) == sizeof(uint64_t), "atomic integers must be plain in memory");
+static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "atomic integers must be plain in memory");
+
+static inline uint32_t um_load_relaxed_u32(const uint32_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)p, memory_order_relaxed);
+}
+
+static inline uint32_t um_load_acquire_u32(const uint32_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint32_t *)p, memory_order_acquire);
+}
+
+static inline void um_store_relaxed_u32(uint32_t *p, uint32_t v)
+{
+    atomic_store_explicit((_Atomic uint32_t *)p, v, memory_order_relaxed);
+}
+
+static inline void um_store_release_u32(uint32_t *p, uint32_t v)
+{
+    atomic_store_explicit((_Atomic uint32_t *)p, v, memory_order_release);
+}
+
+static inline uint64_t um_load_relaxed_u64(const uint64_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)p, memory_order_relaxed);
+}
+
+static inline uint64_t um_load_acquire_u64(const uint64_t *p)
+{
+    return atomic_load_explicit((const _Atomic uint64_t *)p, memory_order_acquire);
+}
+
+static inline void um_store_relaxed_u64(uint64_t *p, uint64_t v)
+{
+    atomic_store_explicit((_Atomic uint64_t *)p, v, memory_order_relaxed);
+}
+
+static inline void um_store_release_u64(uint64_t *p, uint64_t v)
+{
+    atomic_store_explicit((_Atomic uint64_t *)p, v, memory_order_release);
+}
+
+/* Read-modify-writes are sequentially consistent: they occur only on slow paths (first contact, idle to active). */
+static inline uint64_t um_rmw_or_u64(uint64_t *p, uint64_t v)
+{
+    return atomic_fetch_or_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
+}
+
+static inline uint64_t um_rmw_and_u64(uint64_t *p, uint64_t v)
+{
+    return atomic_fetch_and_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
+}
+
+static inline uint64_t um_rmw_swap_u64(uint64_t *p, uint64_t v)
+{
+    return atomic_exchange_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
+}
+
+static inline uint32_t um_rmw_add_u32(uint32_t *p, uint32_t v)
+{
+    return atomic_fetch_add_explicit((_Atomic uint32_t *)p, v, memory_order_seq_cst);
+}
+
+static inline uint64_t um_rmw_add_u64(uint64_t *p, uint64_t v)
+{
+    return atomic_fetch_add_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
+}
+
+static inline bool um_rmw_cas_u32(uint32_t *p, uint32_t expected, uint32_t desired)
+{
+    return atomic_compare_exchange_strong_explicit((_Atomic uint32_t *)p, &expected, desired, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
+static inline bool um_rmw_cas_u64(uint64_t *p, uint64_t expected, uint64_t desired)
+{
+    return atomic_compare_exchange_strong_explicit((_Atomic uint64_t *)p, &expected, desired, memory_order_seq_cst,
+                                                   memory_order_seq_cst);
+}
+
+/* Orders all earlier stores before all later loads: the costly half of a Dekker pattern. */
+static inline void um_fence_full(void)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+/* Keeps the compiler (not the processor) from moving accesses across: the cheap half, paired with membarrier(2). */
+static inline void um_fence_compiler(void)
+{
+    atomic_signal_fence(memory_order_seq_cst);
+}
+
+/* A hint to the processor that this is a spin loop. */
+static inline void um_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#endif

@@ -1,0 +1,46 @@
+/*
+ * Cursor over a list of buffers, and copies between lists and flat memory.
+ *
+ * Owns nothing. A copy moves as many bytes as both sides have and says how many. Threading: any.
+ */
+#ifndef UM_BASE_IOV_H
+#define UM_BASE_IOV_H
+
+#include <stddef.h>
+#include <string.h>
+#include <sys/uio.h>
+
+enum { UM_IOV_LIMIT = 32 };
+
+struct um_iov_cursor {
+    const struct iovec *iov;
+    size_t count;  /* entries left, including the current one */
+    size_t offset; /* bytes of the current entry already passed */
+};
+
+static inline size_t um_iov_length(const struct iovec *iov, size_t count)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < count; i++)
+        sum += iov[i].iov_len;
+    return sum;
+}
+
+static inline struct um_iov_cursor um_iov_begin(const struct iovec *iov, size_t count)
+{
+    return (struct um_iov_cursor){.iov = iov, .count = count};
+}
+
+/* Describes up to max bytes from the cursor on in out[0..out_max); moves the cursor; returns the entries used. */
+size_t um_iov_take(struct um_iov_cursor *cur, size_t max, struct iovec *out, size_t out_max);
+
+/* Skips n bytes. */
+void um_iov_skip(struct um_iov_cursor *cur, size_t n);
+
+/* list → flat; returns bytes copied (less than n when the list ends). */
+size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);
+
+/* flat → list; returns bytes copied (less than n when the list ends). */
+size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat, size_t n);
+
+#endif

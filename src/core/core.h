@@ -1,0 +1,102 @@
+/*
+ * The endpoint below libfabric: peers, operations in flight, progress. What prov calls besides proto/proto.h.
+ *
+ * Owns: the port, the peers, the dispatch of records to opcode handlers. Must not know any fi_* type nor what a
+ * protocol does with a record. Exactly two calls go upward, both function pointers: the handler of an opcode (set by
+ * proto) and the completion of an operation (set by prov).
+ * Threading: calls that touch one endpoint are serialised by the caller; um_ep_kick() may come from any thread.
+ * Errors: 0 or a negative errno.
+ */
+#ifndef UM_CORE_CORE_H
+#define UM_CORE_CORE_H
+
+#include "core/region.h"
+#include "machine/machine.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* What an operation is and how it is to end. Travels from the call to its completion. */
+enum um_op_flag {
+    UM_OP_SEND = 1 << 0,
+    UM_OP_RECV = 1 << 1,
+    UM_OP_TAGGED = 1 << 2,
+    UM_OP_READ = 1 << 3,         /* RMA, at the initiator */
+    UM_OP_WRITE = 1 << 4,        /* RMA, at the initiator */
+    UM_OP_REMOTE_WRITE = 1 << 5, /* RMA with data, at the target */
+    UM_OP_REMOTE_READ = 1 << 6,
+    UM_OP_DATA = 1 << 7,       /* 8 bytes of data for the peer's completion */
+    UM_OP_INJECT = 1 << 8,     /* the buffer is the caller's again at return */
+    UM_OP_DELIVERY = 1 << 9,   /* complete when delivered, not when sent */
+    UM_OP_NO_EVENT = 1 << 10,  /* no completion event on success; counters still count */
+    UM_OP_MULTI = 1 << 11,     /* receive: the buffer takes many messages */
+    UM_OP_MULTI_END = 1 << 12, /* completion: the multi-receive buffer is the caller's again */
+    UM_OP_CLAIM = 1 << 13,     /* peek: reserve the message found; receive: take the one reserved under this context */
+    UM_OP_DISCARD = 1 << 14,   /* peek or claim: throw the message away */
+    UM_OP_SILENT = 1 << 15,    /* no completion at all */
+    UM_OP_USER = 1 << 16,      /* this bit and those above are the caller's, returned as they came */
+};
+
+struct um_ep;
+struct um_peer;
+
+/* The end of an operation. */
+struct um_completion {
+    void *context;
+    uint32_t flags;         /* um_op_flag */
+    int error;              /* 0, or a positive errno: EMSGSIZE truncated (olen bytes lost), ECANCELED, ENOMSG, ... */
+    size_t len;             /* bytes received or moved */
+    size_t olen;            /* bytes that did not fit */
+    void *buf;              /* multi-receive: where the message lies */
+    uint64_t tag;
+    uint64_t data;          /* valid with UM_OP_DATA */
+    struct um_peer *source; /* receives: the sender */
+};
+
+struct um_stats {
+    uint64_t sent, received;             /* messages and RMA operations */
+    uint64_t bytes_sent, bytes_received; /* their payload */
+    uint64_t eager, rendezvous;          /* how the sent ones went */
+    uint64_t copied, bounced;            /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t unexpected;                 /* arrived before their receive was posted */
+    uint64_t peers_lost;
+};
+
+struct um_ep_config {
+    const struct um_machine *machine;
+    struct um_port_config port;
+    struct um_regions *regions; /* what peers may read and write; outlives the endpoint */
+    void (*complete)(void *arg, const struct um_completion *c);
+    void *arg;
+    size_t multi_min; /* free bytes below which a multi-receive buffer is given back */
+};
+
+void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);
+void um_ep_set_multi_min(struct um_ep *ep, size_t bytes);
+const struct um_stats *um_ep_stats(const struct um_ep *ep);
+
+/* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it handled. */
+int um_ep_progress(struct um_ep *ep);
+
+/* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
+int um_ep_wait_fd(const struct um_ep *ep);
+int um_ep_arm(struct um_ep *ep);
+void um_ep_disarm(struct um_ep *ep);
+void um_ep_kick(struct um_ep *ep);
+/* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
+bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
+
+/* 0, or the errors of machine addr_check (already logged). */
+int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
+/* The peer of that address, made when there is none yet (-ENOMEM, addr_check's errors). Lives until the endpoint ends. */
+int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);
+/* The same, but NULL when the endpoint does not know it. */
+struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr);
+void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p);
+/* A name that prov gives (its fi_addr_t); UM_PEER_UNNAMED until then. */
+#define UM_PEER_UNNAMED UINT64_MAX
+uint64_t um_peer_name(const struct um_peer *peer);
+void um_peer_set_name(struct um_peer *peer, uint64_t name);
+
+#endif

@@ -1,0 +1,142 @@
+/*
+ * Endpoints: opening, flushing, closing, sleeping. Owns: struct um_ep and its port. Threading: core.h.
+ */
+#include "core/endpoint.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+
+/* A flush gives up on peers that take nothing for so long. */
+#define UM_FLUSH_NS UINT64_C(5000000000)
+
+int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p)
+{
+    struct um_ep *ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return -ENOMEM;
+    struct um_machine_caps caps;
+    ep->config = *config;
+    ep->machine = config->machine;
+    ep->protocols = protocols;
+    ep->machine->caps(&caps);
+    ep->body_max = caps.body_max;
+    um_list_init(&ep->awaiting);
+    um_list_init(&ep->jobs);
+    um_pool_init(&ep->ops, sizeof(struct um_op));
+    int ret = ep->machine->port_open(&config->port, &ep->port);
+    if (ret) {
+        free(ep);
+        return ret;
+    }
+    *ep_p = ep;
+    return 0;
+}
+
+/* Is anything accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. */
+static bool ep_has_pending(const struct um_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->peer_count; i++) {
+        const struct um_peer *peer = ep->peers[i];
+        if (!peer->lost && (!um_list_is_empty(&peer->acks) || peer->tokens_free != UINT64_MAX))
+            return true;
+    }
+    return !um_list_is_empty(&ep->jobs);
+}
+
+void um_core_ep_flush(struct um_ep *ep)
+{
+    uint64_t last = um_clock_ns();
+    while (ep_has_pending(ep)) {
+        if (um_ep_progress(ep) > 0) {
+            last = um_clock_ns();
+            continue;
+        }
+        if (um_clock_ns() - last > UM_FLUSH_NS) {
+            um_log(UM_LOG_WARN, "closing an endpoint with operations that their peers did not take for 5 s");
+            return;
+        }
+        struct pollfd fd = {.fd = um_ep_wait_fd(ep), .events = POLLIN};
+        if (um_ep_arm(ep) == 0) {
+            poll(&fd, 1, 50);
+            um_ep_disarm(ep);
+        }
+    }
+}
+
+void um_core_ep_close(struct um_ep *ep)
+{
+    const struct um_machine *m = ep->machine;
+    for (uint32_t i = 0; i < ep->peer_count; i++) {
+        struct um_peer *peer = ep->peers[i];
+        if (peer->lane)
+            m->lane_close(peer->lane);
+        for (uint16_t t = 0; peer->token && t < UM_TOKENS; t++) {
+            if (peer->token[t])
+                um_op_free(peer->token[t]);
+        }
+        struct um_list *first;
+        while ((first = um_list_first(&peer->acks)) != NULL)
+            um_op_free(UM_CONTAINER(first, struct um_op, link));
+        m->link_close(peer->link);
+        free(peer->token);
+        free(peer->inbound);
+        free(peer);
+    }
+    m->port_close(ep->port);
+    um_pool_fini(&ep->ops);
+    free(ep->peers);
+    free(ep->peer_hash);
+    free(ep);
+}
+
+void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p)
+{
+    ep->machine->port_addr(ep->port, addr_p);
+}
+
+int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
+{
+    return ep->machine->addr_check(ep->port, addr);
+}
+
+void um_ep_set_multi_min(struct um_ep *ep, size_t bytes)
+{
+    ep->config.multi_min = bytes;
+}
+
+const struct um_stats *um_ep_stats(const struct um_ep *ep)
+{
+    return &ep->stats;
+}
+
+int um_ep_wait_fd(const struct um_ep *ep)
+{
+    return ep->machine->wait_fd(ep->port);
+}
+
+int um_ep_arm(struct um_ep *ep)
+{
+    if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
+        return -EAGAIN; /* there is work that no peer will announce; what did not move waits for credit, which wakes */
+    return ep->machine->arm(ep->port);
+}
+
+void um_ep_disarm(struct um_ep *ep)
+{
+    ep->machine->disarm(ep->port);
+    ep->calls = UM_CALLS_PER_CLOCK - 1; /* a sleeper makes few calls: the next one looks at the clock */
+}
+
+void um_ep_kick(struct um_ep *ep)
+{
+    ep->machine->kick(ep->port);
+}
+
+bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
+{
+    return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting);
+}

@@ -1,0 +1,150 @@
+/*
+ * The inside of an endpoint, shared by core and proto: peers, operations in flight, jobs.
+ *
+ * An operation at the initiator (struct um_op) ends in one of two ways: the receiver consumes its record (acknowledged
+ * by the lane's credit), or the receiver answers its token. What is left to do in pieces is a job.
+ * Threading: core.h.
+ */
+#ifndef UM_CORE_ENDPOINT_H
+#define UM_CORE_ENDPOINT_H
+
+#include "base/iov.h"
+#include "base/list.h"
+#include "base/pool.h"
+#include "core/core.h"
+
+enum {
+    UM_OPCODES = 16,
+    UM_OP_IOV_SMALL = 4,
+    UM_CALLS_PER_CLOCK = 1024, /* calls of progress between two looks at the clock */
+};
+
+/* Work that continues at every progress: a copy in pieces, a body pushed as credit allows. */
+struct um_job {
+    struct um_list link; /* in ep->jobs while there is work */
+    /* Does a bounded part of it; returns whether anything moved. Unlinks or frees itself at the end. */
+    bool (*step)(struct um_ep *ep, struct um_job *job);
+};
+
+/* A buffer list that an operation keeps. */
+struct um_buffers {
+    struct iovec small[UM_OP_IOV_SMALL];
+    struct iovec *iov; /* small, or from the C library */
+    uint32_t count;
+    struct um_iov_cursor cursor;
+};
+int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count);
+void um_buffers_fini(struct um_buffers *b);
+
+/* An operation at its initiator, accepted and not completed. */
+struct um_op {
+    struct um_job job; /* pushing its body */
+    struct um_list link; /* in peer->acks */
+    struct um_peer *peer;
+    void *context;
+    uint32_t flags;
+    uint32_t ack; /* the lane's count at which its record is consumed */
+    uint16_t token;
+    bool has_token;
+    uint64_t tag;
+    uint64_t len;
+    uint64_t moved; /* bytes pushed or returned */
+    struct um_buffers buffers;
+    void *copy; /* an injected body too large for its lane */
+};
+
+struct um_inbound;
+
+struct um_peer {
+    struct um_ep *ep;
+    struct um_lane *lane; /* to the peer; NULL before first contact */
+    uint32_t number;      /* index in ep->peers */
+    bool lost;            /* it died or refused us: every operation fails */
+    bool starved;         /* an operation was refused for lack of credit since the last tick */
+    uint64_t name;
+    struct um_addr addr;
+    struct um_link *link;
+    struct um_rx *rx; /* from the peer; NULL when it has not contacted us */
+    struct um_list acks;      /* um_op, by ack */
+    struct um_list awaiting;  /* in ep->awaiting */
+    uint64_t tokens_free;     /* bit t: token t is free */
+    struct um_op **token;     /* UM_TOKENS, made when first needed */
+    struct um_inbound **inbound; /* by the peer's token; made when first needed */
+    struct um_peer *hash_next;
+};
+
+/* A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM: offer it again. */
+typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+
+/* What proto registers in core. */
+struct um_protocols {
+    um_handler handler[UM_OPCODES];
+    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
+    /* The peer is gone, with a positive errno (0: in good order): end everything that comes from it. */
+    void (*peer_left)(struct um_ep *ep, struct um_peer *peer, int error);
+};
+
+struct um_match;
+
+struct um_ep {
+    struct um_ep_config config;
+    const struct um_machine *machine;
+    const struct um_protocols *protocols;
+    struct um_port *port;
+    uint32_t body_max;
+    uint32_t calls; /* of progress, for the tick */
+    uint64_t tick_at;
+    struct um_list awaiting; /* peers with operations that wait for news of their lane */
+    struct um_list jobs;
+    struct um_pool ops;
+    struct um_stats stats;
+    struct um_peer **peers;
+    uint32_t peer_count, peer_capacity;
+    struct um_peer **peer_hash;
+    uint32_t peer_hash_mask;
+    uint32_t rx_count;
+    void *receive; /* proto/receive: posted and unexpected */
+};
+
+int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
+/* Moves jobs on; returns how many moved. */
+int um_core_ep_jobs(struct um_ep *ep);
+/* Waits (bounded) until every accepted operation is out. */
+void um_core_ep_flush(struct um_ep *ep);
+void um_core_ep_close(struct um_ep *ep);
+
+/* The lane to a peer, opened at first contact. Errors of lane_open; -EPIPE when the peer is lost. */
+int um_peer_lane_open(struct um_peer *peer);
+static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)
+{
+    if (__builtin_expect(peer->lane == NULL || peer->lost, 0)) {
+        int ret = um_peer_lane_open(peer);
+        if (ret)
+            return ret;
+    }
+    *lane_p = peer->lane;
+    return 0;
+}
+/* A claim failed: remembers it (-EAGAIN) or that the peer is lost. Returns the error for the caller's caller. */
+int um_peer_claim_failed(struct um_peer *peer, int error);
+/* Ends everything that goes to and comes from this peer. */
+void um_peer_lose(struct um_peer *peer, int error);
+
+/* A new operation; NULL without memory. */
+struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags);
+void um_op_free(struct um_op *op);
+/* Gives the operation a token. -EAGAIN: all are in use. */
+int um_op_take_token(struct um_op *op);
+/* The operation completes when the record committed last is consumed, or when its token is answered. */
+void um_op_await_ack(struct um_op *op);
+void um_op_await_answer(struct um_op *op);
+/* Completes and frees. error: 0 or a positive errno. */
+void um_op_complete(struct um_op *op, int error);
+struct um_op *um_peer_op(const struct um_peer *peer, uint16_t token);
+
+static inline void um_job_start(struct um_ep *ep, struct um_job *job)
+{
+    um_list_append(&ep->jobs, &job->link);
+}
+
+#endif

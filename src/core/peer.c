@@ -1,0 +1,256 @@
+/*
+ * Peers and the operations that go to them.
+ *
+ * Owns: struct um_peer, struct um_op, tokens. A peer exists apart from any address vector: it is found by address, made
+ * by the first use or by the first contact from it, and lives as long as the endpoint. Threading: core.h.
+ */
+#include "core/endpoint.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint32_t addr_hash(const struct um_addr *addr)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < 6; i++)
+        h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32);
+}
+
+struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
+{
+    if (!ep->peer_hash)
+        return NULL;
+    struct um_peer *p = ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
+    while (p && memcmp(&p->addr, addr, sizeof(*addr)) != 0)
+        p = p->hash_next;
+    return p;
+}
+
+static int peers_grow(struct um_ep *ep)
+{
+    uint32_t capacity = ep->peer_capacity ? ep->peer_capacity * 2 : 16;
+    struct um_peer **peers = realloc(ep->peers, capacity * sizeof(struct um_peer *));
+    if (!peers)
+        return -ENOMEM;
+    ep->peers = peers;
+    struct um_peer **hash = calloc(capacity, sizeof(struct um_peer *));
+    if (!hash)
+        return -ENOMEM;
+    free(ep->peer_hash);
+    ep->peer_hash = hash;
+    ep->peer_hash_mask = capacity - 1;
+    ep->peer_capacity = capacity;
+    for (uint32_t i = 0; i < ep->peer_count; i++) {
+        struct um_peer **head = &hash[addr_hash(&peers[i]->addr) & ep->peer_hash_mask];
+        peers[i]->hash_next = *head;
+        *head = peers[i];
+    }
+    return 0;
+}
+
+int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p)
+{
+    struct um_peer *peer = um_peer_find(ep, addr);
+    if (peer) {
+        *peer_p = peer;
+        return 0;
+    }
+    if (ep->peer_count == ep->peer_capacity && peers_grow(ep) != 0)
+        return -ENOMEM;
+    peer = calloc(1, sizeof(*peer));
+    if (!peer)
+        return -ENOMEM;
+    int ret = ep->machine->link_open(ep->port, addr, &peer->link);
+    if (ret) {
+        free(peer);
+        return ret;
+    }
+    peer->ep = ep;
+    peer->addr = *addr;
+    peer->name = UM_PEER_UNNAMED;
+    peer->tokens_free = UINT64_MAX;
+    peer->number = ep->peer_count;
+    um_list_init(&peer->acks);
+    um_list_init(&peer->awaiting);
+    ep->peers[ep->peer_count++] = peer;
+    struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
+    peer->hash_next = *head;
+    *head = peer;
+    *peer_p = peer;
+    return 0;
+}
+
+void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p)
+{
+    *addr_p = peer->addr;
+}
+
+uint64_t um_peer_name(const struct um_peer *peer)
+{
+    return peer->name;
+}
+
+void um_peer_set_name(struct um_peer *peer, uint64_t name)
+{
+    peer->name = name;
+}
+
+int um_peer_lane_open(struct um_peer *peer)
+{
+    if (peer->lost)
+        return -EPIPE;
+    return peer->ep->machine->lane_open(peer->link, &peer->lane);
+}
+
+static void peer_await(struct um_peer *peer)
+{
+    if (!um_list_is_empty(&peer->awaiting))
+        return;
+    um_list_append(&peer->ep->awaiting, &peer->awaiting);
+    if (peer->lane)
+        peer->ep->machine->lane_watch(peer->lane, true);
+}
+
+int um_peer_claim_failed(struct um_peer *peer, int error)
+{
+    if (error == -EAGAIN) {
+        peer->starved = true; /* the next tick looks whether it still lives */
+        peer_await(peer);
+    } else if (error == -EPIPE) {
+        um_peer_lose(peer, ECONNRESET);
+    }
+    return error;
+}
+
+int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count)
+{
+    b->iov = b->small;
+    b->count = (uint32_t)count;
+    if (count > UM_OP_IOV_SMALL) {
+        b->iov = malloc(count * sizeof(*iov));
+        if (!b->iov) {
+            b->iov = b->small;
+            b->count = 0;
+            return -ENOMEM;
+        }
+    }
+    if (count)
+        memcpy(b->iov, iov, count * sizeof(*iov));
+    b->cursor = um_iov_begin(b->iov, count);
+    return 0;
+}
+
+void um_buffers_fini(struct um_buffers *b)
+{
+    if (b->iov != b->small)
+        free(b->iov);
+    b->iov = b->small;
+}
+
+struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
+{
+    struct um_op *op = um_pool_alloc(&peer->ep->ops);
+    if (!op)
+        return NULL;
+    op->peer = peer;
+    op->context = context;
+    op->flags = flags;
+    op->has_token = false;
+    op->tag = 0;
+    op->len = 0;
+    op->moved = 0;
+    op->copy = NULL;
+    op->buffers.iov = op->buffers.small;
+    op->buffers.count = 0;
+    um_list_init(&op->job.link);
+    um_list_init(&op->link);
+    return op;
+}
+
+void um_op_free(struct um_op *op)
+{
+    struct um_peer *peer = op->peer;
+    um_list_unlink(&op->job.link);
+    um_list_unlink(&op->link);
+    if (op->has_token) {
+        peer->token[op->token] = NULL;
+        peer->tokens_free |= (uint64_t)1 << op->token;
+    }
+    um_buffers_fini(&op->buffers);
+    free(op->copy);
+    um_pool_release(&peer->ep->ops, op);
+}
+
+int um_op_take_token(struct um_op *op)
+{
+    struct um_peer *peer = op->peer;
+    if (!peer->token) {
+        peer->token = calloc(UM_TOKENS, sizeof(struct um_op *));
+        if (!peer->token)
+            return -ENOMEM;
+    }
+    if (!peer->tokens_free)
+        return -EAGAIN;
+    op->token = (uint16_t)__builtin_ctzll(peer->tokens_free);
+    peer->tokens_free &= peer->tokens_free - 1;
+    peer->token[op->token] = op;
+    op->has_token = true;
+    return 0;
+}
+
+struct um_op *um_peer_op(const struct um_peer *peer, uint16_t token)
+{
+    return peer->token && token < UM_TOKENS ? peer->token[token] : NULL;
+}
+
+void um_op_await_ack(struct um_op *op)
+{
+    op->ack = op->peer->ep->machine->lane_committed(op->peer->lane);
+    um_list_append(&op->peer->acks, &op->link);
+    peer_await(op->peer);
+}
+
+void um_op_await_answer(struct um_op *op)
+{
+    peer_await(op->peer);
+}
+
+void um_op_complete(struct um_op *op, int error)
+{
+    struct um_ep *ep = op->peer->ep;
+    struct um_completion c = {
+        .context = op->context,
+        .flags = op->flags,
+        .error = error,
+        .len = op->len,
+        .tag = op->tag,
+    };
+    um_op_free(op);
+    if (!(c.flags & UM_OP_SILENT))
+        ep->config.complete(ep->config.arg, &c);
+}
+
+void um_peer_lose(struct um_peer *peer, int error)
+{
+    struct um_ep *ep = peer->ep;
+    if (peer->lost)
+        return;
+    peer->lost = true;
+    ep->stats.peers_lost++;
+    um_list_unlink(&peer->awaiting);
+    struct um_list *first;
+    while ((first = um_list_first(&peer->acks)) != NULL)
+        um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
+    for (uint16_t t = 0; peer->token && t < UM_TOKENS; t++) {
+        if (peer->token[t])
+            um_op_complete(peer->token[t], error);
+    }
+    if (!peer->rx) /* else what it committed is still to come; the end of its lane will tell */
+        ep->protocols->peer_left(ep, peer, error);
+    if (peer->lane) {
+        ep->machine->lane_close(peer->lane);
+        peer->lane = NULL;
+    }
+}

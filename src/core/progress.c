@@ -1,0 +1,180 @@
+/*
+ * Progress: records to their handlers, credit and answers to their operations, jobs a step further, the tick.
+ *
+ * Owns no state. The common empty call is a handful of loads: the machine's poll and two empty lists.
+ * Threading: core.h.
+ */
+#include "core/endpoint.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+enum {
+    UM_POLL_BUDGET = 32,                /* records one call handles */
+    UM_JOB_BUDGET = 16,                 /* jobs one call moves on */
+    UM_TICK_NS = 200000000,             /* between two ticks */
+    UM_ANSWERS = 16,
+};
+
+/* A peer's first contact: the peer exists from now on, in the address vector or not. */
+static int rx_joined(struct um_ep *ep, const struct um_record *rec)
+{
+    struct um_addr origin;
+    struct um_peer *peer;
+    ep->machine->rx_origin(rec->rx, &origin);
+    int ret = um_peer_get(ep, &origin, &peer);
+    if (ret == -ENOMEM)
+        return ret;
+    if (ret || peer->rx) {
+        ep->machine->rx_refuse(rec->rx, EPROTO); /* not an address, or a second lane of one peer */
+        return 0;
+    }
+    peer->rx = rec->rx;
+    ep->machine->rx_set_user(rec->rx, peer);
+    ep->rx_count++;
+    return 0;
+}
+
+static void rx_left(struct um_ep *ep, const struct um_record *rec)
+{
+    struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    if (!peer)
+        return;
+    peer->rx = NULL;
+    ep->rx_count--;
+    ep->machine->rx_set_user(rec->rx, NULL);
+    int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;
+    ep->protocols->peer_left(ep, peer, error);
+    if (error)
+        um_peer_lose(peer, error);
+}
+
+/* Returns whether the record was taken. */
+static bool record_handle(struct um_ep *ep, const struct um_record *rec)
+{
+    int ret = -EPROTO;
+    if (__builtin_expect(rec->op >= UM_OP_MACHINE, 0)) {
+        if (rec->op == UM_REC_LEFT)
+            rx_left(ep, rec);
+        else if (rx_joined(ep, rec) != 0)
+            return false;
+        ep->machine->release(ep->port, rec);
+        return true;
+    }
+    struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
+        ret = ep->protocols->handler[rec->op](ep, peer, rec);
+    if (ret == -ENOMEM)
+        return false;
+    if (ret == 0)
+        ep->machine->release(ep->port, rec);
+    else
+        ep->machine->rx_refuse(rec->rx, EPROTO);
+    return true;
+}
+
+static int peer_acks(struct um_peer *peer)
+{
+    int count = 0;
+    uint32_t consumed = peer->ep->machine->lane_consumed(peer->lane);
+    struct um_list *first;
+    while ((first = um_list_first(&peer->acks)) != NULL) {
+        struct um_op *op = UM_CONTAINER(first, struct um_op, link);
+        if ((int32_t)(consumed - op->ack) < 0)
+            break;
+        um_op_complete(op, 0);
+        count++;
+    }
+    return count;
+}
+
+static int peer_answers(struct um_peer *peer)
+{
+    struct um_ep *ep = peer->ep;
+    struct um_answer answers[UM_ANSWERS];
+    int count = ep->machine->lane_reap(peer->lane, answers, UM_ANSWERS);
+    if (count < 0) {
+        um_peer_lose(peer, ECONNRESET);
+        return 1;
+    }
+    for (int i = 0; i < count; i++) {
+        struct um_op *op = um_peer_op(peer, answers[i].token);
+        if (op) /* else it answers what is not asked: no harm */
+            ep->protocols->answered(ep, op, answers[i].status);
+    }
+    return count;
+}
+
+/* What the peers with pending operations have said. */
+static int awaiting_progress(struct um_ep *ep)
+{
+    int count = 0;
+    struct um_list *next;
+    for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
+        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
+        next = l->next;
+        if (peer->lane)
+            count += peer_acks(peer);
+        if (peer->lane && !peer->lost)
+            count += peer_answers(peer);
+        if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens_free == UINT64_MAX && !peer->starved) {
+            um_list_unlink(&peer->awaiting);
+            if (peer->lane)
+                ep->machine->lane_watch(peer->lane, false);
+        }
+    }
+    return count;
+}
+
+int um_core_ep_jobs(struct um_ep *ep)
+{
+    int count = 0;
+    for (int i = 0; i < UM_JOB_BUDGET; i++) {
+        struct um_list *first = um_list_first(&ep->jobs);
+        if (!first)
+            break;
+        struct um_job *job = UM_CONTAINER(first, struct um_job, link);
+        /* to the end of the queue before its step, which may end it */
+        um_list_unlink(first);
+        um_list_append(&ep->jobs, first);
+        count += job->step(ep, job);
+    }
+    return count;
+}
+
+/* Who died? Looks at the peers that operations wait for; the machine looks at those that send to us. */
+static void ep_tick(struct um_ep *ep)
+{
+    uint64_t now = um_clock_ns();
+    if (now - ep->tick_at < UM_TICK_NS)
+        return;
+    ep->tick_at = now;
+    struct um_list *next;
+    for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
+        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
+        next = l->next;
+        peer->starved = false;
+        if (!ep->machine->link_alive(peer->link))
+            um_peer_lose(peer, ECONNRESET);
+    }
+    ep->machine->tick(ep->port);
+}
+
+int um_ep_progress(struct um_ep *ep)
+{
+    struct um_record rec;
+    int count = 0;
+    while (count < UM_POLL_BUDGET && ep->machine->poll(ep->port, &rec)) {
+        count++;
+        if (!record_handle(ep, &rec))
+            break; /* no memory now: it is offered again */
+    }
+    if (!um_list_is_empty(&ep->awaiting))
+        count += awaiting_progress(ep);
+    if (!um_list_is_empty(&ep->jobs))
+        count += um_core_ep_jobs(ep);
+    if (__builtin_expect(++ep->calls % UM_CALLS_PER_CLOCK == 0, 0))
+        ep_tick(ep);
+    return count;
+}

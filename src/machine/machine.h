@@ -1,0 +1,193 @@
+/*
+ * The contract of a machine: what the protocols may ask of a memory that is shared.
+ *
+ * A machine carries records over lanes, copies between private memories, tells who is alive, and sleeps. It speaks of
+ * claim, commit, poll, answer, read: never of ring addresses, mappings or system calls. Every machine passes one
+ * conformance suite (tests/conformance). docs/machine.md tells how to write one, and holds this contract against the
+ * Unimem board (24-byte mailboxes and DMA).
+ *
+ * Objects
+ *   port  an endpoint's presence on the machine. It owns everything that peers write to reach it.
+ *   link  a port's handle on one peer, made from the peer's address. Cheap; reaches no peer until it is used.
+ *   lane  the sending end of an ordered, single-producer single-consumer channel to a link's peer.
+ *   rx    the receiving end of a lane that a peer opened to this port. The machine makes and ends it.
+ *   token one of UM_TOKENS numbers per lane by which a record asks for an answer; the answer needs no credit.
+ *
+ * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
+ * Threads: calls that touch one port (its links, lanes and rx included) are serialised by the caller; different ports
+ * may be used by different threads at once. Only kick() may be called from any thread at any time.
+ * Blocking: no call blocks on a peer. close() is bounded; it waits for no peer.
+ * Trust: what a peer writes is checked before use; a peer that breaks the format loses its lane (UM_REC_LEFT with
+ * -EPROTO), never more. The views of a record point to memory the peer can still write: copy a value once, then check it.
+ */
+#ifndef UM_MACHINE_MACHINE_H
+#define UM_MACHINE_MACHINE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum {
+    UM_HEAD_MAX = 56,       /* bytes of head in one record */
+    UM_TOKENS = 64,         /* answers a lane can have outstanding */
+    UM_OP_MACHINE = 0xf0,   /* opcodes from here on belong to the machine */
+    UM_REC_JOINED = 0xf0,   /* poll: a peer opened a lane to this port; head, body empty */
+    UM_REC_LEFT = 0xf1,     /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
+    UM_FLAG_ACK = 0x80,     /* record flag: publish consumption at once (delivery complete) */
+    UM_FLAG_MACHINE = 0x40, /* record flag: for the machine's own use */
+    UM_FLAG_MASK = 0x3f,    /* record flags that belong to the protocols */
+};
+
+/* Address of a port, position independent, fit for exchange out of band. All zero is no address. */
+struct um_addr {
+    uint64_t word[6];
+};
+static_assert(sizeof(struct um_addr) == 48, "the address is wire format: docs/protocol.md section 2");
+
+/* A piece of a peer's private memory: its own virtual address and length, in bytes. Wire format. */
+struct um_piece {
+    uint64_t addr;
+    uint64_t len;
+};
+static_assert(sizeof(struct um_piece) == 16, "the piece is wire format: docs/protocol.md section 6");
+
+struct um_port;
+struct um_link;
+struct um_lane;
+struct um_rx;
+
+/* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is NULL. */
+struct um_slot {
+    void *head;
+    void *body;
+    uint32_t body_len;
+};
+
+/* A received record. Valid until release(). */
+struct um_record {
+    struct um_rx *rx;
+    const void *head; /* UM_HEAD_MAX bytes */
+    const void *body; /* len bytes when the sender claimed a body, else NULL */
+    uint32_t len;     /* bytes of body, or the value the sender committed when there is none */
+    uint8_t op;       /* what commit() was given, or UM_REC_* */
+    uint8_t flags;    /* what commit() was given, UM_FLAG_MASK and UM_FLAG_ACK only */
+};
+
+struct um_answer {
+    uint16_t token;
+    int32_t status;
+};
+
+struct um_port_config {
+    uint32_t lanes_max;    /* incoming lanes at a time; 0: the machine's default */
+    uint64_t memory_max;   /* bytes that grown lanes may take together; 0: the machine's default */
+    bool private_copy;     /* false: act as if reading another process's private memory were refused */
+};
+
+struct um_machine_caps {
+    uint32_t body_max; /* largest body a claim can ask for on a fully grown lane, in bytes */
+    uint32_t depth;    /* records a fully grown lane holds */
+};
+
+struct um_machine {
+    const char *name;
+
+    /* Opens a port. Called once per endpoint, when it is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ... all logged. */
+    int (*port_open)(const struct um_port_config *config, struct um_port **port_p);
+    /* Ends the port: peers' claims fail with -EPIPE from now on. Its links and lanes must be closed before. */
+    void (*port_close)(struct um_port *port);
+    void (*port_addr)(const struct um_port *port, struct um_addr *addr_p);
+
+    /*
+     * Can this port reach that address? 0; -EHOSTUNREACH another host (logged with the host and the remedy);
+     * -EPROTO not one of our addresses or another wire version (both versions logged).
+     */
+    int (*addr_check)(const struct um_port *port, const struct um_addr *addr);
+
+    /* A handle on a peer. The errors of addr_check, -ENOMEM. */
+    int (*link_open)(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
+    void (*link_close)(struct um_link *link);
+    /* False only when the peer is certainly gone. A system call: slow path. */
+    bool (*link_alive)(struct um_link *link);
+    /*
+     * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0 when
+     * all of it moved; -EPERM refused by the system (then it always will be: use the bounce); -ESRCH the peer is gone;
+     * -EFAULT a piece is not the peer's memory. At most UM_IOV_LIMIT entries on either side.
+     */
+    int (*link_read)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                     const struct iovec *local, size_t local_count, size_t len);
+    int (*link_write)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                      const struct iovec *local, size_t local_count, size_t len);
+
+    /*
+     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed. -EAGAIN no lane is free
+     * now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy); -EPROTO.
+     */
+    int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
+    /* Orderly end: what was committed is still delivered. */
+    void (*lane_close)(struct um_lane *lane);
+
+    /*
+     * Claims the next record with a body of body_len bytes (0 for none). After success exactly one commit or abort
+     * follows. -EAGAIN full for now; -EPIPE the port closed or refused this lane; -EMSGSIZE larger than this lane can
+     * hold at its present size, which lane_body_max() tells.
+     */
+    int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+    /* Publishes it. len: body_len, or any value < 2^16 for the receiver's use when there is no body. */
+    void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
+    void (*abort)(struct um_lane *lane, const struct um_slot *slot);
+    /* Largest body that this lane takes now; asking for more than it takes may make it grow (slow path). */
+    uint32_t (*lane_body_max)(struct um_lane *lane, uint32_t wanted);
+    /* Records committed so far, and records known to be consumed (monotone, modulo 2^32). */
+    uint32_t (*lane_committed)(const struct um_lane *lane);
+    uint32_t (*lane_consumed)(const struct um_lane *lane);
+    /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
+    int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
+    /* While on, answers and consumption of this lane wake a sleeping port. */
+    void (*lane_watch)(struct um_lane *lane, bool on);
+
+    /*
+     * The next record of any rx, in the order of its lane: 1 and *rec_p, or 0 when there is none. A record that is not
+     * released is offered again by a later poll; records of other lanes may come in between.
+     */
+    int (*poll)(struct um_port *port, struct um_record *rec_p);
+    /* The record is dealt with; its views end. For UM_REC_LEFT: rx ends with it. */
+    void (*release)(struct um_port *port, const struct um_record *rec);
+    /*
+     * Answers a token of a record of this rx. Never fails, needs no credit. A token has at most one answer on its way:
+     * it may be answered again only after a record that the peer sent upon the first answer.
+     */
+    void (*answer)(struct um_rx *rx, uint16_t token, int32_t status);
+    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT follows. */
+    void (*rx_refuse)(struct um_rx *rx, int error);
+    void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
+    void (*rx_set_user)(struct um_rx *rx, void *user);
+    void *(*rx_user)(const struct um_rx *rx);
+
+    /*
+     * Sleeping. arm() promises a readable wait_fd upon the next event: 0, or -EAGAIN when there is one already (then it
+     * is not armed). disarm() ends it and drains the fd. kick() makes wait_fd readable from any thread.
+     */
+    int (*wait_fd)(const struct um_port *port);
+    int (*arm)(struct um_port *port);
+    void (*disarm)(struct um_port *port);
+    void (*kick)(struct um_port *port);
+    /* Housekeeping (peers that died, memory to return); call it a few times a second while operations are pending. */
+    void (*tick)(struct um_port *port);
+
+    /* What this machine can do. */
+    void (*caps)(struct um_machine_caps *caps_p);
+};
+
+/* The machines there are. */
+extern const struct um_machine um_machine_shm;
+extern const struct um_machine um_machine_sim;
+
+/* Every port begins with its machine, so that the layers above can call through it. */
+struct um_port {
+    const struct um_machine *machine;
+};
+
+#endif

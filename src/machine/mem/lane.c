@@ -1,0 +1,372 @@
+/*
+ * The sending end of a lane: first contact, claim, commit, growth, answers.
+ *
+ * Owns: struct um_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control block,
+ * the peer's bells. What it reads there is the peer's: credit and answers are checked before use.
+ * Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t record_word(uint32_t seq, uint8_t op, uint8_t flags, uint32_t len)
+{
+    return (uint64_t)seq | (uint64_t)op << 32 | (uint64_t)flags << 40 | (uint64_t)len << 48;
+}
+
+void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown)
+{
+    *ring = (struct um_ring){
+        .records = (void *)(area + (grown ? UM_AREA_BIG_RECORDS : UM_AREA_SMALL_RECORDS)),
+        .bytes = area + (grown ? UM_AREA_BIG_BYTES : UM_AREA_SMALL_BYTES),
+        .record_count = grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS,
+        .byte_count = grown ? UM_BIG_BYTES : UM_SMALL_BYTES,
+        .body_max = grown ? UM_BIG_BODY : UM_SMALL_BODY,
+    };
+}
+
+struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number)
+{
+    return (struct um_lane_shm *)(void *)((unsigned char *)control + UM_PAGE) + number;
+}
+
+/* Rings the receiver's bell for this lane, and wakes it when it sleeps. Slow path: the lane was cold. */
+static void lane_ring_bell(struct um_lane *lane)
+{
+    struct um_port_shm *peer = lane->peer;
+    uint64_t bit = (uint64_t)1 << (lane->number % 64);
+    uint64_t *bell = &peer->bell[lane->number / 64];
+    if (!(um_load_relaxed_u64(bell) & bit)) {
+        um_rmw_or_u64(bell, bit); /* sync: bell-ring (partner bell-collect) */
+        um_rmw_or_u64(&peer->bell_summary, (uint64_t)1 << (lane->number / 64));
+    }
+    /* sync: sleeper-wake (partner sleeper-arm) */
+    if (um_load_relaxed_u32(&peer->sleeping) == 1 && um_rmw_cas_u32(&peer->sleeping, 1, 2))
+        lane->link->port->mapper->wake(lane->link->port, &lane->link->addr, &lane->link->wake_handle);
+}
+
+/* Reads the credit again. False when the peer wrote nonsense. */
+static bool lane_refresh_credit(struct um_lane *lane)
+{
+    uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
+    uint32_t consumed = (uint32_t)credit;
+    uint32_t bytes = (uint32_t)(credit >> 32);
+    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_BIG_BYTES)
+        return false;
+    lane->consumed = consumed;
+    lane->bytes_consumed = bytes;
+    return true;
+}
+
+/* Is the port gone, or was the lane refused, or did it pass to somebody else? */
+static bool lane_is_ended(const struct um_lane *lane)
+{
+    uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
+    return (state & ~(uint32_t)UM_LANE_HOT) != lane->incarnation << UM_LANE_INC_SHIFT;
+}
+
+static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
+{
+    struct um_record_shm *record = lane->next;
+    lane->head++;
+    lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+    /* sync: record-commit (partner record-poll) */
+    um_store_release_u64(&record->word, record_word(lane->head, op, flags, len));
+    /* sync: cold-check (partner cold-recheck): the record above must be visible before the state below is read. */
+    if (lane->fence)
+        um_fence_full();
+    else
+        um_fence_compiler();
+    if (!(um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_HOT))
+        lane_ring_bell(lane);
+}
+
+/* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is kept for this. */
+static void lane_grow(struct um_lane *lane)
+{
+    if (lane->grown || lane->grow_denied)
+        return;
+    uint64_t left = um_rmw_add_u64(&lane->peer->grown_left, UINT64_MAX);
+    if ((int64_t)left <= 0) {
+        um_rmw_add_u64(&lane->peer->grown_left, 1);
+        lane->grow_denied = true;
+        return;
+    }
+    lane->grown = true;
+    lane_publish(lane, UM_OP_GROW, 0, 0);
+    um_mem_ring_set(&lane->ring, lane->area, true);
+    lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+}
+
+/* Records that can be claimed now. */
+static uint32_t lane_room(const struct um_lane *lane)
+{
+    uint32_t used = lane->head - lane->consumed;
+    uint32_t depth = lane->grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS - 1;
+    return used < depth ? depth - used : 0;
+}
+
+static bool lane_body_fits(const struct um_lane *lane, uint32_t start, uint32_t body_len)
+{
+    return start + um_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
+}
+
+/* The slow side of a claim: reads the credit again, and grows a lane that is full. */
+static int lane_make_room(struct um_lane *lane, uint32_t body_len)
+{
+    if (!lane_refresh_credit(lane)) {
+        um_log(UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
+        return -EPIPE;
+    }
+    if (lane_room(lane) && lane_body_fits(lane, um_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
+        return 0;
+    if (!lane->grown)
+        lane_grow(lane);
+    if (lane_room(lane) && lane_body_fits(lane, um_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
+        return 0;
+    return -EAGAIN;
+}
+
+int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    if (lane_is_ended(lane))
+        return -EPIPE;
+    if (body_len > lane->ring.body_max)
+        return -EMSGSIZE;
+    if (lane->link->port->mapper->stall && lane->link->port->mapper->stall(lane->link->port))
+        return -EAGAIN;
+    uint32_t start = um_body_start(&lane->ring, lane->bytes_head, body_len);
+    if (!lane_room(lane) || (body_len && !lane_body_fits(lane, start, body_len))) {
+        int ret = lane_make_room(lane, body_len);
+        if (ret)
+            return ret;
+        start = um_body_start(&lane->ring, lane->bytes_head, body_len);
+    }
+    slot_p->head = lane->next->head;
+    slot_p->body_len = body_len;
+    if (body_len) {
+        slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
+        lane->claim_bytes_end = start + um_body_space(body_len);
+    } else {
+        slot_p->body = NULL;
+    }
+    return 0;
+}
+
+void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
+{
+    if (slot->body) {
+        lane->bytes_head = lane->claim_bytes_end;
+        flags |= UM_FLAG_MACHINE;
+        len = slot->body_len;
+    }
+    lane_publish(lane, op, flags, len);
+}
+
+void um_mem_abort(struct um_lane *lane, const struct um_slot *slot)
+{
+    /* Nothing was published, and the position moves only at commit: the next claim gets the same place. */
+    (void)lane;
+    (void)slot;
+}
+
+uint32_t um_mem_lane_body_max(struct um_lane *lane, uint32_t wanted)
+{
+    if (wanted > lane->ring.body_max && !lane->grown && !lane_is_ended(lane))
+        lane_grow(lane);
+    return lane->ring.body_max;
+}
+
+uint32_t um_mem_lane_committed(const struct um_lane *lane)
+{
+    return lane->head;
+}
+
+uint32_t um_mem_lane_consumed(const struct um_lane *lane_const)
+{
+    struct um_lane *lane = (struct um_lane *)lane_const;
+    (void)lane_refresh_credit(lane); /* nonsense leaves the last good value; the next claim ends the lane */
+    lane->consumed_reported = lane->consumed;
+    return lane->consumed;
+}
+
+int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
+{
+    uint32_t given = um_load_acquire_u32(&lane->ctl->answers); /* sync: answer-take (partner answer-give) */
+    uint32_t news = given - lane->answers_seen;
+    if (news == 0)
+        return lane_is_ended(lane) ? -EPIPE : 0;
+    if (news > UM_TOKENS)
+        return -EPIPE;
+    int count = 0;
+    while (count < max && lane->answers_seen != given) {
+        uint64_t word = um_load_relaxed_u64(&lane->ctl->answer[lane->answers_seen % UM_TOKENS]);
+        if ((uint16_t)(word >> 48) != (uint16_t)lane->answers_seen || (uint16_t)(word >> 32) >= UM_TOKENS)
+            return -EPIPE;
+        answers[count++] = (struct um_answer){.token = (uint16_t)(word >> 32), .status = (int32_t)(uint32_t)word};
+        lane->answers_seen++;
+    }
+    return count;
+}
+
+void um_mem_lane_watch(struct um_lane *lane, bool on)
+{
+    bool is_on = !um_list_is_empty(&lane->watched);
+    if (on && !is_on) {
+        um_list_append(&lane->link->port->lanes_watched, &lane->watched);
+    } else if (!on && is_on) {
+        um_list_unlink(&lane->watched);
+        um_store_relaxed_u32(&lane->ctl->want_wake, 0);
+    }
+}
+
+bool um_mem_lane_has_news(const struct um_lane *lane)
+{
+    uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
+    uint32_t answers = um_load_acquire_u32(&lane->ctl->answers);
+    return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane);
+}
+
+/* Takes the first free lane of the peer's port. */
+static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t lanes)
+{
+    struct um_mem_port *port = lane->link->port;
+    uint64_t me = port->mapper->owner_word(port);
+    for (uint32_t n = 0; n < lanes; n++) {
+        struct um_lane_shm *ctl = um_mem_lane_shm(peer, n);
+        /* sync: lane-claim (partner lane-recycle) */
+        if (um_load_relaxed_u64(&ctl->owner) == 0) {
+            if (um_rmw_cas_u64(&ctl->owner, 0, me)) {
+                lane->ctl = ctl;
+                lane->number = n;
+                return 0;
+            }
+        }
+    }
+    um_log(UM_LOG_INFO, "all %u lanes of a peer are taken; FI_UNIMEM_LANES at the peer raises that", lanes);
+    return -EAGAIN;
+}
+
+/* Checks what the peer's port says of itself. */
+static int peer_port_check(const struct um_link *link, const struct um_port_shm *peer, uint32_t lanes)
+{
+    if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
+        return -ECONNREFUSED; /* another port, or another file, took its place */
+    if (peer->version != UM_WIRE_VERSION) {
+        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+               peer->version, (unsigned)UM_WIRE_VERSION);
+        return -EPROTO;
+    }
+    if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
+        return -ECONNREFUSED;
+    if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE)
+        return -EPROTO;
+    return 0;
+}
+
+/* Maps the peer's first page, then, its size known, all control blocks. */
+static int link_map_control(struct um_link *link)
+{
+    struct um_mem_port *port = link->port;
+    struct um_mapping page;
+    if (link->control.base)
+        return 0;
+    int ret = port->mapper->attach(port, &link->addr, 0, UM_PAGE, &page);
+    if (ret)
+        return ret;
+    const struct um_port_shm *peer = page.base;
+    uint32_t lanes = peer->lanes;
+    ret = lanes == 0 || lanes > UM_LANES_LIMIT ? -EPROTO : peer_port_check(link, peer, lanes);
+    if (peer->magic != UM_PORT_MAGIC)
+        ret = -ECONNREFUSED;
+    port->mapper->detach(&page);
+    if (ret)
+        return ret;
+    struct um_mapping control;
+    ret = port->mapper->attach(port, &link->addr, 0, um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
+                               &control);
+    if (ret)
+        return ret;
+    ret = peer_port_check(link, control.base, lanes);
+    if (ret) {
+        port->mapper->detach(&control);
+        return ret;
+    }
+    link->control = control;
+    return 0;
+}
+
+/* Announces who sends, from where in the record sequence. */
+static void lane_introduce(struct um_lane *lane)
+{
+    struct um_lane_shm *ctl = lane->ctl;
+    uint32_t state = um_load_acquire_u32(&ctl->state); /* sync: incarnation-seen (partner lane-recycle) */
+    lane->incarnation = state >> UM_LANE_INC_SHIFT;
+    uint64_t credit = um_load_relaxed_u64(&ctl->credit);
+    lane->head = lane->consumed = lane->consumed_reported = (uint32_t)credit;
+    lane->bytes_head = lane->bytes_consumed = (uint32_t)(credit >> 32);
+    lane->answers_seen = um_load_relaxed_u32(&ctl->answers);
+    um_mem_ring_set(&lane->ring, lane->area, false);
+    lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+    um_mem_port_addr(&lane->link->port->port, &ctl->origin);
+    um_store_relaxed_u32(&ctl->want_wake, 0);
+    um_store_relaxed_u32(&ctl->want_fence, lane->link->port->fence);
+    um_store_relaxed_u32(&ctl->closing, 0);
+    um_store_release_u32(&ctl->ready, lane->incarnation + 1); /* sync: lane-ready (partner lane-join) */
+}
+
+int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
+{
+    struct um_mem_port *port = link->port;
+    int ret = link_map_control(link);
+    if (ret)
+        return ret;
+    struct um_port_shm *peer = link->control.base;
+    struct um_lane *lane = calloc(1, sizeof(*lane));
+    if (!lane)
+        return -ENOMEM;
+    lane->link = link;
+    lane->peer = peer;
+    um_list_init(&lane->watched);
+    ret = lane_take(lane, peer, peer->lanes);
+    if (ret)
+        goto free_lane;
+    ret = port->mapper->attach(port, &link->addr, peer->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
+                               UM_AREA_SIZE, &lane->area_map);
+    if (ret)
+        goto give_back;
+    lane->area = lane->area_map.base;
+    lane->fence = port->fence || peer->want_fence;
+    /* sync: contact-check (partner port-closing): the claim above is visible before the state is read. */
+    if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) {
+        ret = -ECONNREFUSED;
+        goto detach_area;
+    }
+    lane_introduce(lane);
+    lane_ring_bell(lane);
+    *lane_p = lane;
+    return 0;
+
+detach_area:
+    port->mapper->detach(&lane->area_map);
+give_back:
+    um_store_release_u64(&lane->ctl->owner, 0);
+free_lane:
+    free(lane);
+    return ret;
+}
+
+void um_mem_lane_close(struct um_lane *lane)
+{
+    um_mem_lane_watch(lane, false);
+    um_store_release_u32(&lane->ctl->closing, 1); /* sync: lane-closing (partner closing-seen) */
+    um_fence_full();
+    lane_ring_bell(lane);
+    lane->link->port->mapper->detach(&lane->area_map);
+    free(lane);
+}

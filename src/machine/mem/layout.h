@@ -1,0 +1,128 @@
+/*
+ * What lies in shared memory: the port, its lanes, their records. Normative text: docs/protocol.md sections 3 to 5.
+ *
+ * Fixed-width integers and offsets only. Each field says who writes it: "owner" is the port's process (the receiver),
+ * "sender" the process that claimed the lane. A word on the data path has one writer.
+ */
+#ifndef UM_MACHINE_MEM_LAYOUT_H
+#define UM_MACHINE_MEM_LAYOUT_H
+
+#include "machine/machine.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+#define UM_PORT_MAGIC 0x31306d656d696e75u /* "unimem01", little endian */
+
+enum {
+    UM_WIRE_VERSION = 1,
+    UM_LINE = 64,
+    UM_LANES_LIMIT = 4096, /* 64 words of 64 bell bits */
+    UM_LANES_DEFAULT = 4096,
+    UM_PAGE = 4096,
+};
+
+/* The two sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
+enum {
+    UM_SMALL_RECORDS = 64,
+    UM_SMALL_BYTES = 4096,
+    UM_SMALL_BODY = UM_SMALL_BYTES / 4,
+    UM_BIG_RECORDS = 512,
+    UM_BIG_BYTES = 131072,
+    UM_BIG_BODY = UM_BIG_BYTES / 8,
+};
+
+/* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
+struct um_record_shm {
+    uint64_t word; /* sender, released last; owner reads first */
+    uint64_t head[7];
+};
+static_assert(sizeof(struct um_record_shm) == UM_LINE, "a record is one cache line");
+
+/* Machine opcode: the lane goes on in its big rings after this record. Never seen outside mem/. */
+enum { UM_OP_GROW = 0xf8 };
+
+/* Offsets of the rings within one lane's area. */
+enum {
+    UM_AREA_SMALL_RECORDS = 0,
+    UM_AREA_SMALL_BYTES = UM_AREA_SMALL_RECORDS + UM_SMALL_RECORDS * UM_LINE,
+    UM_AREA_BIG_RECORDS = UM_AREA_SMALL_BYTES + UM_SMALL_BYTES,
+    UM_AREA_BIG_BYTES = UM_AREA_BIG_RECORDS + UM_BIG_RECORDS * UM_LINE,
+    UM_AREA_SIZE = UM_AREA_BIG_BYTES + UM_BIG_BYTES,
+};
+static_assert(UM_AREA_SIZE % UM_PAGE == 0, "areas are mapped one by one");
+static_assert(UM_AREA_BIG_RECORDS <= 8192, "a lane starts with at most 8 KiB");
+static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by page");
+
+/* state: incarnation << 8 | flags. Zero memory is a cold, open lane of incarnation 0. */
+enum {
+    UM_LANE_HOT = 1,     /* the owner polls it; else the sender rings the bell after a commit */
+    UM_LANE_CLOSED = 2,  /* the port is gone */
+    UM_LANE_REFUSED = 4, /* the owner ended this lane */
+    UM_LANE_INC_SHIFT = 8,
+};
+
+/* Control block of one lane. */
+struct um_lane_shm {
+    /* line 0: first contact */
+    uint64_t owner;  /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
+    uint32_t ready;  /* sender: incarnation + 1 once origin is valid (release) */
+    uint32_t reserved0;
+    struct um_addr origin; /* sender: its own port */
+    /* line 1: the sender's flags */
+    uint32_t closing;    /* sender: 1 after its last commit (release) */
+    uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
+    uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the owner must fence */
+    uint32_t reserved1[13];
+    /* line 2: the owner's word to the sender */
+    uint64_t credit;  /* owner: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
+    uint32_t answers; /* owner: answers given, modulo 2^32 (release) */
+    uint32_t state;   /* owner */
+    uint32_t reserved2[12];
+    uint64_t reserved3[8];
+    /* lines 4 to 11: answer k lies at k % UM_TOKENS: status (low half), token (bits 32-47), k (bits 48-63) */
+    uint64_t answer[UM_TOKENS]; /* owner */
+};
+static_assert(sizeof(struct um_lane_shm) == 768, "docs/protocol.md section 4");
+static_assert(offsetof(struct um_lane_shm, closing) == 64, "the sender's flags have their own line");
+static_assert(offsetof(struct um_lane_shm, credit) == 128, "the credit has its own line");
+static_assert(offsetof(struct um_lane_shm, answer) == 256, "answers begin on a line");
+
+enum { UM_PORT_OPEN = 1, UM_PORT_CLOSED = 2 };
+
+/* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset. */
+struct um_port_shm {
+    /* line 0: constant once state is UM_PORT_OPEN */
+    uint64_t magic;
+    uint32_t version;
+    uint32_t lanes; /* control blocks and areas */
+    uint64_t lane_offset;
+    uint64_t area_offset;
+    uint64_t area_stride;
+    uint64_t nonce; /* as in the address */
+    uint32_t want_fence;
+    uint32_t reserved0[3];
+    /* line 1 */
+    uint32_t state;    /* owner */
+    uint32_t sleeping; /* owner: 1; the sender that wakes it: 2 (compare and swap) */
+    uint32_t reserved1[14];
+    /* line 2 */
+    uint64_t grown_left; /* lanes that may still grow; senders take one, the owner gives back (read-modify-write) */
+    uint64_t reserved2[7];
+    /* line 3 */
+    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, owner swaps */
+    uint64_t reserved3[7];
+    uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
+};
+static_assert(sizeof(struct um_port_shm) == 768, "docs/protocol.md section 3");
+static_assert(offsetof(struct um_port_shm, state) == 64, "own line");
+static_assert(offsetof(struct um_port_shm, grown_left) == 128, "own line");
+static_assert(offsetof(struct um_port_shm, bell_summary) == 192, "own line");
+
+static inline uint64_t um_port_memory_size(uint32_t lanes)
+{
+    uint64_t control = UM_PAGE + (uint64_t)lanes * sizeof(struct um_lane_shm);
+    return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE + (uint64_t)lanes * UM_AREA_SIZE;
+}
+
+#endif

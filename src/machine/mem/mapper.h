@@ -1,0 +1,52 @@
+/*
+ * What a machine of mapped memory needs from below: memory that peers can map, identities, wake-ups, private copies.
+ *
+ * The lanes in mem/ are the same for every mapper; a mapper knows where memory comes from and who is who.
+ * Errors and threading: as machine.h. A mapper logs what a user can act on.
+ */
+#ifndef UM_MACHINE_MEM_MAPPER_H
+#define UM_MACHINE_MEM_MAPPER_H
+
+#include "machine/machine.h"
+
+struct um_mem_port;
+
+/* A peer's memory as this process sees it. */
+struct um_mapping {
+    void *base;
+    size_t len;
+};
+
+struct um_mapper {
+    /* Makes zeroed memory of size bytes that peers can map; fills port->addr and port->memory. */
+    int (*create)(struct um_mem_port *port, size_t size);
+    void (*destroy)(struct um_mem_port *port);
+    /* Gives the pages back; they read as zero afterwards. */
+    void (*punch)(struct um_mem_port *port, size_t offset, size_t len);
+
+    int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Maps len bytes at offset of a peer's port memory; handle is kept between calls for one peer (open file). */
+    int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                  struct um_mapping *map_p);
+    void (*detach)(struct um_mapping *map);
+
+    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
+    /* Is the process that claimed a lane (um_lane_shm.owner) gone? For claims that never got ready. */
+    bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
+    uint64_t (*owner_word)(const struct um_mem_port *port);
+
+    /* Makes the peer's wait fd readable. *handle caches what that takes (-1 at first); drop() ends it. */
+    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int *handle);
+    void (*wake_drop)(int handle);
+
+    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
+                size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
+
+    /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence. */
+    void (*barrier)(void);
+
+    /* Fault injection (sim): true makes a claim or a poll behave as if the lane were full or empty. NULL: never. */
+    bool (*stall)(struct um_mem_port *port);
+};
+
+#endif

@@ -1,0 +1,185 @@
+/*
+ * Private structures of the mapped-memory machine: port, link, lane, rx.
+ *
+ * Owns: this process's side of what layout.h describes. Must not know where memory comes from (mapper.h) nor what a
+ * record means. Threading: one port's structures are serialised by the caller (machine.h).
+ */
+#ifndef UM_MACHINE_MEM_MEM_H
+#define UM_MACHINE_MEM_MEM_H
+
+#include "base/list.h"
+#include "machine/mem/layout.h"
+#include "machine/mem/mapper.h"
+
+/* A lane's rings at one size. */
+struct um_ring {
+    struct um_record_shm *records;
+    unsigned char *bytes;
+    uint32_t record_count; /* power of two */
+    uint32_t byte_count;   /* power of two */
+    uint32_t body_max;
+};
+
+struct um_mem_port {
+    struct um_port port;
+    const struct um_mapper *mapper;
+    void *mapper_state;
+    struct um_port_config config;
+    struct um_addr addr;
+    unsigned char *memory; /* um_port_memory_size(lanes) bytes */
+    struct um_port_shm *shm;
+    uint32_t lanes;
+    struct um_rx **rx; /* by lane number; NULL where no sender is known */
+    struct um_rx **hot; /* rx that are polled */
+    uint32_t hot_count;
+    uint32_t hot_next;
+    uint32_t burst;      /* records taken in a row from hot[hot_next] */
+    uint32_t empty_polls;
+    struct um_list events;  /* rx with an event to report */
+    struct um_list lanes_watched;
+    int wait_read, wait_write; /* the wake-up pipe */
+    uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
+    bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
+    uint32_t tick_next;
+};
+
+struct um_link {
+    struct um_mem_port *port;
+    struct um_addr addr;
+    struct um_mapping control; /* the peer's um_port_shm and control blocks, while a lane is open */
+    int wake_handle;
+};
+
+struct um_lane {
+    struct um_record_shm *next; /* where the next record goes */
+    struct um_lane_shm *ctl;
+    uint32_t head;       /* records committed */
+    uint32_t bytes_head; /* body bytes claimed and committed, with what was skipped at the end of the ring */
+    uint32_t consumed;   /* last known */
+    uint32_t bytes_consumed;
+    uint32_t incarnation;
+    uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
+    struct um_ring ring;
+    bool grown;
+    bool grow_denied;
+    bool fence;
+    struct um_link *link;
+    struct um_port_shm *peer;
+    unsigned char *area;
+    struct um_mapping area_map;
+    uint32_t number; /* in the peer's port */
+    uint32_t answers_seen;
+    uint32_t consumed_reported; /* what lane_consumed() said last */
+    struct um_list watched;
+};
+
+enum um_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
+
+struct um_rx {
+    struct um_record_shm *next; /* where the next record is expected */
+    uint32_t head;              /* records consumed */
+    uint32_t bytes_head;        /* body bytes consumed */
+    uint32_t published;         /* head and bytes_head as the sender knows them */
+    uint32_t bytes_published;
+    uint32_t idle; /* empty polls in a row */
+    uint32_t hot_index;
+    bool is_hot;
+    bool grown;
+    enum um_rx_state state;
+    int error; /* why it leaves */
+    struct um_lane_shm *ctl;
+    struct um_ring ring;
+    struct um_mem_port *port;
+    uint32_t number;
+    uint32_t answers;
+    uint32_t record_end; /* bytes_head after the record on offer is released */
+    struct um_addr origin;
+    int wake_handle;
+    void *user;
+    struct um_list event;
+};
+
+/* Opens or closes a port over a mapper; the machines' port_open is a call of this. */
+int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
+                     const struct um_port_config *config, struct um_port **port_p);
+void um_mem_port_close(struct um_port *port);
+
+/* The functions that every machine of mapped memory has in its table. */
+void um_mem_port_addr(const struct um_port *port, struct um_addr *addr_p);
+int um_mem_addr_check(const struct um_port *port, const struct um_addr *addr);
+int um_mem_link_open(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
+void um_mem_link_close(struct um_link *link);
+bool um_mem_link_alive(struct um_link *link);
+int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                     const struct iovec *local, size_t local_count, size_t len);
+int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                      const struct iovec *local, size_t local_count, size_t len);
+int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p);
+void um_mem_lane_close(struct um_lane *lane);
+int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
+void um_mem_abort(struct um_lane *lane, const struct um_slot *slot);
+uint32_t um_mem_lane_body_max(struct um_lane *lane, uint32_t wanted);
+uint32_t um_mem_lane_committed(const struct um_lane *lane);
+uint32_t um_mem_lane_consumed(const struct um_lane *lane);
+int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max);
+void um_mem_lane_watch(struct um_lane *lane, bool on);
+int um_mem_poll(struct um_port *port, struct um_record *rec_p);
+void um_mem_release(struct um_port *port, const struct um_record *rec);
+void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
+void um_mem_rx_refuse(struct um_rx *rx, int error);
+void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
+void um_mem_rx_set_user(struct um_rx *rx, void *user);
+void *um_mem_rx_user(const struct um_rx *rx);
+int um_mem_wait_fd(const struct um_port *port);
+int um_mem_arm(struct um_port *port);
+void um_mem_disarm(struct um_port *port);
+void um_mem_kick(struct um_port *port);
+void um_mem_tick(struct um_port *port);
+void um_mem_caps(struct um_machine_caps *caps_p);
+
+/* Between the files of mem/. */
+void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
+struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
+/* Takes the bells that rang: cold lanes become hot, new senders join. */
+void um_mem_bells_collect(struct um_mem_port *port);
+void um_mem_rx_set_hot(struct um_rx *rx);
+/* Stops polling the rx; the caller issues the barrier and then checks um_mem_rx_has_record(). */
+void um_mem_rx_set_cold(struct um_rx *rx);
+bool um_mem_rx_has_record(const struct um_rx *rx);
+void um_mem_rx_publish(struct um_rx *rx);
+/* Looks whether the sender left in good order and everything was taken. */
+void um_mem_rx_check_closing(struct um_rx *rx);
+/* The sender's process is gone: ends the rx once everything it committed is taken. */
+void um_mem_rx_sender_died(struct um_rx *rx);
+/* Ends an rx: UM_REC_LEFT will be offered. */
+void um_mem_rx_leave(struct um_rx *rx, int error);
+void um_mem_port_barrier(struct um_mem_port *port);
+bool um_mem_lane_has_news(const struct um_lane *lane);
+
+/* Body bytes take whole lines. */
+static inline uint32_t um_body_space(uint32_t len)
+{
+    return (len + (UM_LINE - 1)) & ~(uint32_t)(UM_LINE - 1);
+}
+
+/* Where a body of len bytes begins when the ring's position is pos: a body never wraps. */
+static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, uint32_t len)
+{
+    uint32_t offset = pos & (ring->byte_count - 1);
+    return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
+}
+
+#define UM_MEM_MACHINE_OPS                                                                                             \
+    .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
+    .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
+    .link_read = um_mem_link_read, .link_write = um_mem_link_write, .lane_open = um_mem_lane_open,                     \
+    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort,            \
+    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
+    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
+    .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,            \
+    .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user,                       \
+    .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,   \
+    .caps = um_mem_caps
+
+#endif

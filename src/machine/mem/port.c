@@ -1,0 +1,215 @@
+/*
+ * Ports and links of mapped memory: opening, closing, housekeeping.
+ *
+ * Owns: struct um_mem_port, struct um_link, the layout of the port's memory. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    UM_TICK_LANES = 32,                  /* lanes whose sender one tick looks after */
+    UM_MEMORY_DEFAULT = 64 * 1024 * 1024 /* bytes of grown lanes */
+};
+
+static void port_memory_init(struct um_mem_port *port)
+{
+    struct um_port_shm *shm = (void *)port->memory;
+    uint64_t memory_max = port->config.memory_max ? port->config.memory_max : UM_MEMORY_DEFAULT;
+    port->shm = shm;
+    shm->magic = UM_PORT_MAGIC;
+    shm->version = UM_WIRE_VERSION;
+    shm->lanes = port->lanes;
+    shm->lane_offset = UM_PAGE;
+    shm->area_offset = um_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
+    shm->area_stride = UM_AREA_SIZE;
+    shm->nonce = port->addr.word[2];
+    shm->want_fence = port->mapper->barrier == NULL || port->fence;
+    shm->grown_left = memory_max / UM_AREA_SIZE;
+    um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
+}
+
+static int port_pipe_open(struct um_mem_port *port)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+        int error = errno;
+        um_log(UM_LOG_WARN, "no pipe for wake-ups: %s; raise the limit of open files (ulimit -n)", strerror(error));
+        return -error;
+    }
+    port->wait_read = fds[0];
+    port->wait_write = fds[1];
+    return 0;
+}
+
+int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
+                     const struct um_port_config *config, struct um_port **port_p)
+{
+    struct um_mem_port *port = calloc(1, sizeof(*port));
+    if (!port)
+        return -ENOMEM;
+    port->port.machine = machine;
+    port->mapper = mapper;
+    port->config = *config;
+    port->lanes = config->lanes_max ? config->lanes_max : UM_LANES_DEFAULT;
+    if (port->lanes > UM_LANES_LIMIT)
+        port->lanes = UM_LANES_LIMIT;
+    um_list_init(&port->events);
+    um_list_init(&port->lanes_watched);
+    port->rx = calloc(port->lanes, sizeof(struct um_rx *));
+    port->hot = calloc(port->lanes, sizeof(struct um_rx *));
+    int ret = -ENOMEM;
+    if (!port->rx || !port->hot)
+        goto free_arrays;
+    ret = port_pipe_open(port);
+    if (ret)
+        goto free_arrays;
+    ret = mapper->create(port, um_port_memory_size(port->lanes));
+    if (ret)
+        goto close_pipe;
+    port_memory_init(port);
+    *port_p = &port->port;
+    return 0;
+
+close_pipe:
+    close(port->wait_read);
+    close(port->wait_write);
+free_arrays:
+    free(port->rx);
+    free(port->hot);
+    free(port);
+    return ret;
+}
+
+void um_mem_port_close(struct um_port *base)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
+    um_fence_full(); /* sync: port-closing (partner contact-check) */
+    uint32_t free_run = 0;
+    for (uint32_t n = 0; n < port->lanes && free_run < 64; n++) {
+        struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, n);
+        struct um_rx *rx = port->rx[n];
+        free_run = um_load_relaxed_u64(&ctl->owner) ? 0 : free_run + 1;
+        if (free_run)
+            continue;
+        uint32_t state = um_load_relaxed_u32(&ctl->state);
+        um_store_release_u32(&ctl->state, (state & ~(uint32_t)UM_LANE_HOT) | UM_LANE_CLOSED);
+        if (rx) {
+            um_mem_rx_publish(rx); /* and wakes a sender that sleeps on this lane */
+            port->mapper->wake_drop(rx->wake_handle);
+            free(rx);
+        }
+    }
+    port->mapper->destroy(port);
+    close(port->wait_read);
+    close(port->wait_write);
+    free(port->rx);
+    free(port->hot);
+    free(port);
+}
+
+void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p)
+{
+    *addr_p = ((const struct um_mem_port *)base)->addr;
+}
+
+int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr)
+{
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
+    return port->mapper->addr_check(port, addr);
+}
+
+int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    int ret = port->mapper->addr_check(port, addr);
+    if (ret)
+        return ret;
+    struct um_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return -ENOMEM;
+    link->port = port;
+    link->addr = *addr;
+    link->wake_handle = -1;
+    *link_p = link;
+    return 0;
+}
+
+void um_mem_link_close(struct um_link *link)
+{
+    if (link->control.base)
+        link->port->mapper->detach(&link->control);
+    link->port->mapper->wake_drop(link->wake_handle);
+    free(link);
+}
+
+bool um_mem_link_alive(struct um_link *link)
+{
+    return link->port->mapper->alive(link->port, &link->addr);
+}
+
+int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                     const struct iovec *local, size_t local_count, size_t len)
+{
+    struct um_mem_port *port = link->port;
+    if (!port->config.private_copy)
+        return -EPERM;
+    return port->mapper->copy(port, &link->addr, false, remote, remote_count, local, local_count, len);
+}
+
+int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                      const struct iovec *local, size_t local_count, size_t len)
+{
+    struct um_mem_port *port = link->port;
+    if (!port->config.private_copy)
+        return -EPERM;
+    return port->mapper->copy(port, &link->addr, true, remote, remote_count, local, local_count, len);
+}
+
+/* Looks after one lane: has its sender died? */
+static void lane_tick(struct um_mem_port *port, uint32_t number)
+{
+    struct um_rx *rx = port->rx[number];
+    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
+    if (!rx) {
+        uint64_t owner = um_load_acquire_u64(&ctl->owner);
+        if (owner == 0 || port->mapper->owner_alive(port, owner))
+            return;
+        /* A claim whose claimer died before its introduction: the lane is free again. */
+        uint32_t state = um_load_relaxed_u32(&ctl->state);
+        um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
+        um_store_release_u64(&ctl->owner, 0);
+        return;
+    }
+    um_mem_rx_check_closing(rx);
+    rx = port->rx[number];
+    if (rx && !port->mapper->alive(port, &rx->origin))
+        um_mem_rx_sender_died(rx);
+}
+
+void um_mem_tick(struct um_port *base)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    uint32_t high = port->lanes_high < port->lanes ? port->lanes_high + 1 : port->lanes;
+    for (uint32_t i = 0; i < UM_TICK_LANES && i < high; i++) {
+        if (port->tick_next >= high)
+            port->tick_next = 0;
+        uint32_t number = port->tick_next++;
+        if (um_load_relaxed_u64(&um_mem_lane_shm(port->memory, number)->owner) && number >= port->lanes_high)
+            port->lanes_high = number + 1;
+        lane_tick(port, number);
+    }
+}
+
+void um_mem_caps(struct um_machine_caps *caps_p)
+{
+    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS};
+}

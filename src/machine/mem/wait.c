@@ -1,0 +1,97 @@
+/*
+ * Sleeping and waking a port: the Dekker patterns between a sleeper and those who have news for it.
+ *
+ * The sleeper makes its lanes cold, raises its flags, issues a barrier that also orders its peers (membarrier), and
+ * looks again; only then does it sleep. A peer pays one plain load per message. Threading: machine.h; kick() from any.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+void um_mem_port_barrier(struct um_mem_port *port)
+{
+    if (port->mapper->barrier)
+        port->mapper->barrier();
+    else
+        um_fence_full();
+}
+
+int um_mem_wait_fd(const struct um_port *base)
+{
+    return ((const struct um_mem_port *)base)->wait_read;
+}
+
+static void port_unarm(struct um_mem_port *port)
+{
+    um_store_relaxed_u32(&port->shm->sleeping, 0);
+    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
+        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_lane, watched)->ctl->want_wake, 0);
+}
+
+static void port_drain(struct um_mem_port *port)
+{
+    char sink[64];
+    while (read(port->wait_read, sink, sizeof(sink)) == (ssize_t)sizeof(sink))
+        ;
+}
+
+/* Is there anything to do, looking after the barrier? */
+static bool port_has_news(struct um_mem_port *port, struct um_rx *const *cooled, uint32_t count)
+{
+    bool news = um_load_acquire_u64(&port->shm->bell_summary) != 0 || !um_list_is_empty(&port->events);
+    for (uint32_t i = 0; i < count; i++) {
+        if (um_mem_rx_has_record(cooled[i])) {
+            um_mem_rx_set_hot(cooled[i]);
+            news = true;
+        }
+    }
+    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
+        news = news || um_mem_lane_has_news(UM_CONTAINER(l, struct um_lane, watched));
+    return news;
+}
+
+int um_mem_arm(struct um_port *base)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of what was cooled */
+    uint32_t count = 0;
+    for (uint32_t i = port->hot_count; i-- > 0;) {
+        struct um_rx *rx = port->hot[i];
+        if (rx->state == UM_RX_LEAVING)
+            return -EAGAIN;
+    }
+    while (port->hot_count > 0) {
+        struct um_rx *rx = port->hot[port->hot_count - 1];
+        um_mem_rx_set_cold(rx);
+        count++;
+    }
+    um_store_relaxed_u32(&port->shm->sleeping, 1); /* sync: sleeper-arm (partner sleeper-wake) */
+    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
+        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_lane, watched)->ctl->want_wake, 1);
+    um_mem_port_barrier(port); /* sync: news-recheck (partner news-wake) */
+    struct um_rx *cooled[UM_LANES_LIMIT];
+    for (uint32_t i = 0; i < count; i++)
+        cooled[i] = port->hot[i];
+    if (!port_has_news(port, cooled, count))
+        return 0;
+    port_unarm(port);
+    return -EAGAIN;
+}
+
+void um_mem_disarm(struct um_port *base)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    port_unarm(port);
+    port_drain(port);
+}
+
+void um_mem_kick(struct um_port *base)
+{
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
+    char byte = 0;
+    ssize_t written = write(port->wait_write, &byte, 1); /* full: it is readable already */
+    (void)written;
+}

@@ -1,0 +1,94 @@
+/*
+ * Copies between private memories of two processes: process_vm_readv(2) and process_vm_writev(2).
+ *
+ * Every copy begins with eight bytes of proof: the peer's nonce, read at the address it gave. A process that has taken
+ * over the pid of a dead peer does not have it, so its memory is neither taken for the peer's nor written.
+ * Threading: machine.h.
+ */
+#include "machine/shm/shm.h"
+
+#include "base/iov.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+/* EPERM and ENOSYS: Yama, seccomp, another user. It stays so: the caller goes over to the bounce. */
+static int copy_error(struct um_mem_port *port, const struct um_shm_addr *peer, int error)
+{
+    struct um_shm_port *state = port->mapper_state;
+    if (error != EPERM && error != ENOSYS && error != EACCES)
+        return -error;
+    if (!state->copy_refused_logged) {
+        state->copy_refused_logged = true;
+        um_log(UM_LOG_INFO,
+               "reading the memory of process %u is refused (%s): large messages are bounced, at less than half the "
+               "bandwidth; allow process_vm_readv (kernel.yama.ptrace_scope=0, container capability SYS_PTRACE)",
+               peer->pid, strerror(error));
+    }
+    return -EPERM;
+}
+
+/* One call moves len bytes, or a part of it; proof: verify the nonce in the same call (reads only). */
+static ssize_t copy_call(const struct um_shm_addr *peer, bool write, struct iovec *local, size_t local_count,
+                         struct iovec *remote, size_t remote_count)
+{
+    ssize_t moved = write ? process_vm_writev((pid_t)peer->pid, local, local_count, remote, remote_count, 0)
+                          : process_vm_readv((pid_t)peer->pid, local, local_count, remote, remote_count, 0);
+    return moved < 0 ? -errno : moved;
+}
+
+static int proof_check(struct um_mem_port *port, const struct um_shm_addr *peer)
+{
+    uint64_t nonce = 0;
+    struct iovec local = {.iov_base = &nonce, .iov_len = sizeof(nonce)};
+    struct iovec remote = {.iov_base = (void *)(uintptr_t)peer->nonce_at, .iov_len = sizeof(nonce)};
+    ssize_t moved = copy_call(peer, false, &local, 1, &remote, 1);
+    if (moved < 0 && moved != -EFAULT)
+        return copy_error(port, peer, (int)-moved);
+    return moved == (ssize_t)sizeof(nonce) && nonce == peer->nonce ? 0 : -ESRCH;
+}
+
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
+                size_t remote_count, const struct iovec *local, size_t local_count, size_t len)
+{
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    struct iovec local_iov[UM_IOV_LIMIT + 1];
+    struct iovec remote_iov[UM_IOV_LIMIT + 1];
+    struct iovec remote_all[UM_IOV_LIMIT];
+    uint64_t nonce = 0;
+    if (remote_count > UM_IOV_LIMIT || local_count > UM_IOV_LIMIT)
+        return -EINVAL;
+    int ret = write ? proof_check(port, peer) : 0;
+    if (ret)
+        return ret;
+    for (size_t i = 0; i < remote_count; i++)
+        remote_all[i] = (struct iovec){.iov_base = (void *)(uintptr_t)remote[i].addr, .iov_len = remote[i].len};
+    struct um_iov_cursor from = um_iov_begin(remote_all, remote_count);
+    struct um_iov_cursor to = um_iov_begin(local, local_count);
+    const size_t proof = write ? 0 : 1;
+    /* The first entry of a read is the proof: one system call for both. */
+    local_iov[0] = (struct iovec){.iov_base = &nonce, .iov_len = sizeof(nonce)};
+    remote_iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)peer->nonce_at, .iov_len = sizeof(nonce)};
+    while (len > 0) {
+        struct um_iov_cursor from_next = from;
+        struct um_iov_cursor to_next = to;
+        size_t locals = um_iov_take(&to_next, len, local_iov + proof, UM_IOV_LIMIT);
+        size_t remotes = um_iov_take(&from_next, len, remote_iov + proof, UM_IOV_LIMIT);
+        if (locals == 0 || remotes == 0)
+            return -EINVAL;
+        ssize_t moved = copy_call(peer, write, local_iov, locals + proof, remote_iov, remotes + proof);
+        if (moved < 0)
+            return moved == -EFAULT ? proof_check(port, peer) ?: -EFAULT : copy_error(port, peer, (int)-moved);
+        if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))
+            return -ESRCH;
+        moved -= proof ? (ssize_t)sizeof(nonce) : 0;
+        if (moved == 0)
+            return -EFAULT;
+        um_iov_skip(&from, (size_t)moved);
+        um_iov_skip(&to, (size_t)moved);
+        len -= (size_t)moved;
+    }
+    return 0;
+}

@@ -1,0 +1,149 @@
+/*
+ * Who is who on one host: boot id, pid, start time, pid namespace; whether a process still lives.
+ *
+ * Owns nothing. Sources: proc(5) (stat field 22, sys/kernel/random/boot_id), pid_namespaces(7). Threading: any.
+ */
+#include "machine/shm/shm.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Reads a small file; bytes read, or a negative errno. */
+static ssize_t file_read(const char *path, char *text, size_t size)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t len = read(fd, text, size - 1);
+    int error = errno;
+    close(fd);
+    if (len < 0)
+        return -error;
+    text[len] = '\0';
+    return len;
+}
+
+/* State letter and start time of a process. 0, or a negative errno (-ENOENT: no such process). */
+static int process_stat(uint32_t pid, char *state_p, uint32_t *start_p)
+{
+    char path[64];
+    char text[1024];
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    ssize_t len = file_read(path, text, sizeof(text));
+    if (len < 0)
+        return (int)len;
+    char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    unsigned long long start;
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                      state_p, &start) != 2)
+        return -EPROTO;
+    *start_p = (uint32_t)start;
+    return 0;
+}
+
+static uint64_t text_hash(const char *text)
+{
+    uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
+    for (; *text && *text != '\n'; text++)
+        hash = (hash ^ (unsigned char)*text) * 0x100000001b3u;
+    return hash;
+}
+
+uint64_t um_shm_nonce(void)
+{
+    uint64_t nonce = 0;
+    while (nonce == 0) {
+        if (getrandom(&nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {
+            struct timespec now;
+            clock_gettime(CLOCK_REALTIME, &now);
+            nonce = (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 32;
+        }
+    }
+    return nonce;
+}
+
+int um_shm_self_get(struct um_shm_self *self_p)
+{
+    struct um_shm_self self = {.pid = (uint32_t)getpid()};
+    char text[128];
+    char host[65] = "";
+    char state;
+    struct stat space;
+    ssize_t len = file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
+    int ret = len < 0 ? (int)len : process_stat(self.pid, &state, &self.start);
+    if (ret == 0 && stat("/proc/self/ns/pid", &space) != 0)
+        ret = -errno;
+    if (ret) {
+        um_log(UM_LOG_WARN, "cannot read this process's identity from /proc: %s; unimem needs /proc mounted",
+               strerror(-ret));
+        return ret;
+    }
+    self.boot = text_hash(text) | 1;
+    self.pid_space = (uint16_t)space.st_ino;
+    gethostname(host, sizeof(host) - 1);
+    host[strcspn(host, ".")] = '\0';
+    size_t host_len = strlen(host);
+    const char *tail = host_len > UM_SHM_HOST_LEN ? host + host_len - UM_SHM_HOST_LEN : host;
+    memcpy(self.host, tail, strnlen(tail, UM_SHM_HOST_LEN));
+    *self_p = self;
+    return 0;
+}
+
+int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    if (peer->machine != UM_SHM_MACHINE_ID || peer->boot == 0 || peer->pid == 0 || peer->nonce == 0) {
+        um_log(UM_LOG_WARN, "these 48 bytes are not the address of a unimem endpoint (machine id %u)", peer->machine);
+        return -EPROTO;
+    }
+    if (peer->version != UM_WIRE_VERSION) {
+        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+               peer->version, (unsigned)UM_WIRE_VERSION);
+        return -EPROTO;
+    }
+    if (peer->boot != own->boot) {
+        um_log(UM_LOG_WARN,
+               "the peer is on another host (\"%.8s\", this one is \"%.8s\"), which unimem cannot reach yet: run all "
+               "processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
+               peer->host, own->host);
+        return -EHOSTUNREACH;
+    }
+    if (peer->pid_space != own->pid_space) {
+        um_log(UM_LOG_WARN, "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: start "
+                            "the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
+               peer->pid);
+        return -EHOSTUNREACH;
+    }
+    return 0;
+}
+
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
+{
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    char state;
+    uint32_t start;
+    (void)port;
+    int ret = process_stat(peer->pid, &state, &start);
+    if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide it (hidepid): the signal tells */
+        return !(kill((pid_t)peer->pid, 0) != 0 && errno == ESRCH);
+    if (ret)
+        return true;
+    return start == peer->start && state != 'Z' && state != 'X';
+}
+
+bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)
+{
+    (void)port;
+    return !(kill((pid_t)(owner >> 32), 0) != 0 && errno == ESRCH);
+}

@@ -1,0 +1,256 @@
+/*
+ * Memory of one host: a sealed memfd that peers open through /proc/PID/fd; wake-ups through a pipe opened likewise.
+ *
+ * Nothing has a name in any file system, so nothing stays behind however the processes end, and a full or read-only
+ * /dev/shm does not matter. Sources: memfd_create(2), membarrier(2), proc(5). Threading: machine.h.
+ */
+#include "machine/shm/shm.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Registers this process for global expedited barriers. False when the kernel cannot or may not. */
+static bool barrier_register(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+static void shm_barrier(void)
+{
+    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+}
+
+static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
+{
+    const struct um_shm_port *state = port->mapper_state;
+    struct um_shm_addr addr = {
+        .boot = self->boot,
+        .pid = self->pid,
+        .start = self->start,
+        .nonce = *state->nonce,
+        .nonce_at = (uint64_t)(uintptr_t)state->nonce,
+        .memory_fd = (uint16_t)state->memory_fd,
+        .wake_fd = (uint16_t)port->wait_write,
+        .pid_space = self->pid_space,
+        .version = UM_WIRE_VERSION,
+        .machine = UM_SHM_MACHINE_ID,
+    };
+    memcpy(addr.host, self->host, sizeof(addr.host));
+    memcpy(&port->addr, &addr, sizeof(addr));
+}
+
+/* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
+static int memory_create(size_t size)
+{
+    int fd = memfd_create("unimem-port", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0) {
+        int error = errno;
+        um_log(UM_LOG_WARN, "memfd_create failed: %s; %s", strerror(error),
+               error == EMFILE ? "raise the limit of open files (ulimit -n)" : "the system refuses shared memory");
+        return -error;
+    }
+    if (fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)size) != 0) {
+        int error = errno;
+        um_log(UM_LOG_WARN, "cannot size %zu bytes of shared memory: %s; lower FI_UNIMEM_LANES, or raise the limit of "
+                            "file sizes (ulimit -f)",
+               size, strerror(error));
+        close(fd);
+        return -error;
+    }
+    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 || fd > UINT16_MAX) {
+        um_log(UM_LOG_WARN, "cannot seal shared memory, or its descriptor %d is above 65535", fd);
+        close(fd);
+        return -ENOSYS;
+    }
+    return fd;
+}
+
+static int shm_create(struct um_mem_port *port, size_t size)
+{
+    struct um_shm_self self;
+    int ret = um_shm_self_get(&self);
+    if (ret)
+        return ret;
+    struct um_shm_port *state = calloc(1, sizeof(*state));
+    if (!state)
+        return -ENOMEM;
+    state->size = size;
+    state->nonce = malloc(sizeof(*state->nonce));
+    ret = -ENOMEM;
+    if (!state->nonce)
+        goto free_state;
+    *state->nonce = um_shm_nonce();
+    ret = state->memory_fd = memory_create(size);
+    if (ret < 0)
+        goto free_nonce;
+    port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
+    if (port->memory == MAP_FAILED) {
+        ret = -errno;
+        um_log(UM_LOG_WARN, "cannot map %zu bytes of address space: %s; lower FI_UNIMEM_LANES or raise ulimit -v", size,
+               strerror(-ret));
+        goto close_memory;
+    }
+    /* A forked child must not touch the lanes: it is not the endpoint. */
+    madvise(port->memory, size, MADV_DONTFORK);
+    port->fence = !barrier_register();
+    if (port->fence)
+        um_log(UM_LOG_INFO, "membarrier is refused here: every message pays a fence (about 8 ns)");
+    /* Yama's mode 1 refuses process_vm_* between siblings unless the read one consents (EINVAL: there is no Yama). */
+    if (port->config.private_copy)
+        prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+    port->mapper_state = state;
+    addr_fill(port, &self);
+    return 0;
+
+close_memory:
+    close(state->memory_fd);
+free_nonce:
+    free(state->nonce);
+free_state:
+    free(state);
+    return ret;
+}
+
+static void shm_destroy(struct um_mem_port *port)
+{
+    struct um_shm_port *state = port->mapper_state;
+    munmap(port->memory, state->size);
+    close(state->memory_fd);
+    *state->nonce = 0;
+    free(state->nonce);
+    free(state);
+}
+
+static void shm_punch(struct um_mem_port *port, size_t offset, size_t len)
+{
+    const struct um_shm_port *state = port->mapper_state;
+    if (fallocate(state->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len) != 0)
+        memset(port->memory + offset, 0, len);
+}
+
+/* Opens a descriptor of a peer through /proc; a negative errno says why not. */
+static int peer_open(const struct um_shm_addr *peer, int number, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%u/fd/%d", peer->pid, number);
+    int fd = open(path, flags | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int peer_memory_open(const struct um_shm_addr *peer)
+{
+    int fd = peer_open(peer, peer->memory_fd, O_RDWR);
+    if (fd >= 0)
+        return fd;
+    if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
+        return -ECONNREFUSED;
+    if (fd == -EACCES || fd == -EPERM) {
+        um_log(UM_LOG_WARN,
+               "not permitted to open the memory of peer process %u: run both as the same user, and do not clear the "
+               "dumpable flag (prctl PR_SET_DUMPABLE, set-user-id programs)",
+               peer->pid);
+        return -EACCES;
+    }
+    um_log(UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", peer->pid, strerror(-fd),
+           fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    return fd;
+}
+
+static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                      struct um_mapping *map_p)
+{
+    (void)port;
+    int fd = peer_memory_open(um_shm_addr_of(addr));
+    if (fd < 0)
+        return fd;
+    int ret = -ECONNREFUSED;
+    struct stat st;
+    int seals = fcntl(fd, F_GET_SEALS);
+    /* Without the seal the peer could shrink the file and turn our stores into SIGBUS. */
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || (uint64_t)st.st_size < offset + len)
+        goto close_fd;
+    void *base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    if (base == MAP_FAILED) {
+        ret = -errno;
+        um_log(UM_LOG_WARN, "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count", len,
+               strerror(-ret));
+        goto close_fd;
+    }
+    madvise(base, len, MADV_DONTFORK);
+    *map_p = (struct um_mapping){.base = base, .len = len};
+    ret = 0;
+close_fd:
+    close(fd);
+    return ret;
+}
+
+static void shm_detach(struct um_mapping *map)
+{
+    munmap(map->base, map->len);
+    *map = (struct um_mapping){0};
+}
+
+static uint64_t shm_owner_word(const struct um_mem_port *port)
+{
+    return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | 1;
+}
+
+static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+{
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    char byte = 0;
+    if (*handle < 0 && um_shm_alive(port, addr))
+        *handle = peer_open(peer, peer->wake_fd, O_WRONLY | O_NONBLOCK);
+    if (*handle < 0) {
+        um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
+               strerror(-*handle));
+        *handle = -1;
+        return;
+    }
+    ssize_t written = write(*handle, &byte, 1); /* full: it is awake already */
+    (void)written;
+}
+
+static void shm_wake_drop(int handle)
+{
+    if (handle >= 0)
+        close(handle);
+}
+
+static const struct um_mapper shm_mapper = {
+    .create = shm_create,
+    .destroy = shm_destroy,
+    .punch = shm_punch,
+    .addr_check = um_shm_addr_check,
+    .attach = shm_attach,
+    .detach = shm_detach,
+    .alive = um_shm_alive,
+    .owner_alive = um_shm_owner_alive,
+    .owner_word = shm_owner_word,
+    .wake = shm_wake,
+    .wake_drop = shm_wake_drop,
+    .copy = um_shm_copy,
+    .barrier = shm_barrier,
+};
+
+static int shm_port_open(const struct um_port_config *config, struct um_port **port_p)
+{
+    return um_mem_port_open(&um_machine_shm, &shm_mapper, config, port_p);
+}
+
+const struct um_machine um_machine_shm = {
+    .name = "shm",
+    .port_open = shm_port_open,
+    UM_MEM_MACHINE_OPS,
+};

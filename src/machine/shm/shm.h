@@ -1,0 +1,61 @@
+/*
+ * Private to the shm mapper: one host's memory. The address, and what identity, mapper and copy share.
+ *
+ * Must not know lanes. Threading: machine.h; the process-wide facts are found once.
+ */
+#ifndef UM_MACHINE_SHM_SHM_H
+#define UM_MACHINE_SHM_SHM_H
+
+#include "machine/mem/mem.h"
+
+enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 8 };
+
+/* The address of a port: docs/protocol.md section 2. */
+struct um_shm_addr {
+    uint64_t boot;      /* hash of the kernel's boot id: tells hosts apart */
+    uint32_t pid;       /* in its own pid namespace */
+    uint32_t start;     /* start time of the process in clock ticks since boot, modulo 2^32 */
+    uint64_t nonce;     /* random; also lies in the port's memory and at nonce_at */
+    uint64_t nonce_at;  /* private address of a copy of the nonce: every private copy verifies whom it reads */
+    uint16_t memory_fd; /* the port's memory, openable through /proc/PID/fd */
+    uint16_t wake_fd;   /* the write end of its wake-up pipe, likewise */
+    uint16_t pid_space; /* low bits of the pid namespace's inode */
+    uint8_t version;
+    uint8_t machine;
+    char host[UM_SHM_HOST_LEN]; /* the host's name, its last 8 characters, for messages only */
+};
+static_assert(sizeof(struct um_shm_addr) == sizeof(struct um_addr), "docs/protocol.md section 2");
+
+/* What is the same for every port of this process. */
+struct um_shm_self {
+    uint64_t boot;
+    uint32_t pid;
+    uint32_t start;
+    uint16_t pid_space;
+    char host[UM_SHM_HOST_LEN];
+};
+
+/* 0, or an error already logged. Right in a forked child too. */
+int um_shm_self_get(struct um_shm_self *self_p);
+/* Random bits; never 0. */
+uint64_t um_shm_nonce(void);
+static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *addr)
+{
+    return (const struct um_shm_addr *)(const void *)addr;
+}
+int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr);
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr);
+bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
+
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
+                size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
+
+/* State of one port. */
+struct um_shm_port {
+    int memory_fd;
+    size_t size;
+    uint64_t *nonce; /* what nonce_at points to */
+    bool copy_refused_logged;
+};
+
+#endif

@@ -1,0 +1,279 @@
+/*
+ * Mapper of the simulated machine: memory of one process, ports in a registry, seeded faults.
+ *
+ * Owns: the registry. The lanes are those of mem/. No membarrier: every commit fences, which is also what tests the
+ * fallback. Threading: the registry has a lock; the rest as machine.h.
+ */
+#include "machine/sim/sim.h"
+
+#include "machine/mem/mem.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define UM_SIM_MAGIC 0x6d6973756e696d75u
+
+/* A port's memory; outlives the port while peers have it attached. */
+struct sim_memory {
+    struct um_list node; /* in the registry, while the port is open */
+    struct um_addr addr;
+    void *base;
+    size_t size;
+    unsigned references;
+    int wake_fd; /* -1 once the port is closed */
+    bool dead;
+};
+
+struct sim_port {
+    struct sim_memory *memory;
+    uint64_t random;
+    unsigned stall_percent;
+};
+
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list registry = {&registry, &registry};
+static uint64_t next_number = 1;
+static uint32_t config_seed = 1;
+static unsigned config_stall_percent;
+
+void um_sim_configure(uint32_t seed, unsigned stall_percent)
+{
+    pthread_mutex_lock(&registry_lock);
+    config_seed = seed;
+    config_stall_percent = stall_percent;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* Lock held. */
+static struct sim_memory *registry_find(const struct um_addr *addr)
+{
+    for (struct um_list *l = registry.next; l != &registry; l = l->next) {
+        struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
+        if (memcmp(&m->addr, addr, sizeof(*addr)) == 0)
+            return m;
+    }
+    return NULL;
+}
+
+/* Lock held. */
+static void memory_unref(struct sim_memory *m)
+{
+    if (--m->references > 0)
+        return;
+    um_list_unlink(&m->node);
+    free(m->base);
+    free(m);
+}
+
+void um_sim_kill(const struct um_addr *addr)
+{
+    pthread_mutex_lock(&registry_lock);
+    struct sim_memory *m = registry_find(addr);
+    if (m)
+        m->dead = true;
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static int sim_create(struct um_mem_port *port, size_t size)
+{
+    struct sim_port *state = calloc(1, sizeof(*state));
+    struct sim_memory *m = calloc(1, sizeof(*m));
+    void *base = NULL;
+    if (!state || !m || posix_memalign(&base, UM_PAGE, size) != 0) {
+        free(state);
+        free(m);
+        return -ENOMEM;
+    }
+    memset(base, 0, size);
+    pthread_mutex_lock(&registry_lock);
+    uint64_t number = next_number++;
+    *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = port->wait_write};
+    m->addr = (struct um_addr){.word = {UM_SIM_MAGIC, number, number * 0x9e3779b97f4a7c15u | 1}};
+    um_list_append(&registry, &m->node);
+    *state = (struct sim_port){
+        .memory = m,
+        .random = (config_seed + number) * 0x9e3779b97f4a7c15u | 1,
+        .stall_percent = config_stall_percent,
+    };
+    pthread_mutex_unlock(&registry_lock);
+    port->memory = base;
+    port->addr = m->addr;
+    port->mapper_state = state;
+    port->fence = true;
+    return 0;
+}
+
+static void sim_destroy(struct um_mem_port *port)
+{
+    struct sim_port *state = port->mapper_state;
+    pthread_mutex_lock(&registry_lock);
+    state->memory->wake_fd = -1;
+    memory_unref(state->memory);
+    pthread_mutex_unlock(&registry_lock);
+    free(state);
+}
+
+static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
+{
+    memset(port->memory + offset, 0, len);
+}
+
+static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    (void)port;
+    return addr->word[0] == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
+}
+
+/* A mapping into the memory keeps it alive. */
+static int sim_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                      struct um_mapping *map_p)
+{
+    (void)port;
+    int ret = -ECONNREFUSED;
+    pthread_mutex_lock(&registry_lock);
+    struct sim_memory *m = registry_find(addr);
+    if (m && m->wake_fd >= 0 && offset + len <= m->size) {
+        m->references++;
+        *map_p = (struct um_mapping){.base = (unsigned char *)m->base + offset, .len = len};
+        ret = 0;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return ret;
+}
+
+static void sim_detach(struct um_mapping *map)
+{
+    pthread_mutex_lock(&registry_lock);
+    for (struct um_list *l = registry.next; l != &registry; l = l->next) {
+        struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
+        unsigned char *base = m->base;
+        if ((unsigned char *)map->base >= base && (unsigned char *)map->base < base + m->size) {
+            memory_unref(m);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&registry_lock);
+    *map = (struct um_mapping){0};
+}
+
+static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr)
+{
+    (void)port;
+    pthread_mutex_lock(&registry_lock);
+    const struct sim_memory *m = registry_find(addr);
+    bool alive = m && m->wake_fd >= 0 && !m->dead;
+    pthread_mutex_unlock(&registry_lock);
+    return alive;
+}
+
+static bool sim_owner_alive(struct um_mem_port *port, uint64_t owner)
+{
+    (void)port;
+    bool alive = false;
+    pthread_mutex_lock(&registry_lock);
+    for (struct um_list *l = registry.next; l != &registry; l = l->next) {
+        const struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
+        alive = alive || (m->addr.word[1] == owner && m->wake_fd >= 0 && !m->dead);
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return alive;
+}
+
+static uint64_t sim_owner_word(const struct um_mem_port *port)
+{
+    return port->addr.word[1];
+}
+
+static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+{
+    (void)port;
+    (void)handle;
+    char byte = 0;
+    pthread_mutex_lock(&registry_lock);
+    const struct sim_memory *m = registry_find(addr);
+    if (m && m->wake_fd >= 0) {
+        ssize_t written = write(m->wake_fd, &byte, 1); /* full: it is awake already */
+        (void)written;
+    }
+    pthread_mutex_unlock(&registry_lock);
+}
+
+static void sim_wake_drop(int handle)
+{
+    (void)handle;
+}
+
+static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
+                    size_t remote_count, const struct iovec *local, size_t local_count, size_t len)
+{
+    if (!sim_alive(port, addr))
+        return -ESRCH;
+    size_t r = 0, l = 0, r_at = 0, l_at = 0;
+    while (len > 0) {
+        if (r >= remote_count || l >= local_count)
+            return -EINVAL;
+        size_t n = len;
+        n = n < remote[r].len - r_at ? n : remote[r].len - r_at;
+        n = n < local[l].iov_len - l_at ? n : local[l].iov_len - l_at;
+        char *peer = (char *)(uintptr_t)remote[r].addr + r_at;
+        char *own = (char *)local[l].iov_base + l_at;
+        memcpy(write ? peer : own, write ? own : peer, n);
+        len -= n;
+        r_at += n;
+        l_at += n;
+        if (r_at == remote[r].len) {
+            r++;
+            r_at = 0;
+        }
+        if (l_at == local[l].iov_len) {
+            l++;
+            l_at = 0;
+        }
+    }
+    return 0;
+}
+
+static bool sim_stall(struct um_mem_port *port)
+{
+    struct sim_port *state = port->mapper_state;
+    if (state->stall_percent == 0)
+        return false;
+    state->random ^= state->random << 13;
+    state->random ^= state->random >> 7;
+    state->random ^= state->random << 17;
+    return state->random % 100 < state->stall_percent;
+}
+
+static const struct um_mapper sim_mapper = {
+    .create = sim_create,
+    .destroy = sim_destroy,
+    .punch = sim_punch,
+    .addr_check = sim_addr_check,
+    .attach = sim_attach,
+    .detach = sim_detach,
+    .alive = sim_alive,
+    .owner_alive = sim_owner_alive,
+    .owner_word = sim_owner_word,
+    .wake = sim_wake,
+    .wake_drop = sim_wake_drop,
+    .copy = sim_copy,
+    .stall = sim_stall,
+};
+
+/* Memory is really there in this machine, so it has few lanes unless more are asked for. */
+static int sim_port_open(const struct um_port_config *config, struct um_port **port_p)
+{
+    struct um_port_config own = *config;
+    if (own.lanes_max == 0)
+        own.lanes_max = 16;
+    return um_mem_port_open(&um_machine_sim, &sim_mapper, &own, port_p);
+}
+
+const struct um_machine um_machine_sim = {
+    .name = "sim",
+    .port_open = sim_port_open,
+    UM_MEM_MACHINE_OPS,
+};

@@ -1,0 +1,91 @@
+/*
+ * Eager: a message with its body in one record.
+ *
+ *   sender                                   receiver
+ *   claim, write in place, commit  ──────→   match → copy into the posted buffer → completion
+ *   complete: at commit, or when               └ no receive: copy aside (unexpected) → later receive → completion
+ *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is published at once
+ *
+ * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory.
+ * Owns no state. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Completes a send that needs no word of the receiver. */
+static void eager_complete(struct um_ep *ep, const struct um_msg *msg, size_t len)
+{
+    struct um_completion c = {
+        .context = msg->context,
+        .flags = msg->flags | UM_OP_SEND,
+        .len = len,
+        .tag = msg->tag,
+        .data = msg->data,
+    };
+    ep->config.complete(ep->config.arg, &c);
+}
+
+int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len)
+{
+    struct um_op *op = NULL;
+    struct um_slot slot;
+    uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
+    if (msg->flags & UM_OP_DELIVERY) {
+        op = um_op_alloc(msg->peer, msg->context, msg->flags | UM_OP_SEND);
+        if (!op)
+            return -ENOMEM;
+        op->len = len;
+        op->tag = msg->tag;
+    }
+    int ret = ep->machine->claim(lane, body_len, &slot);
+    if (__builtin_expect(ret != 0, 0)) {
+        if (op)
+            um_op_free(op);
+        return um_peer_claim_failed(msg->peer, ret);
+    }
+    struct um_eager_wire *head = slot.head;
+    head->tag = msg->tag;
+    head->data = msg->data;
+    void *body = body_len ? slot.body : head->body;
+    if (msg->count == 1) {
+        memcpy(body, msg->iov[0].iov_base, len);
+    } else {
+        struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
+        um_iov_gather(&cursor, body, len);
+    }
+    ep->stats.sent++;
+    ep->stats.eager++;
+    ep->stats.bytes_sent += len;
+    uint8_t flags = (uint8_t)((msg->flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) |
+                              (msg->flags & UM_OP_DATA ? UM_WIRE_DATA : 0) | (op ? UM_FLAG_ACK : 0));
+    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
+    if (op)
+        um_op_await_ack(op);
+    else if (!(msg->flags & UM_OP_SILENT))
+        eager_complete(ep, msg, len);
+    return 0;
+}
+
+int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    const struct um_eager_wire *head = rec->head;
+    const void *body = rec->body ? rec->body : head->body;
+    if (!rec->body && rec->len > UM_EAGER_INLINE)
+        return -EPROTO;
+    struct um_arrival arrival = {
+        .peer = peer,
+        .tag = head->tag,
+        .data = head->data,
+        .len = rec->len,
+        .flags = (rec->flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
+                 (rec->flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0),
+    };
+    struct um_target target;
+    if (!um_receive_match(ep, &arrival, &target))
+        return um_receive_unexpected(ep, &arrival, body, NULL);
+    um_iov_scatter(&target.cursor, body, arrival.len < target.len ? arrival.len : target.len);
+    um_receive_finish(ep, &target, &arrival, 0);
+    return 0;
+}

@@ -1,0 +1,109 @@
+/*
+ * Between the protocol files: what one offers the others. Nothing of it is for prov. Threading: core.h.
+ */
+#ifndef UM_PROTO_INTERNAL_H
+#define UM_PROTO_INTERNAL_H
+
+#include "core/endpoint.h"
+#include "match/match.h"
+#include "proto/proto.h"
+#include "proto/wire.h"
+
+/* ---- receive.c: posted receives and unexpected messages ---- */
+
+/* A posted receive. */
+struct um_recv {
+    struct um_match_recv match;
+    struct um_list link; /* in receive->posted, by age */
+    void *context;
+    uint32_t flags;
+    uint32_t in_flight;   /* multi-receive: bodies on their way into the buffer */
+    bool spent;           /* multi-receive: takes no further message */
+    size_t len;           /* bytes of the buffer; of what is left of it for a multi-receive */
+    struct um_buffers buffers; /* multi-receive: small[0] is what is left */
+};
+
+/* A message that a receive takes: what its completion says. */
+struct um_arrival {
+    struct um_peer *peer;
+    uint64_t tag;
+    uint64_t data;
+    uint64_t len; /* bytes sent */
+    uint32_t flags; /* UM_OP_TAGGED, UM_OP_DATA */
+};
+
+/* Where a message goes. */
+struct um_target {
+    struct um_recv *recv;
+    struct um_iov_cursor cursor;
+    void *base;      /* multi-receive: where it begins */
+    struct iovec piece; /* multi-receive: the part of the buffer it may take */
+    size_t len;      /* bytes it may take */
+};
+
+int um_receive_open(struct um_ep *ep);
+void um_receive_close(struct um_ep *ep);
+/* The posted receive for a message, taken out of the match (a multi-receive stays while it has room); false: unexpected. */
+bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p);
+/* The message is in the target (or failed: positive errno): completes the receive. */
+void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error);
+/* Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM. */
+int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
+                          struct um_inbound *inbound);
+/* The peer died: directed receives from it will never complete. */
+void um_receive_peer_died(struct um_ep *ep, struct um_peer *peer, int error);
+
+/* ---- rndv.c: bodies that are fetched ---- */
+
+/* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
+struct um_inbound {
+    struct um_job job;
+    struct um_peer *peer;
+    uint16_t token;
+    uint8_t op;    /* the opcode that announced it */
+    bool matched;  /* RTS: it has a target */
+    bool pushed;   /* the body comes, or goes, in records */
+    struct um_arrival arrival;
+    struct um_target target;
+    uint64_t key, addr; /* RMA */
+    uint64_t moved;     /* bytes */
+    int left;           /* its peer left, with this errno, before it was matched */
+    uint32_t count;
+    struct um_piece piece[]; /* count */
+};
+
+/* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
+struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p);
+/* The target is known: moves what can be moved now. */
+void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
+/* RMA: moves the next len bytes between here and the peer's pieces. 0 (in->pushed: refused, go on in records), or -1: ended. */
+int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
+/* Answers and ends it. error: 0 or a positive errno. */
+void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
+/* Ends it without a completion (discarded message): the sender is told it is done. */
+void um_inbound_discard(struct um_ep *ep, struct um_inbound *in);
+void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
+
+int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+/* Starts to push an operation's body in records. */
+void um_rndv_push_start(struct um_ep *ep, struct um_op *op);
+int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
+/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
+void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
+/* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
+int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
+
+/* ---- eager.c ---- */
+int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len);
+int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+
+/* ---- rma.c: the target's side ---- */
+int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+/* Moves an RMA body; as um_inbound_start. */
+bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in);
+void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error);
+
+#endif

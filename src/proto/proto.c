@@ -1,0 +1,69 @@
+/*
+ * The protocols as one: the table that core dispatches by, opening and closing, limits. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    if (status == UM_STATUS_PUSH && um_list_is_empty(&op->job.link) && !(op->flags & UM_OP_READ))
+        um_rndv_push_start(ep, op);
+    else if (status <= 0)
+        um_op_complete(op, -status);
+    /* else: an answer that means nothing; the operation goes on */
+}
+
+static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
+{
+    um_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
+    if (error)
+        um_receive_peer_died(ep, peer, error);
+}
+
+static const struct um_protocols protocols = {
+    .handler =
+        {
+            [UM_WIRE_EAGER] = um_eager_arrived,
+            [UM_WIRE_RTS] = um_rndv_rts,
+            [UM_WIRE_PUSH] = um_rndv_push,
+            [UM_WIRE_WRITE] = um_rma_write_arrived,
+            [UM_WIRE_WRITE_RTS] = um_rma_rts_arrived,
+            [UM_WIRE_READ] = um_rma_rts_arrived,
+            [UM_WIRE_RETURN] = um_rma_return_arrived,
+        },
+    .answered = op_answered,
+    .peer_left = peer_left,
+};
+
+void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p)
+{
+    struct um_machine_caps caps;
+    machine->caps(&caps);
+    *limits_p = (struct um_limits){.inject_max = caps.body_max, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
+}
+
+int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
+{
+    struct um_ep *ep;
+    int ret = um_core_ep_open(config, &protocols, &ep);
+    if (ret)
+        return ret;
+    ret = um_receive_open(ep);
+    if (ret) {
+        um_core_ep_close(ep);
+        return ret;
+    }
+    *ep_p = ep;
+    return 0;
+}
+
+void um_ep_close(struct um_ep *ep)
+{
+    um_core_ep_flush(ep);
+    for (uint32_t i = 0; i < ep->peer_count; i++)
+        um_inbound_peer_left(ep, ep->peers[i], ECANCELED);
+    um_receive_close(ep);
+    um_core_ep_close(ep);
+}

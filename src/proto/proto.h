@@ -1,0 +1,73 @@
+/*
+ * The protocols, as prov calls them: send, receive, peek, cancel, RMA.
+ *
+ * Owns: the choice of protocol and both ends of each (one file per protocol). Must not know fi_* types.
+ * Threading: as core/core.h. Every call returns at once.
+ * Acceptance: 0 means accepted: exactly one completion follows (even with UM_OP_NO_EVENT, which travels in its flags:
+ * the caller decides what an unwanted one becomes), possibly before the call returns. Every other value means that
+ * nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES, -EPROTO, -EHOSTUNREACH the
+ * peer cannot be reached.
+ */
+#ifndef UM_PROTO_PROTO_H
+#define UM_PROTO_PROTO_H
+
+#include "core/core.h"
+
+/* Limits that the machine and the protocols set. */
+struct um_limits {
+    size_t inject_max; /* largest inject, in bytes */
+    size_t iov_max;    /* entries of a local buffer list */
+    size_t rma_iov_max;
+};
+void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p);
+
+/* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
+int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p);
+/* Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint. */
+void um_ep_close(struct um_ep *ep);
+
+/* A message operation. iov may be NULL when count is 0. */
+struct um_msg {
+    const struct iovec *iov;
+    size_t count;
+    struct um_peer *peer; /* send: the destination; receive: the only source, or NULL for any */
+    uint64_t tag;
+    uint64_t ignore; /* receive: tag bits that do not matter */
+    uint64_t data;   /* send: with UM_OP_DATA */
+    void *context;
+    uint32_t flags; /* um_op_flag; UM_OP_SEND or UM_OP_RECV is added by the call */
+};
+
+/* Sends. With UM_OP_INJECT the length is at most um_limits.inject_max. */
+int um_send(struct um_ep *ep, const struct um_msg *msg);
+/* The lean path: one buffer ≤ inject_max, free at return, and no completion at all (complete() is not called). */
+int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
+              uint32_t flags);
+/*
+ * Posts a receive. UM_OP_MULTI: one buffer for many messages, each with its completion; the last one carries
+ * UM_OP_MULTI_END. UM_OP_CLAIM: receives (with UM_OP_DISCARD: drops) the message that a peek reserved under this
+ * context; -ENOMSG when there is none.
+ */
+int um_recv(struct um_ep *ep, const struct um_msg *msg);
+/*
+ * Looks for an unexpected message: 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is reserved
+ * under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
+ */
+int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p);
+/* Cancels the oldest posted receive with this context: it completes with ECANCELED. -ENOENT when there is none (more). */
+int um_cancel(struct um_ep *ep, void *context);
+
+/* An RMA operation, executed by the target's progress. */
+struct um_rma {
+    const struct iovec *iov;
+    size_t count;
+    struct um_peer *peer;
+    uint64_t addr; /* as the target's registration has it: virtual address or offset */
+    uint64_t key;
+    uint64_t data; /* write: with UM_OP_DATA */
+    void *context;
+    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
+};
+int um_rma(struct um_ep *ep, const struct um_rma *rma);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * Sending: the choice between eager and rendezvous, and the lean path of small injected messages.
+ *
+ *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
+ *   longer                              → rndv.c
+ *
+ * Owns no state. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+static uint8_t wire_flags(uint32_t flags)
+{
+    return (uint8_t)((flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) | (flags & UM_OP_DATA ? UM_WIRE_DATA : 0));
+}
+
+int um_send(struct um_ep *ep, const struct um_msg *msg)
+{
+    struct um_lane *lane;
+    int ret = um_peer_lane(msg->peer, &lane);
+    if (__builtin_expect(ret != 0, 0))
+        return ret;
+    size_t len = um_iov_length(msg->iov, msg->count);
+    if (len <= UM_EAGER_INLINE || (len <= ep->body_max && len <= ep->machine->lane_body_max(lane, (uint32_t)len)))
+        return um_eager_send(ep, msg, lane, len);
+    return um_rndv_send(ep, msg, len);
+}
+
+/* The lane has not grown far enough for this body, or is not open: the general path. */
+static int inject_slow(struct um_ep *ep, const struct um_msg *msg)
+{
+    struct um_msg general = *msg;
+    general.flags |= UM_OP_INJECT | UM_OP_SILENT;
+    return um_send(ep, &general);
+}
+
+int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
+              uint32_t flags)
+{
+    struct um_slot slot;
+    struct um_lane *lane = peer->lane;
+    uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
+    int ret = lane ? ep->machine->claim(lane, body_len, &slot) : -EMSGSIZE;
+    if (__builtin_expect(ret != 0, 0)) {
+        struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+        struct um_msg msg = {
+            .iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags | UM_OP_SEND};
+        return ret == -EMSGSIZE ? inject_slow(ep, &msg) : um_peer_claim_failed(peer, ret);
+    }
+    struct um_eager_wire *head = slot.head;
+    head->tag = tag;
+    head->data = data;
+    memcpy(body_len ? slot.body : head->body, buf, len);
+    ep->stats.sent++;
+    ep->stats.eager++;
+    ep->stats.bytes_sent += len;
+    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, wire_flags(flags), (uint32_t)len);
+    return 0;
+}

@@ -1,0 +1,87 @@
+/*
+ * What the protocols put into records: opcodes and heads. Normative text: docs/protocol.md section 6.
+ *
+ * A head has UM_HEAD_MAX bytes. Fixed-width fields, little endian as the memory is; every value is checked before use.
+ */
+#ifndef UM_PROTO_WIRE_H
+#define UM_PROTO_WIRE_H
+
+#include "machine/machine.h"
+
+#include <assert.h>
+#include <stdint.h>
+
+enum um_wire_op {
+    UM_WIRE_EAGER = 1,  /* a message with its body */
+    UM_WIRE_RTS = 2,    /* a message whose body waits at the sender */
+    UM_WIRE_PUSH = 3,   /* a part of a body that was asked for (answer UM_STATUS_PUSH) */
+    UM_WIRE_WRITE = 4,  /* RMA write with its body */
+    UM_WIRE_WRITE_RTS = 5, /* RMA write whose body waits at the initiator */
+    UM_WIRE_READ = 6,   /* RMA read */
+    UM_WIRE_RETURN = 7, /* a part of what was read, by record; from the target */
+};
+
+/* Record flags. */
+enum um_wire_flag {
+    UM_WIRE_TAGGED = 1,
+    UM_WIRE_DATA = 2, /* the data field is for the receiver's completion */
+};
+
+/* Statuses of answers: 0 done, below 0 a negative errno, or: */
+enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1 };
+
+enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16 };
+
+/* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the head; the record's len tells how many. */
+struct um_eager_wire {
+    uint64_t tag;
+    uint64_t data;
+    uint8_t body[UM_EAGER_INLINE];
+};
+static_assert(sizeof(struct um_eager_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.1");
+
+/* UM_WIRE_RTS. Pieces of the source: one in the head, or count of them as the record's body. */
+struct um_rts_wire {
+    uint64_t tag;
+    uint64_t data;
+    uint64_t total; /* bytes */
+    uint16_t token;
+    uint16_t count;
+    uint32_t reserved;
+    struct um_piece piece;
+};
+static_assert(sizeof(struct um_rts_wire) == 48, "docs/protocol.md section 6.2");
+
+/* UM_WIRE_PUSH, UM_WIRE_RETURN. The record's body goes to offset. Parts come in order. */
+struct um_part_wire {
+    uint64_t offset;
+    uint16_t token;
+    uint16_t reserved[3];
+};
+static_assert(sizeof(struct um_part_wire) == 16, "docs/protocol.md section 6.3");
+
+/* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the head; the record's len tells how many. */
+struct um_write_wire {
+    uint64_t key;
+    uint64_t addr;
+    uint64_t data;
+    uint16_t token;
+    uint16_t reserved[3];
+    uint8_t body[UM_WRITE_INLINE];
+};
+static_assert(sizeof(struct um_write_wire) == 48, "docs/protocol.md section 6.4");
+
+/* UM_WIRE_WRITE_RTS, UM_WIRE_READ. Pieces of the initiator's buffer: one in the head, or count of them as the body. */
+struct um_rma_wire {
+    uint64_t key;
+    uint64_t addr;
+    uint64_t data; /* UM_WIRE_WRITE_RTS with UM_WIRE_DATA */
+    uint64_t total;
+    uint16_t token;
+    uint16_t count;
+    uint32_t reserved;
+    struct um_piece piece;
+};
+static_assert(sizeof(struct um_rma_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.5");
+
+#endif
