@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import BUILD, PROGRAMS, TOP, VENV, Launcher, describe
-
-SHARED_FILES = Path("/dev/shm")
+from harness import BUILD, PROGRAMS, TOP, VENV, Launcher, describe, remove_unmapped, shared_files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,22 +33,19 @@ def provider(request: pytest.FixtureRequest) -> str:
     return request.config.getoption("--provider")
 
 
-def shared_files() -> set[str]:
-    """What of ours lies in /dev/shm. (MPICH and others put files of their own there.)"""
-    return {entry.name for entry in SHARED_FILES.iterdir() if "unimem" in entry.name} if SHARED_FILES.is_dir() else set()
-
-
 @pytest.fixture
 def launcher(provider: str) -> Iterator[Launcher]:
-    before = shared_files()
+    before, before_mpich = shared_files("unimem"), shared_files("mpich_shm_")
     launcher = Launcher(provider)
     yield launcher
     # mpiexec's helpers may need a moment after mpiexec itself.
     left = launcher.wait_until_gone(10)
     described = [describe(pid) for pid in left]
     launcher.kill_leftovers()
+    remove_unmapped(shared_files("mpich_shm_") - before_mpich)
     assert not left, f"processes left behind: {described}"
-    assert shared_files() <= before, f"files left behind in {SHARED_FILES}: {sorted(shared_files() - before)}"
+    new = shared_files("unimem") - before
+    assert not new, f"files left behind: {sorted(new)}"
 
 
 @pytest.fixture(scope="session")

@@ -150,3 +150,30 @@ def describe(pid: int) -> str:
     except OSError:
         command = "(gone meanwhile)"
     return f"{pid}: {command}"
+
+
+SHARED_FILES = Path("/dev/shm")
+
+
+def shared_files(prefix: str) -> set[Path]:
+    """Files in /dev/shm whose name holds the prefix."""
+    return {entry for entry in SHARED_FILES.iterdir() if prefix in entry.name} if SHARED_FILES.is_dir() else set()
+
+
+def remove_unmapped(files: set[Path]) -> None:
+    """Removes those that no living process maps.
+
+    MPICH itself makes files mpich_shm_* in MPI_Init, whatever the provider, and leaves them when it is killed: they are
+    not what these tests are about, and should not pile up on the machine.
+    """
+    if not files:
+        return
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            mapped += maps.read_text(errors="replace")
+        except OSError:
+            continue
+    for file in files:
+        if str(file) not in mapped:
+            file.unlink(missing_ok=True)

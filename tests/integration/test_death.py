@@ -1,0 +1,100 @@
+"""Ranks that die by SIGKILL: the job ends, and nothing of it stays behind: no process, no file, no shared memory.
+
+The launcher fixture checks processes and /dev/shm after every test; here the deaths are arranged.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from harness import Launcher, shared_files
+
+Program = Callable[[str], Path]
+RANKS = 4
+
+
+def ranks_running(process: subprocess.Popen[str], ranks: int) -> list[int]:
+    """Waits until every rank reported that its traffic flows; returns their process ids."""
+    pids = []
+    assert process.stdout
+    while len(pids) < ranks:
+        line = process.stdout.readline()
+        assert line, f"the job ended too early: {process.stderr.read() if process.stderr else ''}"
+        if line.startswith("running "):
+            pids.append(int(line.split()[2]))
+    return pids
+
+
+def shared_memory_kib() -> int:
+    """Shmem of the whole host: tmpfs files, memfds and System V segments, also those that no file name shows.
+
+    Without the files that MPICH itself leaves behind when it is killed, over any provider.
+    """
+    mpich = sum(file.stat().st_blocks // 2 for file in shared_files("mpich_shm_"))
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("Shmem:"):
+            return int(line.split()[1]) - mpich
+    raise AssertionError("/proc/meminfo has no Shmem")
+
+
+def start_ring(launcher: Launcher, program: Program, ranks: int = RANKS) -> subprocess.Popen[str]:
+    command = launcher.mpi_command(ranks, [program("forever.c")])
+    return launcher.start(command, launcher.environment())
+
+
+def test_one_rank_killed_ends_the_job(launcher: Launcher, program: Program) -> None:
+    """mpiexec sees the death and ends the others: they must not hold it up."""
+    process = start_ring(launcher, program)
+    os.kill(ranks_running(process, RANKS)[1], signal.SIGKILL)
+    assert launcher.finish(process, timeout=60).status != 0
+
+
+def test_all_ranks_killed_leave_nothing(launcher: Launcher, program: Program) -> None:
+    process = start_ring(launcher, program)
+    for pid in ranks_running(process, RANKS):
+        os.kill(pid, signal.SIGKILL)
+    assert launcher.finish(process, timeout=60).status != 0
+
+
+def test_everything_killed_at_once_leaves_nothing(launcher: Launcher, program: Program) -> None:
+    """No process of the job lives to clean up: not mpiexec, not its proxy, not a rank."""
+    process = start_ring(launcher, program)
+    ranks_running(process, RANKS)
+    for pid in launcher.processes():
+        os.kill(pid, signal.SIGSTOP)  # none may notice the death of another
+    for pid in launcher.processes():
+        os.kill(pid, signal.SIGKILL)
+    launcher.finish(process, timeout=60)
+    assert launcher.wait_until_gone(10) == []
+
+
+def test_killed_jobs_give_their_memory_back(launcher: Launcher, program: Program) -> None:
+    """Ten jobs killed in full flight: the host's shared memory does not grow by even one job's."""
+
+    def killed_job() -> int:
+        process = start_ring(launcher, program, 2)
+        ranks_running(process, 2)
+        held = shared_memory_kib()
+        launcher.kill_leftovers()
+        launcher.finish(process, timeout=60)
+        assert launcher.wait_until_gone(10) == []
+        return held
+
+    before = shared_memory_kib()
+    held = [killed_job() - before for _ in range(10)]
+    end = time.monotonic() + 10  # the kernel frees the pages of a dead process a little later
+    while shared_memory_kib() - before >= max(1024, min(held)) and time.monotonic() < end:
+        time.sleep(0.2)
+    grown = shared_memory_kib() - before
+    assert grown < max(1024, min(held)), f"{grown} KiB more shared memory than before; the jobs held {held}"
+
+
+def test_next_job_runs_after_a_killed_one(launcher: Launcher, program: Program) -> None:
+    process = start_ring(launcher, program)
+    ranks_running(process, RANKS)
+    launcher.kill_leftovers()
+    launcher.finish(process, timeout=60)
+    launcher.mpi(RANKS, [program("collectives.c"), 4096]).succeeded()

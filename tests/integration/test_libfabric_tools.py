@@ -1,0 +1,89 @@
+"""libfabric's own tools, in the version that Debian ships, over the provider."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+
+import pytest
+from harness import BUILD, Launcher, Run
+
+
+def tool(name: str) -> str:
+    path = shutil.which(name, path="/usr/bin")
+    assert path, f"{name} is missing: apt-get install libfabric-bin"
+    return path
+
+
+def tool_environment(launcher: Launcher) -> dict[str, str]:
+    """These are not MPI programs: they need the path of the provider and nothing else."""
+    return launcher.environment(extra={"FI_PROVIDER_PATH": str(BUILD)})
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def listens(port: int) -> bool:
+    """Without connecting: fi_pingpong's server would take the connection for its client."""
+    wanted = f":{port:04X} "
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        return any(wanted in line and " 0A " in line for line in table)
+
+
+def pingpong(launcher: Launcher, provider: str, *arguments: str, env: Mapping[str, str] | None = None) -> Run:
+    """Server and client on this host; returns what the client printed."""
+    port = str(free_port())
+    environment = tool_environment(launcher) | {"FI_PROVIDER": provider} | dict(env or {})
+    common = [tool("fi_pingpong"), "-p", provider, "-e", "rdm", *arguments]
+    server = launcher.start([*common, "-B", port], environment)
+    end = time.monotonic() + 20
+    while not listens(int(port)) and server.poll() is None and time.monotonic() < end:
+        time.sleep(0.02)
+    client = launcher.finish(launcher.start([*common, "-P", port, "127.0.0.1"], environment), timeout=300)
+    launcher.finish(server, timeout=30).succeeded()
+    return client.succeeded()
+
+
+def rows(run: Run) -> list[str]:
+    """The sizes of the table that fi_pingpong prints."""
+    return [match[1] for match in re.finditer(r"^(\d+[kmg]?)\s+\d", run.out, re.MULTILINE)]
+
+
+def test_fi_info_shows_the_provider(launcher: Launcher, provider: str) -> None:
+    run = launcher.run([tool("fi_info"), "-p", provider, "-v"], env=tool_environment(launcher)).succeeded()
+    assert re.search(rf"prov_name: {provider}$", run.out, re.MULTILINE), str(run)
+    for needed in ("FI_EP_RDM", "FI_TAGGED", "FI_MSG", "FI_LOCAL_COMM", "FI_REMOTE_COMM", "FI_DIRECTED_RECV"):
+        assert needed in run.out, f"{needed} is missing:\n{run.out}"
+
+
+@pytest.mark.parametrize("mode", ["msg", "tagged"])
+def test_fi_pingpong_all_sizes_with_checked_data(launcher: Launcher, provider: str, mode: str) -> None:
+    ours, reference = (rows(pingpong(launcher, name, "-c", "-m", mode, "-S", "all")) for name in (provider, "tcp"))
+    assert ours == reference, "not every size that there is"
+    assert len(ours) > 5
+
+
+@pytest.mark.parametrize("size", ["0", "1", "64", "4096", "1048576", "8388608"])
+def test_fi_pingpong_single_sizes(launcher: Launcher, provider: str, size: str) -> None:
+    assert len(rows(pingpong(launcher, provider, "-c", "-I", "50", "-S", size))) == 1
+
+
+def test_fi_pingpong_verbose(launcher: Launcher, provider: str) -> None:
+    """-v and -c together print a line for every byte: apart."""
+    assert len(rows(pingpong(launcher, provider, "-v"))) > 5
+
+
+def test_library_needs_only_what_debian_has() -> None:
+    """One library for libfabric 1.17 to 2.5: it must not ask for symbols that the oldest lacks."""
+    library = BUILD / "libunimem-fi.so"
+    env = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    ldd = subprocess.run(["ldd", "-r", library], env=env, capture_output=True, text=True, check=True)
+    assert "undefined symbol" not in ldd.stdout + ldd.stderr
+    needed = subprocess.run(["readelf", "-d", library], capture_output=True, text=True, check=True).stdout
+    assert "Shared library: [libfabric.so.1]" in needed, "loaders that use RTLD_LOCAL need it linked"

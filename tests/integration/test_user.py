@@ -1,0 +1,49 @@
+"""An ordinary user: nothing in the provider needs root."""
+
+import os
+import pwd
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import BUILD, VENV, Launcher
+
+USER = "nobody"
+
+
+@pytest.fixture
+def world_readable(program: Callable[[str], Path]) -> Iterator[Path]:
+    """A copy of what a run needs, where every user may read it: the checkout may lie in root's home."""
+    top = Path(tempfile.mkdtemp(prefix="unimem-user-"))
+    try:
+        top.chmod(0o755)
+        (top / "bin").mkdir()
+        for file in (BUILD / "unimem", BUILD / "libunimem-fi.so", program("exchange.c"), program("collectives.c")):
+            shutil.copy(file, top / "bin")
+        for name in ("mpiexec.hydra", "hydra_pmi_proxy"):
+            shutil.copy(VENV / "bin" / name, top / "bin")
+        shutil.copytree(VENV / "lib", top / "lib", ignore=shutil.ignore_patterns("python*"), symlinks=True)
+        yield top
+    finally:
+        shutil.rmtree(top)
+
+
+@pytest.fixture
+def as_user() -> list[str]:
+    """The prefix that runs a command as an ordinary user: none is needed when the tests already are one."""
+    if os.geteuid() != 0:
+        return []
+    user = pwd.getpwnam(USER)
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
+
+
+def test_ordinary_user_runs_mpi(launcher: Launcher, world_readable: Path, as_user: list[str]) -> None:
+    bin_directory = world_readable / "bin"
+    mpiexec = [bin_directory / "unimem", "run", "--", bin_directory / "mpiexec.hydra", "-n"]
+    env = {"LD_LIBRARY_PATH": str(world_readable / "lib"), "HOME": "/", "MPIR_CVAR_DEBUG_SUMMARY": "1"}
+    run = launcher.run([*as_user, *mpiexec, "2", bin_directory / "exchange", "50", "3"], env=env, cwd="/").succeeded()
+    assert "exchanged 50 small and 3 large" in run.out
+    assert f"libfabric provider: {launcher.provider}" in run.out, str(run)
+    launcher.run([*as_user, *mpiexec, "8", bin_directory / "collectives", "16384"], env=env, cwd="/").succeeded()
