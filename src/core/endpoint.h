@@ -60,7 +60,8 @@ struct um_peer {
     struct um_lane *lane; /* to the peer; NULL before first contact */
     uint32_t number;      /* index in ep->peers */
     bool lost;            /* it died or refused us: every operation fails */
-    bool starved;         /* an operation was refused for lack of credit since the last tick */
+    bool starved;         /* an operation was refused for lack of credit since the last look */
+    bool heard;           /* credit or answers came since the last look whether it lives */
     uint64_t name;
     struct um_addr addr;
     struct um_link *link;

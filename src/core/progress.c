@@ -14,6 +14,7 @@ enum {
     UM_POLL_BUDGET = 32,                /* records one call handles */
     UM_JOB_BUDGET = 16,                 /* jobs one call moves on */
     UM_TICK_NS = 200000000,             /* between two ticks */
+    UM_TICK_PEERS = 8,      /* peers one tick looks after */
     UM_ANSWERS = 16,
 };
 
@@ -114,10 +115,11 @@ static int awaiting_progress(struct um_ep *ep)
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;
-        if (peer->lane)
-            count += peer_acks(peer);
+        int news = peer->lane ? peer_acks(peer) : 0;
         if (peer->lane && !peer->lost)
-            count += peer_answers(peer);
+            news += peer_answers(peer);
+        peer->heard = peer->heard || news > 0;
+        count += news;
         if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens_free == UINT64_MAX && !peer->starved) {
             um_list_unlink(&peer->awaiting);
             if (peer->lane)
@@ -150,13 +152,17 @@ static void ep_tick(struct um_ep *ep)
     if (now - ep->tick_at < UM_TICK_NS)
         return;
     ep->tick_at = now;
-    struct um_list *next;
-    for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
-        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
-        next = l->next;
+    for (int i = 0; i < UM_TICK_PEERS; i++) {
+        struct um_list *first = um_list_first(&ep->awaiting);
+        if (!first)
+            break;
+        struct um_peer *peer = UM_CONTAINER(first, struct um_peer, awaiting);
+        um_list_unlink(first);
+        um_list_append(&ep->awaiting, first);
         peer->starved = false;
-        if (!ep->machine->link_alive(peer->link))
+        if (!peer->heard && !ep->machine->link_alive(peer->link))
             um_peer_lose(peer, ECONNRESET);
+        peer->heard = false;
     }
     ep->machine->tick(ep->port);
 }

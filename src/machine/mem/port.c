@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum {
-    UM_TICK_LANES = 32,                  /* lanes whose sender one tick looks after */
+    UM_TICK_LANES = 8,                   /* lanes whose sender one tick looks after */
     UM_MEMORY_DEFAULT = 64 * 1024 * 1024 /* bytes of grown lanes */
 };
 

@@ -123,6 +123,7 @@ void um_mem_rx_check_closing(struct um_rx *rx)
             rx_recycle(rx);
     } else if (rx->state == UM_RX_LIVE) {
         rx->state = UM_RX_LEAVING;
+        um_mem_rx_set_hot(rx); /* the poll that finds its ring empty ends it */
     }
 }
 

@@ -33,8 +33,14 @@ static ssize_t file_read(const char *path, char *text, size_t size)
     return len;
 }
 
-/* State letter and start time of a process. 0, or a negative errno (-ENOENT: no such process). */
-static int process_stat(uint32_t pid, char *state_p, uint32_t *start_p)
+struct process_stat {
+    char state;
+    int threads;
+    uint32_t start;
+};
+
+/* 0, or a negative errno (-ENOENT: no such process). */
+static int process_stat(uint32_t pid, struct process_stat *stat_p)
 {
     char path[64];
     char text[1024];
@@ -43,11 +49,13 @@ static int process_stat(uint32_t pid, char *state_p, uint32_t *start_p)
     if (len < 0)
         return (int)len;
     char *at = strrchr(text, ')'); /* the name before it may hold anything */
+    struct process_stat stat;
     unsigned long long start;
-    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                      state_p, &start) != 2)
+    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
+                      &stat.state, &stat.threads, &start) != 3)
         return -EPROTO;
-    *start_p = (uint32_t)start;
+    stat.start = (uint32_t)start;
+    *stat_p = stat;
     return 0;
 }
 
@@ -77,10 +85,10 @@ int um_shm_self_get(struct um_shm_self *self_p)
     struct um_shm_self self = {.pid = (uint32_t)getpid()};
     char text[128];
     char host[65] = "";
-    char state;
+    struct process_stat own;
     struct stat space;
     ssize_t len = file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
-    int ret = len < 0 ? (int)len : process_stat(self.pid, &state, &self.start);
+    int ret = len < 0 ? (int)len : process_stat(self.pid, &own);
     if (ret == 0 && stat("/proc/self/ns/pid", &space) != 0)
         ret = -errno;
     if (ret) {
@@ -88,6 +96,7 @@ int um_shm_self_get(struct um_shm_self *self_p)
                strerror(-ret));
         return ret;
     }
+    self.start = own.start;
     self.boot = text_hash(text) | 1;
     self.pid_space = (uint16_t)space.st_ino;
     gethostname(host, sizeof(host) - 1);
@@ -131,15 +140,16 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    char state;
-    uint32_t start;
+    struct process_stat now;
     (void)port;
-    int ret = process_stat(peer->pid, &state, &start);
+    int ret = process_stat(peer->pid, &now);
     if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide it (hidepid): the signal tells */
         return !(kill((pid_t)peer->pid, 0) != 0 && errno == ESRCH);
     if (ret)
         return true;
-    return start == peer->start && state != 'Z' && state != 'X';
+    if (now.start != peer->start || now.state == 'X')
+        return false;
+    return now.state != 'Z' || now.threads > 1; /* the first thread may end before the others */
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)
