@@ -1,0 +1,343 @@
+/*
+ * Address vectors: index → address in an array that never moves, address → index in a hash table.
+ *
+ * Owns: struct um_av. Must not know what an address means. Both types are tables: an fi_addr_t is an index.
+ * Threading: under the guard of the domain. With FI_THREAD_DOMAIN there is none, and nothing here needs one.
+ */
+#include "prov/prov.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool um_av_is_zero(const struct um_addr *addr)
+{
+    static const struct um_addr zero;
+    return memcmp(addr, &zero, sizeof(zero)) == 0;
+}
+
+static uint64_t um_av_hash(const struct um_addr *addr)
+{
+    uint64_t h = 0;
+    for (size_t i = 0; i < sizeof(addr->word) / sizeof(addr->word[0]); i++) {
+        h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+    }
+    return h;
+}
+
+static struct um_av_entry *um_av_entry(const struct um_av *av, uint64_t index)
+{
+    unsigned chunk;
+    size_t offset;
+    if (index >= av->used || !um_vector_place(index, &chunk, &offset))
+        return NULL;
+    return &av->chunks[chunk][offset];
+}
+
+const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index)
+{
+    const struct um_av_entry *entry = um_av_entry(av, index);
+    return entry && !um_av_is_zero(&entry->addr) ? &entry->addr : NULL;
+}
+
+fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
+{
+    uint32_t i = av->buckets[um_av_hash(addr) & av->bucket_mask];
+    while (i != UM_AV_NONE) {
+        const struct um_av_entry *entry = um_av_entry(av, i);
+        if (memcmp(&entry->addr, addr, sizeof(*addr)) == 0)
+            return i;
+        i = entry->next;
+    }
+    return FI_ADDR_NOTAVAIL;
+}
+
+/* Links an entry behind those of its bucket, so that of duplicates the oldest is found. */
+static void um_av_link(struct um_av *av, uint32_t index)
+{
+    struct um_av_entry *entry = um_av_entry(av, index);
+    uint32_t *at = &av->buckets[um_av_hash(&entry->addr) & av->bucket_mask];
+    while (*at != UM_AV_NONE)
+        at = &um_av_entry(av, *at)->next;
+    entry->next = UM_AV_NONE;
+    *at = index;
+}
+
+/* A table of at least as many buckets as entries expected. The old one is kept when there is no memory for a new one.
+ */
+static int um_av_rehash(struct um_av *av, uint64_t expected)
+{
+    uint64_t room = UM_VECTOR_FIRST;
+    while (room < expected)
+        room *= 2;
+    uint32_t *buckets = malloc(room * sizeof(*buckets));
+    if (!buckets)
+        return -FI_ENOMEM;
+    memset(buckets, 0xff, room * sizeof(*buckets));
+    free(av->buckets);
+    av->buckets = buckets;
+    av->bucket_mask = room - 1;
+    for (uint64_t i = 0; i < av->used; i++) {
+        if (um_av_addr_locked(av, i))
+            um_av_link(av, (uint32_t)i);
+    }
+    return 0;
+}
+
+/* The lowest free index, with memory behind it. */
+static int um_av_alloc(struct um_av *av, uint64_t *index_p)
+{
+    unsigned chunk;
+    size_t offset;
+    if (av->freed) {
+        while (um_av_addr_locked(av, av->low))
+            av->low++;
+        av->freed--;
+        *index_p = av->low;
+        return 0;
+    }
+    if (av->used >= UM_AV_NONE || !um_vector_place(av->used, &chunk, &offset))
+        return -FI_ENOMEM;
+    if (!av->chunks[chunk])
+        av->chunks[chunk] = calloc(um_vector_chunk_size(chunk), sizeof(struct um_av_entry));
+    if (!av->chunks[chunk])
+        return -FI_ENOMEM;
+    *index_p = av->used++;
+    return 0;
+}
+
+/* 0, or the fabric error of this address. An endpoint that exists already can tell whether it reaches the address. */
+static int um_av_insert_one(struct um_av *av, const struct um_addr *addr, fi_addr_t *index_p)
+{
+    if (um_av_is_zero(addr))
+        return -FI_EINVAL;
+    for (struct um_list *n = av->eps.next; n != &av->eps; n = n->next) {
+        struct um_prov_ep *ep = UM_CONTAINER(n, struct um_prov_ep, av_link);
+        int ret = ep->core ? um_error_result(um_ep_addr_check(ep->core, addr)) : 0;
+        if (ret)
+            return ret;
+        if (ep->core)
+            break;
+    }
+    uint64_t index = 0;
+    int ret = av->count > av->bucket_mask ? um_av_rehash(av, 2 * (av->bucket_mask + 1)) : 0;
+    if (ret == 0)
+        ret = um_av_alloc(av, &index);
+    if (ret)
+        return ret;
+    memcpy(&um_av_entry(av, index)->addr, addr, sizeof(*addr));
+    um_av_link(av, (uint32_t)index);
+    av->count++;
+    *index_p = index;
+    return 0;
+}
+
+static void um_av_report(struct um_av *av, void *context, uint64_t data, int err)
+{
+    const struct fi_eq_entry entry = {.fid = &av->fid.fid, .context = context, .data = data};
+    um_eq_post(av->eq, FI_AV_COMPLETE, &entry, err);
+}
+
+static int um_av_insert(struct fid_av *fid, const void *addr, size_t count, fi_addr_t *fi_addr, uint64_t flags,
+                        void *context)
+{
+    struct um_av *av = UM_CONTAINER(fid, struct um_av, fid);
+    int *errors = flags & FI_SYNC_ERR ? context : NULL;
+    int done = 0;
+    if (flags & ~(FI_MORE | FI_SYNC_ERR))
+        return -FI_EBADFLAGS;
+    if (count && !addr)
+        return -FI_EINVAL;
+    if (av->events && !av->eq)
+        return -FI_ENOEQ;
+    um_guard_lock(&av->domain->guard);
+    for (size_t i = 0; i < count; i++) {
+        struct um_addr one;
+        fi_addr_t index = FI_ADDR_NOTAVAIL;
+        memcpy(&one, (const char *)addr + i * sizeof(one), sizeof(one)); /* the caller's buffer may be unaligned */
+        int ret = um_av_insert_one(av, &one, &index);
+        if (fi_addr)
+            fi_addr[i] = index;
+        if (errors)
+            errors[i] = -ret;
+        if (ret && av->events)
+            um_av_report(av, context, i, -ret);
+        done += ret == 0;
+    }
+    um_guard_unlock(&av->domain->guard);
+    if (!av->events)
+        return done;
+    um_av_report(av, context, (uint64_t)done, 0);
+    return 0;
+}
+
+static int um_av_insertsvc(struct fid_av *av, const char *node, const char *service, fi_addr_t *fi_addr, uint64_t flags,
+                           void *context)
+{
+    (void)av, (void)node, (void)service, (void)fi_addr, (void)flags, (void)context;
+    return -FI_ENOSYS; /* addresses cannot be made from names */
+}
+
+static int um_av_insertsym(struct fid_av *av, const char *node, size_t nodecnt, const char *service, size_t svccnt,
+                           fi_addr_t *fi_addr, uint64_t flags, void *context)
+{
+    (void)av, (void)node, (void)nodecnt, (void)service, (void)svccnt, (void)fi_addr, (void)flags, (void)context;
+    return -FI_ENOSYS;
+}
+
+static void um_av_unlink(struct um_av *av, uint32_t index)
+{
+    struct um_av_entry *entry = um_av_entry(av, index);
+    uint32_t *at = &av->buckets[um_av_hash(&entry->addr) & av->bucket_mask];
+    while (*at != index)
+        at = &um_av_entry(av, *at)->next;
+    *at = entry->next;
+}
+
+static int um_av_remove_one(struct um_av *av, fi_addr_t index)
+{
+    struct um_av_entry *entry = um_av_entry(av, index);
+    if (!entry || um_av_is_zero(&entry->addr))
+        return -FI_EINVAL;
+    um_av_unlink(av, (uint32_t)index);
+    for (struct um_list *n = av->eps.next; n != &av->eps; n = n->next)
+        um_prov_ep_forget_locked(UM_CONTAINER(n, struct um_prov_ep, av_link), index, &entry->addr);
+    memset(&entry->addr, 0, sizeof(entry->addr));
+    if (!av->freed++ || index < av->low)
+        av->low = index;
+    av->count--;
+    return 0;
+}
+
+static int um_av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t count, uint64_t flags)
+{
+    struct um_av *av = UM_CONTAINER(fid, struct um_av, fid);
+    int ret = 0;
+    if (flags)
+        return -FI_EBADFLAGS;
+    um_guard_lock(&av->domain->guard);
+    for (size_t i = 0; i < count; i++) {
+        int one = um_av_remove_one(av, fi_addr[i]);
+        ret = ret ? ret : one;
+    }
+    um_guard_unlock(&av->domain->guard);
+    return ret;
+}
+
+static int um_av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *addrlen)
+{
+    struct um_av *av = UM_CONTAINER(fid, struct um_av, fid);
+    um_guard_lock(&av->domain->guard);
+    const struct um_addr *found = um_av_addr_locked(av, fi_addr);
+    if (found)
+        memcpy(addr, found, *addrlen < sizeof(*found) ? *addrlen : sizeof(*found));
+    um_guard_unlock(&av->domain->guard);
+    if (!found)
+        return -FI_EINVAL;
+    *addrlen = sizeof(*found);
+    return 0;
+}
+
+static const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
+{
+    struct um_addr a;
+    (void)fid;
+    memcpy(&a, addr, sizeof(a));
+    int n = snprintf(buf, *len, "unimem:%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64,
+                     a.word[0], a.word[1], a.word[2], a.word[3], a.word[4], a.word[5]);
+    *len = (size_t)n + 1;
+    return buf;
+}
+
+static struct fi_ops_av um_av_ops = {
+    .size = sizeof(struct fi_ops_av),
+    .insert = um_av_insert,
+    .insertsvc = um_av_insertsvc,
+    .insertsym = um_av_insertsym,
+    .remove = um_av_remove,
+    .lookup = um_av_lookup,
+    .straddr = um_av_straddr,
+};
+
+static int um_av_close(struct fid *fid)
+{
+    struct um_av *av = UM_CONTAINER(fid, struct um_av, fid.fid);
+    struct um_domain *d = av->domain;
+    um_guard_lock(&d->guard);
+    uint32_t refs = av->refs;
+    um_guard_unlock(&d->guard);
+    if (refs)
+        return -FI_EBUSY;
+    for (size_t i = 0; i < UM_VECTOR_CHUNKS; i++)
+        free(av->chunks[i]);
+    if (av->eq)
+        um_eq_drop(av->eq);
+    free(av->buckets);
+    free(av);
+    um_domain_drop(d);
+    return 0;
+}
+
+static int um_av_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+    struct um_av *av = UM_CONTAINER(fid, struct um_av, fid.fid);
+    if (bfid->fclass != FI_CLASS_EQ || av->eq)
+        return -FI_EINVAL;
+    if (flags)
+        return -FI_EBADFLAGS;
+    av->eq = UM_CONTAINER(bfid, struct um_eq, fid.fid);
+    um_eq_hold(av->eq);
+    return 0;
+}
+
+static int um_av_control(struct fid *fid, int command, void *arg)
+{
+    (void)fid, (void)command, (void)arg;
+    return -FI_ENOSYS;
+}
+
+static int um_av_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
+    return -FI_ENOSYS;
+}
+
+static struct fi_ops um_av_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = um_av_close,
+    .bind = um_av_bind,
+    .control = um_av_control,
+    .ops_open = um_av_ops_open,
+};
+
+int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av_p, void *context)
+{
+    struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
+    if (attr->name || attr->flags & FI_READ) /* shared between processes: not done */
+        return -FI_ENOSYS;
+    if (attr->flags & ~(FI_EVENT | FI_SYMMETRIC))
+        return -FI_EBADFLAGS;
+    if (attr->type > FI_AV_TABLE)
+        return -FI_EINVAL;
+    struct um_av *av = calloc(1, sizeof(*av));
+    if (!av)
+        return -FI_ENOMEM;
+    um_list_init(&av->eps);
+    if (um_av_rehash(av, attr->count) != 0) {
+        free(av);
+        return -FI_ENOMEM;
+    }
+    if (attr->type == FI_AV_UNSPEC)
+        attr->type = FI_AV_TABLE;
+    av->domain = d;
+    av->events = attr->flags & FI_EVENT;
+    av->fid.fid.fclass = FI_CLASS_AV;
+    av->fid.fid.context = context;
+    av->fid.fid.ops = &um_av_fid_ops;
+    av->fid.ops = &um_av_ops;
+    um_domain_hold(d);
+    *av_p = &av->fid;
+    return 0;
+}

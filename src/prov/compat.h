@@ -1,0 +1,80 @@
+/*
+ * What the libfabric 1.17 headers lack and newer API versions want. The only file that knows about versions of headers.
+ *
+ * One library, built against 1.17, serves libfabric 1.17 to 2.x: constants keep their values and structures only grow
+ * at the end. A field beyond the 1.17 structures is touched only when the API version that the application asked for
+ * has it: the libfabric at hand is at least that new, and it allocated the structure. Threading: any.
+ */
+#ifndef UM_PROV_COMPAT_H
+#define UM_PROV_COMPAT_H
+
+#include <assert.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+
+/* Values of later headers, under our names: most are enumerators there, which the preprocessor cannot test for. */
+enum {
+    UM_FI_PROGRESS_CONTROL_UNIFIED = 3,     /* enum fi_progress, 2.0 */
+    UM_FI_CNTR_EVENTS_BYTES = 1,            /* enum fi_cntr_events, 2.0 */
+    UM_FI_OPT_SHARED_MEMORY_PERMITTED = 11, /* endpoint options, 1.18 to 2.0 */
+    UM_FI_OPT_MAX_MSG_SIZE = 12,
+    UM_FI_OPT_MAX_TAGGED_SIZE = 13,
+    UM_FI_OPT_MAX_RMA_SIZE = 14,
+    UM_FI_OPT_INJECT_MSG_SIZE = 16,
+    UM_FI_OPT_INJECT_TAGGED_SIZE = 17,
+    UM_FI_OPT_INJECT_RMA_SIZE = 18,
+};
+#define UM_FI_TAGGED_DIRECTED_RECV (1ULL << 45) /* capability, 2.0; the bit meant something else before */
+#define UM_FI_MR_DMABUF            (1ULL << 40) /* registration flag, 1.20 */
+
+#define UM_TAG_GENERIC 0xaaaaaaaaaaaaaaaaULL /* mem_tag_format: 64 bits without structure */
+
+/* Registration modes of API versions before 1.5: macros that warn in 2.x headers. */
+enum { UM_MR_UNSPEC = 0, UM_MR_BASIC = 1 << 0, UM_MR_SCALABLE = 1 << 1 };
+
+/* Addresses, protocol: values of our own, in the range that the headers leave to providers. */
+#define UM_PROV_SPECIFIC (1U << 31)
+#define UM_ADDR_FORMAT   (UM_PROV_SPECIFIC | 0x756d)
+#define UM_PROTOCOL      (UM_PROV_SPECIFIC | 0x756d)
+
+/* struct fi_domain_attr as of 2.5, after the fields that 1.17 has. */
+struct um_domain_attr_tail {
+    size_t max_ep_auth_key;      /* 1.20 */
+    uint32_t max_group_id;       /* 2.0 */
+    uint64_t max_cntr_value;     /* 2.5 */
+    uint64_t max_err_cntr_value; /* 2.5 */
+};
+
+#define UM_DOMAIN_ATTR_TAIL_OFFSET 192
+static_assert(offsetof(struct fi_domain_attr, tclass) + 8 == UM_DOMAIN_ATTR_TAIL_OFFSET,
+              "fi_domain_attr: the fields up to tclass take 192 bytes in every version");
+
+/* Fields that the API version at hand has; NULL before 2.5. */
+static inline struct um_domain_attr_tail *um_domain_attr_tail(struct fi_domain_attr *attr, uint32_t version)
+{
+    if (version < FI_VERSION(2, 5))
+        return NULL;
+    return (struct um_domain_attr_tail *)(void *)((char *)attr + UM_DOMAIN_ATTR_TAIL_OFFSET);
+}
+
+/* err_data_size exists in struct fi_cq_err_entry from API version 1.5 on. */
+static inline int um_has_err_data_size(uint32_t version)
+{
+    return version >= FI_VERSION(1, 5);
+}
+
+/* iface exists in struct fi_mr_attr from API version 1.11 on. */
+static inline int um_has_mr_iface(uint32_t version)
+{
+    return version >= FI_VERSION(1, 11);
+}
+
+#endif

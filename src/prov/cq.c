@@ -1,0 +1,281 @@
+/*
+ * Completion queues: the ring, reading, waiting.
+ *
+ * Owns: struct um_cq. Must not know where completions come from.
+ * Threading: under the guard of the domain.
+ *
+ * A read of an empty ring makes progress with the caller's array opened for completions: they are written where the
+ * caller wants them, in its format, and the ring is not touched. What does not fit goes into the ring, which grows.
+ */
+#include "prov/prov.h"
+
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { UM_CQ_FIRST_ROOM = 256 };
+
+bool um_cq_ready_locked(const struct um_cq *cq)
+{
+    return cq->head != cq->tail || cq->overrun;
+}
+
+/* Doubles the ring. 0 or -ENOMEM. */
+static int um_cq_grow(struct um_cq *cq)
+{
+    uint64_t room = cq->mask + 1, count = cq->tail - cq->head;
+    struct um_cq_entry *ring = malloc(2 * room * sizeof(*ring));
+    if (!ring)
+        return -ENOMEM;
+    for (uint64_t i = 0; i < count; i++)
+        ring[i] = cq->ring[(cq->head + i) & cq->mask];
+    free(cq->ring);
+    cq->ring = ring;
+    cq->mask = 2 * room - 1;
+    cq->head = 0;
+    cq->tail = count;
+    return 0;
+}
+
+static void um_cq_push(struct um_cq *cq, const struct um_cq_entry *entry)
+{
+    if (__builtin_expect(cq->tail - cq->head > cq->mask, 0) && um_cq_grow(cq) != 0) {
+        if (!cq->overrun)
+            um_log(UM_LOG_WARN, "out of memory: a completion queue of %llu entries cannot grow; completions are lost",
+                   (unsigned long long)(cq->mask + 1));
+        cq->overrun = true;
+        free(entry->error);
+        return;
+    }
+    cq->ring[cq->tail++ & cq->mask] = *entry;
+    um_waiter_signal(&cq->source.waiter);
+}
+
+void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry)
+{
+    if (!cq->direct_left) {
+        um_cq_push(cq, entry);
+        return;
+    }
+    if (__builtin_expect(cq->entry_size == sizeof(struct fi_cq_tagged_entry), 1))
+        memcpy(cq->direct, entry, sizeof(struct fi_cq_tagged_entry));
+    else
+        memcpy(cq->direct, entry, cq->entry_size);
+    cq->direct += cq->entry_size;
+    if (cq->direct_source)
+        *cq->direct_source++ = entry->source;
+    cq->direct_left--;
+    cq->direct_done++;
+}
+
+void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error)
+{
+    entry->error = malloc(sizeof(*error));
+    if (!entry->error) {
+        cq->overrun = true;
+        return;
+    }
+    *entry->error = *error;
+    cq->direct_left = 0; /* what follows must not overtake it */
+    um_cq_push(cq, entry);
+}
+
+/* From the ring into the caller's array, up to the first error. */
+static ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    char *out = buf;
+    size_t done = 0;
+    while (done < count && cq->head != cq->tail) {
+        const struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
+        if (entry->error)
+            return done ? (ssize_t)done : -FI_EAVAIL;
+        memcpy(out, entry, cq->entry_size);
+        out += cq->entry_size;
+        if (source)
+            source[done] = entry->source;
+        cq->head++;
+        done++;
+    }
+    return (ssize_t)done;
+}
+
+static ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    if (cq->head == cq->tail) {
+        if (__builtin_expect(cq->source.waiter.armed, 0))
+            um_source_disarm_locked(&cq->source);
+        cq->direct = buf;
+        cq->direct_source = source;
+        cq->direct_left = count;
+        cq->direct_done = 0;
+        um_source_progress_locked(&cq->source);
+        cq->direct_left = 0;
+        if (cq->direct_done)
+            return (ssize_t)cq->direct_done;
+        if (cq->head == cq->tail)
+            return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
+    }
+    return um_cq_drain(cq, buf, count, source);
+}
+
+static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
+{
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
+    um_guard_lock(&cq->source.domain->guard);
+    ssize_t ret = um_cq_take(cq, buf, count, source);
+    um_guard_unlock(&cq->source.domain->guard);
+    return ret;
+}
+
+static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
+{
+    return um_cq_readfrom(fid, buf, count, NULL);
+}
+
+/* The condition of an sread is an optimisation that a provider may ignore: we return with the first completion. */
+static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
+                               int timeout)
+{
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
+    uint64_t deadline = 0;
+    ssize_t ret;
+    (void)cond;
+    um_guard_lock(&cq->source.domain->guard);
+    for (;;) {
+        ret = um_cq_take(cq, buf, count, source);
+        if (ret != -FI_EAGAIN || cq->signaled)
+            break;
+        if (!deadline)
+            deadline = um_deadline(timeout);
+        int left = um_deadline_left(deadline);
+        if (left == 0)
+            break;
+        int slept = um_source_sleep_locked(&cq->source, left);
+        if (slept && slept != -FI_EAGAIN) {
+            ret = slept == -FI_EINTR ? -FI_EAGAIN : slept;
+            break;
+        }
+    }
+    if (ret == -FI_EAGAIN)
+        cq->signaled = false;
+    um_guard_unlock(&cq->source.domain->guard);
+    return ret;
+}
+
+static ssize_t um_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
+{
+    return um_cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
+}
+
+static int um_cq_signal(struct fid_cq *fid)
+{
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
+    um_guard_lock(&cq->source.domain->guard);
+    cq->signaled = true;
+    um_waiter_signal(&cq->source.waiter);
+    um_guard_unlock(&cq->source.domain->guard);
+    return 0;
+}
+
+static struct fi_ops_cq um_cq_ops = {
+    .size = sizeof(struct fi_ops_cq),
+    .read = um_cq_read,
+    .readfrom = um_cq_readfrom,
+    .readerr = um_cq_readerr,
+    .sread = um_cq_sread,
+    .sreadfrom = um_cq_sreadfrom,
+    .signal = um_cq_signal,
+    .strerror = um_cq_strerror,
+};
+
+static int um_cq_close(struct fid *fid)
+{
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid.fid);
+    struct um_domain *d = cq->source.domain;
+    um_guard_lock(&d->guard);
+    uint32_t refs = cq->refs;
+    um_guard_unlock(&d->guard);
+    if (refs)
+        return -FI_EBUSY;
+    for (; cq->head != cq->tail; cq->head++)
+        free(cq->ring[cq->head & cq->mask].error);
+    um_source_fini(&cq->source);
+    free(cq->ring);
+    free(cq);
+    um_domain_drop(d);
+    return 0;
+}
+
+static int um_cq_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+    (void)fid, (void)bfid, (void)flags;
+    return -FI_ENOSYS;
+}
+
+static int um_cq_control(struct fid *fid, int command, void *arg)
+{
+    return um_source_control(&UM_CONTAINER(fid, struct um_cq, fid.fid)->source, command, arg);
+}
+
+static int um_cq_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
+    return -FI_ENOSYS;
+}
+
+static struct fi_ops um_cq_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = um_cq_close,
+    .bind = um_cq_bind,
+    .control = um_cq_control,
+    .ops_open = um_cq_ops_open,
+};
+
+/* 0: no such format. */
+static size_t um_cq_entry_size(enum fi_cq_format format)
+{
+    switch (format) {
+    case FI_CQ_FORMAT_UNSPEC:
+    case FI_CQ_FORMAT_CONTEXT:
+        return sizeof(struct fi_cq_entry);
+    case FI_CQ_FORMAT_MSG:
+        return sizeof(struct fi_cq_msg_entry);
+    case FI_CQ_FORMAT_DATA:
+        return sizeof(struct fi_cq_data_entry);
+    case FI_CQ_FORMAT_TAGGED:
+        return sizeof(struct fi_cq_tagged_entry);
+    default:
+        return 0;
+    }
+}
+
+int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p, void *context)
+{
+    struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
+    if (!um_cq_entry_size(attr->format))
+        return -FI_EINVAL;
+    if (attr->flags & ~FI_AFFINITY)
+        return -FI_ENOSYS;
+    struct um_cq *cq = calloc(1, sizeof(*cq));
+    if (!cq)
+        return -FI_ENOMEM;
+    cq->entry_size = um_cq_entry_size(attr->format);
+    cq->mask = UM_CQ_FIRST_ROOM - 1;
+    cq->ring = malloc(UM_CQ_FIRST_ROOM * sizeof(*cq->ring));
+    int ret = cq->ring ? um_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;
+    if (ret) {
+        free(cq->ring);
+        free(cq);
+        return ret;
+    }
+    if (attr->format == FI_CQ_FORMAT_UNSPEC)
+        attr->format = FI_CQ_FORMAT_CONTEXT;
+    cq->fid.fid.fclass = FI_CLASS_CQ;
+    cq->fid.fid.context = context;
+    cq->fid.fid.ops = &um_cq_fid_ops;
+    cq->fid.ops = &um_cq_ops;
+    um_domain_hold(d);
+    *cq_p = &cq->fid;
+    return 0;
+}

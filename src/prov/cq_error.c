@@ -1,0 +1,70 @@
+/*
+ * Completion queues: the way of error entries to the application.
+ *
+ * Owns: what err_data points to. Threading: under the guard of the domain.
+ */
+#include "prov/prov.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Into the caller's buffer when it brought one (API 1.5), else into ours, valid until the next read. */
+static void um_cq_fill_err_data(struct um_cq *cq, const struct um_cq_error *error, struct fi_cq_err_entry *buf)
+{
+    bool sized = um_has_err_data_size(um_domain_api(cq->source.domain));
+    size_t len = error->has_addr ? sizeof(error->addr) : 0;
+    if (sized && buf->err_data && buf->err_data_size) {
+        if (len > buf->err_data_size)
+            len = buf->err_data_size;
+        memcpy(buf->err_data, &error->addr, len);
+    } else {
+        cq->err_data = error->addr;
+        buf->err_data = len ? &cq->err_data : NULL;
+    }
+    if (sized)
+        buf->err_data_size = len;
+}
+
+static ssize_t um_cq_readerr_locked(struct um_cq *cq, struct fi_cq_err_entry *buf)
+{
+    if (cq->head == cq->tail)
+        return -FI_EAGAIN;
+    struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
+    struct um_cq_error *error = entry->error;
+    if (!error)
+        return -FI_EAGAIN;
+    buf->op_context = entry->context;
+    buf->flags = entry->flags;
+    buf->len = entry->len;
+    buf->buf = entry->buf;
+    buf->data = entry->data;
+    buf->tag = entry->tag;
+    buf->olen = error->olen;
+    buf->err = error->err;
+    buf->prov_errno = error->prov_errno;
+    um_cq_fill_err_data(cq, error, buf);
+    cq->head++;
+    free(error);
+    return 1;
+}
+
+ssize_t um_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags)
+{
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
+    (void)flags;
+    um_guard_lock(&cq->source.domain->guard);
+    ssize_t ret = um_cq_readerr_locked(cq, buf);
+    um_guard_unlock(&cq->source.domain->guard);
+    return ret;
+}
+
+const char *um_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len)
+{
+    const char *text = um_error_text(prov_errno);
+    (void)fid, (void)err_data;
+    if (!buf || !len)
+        return text;
+    snprintf(buf, len, "%s", text);
+    return buf;
+}

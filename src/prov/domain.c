@@ -1,0 +1,188 @@
+/*
+ * The domain object: settings, the guard, the table of registered memory, and the opening of all objects below it.
+ *
+ * Owns: struct um_domain. Must not know how they work. Threading: see prov.h.
+ */
+#include "prov/prov.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void um_domain_hold(struct um_domain *d)
+{
+    um_guard_lock(&d->guard);
+    d->refs++;
+    um_guard_unlock(&d->guard);
+}
+
+void um_domain_drop(struct um_domain *d)
+{
+    um_guard_lock(&d->guard);
+    d->refs--;
+    um_guard_unlock(&d->guard);
+}
+
+static void um_domain_free(struct um_domain *d)
+{
+    um_regions_close(d->regions);
+    pthread_mutex_destroy(&d->guard.mutex);
+    free(d);
+}
+
+static int um_domain_close(struct fid *fid)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid.fid);
+    um_guard_lock(&d->guard);
+    uint32_t refs = d->refs;
+    um_guard_unlock(&d->guard);
+    if (refs)
+        return -FI_EBUSY;
+    um_progress_stop(d);
+    um_fabric_drop(d->fabric);
+    um_domain_free(d);
+    return 0;
+}
+
+/* Registration is synchronous: there is nothing that an EQ could report. */
+static int um_domain_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+    (void)fid, (void)flags;
+    return bfid->fclass == FI_CLASS_EQ ? -FI_ENOSYS : -FI_EINVAL;
+}
+
+static int um_domain_map_raw(struct fi_mr_map_raw *map)
+{
+    if (map->flags || map->key_size < sizeof(uint64_t))
+        return -FI_EINVAL;
+    memcpy(map->key, map->raw_key, sizeof(uint64_t));
+    return 0;
+}
+
+static int um_domain_control(struct fid *fid, int command, void *arg)
+{
+    (void)fid;
+    switch (command) {
+    case FI_MAP_RAW_MR:
+        return um_domain_map_raw(arg);
+    case FI_UNMAP_KEY:
+        return 0;
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+static int um_domain_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
+    return -FI_ENOSYS;
+}
+
+static struct fi_ops um_domain_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = um_domain_close,
+    .bind = um_domain_bind,
+    .control = um_domain_control,
+    .ops_open = um_domain_ops_open,
+};
+
+static int um_domain_scalable_ep(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, void *context)
+{
+    (void)d, (void)info, (void)ep, (void)context;
+    return -FI_ENOSYS;
+}
+
+static int um_domain_poll_open(struct fid_domain *d, struct fi_poll_attr *attr, struct fid_poll **set)
+{
+    (void)d, (void)attr, (void)set;
+    return -FI_ENOSYS;
+}
+
+static int um_domain_stx_ctx(struct fid_domain *d, struct fi_tx_attr *attr, struct fid_stx **stx, void *context)
+{
+    (void)d, (void)attr, (void)stx, (void)context;
+    return -FI_ENOSYS;
+}
+
+static int um_domain_srx_ctx(struct fid_domain *d, struct fi_rx_attr *attr, struct fid_ep **ep, void *context)
+{
+    (void)d, (void)attr, (void)ep, (void)context;
+    return -FI_ENOSYS;
+}
+
+static int um_domain_query_atomic(struct fid_domain *d, enum fi_datatype type, enum fi_op op,
+                                  struct fi_atomic_attr *attr, uint64_t flags)
+{
+    (void)d, (void)type, (void)op, (void)attr, (void)flags;
+    return -FI_EOPNOTSUPP;
+}
+
+static int um_domain_query_collective(struct fid_domain *d, enum fi_collective_op op, struct fi_collective_attr *attr,
+                                      uint64_t flags)
+{
+    (void)d, (void)op, (void)attr, (void)flags;
+    return -FI_EOPNOTSUPP;
+}
+
+static int um_domain_endpoint2(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, uint64_t flags,
+                               void *context)
+{
+    return flags ? -FI_EBADFLAGS : um_prov_ep_open(d, info, ep, context);
+}
+
+static struct fi_ops_domain um_domain_ops = {
+    .size = sizeof(struct fi_ops_domain),
+    .av_open = um_av_open,
+    .cq_open = um_cq_open,
+    .endpoint = um_prov_ep_open,
+    .scalable_ep = um_domain_scalable_ep,
+    .cntr_open = um_cntr_open,
+    .poll_open = um_domain_poll_open,
+    .stx_ctx = um_domain_stx_ctx,
+    .srx_ctx = um_domain_srx_ctx,
+    .query_atomic = um_domain_query_atomic,
+    .query_collective = um_domain_query_collective,
+    .endpoint2 = um_domain_endpoint2,
+};
+
+static void um_domain_configure(struct um_domain *d, const struct fi_domain_attr *attr)
+{
+    bool basic = attr->mr_mode & UM_MR_BASIC;
+    d->virtual_addresses = basic || attr->mr_mode & FI_MR_VIRT_ADDR;
+    d->provider_keys = basic || attr->mr_mode & FI_MR_PROV_KEY;
+    d->guard.used = attr->threading != FI_THREAD_DOMAIN || attr->data_progress == FI_PROGRESS_AUTO;
+}
+
+int um_domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **domain, void *context)
+{
+    struct um_fabric *fabric = UM_CONTAINER(fid, struct um_fabric, fid);
+    if (!info->domain_attr || (info->domain_attr->name && strcmp(info->domain_attr->name, UM_PROV_NAME) != 0))
+        return -FI_EINVAL;
+    struct um_domain *d = calloc(1, sizeof(*d));
+    if (!d)
+        return -FI_ENOMEM;
+    pthread_mutex_init(&d->guard.mutex, NULL);
+    d->fabric = fabric;
+    d->next_key = 1;
+    int ret = um_env_read(&d->env);
+    if (ret == 0)
+        d->regions = um_regions_open();
+    if (ret || !d->regions) {
+        pthread_mutex_destroy(&d->guard.mutex);
+        free(d);
+        return ret ? ret : -FI_ENOMEM;
+    }
+    um_limits_get(d->env.machine, &d->limits);
+    um_domain_configure(d, info->domain_attr);
+    if (info->domain_attr->data_progress == FI_PROGRESS_AUTO && (ret = um_progress_start(d)) != 0) {
+        um_domain_free(d);
+        return ret;
+    }
+    d->fid.fid.fclass = FI_CLASS_DOMAIN;
+    d->fid.fid.context = context;
+    d->fid.fid.ops = &um_domain_fid_ops;
+    d->fid.ops = &um_domain_ops;
+    d->fid.mr = &um_mr_ops;
+    um_fabric_hold(fabric);
+    *domain = &d->fid;
+    return 0;
+}

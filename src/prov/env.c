@@ -1,0 +1,113 @@
+/*
+ * The FI_UNIMEM_* variables: definition for fi_info -e, reading, checking.
+ *
+ * Owns: names, defaults and ranges (man/fi_unimem.7.md tells the same). Must not know the objects that use them.
+ * A wrong value is never used and never silent: a warning names the variable, the value and what is allowed, once.
+ * Threading: libfabric may call from several threads.
+ */
+#include "prov/prov.h"
+
+#include "base/atomic.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define UM_LANES_MAX  65536
+#define UM_MEMORY_MIN (64ull << 10)
+#define UM_MEMORY_MAX (1ull << 40)
+
+/* Strings all: libfabric's own parser takes "4x" for 4 and "x" for 0. */
+void um_env_define(void)
+{
+    fi_param_define(&um_provider, "machine", FI_PARAM_STRING,
+                    "What carries the messages. Allowed: shm, the memory of this host (default: shm)");
+    fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
+                    "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
+                    "where the system refuses it, they go through shared buffers (default: 1)");
+    fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
+                    "Peers that can send to an endpoint at a time, 1 to 65536 (default: chosen by the machine)");
+    fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
+                    "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
+                    "(default: chosen by the machine)");
+    fi_param_define(&um_provider, "stats", FI_PARAM_STRING,
+                    "Print what an endpoint has done to stderr when it is closed (default: 0)");
+}
+
+/* Warns once a variable: fi_getinfo is called several times. */
+static int um_env_refuse(uint32_t variable, const char *name, const char *value, const char *allowed)
+{
+    static uint64_t warned;
+    if (um_rmw_or_u64(&warned, 1ull << variable) & 1ull << variable)
+        return -FI_EINVAL;
+    um_log(UM_LOG_WARN, "FI_UNIMEM_%s=%s is not valid; allowed: %s. The provider is not used until this is mended",
+           name, value, allowed);
+    return -FI_EINVAL;
+}
+
+static const char *um_env_text(const char *name)
+{
+    char *text = NULL;
+    return fi_param_get_str(&um_provider, name, &text) == 0 ? text : NULL;
+}
+
+static int um_env_bool(const char *text, bool *value_p)
+{
+    static const char *const words[] = {"0", "1", "false", "true", "no", "yes", "off", "on"};
+    for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *value_p = i & 1;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
+
+static int um_env_number(const char *text, uint64_t min, uint64_t max, uint64_t *value_p)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 0);
+    if (errno || end == text || *end || strchr(text, '-') || v < min || v > max)
+        return -EINVAL;
+    *value_p = v;
+    return 0;
+}
+
+static int um_env_read_numbers(struct um_env *env)
+{
+    const char *text = um_env_text("lanes");
+    uint64_t v = 0;
+    if (text && um_env_number(text, 1, UM_LANES_MAX, &v))
+        return um_env_refuse(0, "LANES", text, "a number from 1 to 65536");
+    env->port.lanes_max = (uint32_t)v;
+    text = um_env_text("lane_memory");
+    v = 0;
+    if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
+        return um_env_refuse(1, "LANE_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
+    env->port.memory_max = v;
+    return 0;
+}
+
+int um_env_read(struct um_env *env_p)
+{
+    static const char allowed[] = "1, 0, true, false, yes, no, on, off";
+    struct um_env env = {.machine = &um_machine_shm, .port = {.private_copy = true}};
+    const char *text = um_env_text("machine");
+    if (text && strcmp(text, env.machine->name) != 0) {
+        um_env_refuse(2, "MACHINE", text, "shm");
+        return -FI_ENODATA;
+    }
+    text = um_env_text("copy");
+    if (text && um_env_bool(text, &env.port.private_copy))
+        return um_env_refuse(3, "COPY", text, allowed);
+    text = um_env_text("stats");
+    if (text && um_env_bool(text, &env.stats))
+        return um_env_refuse(4, "STATS", text, allowed);
+    int ret = um_env_read_numbers(&env);
+    if (ret)
+        return ret;
+    *env_p = env;
+    return 0;
+}

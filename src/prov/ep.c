@@ -1,0 +1,284 @@
+/*
+ * Endpoints: opening, enabling, closing, and the way from an fi_addr_t to a peer.
+ *
+ * Owns: struct um_prov_ep. Must not know protocols.
+ * Threading: under the guard of the domain.
+ */
+#include "prov/prov.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- addresses and peers ---- */
+
+int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
+{
+    unsigned chunk;
+    size_t offset;
+    if (!ep->enabled)
+        return -FI_EOPBADSTATE;
+    const struct um_addr *addr = um_av_addr_locked(ep->av, index);
+    if (!addr || !um_vector_place(index, &chunk, &offset))
+        return -FI_EINVAL;
+    if (!ep->peers[chunk])
+        ep->peers[chunk] = calloc(um_vector_chunk_size(chunk), sizeof(struct um_peer *));
+    if (!ep->peers[chunk])
+        return -FI_ENOMEM;
+    int ret = um_peer_get(ep->core, addr, &ep->peers[chunk][offset]);
+    if (ret)
+        return um_error_result(ret);
+    *peer_p = ep->peers[chunk][offset];
+    return 0;
+}
+
+void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr)
+{
+    unsigned chunk;
+    size_t offset;
+    if (um_vector_place(index, &chunk, &offset) && ep->peers[chunk])
+        ep->peers[chunk][offset] = NULL;
+    struct um_peer *peer = ep->core ? um_peer_find(ep->core, addr) : NULL;
+    if (peer && um_peer_name(peer) == index)
+        um_peer_set_name(peer, UM_PEER_UNNAMED);
+}
+
+/* ---- sleeping ---- */
+
+int um_prov_ep_arm_locked(struct um_prov_ep *ep)
+{
+    ep->arms++;
+    if (ep->armed || !ep->core)
+        return 0;
+    int ret = um_ep_arm(ep->core);
+    ep->armed = ret == 0;
+    return ret;
+}
+
+void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
+{
+    if (!ep->arms || --ep->arms || !ep->armed)
+        return;
+    um_ep_disarm(ep->core);
+    ep->armed = false;
+}
+
+/* ---- life ---- */
+
+/* Opens the endpoint below. Peers can reach it from now on. */
+int um_prov_ep_start_locked(struct um_prov_ep *ep)
+{
+    const struct um_domain *d = ep->domain;
+    const struct um_ep_config config = {
+        .machine = d->env.machine,
+        .port = d->env.port,
+        .regions = d->regions,
+        .complete = um_prov_ep_complete,
+        .arg = ep,
+        .multi_min = ep->multi_min,
+    };
+    return ep->core ? 0 : um_error_result(um_ep_open(&config, &ep->core));
+}
+
+/* The queues and counters that this endpoint feeds. Returns how many; some may come twice. */
+static size_t um_prov_ep_sources(struct um_prov_ep *ep, struct um_event_source *out[2 + UM_CNTR_KINDS])
+{
+    size_t n = 0;
+    if (ep->tx_cq)
+        out[n++] = &ep->tx_cq->source;
+    if (ep->rx_cq)
+        out[n++] = &ep->rx_cq->source;
+    for (int i = 0; i < UM_CNTR_KINDS; i++) {
+        if (ep->cntr[i])
+            out[n++] = &ep->cntr[i]->source;
+    }
+    return n;
+}
+
+static int um_prov_ep_check_bindings(const struct um_prov_ep *ep)
+{
+    bool sends = ep->caps & (FI_SEND | FI_READ | FI_WRITE);
+    bool receives = ep->caps & FI_RECV;
+    if (!ep->av)
+        return -FI_ENOAV;
+    return (sends && !ep->tx_cq) || (receives && !ep->rx_cq) ? -FI_ENOCQ : 0;
+}
+
+static int um_prov_ep_enable(struct um_prov_ep *ep)
+{
+    struct um_event_source *sources[2 + UM_CNTR_KINDS];
+    int ret = um_prov_ep_check_bindings(ep);
+    if (ret || ep->enabled)
+        return ret;
+    um_guard_lock(&ep->domain->guard);
+    ret = um_prov_ep_start_locked(ep);
+    if (ret == 0)
+        ret = um_progress_add_locked(ep->domain, ep);
+    if (ret == 0) {
+        ep->enabled = true;
+        size_t n = um_prov_ep_sources(ep, sources);
+        for (size_t i = 0; i < n; i++)
+            um_source_enabled_locked(sources[i], ep);
+        if (ep->arms)
+            ep->armed = um_ep_arm(ep->core) == 0;
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
+{
+    const struct um_stats *s = um_ep_stats(ep->core);
+    fprintf(stderr,
+            "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
+            " copied=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
+            " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 "\n",
+            (int)getpid(), s->sent, s->received, s->eager, s->rendezvous, s->copied, s->bounced, s->unexpected,
+            s->bytes_sent, s->bytes_received, s->peers_lost);
+}
+
+/* Lets go of everything that was bound. */
+static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
+{
+    struct um_event_source *sources[2 + UM_CNTR_KINDS];
+    size_t n = um_prov_ep_sources(ep, sources);
+    for (size_t i = 0; i < n; i++)
+        um_source_remove_locked(sources[i], ep);
+    um_progress_remove_locked(ep->domain, ep);
+    if (ep->tx_cq)
+        ep->tx_cq->refs--;
+    if (ep->rx_cq)
+        ep->rx_cq->refs--;
+    for (int i = 0; i < UM_CNTR_KINDS; i++) {
+        if (ep->cntr[i])
+            ep->cntr[i]->refs--;
+    }
+    if (ep->av)
+        ep->av->refs--;
+    um_list_unlink(&ep->av_link);
+}
+
+static int um_prov_ep_close(struct fid *fid)
+{
+    struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
+    struct um_domain *d = ep->domain;
+    um_guard_lock(&d->guard);
+    ep->closing = true; /* what is discarded now is not reported */
+    um_prov_ep_unbind_locked(ep);
+    if (ep->core) {
+        if (ep->armed)
+            um_ep_disarm(ep->core);
+        if (d->env.stats)
+            um_prov_ep_print_stats(ep);
+        um_ep_close(ep->core);
+    }
+    d->refs--;
+    um_guard_unlock(&d->guard);
+    if (ep->eq)
+        um_eq_drop(ep->eq);
+    for (size_t i = 0; i < UM_VECTOR_CHUNKS; i++)
+        free(ep->peers[i]);
+    free(ep);
+    return 0;
+}
+
+static int um_prov_ep_ops_flag(struct um_prov_ep *ep, bool set, uint64_t *flags)
+{
+    uint64_t which = *flags & (FI_TRANSMIT | FI_RECV);
+    if (which != FI_TRANSMIT && which != FI_RECV)
+        return -FI_EINVAL;
+    uint64_t *mine = which == FI_TRANSMIT ? &ep->tx_op_flags : &ep->rx_op_flags;
+    if (!set) {
+        *flags = *mine;
+        return 0;
+    }
+    um_guard_lock(&ep->domain->guard);
+    *mine = *flags & ~which;
+    um_prov_ep_set_flags(ep);
+    um_guard_unlock(&ep->domain->guard);
+    return 0;
+}
+
+static int um_prov_ep_control(struct fid *fid, int command, void *arg)
+{
+    struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
+    switch (command) {
+    case FI_ENABLE:
+        return um_prov_ep_enable(ep);
+    case FI_GETOPSFLAG:
+        return um_prov_ep_ops_flag(ep, false, arg);
+    case FI_SETOPSFLAG:
+        return um_prov_ep_ops_flag(ep, true, arg);
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+static int um_prov_ep_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
+    return -FI_ENOSYS;
+}
+
+static struct fi_ops um_prov_ep_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = um_prov_ep_close,
+    .bind = um_prov_ep_bind,
+    .control = um_prov_ep_control,
+    .ops_open = um_prov_ep_ops_open,
+};
+
+/* The flags of calls that take none, from the defaults and the bindings. */
+void um_prov_ep_set_flags(struct um_prov_ep *ep)
+{
+    ep->tx_flags = um_prov_ep_tx_flags(ep, ep->tx_op_flags & (UINT64_MAX ^ (FI_REMOTE_CQ_DATA | FI_INJECT)));
+    ep->rx_flags = (ep->rx_selective && !(ep->rx_op_flags & FI_COMPLETION) ? UM_OP_NO_EVENT : 0) |
+                   (ep->rx_op_flags & FI_MULTI_RECV ? UM_OP_MULTI : 0);
+}
+
+static void um_prov_ep_configure(struct um_prov_ep *ep, const struct fi_info *info)
+{
+    ep->caps = info->caps ? info->caps : ~0ULL;
+    ep->directed = ep->caps & FI_DIRECTED_RECV;
+    ep->tagged_directed = ep->directed;
+    if (um_domain_api(ep->domain) >= FI_VERSION(2, 0) && ep->caps & UM_FI_TAGGED_DIRECTED_RECV)
+        ep->tagged_directed = true;
+    ep->wants_source = ep->caps & FI_SOURCE;
+    ep->wants_source_err = info->caps & FI_SOURCE_ERR;
+    ep->tx_op_flags = info->tx_attr ? info->tx_attr->op_flags : 0;
+    ep->rx_op_flags = info->rx_attr ? info->rx_attr->op_flags : 0;
+    ep->tx_size = info->tx_attr ? info->tx_attr->size : 0;
+    ep->rx_size = info->rx_attr ? info->rx_attr->size : 0;
+    um_prov_ep_set_flags(ep);
+}
+
+int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep_p, void *context)
+{
+    struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
+    const struct fi_ep_attr *attr = info->ep_attr;
+    if (attr && attr->type != FI_EP_RDM && attr->type != FI_EP_UNSPEC)
+        return -FI_EINVAL;
+    if (attr && (attr->tx_ctx_cnt > 1 || attr->rx_ctx_cnt > 1)) /* among them FI_SHARED_CONTEXT */
+        return -FI_ENOSYS;
+    struct um_prov_ep *ep = calloc(1, sizeof(*ep));
+    if (!ep)
+        return -FI_ENOMEM;
+    ep->domain = d;
+    ep->multi_min = UM_MULTI_MIN;
+    um_list_init(&ep->av_link);
+    um_prov_ep_configure(ep, info);
+    ep->fid.fid.fclass = FI_CLASS_EP;
+    ep->fid.fid.context = context;
+    ep->fid.fid.ops = &um_prov_ep_fid_ops;
+    ep->fid.ops = &um_prov_ep_ops;
+    ep->fid.cm = &um_prov_cm_ops;
+    ep->fid.msg = &um_prov_msg_ops;
+    ep->fid.tagged = &um_prov_tagged_ops;
+    ep->fid.rma = &um_prov_rma_ops;
+    ep->fid.atomic = &um_prov_atomic_ops;
+    um_domain_hold(d);
+    *ep_p = &ep->fid;
+    return 0;
+}

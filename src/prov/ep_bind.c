@@ -1,0 +1,115 @@
+/*
+ * Endpoints: what they are bound to.
+ *
+ * Owns nothing but the references. Threading: under the guard of the domain.
+ */
+#include "prov/prov.h"
+
+static int um_bind_cq_locked(struct um_prov_ep *ep, struct um_cq *cq, uint64_t flags)
+{
+    if (flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
+        return -FI_EBADFLAGS;
+    if (!(flags & (FI_TRANSMIT | FI_RECV)) || ep->enabled)
+        return flags & (FI_TRANSMIT | FI_RECV) ? -FI_EOPBADSTATE : -FI_EINVAL;
+    if ((flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
+        return -FI_EINVAL;
+    int ret = um_source_add_locked(&cq->source, ep);
+    if (ret)
+        return ret;
+    if (flags & FI_TRANSMIT) {
+        ep->tx_cq = cq;
+        ep->tx_selective = flags & FI_SELECTIVE_COMPLETION;
+        cq->refs++;
+    }
+    if (flags & FI_RECV) {
+        ep->rx_cq = cq;
+        ep->rx_selective = flags & FI_SELECTIVE_COMPLETION;
+        cq->refs++;
+    }
+    um_prov_ep_set_flags(ep);
+    return 0;
+}
+
+/* Also after the endpoint was enabled: Sandia OpenSHMEM does that. */
+static int um_bind_cntr_locked(struct um_prov_ep *ep, struct um_cntr *cntr, uint64_t flags)
+{
+    static const uint64_t kinds[UM_CNTR_KINDS] = {
+        [UM_CNTR_SEND] = FI_SEND, [UM_CNTR_RECV] = FI_RECV, [UM_CNTR_READ] = FI_READ, [UM_CNTR_WRITE] = FI_WRITE};
+    uint64_t known = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
+    if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) /* needs FI_RMA_EVENT, which is not offered */
+        return -FI_ENOSYS;
+    if (flags & ~known)
+        return -FI_EBADFLAGS;
+    for (int i = 0; i < UM_CNTR_KINDS; i++) {
+        if (flags & kinds[i] && ep->cntr[i])
+            return -FI_EINVAL;
+    }
+    int ret = um_source_add_locked(&cntr->source, ep);
+    for (int i = 0; ret == 0 && i < UM_CNTR_KINDS; i++) {
+        if (flags & kinds[i]) {
+            ep->cntr[i] = cntr;
+            cntr->refs++;
+        }
+    }
+    return ret;
+}
+
+static int um_bind_av_locked(struct um_prov_ep *ep, struct um_av *av)
+{
+    if (ep->av || ep->enabled)
+        return -FI_EINVAL;
+    ep->av = av;
+    av->refs++;
+    um_list_append(&av->eps, &ep->av_link);
+    return 0;
+}
+
+static int um_bind_eq(struct um_prov_ep *ep, struct um_eq *eq)
+{
+    if (ep->eq)
+        return -FI_EINVAL;
+    ep->eq = eq; /* no event of a connectionless endpoint is reported there, but binding is allowed */
+    um_eq_hold(eq);
+    return 0;
+}
+
+int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+    struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
+    struct um_cq *cq;
+    struct um_cntr *cntr;
+    struct um_av *av;
+    int ret = -FI_EINVAL;
+    um_guard_lock(&ep->domain->guard);
+    switch (bfid->fclass) {
+    case FI_CLASS_CQ:
+        cq = UM_CONTAINER(bfid, struct um_cq, fid.fid);
+        if (cq->source.domain == ep->domain)
+            ret = um_bind_cq_locked(ep, cq, flags);
+        break;
+    case FI_CLASS_CNTR:
+        cntr = UM_CONTAINER(bfid, struct um_cntr, fid.fid);
+        if (cntr->source.domain == ep->domain)
+            ret = um_bind_cntr_locked(ep, cntr, flags);
+        break;
+    case FI_CLASS_AV:
+        av = UM_CONTAINER(bfid, struct um_av, fid.fid);
+        if (av->domain == ep->domain)
+            ret = um_bind_av_locked(ep, av);
+        break;
+    case FI_CLASS_EQ:
+        ret = um_bind_eq(ep, UM_CONTAINER(bfid, struct um_eq, fid.fid));
+        break;
+    case FI_CLASS_MR: /* every endpoint of the domain reaches every region */
+        ret = 0;
+        break;
+    case FI_CLASS_STX_CTX:
+    case FI_CLASS_SRX_CTX:
+        ret = -FI_ENOSYS;
+        break;
+    default:
+        break;
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}

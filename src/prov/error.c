@@ -1,0 +1,63 @@
+/*
+ * Internal errors → fabric errors: the one place where the two meet.
+ *
+ * Owns nothing. Threading: any.
+ *
+ * Below, an error is an errno. Above, libfabric's clients compare with FI_E* values; most of those are the errno of the
+ * same name. The table holds those that are not, or that say something else to a client.
+ */
+#include "prov/prov.h"
+
+#include <string.h>
+
+struct um_error_row {
+    int error;
+    int fabric;
+    const char *text;
+};
+
+static const struct um_error_row um_error_table[] = {
+    {EPIPE, FI_ESHUTDOWN, "the peer closed its endpoint"},
+    {ECONNREFUSED, FI_ECONNREFUSED, "the peer's endpoint does not exist (any more)"},
+    {ESRCH, FI_ECONNRESET, "the peer's process is gone"},
+    {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host"},
+    {EPROTO, FI_EREMOTEIO, "the peer's data break the wire format, or it speaks another version of it"},
+    {EMSGSIZE, FI_ETRUNC, "the message is larger than the receive buffer"},
+    {ECANCELED, FI_ECANCELED, "canceled"},
+    {ENOMSG, FI_ENOMSG, "no such message has arrived"},
+    {EKEYREJECTED, FI_ENOKEY, "the target has no memory registered under this key"},
+    {EACCES, FI_EACCES, "not permitted"},
+    {ERANGE, FI_EACCES, "outside the memory registered under this key"},
+    {EFAULT, FI_EFAULT, "not readable or writable memory"},
+    {EPERM, FI_EPERM, "the system refuses access to the peer's memory"},
+    {EADDRNOTAVAIL, FI_EADDRNOTAVAIL, "the sender's address is not in the address vector"},
+    {ENOMEM, FI_ENOMEM, "out of memory"},
+    {EMFILE, FI_EMFILE, "too many open files"},
+    {EAGAIN, FI_EAGAIN, "no room now; make progress and try again"},
+    {EINVAL, FI_EINVAL, "invalid argument"},
+    {ENOENT, FI_ENOENT, "no such operation"},
+    {ENOSYS, FI_ENOSYS, "not implemented by this system"},
+    {EOPNOTSUPP, FI_EOPNOTSUPP, "not supported"},
+    {EEXIST, FI_ENOKEY, "the key is in use"},
+};
+
+static const struct um_error_row *um_error_find(int error)
+{
+    for (size_t i = 0; i < sizeof(um_error_table) / sizeof(um_error_table[0]); i++) {
+        if (um_error_table[i].error == error)
+            return &um_error_table[i];
+    }
+    return NULL;
+}
+
+int um_error_to_fi(int error)
+{
+    const struct um_error_row *row = um_error_find(error);
+    return row ? row->fabric : FI_EOTHER;
+}
+
+const char *um_error_text(int error)
+{
+    const struct um_error_row *row = um_error_find(error);
+    return row ? row->text : "unexpected error";
+}

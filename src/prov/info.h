@@ -1,0 +1,50 @@
+/* What info.c offers and hints.c checks hints against. */
+#ifndef UM_PROV_INFO_H
+#define UM_PROV_INFO_H
+
+#include "prov/prov.h"
+
+#define UM_CAPS_DIRECTION (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
+#define UM_CAPS_DOMAIN    (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define UM_CAPS_TX        (FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
+#define UM_CAPS_RX                                                                                                     \
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV |     \
+     FI_SOURCE)
+/*
+ * What fi_getinfo without hints lists. FI_SOURCE_ERR is not among it, though it is there for who asks: MPICH asks for
+ * everything that is listed, and takes the error entries of that capability for fatal.
+ */
+#define UM_CAPS_LISTED (UM_CAPS_TX | UM_CAPS_RX | UM_CAPS_DOMAIN)
+
+#define UM_TX_OP_FLAGS (FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define UM_RX_OP_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
+#define UM_MSG_ORDER   FI_ORDER_SAS
+
+enum {
+    UM_QUEUE_SIZE = 4096, /* default tx and rx size; a larger wish is granted: queues have no fixed size */
+    UM_OBJECTS = 65536,   /* objects a domain can have; a larger wish is granted */
+    UM_MR_IOV_LIMIT = 1,
+    UM_CQ_DATA_SIZE = 8,
+    UM_KEY_SIZE = 8,
+};
+
+/* All capabilities that an application of this API version can ask for. */
+static inline uint64_t um_caps_all(uint32_t version)
+{
+    uint64_t caps = UM_CAPS_LISTED | FI_SOURCE_ERR;
+    return version >= FI_VERSION(2, 0) ? caps | UM_FI_TAGGED_DIRECTED_RECV : caps;
+}
+
+/* Those a transmit or receive context can have. */
+static inline uint64_t um_caps_rx(uint32_t version)
+{
+    return um_caps_all(version) & ~(UM_CAPS_DOMAIN | FI_SEND | FI_READ | FI_WRITE | FI_FENCE);
+}
+
+/* 0, or -FI_ENODATA: what the hints ask for that the offer does not have was logged at info level. */
+int um_hints_check(uint32_t version, const struct fi_info *hints, const struct fi_info *offer);
+
+/* Logs why there is no answer. Always -FI_ENODATA. */
+int um_info_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

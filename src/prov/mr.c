@@ -1,0 +1,156 @@
+/*
+ * Memory regions: registration is an entry in the domain's table, nothing more. Local buffers need none.
+ *
+ * Owns: struct um_mr. Must not know how peers reach the memory.
+ * Threading: the table is read by every endpoint's progress, so it changes under the guard.
+ */
+#include "prov/prov.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int um_mr_close(struct fid *fid)
+{
+    struct um_mr *mr = UM_CONTAINER(fid, struct um_mr, fid.fid);
+    um_guard_lock(&mr->domain->guard);
+    um_regions_remove(mr->domain->regions, &mr->region);
+    mr->domain->refs--;
+    um_guard_unlock(&mr->domain->guard);
+    free(mr);
+    return 0;
+}
+
+/*
+ * Any endpoint of the domain reaches every region, so a binding to one changes nothing. Counters of remote accesses
+ * would need FI_RMA_EVENT, which is not offered.
+ */
+static int um_mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+{
+    (void)fid, (void)flags;
+    switch (bfid->fclass) {
+    case FI_CLASS_EP:
+        return 0;
+    case FI_CLASS_CNTR:
+        return -FI_ENOSYS;
+    default:
+        return -FI_EINVAL;
+    }
+}
+
+static int um_mr_raw_attr(const struct um_mr *mr, struct fi_mr_raw_attr *attr)
+{
+    size_t room = *attr->key_size;
+    *attr->key_size = sizeof(mr->region.key);
+    if (room < sizeof(mr->region.key))
+        return -FI_ETOOSMALL;
+    if (attr->base_addr)
+        *attr->base_addr = mr->region.origin;
+    memcpy(attr->raw_key, &mr->region.key, sizeof(mr->region.key));
+    return 0;
+}
+
+static int um_mr_control(struct fid *fid, int command, void *arg)
+{
+    switch (command) {
+    case FI_ENABLE: /* regions are born enabled */
+    case FI_REFRESH:
+        return 0;
+    case FI_GET_RAW_MR:
+        return um_mr_raw_attr(UM_CONTAINER(fid, struct um_mr, fid.fid), arg);
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+static int um_mr_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
+    return -FI_ENOSYS;
+}
+
+static struct fi_ops um_mr_fid_ops = {
+    .size = sizeof(struct fi_ops),
+    .close = um_mr_close,
+    .bind = um_mr_bind,
+    .control = um_mr_control,
+    .ops_open = um_mr_ops_open,
+};
+
+/* Registers from the fields that every API version has. */
+static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, struct fid_mr **mr_p)
+{
+    if (attr->iov_count > 1 || (attr->iov_count == 1 && !attr->mr_iov))
+        return -FI_EINVAL;
+    struct um_mr *mr = calloc(1, sizeof(*mr));
+    if (!mr)
+        return -FI_ENOMEM;
+    if (attr->iov_count) {
+        mr->region.base = (uintptr_t)attr->mr_iov[0].iov_base;
+        mr->region.len = attr->mr_iov[0].iov_len;
+    }
+    mr->region.origin = d->virtual_addresses ? mr->region.base : 0;
+    mr->region.access = (attr->access & FI_REMOTE_READ ? UM_ACCESS_REMOTE_READ : 0) |
+                        (attr->access & FI_REMOTE_WRITE ? UM_ACCESS_REMOTE_WRITE : 0);
+    mr->region.user = mr;
+    mr->domain = d;
+    um_guard_lock(&d->guard);
+    mr->region.key = d->provider_keys ? d->next_key++ : attr->requested_key;
+    int ret = um_error_result(um_regions_add(d->regions, &mr->region));
+    if (ret == 0)
+        d->refs++;
+    um_guard_unlock(&d->guard);
+    if (ret) {
+        free(mr);
+        return ret;
+    }
+    mr->fid.fid.fclass = FI_CLASS_MR;
+    mr->fid.fid.context = attr->context;
+    mr->fid.fid.ops = &um_mr_fid_ops;
+    mr->fid.mem_desc = mr;
+    mr->fid.key = mr->region.key;
+    *mr_p = &mr->fid;
+    return 0;
+}
+
+static int um_mr_regattr(struct fid *fid, const struct fi_mr_attr *attr, uint64_t flags, struct fid_mr **mr_p)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid.fid);
+    if (fid->fclass != FI_CLASS_DOMAIN)
+        return -FI_EINVAL;
+    if (flags & ~FI_RMA_EVENT) /* among them FI_MR_DMABUF */
+        return -FI_EBADFLAGS;
+    if (um_has_mr_iface(um_domain_api(d)) && attr->iface != FI_HMEM_SYSTEM)
+        return -FI_EOPNOTSUPP;
+    return um_mr_register(d, attr, mr_p);
+}
+
+static int um_mr_regv(struct fid *fid, const struct iovec *iov, size_t count, uint64_t access, uint64_t offset,
+                      uint64_t requested_key, uint64_t flags, struct fid_mr **mr_p, void *context)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid.fid);
+    const struct fi_mr_attr attr = {
+        .mr_iov = iov,
+        .iov_count = count,
+        .access = access,
+        .offset = offset,
+        .requested_key = requested_key,
+        .context = context,
+    };
+    if (fid->fclass != FI_CLASS_DOMAIN)
+        return -FI_EINVAL;
+    return flags & ~FI_RMA_EVENT ? -FI_EBADFLAGS : um_mr_register(d, &attr, mr_p);
+}
+
+static int um_mr_reg(struct fid *fid, const void *buf, size_t len, uint64_t access, uint64_t offset,
+                     uint64_t requested_key, uint64_t flags, struct fid_mr **mr_p, void *context)
+{
+    const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    return um_mr_regv(fid, &iov, 1, access, offset, requested_key, flags, mr_p, context);
+}
+
+struct fi_ops_mr um_mr_ops = {
+    .size = sizeof(struct fi_ops_mr),
+    .reg = um_mr_reg,
+    .regv = um_mr_regv,
+    .regattr = um_mr_regattr,
+};

@@ -1,0 +1,42 @@
+/*
+ * Posting an operation: the slow ends of post.h.
+ *
+ * Owns nothing. Threading: as each function says.
+ */
+#include "prov/post.h"
+
+/* Under the guard. -FI_EAGAIN means "make progress"; many callers just call again, so we make some here. */
+ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
+{
+    if (ret == -EAGAIN)
+        um_ep_progress(ep->core);
+    return um_error_result(ret);
+}
+
+static int um_post_peek_locked(struct um_prov_ep *ep, const struct um_msg *msg)
+{
+    struct um_completion found = {0};
+    int ret = um_peek(ep->core, msg, &found);
+    if (ret == -ENOMSG) { /* it may have arrived, but not been looked at */
+        um_ep_progress(ep->core);
+        ret = um_peek(ep->core, msg, &found);
+    }
+    if (ret && ret != -ENOMSG)
+        return ret;
+    if (ret == -ENOMSG)
+        found = (struct um_completion){.error = ENOMSG, .tag = msg->tag};
+    found.context = msg->context;
+    found.flags |= UM_OP_RECV | (msg->flags & UM_OP_TAGGED);
+    um_prov_ep_peek_done(ep, &found);
+    return 0;
+}
+
+ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source)
+{
+    um_guard_lock(&ep->domain->guard);
+    int ret = um_post_source(ep, directed, source, &msg->peer);
+    if (ret == 0)
+        ret = um_error_result(um_post_peek_locked(ep, msg));
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}

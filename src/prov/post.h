@@ -1,0 +1,114 @@
+/*
+ * Posting an operation: what msg.c, tagged.c and rma.c share. Inline: these are the hot paths.
+ *
+ * Owns nothing. Threading: each function takes the guard.
+ */
+#ifndef UM_PROV_POST_H
+#define UM_PROV_POST_H
+
+#include "prov/prov.h"
+
+#include "base/iov.h"
+
+static inline struct um_prov_ep *um_post_ep(struct fid_ep *fid)
+{
+    return UM_CONTAINER(fid, struct um_prov_ep, fid);
+}
+
+/* A fenced operation waits, at the caller's, until everything before it has completed. */
+static inline bool um_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flags)
+{
+    if (__builtin_expect(!(fi_flags & FI_FENCE), 1) || !ep->pending)
+        return false;
+    um_ep_progress(ep->core);
+    return ep->pending != 0;
+}
+
+/* 0; -FI_EINVAL: too many pieces, or too large to inject; -FI_EOPNOTSUPP: a completion level that we cannot keep. */
+static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags)
+{
+    if (count > ep->domain->limits.iov_max)
+        return -FI_EINVAL;
+    if (fi_flags & FI_INJECT && um_iov_length(iov, count) > ep->domain->limits.inject_max)
+        return -FI_EINVAL;
+    return fi_flags & (FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EOPNOTSUPP : 0;
+}
+
+static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi_addr_t dest, uint64_t fi_flags)
+{
+    um_guard_lock(&ep->domain->guard);
+    int ret = um_prov_ep_peer(ep, dest, &msg->peer);
+    if (ret == 0) {
+        if (um_post_is_fenced_off(ep, fi_flags)) {
+            ret = -FI_EAGAIN;
+        } else {
+            ep->pending++; /* before: the completion may come before the call returns */
+            int sent = um_send(ep->core, msg);
+            if (__builtin_expect(sent != 0, 0)) {
+                ep->pending--;
+                ret = um_prov_ep_refused(ep, sent);
+            }
+        }
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+/* The lean path has no completion: its counter counts now. */
+static inline ssize_t um_post_inject(struct um_prov_ep *ep, const struct um_msg *msg, const void *buf, size_t len,
+                                     fi_addr_t dest)
+{
+    struct um_peer *peer;
+    if (__builtin_expect(len > ep->domain->limits.inject_max, 0))
+        return -FI_EINVAL;
+    um_guard_lock(&ep->domain->guard);
+    int ret = um_prov_ep_peer(ep, dest, &peer);
+    if (ret == 0) {
+        int sent = um_inject(ep->core, peer, buf, len, msg->tag, msg->data, msg->flags);
+        if (__builtin_expect(sent != 0, 0))
+            ret = um_prov_ep_refused(ep, sent);
+        else if (ep->cntr[UM_CNTR_SEND])
+            um_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+/* The source of a receive: a peer, or NULL for any. */
+static inline int um_post_source(struct um_prov_ep *ep, bool directed, fi_addr_t source, struct um_peer **peer_p)
+{
+    *peer_p = NULL;
+    if (directed && source != FI_ADDR_UNSPEC)
+        return um_prov_ep_peer(ep, source, peer_p);
+    return __builtin_expect(ep->enabled, 1) ? 0 : -FI_EOPBADSTATE;
+}
+
+static inline ssize_t um_post_recv(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source)
+{
+    if (__builtin_expect(msg->count > ep->domain->limits.iov_max, 0))
+        return -FI_EINVAL;
+    um_guard_lock(&ep->domain->guard);
+    int ret = um_post_source(ep, directed, source, &msg->peer);
+    if (ret == 0)
+        ret = um_error_result(um_recv(ep->core, msg));
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+/* FI_PEEK, with what else the call's flags say. The answer goes to the completion queue. */
+ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source);
+
+/* The flags of a receive whose call gave fi_flags. */
+static inline uint32_t um_post_recv_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
+{
+    uint32_t flags = 0;
+    if (ep->rx_selective && !(fi_flags & FI_COMPLETION))
+        flags |= UM_OP_NO_EVENT;
+    if (fi_flags & FI_CLAIM)
+        flags |= UM_OP_CLAIM;
+    if (fi_flags & FI_DISCARD)
+        flags |= UM_OP_DISCARD;
+    return flags;
+}
+
+#endif

@@ -1,0 +1,87 @@
+/*
+ * The progress thread of a domain that was opened with FI_PROGRESS_AUTO.
+ *
+ * Owns: struct um_progress. Must not know what progress does.
+ * Threading: the thread holds the guard while it works and sleeps without it; it is the only one that arms the
+ * endpoints of its domain.
+ */
+#include "prov/prov.h"
+
+#include <signal.h>
+#include <stdlib.h>
+
+struct um_progress {
+    struct um_event_source source;
+    pthread_t thread;
+    bool stop;
+};
+
+static void *um_progress_run(void *arg)
+{
+    struct um_progress *p = arg;
+    struct um_guard *g = &p->source.domain->guard;
+    um_guard_lock(g);
+    while (!p->stop) {
+        um_source_progress_locked(&p->source);
+        /* -FI_EAGAIN: there is work already. Let the application's threads in between. */
+        if (um_source_sleep_locked(&p->source, -1) == -FI_EAGAIN) {
+            um_guard_unlock(g);
+            um_guard_lock(g);
+        }
+    }
+    um_guard_unlock(g);
+    return NULL;
+}
+
+/* Signals are the application's business: the thread takes none. */
+static int um_progress_spawn(struct um_progress *p)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&p->thread, NULL, um_progress_run, p);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return -error;
+}
+
+int um_progress_start(struct um_domain *d)
+{
+    struct um_progress *p = calloc(1, sizeof(*p));
+    if (!p)
+        return -FI_ENOMEM;
+    int ret = um_source_init(&p->source, d, FI_WAIT_UNSPEC);
+    if (ret == 0 && (ret = um_error_result(um_progress_spawn(p))) != 0)
+        um_source_fini(&p->source);
+    if (ret) {
+        free(p);
+        return ret;
+    }
+    d->progress = p; /* from now on the domain's other sources leave arming to the thread */
+    return 0;
+}
+
+void um_progress_stop(struct um_domain *d)
+{
+    struct um_progress *p = d->progress;
+    if (!p)
+        return;
+    um_guard_lock(&d->guard);
+    p->stop = true;
+    um_waiter_wake(&p->source.waiter);
+    um_guard_unlock(&d->guard);
+    pthread_join(p->thread, NULL);
+    d->progress = NULL;
+    um_source_fini(&p->source);
+    free(p);
+}
+
+int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep)
+{
+    return d->progress ? um_source_add_locked(&d->progress->source, ep) : 0;
+}
+
+void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep)
+{
+    if (d->progress)
+        um_source_remove_locked(&d->progress->source, ep);
+}

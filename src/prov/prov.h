@@ -1,0 +1,382 @@
+/*
+ * The libfabric objects and what they need of each other.
+ *
+ * Owns: the structs behind the fids. Must not know what a lane, a record or a protocol is: it goes through core/core.h
+ * and proto/proto.h.
+ * Threading: one lock per domain (the guard) covers everything that belongs to the domain. It is taken unless the
+ * application promised FI_THREAD_DOMAIN and makes progress itself. The other models are not enough to leave it out:
+ * FI_THREAD_COMPLETION and FI_THREAD_ENDPOINT still let one thread register memory or insert addresses while another
+ * one moves messages. The guard is never held while sleeping. Functions named *_locked want it held.
+ */
+#ifndef UM_PROV_PROV_H
+#define UM_PROV_PROV_H
+
+#include "prov/compat.h"
+#include "prov/vector.h"
+
+#include "base/list.h"
+#include "core/core.h"
+#include "proto/proto.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define UM_PROV_NAME "unimem"
+
+extern struct fi_provider um_provider;
+
+/* ---- init.c, env.c, error.c ---- */
+
+/* The FI_UNIMEM_* variables. */
+struct um_env {
+    const struct um_machine *machine;
+    struct um_port_config port;
+    bool stats;
+};
+void um_env_define(void);
+/* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
+int um_env_read(struct um_env *env_p);
+
+/* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
+int um_error_to_fi(int error);
+/* The same for results: 0 or a negative errno → 0 or a negative fabric errno. */
+static inline int um_error_result(int ret)
+{
+    return __builtin_expect(ret == 0, 1) ? 0 : -um_error_to_fi(-ret);
+}
+/* What an internal error means, in words. */
+const char *um_error_text(int error);
+
+/* ---- the guard ---- */
+
+struct um_guard {
+    pthread_mutex_t mutex;
+    bool used;
+};
+
+static inline void um_guard_lock(struct um_guard *g)
+{
+    if (g->used)
+        pthread_mutex_lock(&g->mutex);
+}
+
+static inline void um_guard_unlock(struct um_guard *g)
+{
+    if (g->used)
+        pthread_mutex_unlock(&g->mutex);
+}
+
+/* ---- fabric, domain ---- */
+
+struct um_fabric {
+    struct fid_fabric fid;
+    pthread_mutex_t mutex; /* guards refs */
+    uint32_t refs;
+};
+
+struct um_prov_ep;
+struct um_progress;
+
+struct um_domain {
+    struct fid_domain fid;
+    struct um_fabric *fabric;
+    struct um_guard guard;
+    struct um_env env;
+    struct um_limits limits;
+    struct um_regions *regions;
+    bool virtual_addresses; /* peers give virtual addresses, not offsets */
+    bool provider_keys;
+    uint64_t next_key;
+    uint32_t refs;
+    struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
+};
+
+int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+void um_fabric_hold(struct um_fabric *fabric);
+void um_fabric_drop(struct um_fabric *fabric);
+int um_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context);
+void um_domain_hold(struct um_domain *d);
+void um_domain_drop(struct um_domain *d);
+static inline uint32_t um_domain_api(const struct um_domain *d)
+{
+    return d->fabric->fid.api_version;
+}
+
+/* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
+int um_progress_start(struct um_domain *d);
+void um_progress_stop(struct um_domain *d);
+int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep);
+void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep);
+
+/* ---- wait.c: sleeping on a queue or counter ---- */
+
+/* The endpoints whose progress a queue or counter depends on. */
+struct um_ep_set {
+    struct um_prov_ep **eps;
+    size_t count;
+    size_t room;
+};
+
+/*
+ * A wait object: an epoll set over the endpoints' wait fds, a timer for looking after peers, and an eventfd for what
+ * happens in this process. Opened by attribute, or at the first blocking call.
+ */
+struct um_waiter {
+    enum fi_wait_obj obj;
+    int poll_fd; /* -1: not opened */
+    int wake_fd;
+    int timer_fd;
+    uint32_t sleepers; /* threads in a blocking call */
+    bool armed;        /* by fi_trywait(), until the next read */
+};
+
+/* What a queue and a counter have in common: endpoints that feed it, a way to sleep on it. */
+struct um_event_source {
+    struct um_domain *domain;
+    struct um_ep_set eps;
+    struct um_waiter waiter;
+    bool arms; /* a sleeper arms the endpoints; false when the progress thread does, which wakes us */
+};
+
+/* -FI_ENOSYS: a kind of wait object that we do not have. */
+int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj);
+void um_source_fini(struct um_event_source *s);
+int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep);
+void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep);
+/* An endpoint of the set was enabled: it has a wait fd now. */
+void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep);
+void um_source_progress_locked(struct um_event_source *s);
+/* fi_trywait(): 0 or -FI_EAGAIN. */
+int um_source_arm_locked(struct um_event_source *s);
+void um_source_disarm_locked(struct um_event_source *s);
+/*
+ * Sleeps until something may have happened or the time is over (ms < 0: no limit), without the guard. 0; -FI_EAGAIN
+ * there is work already; -FI_EINTR.
+ */
+int um_source_sleep_locked(struct um_event_source *s, int ms);
+int um_source_control(struct um_event_source *s, int command, void *arg);
+int um_waiter_open(struct um_waiter *w);
+void um_waiter_close(struct um_waiter *w);
+void um_waiter_wake(struct um_waiter *w);
+void um_waiter_drain(struct um_waiter *w);
+static inline void um_waiter_signal(struct um_waiter *w)
+{
+    if (__builtin_expect(w->sleepers || w->armed, 0))
+        um_waiter_wake(w);
+}
+/* A deadline in ns from a timeout in ms (< 0: never), and the ms that are left of it. */
+uint64_t um_deadline(int ms);
+int um_deadline_left(uint64_t deadline);
+
+/* ---- cq.c, cq_error.c ---- */
+
+struct um_cq_error;
+
+/* Begins as struct fi_cq_tagged_entry, of which the other formats are prefixes. */
+struct um_cq_entry {
+    void *context;
+    uint64_t flags;
+    size_t len;
+    void *buf;
+    uint64_t data;
+    uint64_t tag;
+    fi_addr_t source;
+    struct um_cq_error *error; /* not NULL: the entry is an error */
+};
+static_assert(offsetof(struct um_cq_entry, tag) == offsetof(struct fi_cq_tagged_entry, tag), "layout of an entry");
+static_assert(sizeof(struct um_cq_entry) == 64, "one cache line");
+
+struct um_cq_error {
+    size_t olen;
+    int err;        /* fabric errno */
+    int prov_errno; /* ours */
+    bool has_addr;
+    struct um_addr addr; /* the raw source: FI_EADDRNOTAVAIL */
+};
+
+struct um_cq {
+    struct fid_cq fid;
+    struct um_event_source source;
+    size_t entry_size;
+    /* While a read makes progress with an empty ring, completions go straight into the caller's array. */
+    char *direct;
+    fi_addr_t *direct_source;
+    size_t direct_left;
+    size_t direct_done;
+    /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
+    struct um_cq_entry *ring;
+    uint64_t head, tail, mask;
+    struct um_addr err_data; /* what err_data of the last error points to */
+    bool signaled;
+    bool overrun; /* memory ran out while growing: completions were lost */
+    uint32_t refs;
+};
+
+int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry);
+/* The entry's error is filled from *error. */
+void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error);
+ssize_t um_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);
+const char *um_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
+bool um_cq_ready_locked(const struct um_cq *cq);
+
+/* ---- cntr.c, eq.c ---- */
+
+struct um_cntr {
+    struct fid_cntr fid;
+    struct um_event_source source;
+    uint64_t value;
+    uint64_t errors;
+    bool bytes; /* counts bytes instead of completions */
+    uint32_t refs;
+};
+
+int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+void um_cntr_count_locked(struct um_cntr *cntr, size_t len);
+void um_cntr_fail_locked(struct um_cntr *cntr);
+
+struct um_eq {
+    struct fid_eq fid;
+    struct um_fabric *fabric;
+    pthread_mutex_t mutex;
+    struct um_waiter waiter;
+    struct um_list events;
+    uint32_t refs;
+};
+
+int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+void um_eq_hold(struct um_eq *eq);
+void um_eq_drop(struct um_eq *eq);
+/* err 0: an ordinary event. */
+int um_eq_post(struct um_eq *eq, uint32_t event, const struct fi_eq_entry *entry, int err);
+/* fi_trywait(): 0 or -FI_EAGAIN. */
+int um_eq_arm(struct um_eq *eq);
+
+/* ---- av.c ---- */
+
+struct um_av_entry {
+    struct um_addr addr; /* all zero: free */
+    uint32_t next;       /* the next one with this hash, or UM_AV_NONE */
+};
+static_assert(sizeof(struct um_av_entry) == 56, "with 4 to 8 bytes of hash table: at most 64 a known address");
+
+enum { UM_AV_NONE = UINT32_MAX };
+
+struct um_av {
+    struct fid_av fid;
+    struct um_domain *domain;
+    struct um_eq *eq;
+    bool events; /* FI_EVENT: insertions report to the EQ */
+    struct um_av_entry *chunks[UM_VECTOR_CHUNKS];
+    uint64_t used;  /* entries ever used: indices below it */
+    uint64_t freed; /* of these, free again */
+    uint64_t low;   /* no free one below this index */
+    uint32_t *buckets;
+    uint64_t bucket_mask;
+    uint64_t count;
+    struct um_list eps; /* bound endpoints */
+    uint32_t refs;
+};
+
+int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
+/* NULL: no such entry. */
+const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index);
+/* FI_ADDR_NOTAVAIL: not inserted. */
+fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
+
+/* ---- mr.c ---- */
+
+struct um_mr {
+    struct fid_mr fid;
+    struct um_domain *domain;
+    struct um_region region;
+};
+
+extern struct fi_ops_mr um_mr_ops;
+
+/* ---- ep*.c, complete.c, post.c, msg.c, tagged.c, rma.c, atomic.c ---- */
+
+/* Default of FI_OPT_MIN_MULTI_RECV, in bytes. */
+enum { UM_MULTI_MIN = 64 };
+
+enum um_cntr_kind { UM_CNTR_SEND, UM_CNTR_RECV, UM_CNTR_READ, UM_CNTR_WRITE, UM_CNTR_KINDS };
+
+struct um_prov_ep {
+    struct fid_ep fid;
+    struct um_ep *core; /* NULL until enabled (or named) */
+    struct um_domain *domain;
+    struct um_av *av;
+    struct um_cq *tx_cq, *rx_cq;
+    struct um_cntr *cntr[UM_CNTR_KINDS];
+    struct um_eq *eq;
+    struct um_peer **peers[UM_VECTOR_CHUNKS]; /* by fi_addr_t; filled at first use */
+    uint64_t pending;                         /* accepted transmissions that will complete */
+    uint32_t tx_flags, rx_flags;              /* um_op_flag of the calls without flags */
+    uint64_t tx_op_flags, rx_op_flags;        /* defaults, as libfabric has them */
+    bool tx_selective, rx_selective;
+    bool directed, tagged_directed; /* receives look at their source address */
+    bool wants_source, wants_source_err;
+    bool enabled;
+    bool closing;
+    uint32_t arms; /* sleepers that want the port armed */
+    bool armed;    /* it is */
+    uint64_t caps;
+    size_t multi_min;
+    size_t tx_size, rx_size;
+    struct um_list av_link;
+};
+
+int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
+extern struct fi_ops_ep um_prov_ep_ops;
+extern struct fi_ops_cm um_prov_cm_ops;
+extern struct fi_ops_msg um_prov_msg_ops;
+extern struct fi_ops_tagged um_prov_tagged_ops;
+extern struct fi_ops_rma um_prov_rma_ops;
+extern struct fi_ops_atomic um_prov_atomic_ops;
+int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+int um_prov_ep_start_locked(struct um_prov_ep *ep);
+void um_prov_ep_set_flags(struct um_prov_ep *ep);
+void um_prov_ep_complete(void *arg, const struct um_completion *c);
+void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
+/* Every arm wants its disarm, also after -EAGAIN (there is work to do first). */
+int um_prov_ep_arm_locked(struct um_prov_ep *ep);
+void um_prov_ep_disarm_locked(struct um_prov_ep *ep);
+/* The address at this index is gone: forget the peer under that name. */
+void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr);
+/* 0; -FI_EINVAL not in the AV; -FI_EOPBADSTATE not enabled; core's errors. */
+int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p);
+
+static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
+{
+    unsigned chunk;
+    size_t offset;
+    if (__builtin_expect(um_vector_place(index, &chunk, &offset) && ep->peers[chunk], 1)) {
+        *peer_p = ep->peers[chunk][offset];
+        if (__builtin_expect(*peer_p != NULL, 1))
+            return 0;
+    }
+    return um_prov_ep_peer_slow(ep, index, peer_p);
+}
+
+/* The flags of a transmission whose call gave fi_flags: completion level, data, inject, event or not. */
+static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
+{
+    const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+    uint64_t level = fi_flags & levels ? fi_flags : ep->tx_op_flags;
+    uint32_t flags = level & FI_DELIVERY_COMPLETE ? UM_OP_DELIVERY : 0;
+    if (fi_flags & FI_REMOTE_CQ_DATA)
+        flags |= UM_OP_DATA;
+    if (fi_flags & FI_INJECT)
+        flags |= UM_OP_INJECT;
+    if (ep->tx_selective && !(fi_flags & FI_COMPLETION))
+        flags |= UM_OP_NO_EVENT;
+    return flags;
+}
+
+/* What a posting function returns; a refused operation makes room by moving what is there. */
+ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret);
+
+#endif

@@ -1,0 +1,150 @@
+/*
+ * RMA: fi_read, fi_write and their variants, as calls of proto.
+ *
+ * Owns nothing. Threading: see post.h. Descriptors of local memory are ignored: none is needed, NULL is fine.
+ */
+#include "prov/post.h"
+
+static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t dest, uint64_t fi_flags)
+{
+    int ret = um_post_check(ep, rma->iov, rma->count, fi_flags);
+    if (ret)
+        return ret;
+    um_guard_lock(&ep->domain->guard);
+    ret = um_prov_ep_peer(ep, dest, &rma->peer);
+    if (ret == 0) {
+        if (um_post_is_fenced_off(ep, fi_flags)) {
+            ret = -FI_EAGAIN;
+        } else {
+            ep->pending++;
+            int started = um_rma(ep->core, rma);
+            if (__builtin_expect(started != 0, 0)) {
+                ep->pending--;
+                ret = (int)um_prov_ep_refused(ep, started);
+            }
+        }
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+static ssize_t um_rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
+                            uint64_t addr, uint64_t key, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_rma rma = {
+        .iov = iov, .count = count, .addr = addr, .key = key, .context = context, .flags = ep->tx_flags | UM_OP_READ};
+    (void)desc;
+    return um_post_rma(ep, &rma, source, 0);
+}
+
+static ssize_t um_rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t addr,
+                           uint64_t key, void *context)
+{
+    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    (void)desc;
+    return um_rma_readv(fid, &iov, NULL, 1, source, addr, key, context);
+}
+
+static ssize_t um_rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
+                             uint64_t addr, uint64_t key, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_rma rma = {
+        .iov = iov, .count = count, .addr = addr, .key = key, .context = context, .flags = ep->tx_flags | UM_OP_WRITE};
+    (void)desc;
+    return um_post_rma(ep, &rma, dest, 0);
+}
+
+static ssize_t um_rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr,
+                            uint64_t key, void *context)
+{
+    const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    (void)desc;
+    return um_rma_writev(fid, &iov, NULL, 1, dest, addr, key, context);
+}
+
+/* The target is one piece at most (rma_iov_limit), and none only when there is nothing to move. */
+static ssize_t um_rma_msg(struct um_prov_ep *ep, const struct fi_msg_rma *m, uint64_t flags, uint32_t direction)
+{
+    struct um_rma rma = {.iov = m->msg_iov,
+                         .count = m->iov_count,
+                         .data = m->data,
+                         .context = m->context,
+                         .flags = um_prov_ep_tx_flags(ep, flags) | direction};
+    size_t len = um_iov_length(m->msg_iov, m->iov_count);
+    if (m->rma_iov_count > 1 || (m->rma_iov_count ? m->rma_iov[0].len : 0) != len)
+        return -FI_EINVAL;
+    if (m->rma_iov_count) {
+        rma.addr = m->rma_iov[0].addr;
+        rma.key = m->rma_iov[0].key;
+    }
+    return um_post_rma(ep, &rma, m->addr, flags);
+}
+
+static ssize_t um_rma_readmsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
+{
+    return um_rma_msg(um_post_ep(fid), m, flags & ~(FI_INJECT | FI_REMOTE_CQ_DATA), UM_OP_READ);
+}
+
+static ssize_t um_rma_writemsg(struct fid_ep *fid, const struct fi_msg_rma *m, uint64_t flags)
+{
+    return um_rma_msg(um_post_ep(fid), m, flags, UM_OP_WRITE);
+}
+
+static ssize_t um_rma_writedata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data,
+                                fi_addr_t dest, uint64_t addr, uint64_t key, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    struct um_rma rma = {.iov = &iov,
+                         .count = 1,
+                         .addr = addr,
+                         .key = key,
+                         .data = data,
+                         .context = context,
+                         .flags = ep->tx_flags | UM_OP_WRITE | UM_OP_DATA};
+    (void)desc;
+    return um_post_rma(ep, &rma, dest, 0);
+}
+
+/*
+ * No event, but the counter counts when the operation has really ended, at the endpoint's own completion level: MPI
+ * flushes by waiting for that counter.
+ */
+static ssize_t um_rma_inject_any(struct fid_ep *fid, struct um_rma *rma, const void *buf, size_t len, fi_addr_t dest)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    rma->iov = &iov;
+    rma->count = 1;
+    rma->flags |= (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_WRITE | UM_OP_INJECT | UM_OP_NO_EVENT;
+    return um_post_rma(ep, rma, dest, FI_INJECT);
+}
+
+static ssize_t um_rma_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t addr,
+                             uint64_t key)
+{
+    struct um_rma rma = {.addr = addr, .key = key};
+    return um_rma_inject_any(fid, &rma, buf, len, dest);
+}
+
+static ssize_t um_rma_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
+                                 uint64_t addr, uint64_t key)
+{
+    struct um_rma rma = {.addr = addr, .key = key, .data = data, .flags = UM_OP_DATA};
+    return um_rma_inject_any(fid, &rma, buf, len, dest);
+}
+
+struct fi_ops_rma um_prov_rma_ops = {
+    .size = sizeof(struct fi_ops_rma),
+    .read = um_rma_read,
+    .readv = um_rma_readv,
+    .readmsg = um_rma_readmsg,
+    .write = um_rma_write,
+    .writev = um_rma_writev,
+    .writemsg = um_rma_writemsg,
+    .inject = um_rma_inject,
+    .writedata = um_rma_writedata,
+    .injectdata = um_rma_injectdata,
+};

@@ -1,0 +1,276 @@
+/*
+ * Sleeping on a queue or counter: the wait object, and the set of endpoints behind it.
+ *
+ * Owns: struct um_waiter and struct um_event_source. Must not know what a queue holds.
+ * Threading: *_locked under the guard of the domain, which um_source_sleep_locked() gives back while it sleeps.
+ *
+ * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
+ * over those fds. What this process does itself (another thread's call completes something) comes through an eventfd.
+ * While operations wait for peers, sleep ends a few times a second: a peer that dies cannot wake anybody.
+ */
+#include "prov/prov.h"
+
+#include "base/clock.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { UM_TICK_MS = 200 };
+
+uint64_t um_deadline(int ms)
+{
+    return ms < 0 ? UINT64_MAX : um_clock_ns() + (uint64_t)ms * 1000000u;
+}
+
+int um_deadline_left(uint64_t deadline)
+{
+    if (deadline == UINT64_MAX)
+        return -1;
+    uint64_t now = um_clock_ns();
+    return now >= deadline ? 0 : (int)((deadline - now + 999999u) / 1000000u);
+}
+
+/* ---- the wait object ---- */
+
+static int um_waiter_watch(const struct um_waiter *w, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
+    return epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST ? 0 : -errno;
+}
+
+void um_waiter_close(struct um_waiter *w)
+{
+    int fds[] = {w->timer_fd, w->wake_fd, w->poll_fd};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+    w->poll_fd = w->wake_fd = w->timer_fd = -1;
+}
+
+int um_waiter_open(struct um_waiter *w)
+{
+    if (w->poll_fd >= 0)
+        return 0;
+    w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    w->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    int ret = w->poll_fd < 0 || w->wake_fd < 0 || w->timer_fd < 0 ? -errno : um_waiter_watch(w, w->wake_fd);
+    if (ret == 0)
+        ret = um_waiter_watch(w, w->timer_fd);
+    if (ret)
+        um_waiter_close(w);
+    return um_error_result(ret);
+}
+
+void um_waiter_wake(struct um_waiter *w)
+{
+    uint64_t one = 1;
+    if (write(w->wake_fd, &one, sizeof(one)) < 0)
+        return; /* full: it is readable anyway */
+}
+
+void um_waiter_drain(struct um_waiter *w)
+{
+    uint64_t count;
+    if (read(w->wake_fd, &count, sizeof(count)) < 0)
+        return; /* empty */
+}
+
+static void um_waiter_set_timer(struct um_waiter *w, long ms)
+{
+    struct itimerspec when = {.it_interval.tv_nsec = ms * 1000000, .it_value.tv_nsec = ms * 1000000};
+    timerfd_settime(w->timer_fd, 0, &when, NULL);
+}
+
+/* ---- the set of endpoints ---- */
+
+int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj)
+{
+    *s = (struct um_event_source){.domain = d, .arms = !d->progress};
+    s->waiter = (struct um_waiter){.obj = obj, .poll_fd = -1, .wake_fd = -1, .timer_fd = -1};
+    switch (obj) {
+    case FI_WAIT_NONE:
+    case FI_WAIT_YIELD:
+        return 0; /* opened when somebody sleeps nevertheless */
+    case FI_WAIT_UNSPEC:
+    case FI_WAIT_FD:
+        return um_waiter_open(&s->waiter);
+    default:
+        return -FI_ENOSYS;
+    }
+}
+
+void um_source_fini(struct um_event_source *s)
+{
+    um_waiter_close(&s->waiter);
+    free(s->eps.eps);
+}
+
+static int um_source_watch_ep(struct um_event_source *s, struct um_prov_ep *ep)
+{
+    if (!s->arms || s->waiter.poll_fd < 0 || !ep->core)
+        return 0;
+    return um_waiter_watch(&s->waiter, um_ep_wait_fd(ep->core));
+}
+
+/* Sleepers that are at it now want a new endpoint armed as well; the first look is theirs. */
+static void um_source_catch_up(struct um_event_source *s, struct um_prov_ep *ep)
+{
+    uint32_t sleepers = s->waiter.sleepers + s->waiter.armed;
+    for (uint32_t i = 0; s->arms && i < sleepers; i++)
+        (void)um_prov_ep_arm_locked(ep);
+    um_waiter_signal(&s->waiter);
+}
+
+int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep)
+{
+    struct um_ep_set *set = &s->eps;
+    for (size_t i = 0; i < set->count; i++) {
+        if (set->eps[i] == ep)
+            return 0;
+    }
+    if (set->count == set->room) {
+        size_t room = set->room ? 2 * set->room : 1;
+        struct um_prov_ep **eps = realloc(set->eps, room * sizeof(*eps));
+        if (!eps)
+            return -FI_ENOMEM;
+        set->eps = eps;
+        set->room = room;
+    }
+    int ret = um_source_watch_ep(s, ep);
+    if (ret)
+        return um_error_result(ret);
+    set->eps[set->count++] = ep;
+    um_source_catch_up(s, ep);
+    return 0;
+}
+
+void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep)
+{
+    struct um_ep_set *set = &s->eps;
+    for (size_t i = 0; i < set->count; i++) {
+        if (set->eps[i] != ep)
+            continue;
+        set->eps[i] = set->eps[--set->count];
+        if (s->arms && s->waiter.poll_fd >= 0 && ep->core)
+            epoll_ctl(s->waiter.poll_fd, EPOLL_CTL_DEL, um_ep_wait_fd(ep->core), NULL);
+        return;
+    }
+}
+
+void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep)
+{
+    (void)um_source_watch_ep(s, ep);
+    um_waiter_signal(&s->waiter);
+}
+
+void um_source_progress_locked(struct um_event_source *s)
+{
+    for (size_t i = 0; i < s->eps.count; i++) {
+        if (s->eps.eps[i]->core)
+            um_ep_progress(s->eps.eps[i]->core);
+    }
+}
+
+static void um_source_disarm_eps(struct um_event_source *s)
+{
+    for (size_t i = 0; s->arms && i < s->eps.count; i++)
+        um_prov_ep_disarm_locked(s->eps.eps[i]);
+}
+
+static int um_source_arm_eps(struct um_event_source *s)
+{
+    int ret = 0;
+    for (size_t i = 0; s->arms && i < s->eps.count; i++)
+        ret |= um_prov_ep_arm_locked(s->eps.eps[i]);
+    if (ret)
+        um_source_disarm_eps(s);
+    return ret ? -FI_EAGAIN : 0;
+}
+
+static bool um_source_waits_for_peers(const struct um_event_source *s)
+{
+    for (size_t i = 0; s->arms && i < s->eps.count; i++) {
+        if (s->eps.eps[i]->core && um_ep_is_waiting_for_peers(s->eps.eps[i]->core))
+            return true;
+    }
+    return false;
+}
+
+/* Opens the wait object that nobody had asked for. */
+static int um_source_ensure(struct um_event_source *s)
+{
+    if (s->waiter.poll_fd >= 0)
+        return 0;
+    int ret = um_waiter_open(&s->waiter);
+    for (size_t i = 0; ret == 0 && i < s->eps.count; i++)
+        ret = um_error_result(um_source_watch_ep(s, s->eps.eps[i]));
+    return ret;
+}
+
+int um_source_arm_locked(struct um_event_source *s)
+{
+    int ret = um_source_ensure(s);
+    if (ret || s->waiter.armed)
+        return ret;
+    ret = um_source_arm_eps(s);
+    if (ret)
+        return ret;
+    s->waiter.armed = true;
+    if (um_source_waits_for_peers(s))
+        um_waiter_set_timer(&s->waiter, UM_TICK_MS);
+    return 0;
+}
+
+void um_source_disarm_locked(struct um_event_source *s)
+{
+    if (!s->waiter.armed)
+        return;
+    s->waiter.armed = false;
+    um_source_disarm_eps(s);
+    um_waiter_set_timer(&s->waiter, 0);
+    if (!s->waiter.sleepers)
+        um_waiter_drain(&s->waiter);
+}
+
+int um_source_sleep_locked(struct um_event_source *s, int ms)
+{
+    int ret = um_source_ensure(s);
+    if (ret == 0)
+        ret = um_source_arm_eps(s);
+    if (ret)
+        return ret;
+    if (um_source_waits_for_peers(s) && (ms < 0 || ms > UM_TICK_MS))
+        ms = UM_TICK_MS;
+    s->waiter.sleepers++;
+    um_guard_unlock(&s->domain->guard);
+    struct pollfd pfd = {.fd = s->waiter.poll_fd, .events = POLLIN};
+    ret = poll(&pfd, 1, ms) < 0 && errno == EINTR ? -FI_EINTR : 0;
+    um_guard_lock(&s->domain->guard);
+    um_source_disarm_eps(s);
+    /* The last one drains: another sleeper that was woken as well must not find the fd empty and sleep on. */
+    if (--s->waiter.sleepers == 0 && !s->waiter.armed)
+        um_waiter_drain(&s->waiter);
+    return ret;
+}
+
+int um_source_control(struct um_event_source *s, int command, void *arg)
+{
+    switch (command) {
+    case FI_GETWAIT:
+        if (s->waiter.obj != FI_WAIT_FD && s->waiter.obj != FI_WAIT_UNSPEC)
+            return -FI_ENODATA;
+        *(int *)arg = s->waiter.poll_fd;
+        return 0;
+    case FI_GETWAITOBJ:
+        *(enum fi_wait_obj *)arg = s->waiter.obj;
+        return 0;
+    default:
+        return -FI_ENOSYS;
+    }
+}
