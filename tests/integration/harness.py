@@ -5,6 +5,7 @@ gone and they were adopted by init. A run that does not end is a failure that sh
 """
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -41,6 +42,12 @@ class Run:
     def succeeded(self) -> "Run":
         assert self.status == 0, str(self)
         return self
+
+
+def stats_lines(run: Run) -> list[dict[str, int]]:
+    """unimem: stats: pid=1 sent=2 ... (FI_UNIMEM_STATS=1: one line per endpoint)"""
+    lines = [line for line in run.err.splitlines() if "unimem: stats:" in line]
+    return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines]
 
 
 class Launcher:

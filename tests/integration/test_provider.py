@@ -4,16 +4,10 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import BUILD, Launcher, Run
+from harness import BUILD, Launcher, stats_lines
 
 SMALL, LARGE = 500, 5
 Program = Callable[[str], Path]
-
-
-def stats_lines(run: Run) -> list[dict[str, int]]:
-    """unimem: stats: pid=1 sent=2 ... (one line per endpoint)"""
-    lines = [line for line in run.err.splitlines() if "unimem: stats:" in line]
-    return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines]
 
 
 def test_mpich_names_the_provider_and_its_capabilities(launcher: Launcher, provider: str, program: Program) -> None:

@@ -1,0 +1,110 @@
+"""Wrong settings are refused in words that help; what the system refuses is replaced by something else."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fabric_tools import pingpong, rows, tool, tool_environment
+from harness import BUILD, Launcher, stats_lines
+
+Program = Callable[[str], Path]
+
+WRONG = [
+    ("FI_UNIMEM_MACHINE", "abacus"),
+    ("FI_UNIMEM_COPY", "maybe"),
+    ("FI_UNIMEM_STATS", "2"),
+    ("FI_UNIMEM_LANES", "0"),
+    ("FI_UNIMEM_LANES", "-1"),
+    ("FI_UNIMEM_LANES", "4x"),
+    ("FI_UNIMEM_LANES", "65537"),
+    ("FI_UNIMEM_LANES", "99999999999999999999"),
+    ("FI_UNIMEM_LANE_MEMORY", "1"),
+    ("FI_UNIMEM_LANE_MEMORY", "much"),
+]
+
+
+def test_every_variable_is_listed_and_tried_here(launcher: Launcher) -> None:
+    listing = launcher.run([tool("fi_info"), "-e"], env=tool_environment(launcher)).succeeded().out
+    assert set(re.findall(r"FI_UNIMEM_\w+", listing)) == {name for name, _ in WRONG}
+
+
+@pytest.mark.parametrize("name, value", WRONG)
+def test_wrong_value_is_refused_with_a_remedy(launcher: Launcher, name: str, value: str) -> None:
+    run = launcher.run([tool("fi_info"), "-p", "unimem"], env=tool_environment(launcher) | {name: value})
+    assert run.status != 0, "a wrong value must not be taken for another one"
+    assert f"{name}={value}" in run.err, str(run)
+    assert "allowed" in run.err, str(run)
+
+
+def test_wrong_value_ends_an_mpi_program_at_once(launcher: Launcher, program: Program) -> None:
+    run = launcher.mpi(2, [program("exchange.c"), 1, 1], env={"FI_UNIMEM_LANES": "many"}, timeout=30)
+    assert run.status != 0
+    assert "FI_UNIMEM_LANES=many" in run.out + run.err, str(run)
+
+
+def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program: Program, tmp_path: Path) -> None:
+    """What the README describes under "When it does not work"."""
+    env = {"FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(tmp_path), "MPIR_CVAR_CH4_NETMOD": "ofi"}
+    mpiexec = launcher.mpi_command(1, [program("exchange.c"), 1, 1])[3:]
+    run = launcher.run(mpiexec, env=env | {"MPIR_CVAR_NOLOCAL": "1"}, timeout=30)
+    assert run.status != 0
+    assert "OFI call getinfo failed" in run.out + run.err, str(run)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"FI_UNIMEM_COPY": "0"},
+        {"FI_UNIMEM_LANES": "1"},
+        {"FI_UNIMEM_LANES": "2"},
+        {"FI_UNIMEM_LANE_MEMORY": "65536"},
+        {"FI_UNIMEM_LANES": "2", "FI_UNIMEM_LANE_MEMORY": "65536", "FI_UNIMEM_COPY": "0"},
+    ],
+    ids=lambda env: " ".join(f"{name[10:].lower()}={value}" for name, value in env.items()),
+)
+def test_tight_settings_slow_down_but_work(launcher: Launcher, program: Program, env: dict[str, str]) -> None:
+    launcher.mpi(2, [program("exchange.c"), 100, 10], env=env).succeeded()
+    launcher.mpi(5, [program("collectives.c"), 65536], env=env).succeeded()
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        "process_vm_readv",
+        "process_vm_writev",
+        "process_vm_readv,process_vm_writev",
+        "userfaultfd",
+        "membarrier",
+        "pidfd_open,pidfd_getfd",
+    ],
+)
+def test_refused_system_calls_have_a_substitute(launcher: Launcher, program: Program, refused: str) -> None:
+    refuse = program("refuse.c")
+    command = [refuse, refused, program("exchange.c"), 50, 10]
+    run = launcher.mpi(2, command, env={"FI_UNIMEM_STATS": "1"}).succeeded()
+    assert all(line["rendezvous"] >= 10 for line in stats_lines(run)), str(run)
+    launcher.mpi(5, [refuse, refused, program("collectives.c"), 65536]).succeeded()
+
+
+def test_one_side_refused_is_enough_for_the_substitute(launcher: Launcher, program: Program) -> None:
+    """A rank in a container, its peer outside."""
+    refused = [program("refuse.c"), "process_vm_readv,process_vm_writev", program("exchange.c"), "50", "10"]
+    colon = [":", "-n", "1", program("exchange.c"), "50", "10"]
+    launcher.mpi(1, [*refused, *colon]).succeeded()
+
+
+@pytest.mark.parametrize("options", ["ro", "size=4k"])
+def test_unusable_dev_shm(launcher: Launcher, options: str, provider: str) -> None:
+    """/dev/shm read-only or full: nothing of ours needs it. (MPICH itself does, so fi_pingpong shows it.)"""
+    wrapped = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {options} tmpfs /dev/shm && exec "$0" "$@"']
+    run = pingpong(launcher, provider, "-c", wrapper=wrapped)
+    assert len(rows(run)) > 5
+
+
+def test_build_folder_holds_one_provider(launcher: Launcher) -> None:
+    """libfabric loads every file of the folder that looks like a provider."""
+    providers = [path.name for path in BUILD.iterdir() if path.name.endswith("-fi.so")]
+    assert providers == ["libunimem-fi.so"]
+    run = launcher.run([tool("fi_info"), "-p", "unimem"], env=tool_environment(launcher)).succeeded()
+    assert run.out.count("provider: unimem") >= 1
