@@ -1,0 +1,89 @@
+/*
+ * Matching: posted receives against arriving messages, in the order MPI and libfabric demand, O(1) in queue depth.
+ *
+ * Owns: the index of posted receives and of unexpected messages of one endpoint; not the objects, which embed a node.
+ * Must not know operations, lanes or libfabric. Threading: the caller serialises.
+ *
+ * A message has a tag and a source; a receive has a tag, an ignore mask and a source or UM_MATCH_ANY. They match when
+ * the tags agree outside the mask and the sources agree or the receive takes any. Of several candidates the oldest
+ * wins. Cost: one bucket per (ignore mask in use, source given or any); programs use few masks. The first
+ * UM_MATCH_CLASSES masks are hashed; receives with further masks stand in one ordered list. A mask gives up its place
+ * when nothing is posted under it and no message is queued. Untagged messages use an engine of their own with tag 0 and
+ * mask 0.
+ */
+#ifndef UM_MATCH_MATCH_H
+#define UM_MATCH_MATCH_H
+
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define UM_MATCH_ANY UINT32_MAX
+
+enum { UM_MATCH_CLASSES = 4 };
+
+/* Place in one hash table. Nodes of one key form a ring, oldest first; the oldest stands in the chain of its bucket. */
+struct um_match_node {
+    struct um_match_node *next; /* in the ring */
+    struct um_match_node *prev;
+    struct um_match_node *chain;  /* the next key of the bucket; oldest of its key only */
+    struct um_match_node **place; /* what points to this node in the bucket; NULL unless it is the oldest of its key */
+    uint64_t tag;                 /* masked */
+    uint32_t source;              /* or UM_MATCH_ANY */
+};
+
+/* In a posted receive. The caller sets tag, ignore, source; the rest belongs to the engine, most of it for long queues.
+ */
+struct um_match_recv {
+    uint64_t tag;
+    uint64_t ignore;
+    uint32_t source; /* number of the peer, or UM_MATCH_ANY */
+    uint32_t table;  /* which table it stands in, or the number of tables for the list of further masks */
+    uint64_t order;
+    struct um_list all; /* every posted receive, oldest first */
+    union {
+        struct um_match_node node;
+        struct um_list further; /* the list of further masks, oldest first */
+    };
+};
+
+/* In an unexpected message. The caller sets tag, source; the rest belongs to the engine. */
+struct um_match_msg {
+    uint64_t tag;
+    uint32_t source;
+    struct um_list all; /* every unexpected message, by arrival */
+    struct {
+        struct um_match_node by_source; /* key (masked tag, source) */
+        struct um_match_node by_any;    /* key (masked tag, UM_MATCH_ANY) */
+    } in[UM_MATCH_CLASSES];             /* as many as there are classes */
+};
+
+struct um_match;
+
+/* NULL when memory is exhausted. Nothing else here can fail. */
+struct um_match *um_match_open(void);
+/* The nodes that are still in are forgotten, not released. */
+void um_match_close(struct um_match *m);
+
+/* Posts a receive (behind all posted before). The caller looked for an unexpected message first. */
+void um_match_post(struct um_match *m, struct um_match_recv *recv);
+/* Takes a posted receive out again (cancel, close). */
+void um_match_unpost(struct um_match *m, struct um_match_recv *recv);
+/* The oldest posted receive that takes (tag, source), or NULL. It stays posted. */
+struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source);
+
+/* Queues an unexpected message (behind all queued before). */
+void um_match_enqueue(struct um_match *m, struct um_match_msg *msg);
+void um_match_dequeue(struct um_match *m, struct um_match_msg *msg);
+/* The oldest unexpected message that (tag, ignore, source) takes, or NULL. It stays queued. */
+struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_t ignore, uint32_t source);
+
+/* The oldest posted receive or queued message at all, for emptying; NULL when there is none. */
+struct um_match_recv *um_match_any_recv(struct um_match *m);
+struct um_match_msg *um_match_any_msg(struct um_match *m);
+
+/* Are the invariants kept? For tests and debug builds; O(n). */
+bool um_match_is_valid(const struct um_match *m);
+
+#endif
