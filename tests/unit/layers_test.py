@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""layers_test.py SOURCE_ROOT: the rules of src/ that a compiler does not check.
+
+  Includes point one way: prov -> proto -> {match, core} -> machine -> base; match and core do not know each other.
+  Only prov includes rdma/*.h or names anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may stand in a text.
+  Only base/atomic.h includes <stdatomic.h>, and nobody uses the compiler's own atomics instead.
+  Every file of src/ lies in a layer, and includes of src/ files name them by layer ("core/core.h").
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+BELOW = {
+    "base": set(),
+    "machine": {"base"},
+    "match": {"base"},
+    "core": {"machine", "base"},
+    "proto": {"match", "core", "machine", "base"},
+    "prov": {"proto", "match", "core", "machine", "base"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
+LIBFABRIC = re.compile(r"\b(?:fi_\w+|FI_[A-Z]\w*|fid_\w+)")
+RAW_ATOMIC = re.compile(r"\b(?:atomic_(?:load|store|fetch|exchange|compare|thread|signal)\w*|__atomic_\w+|__sync_\w+|_Atomic)\b")
+
+
+def without_comments(text):
+    """The text with comments blanked; its lines keep their numbers."""
+    return COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
+
+
+def check_include(layer, system, name):
+    """What is wrong with an include in a file of the layer, or None."""
+    if name.startswith("rdma/") and layer != "prov":
+        return f"{layer} must not know libfabric"
+    if system:
+        return None
+    target = name.split("/")[0]
+    if "/" not in name or target not in BELOW:
+        return f"\"{name}\" does not name its layer"
+    if target != layer and target not in BELOW[layer]:
+        return f"{layer} must not include {target}"
+    return None
+
+
+def check_file(path, name):
+    """Yields (line, what is wrong) for one file; name: its path below src, with slashes."""
+    layer = name.split("/")[0]
+    if layer not in BELOW:
+        yield 1, f"{layer} is not a layer"
+        return
+    is_test = path.name.endswith(("_test.c", "_test.h"))
+    for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
+        include = INCLUDE.match(line)
+        if include:
+            wrong = check_include(layer, include[1] == "<", include[2])
+            if wrong:
+                yield number, wrong
+            if include[2] == "stdatomic.h" and name != "base/atomic.h":
+                yield number, "only base/atomic.h includes <stdatomic.h>"
+            continue
+        code = STRING.sub('""', line)
+        if layer != "prov" and LIBFABRIC.search(code):
+            yield number, f"{layer} names {LIBFABRIC.search(code).group()}, which is libfabric's"
+        if name != "base/atomic.h" and not is_test and RAW_ATOMIC.search(code):
+            yield number, f"{RAW_ATOMIC.search(code).group()} outside base/atomic.h"
+
+
+def check_tree(root):
+    """Every violation below root/src as one line of text."""
+    src = pathlib.Path(root) / "src"
+    files = sorted(p for p in src.rglob("*") if p.suffix in (".c", ".h"))
+    wrongs = []
+    for path in files:
+        name = path.relative_to(src).as_posix()
+        wrongs += [f"src/{name}:{line}: {wrong}" for line, wrong in check_file(path, name)]
+    return len(files), wrongs
+
+
+GOOD = {
+    "base/atomic.h": "#include <stdatomic.h>\nstatic _Atomic int x;\n",
+    "base/iov.c": '#include "base/iov.h"\n/* fi_sendv has 32 */\n',
+    "machine/shm/copy.c": '#include "machine/shm/shm.h"\nstatic const char *text = "lower FI_UNIMEM_LANES, fi_info";\n',
+    "proto/send.c": '#include "match/match.h"\n#include "core/core.h"\n#include "machine/machine.h"\n',
+    "prov/ep.c": '#include <rdma/fi_endpoint.h>\n#include "proto/proto.h"\nint fi_no_call(void);\n',
+}
+BAD = {
+    "base/list.c": '#include "core/core.h"\n',
+    "core/a.c": '#include "match/match.h"\n',
+    "match/b.c": '#include "core/core.h"\n',
+    "core/c.c": '#include "proto/proto.h"\n',
+    "machine/d.c": "#include <rdma/fabric.h>\n",
+    "proto/e.c": "int f(void) { return -FI_EAGAIN; }\n",
+    "core/f.c": "struct fid_ep *ep;\n",
+    "core/g.c": "#include <stdatomic.h>\n",
+    "core/h.c": "int g(int *p) { return __atomic_load_n(p, 0); }\n",
+    "core/i.c": '#include "core.h"\n',
+    "misc/j.c": "\n",
+}
+
+
+def self_test():
+    """Every bad file is reported, no good one is."""
+    with tempfile.TemporaryDirectory() as root:
+        for name, text in {**GOOD, **BAD}.items():
+            path = pathlib.Path(root) / "src" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        _, wrongs = check_tree(root)
+    reported = {wrong.split(":")[0].removeprefix("src/") for wrong in wrongs}
+    if reported != set(BAD):
+        print("not reported:", set(BAD) - reported, "wrongly reported:", reported - set(BAD))
+        return 1
+    return 0
+
+
+def main():
+    if len(sys.argv) != 2:
+        print(__doc__)
+        return 2
+    if sys.argv[1] == "--self-test":
+        return self_test()
+    count, wrongs = check_tree(sys.argv[1])
+    if not count:
+        wrongs = ["no source file found"]
+    print("\n".join(wrongs) or f"{count} files, no violation")
+    return 1 if wrongs else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
