@@ -102,12 +102,12 @@ static ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t 
 
 static ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    if (cq->head == cq->tail) {
+    if (cq->head == cq->tail || !count) { /* a count of 0 is a call for progress alone */
         if (__builtin_expect(cq->source.waiter.armed, 0))
             um_source_disarm_locked(&cq->source);
         cq->direct = buf;
         cq->direct_source = source;
-        cq->direct_left = count;
+        cq->direct_left = count; /* 0 when the ring is not empty: order is kept */
         cq->direct_done = 0;
         um_source_progress_locked(&cq->source);
         cq->direct_left = 0;

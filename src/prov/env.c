@@ -14,7 +14,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define UM_LANES_MAX  65536
+#define UM_LANES_MAX  4096 /* docs/protocol.md section 3 */
 #define UM_MEMORY_MIN (64ull << 10)
 #define UM_MEMORY_MAX (1ull << 40)
 
@@ -27,7 +27,7 @@ void um_env_define(void)
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
     fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
-                    "Peers that can send to an endpoint at a time, 1 to 65536 (default: chosen by the machine)");
+                    "Peers that can send to an endpoint at a time, 1 to 4096 (default: chosen by the machine)");
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
                     "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
                     "(default: chosen by the machine)");
@@ -80,7 +80,7 @@ static int um_env_read_numbers(struct um_env *env)
     const char *text = um_env_text("lanes");
     uint64_t v = 0;
     if (text && um_env_number(text, 1, UM_LANES_MAX, &v))
-        return um_env_refuse(0, "LANES", text, "a number from 1 to 65536");
+        return um_env_refuse(0, "LANES", text, "a number from 1 to 4096");
     env->port.lanes_max = (uint32_t)v;
     text = um_env_text("lane_memory");
     v = 0;

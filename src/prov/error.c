@@ -20,6 +20,7 @@ static const struct um_error_row um_error_table[] = {
     {EPIPE, FI_ESHUTDOWN, "the peer closed its endpoint"},
     {ECONNREFUSED, FI_ECONNREFUSED, "the peer's endpoint does not exist (any more)"},
     {ESRCH, FI_ECONNRESET, "the peer's process is gone"},
+    {ECONNRESET, FI_ECONNRESET, "the peer is gone"},
     {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host"},
     {EPROTO, FI_EREMOTEIO, "the peer's data break the wire format, or it speaks another version of it"},
     {EMSGSIZE, FI_ETRUNC, "the message is larger than the receive buffer"},

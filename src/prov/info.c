@@ -28,7 +28,7 @@ int um_info_refuse(const char *format, ...)
     return -FI_ENODATA;
 }
 
-static void um_offer_contexts(struct fi_info *info, const struct um_limits *limits, uint32_t version)
+static void um_offer_contexts(struct fi_info *info, const struct um_limits *limits)
 {
     *info->tx_attr = (struct fi_tx_attr){
         .caps = UM_CAPS_TX,
@@ -40,7 +40,7 @@ static void um_offer_contexts(struct fi_info *info, const struct um_limits *limi
         .rma_iov_limit = limits->rma_iov_max ? 1 : 0, /* proto takes one target address an operation */
     };
     *info->rx_attr = (struct fi_rx_attr){
-        .caps = um_caps_rx(version),
+        .caps = UM_CAPS_RX,
         .op_flags = UM_RX_OP_FLAGS,
         .msg_order = UM_MSG_ORDER,
         .size = UM_QUEUE_SIZE,
@@ -79,7 +79,7 @@ static struct fi_info *um_offer_new(const struct um_limits *limits, uint32_t ver
         return NULL;
     info->caps = UM_CAPS_LISTED;
     info->addr_format = UM_ADDR_FORMAT;
-    um_offer_contexts(info, limits, version);
+    um_offer_contexts(info, limits);
     um_offer_domain(info->domain_attr, version);
     info->ep_attr->type = FI_EP_RDM;
     info->ep_attr->protocol = UM_PROTOCOL;

@@ -1,0 +1,416 @@
+/* Completion queues, counters, event queues: formats, what is reported, sleeping. */
+#include "pair.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <unistd.h>
+
+static unsigned char out[100000], in[100000];
+
+static void every_format_is_a_prefix_of_the_largest(void **state)
+{
+    static const size_t bytes[] = {0, 8, 24, 40, 48};
+    (void)state;
+    for (int format = FI_CQ_FORMAT_CONTEXT; format <= FI_CQ_FORMAT_TAGGED; format++) {
+        struct pair p;
+        struct fi_cq_tagged_entry e[4];
+        pair_open(&p, &(struct pair_config){.format = (enum fi_cq_format)format});
+        for (int queued = 0; queued < 2; queued++) { /* straight into the array, and through the ring */
+            memset(e, 0xcc, sizeof(e));
+            assert_int_equal(fi_trecv(p.b.ep, in, 100, NULL, FI_ADDR_UNSPEC, 9, 0, &p), 0);
+            PAIR_POST(&p, fi_tinjectdata(p.a.ep, out, 33, 5, p.a.other, 9));
+            if (queued)
+                pair_progress(&p);
+            ssize_t ret;
+            while ((ret = fi_cq_read(p.b.cq, e, 4)) == -FI_EAGAIN)
+                pair_progress(&p);
+            assert_int_equal(ret, 1);
+            assert_ptr_equal(e[0].op_context, &p);
+            if (format >= FI_CQ_FORMAT_MSG)
+                assert_int_equal(e[0].len, 33);
+            if (format >= FI_CQ_FORMAT_DATA)
+                assert_int_equal(e[0].data, 5);
+            if (format >= FI_CQ_FORMAT_TAGGED)
+                assert_int_equal(e[0].tag, 9);
+            const unsigned char *rest = (const unsigned char *)e + bytes[format];
+            for (size_t i = bytes[format]; i < sizeof(e); i++, rest++)
+                assert_int_equal(*rest, 0xcc);
+        }
+        pair_close(&p);
+    }
+}
+
+static void a_batch_is_read_at_once_up_to_the_first_error(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e[16];
+    struct fi_cq_err_entry err = {0};
+    fi_addr_t source[16];
+    size_t got = 0;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    for (uintptr_t i = 0; i < 10; i++)
+        assert_int_equal(fi_trecv(p.b.ep, in, i == 6 ? 1 : 8, NULL, FI_ADDR_UNSPEC, i, 0, (void *)i), 0);
+    for (uint64_t i = 0; i < 10; i++)
+        PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, i));
+    while (got < 6) {
+        ssize_t ret = fi_cq_readfrom(p.b.cq, e + got, 16 - got, source + got);
+        if (ret > 0)
+            got += (size_t)ret;
+    }
+    assert_int_equal(got, 6);
+    for (size_t i = 0; i < 6; i++) {
+        assert_int_equal(e[i].tag, i);
+        assert_int_equal(source[i], p.b.other);
+    }
+    assert_int_equal(fi_cq_readerr(p.a.cq, &err, 0), -FI_EAGAIN);
+    assert_int_equal(fi_cq_read(p.b.cq, e, 16), -FI_EAVAIL);
+    assert_int_equal(fi_cq_read(p.b.cq, e, 16), -FI_EAVAIL);
+    assert_int_equal(fi_cq_readerr(p.b.cq, &err, 0), 1);
+    assert_int_equal(err.tag, 6);
+    assert_string_equal(fi_cq_strerror(p.b.cq, err.prov_errno, NULL, NULL, 0),
+                        "the message is larger than the receive buffer");
+    for (got = 0; got < 3;) {
+        ssize_t ret = fi_cq_read(p.b.cq, e + got, 16);
+        if (ret > 0)
+            got += (size_t)ret;
+    }
+    assert_int_equal(e[0].tag, 7);
+    pair_close(&p);
+}
+
+static void a_queue_grows_and_loses_nothing(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e[7];
+    enum { COUNT = 5000 };
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    for (uintptr_t i = 0; i < COUNT; i++)
+        assert_int_equal(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, i, 0, (void *)i), 0);
+    for (uint64_t i = 0; i < COUNT; i++)
+        PAIR_POST(&p, fi_tsend(p.a.ep, out, 8, NULL, p.a.other, i, NULL));
+    for (int i = 0; i < 1000; i++)
+        pair_progress(&p);
+    uint64_t next = 0;
+    while (next < COUNT) {
+        ssize_t ret = fi_cq_read(p.b.cq, e, 7);
+        for (ssize_t i = 0; i < ret; i++)
+            assert_int_equal(e[i].tag, next++);
+    }
+    for (next = 0; next < COUNT;) {
+        ssize_t ret = fi_cq_read(p.a.cq, e, 7);
+        next += ret > 0 ? (uint64_t)ret : 0;
+    }
+    assert_int_equal(next, COUNT);
+    pair_close(&p);
+}
+
+static void selective_completion_reports_what_was_asked_for(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct iovec iov = {out, 64}, to = {in, 64};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.selective = true, .counters = true});
+    const struct fi_msg_tagged m = {.msg_iov = &iov, .iov_count = 1, .addr = p.a.other, .tag = 1, .context = "asked"};
+    const struct fi_msg_tagged r = {.msg_iov = &to, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .tag = 1, .context = "r"};
+    assert_int_equal(fi_trecv(p.b.ep, in, 64, NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, 64, NULL, p.a.other, 1, NULL));
+    pair_await_cntr(&p, p.b.cntr[CNTR_RECV], 1);
+    pair_await_cntr(&p, p.a.cntr[CNTR_SEND], 1);
+    pair_assert_quiet(&p, &p.a);
+    pair_assert_quiet(&p, &p.b);
+    assert_int_equal(fi_trecvmsg(p.b.ep, &r, FI_COMPLETION), 0);
+    PAIR_POST(&p, fi_tsendmsg(p.a.ep, &m, FI_COMPLETION));
+    pair_await(&p, &p.a, &e, NULL);
+    assert_string_equal(e.op_context, "asked");
+    pair_await(&p, &p.b, &e, NULL);
+    assert_string_equal(e.op_context, "r");
+    pair_close(&p);
+}
+
+static void the_default_flags_of_an_endpoint_count_for_calls_without_flags(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    uint64_t flags = FI_TRANSMIT;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.selective = true, .tx_op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE});
+    assert_int_equal(fi_control(&p.a.ep->fid, FI_GETOPSFLAG, &flags), 0);
+    assert_true(flags == (FI_COMPLETION | FI_DELIVERY_COMPLETE));
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, 64, NULL, p.a.other, 1, NULL));
+    pair_await(&p, &p.a, &e, NULL);
+    flags = FI_TRANSMIT;
+    assert_int_equal(fi_control(&p.a.ep->fid, FI_SETOPSFLAG, &flags), 0);
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, 64, NULL, p.a.other, 1, NULL));
+    pair_assert_quiet(&p, &p.a);
+    pair_close(&p);
+}
+
+/* The receiver's thread is this one: a message counts as delivered only after the receiver looked. */
+static void delivery_complete_waits_for_the_receiver(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.tx_op_flags = FI_DELIVERY_COMPLETE});
+    assert_int_equal(fi_trecv(p.b.ep, in, 64, NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, 64, NULL, p.a.other, 1, NULL));
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(fi_cq_read(p.a.cq, &e, 1), -FI_EAGAIN);
+    pair_await(&p, &p.a, &e, NULL);
+    pair_await(&p, &p.b, &e, NULL);
+    pair_close(&p);
+}
+
+static void levels_that_cannot_be_kept_are_refused(void **state)
+{
+    struct pair p;
+    struct iovec iov = {out, 8};
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    const struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = p.a.other};
+    assert_int_equal(fi_sendmsg(p.a.ep, &m, FI_MATCH_COMPLETE), -FI_EOPNOTSUPP);
+    pair_close(&p);
+}
+
+static void a_fenced_operation_waits_for_those_before_it(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct iovec iov = {out, 8};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.tx_op_flags = FI_DELIVERY_COMPLETE});
+    const struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = p.a.other, .context = "fenced"};
+    PAIR_POST(&p, fi_send(p.a.ep, out, 8, NULL, p.a.other, "first"));
+    assert_int_equal(fi_sendmsg(p.a.ep, &m, FI_FENCE), -FI_EAGAIN);
+    PAIR_POST(&p, fi_sendmsg(p.a.ep, &m, FI_FENCE));
+    pair_await(&p, &p.a, &e, NULL);
+    assert_string_equal(e.op_context, "first");
+    pair_await(&p, &p.a, &e, NULL);
+    assert_string_equal(e.op_context, "fenced");
+    pair_close(&p);
+}
+
+static void counters_count_successes_and_failures(void **state)
+{
+    struct pair p;
+    struct fi_cq_err_entry err = {0};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.counters = true});
+    assert_int_equal(fi_recv(p.b.ep, in, 4, NULL, FI_ADDR_UNSPEC, NULL), 0);
+    PAIR_POST(&p, fi_inject(p.a.ep, out, 8, p.a.other)); /* truncated */
+    assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_SEND]), 1);
+    pair_await_error(&p, &p.b, &err);
+    assert_int_equal(fi_cntr_read(p.b.cntr[CNTR_RECV]), 0);
+    assert_int_equal(fi_cntr_readerr(p.b.cntr[CNTR_RECV]), 1);
+    assert_int_equal(fi_cntr_add(p.a.cntr[CNTR_SEND], 10), 0);
+    assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_SEND]), 11);
+    assert_int_equal(fi_cntr_set(p.a.cntr[CNTR_SEND], 3), 0);
+    assert_int_equal(fi_cntr_adderr(p.a.cntr[CNTR_SEND], 2), 0);
+    assert_int_equal(fi_cntr_readerr(p.a.cntr[CNTR_SEND]), 2);
+    assert_int_equal(fi_cntr_seterr(p.a.cntr[CNTR_SEND], 0), 0);
+    assert_int_equal(fi_cntr_wait(p.a.cntr[CNTR_SEND], 3, 0), 0);
+    assert_int_equal(fi_cntr_wait(p.a.cntr[CNTR_SEND], 4, 20), -FI_ETIMEDOUT);
+    assert_int_equal(fi_close(&p.a.cntr[CNTR_SEND]->fid), -FI_EBUSY);
+    pair_close(&p);
+}
+
+static void a_counter_can_be_bound_after_the_endpoint_was_enabled(void **state)
+{
+    struct pair p;
+    struct fi_cntr_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+    struct fid_cntr *cntr;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_cntr_open(p.a.domain, &attr, &cntr, NULL), 0);
+    assert_int_equal(fi_ep_bind(p.a.ep, &cntr->fid, FI_SEND | FI_WRITE), 0);
+    assert_int_equal(fi_ep_bind(p.a.ep, &cntr->fid, FI_SEND), -FI_EINVAL);
+    PAIR_POST(&p, fi_inject(p.a.ep, out, 8, p.a.other));
+    assert_int_equal(fi_cntr_wait(cntr, 1, PAIR_PATIENCE_MS), 0);
+    side_close_ep(&p.a);
+    assert_int_equal(fi_close(&cntr->fid), 0);
+    pair_close(&p);
+}
+
+/* ---- sleeping ---- */
+
+struct sender {
+    struct side *side;
+    unsigned after_ms;
+    size_t len;
+    int signal;
+};
+
+static void *send_later(void *arg)
+{
+    struct sender *s = arg;
+    struct fi_cq_tagged_entry e;
+    usleep(s->after_ms * 1000);
+    if (s->signal) {
+        fi_cq_signal(s->side->cq);
+        return NULL;
+    }
+    while (fi_tsend(s->side->ep, out, s->len, NULL, s->side->other, 1, NULL) == -FI_EAGAIN)
+        fi_cq_read(s->side->cq, NULL, 0);
+    while (fi_cq_sread(s->side->cq, &e, 1, NULL, -1) != 1)
+        ;
+    return NULL;
+}
+
+static void a_blocked_reader_wakes_for_a_message_and_burns_no_core(void **state)
+{
+    static const size_t lens[] = {8, 100000};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pair p;
+        struct fi_cq_tagged_entry e;
+        pthread_t thread;
+        pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC});
+        struct sender s = {.side = &p.a, .after_ms = 400, .len = lens[i]};
+        assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+        uint64_t begin = pair_now_ns(), cpu = pair_cpu_ns();
+        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, 50), -FI_EAGAIN);
+        assert_true(pair_now_ns() - begin >= 49000000);
+        assert_int_equal(pthread_create(&thread, NULL, send_later, &s), 0);
+        ssize_t ret = fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS);
+        cpu = pair_cpu_ns() - cpu;
+        assert_int_equal(ret, 1);
+        assert_int_equal(e.len, lens[i]);
+        assert_true(cpu < 200000000); /* of more than 450 ms */
+        pthread_join(thread, NULL);
+        pair_close(&p);
+    }
+}
+
+static void a_signal_unblocks_a_reader(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    pthread_t thread;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE});
+    struct sender s = {.side = &p.b, .after_ms = 50, .signal = 1};
+    uint64_t begin = pair_now_ns();
+    assert_int_equal(pthread_create(&thread, NULL, send_later, &s), 0);
+    assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS), -FI_EAGAIN);
+    assert_true(pair_now_ns() - begin < PAIR_PATIENCE_MS * 500000ull);
+    pthread_join(thread, NULL);
+    pair_close(&p);
+}
+
+static int wait_readable(int fd, int ms)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    return poll(&pfd, 1, ms);
+}
+
+static void the_wait_fd_tells_of_a_message(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    int fd = -1;
+    enum fi_wait_obj obj;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_FD});
+    struct fid *fids[] = {&p.b.cq->fid};
+    assert_int_equal(fi_control(&p.b.cq->fid, FI_GETWAIT, &fd), 0);
+    assert_int_equal(fi_control(&p.b.cq->fid, FI_GETWAITOBJ, &obj), 0);
+    assert_int_equal(obj, FI_WAIT_FD);
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+        int ret;
+        while ((ret = fi_trywait(p.b.fabric, fids, 1)) == -FI_EAGAIN)
+            assert_int_equal(fi_cq_read(p.b.cq, &e, 1), -FI_EAGAIN);
+        assert_int_equal(ret, 0);
+        if (i == 0) /* later there is a peer to look after, which wakes from time to time */
+            assert_int_equal(wait_readable(fd, 50), 0);
+        PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
+        assert_int_equal(wait_readable(fd, PAIR_PATIENCE_MS), 1);
+        while (fi_cq_read(p.b.cq, &e, 1) == -FI_EAGAIN)
+            ;
+    }
+    /* what is there already forbids waiting */
+    PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
+    assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+    assert_int_equal(fi_trywait(p.b.fabric, fids, 1), -FI_EAGAIN);
+    pair_close(&p);
+}
+
+static void automatic_progress_needs_no_calls(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    int fd = -1;
+    (void)state;
+    pair_open(&p, &(struct pair_config){
+                      .wait_obj = FI_WAIT_FD, .progress = FI_PROGRESS_AUTO, .tx_op_flags = FI_DELIVERY_COMPLETE});
+    assert_int_equal(fi_control(&p.a.cq->fid, FI_GETWAIT, &fd), 0);
+    struct fid *fids[] = {&p.a.cq->fid};
+    for (int i = 0; i < 50; i++) {
+        size_t len = i % 2 ? 100000 : 100;
+        memset(in, 0, len);
+        pair_fill(out, len, (unsigned)i);
+        assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+        while (fi_tsend(p.a.ep, out, len, NULL, p.a.other, 1, NULL) == -FI_EAGAIN)
+            usleep(100);
+        /* nobody calls anything on b */
+        if (fi_trywait(p.a.fabric, fids, 1) == 0)
+            assert_int_equal(wait_readable(fd, PAIR_PATIENCE_MS), 1);
+        while (fi_cq_read(p.a.cq, &e, 1) == -FI_EAGAIN)
+            ;
+        pair_check(in, len, (unsigned)i);
+        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS), 1);
+    }
+    pair_close(&p);
+}
+
+static void an_event_queue_gives_back_what_was_written(void **state)
+{
+    struct pair p;
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_FD};
+    struct fid_eq *eq;
+    struct fi_eq_entry entry = {.data = 5}, got;
+    uint32_t event = 0;
+    int fd = -1;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_eq_open(p.a.fabric, &attr, &eq, NULL), 0);
+    assert_int_equal(fi_control(&eq->fid, FI_GETWAIT, &fd), 0);
+    assert_int_equal(fi_eq_read(eq, &event, &got, sizeof(got), 0), -FI_EAGAIN);
+    assert_int_equal(fi_eq_sread(eq, &event, &got, sizeof(got), 20, 0), -FI_EAGAIN);
+    assert_int_equal(wait_readable(fd, 0), 0);
+    assert_int_equal(fi_eq_write(eq, FI_NOTIFY, &entry, sizeof(entry), 0), sizeof(entry));
+    assert_int_equal(wait_readable(fd, 0), 1);
+    assert_int_equal(fi_eq_read(eq, &event, &got, 1, 0), -FI_ETOOSMALL);
+    assert_int_equal(fi_eq_read(eq, &event, &got, sizeof(got), FI_PEEK), sizeof(got));
+    assert_int_equal(fi_eq_sread(eq, &event, &got, sizeof(got), -1, 0), sizeof(got));
+    assert_int_equal(event, FI_NOTIFY);
+    assert_int_equal(got.data, 5);
+    assert_int_equal(wait_readable(fd, 0), 0);
+    assert_int_equal(fi_close(&eq->fid), 0);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_format_is_a_prefix_of_the_largest),
+        cmocka_unit_test(a_batch_is_read_at_once_up_to_the_first_error),
+        cmocka_unit_test(a_queue_grows_and_loses_nothing),
+        cmocka_unit_test(selective_completion_reports_what_was_asked_for),
+        cmocka_unit_test(the_default_flags_of_an_endpoint_count_for_calls_without_flags),
+        cmocka_unit_test(delivery_complete_waits_for_the_receiver),
+        cmocka_unit_test(levels_that_cannot_be_kept_are_refused),
+        cmocka_unit_test(a_fenced_operation_waits_for_those_before_it),
+        cmocka_unit_test(counters_count_successes_and_failures),
+        cmocka_unit_test(a_counter_can_be_bound_after_the_endpoint_was_enabled),
+        cmocka_unit_test(a_blocked_reader_wakes_for_a_message_and_burns_no_core),
+        cmocka_unit_test(a_signal_unblocks_a_reader),
+        cmocka_unit_test(the_wait_fd_tells_of_a_message),
+        cmocka_unit_test(automatic_progress_needs_no_calls),
+        cmocka_unit_test(an_event_queue_gives_back_what_was_written),
+    };
+    return cmocka_run_group_tests_name("prov/queues", tests, NULL, NULL);
+}
