@@ -50,19 +50,38 @@ void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const stru
 int um_prov_ep_arm_locked(struct um_prov_ep *ep)
 {
     ep->arms++;
-    if (ep->armed || !ep->core)
+    if (!ep->core || (ep->armed && !ep->stale))
         return 0;
+    if (ep->armed)
+        um_ep_disarm(ep->core);
     int ret = um_ep_arm(ep->core);
     ep->armed = ret == 0;
+    ep->stale = false;
     return ret;
 }
 
 void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
 {
-    if (!ep->arms || --ep->arms || !ep->armed)
+    if (!ep->arms)
         return;
-    um_ep_disarm(ep->core);
-    ep->armed = false;
+    ep->arms--;
+    if (ep->arms && ep->armed) {
+        ep->stale = true;
+    } else if (ep->arms && ep->core) {
+        um_ep_kick(ep->core); /* who still sleeps does so in vain */
+    } else if (ep->armed) {
+        um_ep_disarm(ep->core);
+        ep->armed = false;
+        ep->stale = false;
+    }
+}
+
+void um_prov_ep_wake_locked(struct um_prov_ep *ep)
+{
+    if (ep->stale)
+        return; /* woken already */
+    ep->stale = true;
+    um_ep_kick(ep->core);
 }
 
 /* ---- life ---- */

@@ -37,6 +37,7 @@ ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, f
     int ret = um_post_source(ep, directed, source, &msg->peer);
     if (ret == 0)
         ret = um_error_result(um_post_peek_locked(ep, msg));
+    um_prov_ep_touch_locked(ep);
     um_guard_unlock(&ep->domain->guard);
     return ret;
 }

@@ -49,6 +49,7 @@ static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi
                 ret = um_prov_ep_refused(ep, sent);
             }
         }
+        um_prov_ep_touch_locked(ep);
     }
     um_guard_unlock(&ep->domain->guard);
     return ret;
@@ -69,6 +70,7 @@ static inline ssize_t um_post_inject(struct um_prov_ep *ep, const struct um_msg 
             ret = um_prov_ep_refused(ep, sent);
         else if (ep->cntr[UM_CNTR_SEND])
             um_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+        um_prov_ep_touch_locked(ep);
     }
     um_guard_unlock(&ep->domain->guard);
     return ret;
@@ -91,6 +93,7 @@ static inline ssize_t um_post_recv(struct um_prov_ep *ep, struct um_msg *msg, bo
     int ret = um_post_source(ep, directed, source, &msg->peer);
     if (ret == 0)
         ret = um_error_result(um_recv(ep->core, msg));
+    um_prov_ep_touch_locked(ep);
     um_guard_unlock(&ep->domain->guard);
     return ret;
 }

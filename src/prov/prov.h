@@ -323,6 +323,7 @@ struct um_prov_ep {
     bool closing;
     uint32_t arms; /* sleepers that want the port armed */
     bool armed;    /* it is */
+    bool stale;    /* but somebody moved the endpoint since, or woke: the next sleeper arms afresh */
     uint64_t caps;
     size_t multi_min;
     size_t tx_size, rx_size;
@@ -341,9 +342,19 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_completion *c);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
-/* Every arm wants its disarm, also after -EAGAIN (there is work to do first). */
+/*
+ * Sleepers share the port's one arm. Every arm wants its disarm, also after -EAGAIN (there is work to do first). What
+ * another thread does meanwhile (posting, progress) can make the arm worthless: um_prov_ep_touch_locked() then wakes
+ * the sleepers to look again.
+ */
 int um_prov_ep_arm_locked(struct um_prov_ep *ep);
 void um_prov_ep_disarm_locked(struct um_prov_ep *ep);
+void um_prov_ep_wake_locked(struct um_prov_ep *ep);
+static inline void um_prov_ep_touch_locked(struct um_prov_ep *ep)
+{
+    if (__builtin_expect(ep->armed, 0))
+        um_prov_ep_wake_locked(ep);
+}
 /* The address at this index is gone: forget the peer under that name. */
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr);
 /* 0; -FI_EINVAL not in the AV; -FI_EOPBADSTATE not enabled; core's errors. */

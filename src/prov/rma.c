@@ -23,6 +23,7 @@ static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t 
                 ret = (int)um_prov_ep_refused(ep, started);
             }
         }
+        um_prov_ep_touch_locked(ep);
     }
     um_guard_unlock(&ep->domain->guard);
     return ret;

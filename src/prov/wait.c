@@ -172,8 +172,9 @@ void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep)
 void um_source_progress_locked(struct um_event_source *s)
 {
     for (size_t i = 0; i < s->eps.count; i++) {
-        if (s->eps.eps[i]->core)
-            um_ep_progress(s->eps.eps[i]->core);
+        struct um_prov_ep *ep = s->eps.eps[i];
+        if (ep->core && um_ep_progress(ep->core) > 0)
+            um_prov_ep_touch_locked(ep);
     }
 }
 
