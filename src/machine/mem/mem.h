@@ -29,6 +29,7 @@ struct um_mem_port {
     unsigned char *memory; /* um_port_memory_size(lanes) bytes */
     struct um_port_shm *shm;
     uint32_t lanes;
+    uint64_t area_offset; /* our own: what stands in shared memory is only for the peers */
     struct um_rx **rx; /* by lane number; NULL where no sender is known */
     struct um_rx **hot; /* rx that are polled */
     uint32_t hot_count;
@@ -47,6 +48,8 @@ struct um_link {
     struct um_mem_port *port;
     struct um_addr addr;
     struct um_mapping control; /* the peer's um_port_shm and control blocks, while a lane is open */
+    uint32_t lanes;            /* of the peer, as checked: what stands there may change */
+    uint64_t area_offset;      /* likewise */
     int wake_handle;
 };
 
@@ -144,6 +147,8 @@ struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
 void um_mem_bells_collect(struct um_mem_port *port);
 void um_mem_rx_set_hot(struct um_rx *rx);
+/* Makes the rx of a lane whose sender has introduced itself; nothing when it has not. -ENOMEM. */
+int um_mem_rx_join(struct um_mem_port *port, uint32_t number);
 /* Stops polling the rx; the caller issues the barrier and then checks um_mem_rx_has_record(). */
 void um_mem_rx_set_cold(struct um_rx *rx);
 bool um_mem_rx_has_record(const struct um_rx *rx);

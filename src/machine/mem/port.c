@@ -28,7 +28,8 @@ static void port_memory_init(struct um_mem_port *port)
     shm->version = UM_WIRE_VERSION;
     shm->lanes = port->lanes;
     shm->lane_offset = UM_PAGE;
-    shm->area_offset = um_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
+    port->area_offset = um_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
+    shm->area_offset = port->area_offset;
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = port->addr.word[2];
     shm->want_fence = port->mapper->barrier == NULL || port->fence;
@@ -93,8 +94,10 @@ void um_mem_port_close(struct um_port *base)
     struct um_mem_port *port = (struct um_mem_port *)base;
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
     um_fence_full(); /* sync: port-closing (partner contact-check) */
+    um_store_relaxed_u32(&port->shm->sleeping, 0); /* nobody is to write into the pipe, or what takes its place */
     uint32_t free_run = 0;
-    for (uint32_t n = 0; n < port->lanes && free_run < 64; n++) {
+    /* Beyond the lanes that ever joined only those of senders that are just introducing themselves are in use. */
+    for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, n);
         struct um_rx *rx = port->rx[n];
         free_run = um_load_relaxed_u64(&ctl->owner) ? 0 : free_run + 1;
@@ -182,6 +185,9 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
     if (!rx) {
         uint64_t owner = um_load_acquire_u64(&ctl->owner);
         if (owner == 0 || port->mapper->owner_alive(port, owner))
+            return;
+        /* If it introduced itself, what it committed is still delivered. */
+        if (um_mem_rx_join(port, number) != 0 || port->rx[number])
             return;
         /* A claim whose claimer died before its introduction: the lane is free again. */
         uint32_t state = um_load_relaxed_u32(&ctl->state);

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum {
     UM_BURST = 16,        /* records from one lane before the next one is looked at */
@@ -93,17 +94,27 @@ void um_mem_rx_leave(struct um_rx *rx, int error)
         um_list_append(&rx->port->events, &rx->event);
 }
 
+/* The same, for what the sender did; it may sleep and await an answer. */
+static void rx_end_refused(struct um_rx *rx)
+{
+    um_mem_rx_leave(rx, EPROTO);
+    rx_wake_sender(rx);
+}
+
 /* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
 static void rx_recycle(struct um_rx *rx)
 {
     struct um_mem_port *port = rx->port;
     struct um_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
-    if (rx->grown) {
-        size_t area = port->shm->area_offset + (size_t)rx->number * UM_AREA_SIZE;
+    size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
+    /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
+    if (rx->error)
+        port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
+    else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
+    if (rx->grown)
         um_rmw_add_u64(&port->shm->grown_left, 1);
-    }
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* sync: lane-recycle (partner lane-claim): the new incarnation is visible to whoever claims the lane. */
@@ -140,8 +151,7 @@ void um_mem_rx_sender_died(struct um_rx *rx)
     }
 }
 
-/* A bell rang on a lane without rx: a new sender, if its introduction is complete. */
-static int rx_join(struct um_mem_port *port, uint32_t number)
+int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
 {
     struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
     uint32_t incarnation = um_load_relaxed_u32(&ctl->state) >> UM_LANE_INC_SHIFT;
@@ -160,7 +170,7 @@ static int rx_join(struct um_mem_port *port, uint32_t number)
     rx->head = rx->published = (uint32_t)credit;
     rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
     rx->answers = um_load_relaxed_u32(&ctl->answers);
-    um_mem_ring_set(&rx->ring, port->memory + port->shm->area_offset + (size_t)number * UM_AREA_SIZE, false);
+    um_mem_ring_set(&rx->ring, port->memory + port->area_offset + (size_t)number * UM_AREA_SIZE, false);
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
     rx->state = UM_RX_JOINING;
     um_list_init(&rx->event);
@@ -179,7 +189,7 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
         return;
     struct um_rx *rx = port->rx[number];
     if (!rx) {
-        if (rx_join(port, number) != 0) { /* no memory now: look again at the next poll */
+        if (um_mem_rx_join(port, number) != 0) { /* no memory now: look again at the next poll */
             um_rmw_or_u64(&port->shm->bell[number / 64], (uint64_t)1 << (number % 64));
             um_rmw_or_u64(&port->shm->bell_summary, (uint64_t)1 << (number / 64));
         }
@@ -240,7 +250,7 @@ static void event_release(struct um_mem_port *port, const struct um_record *rec)
 static void rx_go_on_grown(struct um_rx *rx)
 {
     rx->grown = true;
-    um_mem_ring_set(&rx->ring, rx->port->memory + rx->port->shm->area_offset + (size_t)rx->number * UM_AREA_SIZE, true);
+    um_mem_ring_set(&rx->ring, rx->port->memory + rx->port->area_offset + (size_t)rx->number * UM_AREA_SIZE, true);
     rx->head++;
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
 }
@@ -278,7 +288,7 @@ static int rx_offer(struct um_rx *rx, uint64_t word, struct um_record *rec_p)
     return 1;
 bad:
     um_log(UM_LOG_WARN, "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op, len);
-    um_mem_rx_leave(rx, EPROTO);
+    rx_end_refused(rx);
     return 0;
 }
 
@@ -384,7 +394,7 @@ void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status)
 void um_mem_rx_refuse(struct um_rx *rx, int error)
 {
     (void)error;
-    um_mem_rx_leave(rx, EPROTO);
+    rx_end_refused(rx);
 }
 
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p)

@@ -206,12 +206,26 @@ static uint64_t shm_owner_word(const struct um_mem_port *port)
     return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | 1;
 }
 
+/*
+ * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process. When
+ * the peer closed the port, another file may have its number: nothing but a pipe is taken.
+ */
+static int peer_pipe_open(const struct um_shm_addr *peer)
+{
+    struct stat st;
+    int fd = peer_open(peer, peer->wake_fd, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)))
+        return fd;
+    close(fd);
+    return -ENXIO;
+}
+
 static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     char byte = 0;
     if (*handle < 0 && um_shm_alive(port, addr))
-        *handle = peer_open(peer, peer->wake_fd, O_WRONLY | O_NONBLOCK);
+        *handle = peer_pipe_open(peer);
     if (*handle < 0) {
         um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
                strerror(-*handle));
