@@ -1,0 +1,324 @@
+/* Helpers of conform.h, and the choice of machine and group. */
+#include "conform.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "machine/sim/sim.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+const struct um_machine *machine;
+bool has_processes;
+int effort = 1;
+char logged[1024];
+int log_count;
+
+/* Tries in a row that a stalling machine may refuse: 0.3 to this power never happens. */
+static int tries = 1;
+
+/* ---- time and chance ---- */
+
+uint64_t now_ms(void)
+{
+    return um_clock_ns() / 1000000;
+}
+
+void sleep_us(unsigned us)
+{
+    struct timespec ts = {.tv_sec = us / 1000000, .tv_nsec = (long)(us % 1000000) * 1000};
+    nanosleep(&ts, NULL);
+}
+
+uint32_t chance(uint64_t *seed, uint32_t below)
+{
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)((*seed >> 33) % below);
+}
+
+bool is_readable(int fd, int ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int n;
+    do
+        n = poll(&p, 1, ms);
+    while (n < 0 && errno == EINTR);
+    return n == 1 && (p.revents & POLLIN);
+}
+
+/* ---- ports and paths ---- */
+
+struct um_port *port_new(uint32_t lanes_max)
+{
+    struct um_port *port = NULL;
+    struct um_port_config config = {.lanes_max = lanes_max, .private_copy = true};
+    assert_int_equal(machine->port_open(&config, &port), 0);
+    assert_non_null(port);
+    assert_ptr_equal(port->machine, machine);
+    return port;
+}
+
+struct um_addr addr_of(const struct um_port *port)
+{
+    struct um_addr addr = {0};
+    machine->port_addr(port, &addr);
+    return addr;
+}
+
+int lane_open_now(struct um_link *link, struct um_lane **lane_p)
+{
+    int ret = -EAGAIN;
+    for (int i = 0; i < tries && ret == -EAGAIN; i++)
+        ret = machine->lane_open(link, lane_p);
+    return ret;
+}
+
+struct path path_open(struct um_port *from, struct um_port *to)
+{
+    struct path path = {.from = from, .to = to};
+    struct um_addr addr = addr_of(to);
+    assert_int_equal(machine->link_open(from, &addr, &path.link), 0);
+    assert_int_equal(lane_open_now(path.link, &path.lane), 0);
+    return path;
+}
+
+struct path path_joined(struct um_port *from, struct um_port *to)
+{
+    struct path path = path_open(from, to);
+    path.rx = expect_joined(to, from);
+    return path;
+}
+
+void path_close(struct path *path)
+{
+    machine->lane_close(path->lane);
+    machine->link_close(path->link);
+}
+
+void path_end(struct path *path)
+{
+    path_close(path);
+    expect_left(path->to, path->rx, 0);
+}
+
+/* ---- messages ---- */
+
+enum { NOISE = 8192 };
+
+/* Bytes without a pattern that a shift or a wrong ring position would keep. */
+static const unsigned char *noise(void)
+{
+    static unsigned char bytes[NOISE + 65536];
+    static bool ready; /* filled by the first call, before there are threads (main) */
+    uint64_t seed = 42;
+    for (size_t i = 0; !ready && i < sizeof(bytes); i++)
+        bytes[i] = (unsigned char)chance(&seed, 256);
+    ready = true;
+    return bytes;
+}
+
+static const unsigned char *body_of(const struct message *msg)
+{
+    return noise() + (msg->number * 61 + msg->body_len) % NOISE;
+}
+
+static void head_of(const struct message *msg, uint64_t head[UM_HEAD_MAX / 8])
+{
+    head[0] = msg->number;
+    for (int i = 1; i < UM_HEAD_MAX / 8; i++)
+        head[i] = (msg->number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
+}
+
+void message_fill(const struct um_slot *slot, const struct message *msg)
+{
+    head_of(msg, slot->head);
+    if (msg->body_len)
+        memcpy(slot->body, body_of(msg), msg->body_len);
+}
+
+bool message_is(const struct um_record *rec, const struct message *msg)
+{
+    uint64_t head[UM_HEAD_MAX / 8];
+    head_of(msg, head);
+    if (rec->op != msg->op || rec->flags != msg->flags || memcmp(rec->head, head, sizeof(head)) != 0)
+        return false;
+    if (!msg->body_len)
+        return rec->len == (uint16_t)msg->number && !rec->body;
+    return rec->len == msg->body_len && rec->body && memcmp(rec->body, body_of(msg), msg->body_len) == 0;
+}
+
+uint64_t message_number(const struct um_record *rec)
+{
+    uint64_t number;
+    memcpy(&number, rec->head, sizeof(number));
+    return number;
+}
+
+int claim_now(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    int ret = -EAGAIN;
+    for (int i = 0; i < tries && ret == -EAGAIN; i++)
+        ret = machine->claim(lane, body_len, slot_p);
+    return ret;
+}
+
+int message_try(struct um_lane *lane, const struct message *msg)
+{
+    struct um_slot slot;
+    int ret = claim_now(lane, msg->body_len, &slot);
+    if (ret)
+        return ret;
+    message_fill(&slot, msg);
+    machine->commit(lane, &slot, msg->op, msg->flags, msg->body_len ? msg->body_len : (uint16_t)msg->number);
+    return 0;
+}
+
+void message_send(struct um_lane *lane, const struct message *msg)
+{
+    int ret = message_try(lane, msg);
+    if (ret)
+        fail_msg("message %llu of %u bytes: claim says %s", (unsigned long long)msg->number, msg->body_len,
+                 strerror(-ret));
+}
+
+/* ---- receiving ---- */
+
+bool poll_now(struct um_port *port, struct um_record *rec_p)
+{
+    for (int i = 0; i < tries; i++) {
+        int ret = machine->poll(port, rec_p);
+        if (ret)
+            return ret == 1;
+    }
+    return false;
+}
+
+static const char *record_text(const struct um_record *rec)
+{
+    static char text[128];
+    if (rec->op < UM_OP_MACHINE)
+        snprintf(text, sizeof(text), "message %llu (op %u, flags 0x%x, len %u)",
+                 (unsigned long long)message_number(rec), rec->op, rec->flags, rec->len);
+    else
+        snprintf(text, sizeof(text), "%s with %s", rec->op == UM_REC_JOINED ? "JOINED" : "LEFT",
+                 strerror((int)rec->len));
+    return text;
+}
+
+void expect_message(struct um_port *port, const struct um_rx *rx, const struct message *msg)
+{
+    struct um_record rec;
+    if (!poll_now(port, &rec))
+        fail_msg("nothing came instead of message %llu", (unsigned long long)msg->number);
+    if (rec.op >= UM_OP_MACHINE || !message_is(&rec, msg))
+        fail_msg("%s came instead of message %llu (op %u, flags 0x%x, %u bytes)", record_text(&rec),
+                 (unsigned long long)msg->number, msg->op, msg->flags, msg->body_len);
+    assert_ptr_equal(rec.rx, rx);
+    machine->release(port, &rec);
+}
+
+struct um_rx *expect_joined(struct um_port *port, const struct um_port *from)
+{
+    struct um_record rec;
+    struct um_addr origin, expected = addr_of(from);
+    if (!poll_now(port, &rec))
+        fail_msg("nothing came instead of JOINED");
+    if (rec.op != UM_REC_JOINED)
+        fail_msg("%s came instead of JOINED", record_text(&rec));
+    assert_non_null(rec.rx);
+    assert_null(rec.body);
+    machine->rx_origin(rec.rx, &origin);
+    assert_memory_equal(&origin, &expected, sizeof(origin));
+    machine->release(port, &rec);
+    return rec.rx;
+}
+
+static int left_error(struct um_port *port, const struct um_rx *rx, const struct um_record *rec)
+{
+    if (rec->op != UM_REC_LEFT)
+        fail_msg("%s came instead of LEFT", record_text(rec));
+    assert_ptr_equal(rec->rx, rx);
+    machine->release(port, rec);
+    return (int)rec->len;
+}
+
+void expect_left(struct um_port *port, const struct um_rx *rx, int error)
+{
+    struct um_record rec;
+    /* What the last poll found empty may take another one to be the end. */
+    if (!poll_now(port, &rec) && !poll_now(port, &rec))
+        fail_msg("nothing came instead of LEFT");
+    assert_int_equal(left_error(port, rx, &rec), error);
+}
+
+int expect_death(struct um_port *port, const struct um_rx *rx)
+{
+    struct um_record rec;
+    uint64_t end = now_ms() + PATIENCE;
+    while (!poll_now(port, &rec)) {
+        if (now_ms() > end)
+            fail_msg("nothing came instead of LEFT, for all the ticks");
+        machine->tick(port);
+    }
+    int error = left_error(port, rx, &rec);
+    assert_int_not_equal(error, 0);
+    return error;
+}
+
+void expect_nothing(struct um_port *port)
+{
+    struct um_record rec;
+    for (int i = 0; i < 300; i++)
+        if (machine->poll(port, &rec))
+            fail_msg("%s came instead of nothing", record_text(&rec));
+}
+
+/* ---- main ---- */
+
+static void log_keep(enum um_log_level level, const char *text)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    (void)level;
+    pthread_mutex_lock(&lock);
+    snprintf(logged, sizeof(logged), "%s", text);
+    log_count++;
+    pthread_mutex_unlock(&lock);
+}
+
+static const struct group *const groups[] = {
+    &address_group, &lane_group, &body_group, &credit_group, &answer_group, &facing_group, &close_group,   &reuse_group,
+    &refuse_group,  &copy_group, &wait_group, &wakeup_group, &stress_group, &sim_group,    &process_group, &death_group,
+};
+
+static bool machine_choose(const char *name)
+{
+    if (strcmp(name, "shm") == 0) {
+        machine = &um_machine_shm;
+        has_processes = true;
+    } else if (strcmp(name, "sim") == 0) {
+        machine = &um_machine_sim;
+    } else if (strcmp(name, "sim:stall") == 0) {
+        machine = &um_machine_sim;
+        tries = 200;
+        um_sim_configure(7, 30);
+    }
+    return machine != NULL;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3 || !machine_choose(argv[1])) {
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall GROUP\n");
+        return 2;
+    }
+    if (getenv("UM_TEST_LONG"))
+        effort = 30;
+    um_log_set_sink(log_keep);
+    noise();
+    for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
+        if (strcmp(argv[2], groups[i]->name) == 0)
+            return _cmocka_run_group_tests(argv[2], groups[i]->tests, groups[i]->count, NULL, NULL);
+    fprintf(stderr, "conformance: no group %s\n", argv[2]);
+    return 2;
+}

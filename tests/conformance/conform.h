@@ -1,0 +1,159 @@
+/*
+ * What the conformance tests share: the machine under test, ports and paths, messages that carry their own proof.
+ *
+ * `conformance MACHINE[:STALL] GROUP` runs the tests of one file against one machine; a machine with seeded stalls
+ * (sim) says -EAGAIN and "no record" at random, which every helper here bears. The assertions of a test run in its main
+ * thread only; other threads return what went wrong.
+ */
+#ifndef UM_TESTS_CONFORM_H
+#define UM_TESTS_CONFORM_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "machine/machine.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern const struct um_machine *machine;
+/* The machine under test has processes: tests that fork make sense. */
+extern bool has_processes;
+/* UM_TEST_LONG=1: this many times more rounds, else 1. */
+extern int effort;
+/* The last line the code under test logged, and how many there were. */
+extern char logged[1024];
+extern int log_count;
+
+enum {
+    SEC = 1000,              /* milliseconds */
+    PATIENCE = 20 * SEC,     /* longest wait for what must happen */
+    SENDER_LANES_MAX = 4096, /* more than any machine has */
+};
+
+/* ---- ports and paths ---- */
+
+struct um_port *port_new(uint32_t lanes_max);
+struct um_addr addr_of(const struct um_port *port);
+
+/* One direction between two ports. */
+struct path {
+    struct um_port *from;
+    struct um_port *to;
+    struct um_link *link;
+    struct um_lane *lane;
+    struct um_rx *rx; /* set when the receiver saw it join */
+};
+
+/* Opens link and lane; nothing is polled. */
+struct path path_open(struct um_port *from, struct um_port *to);
+/* The same, and the receiver takes UM_REC_JOINED. */
+struct path path_joined(struct um_port *from, struct um_port *to);
+/* Closes lane and link. */
+void path_close(struct path *path);
+/* Closes lane and link, and the receiver takes UM_REC_LEFT with 0. */
+void path_end(struct path *path);
+
+/* Opens a lane, patiently only where the machine stalls. */
+int lane_open_now(struct um_link *link, struct um_lane **lane_p);
+
+/* ---- messages ---- */
+
+/* A message's content follows from its number; body_len 0: none, and len carries the number's low 16 bits. */
+struct message {
+    uint64_t number;
+    uint32_t body_len;
+    uint8_t op;
+    uint8_t flags;
+};
+
+#define MESSAGE(n, ...) (&(struct message){.number = (n), .op = 1, __VA_ARGS__})
+
+/* Claims, with as much patience as the machine's stalls need. */
+int claim_now(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+void message_fill(const struct um_slot *slot, const struct message *msg);
+/* Is it the message, byte by byte? For any thread. */
+bool message_is(const struct um_record *rec, const struct message *msg);
+/* The number a record carries. */
+uint64_t message_number(const struct um_record *rec);
+
+/* Claim, fill, commit. Returns claim's error. */
+int message_try(struct um_lane *lane, const struct message *msg);
+/* The same, and it must succeed. */
+void message_send(struct um_lane *lane, const struct message *msg);
+
+/* ---- receiving ---- */
+
+/* Polls as often as a machine may need to find a record that is there. */
+bool poll_now(struct um_port *port, struct um_record *rec_p);
+/* The next record must be this message; it is released. */
+void expect_message(struct um_port *port, const struct um_rx *rx, const struct message *msg);
+/* The next record must tell that the port joined; returns its rx, released. */
+struct um_rx *expect_joined(struct um_port *port, const struct um_port *from);
+/* The next record must tell that rx left with this error; released. */
+void expect_left(struct um_port *port, const struct um_rx *rx, int error);
+/* The same, but for any error except 0, which may take some tick()s; returns it. */
+int expect_death(struct um_port *port, const struct um_rx *rx);
+/* There must be no record, however often one asks. */
+void expect_nothing(struct um_port *port);
+
+/* ---- time and chance ---- */
+
+uint64_t now_ms(void);
+void sleep_us(unsigned us);
+/* Different in every run of the sequence; from a seed. */
+uint32_t chance(uint64_t *seed, uint32_t below);
+/* Is the descriptor readable within so many milliseconds? */
+bool is_readable(int fd, int ms);
+
+/* ---- processes ---- */
+
+/* A process of its own that runs main(arg) and ends with what that returns: NULL, or what went wrong. */
+struct child {
+    int pid;
+    int from_child; /* readable: what it wrote to its side of the pipe */
+    int to_child;
+};
+
+/* What the child sees of the pipes. */
+struct parent {
+    int from_parent;
+    int to_parent;
+    void *arg;
+};
+
+struct child child_start(const char *(*main)(struct parent *), void *arg);
+/* Exactly len bytes through a pipe; they must come. */
+void pipe_put(int fd, const void *data, size_t len);
+void pipe_get(int fd, void *data, size_t len);
+/* Waits for its end, which must be a good one. */
+void child_join(struct child *child);
+/* SIGKILL; it stays a zombie until child_reap(). */
+void child_kill(const struct child *child);
+void child_reap(struct child *child);
+
+/* ---- the groups ---- */
+
+struct group {
+    const char *name;
+    const struct CMUnitTest *tests;
+    size_t count;
+};
+
+#define GROUP(group_name, ...)                                                                                         \
+    static const struct CMUnitTest group_tests[] = {__VA_ARGS__};                                                      \
+    const struct group group_name##_group = {#group_name, group_tests, sizeof(group_tests) / sizeof(group_tests[0])}
+#define T(name) cmocka_unit_test(name)
+
+extern const struct group address_group, lane_group, body_group, credit_group, answer_group, facing_group, close_group,
+    reuse_group, refuse_group, copy_group, wait_group, wakeup_group, stress_group, sim_group, process_group,
+    death_group;
+
+#endif

@@ -1,0 +1,175 @@
+/* Conformance: copies from and to a peer's private memory; here the peer is in the same process. */
+#include "conform.h"
+
+#include "base/iov.h"
+
+enum { BYTES = 300000 };
+
+static struct um_port *a, *b;
+static struct um_link *link;
+static unsigned char remote[BYTES], local[BYTES], expected[BYTES];
+
+static void open_link(void)
+{
+    uint64_t seed = 77;
+    a = port_new(0);
+    b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    assert_int_equal(machine->link_open(a, &addr, &link), 0);
+    for (size_t i = 0; i < BYTES; i++) {
+        remote[i] = (unsigned char)chance(&seed, 256);
+        local[i] = (unsigned char)chance(&seed, 256);
+    }
+}
+
+static void close_link(void)
+{
+    machine->link_close(link);
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+static struct um_piece piece(size_t at, size_t len)
+{
+    return (struct um_piece){.addr = (uintptr_t)(remote + at), .len = len};
+}
+
+static struct iovec entry(size_t at, size_t len)
+{
+    return (struct iovec){.iov_base = local + at, .iov_len = len};
+}
+
+static void one_piece_is_read_and_written(void **state)
+{
+    (void)state;
+    static const size_t lens[] = {1, 7, 8, 4096, 65537, BYTES};
+    open_link();
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+        struct um_piece p = piece(0, lens[i]);
+        struct iovec v = entry(0, lens[i]);
+        memset(local, 0, BYTES);
+        assert_int_equal(machine->link_read(link, &p, 1, &v, 1, lens[i]), 0);
+        assert_memory_equal(local, remote, lens[i]);
+        assert_true(lens[i] == BYTES || local[lens[i]] == 0);
+        for (size_t k = 0; k < lens[i]; k++)
+            local[k] ^= 0x5a;
+        assert_int_equal(machine->link_write(link, &p, 1, &v, 1, lens[i]), 0);
+        assert_memory_equal(local, remote, lens[i]);
+    }
+    close_link();
+}
+
+static void nothing_is_copied_without_length(void **state)
+{
+    (void)state;
+    open_link();
+    struct um_piece p = piece(0, 100);
+    struct iovec v = entry(0, 100);
+    memcpy(expected, local, 100);
+    assert_int_equal(machine->link_read(link, &p, 1, &v, 1, 0), 0);
+    assert_memory_equal(local, expected, 100);
+    close_link();
+}
+
+static void no_more_than_len_moves(void **state)
+{
+    (void)state;
+    open_link();
+    struct um_piece p[2] = {piece(0, 1000), piece(5000, 1000)};
+    struct iovec v[2] = {entry(0, 300), entry(2000, 5000)};
+    memcpy(expected, local, BYTES);
+    memcpy(expected, remote, 300);
+    memcpy(expected + 2000, remote + 300, 700);
+    memcpy(expected + 2700, remote + 5000, 34);
+    assert_int_equal(machine->link_read(link, p, 2, v, 2, 1034), 0);
+    assert_memory_equal(local, expected, BYTES);
+    close_link();
+}
+
+/* Cuts len bytes from base on into count places at random, with gaps. */
+static void cut(uint64_t *seed, size_t count, size_t len, size_t *at, size_t *size)
+{
+    size_t pos = chance(seed, 100);
+    for (size_t i = 0; i < count; i++) {
+        size[i] = i + 1 == count ? len : len ? chance(seed, (uint32_t)(2 * len / (count - i)) + 1) : 0;
+        size[i] = size[i] < len ? size[i] : len;
+        at[i] = pos;
+        len -= size[i];
+        pos += size[i] + chance(seed, 50);
+    }
+}
+
+static void lists_of_any_cut_are_copied_in_order(void **state)
+{
+    (void)state;
+    uint64_t seed = 3;
+    open_link();
+    for (int round = 0; round < 400 * effort; round++) {
+        size_t remotes = 1 + chance(&seed, UM_IOV_LIMIT), locals = 1 + chance(&seed, UM_IOV_LIMIT);
+        size_t at[UM_IOV_LIMIT], size[UM_IOV_LIMIT], len = chance(&seed, 100000), total = 0;
+        struct um_piece p[UM_IOV_LIMIT];
+        struct iovec v[UM_IOV_LIMIT];
+        bool is_write = chance(&seed, 2);
+        cut(&seed, remotes, len, at, size);
+        for (size_t i = 0; i < remotes; i++)
+            p[i] = piece(at[i], size[i]);
+        cut(&seed, locals, len, at, size);
+        for (size_t i = 0; i < locals; i++)
+            v[i] = entry(at[i], size[i]);
+        unsigned char *flat = expected; /* what moves, in order */
+        for (size_t i = 0; i < (is_write ? locals : remotes); i++) {
+            size_t n = is_write ? v[i].iov_len : p[i].len;
+            memcpy(flat + total, is_write ? v[i].iov_base : (void *)(uintptr_t)p[i].addr, n);
+            total += n;
+        }
+        assert_int_equal(total, len);
+        assert_int_equal((is_write ? machine->link_write : machine->link_read)(link, p, remotes, v, locals, len), 0);
+        total = 0;
+        for (size_t i = 0; i < (is_write ? remotes : locals); i++) {
+            size_t n = is_write ? p[i].len : v[i].iov_len;
+            assert_memory_equal(is_write ? (void *)(uintptr_t)p[i].addr : v[i].iov_base, flat + total, n);
+            total += n;
+        }
+    }
+    close_link();
+}
+
+static void a_port_without_private_copies_is_refused_them(void **state)
+{
+    (void)state;
+    struct um_port_config config = {.private_copy = false};
+    struct um_port *c;
+    struct um_link *refused;
+    open_link();
+    assert_int_equal(machine->port_open(&config, &c), 0);
+    struct um_addr addr = addr_of(b);
+    assert_int_equal(machine->link_open(c, &addr, &refused), 0);
+    struct um_piece p = piece(0, 100);
+    struct iovec v = entry(0, 100);
+    memcpy(expected, local, 100);
+    assert_int_equal(machine->link_read(refused, &p, 1, &v, 1, 100), -EPERM);
+    assert_memory_equal(local, expected, 100);
+    assert_int_equal(machine->link_write(refused, &p, 1, &v, 1, 100), -EPERM);
+    machine->link_close(refused);
+    machine->port_close(c);
+    close_link();
+}
+
+static void the_memory_of_a_closed_port_is_not_copied(void **state)
+{
+    (void)state;
+    open_link();
+    struct um_piece p = piece(0, 100);
+    struct iovec v = entry(0, 100);
+    machine->port_close(b);
+    assert_int_equal(machine->link_read(link, &p, 1, &v, 1, 100), -ESRCH);
+    memcpy(expected, remote, 100);
+    assert_int_equal(machine->link_write(link, &p, 1, &v, 1, 100), -ESRCH);
+    assert_memory_equal(remote, expected, 100);
+    machine->link_close(link);
+    machine->port_close(a);
+}
+
+GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),
+      T(lists_of_any_cut_are_copied_in_order), T(a_port_without_private_copies_is_refused_them),
+      T(the_memory_of_a_closed_port_is_not_copied));

@@ -1,0 +1,430 @@
+/* Conformance of machines with processes: senders and receivers that die, at every moment, and what stays behind. */
+#include "conform.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* What child and parent both see. */
+struct shared {
+    struct um_addr addr;  /* of the parent's port */
+    int records;          /* to be sent */
+    uint64_t committed;   /* by the child, over all its lanes */
+    uint64_t lanes_ended; /* lanes the child closed in good order */
+};
+
+static struct shared *shared_new(const struct um_port *port)
+{
+    struct shared *shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(shared, MAP_FAILED);
+    shared->addr = addr_of(port);
+    return shared;
+}
+
+static void shared_free(struct shared *shared)
+{
+    munmap(shared, sizeof(*shared));
+}
+
+static const char *lane_to_parent(const struct shared *shared, struct um_link **link_p, struct um_lane **lane_p)
+{
+    struct um_port *port;
+    struct um_port_config config = {.private_copy = true};
+    if (machine->port_open(&config, &port) != 0 || machine->link_open(port, &shared->addr, link_p) != 0)
+        return "no port or link";
+    return machine->lane_open(*link_p, lane_p) == 0 ? NULL : "no lane";
+}
+
+/* A sender joins: its origin is not known here. */
+static struct um_rx *joined(struct um_port *port)
+{
+    struct um_record rec;
+    uint64_t end = now_ms() + PATIENCE;
+    while (!poll_now(port, &rec))
+        if (now_ms() > end)
+            fail_msg("nobody joins");
+    assert_int_equal(rec.op, UM_REC_JOINED);
+    machine->release(port, &rec);
+    return rec.rx;
+}
+
+/* Every lane of the port can be had again, after some ticks. */
+static void expect_lanes_free(struct um_port *port, uint32_t lanes)
+{
+    struct um_port *other = port_new(1);
+    struct path p[16];
+    struct um_addr addr = addr_of(port);
+    uint64_t end = now_ms() + PATIENCE;
+    for (uint32_t i = 0; i < lanes; i++) {
+        int ret;
+        p[i] = (struct path){.from = other, .to = port};
+        assert_int_equal(machine->link_open(other, &addr, &p[i].link), 0);
+        while ((ret = machine->lane_open(p[i].link, &p[i].lane)) == -EAGAIN && now_ms() < end)
+            machine->tick(port);
+        assert_int_equal(ret, 0);
+        p[i].rx = expect_joined(port, other);
+        message_send(p[i].lane, MESSAGE(i, .body_len = 100));
+        expect_message(port, p[i].rx, MESSAGE(i, .body_len = 100));
+    }
+    for (uint32_t i = 0; i < lanes; i++)
+        path_end(&p[i]);
+    machine->port_close(other);
+}
+
+/* ---- senders ---- */
+
+static const char *leaver(struct parent *parent)
+{
+    const struct shared *shared = parent->arg;
+    struct um_link *link;
+    struct um_lane *lane;
+    const char *wrong = lane_to_parent(shared, &link, &lane);
+    for (int i = 0; i < shared->records && !wrong; i++)
+        wrong = message_try(lane, MESSAGE((uint64_t)i, .body_len = (uint32_t)i * 11)) == 0 ? NULL : "a claim failed";
+    return wrong; /* and exits at once: nothing is closed */
+}
+
+static void a_message_survives_its_sender(void **state)
+{
+    (void)state;
+    struct um_port *port = port_new(2);
+    struct shared *shared = shared_new(port);
+    for (int round = 0; round < 24; round++) {
+        shared->records = round * 3;
+        struct child child = child_start(leaver, shared);
+        if (round % 2)
+            child_join(&child);
+        struct um_rx *rx = joined(port);
+        for (int i = 0; i < shared->records; i++) {
+            if (round % 3 == 0)
+                machine->tick(port);
+            struct um_record rec;
+            for (uint64_t end = now_ms() + PATIENCE; !poll_now(port, &rec) && now_ms() < end;)
+                ;
+            assert_int_equal(rec.op, 1);
+            assert_true(message_is(&rec, MESSAGE((uint64_t)i, .body_len = (uint32_t)i * 11)));
+            machine->release(port, &rec);
+        }
+        expect_death(port, rx);
+        if (round % 2 == 0)
+            child_join(&child);
+    }
+    expect_lanes_free(port, 2);
+    shared_free(shared);
+    machine->port_close(port);
+}
+
+static const char *half_writer(struct parent *parent)
+{
+    const struct shared *shared = parent->arg;
+    struct um_link *link;
+    struct um_lane *lane;
+    struct um_slot slot;
+    const char *wrong = lane_to_parent(shared, &link, &lane);
+    for (int i = 0; i < shared->records && !wrong; i++)
+        wrong = message_try(lane, MESSAGE((uint64_t)i)) == 0 ? NULL : "a claim failed";
+    if (wrong || machine->claim(lane, 500, &slot) != 0)
+        return "no claim";
+    memset(slot.head, 0xff, UM_HEAD_MAX);
+    memset(slot.body, 0xff, 250);
+    pipe_put(parent->to_parent, "", 1);
+    pause();
+    return "not reached";
+}
+
+static void a_sender_killed_in_a_claim_blocks_nobody(void **state)
+{
+    (void)state;
+    struct um_port *port = port_new(3), *local = port_new(1);
+    struct shared *shared = shared_new(port);
+    struct path other = path_joined(local, port);
+    for (int round = 0; round < 20; round++) {
+        char byte;
+        shared->records = round;
+        struct child child = child_start(half_writer, shared);
+        pipe_get(child.from_child, &byte, 1);
+        child_kill(&child);
+        if (round % 2)
+            child_reap(&child);
+        struct um_rx *rx = joined(port);
+        for (int i = 0; i < shared->records; i++)
+            expect_message(port, rx, MESSAGE((uint64_t)i));
+        message_send(other.lane, MESSAGE(5, .body_len = 500));
+        expect_message(port, other.rx, MESSAGE(5, .body_len = 500));
+        expect_death(port, rx);
+        expect_nothing(port);
+        if (round % 2 == 0)
+            child_reap(&child);
+    }
+    path_end(&other);
+    expect_lanes_free(port, 3);
+    shared_free(shared);
+    machine->port_close(local);
+    machine->port_close(port);
+}
+
+/* Opens, sends, grows, closes, without end. */
+static const char *busy_sender(struct parent *parent)
+{
+    struct shared *shared = parent->arg;
+    struct um_machine_caps caps;
+    struct um_link *link;
+    struct um_lane *lane;
+    machine->caps(&caps);
+    const char *wrong = lane_to_parent(shared, &link, &lane);
+    pipe_put(parent->to_parent, "", 1);
+    for (uint64_t life = 1; !wrong; life++) {
+        for (uint64_t i = 0; i < life % 90;) {
+            uint32_t len = i % 30 == 29 ? machine->lane_body_max(lane, caps.body_max) : (uint32_t)(i % 7 * 50);
+            if (message_try(lane, MESSAGE(life << 32 | i, .body_len = len)) != 0)
+                continue;
+            shared->committed++;
+            i++;
+        }
+        machine->lane_close(lane);
+        shared->lanes_ended++;
+        int ret;
+        while ((ret = machine->lane_open(link, &lane)) == -EAGAIN)
+            ;
+        wrong = ret ? "no lane" : NULL;
+    }
+    return wrong;
+}
+
+struct tally {
+    uint64_t records, left, died;
+    int open;
+};
+
+/* One poll; counts what comes, and checks that a lane's records are consecutive. */
+static bool count_one(struct um_port *port, struct tally *tally)
+{
+    struct um_record rec;
+    if (!poll_now(port, &rec))
+        return false;
+    if (rec.op == UM_REC_JOINED) {
+        tally->open++;
+        machine->rx_set_user(rec.rx, NULL);
+    } else if (rec.op == UM_REC_LEFT) {
+        tally->open--;
+        tally->left += rec.len == 0;
+        tally->died += rec.len != 0;
+    } else {
+        uint64_t number = message_number(&rec);
+        uint64_t before = (uintptr_t)machine->rx_user(rec.rx);
+        assert_true(before ? number == before + 1 : (uint32_t)number == 0);
+        assert_true(message_is(&rec, MESSAGE(number, .body_len = rec.body ? rec.len : 0)));
+        machine->rx_set_user(rec.rx, (void *)(uintptr_t)number);
+        tally->records++;
+    }
+    machine->release(port, &rec);
+    return true;
+}
+
+static void a_sender_killed_at_any_moment_loses_nothing_it_committed(void **state)
+{
+    (void)state;
+    uint64_t seed = 11;
+    for (int round = 0; round < 200 * effort; round++) {
+        struct um_port *port = port_new(2);
+        struct shared *shared = shared_new(port);
+        struct tally tally = {0};
+        char byte;
+        struct child child = child_start(busy_sender, shared);
+        if (round % 4 == 3) { /* in the midst of its first contact */
+            sleep_us(chance(&seed, 1500));
+        } else {
+            pipe_get(child.from_child, &byte, 1);
+            for (uint32_t polls = chance(&seed, 30000); polls > 0; polls--)
+                count_one(port, &tally);
+        }
+        child_kill(&child);
+        if (round % 2)
+            child_reap(&child);
+        for (uint64_t end = now_ms() + PATIENCE; now_ms() < end;) {
+            machine->tick(port);
+            bool more = count_one(port, &tally);
+            if (!more && tally.open == 0 && tally.left >= shared->lanes_ended)
+                break;
+        }
+        assert_int_equal(tally.open, 0);
+        assert_true(tally.records == shared->committed || tally.records == shared->committed + 1);
+        assert_true(tally.left == shared->lanes_ended || tally.left == shared->lanes_ended + 1);
+        assert_true(tally.died <= 1);
+        if (round % 2 == 0)
+            child_reap(&child);
+        expect_lanes_free(port, 2);
+        shared_free(shared);
+        machine->port_close(port);
+    }
+}
+
+/* ---- receivers ---- */
+
+static const char *receiver(struct parent *parent)
+{
+    struct um_port *port;
+    struct um_port_config config = {.lanes_max = 4, .private_copy = true};
+    struct um_record rec;
+    if (machine->port_open(&config, &port) != 0)
+        return "no port";
+    struct um_addr addr = addr_of(port);
+    pipe_put(parent->to_parent, &addr, sizeof(addr));
+    while (true) {
+        while (machine->poll(port, &rec)) {
+            machine->release(port, &rec);
+            if (rec.op == 1)
+                pipe_put(parent->to_parent, "", 1);
+        }
+        if (machine->arm(port) != 0)
+            continue;
+        pipe_put(parent->to_parent, "z", 1);
+        is_readable(machine->wait_fd(port), -1);
+        machine->disarm(port);
+    }
+}
+
+/* The child said it sleeps. */
+static void await_sleep(const struct child *child)
+{
+    char byte = 0;
+    while (byte != 'z')
+        pipe_get(child->from_child, &byte, 1);
+    sleep_us(2000);
+}
+
+static void the_death_of_a_receiver_is_seen_and_harms_nobody(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 20; round++) {
+        struct um_port *port = port_new(0);
+        struct um_link *link;
+        struct um_lane *lane;
+        struct um_addr addr;
+        struct child child = child_start(receiver, NULL);
+        pipe_get(child.from_child, &addr, sizeof(addr));
+        await_sleep(&child);
+        assert_int_equal(machine->link_open(port, &addr, &link), 0);
+        assert_int_equal(machine->lane_open(link, &lane), 0);
+        for (int i = 0; i < round % 4; i++) { /* so that it was woken before, and how is known */
+            await_sleep(&child);
+            message_send(lane, MESSAGE((uint64_t)i));
+        }
+        await_sleep(&child);
+        assert_true(machine->link_alive(link));
+        child_kill(&child);
+        assert_false(machine->link_alive(link));
+        if (round % 8 < 4)
+            child_reap(&child);
+        assert_false(machine->link_alive(link));
+        /* The sender goes on until the lane is full; the first record tries to wake the dead. */
+        int ret = 0;
+        for (uint64_t i = 0; i < 5000 && ret == 0; i++)
+            ret = message_try(lane, MESSAGE(i, .body_len = 100));
+        assert_true(ret == -EAGAIN || ret == -EPIPE);
+        machine->lane_close(lane);
+        ret = machine->lane_open(link, &lane);
+        if (ret == 0) /* its memory may still be mapped here */
+            machine->lane_close(lane);
+        machine->link_close(link);
+        if (round % 8 >= 4)
+            child_reap(&child);
+        assert_int_equal(machine->link_open(port, &addr, &link), 0);
+        assert_int_equal(machine->lane_open(link, &lane), -ECONNREFUSED);
+        machine->link_close(link);
+        machine->port_close(port);
+    }
+}
+
+static const char *sleeping_sender(struct parent *parent)
+{
+    const struct shared *shared = parent->arg;
+    struct um_link *link;
+    struct um_lane *lane;
+    struct um_port *port;
+    struct um_port_config config = {.private_copy = true};
+    if (machine->port_open(&config, &port) != 0 || machine->link_open(port, &shared->addr, &link) != 0 ||
+        machine->lane_open(link, &lane) != 0)
+        return "no port, link or lane";
+    machine->lane_watch(lane, true);
+    for (int i = 0; i < shared->records; i++) {
+        struct um_answer answer;
+        if (message_try(lane, MESSAGE((uint64_t)i, .flags = UM_FLAG_ACK)) != 0)
+            return "a claim failed";
+        while (machine->lane_reap(lane, &answer, 1) == 0) {
+            machine->lane_consumed(lane);
+            if (machine->arm(port) != 0)
+                continue;
+            pipe_put(parent->to_parent, "z", 1);
+            is_readable(machine->wait_fd(port), -1);
+            machine->disarm(port);
+        }
+    }
+    return "not reached";
+}
+
+static void an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody(void **state)
+{
+    (void)state;
+    for (int round = 0; round < 10; round++) {
+        struct um_port *port = port_new(2);
+        struct shared *shared = shared_new(port);
+        shared->records = 1 + round % 3;
+        struct child child = child_start(sleeping_sender, shared);
+        struct um_rx *rx = joined(port);
+        for (int i = 0; i < shared->records; i++) {
+            struct um_record rec;
+            await_sleep(&child);
+            assert_true(poll_now(port, &rec));
+            bool is_last = i == shared->records - 1;
+            if (is_last)
+                child_kill(&child);
+            machine->release(port, &rec);
+            for (uint16_t token = 0; token < (is_last ? 5 : 1); token++)
+                machine->answer(rec.rx, token, i);
+        }
+        expect_death(port, rx);
+        child_reap(&child);
+        expect_lanes_free(port, 2);
+        shared_free(shared);
+        machine->port_close(port);
+    }
+}
+
+/* ---- what stays ---- */
+
+static int names_with(const char *directory, const char *part)
+{
+    DIR *dir = opendir(directory);
+    int count = 0;
+    if (!dir)
+        return 0;
+    for (const struct dirent *entry = readdir(dir); entry; entry = readdir(dir))
+        count += strstr(entry->d_name, part) != NULL;
+    closedir(dir);
+    return count;
+}
+
+static void a_killed_process_leaves_no_file(void **state)
+{
+    (void)state;
+    struct um_port *port = port_new(2);
+    struct shared *shared = shared_new(port);
+    char byte, pid[32];
+    struct child child = child_start(half_writer, shared);
+    pipe_get(child.from_child, &byte, 1);
+    child_kill(&child);
+    child_reap(&child);
+    snprintf(pid, sizeof(pid), "%d", child.pid);
+    assert_int_equal(names_with("/dev/shm", pid), 0);
+    assert_int_equal(names_with("/dev/shm", "unimem"), 0);
+    assert_int_equal(names_with("/tmp", "unimem-port"), 0);
+    expect_death(port, joined(port));
+    shared_free(shared);
+    machine->port_close(port);
+}
+
+GROUP(death, T(a_message_survives_its_sender), T(a_sender_killed_in_a_claim_blocks_nobody),
+      T(a_sender_killed_at_any_moment_loses_nothing_it_committed), T(the_death_of_a_receiver_is_seen_and_harms_nobody),
+      T(an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody), T(a_killed_process_leaves_no_file));
