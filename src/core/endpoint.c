@@ -25,6 +25,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
     um_list_init(&ep->awaiting);
+    um_list_init(&ep->expected);
     um_list_init(&ep->jobs);
     um_pool_init(&ep->ops, sizeof(struct um_op));
     int ret = ep->machine->port_open(&config->port, &ep->port);
@@ -138,5 +139,5 @@ void um_ep_kick(struct um_ep *ep)
 
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
 {
-    return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting);
+    return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected);
 }

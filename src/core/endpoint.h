@@ -62,12 +62,14 @@ struct um_peer {
     bool lost;            /* it died or refused us: every operation fails */
     bool starved;         /* an operation was refused for lack of credit since the last look */
     bool heard;           /* credit or answers came since the last look whether it lives */
+    bool left;            /* its lane to us ended: nothing more comes from it */
     uint64_t name;
     struct um_addr addr;
     struct um_link *link;
     struct um_rx *rx; /* from the peer; NULL when it has not contacted us */
     struct um_list acks;      /* um_op, by ack */
     struct um_list awaiting;  /* in ep->awaiting */
+    struct um_list expected;  /* in ep->expected */
     uint64_t tokens_free;     /* bit t: token t is free */
     struct um_op **token;     /* UM_TOKENS, made when first needed */
     struct um_inbound **inbound; /* by the peer's token; made when first needed */
@@ -96,6 +98,7 @@ struct um_ep {
     uint32_t calls; /* of progress, for the tick */
     uint64_t tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
+    struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
     struct um_list jobs;
     struct um_pool ops;
     struct um_stats stats;
@@ -128,7 +131,15 @@ static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)
 }
 /* A claim failed: remembers it (-EAGAIN) or that the peer is lost. Returns the error for the caller's caller. */
 int um_peer_claim_failed(struct um_peer *peer, int error);
-/* Ends everything that goes to and comes from this peer. */
+/* A receive waits for this peer alone: it shall end when the peer does, even if that never contacts us. */
+static inline void um_peer_expect(struct um_peer *peer)
+{
+    if (!peer->rx && um_list_is_empty(&peer->expected))
+        um_list_append(&peer->ep->expected, &peer->expected);
+}
+/* Takes the acknowledgements and answers that are there. Returns how many, or -EPIPE: the lane has ended. */
+int um_peer_harvest(struct um_peer *peer);
+/* Ends everything that goes to and comes from this peer; what it took before counts as done. */
 void um_peer_lose(struct um_peer *peer, int error);
 
 /* A new operation; NULL without memory. */

@@ -74,6 +74,7 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     peer->number = ep->peer_count;
     um_list_init(&peer->acks);
     um_list_init(&peer->awaiting);
+    um_list_init(&peer->expected);
     ep->peers[ep->peer_count++] = peer;
     struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
     peer->hash_next = *head;
@@ -240,6 +241,8 @@ void um_peer_lose(struct um_peer *peer, int error)
     peer->lost = true;
     ep->stats.peers_lost++;
     um_list_unlink(&peer->awaiting);
+    while (peer->lane && um_peer_harvest(peer) > 0)
+        ;
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)
         um_op_complete(UM_CONTAINER(first, struct um_op, link), error);

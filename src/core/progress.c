@@ -14,7 +14,7 @@ enum {
     UM_POLL_BUDGET = 32,                /* records one call handles */
     UM_JOB_BUDGET = 16,                 /* jobs one call moves on */
     UM_TICK_NS = 200000000,             /* between two ticks */
-    UM_TICK_PEERS = 8,      /* peers one tick looks after */
+    UM_TICK_PEERS = 8,                  /* peers one tick looks after */
     UM_ANSWERS = 16,
 };
 
@@ -43,6 +43,7 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
     if (!peer)
         return;
     peer->rx = NULL;
+    peer->left = true;
     ep->rx_count--;
     ep->machine->rx_set_user(rec->rx, NULL);
     int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;
@@ -90,21 +91,18 @@ static int peer_acks(struct um_peer *peer)
     return count;
 }
 
-static int peer_answers(struct um_peer *peer)
+int um_peer_harvest(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
     struct um_answer answers[UM_ANSWERS];
+    int acks = peer_acks(peer);
     int count = ep->machine->lane_reap(peer->lane, answers, UM_ANSWERS);
-    if (count < 0) {
-        um_peer_lose(peer, ECONNRESET);
-        return 1;
-    }
     for (int i = 0; i < count; i++) {
         struct um_op *op = um_peer_op(peer, answers[i].token);
         if (op) /* else it answers what is not asked: no harm */
             ep->protocols->answered(ep, op, answers[i].status);
     }
-    return count;
+    return count < 0 ? count : acks + count;
 }
 
 /* What the peers with pending operations have said. */
@@ -115,11 +113,11 @@ static int awaiting_progress(struct um_ep *ep)
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;
-        int news = peer->lane ? peer_acks(peer) : 0;
-        if (peer->lane && !peer->lost)
-            news += peer_answers(peer);
+        int news = peer->lane ? um_peer_harvest(peer) : 0;
+        if (news < 0)
+            um_peer_lose(peer, ECONNRESET);
         peer->heard = peer->heard || news > 0;
-        count += news;
+        count += news < 0 ? 1 : news;
         if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens_free == UINT64_MAX && !peer->starved) {
             um_list_unlink(&peer->awaiting);
             if (peer->lane)
@@ -145,6 +143,20 @@ int um_core_ep_jobs(struct um_ep *ep)
     return count;
 }
 
+/* A receive waits for a peer that has no lane to us: does it still live? */
+static void expected_tick(struct um_ep *ep, struct um_peer *peer)
+{
+    if (peer->rx) { /* from now on the machine looks after it */
+        um_list_unlink(&peer->expected);
+    } else if (peer->left || peer->lost) {
+        um_list_unlink(&peer->expected);
+        ep->protocols->peer_left(ep, peer, ECONNRESET);
+    } else if (!ep->machine->link_alive(peer->link)) {
+        um_list_unlink(&peer->expected);
+        um_peer_lose(peer, ECONNRESET);
+    }
+}
+
 /* Who died? Looks at the peers that operations wait for; the machine looks at those that send to us. */
 static void ep_tick(struct um_ep *ep)
 {
@@ -163,6 +175,12 @@ static void ep_tick(struct um_ep *ep)
         if (!peer->heard && !ep->machine->link_alive(peer->link))
             um_peer_lose(peer, ECONNRESET);
         peer->heard = false;
+    }
+    for (int i = 0; i < UM_TICK_PEERS && !um_list_is_empty(&ep->expected); i++) {
+        struct um_list *first = um_list_first(&ep->expected);
+        um_list_unlink(first);
+        um_list_append(&ep->expected, first);
+        expected_tick(ep, UM_CONTAINER(first, struct um_peer, expected));
     }
     ep->machine->tick(ep->port);
 }

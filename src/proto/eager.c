@@ -49,7 +49,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     head->tag = msg->tag;
     head->data = msg->data;
     void *body = body_len ? slot.body : head->body;
-    if (msg->count == 1) {
+    if (msg->count == 1 && len) {
         memcpy(body, msg->iov[0].iov_base, len);
     } else {
         struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);

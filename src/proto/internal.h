@@ -50,8 +50,8 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
 /* Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM. */
 int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
                           struct um_inbound *inbound);
-/* The peer died: directed receives from it will never complete. */
-void um_receive_peer_died(struct um_ep *ep, struct um_peer *peer, int error);
+/* Nothing more comes from the peer: receives directed at it end with this error. */
+void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
 /* ---- rndv.c: bodies that are fetched ---- */
 
@@ -67,6 +67,7 @@ struct um_inbound {
     struct um_target target;
     uint64_t key, addr; /* RMA */
     uint64_t moved;     /* bytes */
+    int failed;         /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
     int left;           /* its peer left, with this errno, before it was matched */
     uint32_t count;
     struct um_piece piece[]; /* count */

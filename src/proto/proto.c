@@ -8,18 +8,17 @@
 
 static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    if (status == UM_STATUS_PUSH && um_list_is_empty(&op->job.link) && !(op->flags & UM_OP_READ))
+    if (status == UM_STATUS_PUSH && op->buffers.count && um_list_is_empty(&op->job.link) && !(op->flags & UM_OP_READ))
         um_rndv_push_start(ep, op);
     else if (status <= 0)
-        um_op_complete(op, -status);
+        um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
     /* else: an answer that means nothing; the operation goes on */
 }
 
 static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
     um_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
-    if (error)
-        um_receive_peer_died(ep, peer, error);
+    um_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
 
 static const struct um_protocols protocols = {

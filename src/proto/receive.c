@@ -364,6 +364,8 @@ int um_recv(struct um_ep *ep, const struct um_msg *msg)
     }
     um_match_post(engine_of(ep, msg->flags), &recv->match);
     um_list_append(&r->posted, &recv->link);
+    if (msg->peer)
+        um_peer_expect(msg->peer);
     if (msg->flags & UM_OP_MULTI)
         multi_fill(ep, recv, msg);
     return 0;
@@ -420,7 +422,7 @@ int um_cancel(struct um_ep *ep, void *context)
     return -ENOENT;
 }
 
-void um_receive_peer_died(struct um_ep *ep, struct um_peer *peer, int error)
+void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
     struct um_receive *r = ep->receive;
     struct um_list *next;

@@ -7,8 +7,9 @@
  *   READ {pieces}                    ──────→      check → link_write                       answer DONE
  *                                                 or, where that is refused, RETURN parts through the target's own lane
  *
- * The region is looked up again before every step: a registration that was closed is not used. After an error answer the
- * initiator's remaining PUSH parts would meet no inbound body; therefore an error while parts are under way ends the lane.
+ * The region is looked up again before every step: a registration that was closed is not used. An error while parts are
+ * under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the RETURN parts are
+ * followed by one without a body, whose len is the errno.
  * Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
@@ -135,6 +136,27 @@ int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_r
     return 0;
 }
 
+/* Parts were returned already: the error goes behind them. Returns whether the body still lives. */
+static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
+{
+    struct um_lane *lane;
+    struct um_slot slot;
+    in->failed = error;
+    int ret = um_peer_lane(in->peer, &lane);
+    if (ret == 0)
+        ret = ep->machine->claim(lane, 0, &slot);
+    if (ret == -EAGAIN) {
+        um_peer_claim_failed(in->peer, ret);
+        return true;
+    }
+    if (ret == 0) {
+        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
+        ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, (uint32_t)error);
+    }
+    um_inbound_finish(ep, in, error);
+    return false;
+}
+
 /* Sends parts of what is read as records, as credit allows. Returns whether the body still lives. */
 static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned char *from, uint64_t left)
 {
@@ -172,6 +194,8 @@ bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
     void *here;
     int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
                                  read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
+    if (in->failed || (ret && read && in->pushed && in->moved > 0))
+        return return_fail(ep, in, in->failed ? in->failed : -ret);
     if (ret) {
         um_inbound_finish(ep, in, -ret);
         return false;
@@ -210,7 +234,13 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
     const struct um_part_wire *head = rec->head;
     struct um_op *op = um_peer_op(peer, head->token);
     (void)ep;
-    if (!op || !(op->flags & UM_OP_READ) || !rec->body || head->offset != op->moved || rec->len > op->len - op->moved)
+    if (!op || !(op->flags & UM_OP_READ) || head->offset != op->moved)
+        return -EPROTO;
+    if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
+        um_op_complete(op, (int)rec->len);
+        return 0;
+    }
+    if (!rec->body || rec->len > op->len - op->moved)
         return -EPROTO;
     um_iov_scatter(&op->buffers.cursor, rec->body, rec->len);
     op->moved += rec->len;

@@ -187,7 +187,7 @@ static void inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status,
 
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
 {
-    bool returned = in->op == UM_WIRE_READ && in->pushed && !error; /* the last part told */
+    bool returned = in->op == UM_WIRE_READ && in->pushed && (!error || in->failed); /* the last part told */
     if (in->pushed)
         ep->stats.bounced++;
     else
@@ -359,14 +359,13 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
         void *to;
         int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,
                                      UM_ACCESS_REMOTE_WRITE, &to);
-        if (ret) {
-            um_inbound_finish(ep, in, -ret);
-            return 0;
-        }
-        memcpy(to, rec->body, rec->len);
+        if (ret && !in->failed)
+            in->failed = -ret;
+        if (!in->failed)
+            memcpy(to, rec->body, rec->len);
     }
     in->moved += rec->len;
     if (in->moved == in->arrival.len)
-        um_inbound_finish(ep, in, 0);
+        um_inbound_finish(ep, in, in->failed);
     return 0;
 }

@@ -52,7 +52,8 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     struct um_eager_wire *head = slot.head;
     head->tag = tag;
     head->data = data;
-    memcpy(body_len ? slot.body : head->body, buf, len);
+    if (len)
+        memcpy(body_len ? slot.body : head->body, buf, len);
     ep->stats.sent++;
     ep->stats.eager++;
     ep->stats.bytes_sent += len;

@@ -28,7 +28,7 @@ enum um_wire_flag {
 };
 
 /* Statuses of answers: 0 done, below 0 a negative errno, or: */
-enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1 };
+enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1, UM_ERRNO_MAX = 4095 };
 
 enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16 };
 

@@ -1,0 +1,168 @@
+/* Peers that die or leave, on the simulated machine; tests/processes does the same with real ones. */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "machine/sim/sim.h"
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+/* Ends the first endpoint's process, as the other sees it, with operations pending in every state. */
+static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[4 * MIB], to[4 * MIB];
+    world_open(&w, 3);
+    struct um_rma read = {.iov = &(struct iovec){to, 100}, .count = 1, .peer = peer_of(&w, 0, 1), .key = 1,
+                          .context = CTX(4), .flags = UM_OP_READ};
+    send_buf(&w, 1, 0, body, 8, 50, UM_OP_TAGGED, CTX(1)); /* the peer was in contact */
+    send_buf(&w, 1, 0, body, sizeof(body), 51, UM_OP_TAGGED, CTX(2));
+    world_settle(&w);
+    send_buf(&w, 0, 1, body, 8, 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
+    send_buf(&w, 0, 1, body, sizeof(body), 2, UM_OP_TAGGED, CTX(2));
+    rma(&w, 0, &read);
+    recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 60, 0, UM_OP_TAGGED, CTX(5));
+    recv_buf(&w, 0, peer_of(&w, 0, 2), to + 100, 8, 61, 0, UM_OP_TAGGED, CTX(6));
+    um_sim_kill(&w.node[1].addr);
+    struct um_ep *dead = w.node[1].ep;
+    w.node[1].ep = NULL; /* it makes no progress any more */
+    for (uintptr_t c = 1; c <= 5; c += c == 2 ? 2 : 1)
+        assert_int_equal(done_of(&w, 0, CTX(c)).error, ECONNRESET);
+    /* what it committed before is still to be had; what it only announced is not */
+    recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
+    assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
+    recv_buf(&w, 0, NULL, to, sizeof(to), 51, 0, UM_OP_TAGGED, CTX(8));
+    assert_int_equal(done_of(&w, 0, CTX(8)).error, ECONNRESET);
+    assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, UM_OP_TAGGED), -EPIPE);
+    /* nobody hangs on a receive from a peer known to be dead */
+    recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 62, 0, UM_OP_TAGGED, CTX(9));
+    assert_int_equal(done_of(&w, 0, CTX(9)).error, ECONNRESET);
+    /* others go on */
+    send_buf(&w, 2, 0, body, 8, 61, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(&w, 0, CTX(6)).error, 0);
+    world_settle(&w);
+    assert_int_equal(untaken(&w, 0), 0);
+    w.node[1].ep = dead;
+    world_close(&w);
+}
+
+/* The peer never sent anything, so no lane tells of its end. */
+static void a_receive_directed_at_a_silent_peer_ends_when_that_dies(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value;
+    world_open(&w, 2);
+    recv_buf(&w, 0, peer_of(&w, 0, 1), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+    assert_true(um_ep_is_waiting_for_peers(w.node[0].ep));
+    um_sim_kill(&w.node[1].addr);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
+    world_close(&w);
+}
+
+/* It said goodbye: what comes from it is complete, so a receive that only it could fill is over. */
+static void a_receive_directed_at_a_peer_that_closed_ends(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 3, got;
+    world_open(&w, 2);
+    inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
+    world_settle(&w);
+    recv_buf(&w, 0, peer_of(&w, 0, 1), &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
+    struct um_peer *peer = peer_of(&w, 0, 1);
+    node_close(&w.node[1]);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
+    recv_buf(&w, 0, peer, &got, 4, 1, 0, UM_OP_TAGGED, CTX(2)); /* what it had sent is there */
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    recv_buf(&w, 0, peer, &got, 4, 3, 0, UM_OP_TAGGED, CTX(3));
+    assert_int_equal(done_of(&w, 0, CTX(3)).error, ECONNRESET);
+    world_close(&w);
+}
+
+/* The acknowledgement lay there when the peer was found dead: the operation succeeded. */
+static void what_a_peer_took_before_it_died_was_delivered(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[50000], to[50000];
+    world_open(&w, 2);
+    for (int large = 0; large < 2; large++) {
+        recv_buf(&w, 1, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(2 + large));
+        send_buf(&w, 0, 1, body, large ? sizeof(body) : 8, 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(large + 1));
+    }
+    struct um_peer *peer = peer_of(&w, 0, 1);
+    for (int i = 0; i < 1000; i++)
+        um_ep_progress(w.node[1].ep); /* takes both; the sender has not looked yet */
+    node_close(&w.node[1]);
+    uint32_t value = 1;
+    assert_int_equal(um_inject(w.node[0].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), -EPIPE);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    world_close(&w);
+}
+
+/* Gaps in the middle of the port's lanes must not hide the ones behind them. */
+static void every_sender_learns_that_the_port_closed(void **state)
+{
+    (void)state;
+    enum { N = 90 };
+    static struct node sender[N];
+    struct node receiver;
+    struct um_peer *peer[N];
+    uint32_t value = 1, lanes = variant.lanes_max;
+    variant.lanes_max = 128;
+    node_open(&receiver, 8);
+    variant.lanes_max = 1;
+    for (int i = 0; i < N; i++) {
+        node_open(&sender[i], 8);
+        assert_int_equal(um_peer_get(sender[i].ep, &receiver.addr, &peer[i]), 0);
+        assert_int_equal(um_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), 0);
+    }
+    for (int i = 0; i < 100; i++)
+        um_ep_progress(receiver.ep);
+    for (int i = 0; i < 80; i++)
+        node_close(&sender[i]);
+    for (int i = 0; i < 1000; i++)
+        um_ep_progress(receiver.ep);
+    node_close(&receiver);
+    for (int i = 80; i < N; i++) {
+        assert_int_equal(um_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), -EPIPE);
+        node_close(&sender[i]);
+    }
+    variant.lanes_max = lanes;
+}
+
+/* It committed and died; the receiver looks after its lanes before it looks at its bells. */
+static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void **state)
+{
+    (void)state;
+    for (int rang = 0; rang < 2; rang++) {
+        struct world w;
+        uint32_t value = 3, got = 0;
+        world_open(&w, 2);
+        inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
+        um_sim_kill(&w.node[1].addr);
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+        if (!rang) { /* it died even before it rang */
+            port->shm->bell_summary = 0;
+            port->shm->bell[0] = 0;
+        }
+        port->port.machine->tick(&port->port);
+        recv_buf(&w, 0, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_int_equal(got, 3);
+        world_close(&w);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_operation_pending_on_a_peer_that_dies_ends_in_an_error),
+    cmocka_unit_test(a_receive_directed_at_a_silent_peer_ends_when_that_dies),
+    cmocka_unit_test(a_receive_directed_at_a_peer_that_closed_ends),
+    cmocka_unit_test(what_a_peer_took_before_it_died_was_delivered),
+    cmocka_unit_test(every_sender_learns_that_the_port_closed),
+    cmocka_unit_test(a_sender_that_dies_right_after_its_first_message_is_still_heard),
+};
+WORLD_MAIN("death", tests)

@@ -1,0 +1,205 @@
+/* Rendezvous and pressure: tokens that run out, buffer lists, full lanes, delivery. */
+#include "world.h"
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+static void more_rendezvous_than_tokens_are_refused_then_go_on(void **state)
+{
+    (void)state;
+    enum { N = 200, LEN = 70000 };
+    struct world w;
+    unsigned char *from = malloc((size_t)N * LEN), *to = malloc(LEN);
+    world_open(&w, 2);
+    struct um_peer *peer = peer_of(&w, 0, 1);
+    uint32_t sent = 0, refused = 0, done = 0;
+    while (done < N) {
+        while (sent < N) {
+            unsigned char *at = from + (size_t)sent * LEN;
+            struct iovec iov = {.iov_base = at, .iov_len = LEN};
+            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = sent, .context = CTX(sent + 1),
+                                 .flags = UM_OP_TAGGED};
+            fill(at, LEN, sent);
+            int ret = um_send(w.node[0].ep, &msg);
+            if (ret == -EAGAIN) {
+                refused++;
+                break;
+            }
+            assert_int_equal(ret, 0);
+            sent++;
+        }
+        assert_true(sent - done <= 64 + 1);
+        world_settle(&w);
+        recv_buf(&w, 1, NULL, to, LEN, done, 0, UM_OP_TAGGED, CTX(done + 1));
+        assert_int_equal(done_of(&w, 1, CTX(done + 1)).error, 0);
+        assert_true(is_filled(to, LEN, done));
+        assert_int_equal(done_of(&w, 0, CTX(done + 1)).error, 0);
+        done++;
+    }
+    assert_true(refused > 0);
+    world_close(&w);
+    free(from);
+    free(to);
+}
+
+static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state)
+{
+    (void)state;
+    struct world w;
+    uint64_t r = 4711;
+    const size_t counts[] = {1, 2, 3, 4, 5, 8, 17, 32};
+    const size_t lens[] = {0, 30, 40, 500, 5000, 16384, 17000, 200000, 2 * MIB + 5};
+    static unsigned char from[2 * MIB + 5], to[2 * MIB + 5 + 64];
+    world_open(&w, 2);
+    for (size_t l = 0; l < sizeof(lens) / sizeof(lens[0]); l++) {
+        for (size_t c = 0; c < 8 * 8; c++) {
+            struct iovec out[32], in[32];
+            size_t len = lens[l];
+            if (len > 100000 && c % 9)
+                continue;
+            fill(from, len, (uint32_t)c);
+            memset(to, 0, len + 64);
+            cut(from, len, out, counts[c % 8], &r);
+            cut(to, len, in, counts[c / 8], &r);
+            struct um_msg send = {.iov = out, .count = counts[c % 8], .peer = peer_of(&w, 0, 1), .tag = 1,
+                                  .context = CTX(1), .flags = UM_OP_TAGGED};
+            struct um_msg recv = {.iov = in, .count = counts[c / 8], .tag = 1, .context = CTX(2),
+                                  .flags = UM_OP_TAGGED};
+            bool late = rnd(&r, 2);
+            if (!late)
+                assert_int_equal(um_recv(w.node[1].ep, &recv), 0);
+            send_msg(&w, 0, &send);
+            if (late) {
+                world_progress(&w);
+                world_progress(&w);
+                assert_int_equal(um_recv(w.node[1].ep, &recv), 0);
+            }
+            memset(out, 0xff, sizeof(out)); /* the lists are the caller's again, not the buffers */
+            memset(in, 0xff, sizeof(in));
+            struct um_completion got = done_of(&w, 1, CTX(2));
+            assert_int_equal(got.error, 0);
+            assert_int_equal(got.len, len);
+            assert_true(is_filled(to, len, (uint32_t)c));
+            assert_true(is_all(to + len, 64, 0));
+            assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        }
+    }
+    world_close(&w);
+}
+
+static void delivery_completes_only_after_the_message_was_taken(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char from[100000], to[100000];
+    const size_t lens[] = {8, 500, 12000, 100000};
+    world_open(&w, 2);
+    for (size_t i = 0; i < 4; i++) {
+        send_buf(&w, 0, 1, from, lens[i], 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
+        for (int k = 0; k < 2000; k++)
+            um_ep_progress(w.node[0].ep); /* the receiver makes no progress: it cannot have taken it */
+        assert_int_equal(untaken(&w, 0), 0);
+        recv_buf(&w, 1, NULL, to, lens[i], 1, 0, UM_OP_TAGGED, CTX(2));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+    }
+    world_close(&w);
+}
+
+/* Both only send until neither can; then both only make progress: everything drains. */
+static void two_full_lanes_facing_each_other_drain(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[16384], to[2][16384];
+    const size_t lens[] = {8, 700, 9000, 16384};
+    world_open(&w, 2);
+    fill(body, sizeof(body), 1);
+    for (size_t l = 0; l < 4; l++) {
+        uint32_t sent[2] = {0, 0}, refused[2] = {0, 0};
+        while (refused[0] < 40 || refused[1] < 40) {
+            for (int i = 0; i < 2; i++) {
+                int ret = um_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, lens[l], sent[i], 0, UM_OP_TAGGED);
+                assert_true(ret == 0 || ret == -EAGAIN);
+                sent[i] += ret == 0;
+                refused[i] += ret == -EAGAIN;
+            }
+        }
+        assert_true(sent[0] > 2 && sent[1] > 2);
+        world_settle(&w);
+        for (int i = 0; i < 2; i++) {
+            for (uint32_t k = 0; k < sent[1 - i]; k++) {
+                recv_buf(&w, i, NULL, to[i], sizeof(to[i]), k, 0, UM_OP_TAGGED, CTX(k + 1));
+                assert_int_equal(done_of(&w, i, CTX(k + 1)).len, lens[l]);
+                assert_true(is_filled(to[i], lens[l], 1));
+            }
+        }
+    }
+    world_close(&w);
+}
+
+/* Rendezvous both ways at once, bodies far larger than the lanes: pushes need credit of the lane that is also read. */
+static void bodies_in_both_directions_at_once_drain(void **state)
+{
+    (void)state;
+    enum { N = 12, LEN = 700001 };
+    struct world w;
+    unsigned char *from = malloc((size_t)2 * N * LEN), *to = malloc((size_t)2 * N * LEN);
+    world_open(&w, 2);
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < 2; i++) {
+            size_t at = ((size_t)k * 2 + (size_t)i) * LEN;
+            fill(from + at, LEN, (uint32_t)(k * 2 + i));
+            send_buf(&w, i, 1 - i, from + at, LEN, (uint64_t)k, UM_OP_TAGGED, CTX(100 + k));
+        }
+    }
+    for (int k = N; k-- > 0;) {
+        for (int i = 0; i < 2; i++)
+            recv_buf(&w, 1 - i, NULL, to + ((size_t)k * 2 + (size_t)i) * LEN, LEN, (uint64_t)k, 0, UM_OP_TAGGED,
+                     CTX(k + 1));
+    }
+    for (int k = 0; k < N; k++) {
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(done_of(&w, 1 - i, CTX(k + 1)).error, 0);
+            assert_true(is_filled(to + ((size_t)k * 2 + (size_t)i) * LEN, LEN, (uint32_t)(k * 2 + i)));
+            assert_int_equal(done_of(&w, i, CTX(100 + k)).error, 0);
+        }
+    }
+    world_close(&w);
+    free(from);
+    free(to);
+}
+
+/* More endpoints than the receiver has lanes: the rest is told to try again, and gets its turn. */
+static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t lanes = variant.lanes_max, value = 7;
+    variant.lanes_max = 3;
+    world_open(&w, 5);
+    for (int i = 1; i <= 3; i++)
+        inject_buf(&w, i, 0, &value, 4, (uint64_t)i, UM_OP_TAGGED);
+    assert_int_equal(um_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
+    world_settle(&w);
+    assert_int_equal(um_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
+    node_close(&w.node[2]);
+    inject_buf(&w, 4, 0, &value, 4, 4, UM_OP_TAGGED);
+    for (uint64_t tag = 1; tag <= 4; tag++) {
+        value = 0;
+        recv_buf(&w, 0, NULL, &value, 4, tag, 0, UM_OP_TAGGED, CTX(tag));
+        assert_int_equal(done_of(&w, 0, CTX(tag)).error, 0);
+        assert_int_equal(value, 7);
+    }
+    world_close(&w);
+    variant.lanes_max = lanes;
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(more_rendezvous_than_tokens_are_refused_then_go_on),
+    cmocka_unit_test(lists_of_1_to_32_buffers_on_both_sides_carry_every_size),
+    cmocka_unit_test(delivery_completes_only_after_the_message_was_taken),
+    cmocka_unit_test(two_full_lanes_facing_each_other_drain),
+    cmocka_unit_test(bodies_in_both_directions_at_once_drain),
+    cmocka_unit_test(a_sender_without_a_lane_gets_one_when_another_leaves),
+};
+WORLD_MAIN("rendezvous", tests)

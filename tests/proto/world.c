@@ -1,0 +1,277 @@
+/* world.h. */
+#include "world.h"
+
+#include "base/clock.h"
+#include "machine/sim/sim.h"
+
+#include <stdio.h>
+
+#define HANG_NS UINT64_C(30000000000)
+
+struct variant variant;
+
+const size_t sizes[] = {0,    1,    7,    8,     16,    17,    40,    41,    64,        1000,        1023,   1024,
+                        1025, 4096, 8191, 16383, 16384, 16385, 65536, 65537, 1000000,   MIB,         MIB + 1, 3 * MIB + 7};
+const size_t sizes_count = sizeof(sizes) / sizeof(sizes[0]);
+
+static void on_complete(void *arg, const struct um_completion *c)
+{
+    struct node *n = arg;
+    if (n->count == n->capacity) {
+        n->capacity = n->capacity ? n->capacity * 2 : 64;
+        n->done = realloc(n->done, n->capacity * sizeof(*n->done));
+        if (!n->done)
+            abort();
+    }
+    n->done[n->count++] = *c;
+}
+
+void node_open(struct node *n, size_t multi_min)
+{
+    *n = (struct node){.regions = um_regions_open()};
+    assert_non_null(n->regions);
+    struct um_ep_config config = {
+        .machine = variant.machine,
+        .port = {.private_copy = variant.private_copy,
+                 .memory_max = variant.memory_max,
+                 .lanes_max = variant.lanes_max ? variant.lanes_max : 16},
+        .regions = n->regions,
+        .complete = on_complete,
+        .arg = n,
+        .multi_min = multi_min,
+    };
+    assert_int_equal(um_ep_open(&config, &n->ep), 0);
+    um_ep_addr(n->ep, &n->addr);
+}
+
+void node_close(struct node *n)
+{
+    if (n->ep)
+        um_ep_close(n->ep);
+    if (n->regions)
+        um_regions_close(n->regions);
+    free(n->done);
+    *n = (struct node){0};
+}
+
+void world_open_multi(struct world *w, int nodes, size_t multi_min)
+{
+    static uint32_t seed;
+    *w = (struct world){.nodes = nodes};
+    um_sim_configure(++seed, variant.stall_percent);
+    for (int i = 0; i < nodes; i++)
+        node_open(&w->node[i], multi_min);
+}
+
+void world_open(struct world *w, int nodes)
+{
+    world_open_multi(w, nodes, 64);
+}
+
+void world_close(struct world *w)
+{
+    world_settle(w);
+    for (int i = 0; i < w->nodes; i++)
+        node_close(&w->node[i]);
+}
+
+int world_progress(struct world *w)
+{
+    int moved = 0;
+    for (int i = 0; i < w->nodes; i++) {
+        if (w->node[i].ep)
+            moved += um_ep_progress(w->node[i].ep);
+    }
+    return moved;
+}
+
+void world_settle(struct world *w)
+{
+    uint64_t start = um_clock_ns();
+    for (int quiet = 0; quiet < 300; quiet = world_progress(w) ? 0 : quiet + 1) {
+        if (um_clock_ns() - start > HANG_NS)
+            fail_msg("the endpoints never come to rest");
+    }
+}
+
+struct um_peer *peer_of(struct world *w, int from, int to)
+{
+    struct um_peer *peer = NULL;
+    assert_int_equal(um_peer_get(w->node[from].ep, &w->node[to].addr, &peer), 0);
+    return peer;
+}
+
+const struct um_completion *next_of(struct world *w, int node)
+{
+    struct node *n = &w->node[node];
+    uint64_t start = um_clock_ns();
+    while (n->taken == n->count) {
+        if (!world_progress(w) && um_clock_ns() - start > HANG_NS)
+            fail_msg("node %d hangs: no further completion after %zu", node, n->count);
+    }
+    return &n->done[n->taken++];
+}
+
+struct um_completion done_of(struct world *w, int node, const void *context)
+{
+    struct node *n = &w->node[node];
+    uint64_t start = um_clock_ns();
+    for (size_t at = n->taken;;) {
+        for (; at < n->count; at++) {
+            if (n->done[at].context != context)
+                continue;
+            struct um_completion found = n->done[at];
+            n->done[at] = n->done[n->taken++];
+            return found;
+        }
+        if (!world_progress(w) && um_clock_ns() - start > HANG_NS)
+            fail_msg("node %d hangs: operation %p does not complete", node, context);
+    }
+}
+
+size_t untaken(const struct world *w, int node)
+{
+    return w->node[node].count - w->node[node].taken;
+}
+
+/* Called when a call answered "again". */
+static void again(struct world *w, uint64_t *start)
+{
+    if (*start == 0)
+        *start = um_clock_ns();
+    if (!world_progress(w) && um_clock_ns() - *start > HANG_NS)
+        fail_msg("refused with EAGAIN for ever");
+}
+
+void send_msg(struct world *w, int from, const struct um_msg *msg)
+{
+    uint64_t start = 0;
+    int ret;
+    while ((ret = um_send(w->node[from].ep, msg)) == -EAGAIN)
+        again(w, &start);
+    assert_int_equal(ret, 0);
+}
+
+void send_buf(struct world *w, int from, int to, const void *buf, size_t len, uint64_t tag, uint32_t flags,
+              void *context)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+    struct um_msg msg = {.iov = &iov,
+                         .count = 1,
+                         .peer = peer_of(w, from, to),
+                         .tag = tag,
+                         .data = tag ^ 0x5555,
+                         .context = context,
+                         .flags = flags};
+    send_msg(w, from, &msg);
+}
+
+void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, uint64_t tag, uint32_t flags)
+{
+    uint64_t start = 0;
+    int ret;
+    while ((ret = um_inject(w->node[from].ep, peer_of(w, from, to), buf, len, tag, tag ^ 0x5555, flags)) == -EAGAIN)
+        again(w, &start);
+    assert_int_equal(ret, 0);
+}
+
+void recv_buf(struct world *w, int node, struct um_peer *source, void *buf, size_t len, uint64_t tag, uint64_t ignore,
+              uint32_t flags, void *context)
+{
+    struct iovec iov = {.iov_base = buf, .iov_len = len};
+    struct um_msg msg = {
+        .iov = &iov, .count = 1, .peer = source, .tag = tag, .ignore = ignore, .context = context, .flags = flags};
+    assert_int_equal(um_recv(w->node[node].ep, &msg), 0);
+}
+
+void rma(struct world *w, int from, const struct um_rma *op)
+{
+    uint64_t start = 0;
+    int ret;
+    while ((ret = um_rma(w->node[from].ep, op)) == -EAGAIN)
+        again(w, &start);
+    assert_int_equal(ret, 0);
+}
+
+static unsigned char pattern(size_t i, uint32_t seed)
+{
+    return (unsigned char)(i * 31 + (i >> 8) * 7 + (i >> 16) * 3 + seed * 101 + 1);
+}
+
+void fill(void *buf, size_t len, uint32_t seed)
+{
+    for (size_t i = 0; i < len; i++)
+        ((unsigned char *)buf)[i] = pattern(i, seed);
+}
+
+bool is_filled(const void *buf, size_t len, uint32_t seed)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (((const unsigned char *)buf)[i] != pattern(i, seed)) {
+            print_error("byte %zu of %zu is %u, not %u\n", i, len, ((const unsigned char *)buf)[i], pattern(i, seed));
+            return false;
+        }
+    }
+    return true;
+}
+
+bool is_all(const void *buf, size_t len, unsigned char value)
+{
+    for (size_t i = 0; i < len; i++) {
+        if (((const unsigned char *)buf)[i] != value)
+            return false;
+    }
+    return true;
+}
+
+uint32_t rnd(uint64_t *state, uint32_t n)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return (uint32_t)((*state >> 16) % n);
+}
+
+void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state)
+{
+    unsigned char *at = buf;
+    for (size_t i = 0; i < count; i++) {
+        size_t part = len;
+        if (i + 1 < count)
+            part = rnd(state, 5) == 0 ? 0 : rnd(state, (uint32_t)(len / (count - i) * 2 + 1));
+        if (part > len)
+            part = len;
+        iov[i] = (struct iovec){.iov_base = at, .iov_len = part};
+        at += part;
+        len -= part;
+    }
+}
+
+static void variant_parse(const char *word)
+{
+    unsigned value = 0;
+    if (strcmp(word, "sim") == 0)
+        variant.machine = &um_machine_sim;
+    else if (strcmp(word, "shm") == 0)
+        variant.machine = &um_machine_shm;
+    else if (strcmp(word, "copy=no") == 0)
+        variant.private_copy = false;
+    else if (sscanf(word, "stall=%u", &value) == 1)
+        variant.stall_percent = value;
+    else if (sscanf(word, "memory=%u", &value) == 1)
+        variant.memory_max = value;
+    else if (sscanf(word, "lanes=%u", &value) == 1)
+        variant.lanes_max = value;
+    else {
+        fprintf(stderr, "unknown variant: %s\n", word);
+        exit(2);
+    }
+}
+
+int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count)
+{
+    variant = (struct variant){.machine = &um_machine_sim, .private_copy = true};
+    for (int i = 1; i < argc; i++)
+        variant_parse(argv[i]);
+    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
+}
