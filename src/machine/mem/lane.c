@@ -264,7 +264,9 @@ static int peer_port_check(const struct um_link *link, const struct um_port_shm 
     }
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
         return -ECONNREFUSED;
-    if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE)
+    uint64_t areas = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE ||
+        peer->area_offset != areas)
         return -EPROTO;
     return 0;
 }
@@ -280,7 +282,7 @@ static int link_map_control(struct um_link *link)
     if (ret)
         return ret;
     const struct um_port_shm *peer = page.base;
-    uint32_t lanes = peer->lanes;
+    uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
     ret = lanes == 0 || lanes > UM_LANES_LIMIT ? -EPROTO : peer_port_check(link, peer, lanes);
     if (peer->magic != UM_PORT_MAGIC)
         ret = -ECONNREFUSED;
@@ -298,6 +300,8 @@ static int link_map_control(struct um_link *link)
         return ret;
     }
     link->control = control;
+    link->lanes = lanes;
+    link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
     return 0;
 }
 
@@ -333,10 +337,10 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
     lane->link = link;
     lane->peer = peer;
     um_list_init(&lane->watched);
-    ret = lane_take(lane, peer, peer->lanes);
+    ret = lane_take(lane, peer, link->lanes);
     if (ret)
         goto free_lane;
-    ret = port->mapper->attach(port, &link->addr, peer->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
+    ret = port->mapper->attach(port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
                                UM_AREA_SIZE, &lane->area_map);
     if (ret)
         goto give_back;

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -60,8 +61,10 @@ static int memory_create(size_t size)
                error == EMFILE ? "raise the limit of open files (ulimit -n)" : "the system refuses shared memory");
         return -error;
     }
-    if (fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)size) != 0) {
-        int error = errno;
+    struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
+    bool too_large = getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && size > most.rlim_cur;
+    if (too_large || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)size) != 0) {
+        int error = too_large ? EFBIG : errno;
         um_log(UM_LOG_WARN, "cannot size %zu bytes of shared memory: %s; lower FI_UNIMEM_LANES, or raise the limit of "
                             "file sizes (ulimit -f)",
                size, strerror(error));
