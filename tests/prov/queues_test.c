@@ -360,8 +360,8 @@ static void automatic_progress_needs_no_calls(void **state)
             assert_int_equal(wait_readable(fd, PAIR_PATIENCE_MS), 1);
         while (fi_cq_read(p.a.cq, &e, 1) == -FI_EAGAIN)
             ;
+        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, 0), 1); /* delivered: b has it without waiting */
         pair_check(in, len, (unsigned)i);
-        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS), 1);
     }
     pair_close(&p);
 }
