@@ -76,7 +76,10 @@ struct um_peer {
     struct um_peer *hash_next;
 };
 
-/* A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM: offer it again. */
+/*
+ * A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM, -EAGAIN: it stays, this
+ * call of progress takes no more.
+ */
 typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
 /* What proto registers in core. */
@@ -95,6 +98,7 @@ struct um_ep {
     const struct um_protocols *protocols;
     struct um_port *port;
     uint32_t body_max;
+    bool reported;  /* this call of progress has completed something */
     uint32_t calls; /* of progress, for the tick */
     uint64_t tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */

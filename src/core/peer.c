@@ -229,6 +229,7 @@ void um_op_complete(struct um_op *op, int error)
         .tag = op->tag,
     };
     um_op_free(op);
+    ep->reported = true;
     if (!(c.flags & UM_OP_SILENT))
         ep->config.complete(ep->config.arg, &c);
 }

@@ -67,7 +67,7 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
     struct um_peer *peer = ep->machine->rx_user(rec->rx);
     if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
         ret = ep->protocols->handler[rec->op](ep, peer, rec);
-    if (ret == -ENOMEM)
+    if (ret == -ENOMEM || ret == -EAGAIN)
         return false;
     if (ret == 0)
         ep->machine->release(ep->port, rec);
@@ -189,10 +189,11 @@ int um_ep_progress(struct um_ep *ep)
 {
     struct um_record rec;
     int count = 0;
+    ep->reported = false;
     while (count < UM_POLL_BUDGET && ep->machine->poll(ep->port, &rec)) {
-        count++;
         if (!record_handle(ep, &rec))
-            break; /* no memory now: it is offered again */
+            break; /* it is offered again */
+        count++;
     }
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);

@@ -47,7 +47,10 @@ void um_receive_close(struct um_ep *ep);
 bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p);
 /* The message is in the target (or failed: positive errno): completes the receive. */
 void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error);
-/* Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM. */
+/*
+ * Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM; -EAGAIN: not now, because this call of
+ * progress has completed something, and the caller may post the receive upon it.
+ */
 int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
                           struct um_inbound *inbound);
 /* Nothing more comes from the peer: receives directed at it end with this error. */

@@ -188,6 +188,7 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
     };
     ep->stats.received++;
     ep->stats.bytes_received += c.len;
+    ep->reported = true;
     if (recv->flags & UM_OP_MULTI) {
         recv->in_flight--;
         if (recv->spent && recv->in_flight == 0) {
@@ -204,6 +205,8 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
                           struct um_inbound *inbound)
 {
     struct um_receive *r = ep->receive;
+    if (ep->reported)
+        return -EAGAIN; /* what was just reported may post the receive for it, and save the copy */
     struct um_unexpected *u = um_pool_alloc(&r->unexpected);
     if (!u)
         return -ENOMEM;
