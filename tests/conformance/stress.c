@@ -1,7 +1,10 @@
 /* Conformance: threads, many to one, every size, answers, lanes that end and begin again under load. */
 #include "conform.h"
 
+#include "base/atomic.h"
+
 #include <pthread.h>
+#include <sched.h>
 
 enum { THREADS = 3, LANES = 4 };
 
@@ -203,4 +206,98 @@ static void more_senders_than_lanes_take_turns(void **state)
     run(2, 200 * effort, 60);
 }
 
-GROUP(stress, T(several_threads_send_to_one), T(lanes_come_and_go_under_load), T(more_senders_than_lanes_take_turns));
+/* ---- lanes that are silent for long ---- */
+
+enum { MANY = 24 };
+
+struct silence {
+    struct um_port *from, *to;
+    struct path path[MANY];
+    uint32_t received; /* by the main thread */
+    int rounds;
+};
+
+static void silence_open(struct silence *s, int rounds)
+{
+    *s = (struct silence){.from = port_new(0), .to = port_new(MANY), .rounds = rounds * effort};
+    for (int i = 0; i < MANY; i++)
+        s->path[i] = path_joined(s->from, s->to);
+}
+
+static void silence_close(struct silence *s)
+{
+    for (int i = 0; i < MANY; i++)
+        path_end(&s->path[i]);
+    machine->port_close(s->to);
+    machine->port_close(s->from);
+}
+
+static void silent_lanes_are_heard_again(void **state)
+{
+    (void)state;
+    struct silence s;
+    struct um_record rec;
+    silence_open(&s, 0);
+    for (uint64_t round = 0; round < 6; round++) {
+        for (int i = 0; i < 10000; i++)
+            assert_int_equal(machine->poll(s.to, &rec), 0);
+        for (int i = 0; i < MANY; i += 1 + (int)round) {
+            message_send(s.path[i].lane, MESSAGE(round, .body_len = 20));
+            message_send(s.path[i].lane, MESSAGE(round + 1));
+            expect_message(s.to, s.path[i].rx, MESSAGE(round, .body_len = 20));
+            expect_message(s.to, s.path[i].rx, MESSAGE(round + 1));
+        }
+    }
+    silence_close(&s);
+}
+
+/* Sends now and then on one lane of many: often just when the receiver ceases to look there. */
+static void *seldom_sender(void *arg)
+{
+    struct silence *s = arg;
+    uint64_t seed = 6;
+    for (int i = 0; i < s->rounds; i++) {
+        uint64_t end = now_ms() + PATIENCE;
+        for (uint32_t n = chance(&seed, 2000); n > 0; n--)
+            um_cpu_relax();
+        if (message_try(s->path[chance(&seed, MANY)].lane, MESSAGE((uint64_t)i)) != 0)
+            return "a claim failed";
+        while (um_load_acquire_u32(&s->received) != (uint32_t)i + 1) {
+            if (now_ms() > end)
+                return "a record was not heard";
+            sched_yield();
+        }
+    }
+    return NULL;
+}
+
+static void a_record_for_a_lane_that_just_fell_silent_is_heard(void **state)
+{
+    (void)state;
+    struct silence s;
+    pthread_t thread;
+    void *wrong;
+    silence_open(&s, 8000);
+    assert_int_equal(pthread_create(&thread, NULL, seldom_sender, &s), 0);
+    uint64_t end = now_ms() + 2 * (uint64_t)PATIENCE;
+    uint32_t empty = 0;
+    for (int got = 0; got < s.rounds && now_ms() < end;) {
+        struct um_record rec;
+        if (!machine->poll(s.to, &rec)) {
+            if (++empty % 64 == 0)
+                sched_yield(); /* where there is but one core */
+            continue;
+        }
+        end = now_ms() + 2 * (uint64_t)PATIENCE;
+        assert_true(rec.op == 1 && message_is(&rec, MESSAGE((uint64_t)got)));
+        machine->release(s.to, &rec);
+        um_store_release_u32(&s.received, (uint32_t)++got);
+    }
+    pthread_join(thread, &wrong);
+    if (wrong)
+        fail_msg("%s", (const char *)wrong);
+    silence_close(&s);
+}
+
+GROUP(stress, T(several_threads_send_to_one), T(lanes_come_and_go_under_load), T(more_senders_than_lanes_take_turns),
+      T(silent_lanes_are_heard_again), T(a_record_for_a_lane_that_just_fell_silent_is_heard));
