@@ -38,7 +38,7 @@ void um_env_define(void)
 /* Warns once a variable: fi_getinfo is called several times. */
 static int um_env_refuse(uint32_t variable, const char *name, const char *value, const char *allowed)
 {
-    static uint64_t warned;
+    static uint64_t warned; /* sync: none (a flag; nothing is published with it) */
     if (um_rmw_or_u64(&warned, 1ull << variable) & 1ull << variable)
         return -FI_EINVAL;
     um_log(UM_LOG_WARN, "FI_UNIMEM_%s=%s is not valid; allowed: %s. The provider is not used until this is mended",

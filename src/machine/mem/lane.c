@@ -42,7 +42,7 @@ static void lane_ring_bell(struct um_lane *lane)
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
     if (!(um_load_relaxed_u64(bell) & bit)) {
-        um_rmw_or_u64(bell, bit); /* sync: bell-ring (partner bell-collect) */
+        um_rmw_or_u64(bell, bit); /* sync: bell-ring (partners bell-collect, bell-look) */
         um_rmw_or_u64(&peer->bell_summary, (uint64_t)1 << (lane->number / 64));
     }
     /* sync: sleeper-wake (partner sleeper-arm) */
@@ -75,7 +75,7 @@ static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32
     struct um_record_shm *record = lane->next;
     lane->head++;
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
-    /* sync: record-commit (partner record-poll) */
+    /* sync: record-commit (partners record-poll, record-look) */
     um_store_release_u64(&record->word, record_word(lane->head, op, flags, len));
     /* sync: cold-check (partner cold-recheck): the record above must be visible before the state below is read. */
     if (lane->fence)
@@ -91,7 +91,7 @@ static void lane_grow(struct um_lane *lane)
 {
     if (lane->grown || lane->grow_denied)
         return;
-    uint64_t left = um_rmw_add_u64(&lane->peer->grown_left, UINT64_MAX);
+    uint64_t left = um_rmw_add_u64(&lane->peer->grown_left, UINT64_MAX); /* sync: grown-take (partner grown-give) */
     if ((int64_t)left <= 0) {
         um_rmw_add_u64(&lane->peer->grown_left, 1);
         lane->grow_denied = true;
@@ -227,6 +227,7 @@ void um_mem_lane_watch(struct um_lane *lane, bool on)
 
 bool um_mem_lane_has_news(const struct um_lane *lane)
 {
+    /* sync: news-look (partners credit-publish, answer-give) */
     uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
     uint32_t answers = um_load_acquire_u32(&lane->ctl->answers);
     return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane);
@@ -239,7 +240,7 @@ static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t la
     uint64_t me = port->mapper->owner_word(port);
     for (uint32_t n = 0; n < lanes; n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(peer, n);
-        /* sync: lane-claim (partner lane-recycle) */
+        /* sync: lane-claim (partners lane-recycle, lane-free, owner-look) */
         if (um_load_relaxed_u64(&ctl->owner) == 0) {
             if (um_rmw_cas_u64(&ctl->owner, 0, me)) {
                 lane->ctl = ctl;

@@ -183,7 +183,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
     struct um_rx *rx = port->rx[number];
     struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
     if (!rx) {
-        uint64_t owner = um_load_acquire_u64(&ctl->owner);
+        uint64_t owner = um_load_acquire_u64(&ctl->owner); /* sync: owner-look (partner lane-claim) */
         if (owner == 0 || port->mapper->owner_alive(port, owner))
             return;
         /* If it introduced itself, what it committed is still delivered. */
@@ -192,7 +192,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         /* A claim whose claimer died before its introduction: the lane is free again. */
         uint32_t state = um_load_relaxed_u32(&ctl->state);
         um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
-        um_store_release_u64(&ctl->owner, 0);
+        um_store_release_u64(&ctl->owner, 0); /* sync: lane-free (partner lane-claim) */
         return;
     }
     um_mem_rx_check_closing(rx);

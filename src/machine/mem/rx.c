@@ -23,6 +23,7 @@ enum {
 
 bool um_mem_rx_has_record(const struct um_rx *rx)
 {
+    /* sync: record-look (partner record-commit) */
     return (uint32_t)um_load_acquire_u64(&rx->next->word) == rx->head + 1;
 }
 
@@ -41,7 +42,7 @@ void um_mem_rx_publish(struct um_rx *rx)
 {
     rx->published = rx->head;
     rx->bytes_published = rx->bytes_head;
-    /* sync: credit-publish (partner credit-take): our reads of the records come before. */
+    /* sync: credit-publish (partners credit-take, news-look): our reads of the records come before. */
     um_store_release_u64(&rx->ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     rx_wake_sender(rx);
 }
@@ -114,10 +115,10 @@ static void rx_recycle(struct um_rx *rx)
     else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
     if (rx->grown)
-        um_rmw_add_u64(&port->shm->grown_left, 1);
+        um_rmw_add_u64(&port->shm->grown_left, 1); /* sync: grown-give (partner grown-take) */
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
-    /* sync: lane-recycle (partner lane-claim): the new incarnation is visible to whoever claims the lane. */
+    /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
     um_store_release_u64(&ctl->owner, 0);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
@@ -189,7 +190,8 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
         return;
     struct um_rx *rx = port->rx[number];
     if (!rx) {
-        if (um_mem_rx_join(port, number) != 0) { /* no memory now: look again at the next poll */
+        if (um_mem_rx_join(port, number) != 0) {
+            /* No memory now: look again at the next poll. sync: bell-again (partner bell-collect) */
             um_rmw_or_u64(&port->shm->bell[number / 64], (uint64_t)1 << (number % 64));
             um_rmw_or_u64(&port->shm->bell_summary, (uint64_t)1 << (number / 64));
         }
@@ -202,7 +204,8 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
 
 void um_mem_bells_collect(struct um_mem_port *port)
 {
-    uint64_t words = um_rmw_swap_u64(&port->shm->bell_summary, 0); /* sync: bell-collect (partner bell-ring) */
+    /* sync: bell-collect (partners bell-ring, bell-again) */
+    uint64_t words = um_rmw_swap_u64(&port->shm->bell_summary, 0);
     while (words) {
         uint32_t w = (uint32_t)__builtin_ctzll(words);
         words &= words - 1;
@@ -387,7 +390,7 @@ void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status)
     uint32_t k = rx->answers++;
     uint64_t word = (uint64_t)(uint32_t)status | (uint64_t)token << 32 | (uint64_t)(uint16_t)k << 48;
     um_store_relaxed_u64(&rx->ctl->answer[k % UM_TOKENS], word);
-    um_store_release_u32(&rx->ctl->answers, k + 1); /* sync: answer-give (partner answer-take) */
+    um_store_release_u32(&rx->ctl->answers, k + 1); /* sync: answer-give (partners answer-take, news-look) */
     rx_wake_sender(rx);
 }
 

@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+/* sync: none (those who call it carry the labels) */
 void um_mem_port_barrier(struct um_mem_port *port)
 {
     if (port->mapper->barrier)
@@ -41,6 +42,7 @@ static void port_drain(struct um_mem_port *port)
 /* Is there anything to do, looking after the barrier? */
 static bool port_has_news(struct um_mem_port *port, struct um_rx *const *cooled, uint32_t count)
 {
+    /* sync: bell-look (partner bell-ring) */
     bool news = um_load_acquire_u64(&port->shm->bell_summary) != 0 || !um_list_is_empty(&port->events);
     for (uint32_t i = 0; i < count; i++) {
         if (um_mem_rx_has_record(cooled[i])) {
