@@ -27,10 +27,10 @@ void um_env_define(void)
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
     fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
-                    "Peers that can send to an endpoint at a time, 1 to 4096 (default: chosen by the machine)");
+                    "Peers that can send to an endpoint at a time, 1 to 4096 (default: 4096)");
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
                     "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
-                    "(default: chosen by the machine)");
+                    "(default: 67108864)");
     fi_param_define(&um_provider, "stats", FI_PARAM_STRING,
                     "Print what an endpoint has done to stderr when it is closed (default: 0)");
 }
