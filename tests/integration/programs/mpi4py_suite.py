@@ -2,17 +2,21 @@
 
   mpi4py_suite.py TEST_DIRECTORY OUTPUT_PREFIX
 
-Writes OUTPUT_PREFIX.RANK.json: {"finished": bool, "running": last test begun, "outcomes": {test: outcome}}. It is also
-written while the suite runs, so that a crash or a hang shows where it happened. Spawn and dynproc are left out: they
-start further processes, which is the process manager's affair.
+Writes OUTPUT_PREFIX.RANK.json at the end: {test: outcome}, and OUTPUT_PREFIX.RANK.running before every test: its name,
+so that a crash or a hang shows where it happened.
+
+Left out are spawn and dynproc, which start further processes, the process manager's affair; and testDistgraphcomm, which
+hangs or fails now and then over every netmod (also over libfabric's tcp and shm, and always over UCX): MPICH 5.0.2's
+MPI_Dist_graph_create probes any source and then receives from any source, and the receive may take another message than
+the one whose length was probed.
 """
 
 import json
 import sys
-import time
 import unittest
 from pathlib import Path
 
+LEFT_OUT = ["-e", "spawn", "-e", "dynproc", "-x", "*.testDistgraphcomm"]
 TEST_DIRECTORY, PREFIX = Path(sys.argv[1]), sys.argv[2]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(TEST_DIRECTORY))
@@ -20,46 +24,28 @@ sys.path.insert(0, str(TEST_DIRECTORY))
 import main as suite  # noqa: E402  (mpi4py's test/main.py)
 
 
-class Recorder:
-    """The outcomes of one rank, and their file."""
-
-    def __init__(self) -> None:
-        self.outcomes: dict[str, str] = {}
-        self.running = ""
-        self.finished = False
-        self.saved = 0.0
-
-    def save(self, at_least_every: float = 0) -> None:
-        now = time.monotonic()
-        if now - self.saved < at_least_every:
-            return
-        from mpi4py import MPI
-
-        self.saved = now
-        path = Path(f"{PREFIX}.{MPI.COMM_WORLD.Get_rank()}.json")
-        state = {"finished": self.finished, "running": self.running, "outcomes": self.outcomes}
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(state, indent=0))
-        new.rename(path)  # a reader never sees half a file
+OUTCOMES: dict[str, str] = {}
 
 
-RECORDER = Recorder()
+def write(suffix: str, text: str) -> None:
+    from mpi4py import MPI  # not before the suite has chosen how MPI is initialised
+
+    Path(f"{PREFIX}.{MPI.COMM_WORLD.Get_rank()}.{suffix}").write_text(text)
 
 
 class Result(unittest.TextTestResult):
     """Notes every outcome; a test with subtests fails when one of them does."""
 
     def startTest(self, test: unittest.TestCase) -> None:
-        RECORDER.running = test.id()
-        RECORDER.outcomes[test.id()] = "running"
-        RECORDER.save(at_least_every=0.5)
+        write("running", test.id())
+        OUTCOMES[test.id()] = "running"
         super().startTest(test)
 
     def note(self, test: object, outcome: str) -> None:
-        RECORDER.outcomes[test.id()] = outcome  # type: ignore[attr-defined]
+        OUTCOMES[test.id()] = outcome  # type: ignore[attr-defined]
 
     def stopTest(self, test: unittest.TestCase) -> None:
-        if RECORDER.outcomes[test.id()] == "running":  # unittest reports no success when a subtest failed
+        if OUTCOMES[test.id()] == "running":  # unittest reports no success when a subtest failed
             self.note(test, "failed")
         super().stopTest(test)
 
@@ -91,7 +77,6 @@ class Result(unittest.TextTestResult):
 if __name__ == "__main__":
     runner = unittest.TextTestRunner(resultclass=Result, verbosity=1)
     try:
-        suite.main(module=None, argv=["mpi4py", "-e", "spawn", "-e", "dynproc"], testRunner=runner)
+        suite.main(module=None, argv=["mpi4py", *LEFT_OUT], testRunner=runner)
     finally:
-        RECORDER.finished = True
-        RECORDER.save()
+        write("json", json.dumps(OUTCOMES, indent=0))
