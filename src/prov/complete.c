@@ -6,25 +6,23 @@
  */
 #include "prov/prov.h"
 
-/* What fi_cq_read tells about an operation. */
-static uint64_t um_complete_flags(uint32_t op)
+/* What fi_cq_read tells about an operation: of a message, of RMA. */
+static uint64_t um_complete_message_flags(uint32_t op)
 {
-    uint64_t flags = 0;
-    if (op & (UM_OP_SEND | UM_OP_RECV))
-        flags |= (op & UM_OP_SEND ? FI_SEND : FI_RECV) | (op & UM_OP_TAGGED ? FI_TAGGED : FI_MSG);
+    uint64_t flags = op & UM_OP_SEND ? FI_SEND : FI_RECV;
+    flags |= op & UM_OP_TAGGED ? FI_TAGGED : FI_MSG;
+    flags |= op & UM_OP_MULTI_END ? FI_MULTI_RECV : 0;
+    return flags | ((op & (UM_OP_DATA | UM_OP_SEND)) == UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
+}
+
+static uint64_t um_complete_rma_flags(uint32_t op)
+{
     if (op & UM_OP_READ)
-        flags |= FI_RMA | FI_READ;
+        return FI_RMA | FI_READ;
     if (op & UM_OP_WRITE)
-        flags |= FI_RMA | FI_WRITE;
-    if (op & UM_OP_REMOTE_WRITE)
-        flags |= FI_RMA | FI_REMOTE_WRITE;
-    if (op & UM_OP_REMOTE_READ)
-        flags |= FI_RMA | FI_REMOTE_READ;
-    if (op & UM_OP_MULTI_END)
-        flags |= FI_MULTI_RECV;
-    if (op & UM_OP_DATA && !(op & (UM_OP_SEND | UM_OP_READ | UM_OP_WRITE)))
-        flags |= FI_REMOTE_CQ_DATA;
-    return flags;
+        return FI_RMA | FI_WRITE;
+    return FI_RMA | (op & UM_OP_REMOTE_READ ? FI_REMOTE_READ : FI_REMOTE_WRITE) |
+           (op & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
 }
 
 static bool um_complete_is_tx(uint32_t op)
@@ -43,11 +41,16 @@ static struct um_cntr *um_complete_cntr(const struct um_prov_ep *ep, uint32_t op
     return op & UM_OP_WRITE ? ep->cntr[UM_CNTR_WRITE] : NULL;
 }
 
-static struct um_cq_entry um_complete_entry(const struct um_completion *c)
+static inline uint64_t um_complete_flags(uint32_t op)
+{
+    return op & (UM_OP_SEND | UM_OP_RECV) ? um_complete_message_flags(op) : um_complete_rma_flags(op);
+}
+
+static struct um_cq_entry um_complete_entry(const struct um_completion *c, uint64_t flags)
 {
     return (struct um_cq_entry){
         .context = c->context,
-        .flags = um_complete_flags(c->flags),
+        .flags = flags,
         .len = c->len,
         .buf = c->buf,
         .data = c->flags & UM_OP_DATA ? c->data : 0,
@@ -56,24 +59,56 @@ static struct um_cq_entry um_complete_entry(const struct um_completion *c)
     };
 }
 
-/* The sender as the application knows it. A sender is looked up once; then its peer carries the name. */
-static fi_addr_t um_complete_source(struct um_prov_ep *ep, struct um_peer *peer, struct um_addr *addr_p)
+static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const struct um_completion *c, uint64_t flags,
+                                                        fi_addr_t source)
 {
-    uint64_t name = um_peer_name(peer);
-    if (__builtin_expect(name != UM_PEER_UNNAMED, 1))
-        return name;
-    um_peer_addr(peer, addr_p);
-    name = um_av_find_locked(ep->av, addr_p);
+    struct um_cq_entry entry = um_complete_entry(c, flags);
+    entry.source = source;
+    um_cq_write_locked(cq, &entry);
+}
+
+/* Straight into the reader's array when it waits for this, field by field: a copy by larger pieces would stall. */
+static inline void um_complete_write(struct um_cq *cq, const struct um_completion *c, uint64_t flags, fi_addr_t source)
+{
+    struct fi_cq_tagged_entry *to = um_cq_direct_locked(cq, source);
+    if (__builtin_expect(!to, 0)) {
+        um_complete_queue(cq, c, flags, source);
+        return;
+    }
+    to->op_context = c->context;
+    to->flags = flags;
+    to->len = c->len;
+    to->buf = c->buf;
+    to->data = c->flags & UM_OP_DATA ? c->data : 0;
+    to->tag = c->tag;
+}
+
+/* Looks up a sender that has no name yet; it keeps the one that is found. */
+static __attribute__((noinline)) fi_addr_t um_complete_find(struct um_prov_ep *ep, struct um_peer *peer)
+{
+    struct um_addr addr;
+    um_peer_addr(peer, &addr);
+    fi_addr_t name = um_av_find_locked(ep->av, &addr);
     if (name != FI_ADDR_NOTAVAIL)
         um_peer_set_name(peer, name);
     return name;
 }
 
-static void um_complete_failed(struct um_prov_ep *ep, const struct um_completion *c)
+/* FI_SOURCE_ERR: received, but from who knows whom. */
+static __attribute__((noinline)) void um_complete_stranger(struct um_prov_ep *ep, const struct um_completion *c,
+                                                           uint64_t flags)
+{
+    struct um_cq_entry entry = um_complete_entry(c, flags);
+    struct um_cq_error error = {.err = FI_EADDRNOTAVAIL, .prov_errno = EADDRNOTAVAIL, .has_addr = true};
+    um_peer_addr(c->source, &error.addr);
+    um_cq_write_error_locked(ep->rx_cq, &entry, &error);
+}
+
+static __attribute__((noinline)) void um_complete_failed(struct um_prov_ep *ep, const struct um_completion *c)
 {
     struct um_cq *cq = um_complete_is_tx(c->flags) ? ep->tx_cq : ep->rx_cq;
     struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
-    struct um_cq_entry entry = um_complete_entry(c);
+    struct um_cq_entry entry = um_complete_entry(c, um_complete_flags(c->flags));
     const struct um_cq_error error = {.olen = c->olen, .err = um_error_to_fi(c->error), .prov_errno = c->error};
     if (cntr)
         um_cntr_fail_locked(cntr);
@@ -81,28 +116,25 @@ static void um_complete_failed(struct um_prov_ep *ep, const struct um_completion
         um_cq_write_error_locked(cq, &entry, &error);
 }
 
-/* A message, or RMA data that arrived, or the bare end of a multi-receive buffer. */
-static void um_complete_received(struct um_prov_ep *ep, const struct um_completion *c, struct um_cntr *cntr)
+/* A message, or RMA data that arrived. */
+static inline void um_complete_received(struct um_prov_ep *ep, const struct um_completion *c, struct um_cntr *cntr)
 {
-    struct um_cq_entry entry = um_complete_entry(c);
-    bool bare_end = c->flags & UM_OP_MULTI_END && !c->source;
-    struct um_addr addr;
-    if (cntr && !bare_end)
+    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    uint64_t flags = um_complete_flags(c->flags);
+    if (cntr)
         um_cntr_count_locked(cntr, c->len);
-    if (bare_end)
-        entry.flags = FI_MULTI_RECV;
     if (!ep->rx_cq || (c->flags & UM_OP_NO_EVENT && !(c->flags & UM_OP_MULTI_END)))
         return;
-    if (c->source && ep->wants_source) {
-        entry.source = um_complete_source(ep, c->source, &addr);
-        if (entry.source == FI_ADDR_NOTAVAIL && ep->wants_source_err) {
-            struct um_cq_error error = {.err = FI_EADDRNOTAVAIL, .prov_errno = EADDRNOTAVAIL, .has_addr = true};
-            error.addr = addr;
-            um_cq_write_error_locked(ep->rx_cq, &entry, &error);
+    if (ep->wants_source) {
+        source = um_peer_name(c->source);
+        if (__builtin_expect(source == UM_PEER_UNNAMED, 0))
+            source = um_complete_find(ep, c->source);
+        if (__builtin_expect(source == FI_ADDR_NOTAVAIL && ep->wants_source_err, 0)) {
+            um_complete_stranger(ep, c, flags);
             return;
         }
     }
-    um_cq_write_locked(ep->rx_cq, &entry);
+    um_complete_write(ep->rx_cq, c, flags, source);
 }
 
 void um_prov_ep_complete(void *arg, const struct um_completion *c)
@@ -114,16 +146,16 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c)
         return;
     if (__builtin_expect(c->error != 0, 0)) {
         um_complete_failed(ep, c);
-    } else if (!tx) {
-        um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
-    } else {
+    } else if (tx) {
         struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
         if (cntr)
             um_cntr_count_locked(cntr, c->len);
-        if (!(c->flags & UM_OP_NO_EVENT)) {
-            const struct um_cq_entry entry = um_complete_entry(c);
-            um_cq_write_locked(ep->tx_cq, &entry);
-        }
+        if (!(c->flags & UM_OP_NO_EVENT))
+            um_complete_write(ep->tx_cq, c, um_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
+    } else if (__builtin_expect(c->source != NULL, 1)) {
+        um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
+    } else if (ep->rx_cq) {
+        um_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL); /* the bare end of a multi-receive buffer */
     }
 }
 
@@ -131,7 +163,7 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c)
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c)
 {
     if (c->error) {
-        struct um_cq_entry entry = um_complete_entry(c);
+        struct um_cq_entry entry = um_complete_entry(c, um_complete_flags(c->flags));
         const struct um_cq_error error = {.err = um_error_to_fi(c->error), .prov_errno = c->error};
         if (ep->rx_cq)
             um_cq_write_error_locked(ep->rx_cq, &entry, &error);

@@ -58,10 +58,7 @@ void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry)
         um_cq_push(cq, entry);
         return;
     }
-    if (__builtin_expect(cq->entry_size == sizeof(struct fi_cq_tagged_entry), 1))
-        memcpy(cq->direct, entry, sizeof(struct fi_cq_tagged_entry));
-    else
-        memcpy(cq->direct, entry, cq->entry_size);
+    memcpy(cq->direct, entry, cq->entry_size);
     cq->direct += cq->entry_size;
     if (cq->direct_source)
         *cq->direct_source++ = entry->source;
@@ -82,7 +79,7 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
 }
 
 /* From the ring into the caller's array, up to the first error. */
-static ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     char *out = buf;
     size_t done = 0;
@@ -100,20 +97,27 @@ static ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t 
     return (ssize_t)done;
 }
 
-static ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+/* The common case: nothing is queued. What progress brings goes into the caller's array. */
+static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    if (cq->head == cq->tail || !count) { /* a count of 0 is a call for progress alone */
-        if (__builtin_expect(cq->source.waiter.armed, 0))
-            um_source_disarm_locked(&cq->source);
-        cq->direct = buf;
-        cq->direct_source = source;
-        cq->direct_left = count; /* 0 when the ring is not empty: order is kept */
-        cq->direct_done = 0;
-        um_source_progress_locked(&cq->source);
-        cq->direct_left = 0;
-        if (cq->direct_done)
-            return (ssize_t)cq->direct_done;
-        if (cq->head == cq->tail)
+    if (__builtin_expect(cq->source.waiter.armed, 0))
+        um_source_disarm_locked(&cq->source);
+    cq->direct = buf;
+    cq->direct_source = source;
+    cq->direct_done = 0;
+    cq->direct_left = count; /* 0 when the ring is not empty: order is kept */
+    um_source_progress_locked(&cq->source);
+    cq->direct_left = 0;
+    return (ssize_t)cq->direct_done;
+}
+
+static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    if (__builtin_expect(cq->head == cq->tail || !count, 1)) { /* a count of 0 is a call for progress alone */
+        ssize_t done = um_cq_take_new(cq, buf, count, source);
+        if (done)
+            return done;
+        if (__builtin_expect(cq->head == cq->tail, 1))
             return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
     }
     return um_cq_drain(cq, buf, count, source);
@@ -130,7 +134,11 @@ static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_ad
 
 static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
-    return um_cq_readfrom(fid, buf, count, NULL);
+    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
+    um_guard_lock(&cq->source.domain->guard);
+    ssize_t ret = um_cq_take(cq, buf, count, NULL);
+    um_guard_unlock(&cq->source.domain->guard);
+    return ret;
 }
 
 /* The condition of an sread is an optimisation that a provider may ignore: we return with the first completion. */

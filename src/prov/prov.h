@@ -111,117 +111,8 @@ void um_progress_stop(struct um_domain *d);
 int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep);
 void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep);
 
-/* ---- wait.c: sleeping on a queue or counter ---- */
-
-/* The endpoints whose progress a queue or counter depends on. */
-struct um_ep_set {
-    struct um_prov_ep **eps;
-    size_t count;
-    size_t room;
-};
-
-/*
- * A wait object: an epoll set over the endpoints' wait fds, a timer for looking after peers, and an eventfd for what
- * happens in this process. Opened by attribute, or at the first blocking call.
- */
-struct um_waiter {
-    enum fi_wait_obj obj;
-    int poll_fd; /* -1: not opened */
-    int wake_fd;
-    int timer_fd;
-    uint32_t sleepers; /* threads in a blocking call */
-    bool armed;        /* by fi_trywait(), until the next read */
-};
-
-/* What a queue and a counter have in common: endpoints that feed it, a way to sleep on it. */
-struct um_event_source {
-    struct um_domain *domain;
-    struct um_ep_set eps;
-    struct um_waiter waiter;
-    bool arms; /* a sleeper arms the endpoints; false when the progress thread does, which wakes us */
-};
-
-/* -FI_ENOSYS: a kind of wait object that we do not have. */
-int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj);
-void um_source_fini(struct um_event_source *s);
-int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep);
-void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep);
-/* An endpoint of the set was enabled: it has a wait fd now. */
-void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep);
-void um_source_progress_locked(struct um_event_source *s);
-/* fi_trywait(): 0 or -FI_EAGAIN. */
-int um_source_arm_locked(struct um_event_source *s);
-void um_source_disarm_locked(struct um_event_source *s);
-/*
- * Sleeps until something may have happened or the time is over (ms < 0: no limit), without the guard. 0; -FI_EAGAIN
- * there is work already; -FI_EINTR.
- */
-int um_source_sleep_locked(struct um_event_source *s, int ms);
-int um_source_control(struct um_event_source *s, int command, void *arg);
-int um_waiter_open(struct um_waiter *w);
-void um_waiter_close(struct um_waiter *w);
-void um_waiter_wake(struct um_waiter *w);
-void um_waiter_drain(struct um_waiter *w);
-static inline void um_waiter_signal(struct um_waiter *w)
-{
-    if (__builtin_expect(w->sleepers || w->armed, 0))
-        um_waiter_wake(w);
-}
-/* A deadline in ns from a timeout in ms (< 0: never), and the ms that are left of it. */
-uint64_t um_deadline(int ms);
-int um_deadline_left(uint64_t deadline);
-
-/* ---- cq.c, cq_error.c ---- */
-
-struct um_cq_error;
-
-/* Begins as struct fi_cq_tagged_entry, of which the other formats are prefixes. */
-struct um_cq_entry {
-    void *context;
-    uint64_t flags;
-    size_t len;
-    void *buf;
-    uint64_t data;
-    uint64_t tag;
-    fi_addr_t source;
-    struct um_cq_error *error; /* not NULL: the entry is an error */
-};
-static_assert(offsetof(struct um_cq_entry, tag) == offsetof(struct fi_cq_tagged_entry, tag), "layout of an entry");
-static_assert(sizeof(struct um_cq_entry) == 64, "one cache line");
-
-struct um_cq_error {
-    size_t olen;
-    int err;        /* fabric errno */
-    int prov_errno; /* ours */
-    bool has_addr;
-    struct um_addr addr; /* the raw source: FI_EADDRNOTAVAIL */
-};
-
-struct um_cq {
-    struct fid_cq fid;
-    struct um_event_source source;
-    size_t entry_size;
-    /* While a read makes progress with an empty ring, completions go straight into the caller's array. */
-    char *direct;
-    fi_addr_t *direct_source;
-    size_t direct_left;
-    size_t direct_done;
-    /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
-    struct um_cq_entry *ring;
-    uint64_t head, tail, mask;
-    struct um_addr err_data; /* what err_data of the last error points to */
-    bool signaled;
-    bool overrun; /* memory ran out while growing: completions were lost */
-    uint32_t refs;
-};
-
-int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
-void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry);
-/* The entry's error is filled from *error. */
-void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error);
-ssize_t um_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);
-const char *um_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
-bool um_cq_ready_locked(const struct um_cq *cq);
+#include "prov/cq.h"
+#include "prov/wait.h"
 
 /* ---- cntr.c, eq.c ---- */
 
@@ -355,6 +246,15 @@ static inline void um_prov_ep_touch_locked(struct um_prov_ep *ep)
     if (__builtin_expect(ep->armed, 0))
         um_prov_ep_wake_locked(ep);
 }
+static inline void um_source_progress_locked(struct um_event_source *s)
+{
+    for (size_t i = 0; i < s->eps.count; i++) {
+        struct um_prov_ep *ep = s->eps.eps[i];
+        if (ep->core && um_ep_progress(ep->core) > 0)
+            um_prov_ep_touch_locked(ep);
+    }
+}
+
 /* The address at this index is gone: forget the peer under that name. */
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr);
 /* 0; -FI_EINVAL not in the AV; -FI_EOPBADSTATE not enabled; core's errors. */

@@ -169,15 +169,6 @@ void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep)
     um_waiter_signal(&s->waiter);
 }
 
-void um_source_progress_locked(struct um_event_source *s)
-{
-    for (size_t i = 0; i < s->eps.count; i++) {
-        struct um_prov_ep *ep = s->eps.eps[i];
-        if (ep->core && um_ep_progress(ep->core) > 0)
-            um_prov_ep_touch_locked(ep);
-    }
-}
-
 static void um_source_disarm_eps(struct um_event_source *s)
 {
     for (size_t i = 0; s->arms && i < s->eps.count; i++)

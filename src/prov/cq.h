@@ -1,0 +1,80 @@
+/*
+ * Completion queues (cq.c, cq_error.c). A part of prov.h, which includes it.
+ */
+#ifndef UM_PROV_CQ_H
+#define UM_PROV_CQ_H
+
+#include "prov/compat.h"
+#include "prov/wait.h"
+
+#include "machine/machine.h"
+
+struct um_cq_error;
+
+/* Begins as struct fi_cq_tagged_entry, of which the other formats are prefixes. */
+struct um_cq_entry {
+    void *context;
+    uint64_t flags;
+    size_t len;
+    void *buf;
+    uint64_t data;
+    uint64_t tag;
+    fi_addr_t source;
+    struct um_cq_error *error; /* not NULL: the entry is an error */
+};
+static_assert(offsetof(struct um_cq_entry, tag) == offsetof(struct fi_cq_tagged_entry, tag), "layout of an entry");
+static_assert(sizeof(struct um_cq_entry) == 64, "one cache line");
+
+struct um_cq_error {
+    size_t olen;
+    int err;        /* fabric errno */
+    int prov_errno; /* ours */
+    bool has_addr;
+    struct um_addr addr; /* the raw source: FI_EADDRNOTAVAIL */
+};
+
+struct um_cq {
+    struct fid_cq fid;
+    struct um_event_source source;
+    size_t entry_size;
+    /* While a read makes progress with an empty ring, completions go straight into the caller's array. */
+    char *direct;
+    fi_addr_t *direct_source;
+    size_t direct_left;
+    size_t direct_done;
+    /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
+    struct um_cq_entry *ring;
+    uint64_t head, tail, mask;
+    struct um_addr err_data; /* what err_data of the last error points to */
+    bool signaled;
+    bool overrun; /* memory ran out while growing: completions were lost */
+    uint32_t refs;
+};
+
+int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+/*
+ * Where the next completion goes when a reader waits for it with an array of struct fi_cq_tagged_entry: to be filled by
+ * the caller, field by field. NULL: to be written with um_cq_write_locked().
+ */
+static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, fi_addr_t source)
+{
+    struct fi_cq_tagged_entry *to = (struct fi_cq_tagged_entry *)(void *)cq->direct;
+    if (__builtin_expect(!cq->direct_left || cq->entry_size != sizeof(*to), 0))
+        return NULL;
+    cq->direct += sizeof(*to);
+    if (cq->direct_source)
+        *cq->direct_source++ = source;
+    cq->direct_left--;
+    cq->direct_done++;
+    return to;
+}
+
+/* Into the ring, or into a reader's array of any format. */
+void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry);
+/* The entry's error is filled from *error. */
+void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error);
+ssize_t um_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);
+const char *um_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
+bool um_cq_ready_locked(const struct um_cq *cq);
+
+#endif

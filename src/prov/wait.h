@@ -1,0 +1,73 @@
+/*
+ * Sleeping on a queue or counter (wait.c). A part of prov.h, which includes it.
+ */
+#ifndef UM_PROV_WAIT_H
+#define UM_PROV_WAIT_H
+
+#include "prov/compat.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct um_domain;
+struct um_prov_ep;
+
+/* The endpoints whose progress a queue or counter depends on. */
+struct um_ep_set {
+    struct um_prov_ep **eps;
+    size_t count;
+    size_t room;
+};
+
+/*
+ * A wait object: an epoll set over the endpoints' wait fds, a timer for looking after peers, and an eventfd for what
+ * happens in this process. Opened by attribute, or at the first blocking call.
+ */
+struct um_waiter {
+    enum fi_wait_obj obj;
+    int poll_fd; /* -1: not opened */
+    int wake_fd;
+    int timer_fd;
+    uint32_t sleepers; /* threads in a blocking call */
+    bool armed;        /* by fi_trywait(), until the next read */
+};
+
+/* What a queue and a counter have in common: endpoints that feed it, a way to sleep on it. */
+struct um_event_source {
+    struct um_domain *domain;
+    struct um_ep_set eps;
+    struct um_waiter waiter;
+    bool arms; /* a sleeper arms the endpoints; false when the progress thread does, which wakes us */
+};
+
+/* -FI_ENOSYS: a kind of wait object that we do not have. */
+int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj);
+void um_source_fini(struct um_event_source *s);
+int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep);
+void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep);
+/* An endpoint of the set was enabled: it has a wait fd now. */
+void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep);
+/* fi_trywait(): 0 or -FI_EAGAIN. */
+int um_source_arm_locked(struct um_event_source *s);
+void um_source_disarm_locked(struct um_event_source *s);
+/*
+ * Sleeps until something may have happened or the time is over (ms < 0: no limit), without the guard. 0; -FI_EAGAIN
+ * there is work already; -FI_EINTR.
+ */
+int um_source_sleep_locked(struct um_event_source *s, int ms);
+int um_source_control(struct um_event_source *s, int command, void *arg);
+int um_waiter_open(struct um_waiter *w);
+void um_waiter_close(struct um_waiter *w);
+void um_waiter_wake(struct um_waiter *w);
+void um_waiter_drain(struct um_waiter *w);
+static inline void um_waiter_signal(struct um_waiter *w)
+{
+    if (__builtin_expect(w->sleepers || w->armed, 0))
+        um_waiter_wake(w);
+}
+/* A deadline in ns from a timeout in ms (< 0: never), and the ms that are left of it. */
+uint64_t um_deadline(int ms);
+int um_deadline_left(uint64_t deadline);
+
+#endif
