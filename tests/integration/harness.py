@@ -76,16 +76,14 @@ class Launcher:
         return [str(BUILD / "unimem"), "run", "--", str(VENV / "bin" / "mpiexec"), "-n", str(ranks), *map(str, command)]
 
     def start(self, command: Sequence[str | Path], env: Mapping[str, str], **popen: object) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        return subprocess.Popen(  # type: ignore[call-overload]
             [str(part) for part in command],
             env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
             start_new_session=True,
-            **popen,  # type: ignore[call-overload]
+            **(streams | popen),
         )
 
     def finish(self, process: subprocess.Popen[str], timeout: float) -> Run:

@@ -1,6 +1,8 @@
 """Wrong settings are refused in words that help; what the system refuses is replaced by something else."""
 
 import re
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,7 @@ WRONG = [
     ("FI_UNIMEM_LANES", "0"),
     ("FI_UNIMEM_LANES", "-1"),
     ("FI_UNIMEM_LANES", "4x"),
-    ("FI_UNIMEM_LANES", "65537"),
+    ("FI_UNIMEM_LANES", "4097"),
     ("FI_UNIMEM_LANES", "99999999999999999999"),
     ("FI_UNIMEM_LANE_MEMORY", "1"),
     ("FI_UNIMEM_LANE_MEMORY", "much"),
@@ -56,16 +58,32 @@ def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program
     "env",
     [
         {"FI_UNIMEM_COPY": "0"},
-        {"FI_UNIMEM_LANES": "1"},
-        {"FI_UNIMEM_LANES": "2"},
+        {"FI_UNIMEM_LANES": "4"},  # as many as a rank has peers
         {"FI_UNIMEM_LANE_MEMORY": "65536"},
-        {"FI_UNIMEM_LANES": "2", "FI_UNIMEM_LANE_MEMORY": "65536", "FI_UNIMEM_COPY": "0"},
+        {"FI_UNIMEM_LANES": "4", "FI_UNIMEM_LANE_MEMORY": "65536", "FI_UNIMEM_COPY": "0"},
     ],
     ids=lambda env: " ".join(f"{name[10:].lower()}={value}" for name, value in env.items()),
 )
 def test_tight_settings_slow_down_but_work(launcher: Launcher, program: Program, env: dict[str, str]) -> None:
     launcher.mpi(2, [program("exchange.c"), 100, 10], env=env).succeeded()
     launcher.mpi(5, [program("collectives.c"), 65536], env=env).succeeded()
+
+
+def test_too_few_lanes_are_named(launcher: Launcher, program: Program) -> None:
+    """More peers than lanes, and none of them leaves: the job waits, as the manual page says; the log says for what."""
+    env = {"FI_UNIMEM_LANES": "1", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
+    command = launcher.mpi_command(5, [program("collectives.c"), 64])
+    with tempfile.TemporaryFile("w+") as log:
+        process = launcher.start(command, launcher.environment(extra=env), stderr=log)
+        end = time.monotonic() + 60
+        text = ""
+        while "FI_UNIMEM_LANES at the peer raises that" not in text and time.monotonic() < end:
+            time.sleep(0.2)
+            log.seek(0)
+            text = log.read()
+        launcher.kill_leftovers()
+        launcher.finish(process, timeout=60)
+    assert "all 1 lanes of a peer are taken; FI_UNIMEM_LANES at the peer raises that" in text, text[-2000:]
 
 
 @pytest.mark.parametrize(
