@@ -152,9 +152,9 @@ static void um_domain_configure(struct um_domain *d, const struct fi_domain_attr
     d->guard.used = attr->threading != FI_THREAD_DOMAIN || attr->data_progress == FI_PROGRESS_AUTO;
 }
 
-int um_domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_domain **domain, void *context)
+int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context)
 {
-    struct um_fabric *fabric = UM_CONTAINER(fid, struct um_fabric, fid);
+    struct um_fabric *fabric = UM_CONTAINER(fabric_fid, struct um_fabric, fid);
     if (!info->domain_attr || (info->domain_attr->name && strcmp(info->domain_attr->name, UM_PROV_NAME) != 0))
         return -FI_EINVAL;
     struct um_domain *d = calloc(1, sizeof(*d));
@@ -183,6 +183,6 @@ int um_domain_open(struct fid_fabric *fid, struct fi_info *info, struct fid_doma
     d->fid.ops = &um_domain_ops;
     d->fid.mr = &um_mr_ops;
     um_fabric_hold(fabric);
-    *domain = &d->fid;
+    *domain_p = &d->fid;
     return 0;
 }

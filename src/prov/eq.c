@@ -231,7 +231,7 @@ static struct fi_ops um_eq_fid_ops = {
     .ops_open = um_eq_ops_open,
 };
 
-int um_eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context)
+int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context)
 {
     enum fi_wait_obj obj = attr ? attr->wait_obj : FI_WAIT_UNSPEC;
     if (obj != FI_WAIT_NONE && obj != FI_WAIT_UNSPEC && obj != FI_WAIT_FD && obj != FI_WAIT_YIELD)
@@ -247,7 +247,7 @@ int um_eq_open(struct fid_fabric *fid, struct fi_eq_attr *attr, struct fid_eq **
     }
     pthread_mutex_init(&eq->mutex, NULL);
     um_list_init(&eq->events);
-    eq->fabric = UM_CONTAINER(fid, struct um_fabric, fid);
+    eq->fabric = UM_CONTAINER(fabric, struct um_fabric, fid);
     um_fabric_hold(eq->fabric);
     eq->fid.fid.fclass = FI_CLASS_EQ;
     eq->fid.fid.context = context;

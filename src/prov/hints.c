@@ -43,7 +43,7 @@ static int um_hints_bits(const struct um_bits_row *rows, size_t count)
     return 0;
 }
 
-#define UM_ROWS(rows) rows, sizeof(rows) / sizeof(rows[0])
+#define UM_ROWS(rows) (rows), sizeof(rows) / sizeof((rows)[0])
 
 static int um_hints_tx(const struct fi_tx_attr *hint, const struct fi_tx_attr *offer, uint32_t version)
 {

@@ -97,7 +97,7 @@ struct um_domain {
 int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
 void um_fabric_hold(struct um_fabric *fabric);
 void um_fabric_drop(struct um_fabric *fabric);
-int um_domain_open(struct fid_fabric *fabric, struct fi_info *info, struct fid_domain **domain, void *context);
+int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context);
 void um_domain_hold(struct um_domain *d);
 void um_domain_drop(struct um_domain *d);
 static inline uint32_t um_domain_api(const struct um_domain *d)
@@ -138,7 +138,7 @@ struct um_eq {
     uint32_t refs;
 };
 
-int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq, void *context);
+int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context);
 void um_eq_hold(struct um_eq *eq);
 void um_eq_drop(struct um_eq *eq);
 /* err 0: an ordinary event. */
