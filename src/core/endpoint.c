@@ -37,12 +37,15 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     return 0;
 }
 
-/* Is anything accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. */
+/*
+ * Is anything accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. Nor is an eager
+ * message whose delivery is awaited: it lies in the peer's lane and will be taken there without us.
+ */
 static bool ep_has_pending(const struct um_ep *ep)
 {
     for (uint32_t i = 0; i < ep->peer_count; i++) {
         const struct um_peer *peer = ep->peers[i];
-        if (!peer->lost && (!um_list_is_empty(&peer->acks) || peer->tokens_free != UINT64_MAX))
+        if (!peer->lost && peer->tokens_free != UINT64_MAX)
             return true;
     }
     return !um_list_is_empty(&ep->jobs);

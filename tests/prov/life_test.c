@@ -83,6 +83,23 @@ static void a_message_survives_its_sender(void **state)
     pair_close(&p);
 }
 
+/* Its delivery is not known yet, but it is out: nobody has to wait. */
+static void closing_does_not_wait_for_a_message_that_is_out(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.tx_op_flags = FI_DELIVERY_COMPLETE});
+    PAIR_POST(&p, fi_tsend(p.a.ep, "on its way", 11, NULL, p.a.other, 1, NULL));
+    uint64_t begin = pair_now_ns();
+    side_close_ep(&p.a);
+    assert_true(pair_now_ns() - begin < 2000000000);
+    assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+    pair_await(&p, &p.b, &e, NULL);
+    assert_string_equal(in, "on its way");
+    pair_close(&p);
+}
+
 static void a_send_to_a_closed_endpoint_fails(void **state)
 {
     static const size_t lens[] = {8, 100000};
@@ -203,6 +220,7 @@ int main(void)
         cmocka_unit_test(an_endpoint_that_is_not_enabled_refuses),
         cmocka_unit_test(other_kinds_of_objects_are_refused),
         cmocka_unit_test(a_message_survives_its_sender),
+        cmocka_unit_test(closing_does_not_wait_for_a_message_that_is_out),
         cmocka_unit_test(a_send_to_a_closed_endpoint_fails),
         cmocka_unit_test(endpoints_close_and_reopen_under_traffic),
         cmocka_unit_test(threads_share_an_endpoint),
