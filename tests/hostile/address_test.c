@@ -1,0 +1,211 @@
+/* Addresses that lie, and files that are not what an address says: refused, with words a user can act on. */
+#include "proc.h"
+
+#include "base/log.h"
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "machine/shm/shm.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static char said[4096];
+
+static void listen_in(enum um_log_level level, const char *text)
+{
+    if (level == UM_LOG_WARN)
+        snprintf(said + strlen(said), sizeof(said) - strlen(said), "%s\n", text);
+}
+
+static struct world w;
+
+static int open_world(void **state)
+{
+    (void)state;
+    said[0] = '\0';
+    world_open(&w, 2);
+    um_log_set_sink(listen_in);
+    return 0;
+}
+
+static int close_world(void **state)
+{
+    (void)state;
+    um_log_set_sink(NULL);
+    world_close(&w);
+    return 0;
+}
+
+static struct um_shm_addr address(void)
+{
+    struct um_shm_addr a;
+    memcpy(&a, &w.node[1].addr, sizeof(a));
+    return a;
+}
+
+/* What the first message to that address says. */
+static int contact(const struct um_shm_addr *a)
+{
+    struct um_addr addr;
+    struct um_peer *peer;
+    memcpy(&addr, a, sizeof(addr));
+    int ret = um_peer_get(w.node[0].ep, &addr, &peer);
+    return ret ? ret : um_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
+}
+
+static void another_wire_version_is_refused_naming_both(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    a.version = 9;
+    assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "wire version 9"));
+    assert_non_null(strstr(said, "this process 1"));
+}
+
+static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    ((struct um_mem_port *)w.node[1].ep->port)->shm->version = 7;
+    assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "wire version 7"));
+    ((struct um_mem_port *)w.node[1].ep->port)->shm->version = UM_WIRE_VERSION;
+}
+
+static void another_host_is_refused_by_name(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    a.boot += 2;
+    memcpy(a.host, "farhost7", 8);
+    assert_int_equal(contact(&a), -EHOSTUNREACH);
+    assert_non_null(strstr(said, "farhost7"));
+    assert_non_null(strstr(said, "another host"));
+}
+
+static void another_pid_namespace_is_refused_with_the_remedy(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    a.pid_space++;
+    assert_int_equal(contact(&a), -EHOSTUNREACH);
+    assert_non_null(strstr(said, "pid namespace"));
+    assert_non_null(strstr(said, "--pid="));
+}
+
+static void what_is_no_address_is_refused(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = {0};
+    assert_int_equal(contact(&a), -EPROTO);
+    a = address();
+    a.machine = 77;
+    assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "not the address"));
+}
+
+/* The pid was taken over: another process, or another endpoint of the same one. */
+static void another_nonce_at_the_same_pid_is_refused(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    a.nonce ^= 4;
+    assert_int_equal(contact(&a), -ECONNREFUSED);
+}
+
+static void a_process_that_is_gone_is_refused(void **state)
+{
+    (void)state;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(0);
+    child_kill(pid);
+    struct um_shm_addr a = address();
+    a.pid = (uint32_t)pid;
+    assert_int_equal(contact(&a), -ECONNREFUSED);
+}
+
+/* Another file under the descriptor's number. */
+static int contact_file(int fd)
+{
+    struct um_shm_addr a = address();
+    a.memory_fd = (uint16_t)fd;
+    a.nonce++; /* a peer of its own each time */
+    int ret = contact(&a);
+    close(fd);
+    return ret;
+}
+
+static void a_file_that_could_shrink_is_not_mapped(void **state)
+{
+    (void)state;
+    size_t size = um_port_memory_size(16);
+    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_int_equal(ftruncate(fd, (off_t)size), 0);
+    assert_int_equal(pwrite(fd, shm, sizeof(*shm), 0), sizeof(*shm)); /* it looks like a port */
+    assert_int_equal(contact_file(fd), -ECONNREFUSED);
+}
+
+static void a_file_that_is_too_short_is_not_mapped(void **state)
+{
+    (void)state;
+    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    for (int pages = 0; pages < 2; pages++) {
+        int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        assert_int_equal(ftruncate(fd, pages * UM_PAGE), 0);
+        if (pages) {
+            struct um_port_shm copy = *shm;
+            copy.nonce = address().nonce + 1;
+            assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
+        }
+        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        assert_int_equal(contact_file(fd), -ECONNREFUSED);
+    }
+}
+
+static void a_header_that_cannot_be_is_refused(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    struct um_port_shm good = *shm;
+    const uint32_t lanes[] = {0, 15, 17, 4097, UINT32_MAX};
+    for (int i = 0; i < 5; i++) {
+        shm->lanes = lanes[i];
+        int ret = contact(&a);
+        assert_true(ret == -EPROTO || ret == -ECONNREFUSED);
+    }
+    shm->lanes = good.lanes;
+    shm->area_offset = UINT64_MAX - UM_PAGE + 1;
+    assert_int_equal(contact(&a), -EPROTO);
+    shm->area_offset = good.area_offset;
+    shm->area_stride = 0;
+    assert_int_equal(contact(&a), -EPROTO);
+    shm->area_stride = good.area_stride;
+    shm->lane_offset = UINT64_MAX;
+    assert_int_equal(contact(&a), -EPROTO);
+    shm->lane_offset = good.lane_offset;
+    shm->state = 77;
+    assert_int_equal(contact(&a), -ECONNREFUSED);
+    shm->state = UM_PORT_OPEN;
+    assert_int_equal(contact(&a), 0); /* and nothing of it was remembered */
+}
+
+#define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
+static const struct CMUnitTest tests[] = {
+    CASE(another_wire_version_is_refused_naming_both),
+    CASE(a_port_of_another_wire_version_is_refused_naming_both),
+    CASE(another_host_is_refused_by_name),
+    CASE(another_pid_namespace_is_refused_with_the_remedy),
+    CASE(what_is_no_address_is_refused),
+    CASE(another_nonce_at_the_same_pid_is_refused),
+    CASE(a_process_that_is_gone_is_refused),
+    CASE(a_file_that_could_shrink_is_not_mapped),
+    CASE(a_file_that_is_too_short_is_not_mapped),
+    CASE(a_header_that_cannot_be_is_refused),
+};
+WORLD_MAIN("addresses that lie", tests)

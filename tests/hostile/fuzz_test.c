@@ -1,0 +1,177 @@
+/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and flips under way. */
+#include "stage.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static int seeds(int quick)
+{
+    return getenv("UM_TEST_LONG") ? quick * 20 : quick;
+}
+
+static void any_bytes(struct attack *a, void *at, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        ((volatile unsigned char *)at)[i] = (unsigned char)rnd(&a->random, 256);
+}
+
+/* Mostly small numbers, sometimes any. */
+static uint64_t number(struct attack *a)
+{
+    return rnd(&a->random, 4) ? rnd(&a->random, 130) : rnd64(&a->random);
+}
+
+/* A head that is nearly right. */
+static void any_head(struct attack *a, uint64_t head[7])
+{
+    for (int i = 0; i < 7; i++)
+        head[i] = number(a);
+    if (rnd(&a->random, 2))
+        head[0] = REGION_KEY;
+    if (rnd(&a->random, 2)) { /* RTS: total, token, count and piece that agree */
+        head[2] = head[5] = rnd(&a->random, 100000);
+        head[3] = rnd(&a->random, 70) | (uint64_t)1 << 16;
+        head[4] = (uintptr_t)a->lane->area;
+    }
+}
+
+static void fuzz_records(struct attack *a)
+{
+    unsigned char body[256];
+    for (int i = 0; i < 3000; i++) {
+        uint64_t head[7];
+        any_head(a, head);
+        uint8_t op = (uint8_t)(rnd(&a->random, 200) ? 1 + rnd(&a->random, 7) : rnd(&a->random, 256));
+        if (rnd(&a->random, 3) == 0) {
+            any_bytes(a, body, sizeof(body));
+            evil_body(a, op, head, sizeof(head), body, 1 + rnd(&a->random, 256));
+        } else {
+            evil_record(a, op, (uint8_t)(number(a) & (rnd(&a->random, 20) ? 0x83 : 0xff)), number(a) & 0xffff, head,
+                        sizeof(head));
+        }
+    }
+}
+
+/* Its own lane's control block and rings, and the port's header; other senders' lanes are not its own. */
+static void fuzz_memory(struct attack *a)
+{
+    for (int i = 0; i < 20000; i++) {
+        switch (rnd(&a->random, 8)) {
+        case 0:
+        case 1: { /* a record the victim will look at next, or one nearby */
+            uint32_t seq = a->lane->head + 1 + (rnd(&a->random, 3) ? 0 : rnd(&a->random, 8));
+            struct um_record_shm *r = &a->lane->ring.records[(seq - 1) & (a->lane->ring.record_count - 1)];
+            any_head(a, r->head);
+            um_store_release_u64(&r->word, seq | number(a) << 32);
+            a->lane->head += seq == a->lane->head + 1;
+            break;
+        }
+        case 2: any_bytes(a, a->lane->area + rnd(&a->random, UM_AREA_BIG_RECORDS - 64), 64); break;
+        case 3: any_bytes(a, (char *)a->ctl + rnd(&a->random, sizeof(*a->ctl) - 8), 8); break;
+        case 4: um_store_relaxed_u64(&a->header->bell[rnd(&a->random, 64)], rnd64(&a->random)); break;
+        case 5: um_store_relaxed_u64(&a->header->bell_summary, rnd64(&a->random)); break;
+        case 6: any_bytes(a, a->header, 64); break; /* magic to want_fence */
+        default: um_store_relaxed_u64(&a->header->grown_left, number(a)); break;
+        }
+    }
+}
+
+/* It is the receiver: what it says about records and operations of the victim. */
+static void fuzz_answers(struct attack *a)
+{
+    static const int32_t statuses[] = {0, 1, 2, -1, -5, INT32_MIN, INT32_MAX, -4096, 1};
+    struct um_lane_shm *ctl = a->own;
+    uint32_t k = um_load_relaxed_u32(&ctl->answers);
+    for (int i = 0; i < 2000; i++) {
+        uint64_t token = rnd(&a->random, 10) ? rnd(&a->random, 64) : rnd(&a->random, 65536);
+        uint32_t status = (uint32_t)statuses[rnd(&a->random, 9)];
+        uint32_t seq = rnd(&a->random, 300) ? k : k + rnd(&a->random, 99);
+        um_store_relaxed_u64(&ctl->answer[k % UM_TOKENS], status | token << 32 | (uint64_t)(seq & 0xffff) << 48);
+        um_store_release_u32(&ctl->answers, ++k);
+        if (a->argument % 3 == 1 && rnd(&a->random, 100) == 0)
+            um_store_release_u64(&ctl->credit, rnd64(&a->random));
+        if (a->argument % 3 == 2 && rnd(&a->random, 100) == 0)
+            um_store_relaxed_u32(&ctl->state, (uint32_t)number(a));
+        if (i % 20 == 0)
+            usleep(100);
+    }
+}
+
+static volatile bool flipping;
+
+static void *flip(void *arg)
+{
+    struct attack *a = arg;
+    uint64_t random = a->random ^ 0xabcdef;
+    while (flipping) {
+        uint32_t at = rnd(&random, UM_AREA_SMALL_BYTES + UM_SMALL_BYTES);
+        if (at < UM_AREA_SMALL_BYTES && at % UM_LINE < 8)
+            continue; /* heads and bodies, not the words: the records are to be taken */
+        a->lane->area[at] ^= (unsigned char)(1u << rnd(&random, 8));
+    }
+    return NULL;
+}
+
+static void fuzz_flips(struct attack *a)
+{
+    pthread_t thread;
+    struct um_piece pieces[3] = {{(uintptr_t)a->lane->area, 40}, {(uintptr_t)a->lane->area, 40}, {0, 0}};
+    flipping = true;
+    child_demand(pthread_create(&thread, NULL, flip, a) == 0, "no thread");
+    for (int i = 0; i < 4000; i++) {
+        struct um_rts_wire rts = {.tag = 9999, .total = 80, .token = (uint16_t)(i % 64), .count = 3};
+        struct um_write_wire write = {.key = REGION_KEY, .addr = REGION_SIZE - 16, .token = (uint16_t)(i % 64)};
+        struct um_eager_wire eager = {.tag = (uint64_t)i};
+        if (i % 50 == 0)
+            evil_body(a, UM_WIRE_RTS, &rts, sizeof(rts), pieces, sizeof(pieces));
+        else if (i % 2)
+            evil_record(a, UM_WIRE_WRITE, 0, 16, &write, sizeof(write));
+        else
+            evil_record(a, UM_WIRE_EAGER, UM_WIRE_TAGGED, 40, &eager, sizeof(eager));
+    }
+    flipping = false;
+    pthread_join(thread, NULL);
+}
+
+static void run(attack_fn fn, int count)
+{
+    for (int seed = 0; seed < count; seed++) {
+        struct stage s;
+        stage_open(&s, fn, seed);
+        stage_attack(&s);
+        stage_close(&s);
+    }
+}
+
+static void random_records_do_no_harm(void **state)
+{
+    (void)state;
+    run(fuzz_records, seeds(15));
+}
+
+static void random_writes_to_the_lane_and_the_port_do_no_harm(void **state)
+{
+    (void)state;
+    run(fuzz_memory, seeds(15));
+}
+
+static void random_answers_and_credit_do_no_harm(void **state)
+{
+    (void)state;
+    run(fuzz_answers, seeds(15));
+}
+
+static void values_that_change_between_check_and_use_do_no_harm(void **state)
+{
+    (void)state;
+    run(fuzz_flips, seeds(8));
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(random_records_do_no_harm),
+    cmocka_unit_test(random_writes_to_the_lane_and_the_port_do_no_harm),
+    cmocka_unit_test(random_answers_and_credit_do_no_harm),
+    cmocka_unit_test(values_that_change_between_check_and_use_do_no_harm),
+};
+WORLD_MAIN("hostile peers, at random", tests)

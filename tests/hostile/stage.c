@@ -1,0 +1,194 @@
+/* stage.h. */
+#include "stage.h"
+
+#include "base/log.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { PENDING = 5, LARGE = 100000 };
+
+static unsigned char region[REGION_SIZE], large[LARGE], sink[4][REGION_SIZE];
+static attack_fn current_attack;
+static int current_argument;
+
+uint64_t rnd64(uint64_t *state)
+{
+    return (uint64_t)rnd(state, 1 << 24) << 48 ^ (uint64_t)rnd(state, 1 << 24) << 24 ^ rnd(state, 1 << 24);
+}
+
+static void quiet(enum um_log_level level, const char *text)
+{
+    (void)level;
+    (void)text; /* every refusal is logged: hundreds of them here */
+}
+
+/* ---- the attacker ---- */
+
+static void attacker_child(int index)
+{
+    static struct attack a;
+    child_open(&a.w, index);
+    a.ep = a.w.node[0].ep;
+    a.argument = current_argument;
+    a.random = (uint64_t)current_argument * 2654435761u + 12345;
+    struct um_peer *victim = peer_at(&a.w, VICTIM);
+    child_demand(um_inject(a.ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
+    a.lane = victim->lane;
+    a.header = a.lane->peer;
+    a.ctl = a.lane->ctl;
+    wait_for(&a.w, &shared->flag[0], 1); /* the victim's operations are on their way */
+    while (!victim->rx)
+        world_progress(&a.w);
+    a.own = victim->rx->ctl;
+    current_attack(&a);
+    um_store_release_u32(&shared->flag[1], 1);
+    struct um_slot slot;
+    while (um_mem_claim(a.lane, 0, &slot) != -EPIPE)
+        usleep(1000);
+    um_store_release_u32(&shared->flag[2], 1);
+    for (;;)
+        pause();
+}
+
+void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *head, size_t head_len)
+{
+    struct um_slot slot;
+    int ret;
+    while ((ret = um_mem_claim(a->lane, 0, &slot)) == -EAGAIN)
+        usleep(100);
+    if (ret)
+        return;
+    memset(slot.head, 0, UM_HEAD_MAX);
+    memcpy(slot.head, head, head_len);
+    um_mem_commit(a->lane, &slot, op, flags, len);
+}
+
+void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, const void *body, uint32_t body_len)
+{
+    struct um_slot slot;
+    int ret;
+    while ((ret = um_mem_claim(a->lane, body_len, &slot)) == -EAGAIN)
+        usleep(100);
+    if (ret)
+        return;
+    memset(slot.head, 0, UM_HEAD_MAX);
+    memcpy(slot.head, head, head_len);
+    memcpy(slot.body, body, body_len);
+    um_mem_commit(a->lane, &slot, op, 0, body_len);
+}
+
+/* ---- the honest peer ---- */
+
+static void honest_child(int index)
+{
+    struct world w;
+    uint32_t value;
+    child_open(&w, index);
+    struct um_peer *victim = peer_at(&w, VICTIM);
+    for (;;) {
+        recv_buf(&w, 0, victim, &value, 4, 0, UINT64_MAX, UM_OP_TAGGED, CTX(1));
+        while (!untaken(&w, 0)) {
+            if (!world_progress(&w))
+                sched_yield();
+        }
+        struct um_completion c = done_of(&w, 0, CTX(1));
+        if (c.error || c.tag == 0)
+            break;
+        while (um_inject(w.node[0].ep, victim, &value, 4, c.tag, 0, UM_OP_TAGGED) == -EAGAIN)
+            world_progress(&w);
+    }
+    node_close(&w.node[0]);
+}
+
+/* ---- the victim ---- */
+
+static void talk(struct stage *s)
+{
+    for (uint32_t i = 1; i <= 20; i++) {
+        uint32_t value = 0;
+        recv_buf(&s->w, 0, s->honest_peer, &value, 4, i, 0, UM_OP_TAGGED, CTX(500));
+        while (um_inject(s->w.node[0].ep, s->honest_peer, &i, 4, i, 0, UM_OP_TAGGED) == -EAGAIN)
+            world_progress(&s->w);
+        assert_int_equal(done_of(&s->w, 0, CTX(500)).error, 0);
+        assert_int_equal(value, i);
+    }
+}
+
+static void pending_start(struct stage *s)
+{
+    struct iovec small = {.iov_base = large, .iov_len = 8}, all = {.iov_base = large, .iov_len = LARGE};
+    struct um_msg delivery = {.iov = &small, .count = 1, .peer = s->attacker_peer, .tag = 5, .context = CTX(1),
+                              .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+    struct um_msg body = {.iov = &all, .count = 1, .peer = s->attacker_peer, .tag = 6, .context = CTX(2),
+                          .flags = UM_OP_TAGGED};
+    struct um_rma write = {.iov = &small, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(3),
+                           .flags = UM_OP_WRITE};
+    struct um_rma read = {.iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(4),
+                          .flags = UM_OP_READ};
+    send_msg(&s->w, 0, &delivery);
+    send_msg(&s->w, 0, &body);
+    rma(&s->w, 0, &write);
+    rma(&s->w, 0, &read);
+    recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(5));
+    /* and something for the attacker's messages to meet */
+    recv_buf(&s->w, 0, NULL, sink[1], REGION_SIZE, 0, UINT64_MAX, 0, CTX(600));
+    recv_buf(&s->w, 0, s->attacker_peer, sink[2], REGION_SIZE, 0, 0xff, UM_OP_TAGGED, CTX(600));
+    recv_buf(&s->w, 0, NULL, sink[3], REGION_SIZE, 0, 0, UM_OP_MULTI, CTX(600));
+}
+
+void stage_open(struct stage *s, attack_fn fn, int argument)
+{
+    shared_reset();
+    um_log_set_sink(quiet);
+    current_attack = fn;
+    current_argument = argument;
+    bool copy = variant.private_copy;
+    s->attacker = child_start(attacker_child, ATTACKER);
+    s->honest = child_start(honest_child, HONEST);
+    variant.private_copy = copy;
+    child_open(&s->w, VICTIM);
+    static struct um_region reg;
+    reg = (struct um_region){.key = REGION_KEY, .base = (uintptr_t)region, .len = REGION_SIZE,
+                             .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    um_regions_add(s->w.node[0].regions, &reg);
+    s->attacker_peer = peer_at(&s->w, ATTACKER);
+    s->honest_peer = peer_at(&s->w, HONEST);
+    recv_buf(&s->w, 0, s->attacker_peer, NULL, 0, 1, 0, UM_OP_TAGGED, CTX(400));
+    assert_int_equal(done_of(&s->w, 0, CTX(400)).error, 0);
+    talk(s);
+    pending_start(s);
+}
+
+void stage_attack(struct stage *s)
+{
+    um_store_release_u32(&shared->flag[0], 1);
+    wait_for(&s->w, &shared->flag[1], 1);
+    for (int i = 0; i < 3000; i++)
+        world_progress(&s->w);
+}
+
+void stage_expect_refused(struct stage *s)
+{
+    assert_int_equal(done_of(&s->w, 0, CTX(5)).error, EPROTO);
+    wait_for(&s->w, &shared->flag[2], 1);
+    s->w.node[0].taken--; /* stage_close() sees it again */
+    s->w.node[0].done[s->w.node[0].taken].context = CTX(5);
+}
+
+void stage_close(struct stage *s)
+{
+    talk(s);
+    child_kill(s->attacker);
+    for (uintptr_t c = 1; c <= PENDING; c++)
+        (void)done_of(&s->w, 0, CTX(c)); /* how it ends is the attacker's choice; that it ends is ours */
+    talk(s);
+    assert_int_equal(um_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
+    child_join(s->honest);
+    node_close(&s->w.node[0]);
+    um_log_set_sink(NULL);
+}

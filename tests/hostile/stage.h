@@ -1,0 +1,54 @@
+/*
+ * A victim (this process), an attacker and an honest peer (children): what the hostile tests share.
+ *
+ * The attacker opens a lane like any sender, then writes to the victim's memory what it likes. The victim has an
+ * operation of every kind pending towards it. Whatever happens, the victim must live, the honest peer be served, and
+ * every pending operation end when the attacker does.
+ */
+#ifndef UM_TESTS_HOSTILE_STAGE_H
+#define UM_TESTS_HOSTILE_STAGE_H
+
+#include "proc.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "proto/wire.h"
+
+enum { VICTIM = 0, ATTACKER = 1, HONEST = 2, REGION_KEY = 1, REGION_SIZE = 65536 };
+
+/* What an attacker has in hand. */
+struct attack {
+    struct world w;
+    struct um_ep *ep;
+    struct um_lane *lane;       /* to the victim */
+    struct um_port_shm *header; /* the victim's port */
+    struct um_lane_shm *ctl;    /* of that lane */
+    struct um_lane_shm *own;    /* of the victim's lane to the attacker */
+    uint64_t random;
+    int argument;
+};
+
+typedef void (*attack_fn)(struct attack *a);
+
+struct stage {
+    struct world w;
+    pid_t attacker, honest;
+    struct um_peer *attacker_peer, *honest_peer;
+};
+
+/* Starts all three; at return the attacker waits for stage_attack(). */
+void stage_open(struct stage *s, attack_fn fn, int argument);
+/* Lets the attacker go and serves until it says that it is through. */
+void stage_attack(struct stage *s);
+/* The victim refused the attacker's lane: the receive directed at it has ended, and the attacker was told. */
+void stage_expect_refused(struct stage *s);
+/* Talks with the honest peer, ends the attacker, sees every pending operation end, talks again, closes. */
+void stage_close(struct stage *s);
+
+/* In the attacker: one record, as it stands there, whatever it says. */
+void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *head, size_t head_len);
+/* The same with a true body. */
+void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, const void *body, uint32_t body_len);
+uint64_t rnd64(uint64_t *state);
+
+#endif
