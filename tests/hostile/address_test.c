@@ -173,7 +173,7 @@ static void a_header_that_cannot_be_is_refused(void **state)
     struct um_shm_addr a = address();
     struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
     struct um_port_shm good = *shm;
-    const uint32_t lanes[] = {0, 15, 17, 4097, UINT32_MAX};
+    const uint32_t lanes[] = {0, 1, 400, 4097, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
         shm->lanes = lanes[i];
         int ret = contact(&a);

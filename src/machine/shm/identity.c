@@ -92,8 +92,8 @@ int um_shm_self_get(struct um_shm_self *self_p)
     if (ret == 0 && stat("/proc/self/ns/pid", &space) != 0)
         ret = -errno;
     if (ret) {
-        um_log(UM_LOG_WARN, "cannot read this process's identity from /proc: %s; unimem needs /proc mounted",
-               strerror(-ret));
+        um_log(UM_LOG_WARN, "cannot read this process's identity from /proc: %s; %s", strerror(-ret),
+               ret == -EMFILE ? "raise the limit of open files (ulimit -n)" : "unimem needs /proc mounted");
         return ret;
     }
     self.start = own.start;

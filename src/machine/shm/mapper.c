@@ -58,7 +58,7 @@ static int memory_create(size_t size)
     if (fd < 0) {
         int error = errno;
         um_log(UM_LOG_WARN, "memfd_create failed: %s; %s", strerror(error),
-               error == EMFILE ? "raise the limit of open files (ulimit -n)" : "the system refuses shared memory");
+               error == EMFILE ? "raise the limit of open files (ulimit -n)" : "allow memfd_create in the container's seccomp profile");
         return -error;
     }
     struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
