@@ -128,6 +128,27 @@ static void a_process_that_is_gone_is_refused(void **state)
     assert_int_equal(contact(&a), -ECONNREFUSED);
 }
 
+/* The port is right, but the process behind the pid does not hold the nonce: its memory is nobody's business. */
+static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
+{
+    (void)state;
+    struct um_port *port = w.node[0].ep->port;
+    static uint64_t secret = 42, stolen;
+    struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};
+    struct iovec to = {.iov_base = &stolen, .iov_len = 8};
+    struct um_shm_addr good = address(), other = good;
+    other.nonce_at = (uintptr_t)&secret;
+    for (int i = 0; i < 2; i++) {
+        struct um_addr addr;
+        struct um_link *link;
+        memcpy(&addr, i ? &other : &good, sizeof(addr));
+        assert_int_equal(um_machine_shm.link_open(port, &addr, &link), 0);
+        assert_int_equal(um_machine_shm.link_read(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
+        assert_int_equal(um_machine_shm.link_write(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
+        um_machine_shm.link_close(link);
+    }
+}
+
 /* Another file under the descriptor's number. */
 static int contact_file(int fd)
 {
@@ -204,6 +225,7 @@ static const struct CMUnitTest tests[] = {
     CASE(what_is_no_address_is_refused),
     CASE(another_nonce_at_the_same_pid_is_refused),
     CASE(a_process_that_is_gone_is_refused),
+    CASE(private_memory_is_read_only_from_who_holds_the_nonce),
     CASE(a_file_that_could_shrink_is_not_mapped),
     CASE(a_file_that_is_too_short_is_not_mapped),
     CASE(a_header_that_cannot_be_is_refused),

@@ -1,0 +1,197 @@
+/* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the owner writes. */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "machine/sim/sim.h"
+
+#include <poll.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+static void a_lane_that_ends_gives_its_share_of_memory_back(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    variant.memory_max = 2 * UM_AREA_SIZE;
+    world_open(&w, 2);
+    for (int generation = 0; generation < 10; generation++) {
+        inject_buf(&w, 1, 0, body, sizeof(body), 1, UM_OP_TAGGED);
+        assert_int_equal(um_ep_stats(w.node[1].ep)->rendezvous, 0); /* it could grow */
+        recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        node_close(&w.node[1]);
+        world_settle(&w);
+        node_open(&w.node[1], 64);
+    }
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+static void no_more_lanes_grow_than_the_memory_allows(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    variant.memory_max = 2 * UM_AREA_SIZE;
+    world_open(&w, 6);
+    int eager = 0;
+    for (int i = 1; i < 6; i++) {
+        inject_buf(&w, i, 0, body, sizeof(body), 1, UM_OP_TAGGED);
+        eager += um_ep_stats(w.node[i].ep)->rendezvous == 0;
+    }
+    assert_int_equal(eager, 2);
+    for (int i = 1; i < 6; i++) {
+        recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    }
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+static void a_delivery_is_acknowledged_in_the_call_that_takes_it(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 1;
+    world_open(&w, 2);
+    inject_buf(&w, 0, 1, &value, 4, 1, 0);
+    world_settle(&w);
+    for (int i = 0; i < 100; i++) {
+        send_buf(&w, 0, 1, &value, 4, 1, UM_OP_DELIVERY, CTX(1));
+        um_ep_progress(w.node[1].ep);
+        um_ep_progress(w.node[0].ep);
+        assert_int_equal(untaken(&w, 0), 1);
+        assert_int_equal(next_of(&w, 0)->error, 0);
+    }
+    world_close(&w);
+}
+
+static bool is_readable(int fd)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    return poll(&p, 1, 0) == 1;
+}
+
+static void arm(struct world *w, int node)
+{
+    int ret;
+    while ((ret = um_ep_arm(w->node[node].ep)) == -EAGAIN)
+        um_ep_progress(w->node[node].ep);
+    assert_int_equal(ret, 0);
+    assert_false(is_readable(um_ep_wait_fd(w->node[node].ep)));
+}
+
+static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[50000], to[50000];
+    world_open(&w, 2);
+    int fd0 = um_ep_wait_fd(w.node[0].ep), fd1 = um_ep_wait_fd(w.node[1].ep);
+    for (int round = 0; round < 3; round++) {
+        arm(&w, 1);
+        assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, 0), 0);
+        assert_true(is_readable(fd1)); /* the first contact, then messages */
+        um_ep_disarm(w.node[1].ep);
+        world_settle(&w);
+    }
+    struct iovec iov = {.iov_base = body, .iov_len = 8};
+    struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .tag = 2, .context = CTX(1),
+                         .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+    assert_int_equal(um_send(w.node[0].ep, &msg), 0);
+    arm(&w, 0);
+    for (int i = 0; i < 3; i++)
+        um_ep_progress(w.node[1].ep);
+    assert_true(is_readable(fd0)); /* an acknowledgement */
+    um_ep_disarm(w.node[0].ep);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    send_buf(&w, 0, 1, body, sizeof(body), 3, UM_OP_TAGGED, CTX(2));
+    arm(&w, 0);
+    recv_buf(&w, 1, NULL, to, sizeof(to), 3, 0, UM_OP_TAGGED, CTX(3));
+    for (int i = 0; i < 10; i++)
+        um_ep_progress(w.node[1].ep);
+    assert_true(is_readable(fd0)); /* an answer */
+    um_ep_disarm(w.node[0].ep);
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    arm(&w, 1);
+    um_ep_kick(w.node[1].ep);
+    assert_true(is_readable(fd1));
+    um_ep_disarm(w.node[1].ep);
+    assert_false(is_readable(fd1));
+    world_close(&w);
+}
+
+/* It was taken for dead (stopped for long, say), its lane went to another: it must not write there. */
+static void a_sender_whose_lane_passed_to_another_is_told(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 4, got = 0;
+    world_open(&w, 3);
+    inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
+    world_settle(&w);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    um_sim_kill(&w.node[1].addr);
+    struct um_ep *late = w.node[1].ep;
+    w.node[1].ep = NULL;
+    for (int i = 0; i < 50; i++) {
+        w.node[0].ep->machine->tick(w.node[0].ep->port);
+        um_ep_progress(w.node[0].ep);
+    }
+    inject_buf(&w, 2, 0, &value, 4, 2, UM_OP_TAGGED);
+    assert_int_equal(peer_of(&w, 2, 0)->lane->number, lane->number);
+    struct um_slot slot;
+    assert_int_equal(um_mem_claim(lane, 0, &slot), -EPIPE);
+    recv_buf(&w, 0, NULL, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    w.node[1].ep = late;
+    world_close(&w);
+}
+
+static void an_answer_with_another_number_ends_the_lane(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 4;
+    struct um_answer answer;
+    world_open(&w, 2);
+    inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
+    struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    for (uint64_t k = 0; k < 3; k++) {
+        lane->ctl->answer[k] = (uint64_t)5 << 32 | (k + (k == 2)) << 48;
+        lane->ctl->answers++;
+        assert_int_equal(um_mem_lane_reap(lane, &answer, 1), k == 2 ? -EPIPE : 1);
+    }
+    lane->ctl->answers--;
+    world_close(&w);
+}
+
+static void a_credit_for_what_was_never_sent_ends_the_lane(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 4;
+    world_open(&w, 2);
+    inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
+    struct um_peer *peer = peer_of(&w, 0, 1);
+    int ret = 0;
+    while (ret == 0) { /* nobody takes them */
+        peer->lane->ctl->credit = peer->lane->head + 5;
+        ret = um_inject(w.node[0].ep, peer, &value, 4, 1, 0, 0);
+    }
+    assert_int_equal(ret, -EPIPE);
+    world_close(&w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
+    cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
+    cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),
+    cmocka_unit_test(a_sleeper_is_woken_by_every_kind_of_news),
+    cmocka_unit_test(a_sender_whose_lane_passed_to_another_is_told),
+    cmocka_unit_test(an_answer_with_another_number_ends_the_lane),
+    cmocka_unit_test(a_credit_for_what_was_never_sent_ends_the_lane),
+};
+WORLD_MAIN("lanes", tests)
