@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     TAG_DATA = 1,
@@ -47,6 +48,16 @@ struct row {
     double bandwidth;                   /* bytes a second */
 };
 
+/* After a message on stderr. mpiexec may drop what it has not forwarded yet when it learns of an abort: leave it time.
+ */
+static void fail(int status)
+{
+    fflush(NULL);
+    usleep(300000);
+    MPI_Abort(MPI_COMM_WORLD, status);
+    exit(status); /* MPI_Abort does not return; the compiler does not know */
+}
+
 /* What message number `seed` contains. */
 static void fill(unsigned char *buf, size_t size, unsigned seed)
 {
@@ -65,8 +76,7 @@ static void check(const struct bench *b, const unsigned char *buf, size_t size, 
     fprintf(stderr,
             "mpi_pingpong: DATA ERROR: rank %d, message %u of %zu bytes: byte %zu is 0x%02x, should be 0x%02x\n",
             b->rank, seed, size, at, buf[at], b->expect[at]);
-    fflush(stderr);
-    MPI_Abort(MPI_COMM_WORLD, 1);
+    fail(1);
 }
 
 static void exchange_checked(struct bench *b, size_t size)
@@ -195,8 +205,7 @@ static void usage(const char *what)
             "mpi_pingpong: %s\n"
             "usage: mpi_pingpong [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES], on 2 ranks\n",
             what);
-    MPI_Abort(MPI_COMM_WORLD, 2);
-    exit(2); /* MPI_Abort does not return; the compiler does not know */
+    fail(2);
 }
 
 static void parse(int argc, char **argv, struct options *opt)
@@ -230,8 +239,7 @@ static unsigned char *buffer(size_t size)
     unsigned char *p = aligned_alloc(4096, (size + 4095) & ~(size_t)4095);
     if (!p) {
         fprintf(stderr, "mpi_pingpong: no memory for %zu bytes\n", size);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-        exit(1);
+        fail(1);
     }
     memset(p, 0, size);
     return p;
@@ -253,7 +261,7 @@ static void run(struct bench *b)
     if (b->rank == 0) {
         if (b->opt.csv && !(csv = fopen(b->opt.csv, "w"))) {
             perror(b->opt.csv);
-            MPI_Abort(MPI_COMM_WORLD, 1);
+            fail(1);
         }
         printf("%10s %15s %15s %14s   %s\n", "bytes", "latency µs", "median µs", "MB/s", "data");
         if (csv)
@@ -269,7 +277,7 @@ static void run(struct bench *b)
     }
     if (csv && fclose(csv)) {
         perror(b->opt.csv);
-        MPI_Abort(MPI_COMM_WORLD, 1);
+        fail(1);
     }
 }
 

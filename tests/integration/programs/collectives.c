@@ -31,7 +31,7 @@ static void check_allreduce(int rank, int ranks, size_t size)
         if (in[i] != want) {
             fprintf(stderr, "DATA ERROR: allreduce of %zu bytes on rank %d: byte %zu is 0x%02x, should be 0x%02x\n",
                     size, rank, i, in[i], want);
-            MPI_Abort(MPI_COMM_WORLD, 3);
+            fail(3);
         }
     }
     free(out);

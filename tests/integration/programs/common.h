@@ -7,6 +7,17 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
+
+/* After a message on stderr. mpiexec may drop what it has not forwarded yet when it learns of an abort: leave it time.
+ */
+static inline void fail(int status)
+{
+    fflush(NULL);
+    usleep(300000);
+    MPI_Abort(MPI_COMM_WORLD, status);
+    exit(status); /* MPI_Abort does not return; the compiler does not know */
+}
 
 static inline unsigned char pattern(unsigned seed, size_t i)
 {
@@ -26,8 +37,7 @@ static inline void pattern_check(const char *what, const unsigned char *buf, siz
             continue;
         fprintf(stderr, "DATA ERROR: %s of %zu bytes: byte %zu is 0x%02x, should be 0x%02x\n", what, size, i, buf[i],
                 pattern(seed, i));
-        fflush(stderr);
-        MPI_Abort(MPI_COMM_WORLD, 3);
+        fail(3);
     }
 }
 
@@ -36,7 +46,7 @@ static inline unsigned char *pattern_buffer(size_t size)
     unsigned char *buf = calloc(size ? size : 1, 1);
     if (!buf) {
         fprintf(stderr, "no memory for %zu bytes\n", size);
-        MPI_Abort(MPI_COMM_WORLD, 4);
+        fail(4);
     }
     return buf;
 }

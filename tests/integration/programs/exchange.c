@@ -23,7 +23,7 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     if (size != 2 || argc != 3) {
         fprintf(stderr, "usage: exchange SMALL LARGE, on 2 ranks\n");
-        MPI_Abort(MPI_COMM_WORLD, 2);
+        fail(2);
     }
     int small = atoi(argv[1]), large = atoi(argv[2]);
     for (int i = 0; i < small; i++)
