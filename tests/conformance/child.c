@@ -77,3 +77,11 @@ void child_reap(struct child *child)
 {
     child_wait(child);
 }
+
+void child_await_sleep(const struct child *child)
+{
+    char byte = 0;
+    while (byte != 'z')
+        pipe_get(child->from_child, &byte, 1);
+    sleep_us(2000);
+}

@@ -138,6 +138,8 @@ void child_join(struct child *child);
 /* SIGKILL; it stays a zombie until child_reap(). */
 void child_kill(const struct child *child);
 void child_reap(struct child *child);
+/* Waits until it says, by writing a "z", that it goes to sleep; by the return it probably does. */
+void child_await_sleep(const struct child *child);
 
 /* ---- the groups ---- */
 
@@ -154,6 +156,6 @@ struct group {
 
 extern const struct group address_group, lane_group, body_group, credit_group, answer_group, facing_group, close_group,
     reuse_group, refuse_group, copy_group, wait_group, wakeup_group, stress_group, sim_group, process_group,
-    death_group;
+    death_group, receiver_death_group;
 
 #endif

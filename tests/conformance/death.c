@@ -1,5 +1,7 @@
-/* Conformance of machines with processes: senders and receivers that die, at every moment, and what stays behind. */
+/* Conformance of machines with processes: senders that die, at every moment, and what stays behind. */
 #include "conform.h"
+
+#include "machine/shm/shm.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -260,82 +262,34 @@ static void a_sender_killed_at_any_moment_loses_nothing_it_committed(void **stat
     }
 }
 
-/* ---- receivers ---- */
-
-static const char *receiver(struct parent *parent)
-{
-    struct um_port *port;
-    struct um_port_config config = {.lanes_max = 4, .private_copy = true};
-    struct um_record rec;
-    if (machine->port_open(&config, &port) != 0)
-        return "no port";
-    struct um_addr addr = addr_of(port);
-    pipe_put(parent->to_parent, &addr, sizeof(addr));
-    while (true) {
-        while (machine->poll(port, &rec)) {
-            machine->release(port, &rec);
-            if (rec.op == 1)
-                pipe_put(parent->to_parent, "", 1);
-        }
-        if (machine->arm(port) != 0)
-            continue;
-        pipe_put(parent->to_parent, "z", 1);
-        is_readable(machine->wait_fd(port), -1);
-        machine->disarm(port);
-    }
-}
-
-/* The child said it sleeps. */
-static void await_sleep(const struct child *child)
-{
-    char byte = 0;
-    while (byte != 'z')
-        pipe_get(child->from_child, &byte, 1);
-    sleep_us(2000);
-}
-
-static void the_death_of_a_receiver_is_seen_and_harms_nobody(void **state)
+/* A sender sets its bell bit, then the summary bit; this one was killed between them. */
+static void a_half_rung_bell_is_rung_by_the_next_sender(void **state)
 {
     (void)state;
+    struct um_port *a = port_new(1), *b = port_new(2);
+    struct um_addr addr = addr_of(b);
+    const struct um_shm_addr *fields = um_shm_addr_of(&addr);
+    struct um_port_shm *shm = mmap(NULL, UM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fields->memory_fd, 0);
+    assert_ptr_not_equal(shm, MAP_FAILED);
     for (int round = 0; round < 20; round++) {
-        struct um_port *port = port_new(0);
-        struct um_link *link;
-        struct um_lane *lane;
-        struct um_addr addr;
-        struct child child = child_start(receiver, NULL);
-        pipe_get(child.from_child, &addr, sizeof(addr));
-        await_sleep(&child);
-        assert_int_equal(machine->link_open(port, &addr, &link), 0);
-        assert_int_equal(machine->lane_open(link, &lane), 0);
-        for (int i = 0; i < round % 4; i++) { /* so that it was woken before, and how is known */
-            await_sleep(&child);
-            message_send(lane, MESSAGE((uint64_t)i));
-        }
-        await_sleep(&child);
-        assert_true(machine->link_alive(link));
-        child_kill(&child);
-        assert_false(machine->link_alive(link));
-        if (round % 8 < 4)
-            child_reap(&child);
-        assert_false(machine->link_alive(link));
-        /* The sender goes on until the lane is full; the first record tries to wake the dead. */
-        int ret = 0;
-        for (uint64_t i = 0; i < 5000 && ret == 0; i++)
-            ret = message_try(lane, MESSAGE(i, .body_len = 100));
-        assert_true(ret == -EAGAIN || ret == -EPIPE);
-        machine->lane_close(lane);
-        ret = machine->lane_open(link, &lane);
-        if (ret == 0) /* its memory may still be mapped here */
-            machine->lane_close(lane);
-        machine->link_close(link);
-        if (round % 8 >= 4)
-            child_reap(&child);
-        assert_int_equal(machine->link_open(port, &addr, &link), 0);
-        assert_int_equal(machine->lane_open(link, &lane), -ECONNREFUSED);
-        machine->link_close(link);
-        machine->port_close(port);
+        shm->bell[0] |= 1;
+        struct path p = path_joined(a, b);
+        expect_nothing(b);
+        while (machine->arm(b) != 0)
+            expect_nothing(b);
+        shm->bell[0] |= 1;
+        message_send(p.lane, MESSAGE(1));
+        assert_true(is_readable(machine->wait_fd(b), SEC));
+        machine->disarm(b);
+        expect_message(b, p.rx, MESSAGE(1));
+        path_end(&p);
     }
+    munmap(shm, UM_PAGE);
+    machine->port_close(b);
+    machine->port_close(a);
 }
+
+/* ---- senders that sleep ---- */
 
 static const char *sleeping_sender(struct parent *parent)
 {
@@ -375,7 +329,7 @@ static void an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody(void **sta
         struct um_rx *rx = joined(port);
         for (int i = 0; i < shared->records; i++) {
             struct um_record rec;
-            await_sleep(&child);
+            child_await_sleep(&child);
             assert_true(poll_now(port, &rec));
             bool is_last = i == shared->records - 1;
             if (is_last)
@@ -426,5 +380,5 @@ static void a_killed_process_leaves_no_file(void **state)
 }
 
 GROUP(death, T(a_message_survives_its_sender), T(a_sender_killed_in_a_claim_blocks_nobody),
-      T(a_sender_killed_at_any_moment_loses_nothing_it_committed), T(the_death_of_a_receiver_is_seen_and_harms_nobody),
+      T(a_sender_killed_at_any_moment_loses_nothing_it_committed), T(a_half_rung_bell_is_rung_by_the_next_sender),
       T(an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody), T(a_killed_process_leaves_no_file));

@@ -3,10 +3,9 @@
 
 #include "machine/shm/shm.h"
 
-#include <dirent.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* A child's own port and its lane to the parent's. */
@@ -323,6 +322,43 @@ static void another_user_is_refused_with_the_remedy(void **state)
     machine->port_close(port);
 }
 
+static uint64_t pages_of(const struct um_port *port)
+{
+    struct um_addr addr = addr_of(port);
+    struct stat st;
+    assert_int_equal(fstat(um_shm_addr_of(&addr)->memory_fd, &st), 0);
+    return (uint64_t)st.st_blocks * 512 / UM_PAGE;
+}
+
+static void the_pages_of_grown_lanes_go_back_to_the_system(void **state)
+{
+    (void)state;
+    struct um_machine_caps caps;
+    struct um_port *a = port_new(0), *b = port_new(0);
+    machine->caps(&caps);
+    uint64_t before = 0;
+    for (int round = 0; round < 3; round++) {
+        struct path p[8];
+        for (int i = 0; i < 8; i++) {
+            p[i] = path_joined(a, b);
+            machine->lane_body_max(p[i].lane, caps.body_max);
+            for (uint64_t n = 0; n < 20; n++) {
+                message_send(p[i].lane, MESSAGE(n, .body_len = caps.body_max));
+                expect_message(b, p[i].rx, MESSAGE(n, .body_len = caps.body_max));
+            }
+        }
+        uint64_t during = pages_of(b);
+        for (int i = 0; i < 8; i++)
+            path_end(&p[i]);
+        uint64_t after = pages_of(b);
+        assert_true(after + 8 * (uint64_t)caps.body_max / UM_PAGE < during);
+        assert_true(round == 0 || after <= before);
+        before = after;
+    }
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
 static const char *idler(struct parent *parent)
 {
     (void)parent;
@@ -351,4 +387,5 @@ static void a_fork_disturbs_no_lane(void **state)
 GROUP(process, T(processes_talk), T(processes_that_sleep_wake_each_other),
       T(memory_of_another_process_is_read_and_written), T(an_address_of_another_host_is_refused_by_name),
       T(an_address_of_another_version_is_refused_by_number), T(a_process_that_took_over_the_pid_is_not_the_peer),
-      T(another_user_is_refused_with_the_remedy), T(a_fork_disturbs_no_lane));
+      T(another_user_is_refused_with_the_remedy), T(a_fork_disturbs_no_lane),
+      T(the_pages_of_grown_lanes_go_back_to_the_system));

@@ -40,14 +40,19 @@ static void lane_ring_bell(struct um_lane *lane)
 {
     struct um_port_shm *peer = lane->peer;
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
+    uint64_t word = (uint64_t)1 << (lane->number / 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
-    if (!(um_load_relaxed_u64(bell) & bit)) {
-        um_rmw_or_u64(bell, bit); /* sync: bell-ring (partners bell-collect, bell-look) */
-        um_rmw_or_u64(&peer->bell_summary, (uint64_t)1 << (lane->number / 64));
-    }
-    /* sync: sleeper-wake (partner sleeper-arm) */
-    if (um_load_relaxed_u32(&peer->sleeping) == 1 && um_rmw_cas_u32(&peer->sleeping, 1, 2))
+    /* sync: bell-ring (partners bell-collect, bell-look). Who set the one may have died before it set the other. */
+    if (!(um_load_relaxed_u64(bell) & bit))
+        um_rmw_or_u64(bell, bit);
+    if (!(um_load_relaxed_u64(&peer->bell_summary) & word))
+        um_rmw_or_u64(&peer->bell_summary, word);
+    /* sync: sleeper-wake (partner sleeper-arm). Woken first, noted then: one that dies in between wakes it all the same. */
+    uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
+    if (sleeping & 1) {
         lane->link->port->mapper->wake(lane->link->port, &lane->link->addr, &lane->link->wake_handle);
+        um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
+    }
 }
 
 /* Reads the credit again. False when the peer wrote nonsense. */
@@ -353,6 +358,7 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
         goto detach_area;
     }
     lane_introduce(lane);
+    um_fence_full(); /* the bell may look rung already: what stands in the lane is visible before that is read */
     lane_ring_bell(lane);
     *lane_p = lane;
     return 0;

@@ -104,7 +104,7 @@ struct um_port_shm {
     uint32_t reserved0[3];
     /* line 1 */
     uint32_t state;    /* owner */
-    uint32_t sleeping; /* owner: 1; the sender that wakes it: 2 (compare and swap) */
+    uint32_t sleeping; /* owner: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
     uint32_t reserved1[14];
     /* line 2 */
     uint64_t grown_left; /* lanes that may still grow; senders take one, the owner gives back (read-modify-write) */

@@ -42,6 +42,7 @@ struct um_mem_port {
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
+    uint32_t sleeps; /* what was last written to shm->sleeping; odd */
 };
 
 struct um_link {

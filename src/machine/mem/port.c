@@ -59,6 +59,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     port->port.machine = machine;
     port->mapper = mapper;
     port->config = *config;
+    port->sleeps = 1;
     port->lanes = config->lanes_max ? config->lanes_max : UM_LANES_DEFAULT;
     if (port->lanes > UM_LANES_LIMIT)
         port->lanes = UM_LANES_LIMIT;

@@ -70,7 +70,7 @@ int um_mem_arm(struct um_port *base)
         um_mem_rx_set_cold(rx);
         count++;
     }
-    um_store_relaxed_u32(&port->shm->sleeping, 1); /* sync: sleeper-arm (partner sleeper-wake) */
+    um_store_relaxed_u32(&port->shm->sleeping, port->sleeps += 2); /* sync: sleeper-arm (partner sleeper-wake) */
     for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
         um_store_relaxed_u32(&UM_CONTAINER(l, struct um_lane, watched)->ctl->want_wake, 1);
     um_mem_port_barrier(port); /* sync: news-recheck (partner news-wake) */
