@@ -163,12 +163,16 @@ static int contact_file(int fd)
 static void a_file_that_could_shrink_is_not_mapped(void **state)
 {
     (void)state;
-    size_t size = um_port_memory_size(16);
-    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
-    int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_int_equal(ftruncate(fd, (off_t)size), 0);
-    assert_int_equal(pwrite(fd, shm, sizeof(*shm), 0), sizeof(*shm)); /* it looks like a port */
-    assert_int_equal(contact_file(fd), -ECONNREFUSED);
+    for (int sealed = 0; sealed < 2; sealed++) {
+        struct um_port_shm copy = *((struct um_mem_port *)w.node[1].ep->port)->shm;
+        int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        copy.nonce = address().nonce + 1; /* it looks like a port in every other way */
+        assert_int_equal(ftruncate(fd, (off_t)um_port_memory_size(copy.lanes)), 0);
+        assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
+        if (sealed)
+            assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+        assert_int_equal(contact_file(fd), sealed ? 0 : -ECONNREFUSED);
+    }
 }
 
 static void a_file_that_is_too_short_is_not_mapped(void **state)

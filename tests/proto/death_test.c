@@ -61,6 +61,24 @@ static void a_receive_directed_at_a_silent_peer_ends_when_that_dies(void **state
     world_close(&w);
 }
 
+/* The same for an operation: no lane comes from it that could end. */
+static void an_operation_pending_at_a_silent_peer_ends_when_that_dies(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[50000];
+    world_open(&w, 2);
+    send_buf(&w, 0, 1, body, 8, 1, UM_OP_DELIVERY, CTX(1));
+    send_buf(&w, 0, 1, body, sizeof(body), 1, 0, CTX(2));
+    um_sim_kill(&w.node[1].addr);
+    struct um_ep *dead = w.node[1].ep;
+    w.node[1].ep = NULL;
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, ECONNRESET);
+    w.node[1].ep = dead;
+    world_close(&w);
+}
+
 /* It said goodbye: what comes from it is complete, so a receive that only it could fill is over. */
 static void a_receive_directed_at_a_peer_that_closed_ends(void **state)
 {
@@ -160,6 +178,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_pending_on_a_peer_that_dies_ends_in_an_error),
     cmocka_unit_test(a_receive_directed_at_a_silent_peer_ends_when_that_dies),
+    cmocka_unit_test(an_operation_pending_at_a_silent_peer_ends_when_that_dies),
     cmocka_unit_test(a_receive_directed_at_a_peer_that_closed_ends),
     cmocka_unit_test(what_a_peer_took_before_it_died_was_delivered),
     cmocka_unit_test(every_sender_learns_that_the_port_closed),
