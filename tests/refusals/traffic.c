@@ -118,6 +118,7 @@ static void fails(const char *words)
     int ret = um_ep_open(&config, &ep);
     demand(ret < 0, "an endpoint could be opened");
     demand(strstr(said, words) != NULL, "the message does not say what to do");
+    um_regions_close(config.regions);
     printf("%s: %s", strerror(-ret), said);
 }
 
