@@ -1,4 +1,5 @@
-/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and flips under way. */
+/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and flips under
+ * way. */
 #include "stage.h"
 
 #include <pthread.h>
@@ -67,12 +68,24 @@ static void fuzz_memory(struct attack *a)
             a->lane->head += seq == a->lane->head + 1;
             break;
         }
-        case 2: any_bytes(a, a->lane->area + rnd(&a->random, UM_AREA_BIG_RECORDS - 64), 64); break;
-        case 3: any_bytes(a, (char *)a->ctl + rnd(&a->random, sizeof(*a->ctl) - 8), 8); break;
-        case 4: um_store_relaxed_u64(&a->header->bell[rnd(&a->random, 64)], rnd64(&a->random)); break;
-        case 5: um_store_relaxed_u64(&a->header->bell_summary, rnd64(&a->random)); break;
-        case 6: any_bytes(a, a->header, 64); break; /* magic to want_fence */
-        default: um_store_relaxed_u64(&a->header->grown_left, number(a)); break;
+        case 2:
+            any_bytes(a, a->lane->area + rnd(&a->random, UM_AREA_BIG_RECORDS - 64), 64);
+            break;
+        case 3:
+            any_bytes(a, (char *)a->ctl + rnd(&a->random, sizeof(*a->ctl) - 8), 8);
+            break;
+        case 4:
+            um_store_relaxed_u64(&a->header->bell[rnd(&a->random, 64)], rnd64(&a->random));
+            break;
+        case 5:
+            um_store_relaxed_u64(&a->header->bell_summary, rnd64(&a->random));
+            break;
+        case 6:
+            any_bytes(a, a->header, 64);
+            break; /* magic to want_fence */
+        default:
+            um_store_relaxed_u64(&a->header->grown_left, number(a));
+            break;
         }
     }
 }

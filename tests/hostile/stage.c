@@ -122,14 +122,18 @@ static void talk(struct stage *s)
 static void pending_start(struct stage *s)
 {
     struct iovec small = {.iov_base = large, .iov_len = 8}, all = {.iov_base = large, .iov_len = LARGE};
-    struct um_msg delivery = {.iov = &small, .count = 1, .peer = s->attacker_peer, .tag = 5, .context = CTX(1),
+    struct um_msg delivery = {.iov = &small,
+                              .count = 1,
+                              .peer = s->attacker_peer,
+                              .tag = 5,
+                              .context = CTX(1),
                               .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-    struct um_msg body = {.iov = &all, .count = 1, .peer = s->attacker_peer, .tag = 6, .context = CTX(2),
-                          .flags = UM_OP_TAGGED};
-    struct um_rma write = {.iov = &small, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(3),
-                           .flags = UM_OP_WRITE};
-    struct um_rma read = {.iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(4),
-                          .flags = UM_OP_READ};
+    struct um_msg body = {
+        .iov = &all, .count = 1, .peer = s->attacker_peer, .tag = 6, .context = CTX(2), .flags = UM_OP_TAGGED};
+    struct um_rma write = {
+        .iov = &small, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(3), .flags = UM_OP_WRITE};
+    struct um_rma read = {
+        .iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(4), .flags = UM_OP_READ};
     send_msg(&s->w, 0, &delivery);
     send_msg(&s->w, 0, &body);
     rma(&s->w, 0, &write);
@@ -153,7 +157,9 @@ void stage_open(struct stage *s, attack_fn fn, int argument)
     variant.private_copy = copy;
     child_open(&s->w, VICTIM);
     static struct um_region reg;
-    reg = (struct um_region){.key = REGION_KEY, .base = (uintptr_t)region, .len = REGION_SIZE,
+    reg = (struct um_region){.key = REGION_KEY,
+                             .base = (uintptr_t)region,
+                             .len = REGION_SIZE,
                              .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     um_regions_add(s->w.node[0].regions, &reg);
     s->attacker_peer = peer_at(&s->w, ATTACKER);

@@ -80,8 +80,8 @@ static void window_child(int index)
     variant.private_copy = shared->word[0] == 0;
     child_open(&w, index);
     memset(large, 1, LARGE);
-    struct um_region region = {.key = 1, .base = (uintptr_t)large, .len = LARGE,
-                               .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    struct um_region region = {
+        .key = 1, .base = (uintptr_t)large, .len = LARGE, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     um_regions_add(w.node[0].regions, &region);
     um_store_release_u32(&shared->flag[1], 1);
     wait_for(&w, &shared->flag[2], 1);
@@ -151,8 +151,8 @@ static void end(void)
 static void send_large(uint32_t flags)
 {
     struct iovec iov = {.iov_base = large, .iov_len = LARGE};
-    struct um_msg msg = {.iov = &iov, .count = 1, .peer = victim_peer, .tag = 1, .context = CTX(1),
-                         .flags = UM_OP_TAGGED | flags};
+    struct um_msg msg = {
+        .iov = &iov, .count = 1, .peer = victim_peer, .tag = 1, .context = CTX(1), .flags = UM_OP_TAGGED | flags};
     send_msg(&w, 0, &msg);
 }
 
@@ -238,7 +238,11 @@ static void rma_under_way_ends(void **state)
             begin(window_child, bounce);
             wait_for(&w, &shared->flag[1], 1);
             struct iovec iov = {.iov_base = large, .iov_len = LARGE};
-            struct um_rma op = {.iov = &iov, .count = 1, .peer = victim_peer, .key = 1, .context = CTX(1),
+            struct um_rma op = {.iov = &iov,
+                                .count = 1,
+                                .peer = victim_peer,
+                                .key = 1,
+                                .context = CTX(1),
                                 .flags = read ? UM_OP_READ : UM_OP_WRITE};
             rma(&w, 0, &op);
             if (read && bounce) {

@@ -1,4 +1,5 @@
-/* Processes that come and go: exit right after an inject, close and reopen under traffic, stop and continue, leftovers. */
+/* Processes that come and go: exit right after an inject, close and reopen under traffic, stop and continue, leftovers.
+ */
 #include "proc.h"
 
 #include <dirent.h>
@@ -131,7 +132,11 @@ static void every_generation_of_an_endpoint_takes_what_was_delivered_to_it(void 
         while (!refused || ended < sent) {
             note = (struct note){.generation = g, .number = sent};
             struct iovec iov = {.iov_base = &note, .iov_len = sizeof(note)};
-            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 2, .context = CTX(2),
+            struct um_msg msg = {.iov = &iov,
+                                 .count = 1,
+                                 .peer = peer,
+                                 .tag = 2,
+                                 .context = CTX(2),
                                  .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
             int ret = refused ? -EAGAIN : um_send(w.node[0].ep, &msg);
             sent += ret == 0;
@@ -189,7 +194,11 @@ static void echo_child(int index)
         if (c.tag == 0)
             break;
         struct iovec iov = {.iov_base = body, .iov_len = c.len};
-        struct um_msg msg = {.iov = &iov, .count = 1, .peer = parent, .tag = c.tag, .context = CTX(2),
+        struct um_msg msg = {.iov = &iov,
+                             .count = 1,
+                             .peer = parent,
+                             .tag = c.tag,
+                             .context = CTX(2),
                              .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         child_demand(done_of(&w, 0, CTX(2)).error == 0, "echo failed");
@@ -216,8 +225,8 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
             size_t len = i % 3 == 0 ? 60000 : i % 3 == 1 ? 5000 : 8;
             fill(from[i], len, (uint32_t)i);
             struct iovec iov = {.iov_base = from[i], .iov_len = len};
-            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = i + 1, .context = CTX(2000 + i),
-                                 .flags = UM_OP_TAGGED};
+            struct um_msg msg = {
+                .iov = &iov, .count = 1, .peer = peer, .tag = i + 1, .context = CTX(2000 + i), .flags = UM_OP_TAGGED};
             int ret = um_send(w.node[0].ep, &msg);
             if (ret == -EAGAIN && round > 0)
                 kill(pid, SIGCONT);

@@ -27,7 +27,11 @@ static void alltoall_child(int index)
             int r = (index + k) % RANKS;
             fill(out + (size_t)r * PART, len, (uint32_t)(index * RANKS + r));
             struct iovec iov = {.iov_base = out + (size_t)r * PART, .iov_len = len};
-            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer_at(&w, r), .tag = tag, .context = CTX(100 + r),
+            struct um_msg msg = {.iov = &iov,
+                                 .count = 1,
+                                 .peer = peer_at(&w, r),
+                                 .tag = tag,
+                                 .context = CTX(100 + r),
                                  .flags = UM_OP_TAGGED};
             int ret;
             while ((ret = um_send(w.node[0].ep, &msg)) == -EAGAIN) {
@@ -158,10 +162,11 @@ static void lanes_memory(uint64_t memory_max, size_t len, const char *what)
     /* The port's first page, the page that the last control block begins, and one lane more that housekeeping reads. */
     uint64_t slack = 4 * UM_PAGE;
     char text[300];
-    snprintf(text, sizeof(text),
-             "%d lanes, %s: %.1f MiB of shared memory (%.2f KiB a lane), cap %.1f MiB; receiver Rss %.1f MiB, Pss %.1f MiB",
-             LANES, what, (double)full / MIB, (double)full / KIB / LANES, (double)cap / MIB,
-             (double)smaps_kib("Rss") / KIB, (double)smaps_kib("Pss") / KIB);
+    snprintf(
+        text, sizeof(text),
+        "%d lanes, %s: %.1f MiB of shared memory (%.2f KiB a lane), cap %.1f MiB; receiver Rss %.1f MiB, Pss %.1f MiB",
+        LANES, what, (double)full / MIB, (double)full / KIB / LANES, (double)cap / MIB, (double)smaps_kib("Rss") / KIB,
+        (double)smaps_kib("Pss") / KIB);
     figure(text);
     assert_true(full <= cap + slack);
     assert_true(port_bytes(&w) <= cap + slack);

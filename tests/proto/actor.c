@@ -129,7 +129,9 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
     };
     DEMAND(a->window && um_ep_open(&config, &a->node.ep) == 0, "no endpoint");
     um_ep_addr(a->node.ep, &a->node.addr);
-    a->region = (struct um_region){.key = 1, .base = (uintptr_t)a->window, .len = (uint64_t)actors * WINDOW,
+    a->region = (struct um_region){.key = 1,
+                                   .base = (uintptr_t)a->window,
+                                   .len = (uint64_t)actors * WINDOW,
                                    .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     um_regions_add(a->node.regions, &a->region);
     a->rma.actor = a;
@@ -174,8 +176,13 @@ static void step_send(struct actor *a)
         struct iovec iov[5];
         size_t count = 1 + (how >> 4) % 5;
         cut(s->buf, s->len, iov, count, &a->random);
-        struct um_msg msg = {.iov = iov, .count = count, .peer = a->peer[to], .tag = tag, .data = number,
-                             .context = s, .flags = flags | (how & 4 ? UM_OP_DELIVERY : 0)};
+        struct um_msg msg = {.iov = iov,
+                             .count = count,
+                             .peer = a->peer[to],
+                             .tag = tag,
+                             .data = number,
+                             .context = s,
+                             .flags = flags | (how & 4 ? UM_OP_DELIVERY : 0)};
         ret = um_send(a->node.ep, &msg);
         if (ret)
             slot_empty(s);
@@ -197,8 +204,13 @@ static void step_post(struct actor *a)
     size_t count = 1 + rnd(&a->random, 3);
     cut(s->buf, s->len, iov, count, &a->random);
     bool exact = rnd(&a->random, 2);
-    struct um_msg msg = {.iov = iov, .count = count, .peer = a->peer[from], .context = s, .flags = UM_OP_TAGGED,
-                         .tag = exact ? (uint64_t)number << 16 | 5 : 5, .ignore = exact ? 0 : ~(uint64_t)TAG_MASK};
+    struct um_msg msg = {.iov = iov,
+                         .count = count,
+                         .peer = a->peer[from],
+                         .context = s,
+                         .flags = UM_OP_TAGGED,
+                         .tag = exact ? (uint64_t)number << 16 | 5 : 5,
+                         .ignore = exact ? 0 : ~(uint64_t)TAG_MASK};
     DEMAND(um_recv(a->node.ep, &msg) == 0, "receive");
 }
 
@@ -247,7 +259,11 @@ static void step_rma(struct actor *a)
     struct iovec iov[4];
     size_t count = 1 + rnd(&a->random, 4);
     cut(s->buf, s->len, iov, count, &a->random);
-    struct um_rma op = {.iov = iov, .count = count, .peer = a->peer[s->peer], .key = 1, .context = s,
+    struct um_rma op = {.iov = iov,
+                        .count = count,
+                        .peer = a->peer[s->peer],
+                        .key = 1,
+                        .context = s,
                         .addr = (uint64_t)a->self * WINDOW + s->number % (WINDOW / 2),
                         .flags = a->rma_reads ? UM_OP_READ : UM_OP_WRITE};
     s->actor = NULL;

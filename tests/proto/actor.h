@@ -26,8 +26,8 @@ struct actor {
     uint32_t self, actors, goal; /* goal: messages to each peer, of each kind */
     uint64_t random;
     struct um_peer *peer[ACTORS_MAX];
-    uint32_t sent[ACTORS_MAX], posted[ACTORS_MAX], got[ACTORS_MAX];     /* tagged */
-    uint32_t stream_sent[ACTORS_MAX], stream_got[ACTORS_MAX];           /* untagged, through multi-receives */
+    uint32_t sent[ACTORS_MAX], posted[ACTORS_MAX], got[ACTORS_MAX]; /* tagged */
+    uint32_t stream_sent[ACTORS_MAX], stream_got[ACTORS_MAX];       /* untagged, through multi-receives */
     bool *stream_seen[ACTORS_MAX];
     struct slot out[SLOTS], in[SLOTS], rma;
     unsigned char *multi[2];

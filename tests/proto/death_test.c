@@ -14,8 +14,12 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     struct world w;
     static unsigned char body[4 * MIB], to[4 * MIB];
     world_open(&w, 3);
-    struct um_rma read = {.iov = &(struct iovec){to, 100}, .count = 1, .peer = peer_of(&w, 0, 1), .key = 1,
-                          .context = CTX(4), .flags = UM_OP_READ};
+    struct um_rma read = {.iov = &(struct iovec){to, 100},
+                          .count = 1,
+                          .peer = peer_of(&w, 0, 1),
+                          .key = 1,
+                          .context = CTX(4),
+                          .flags = UM_OP_READ};
     send_buf(&w, 1, 0, body, 8, 50, UM_OP_TAGGED, CTX(1)); /* the peer was in contact */
     send_buf(&w, 1, 0, body, sizeof(body), 51, UM_OP_TAGGED, CTX(2));
     world_settle(&w);

@@ -1,4 +1,5 @@
-/* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the owner writes. */
+/* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the owner
+ * writes. */
 #include "world.h"
 
 #include "core/endpoint.h"
@@ -98,7 +99,11 @@ static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
         world_settle(&w);
     }
     struct iovec iov = {.iov_base = body, .iov_len = 8};
-    struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .tag = 2, .context = CTX(1),
+    struct um_msg msg = {.iov = &iov,
+                         .count = 1,
+                         .peer = peer_of(&w, 0, 1),
+                         .tag = 2,
+                         .context = CTX(1),
                          .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
     assert_int_equal(um_send(w.node[0].ep, &msg), 0);
     arm(&w, 0);

@@ -147,7 +147,7 @@ static void bodies_under_way_keep_the_buffer_until_the_last_has_come(void **stat
             assert_int_equal(bodies, N);
         world_settle(&w);
         assert_int_equal(untaken(&w, 1), 0); /* nothing after the end */
-        for (int i = bodies; i < N; i++) { /* what the cancelled buffer did not take is still there */
+        for (int i = bodies; i < N; i++) {   /* what the cancelled buffer did not take is still there */
             recv_buf(&w, 1, NULL, buf, LEN, 0, 0, 0, CTX(50));
             assert_int_equal(done_of(&w, 1, CTX(50)).error, 0);
         }
@@ -179,8 +179,8 @@ static void a_fresh_buffer_takes_what_is_waiting(void **state)
         const struct um_completion *c = next_of(&w, 1);
         assert_int_equal(c->error, 0);
         uint32_t i = 0;
-        while (i < 8 && ((seen & 1u << i) || !(c->len == (i % 2 ? 30000u : 200u)) ||
-                         ((unsigned char *)c->buf)[1] != from[i][1]))
+        while (i < 8 &&
+               ((seen & 1u << i) || !(c->len == (i % 2 ? 30000u : 200u)) || ((unsigned char *)c->buf)[1] != from[i][1]))
             i++;
         assert_true(i < 8);
         assert_true(is_filled(c->buf, c->len, i));

@@ -16,8 +16,14 @@ static struct um_region region_make(uint32_t access, uint64_t origin)
 static struct um_completion rma_do(struct world *w, uint64_t key, uint64_t addr, size_t len, uint32_t flags)
 {
     struct iovec iov = {.iov_base = local, .iov_len = len};
-    struct um_rma op = {.iov = &iov, .count = 1, .peer = peer_of(w, 0, 1), .addr = addr, .key = key, .data = 0xdadadada,
-                        .context = CTX(1), .flags = flags};
+    struct um_rma op = {.iov = &iov,
+                        .count = 1,
+                        .peer = peer_of(w, 0, 1),
+                        .addr = addr,
+                        .key = key,
+                        .data = 0xdadadada,
+                        .context = CTX(1),
+                        .flags = flags};
     rma(w, 0, &op);
     return done_of(w, 0, CTX(1));
 }
@@ -114,8 +120,8 @@ static void buffer_lists_are_gathered_and_scattered(void **state)
     for (size_t l = 0; l < 5; l++) {
         for (size_t count = 1; count <= 32; count += 1 + count / 4) {
             struct iovec iov[32];
-            struct um_rma op = {.iov = iov, .count = count, .peer = peer_of(&w, 0, 1), .addr = 3, .key = KEY,
-                                .context = CTX(1)};
+            struct um_rma op = {
+                .iov = iov, .count = count, .peer = peer_of(&w, 0, 1), .addr = 3, .key = KEY, .context = CTX(1)};
             for (int read = 0; read < 2; read++) {
                 cut(local, lens[l], iov, count, &r);
                 if (read)
@@ -146,8 +152,13 @@ static void many_operations_at_once_all_complete(void **state)
             memset(local, 0, sizeof(local));
         for (uint32_t i = 0; i < N; i++) {
             struct iovec iov = {.iov_base = local + i * LEN, .iov_len = LEN};
-            struct um_rma op = {.iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .addr = i * LEN, .key = KEY,
-                                .context = CTX(i + 1), .flags = read ? UM_OP_READ : UM_OP_WRITE};
+            struct um_rma op = {.iov = &iov,
+                                .count = 1,
+                                .peer = peer_of(&w, 0, 1),
+                                .addr = i * LEN,
+                                .key = KEY,
+                                .context = CTX(i + 1),
+                                .flags = read ? UM_OP_READ : UM_OP_WRITE};
             if (!read)
                 fill(local + i * LEN, LEN, i);
             rma(&w, 0, &op);
@@ -172,7 +183,11 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
             world_open(&w, 2);
             um_regions_add(w.node[1].regions, &region);
             struct iovec iov = {.iov_base = local, .iov_len = MEMORY};
-            struct um_rma op = {.iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .key = KEY, .context = CTX(1),
+            struct um_rma op = {.iov = &iov,
+                                .count = 1,
+                                .peer = peer_of(&w, 0, 1),
+                                .key = KEY,
+                                .context = CTX(1),
                                 .flags = read ? UM_OP_READ : UM_OP_WRITE};
             rma(&w, 0, &op);
             for (int i = 0; i < rounds; i++)

@@ -16,8 +16,8 @@ static void more_rendezvous_than_tokens_are_refused_then_go_on(void **state)
         while (sent < N) {
             unsigned char *at = from + (size_t)sent * LEN;
             struct iovec iov = {.iov_base = at, .iov_len = LEN};
-            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = sent, .context = CTX(sent + 1),
-                                 .flags = UM_OP_TAGGED};
+            struct um_msg msg = {
+                .iov = &iov, .count = 1, .peer = peer, .tag = sent, .context = CTX(sent + 1), .flags = UM_OP_TAGGED};
             fill(at, LEN, sent);
             int ret = um_send(w.node[0].ep, &msg);
             if (ret == -EAGAIN) {
@@ -60,10 +60,14 @@ static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state
             memset(to, 0, len + 64);
             cut(from, len, out, counts[c % 8], &r);
             cut(to, len, in, counts[c / 8], &r);
-            struct um_msg send = {.iov = out, .count = counts[c % 8], .peer = peer_of(&w, 0, 1), .tag = 1,
-                                  .context = CTX(1), .flags = UM_OP_TAGGED};
-            struct um_msg recv = {.iov = in, .count = counts[c / 8], .tag = 1, .context = CTX(2),
+            struct um_msg send = {.iov = out,
+                                  .count = counts[c % 8],
+                                  .peer = peer_of(&w, 0, 1),
+                                  .tag = 1,
+                                  .context = CTX(1),
                                   .flags = UM_OP_TAGGED};
+            struct um_msg recv = {
+                .iov = in, .count = counts[c / 8], .tag = 1, .context = CTX(2), .flags = UM_OP_TAGGED};
             bool late = rnd(&r, 2);
             if (!late)
                 assert_int_equal(um_recv(w.node[1].ep, &recv), 0);

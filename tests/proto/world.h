@@ -93,6 +93,9 @@ extern const size_t sizes_count;
 /* argv: machine name, then any of: stall=N copy=no memory=N lanes=N. Runs the group. */
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 #define WORLD_MAIN(name, tests)                                                                                        \
-    int main(int argc, char **argv) { return world_main(argc, argv, name, tests, sizeof(tests) / sizeof(tests[0])); }
+    int main(int argc, char **argv)                                                                                    \
+    {                                                                                                                  \
+        return world_main(argc, argv, name, tests, sizeof(tests) / sizeof(tests[0]));                                  \
+    }
 
 #endif

@@ -49,8 +49,8 @@ static void far_side(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_region region = {.key = KEY, .base = (uintptr_t)memory, .len = LARGE,
-                               .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    struct um_region region = {
+        .key = KEY, .base = (uintptr_t)memory, .len = LARGE, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     um_regions_add(w.node[0].regions, &region);
     struct um_peer *peer = peer_at(&w, 0);
     static unsigned char body[LARGE];
@@ -59,8 +59,8 @@ static void far_side(int index)
         struct um_completion c = completion(&w);
         child_demand(c.error == 0 && c.len == sizes[s], "receive");
         struct iovec iov = {.iov_base = body, .iov_len = c.len};
-        struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(2),
-                             .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+        struct um_msg msg = {
+            .iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(2), .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         child_demand(completion(&w).error == 0, "echo");
     }
@@ -76,8 +76,8 @@ static void near_side(void)
     for (size_t s = 0; s < sizes_count; s++) {
         fill(local, sizes[s], (uint32_t)s);
         struct iovec iov = {.iov_base = local, .iov_len = sizes[s]};
-        struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(1),
-                             .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+        struct um_msg msg = {
+            .iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(1), .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         demand(completion(&w).error == 0, "a send failed");
         memset(local, 0, sizes[s]);
