@@ -184,8 +184,53 @@ static void the_lane_serves_others_when_the_refused_sender_closed(void **state)
     close_two();
 }
 
+/* How many of 8 lanes can grow; all are closed again. */
+static int growable(void)
+{
+    enum { LANES = 8 };
+    struct um_machine_caps caps;
+    struct path p[LANES];
+    int grown = 0;
+    machine->caps(&caps);
+    for (int i = 0; i < LANES; i++) {
+        p[i] = path_joined(a, b);
+        grown += machine->lane_body_max(p[i].lane, caps.body_max) == caps.body_max;
+    }
+    for (int i = 0; i < LANES; i++)
+        path_end(&p[i]);
+    return grown;
+}
+
+static void the_memory_of_refused_lanes_comes_back(void **state)
+{
+    (void)state;
+    struct um_machine_caps caps;
+    struct um_port_config config = {.memory_max = 1 << 20, .private_copy = true};
+    machine->caps(&caps);
+    a = port_new(0);
+    assert_int_equal(machine->port_open(&config, &b), 0);
+    int before = growable();
+    for (int round = 0; round < 20; round++) {
+        struct path p = path_joined(a, b);
+        for (uint64_t i = 0; i < (uint64_t)round; i++)
+            message_send(p.lane, MESSAGE(i, .body_len = 10));
+        assert_int_equal(machine->lane_body_max(p.lane, caps.body_max), caps.body_max);
+        if (round % 3 == 0)
+            message_send(p.lane, MESSAGE(77, .body_len = caps.body_max));
+        if (round % 2 == 0)
+            for (uint64_t i = 0; i < (uint64_t)round; i++)
+                expect_message(b, p.rx, MESSAGE(i, .body_len = 10));
+        machine->rx_refuse(p.rx, EPROTO);
+        expect_left(b, p.rx, EPROTO);
+        path_close(&p);
+        expect_nothing(b);
+    }
+    assert_int_equal(growable(), before);
+    close_two();
+}
+
 GROUP(refuse, T(the_sender_sees_a_broken_pipe_and_the_receiver_the_end),
       T(what_waits_in_a_refused_lane_is_not_delivered), T(a_record_at_hand_can_be_refused_before_its_release),
       T(a_sender_can_be_refused_as_it_joins), T(refusing_twice_is_once),
       T(a_claim_of_before_can_still_be_committed_or_aborted), T(other_lanes_go_on),
-      T(the_lane_serves_others_when_the_refused_sender_closed));
+      T(the_lane_serves_others_when_the_refused_sender_closed), T(the_memory_of_refused_lanes_comes_back));

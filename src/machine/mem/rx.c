@@ -102,6 +102,21 @@ static void rx_end_refused(struct um_rx *rx)
     rx_wake_sender(rx);
 }
 
+/* Did the lane grow, or is the sender's word that it did among the records that were not taken? */
+static bool rx_has_grown(const struct um_rx *rx)
+{
+    if (rx->grown)
+        return true;
+    for (uint32_t head = rx->head; head - rx->head < UM_SMALL_RECORDS; head++) {
+        uint64_t word = um_load_relaxed_u64(&rx->ring.records[head & (UM_SMALL_RECORDS - 1)].word);
+        if ((uint32_t)word != head + 1)
+            return false;
+        if ((uint8_t)(word >> 32) == UM_OP_GROW)
+            return true;
+    }
+    return false;
+}
+
 /* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
 static void rx_recycle(struct um_rx *rx)
 {
@@ -110,11 +125,12 @@ static void rx_recycle(struct um_rx *rx)
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
     /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
+    bool has_grown = rx_has_grown(rx);
     if (rx->error)
         port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
     else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
-    if (rx->grown)
+    if (has_grown)
         um_rmw_add_u64(&port->shm->grown_left, 1); /* sync: grown-give (partner grown-take) */
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
