@@ -145,7 +145,7 @@ struct um_machine {
     uint32_t (*lane_consumed)(const struct um_lane *lane);
     /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
     int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
-    /* While on, answers and consumption of this lane wake a sleeping port. */
+    /* While on, answers and consumption of this lane, and its end by the peer, wake a sleeping port. */
     void (*lane_watch)(struct um_lane *lane, bool on);
 
     /*
