@@ -13,7 +13,7 @@
  * Invariants (um_match_is_valid):
  *   a limit is UM_MATCH_SHORT and the queue not longer, or the limit is 0 and the queue is hashed
  *   hashed: every receive of `recvs` stands in posted[its table] or in `further`; both lists rise in order
- *   hashed: every message of `msgs` stands in queued[2c] and queued[2c + 1] for every class c < classes
+ *   hashed: every message of `msgs` stands in queued[c][BY_SOURCE] and queued[c][BY_ANY] for every class c < classes
  *   nothing else stands in a table; bit t of `live` is set exactly when posted[t] has a key
  *   a class's mask changes only when none of its tables has a key
  */
@@ -28,7 +28,9 @@
 
 enum { UM_MATCH_TABLES = 2 * UM_MATCH_CLASSES };
 
-/* Table 2c holds class c's receives or messages by source, table 2c + 1 those by any. */
+enum { BY_SOURCE, BY_ANY };
+
+/* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any. */
 struct um_match {
     struct um_list recvs;
     uint32_t recv_count;
@@ -42,7 +44,7 @@ struct um_match {
     uint64_t orders;        /* the next order */
     struct um_list further; /* hashed receives whose mask has no class */
     struct um_table posted[UM_MATCH_TABLES];
-    struct um_table queued[UM_MATCH_TABLES];
+    struct um_table queued[UM_MATCH_CLASSES][2];
 };
 
 static inline struct um_match_recv *recv_of(struct um_match_node *node)
@@ -83,7 +85,7 @@ struct um_match *um_match_open(void)
     m->msg_limit = UM_MATCH_SHORT;
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
         um_table_init(&m->posted[t]);
-        um_table_init(&m->queued[t]);
+        um_table_init(&m->queued[t / 2][t % 2]);
     }
     return m;
 }
@@ -92,7 +94,7 @@ void um_match_close(struct um_match *m)
 {
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
         um_table_fini(&m->posted[t]);
-        um_table_fini(&m->queued[t]);
+        um_table_fini(&m->queued[t / 2][t % 2]);
     }
     free(m);
 }
@@ -103,10 +105,10 @@ static inline void index_msg(struct um_match *m, uint32_t c, struct um_match_msg
     uint64_t tag = msg->tag & ~m->ignore[c];
     msg->in[c].by_source.tag = tag;
     msg->in[c].by_source.source = msg->source;
-    um_table_insert(&m->queued[2 * c], &msg->in[c].by_source);
+    um_table_insert(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
     msg->in[c].by_any.tag = tag;
     msg->in[c].by_any.source = UM_MATCH_ANY;
-    um_table_insert(&m->queued[2 * c + 1], &msg->in[c].by_any);
+    um_table_insert(&m->queued[c][BY_ANY], &msg->in[c].by_any);
 }
 
 /* A new class for the mask, over the messages that are hashed already; UM_MATCH_CLASSES when there is no place. */
@@ -270,8 +272,8 @@ static __attribute__((noinline)) void dequeue_hashed(struct um_match *m, struct 
     if (!m->msg_count)
         m->msg_limit = UM_MATCH_SHORT;
     for (uint32_t c = 0; c < m->classes; c++) {
-        um_table_remove(&m->queued[2 * c], &msg->in[c].by_source);
-        um_table_remove(&m->queued[2 * c + 1], &msg->in[c].by_any);
+        um_table_remove(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
+        um_table_remove(&m->queued[c][BY_ANY], &msg->in[c].by_any);
     }
 }
 
@@ -287,10 +289,10 @@ static __attribute__((noinline)) struct um_match_msg *find_msg_hashed(struct um_
                                                                       uint32_t source)
 {
     if (source == UM_MATCH_ANY) {
-        struct um_match_node *node = um_table_find(&m->queued[2 * c + 1], tag, source);
+        struct um_match_node *node = um_table_find(&m->queued[c][BY_ANY], tag, source);
         return node ? (void *)((char *)node - offsetof(struct um_match_msg, in[c].by_any)) : NULL;
     }
-    struct um_match_node *node = um_table_find(&m->queued[2 * c], tag, source);
+    struct um_match_node *node = um_table_find(&m->queued[c][BY_SOURCE], tag, source);
     return node ? (void *)((char *)node - offsetof(struct um_match_msg, in[c].by_source)) : NULL;
 }
 
@@ -364,14 +366,14 @@ static bool msgs_are_valid(const struct um_match *m)
         const struct um_match_msg *msg = msg_of_all(l);
         for (uint32_t c = 0; !m->msg_limit && c < m->classes; c++) {
             uint64_t tag = msg->tag & ~m->ignore[c];
-            if (!um_table_holds(&m->queued[2 * c], &msg->in[c].by_source, tag, msg->source) ||
-                !um_table_holds(&m->queued[2 * c + 1], &msg->in[c].by_any, tag, UM_MATCH_ANY))
+            if (!um_table_holds(&m->queued[c][BY_SOURCE], &msg->in[c].by_source, tag, msg->source) ||
+                !um_table_holds(&m->queued[c][BY_ANY], &msg->in[c].by_any, tag, UM_MATCH_ANY))
                 return false;
         }
     }
     for (uint32_t t = 0; t < UM_MATCH_TABLES; t++) {
         uint32_t nodes, expected = !m->msg_limit && t / 2 < m->classes ? count : 0;
-        if (!um_table_is_valid(&m->queued[t], &nodes) || nodes != expected)
+        if (!um_table_is_valid(&m->queued[t / 2][t % 2], &nodes) || nodes != expected)
             return false;
     }
     return count == m->msg_count && (!m->msg_limit || count <= m->msg_limit);
