@@ -9,12 +9,19 @@
  */
 #include "prov/prov.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
-enum { UM_CQ_FIRST_ROOM = 256 };
+enum {
+    UM_CQ_FIRST_ROOM = 256,
+    UM_CQ_LOOK = 16,           /* empty reads between two looks at the clock */
+    UM_CQ_LOOK_NS = 80000,     /* they come within this time when the caller spins and has its processor to itself */
+    UM_CQ_LINGER_POLLS = 48,   /* about a microsecond */
+};
 
 bool um_cq_ready_locked(const struct um_cq *cq)
 {
@@ -132,12 +139,44 @@ static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_ad
     return ret;
 }
 
+/* Do the ranks of this job, as far as the address vectors tell, find a processor each? */
+static bool um_cq_has_processors(const struct um_cq *cq)
+{
+    uint64_t ranks = 0;
+    for (size_t i = 0; i < cq->source.eps.count; i++) {
+        const struct um_av *av = cq->source.eps.eps[i]->av;
+        ranks = av && av->count > ranks ? av->count : ranks;
+    }
+    return ranks <= (uint64_t)get_nprocs();
+}
+
+/*
+ * An empty read by a caller that evidently spins looks again for about a microsecond. MPICH yields the processor after
+ * every empty read: a message that comes meanwhile would wait for the end of that system call. A caller that computes
+ * between its reads, or whose yield lets somebody else run, does not read UM_CQ_LOOK times within UM_CQ_LOOK_NS.
+ */
+static __attribute__((noinline)) ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
+{
+    ssize_t ret = -FI_EAGAIN;
+    if (++cq->empties % UM_CQ_LOOK == 0) {
+        uint64_t now = um_clock_ns();
+        cq->lingers = now - cq->looked_at <= UM_CQ_LOOK_NS && um_cq_has_processors(cq);
+        cq->looked_at = now;
+    }
+    for (int i = 0; cq->lingers && ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
+        ret = um_cq_take(cq, buf, count, NULL);
+    return ret;
+}
+
 static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
     struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    um_guard_lock(&cq->source.domain->guard);
+    struct um_domain *d = cq->source.domain;
+    um_guard_lock(&d->guard);
     ssize_t ret = um_cq_take(cq, buf, count, NULL);
-    um_guard_unlock(&cq->source.domain->guard);
+    if (ret == -FI_EAGAIN && d->env.linger && !d->guard.used) /* never with a lock that others may want */
+        ret = um_cq_linger(cq, buf, count);
+    um_guard_unlock(&d->guard);
     return ret;
 }
 

@@ -47,6 +47,9 @@ struct um_cq {
     uint64_t head, tail, mask;
     struct um_addr err_data; /* what err_data of the last error points to */
     bool signaled;
+    bool lingers;       /* the caller spins, and may: see um_cq_linger() */
+    uint32_t empties;   /* empty reads */
+    uint64_t looked_at; /* the last look at the clock, ns */
     bool overrun; /* memory ran out while growing: completions were lost */
     uint32_t refs;
 };

@@ -31,6 +31,9 @@ void um_env_define(void)
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
                     "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
                     "(default: 67108864)");
+    fi_param_define(&um_provider, "linger", FI_PARAM_STRING,
+                    "Let an empty fi_cq_read of a caller that spins look for messages for about a microsecond; only "
+                    "while the ranks do not outnumber the processors (default: 1)");
     fi_param_define(&um_provider, "stats", FI_PARAM_STRING,
                     "Print what an endpoint has done to stderr when it is closed (default: 0)");
 }
@@ -93,7 +96,7 @@ static int um_env_read_numbers(struct um_env *env)
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
-    struct um_env env = {.machine = &um_machine_shm, .port = {.private_copy = true}};
+    struct um_env env = {.machine = &um_machine_shm, .port = {.private_copy = true}, .linger = true};
     const char *text = um_env_text("machine");
     if (text && strcmp(text, env.machine->name) != 0) {
         um_env_refuse(2, "MACHINE", text, "shm");
@@ -105,6 +108,9 @@ int um_env_read(struct um_env *env_p)
     text = um_env_text("stats");
     if (text && um_env_bool(text, &env.stats))
         return um_env_refuse(4, "STATS", text, allowed);
+    text = um_env_text("linger");
+    if (text && um_env_bool(text, &env.linger))
+        return um_env_refuse(5, "LINGER", text, allowed);
     int ret = um_env_read_numbers(&env);
     if (ret)
         return ret;

@@ -35,6 +35,7 @@ struct um_env {
     const struct um_machine *machine;
     struct um_port_config port;
     bool stats;
+    bool linger;
 };
 void um_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
