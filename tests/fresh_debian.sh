@@ -10,7 +10,7 @@ set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 SUITE=bookworm
-MIRROR=${DEBIAN_MIRROR:-}
+MIRROR=${DEBIAN_MIRROR:-} # empty: debootstrap's own choice
 CA_BUNDLE=/etc/ssl/host-ca-bundle.crt
 KEEP=${1:-}
 
@@ -37,7 +37,9 @@ say() { printf 'fresh_debian: %s\n' "$*"; }
 make_system() {
     [ ! -x "$ROOT/usr/bin/apt-get" ] || { say "using the system in $ROOT"; return; }
     say "debootstrap $SUITE into $ROOT"
-    debootstrap --variant=minbase "$SUITE" "$ROOT" "$MIRROR"
+    # what debootstrap writes into sources.list is kept for a host whose own sources do not fit
+    debootstrap --variant=minbase "$SUITE" "$ROOT" ${MIRROR:+"$MIRROR"}
+    cp "$ROOT/etc/apt/sources.list" "$ROOT/debootstrap.sources"
 }
 
 copy_file() { # FILE...: each to the same place in the new system, when the host has it
@@ -60,7 +62,7 @@ copy_host_configuration() {
         fi
     done
     if ! cat "$ROOT"/etc/apt/sources.list "$ROOT"/etc/apt/sources.list.d/* 2>/dev/null | grep -q .; then
-        echo "deb $MIRROR $SUITE main" >"$ROOT/etc/apt/sources.list"
+        cp "$ROOT/debootstrap.sources" "$ROOT/etc/apt/sources.list"
     fi
     # Under a name of its own: installing ca-certificates writes Debian's own bundle anew.
     local bundle=${PIP_CERT:-${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}}
