@@ -14,7 +14,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
 
 enum {
     UM_CQ_FIRST_ROOM = 256,
@@ -147,7 +146,7 @@ static bool um_cq_has_processors(const struct um_cq *cq)
         const struct um_av *av = cq->source.eps.eps[i]->av;
         ranks = av && av->count > ranks ? av->count : ranks;
     }
-    return ranks <= (uint64_t)get_nprocs();
+    return ranks <= cq->source.domain->processors;
 }
 
 /*

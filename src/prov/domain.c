@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sysinfo.h>
 
 void um_domain_hold(struct um_domain *d)
 {
@@ -163,6 +164,7 @@ int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct f
     pthread_mutex_init(&d->guard.mutex, NULL);
     d->fabric = fabric;
     d->next_key = 1;
+    d->processors = (uint32_t)get_nprocs();
     int ret = um_env_read(&d->env);
     if (ret == 0)
         d->regions = um_regions_open();

@@ -91,6 +91,7 @@ struct um_domain {
     bool virtual_addresses; /* peers give virtual addresses, not offsets */
     bool provider_keys;
     uint64_t next_key;
+    uint32_t processors; /* online when the domain was opened: asking takes microseconds */
     uint32_t refs;
     struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
 };
