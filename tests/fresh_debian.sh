@@ -75,6 +75,9 @@ copy_host_configuration() {
 }
 
 mount_kernel_filesystems() {
+    # As in a real system: ordinary users may enter /, and it is a mount point (tests make mounts of their own).
+    chmod 755 "$ROOT"
+    mount --bind "$ROOT" "$ROOT"
     mkdir -p "$ROOT"/{proc,sys,dev}
     mount -t proc proc "$ROOT/proc"
     mount --rbind /sys "$ROOT/sys"
