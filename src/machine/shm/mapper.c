@@ -97,6 +97,12 @@ static int shm_create(struct um_mem_port *port, size_t size)
     ret = state->memory_fd = memory_create(size);
     if (ret < 0)
         goto free_nonce;
+    if (port->wait_write > UINT16_MAX) {
+        ret = -EMFILE;
+        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
+               port->wait_write);
+        goto close_memory;
+    }
     port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
     if (port->memory == MAP_FAILED) {
         ret = -errno;
