@@ -254,7 +254,13 @@ static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t la
             }
         }
     }
-    um_log(UM_LOG_INFO, "all %u lanes of a peer are taken; FI_UNIMEM_LANES at the peer raises that", lanes);
+    if (!lane->link->full_logged) { /* every further try says the same */
+        lane->link->full_logged = true;
+        um_log(UM_LOG_WARN,
+               "all %u lanes into a peer are taken: messages to it wait until another sender leaves; set FI_UNIMEM_LANES "
+               "to at least the number of processes",
+               lanes);
+    }
     return -EAGAIN;
 }
 

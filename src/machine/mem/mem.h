@@ -52,6 +52,7 @@ struct um_link {
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
     int wake_handle;
+    bool full_logged; /* that the peer has no free lane */
 };
 
 struct um_lane {

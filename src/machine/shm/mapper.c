@@ -106,7 +106,8 @@ static int shm_create(struct um_mem_port *port, size_t size)
     port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
     if (port->memory == MAP_FAILED) {
         ret = -errno;
-        um_log(UM_LOG_WARN, "cannot map %zu bytes of address space: %s; lower FI_UNIMEM_LANES or raise ulimit -v", size,
+        um_log(UM_LOG_WARN, "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
+               "the number of processes)", size,
                strerror(-ret));
         goto close_memory;
     }
