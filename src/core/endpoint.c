@@ -38,27 +38,32 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
 }
 
 /*
- * Is anything accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. Nor is an eager
+ * How much is accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. Nor is an eager
  * message whose delivery is awaited: it lies in the peer's lane and will be taken there without us.
  */
-static bool ep_has_pending(const struct um_ep *ep)
+static uint32_t ep_pending(const struct um_ep *ep)
 {
+    uint32_t pending = !um_list_is_empty(&ep->jobs);
     for (uint32_t i = 0; i < ep->peer_count; i++) {
         const struct um_peer *peer = ep->peers[i];
-        if (!peer->lost && peer->tokens_free != UINT64_MAX)
-            return true;
+        if (!peer->lost)
+            pending += (uint32_t)__builtin_popcountll(~peer->tokens_free);
     }
-    return !um_list_is_empty(&ep->jobs);
+    return pending;
 }
 
 void um_core_ep_flush(struct um_ep *ep)
 {
     uint64_t last = um_clock_ns();
-    while (ep_has_pending(ep)) {
-        if (um_ep_progress(ep) > 0) {
+    uint32_t before = 0;
+    uint32_t pending;
+    while ((pending = ep_pending(ep)) > 0) {
+        /* Only what goes out counts: other peers may send to us for ever. */
+        if (um_core_ep_jobs(ep) > 0 || pending != before)
             last = um_clock_ns();
+        before = pending;
+        if (um_ep_progress(ep) > 0 && um_clock_ns() - last <= UM_FLUSH_NS)
             continue;
-        }
         if (um_clock_ns() - last > UM_FLUSH_NS) {
             um_log(UM_LOG_WARN, "closing an endpoint with operations that their peers did not take for 5 s");
             return;

@@ -102,7 +102,10 @@ int um_peer_lane_open(struct um_peer *peer)
 {
     if (peer->lost)
         return -EPIPE;
-    return peer->ep->machine->lane_open(peer->link, &peer->lane);
+    int ret = peer->ep->machine->lane_open(peer->link, &peer->lane);
+    if (ret == 0 && !um_list_is_empty(&peer->awaiting))
+        peer->ep->machine->lane_watch(peer->lane, true); /* somebody waits already */
+    return ret;
 }
 
 static void peer_await(struct um_peer *peer)

@@ -57,6 +57,7 @@ int um_prov_ep_arm_locked(struct um_prov_ep *ep)
     int ret = um_ep_arm(ep->core);
     ep->armed = ret == 0;
     ep->stale = false;
+    ep->kicked = false;
     return ret;
 }
 
@@ -73,13 +74,15 @@ void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
         um_ep_disarm(ep->core);
         ep->armed = false;
         ep->stale = false;
+        ep->kicked = false;
     }
 }
 
 void um_prov_ep_wake_locked(struct um_prov_ep *ep)
 {
-    if (ep->stale)
+    if (ep->kicked)
         return; /* woken already */
+    ep->kicked = true;
     ep->stale = true;
     um_ep_kick(ep->core);
 }

@@ -217,6 +217,7 @@ struct um_prov_ep {
     uint32_t arms; /* sleepers that want the port armed */
     bool armed;    /* it is */
     bool stale;    /* but somebody moved the endpoint since, or woke: the next sleeper arms afresh */
+    bool kicked;   /* a wake-up is on its way to who sleeps */
     uint64_t caps;
     size_t multi_min;
     size_t tx_size, rx_size;

@@ -350,6 +350,9 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
     lane->peer = peer;
     um_list_init(&lane->watched);
     ret = lane_take(lane, peer, link->lanes);
+    /* sync: port-seen (partner port-ready): of a port that is gone, nobody gives lanes back. */
+    if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(link)))
+        ret = -ECONNREFUSED;
     if (ret)
         goto free_lane;
     ret = port->mapper->attach(port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,

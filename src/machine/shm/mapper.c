@@ -6,6 +6,7 @@
  */
 #include "machine/shm/shm.h"
 
+#include "base/atomic.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -29,7 +30,8 @@ static bool barrier_register(void)
 
 static void shm_barrier(void)
 {
-    syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0)
+        um_fence_full(); /* sync: none (refused: our half of what the callers label; the peers fence, want_fence) */
 }
 
 static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
@@ -137,7 +139,7 @@ static void shm_destroy(struct um_mem_port *port)
     struct um_shm_port *state = port->mapper_state;
     munmap(port->memory, state->size);
     close(state->memory_fd);
-    *state->nonce = 0;
+    explicit_bzero(state->nonce, sizeof(*state->nonce)); /* whoever reads it now does not find this port */
     free(state->nonce);
     free(state);
 }
