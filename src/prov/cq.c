@@ -19,7 +19,7 @@ enum {
     UM_CQ_FIRST_ROOM = 256,
     UM_CQ_LOOK = 16,           /* empty reads between two looks at the clock */
     UM_CQ_LOOK_NS = 80000,     /* they come within this time when the caller spins and has its processor to itself */
-    UM_CQ_LINGER_POLLS = 48,   /* about a microsecond */
+    UM_CQ_LINGER_POLLS = 128,  /* about a microsecond */
 };
 
 bool um_cq_ready_locked(const struct um_cq *cq)
