@@ -58,8 +58,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     ep->stats.sent++;
     ep->stats.eager++;
     ep->stats.bytes_sent += len;
-    uint8_t flags = (uint8_t)((msg->flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) |
-                              (msg->flags & UM_OP_DATA ? UM_WIRE_DATA : 0) | (op ? UM_FLAG_ACK : 0));
+    uint8_t flags = (uint8_t)(um_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
     ep->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     if (op)
         um_op_await_ack(op);
@@ -79,8 +78,7 @@ int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_rec
         .tag = head->tag,
         .data = head->data,
         .len = rec->len,
-        .flags = (rec->flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
-                 (rec->flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0),
+        .flags = um_wire_op_flags(rec->flags),
     };
     struct um_target target;
     if (!um_receive_match(ep, &arrival, &target))

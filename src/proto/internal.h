@@ -9,6 +9,19 @@
 #include "proto/proto.h"
 #include "proto/wire.h"
 
+/* ---- flags of an operation ↔ of a record ---- */
+
+static inline uint8_t um_wire_flags(uint32_t op_flags)
+{
+    return (uint8_t)((op_flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) | (op_flags & UM_OP_DATA ? UM_WIRE_DATA : 0));
+}
+
+static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
+{
+    return (wire_flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
+           (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
+}
+
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
 /* A posted receive. */

@@ -19,11 +19,6 @@
 
 enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
 
-static uint8_t wire_flags(uint32_t flags)
-{
-    return flags & UM_OP_DATA ? UM_WIRE_DATA : 0;
-}
-
 /* The body travels in the record. */
 static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
 {
@@ -39,7 +34,7 @@ static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op 
     head->token = op->token;
     struct um_iov_cursor cursor = um_iov_begin(rma->iov, rma->count);
     um_iov_gather(&cursor, body_len ? slot.body : head->body, op->len);
-    ep->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, wire_flags(rma->flags), (uint32_t)op->len);
+    ep->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_wire_flags(rma->flags), (uint32_t)op->len);
     ep->stats.eager++;
     return 0;
 }
@@ -63,7 +58,7 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
                                  .count = (uint16_t)count};
     um_rndv_describe(op->buffers.iov, count, &head->piece, slot.body);
     uint8_t op_code = rma->flags & UM_OP_READ ? UM_WIRE_READ : UM_WIRE_WRITE_RTS;
-    ep->machine->commit(op->peer->lane, &slot, op_code, wire_flags(rma->flags), 0);
+    ep->machine->commit(op->peer->lane, &slot, op_code, um_wire_flags(rma->flags), 0);
     ep->stats.rendezvous++;
     return 0;
 }

@@ -69,8 +69,7 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
     *head = (struct um_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
     um_rndv_describe(op->buffers.iov, op->buffers.count, &head->piece, slot.body);
-    uint8_t flags = (uint8_t)((msg->flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) |
-                              (msg->flags & UM_OP_DATA ? UM_WIRE_DATA : 0));
+    uint8_t flags = um_wire_flags(msg->flags);
     ep->stats.sent++;
     ep->stats.rendezvous++;
     ep->stats.bytes_sent += len;
@@ -158,8 +157,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         .tag = is_rts ? rts->tag : 0,
         .data = is_rts ? rts->data : rma->data,
         .len = total,
-        .flags = (rec->flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
-                 (rec->flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0),
+        .flags = um_wire_op_flags(rec->flags),
     };
     if (!is_rts) {
         in->key = rma->key;

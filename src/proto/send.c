@@ -11,11 +11,6 @@
 #include <errno.h>
 #include <string.h>
 
-static uint8_t wire_flags(uint32_t flags)
-{
-    return (uint8_t)((flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) | (flags & UM_OP_DATA ? UM_WIRE_DATA : 0));
-}
-
 int um_send(struct um_ep *ep, const struct um_msg *msg)
 {
     struct um_lane *lane;
@@ -57,6 +52,6 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     ep->stats.sent++;
     ep->stats.eager++;
     ep->stats.bytes_sent += len;
-    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, wire_flags(flags), (uint32_t)len);
+    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, um_wire_flags(flags), (uint32_t)len);
     return 0;
 }
