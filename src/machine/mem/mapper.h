@@ -25,13 +25,13 @@ struct um_mapper {
     void (*punch)(struct um_mem_port *port, size_t offset, size_t len);
 
     int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr);
-    /* Maps len bytes at offset of a peer's port memory; handle is kept between calls for one peer (open file). */
+    /* Maps len bytes at offset of a peer's port memory. */
     int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                   struct um_mapping *map_p);
     void (*detach)(struct um_mapping *map);
 
     bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
-    /* Is the process that claimed a lane (um_lane_shm.owner) gone? For claims that never got ready. */
+    /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
     uint64_t (*owner_word)(const struct um_mem_port *port);
 
