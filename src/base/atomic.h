@@ -22,9 +22,6 @@
 #endif
 #endif
 
-static_assert(sizeof(_Atomic uint64_t) == sizeof(uint64_t), "atomic integers must be plain in memory");
-static_assert(sizeof(_Atomic uint32_t) == sizeof(uint32_t), "atomic integers must be plain in memory");
-
 static inline uint32_t um_load_relaxed_u32(const uint32_t *p)
 {
     return atomic_load_explicit((const _Atomic uint32_t *)p, memory_order_relaxed);
@@ -98,6 +95,46 @@ static inline bool um_rmw_cas_u64(uint64_t *p, uint64_t expected, uint64_t desir
                                                    memory_order_seq_cst);
 }
 
+/*
+ * The accesses of remote atomics, for each width that a processor has: loads (acquire) and read-modify-writes (acquire
+ * and release). cas: on failure *seen_p is what stands there.
+ */
+#define UM_ATOMIC_WIDTH(bits)                                                                                          \
+    static_assert(sizeof(_Atomic uint##bits##_t) == (bits) / 8, "atomic integers must be plain in memory");            \
+    static inline uint##bits##_t um_load_acquire_bits##bits(const uint##bits##_t *p)                                   \
+    {                                                                                                                  \
+        return atomic_load_explicit((const _Atomic uint##bits##_t *)p, memory_order_acquire);                          \
+    }                                                                                                                  \
+    static inline uint##bits##_t um_rmw_acqrel_add_bits##bits(uint##bits##_t *p, uint##bits##_t v)                     \
+    {                                                                                                                  \
+        return atomic_fetch_add_explicit((_Atomic uint##bits##_t *)p, v, memory_order_acq_rel);                        \
+    }                                                                                                                  \
+    static inline uint##bits##_t um_rmw_acqrel_or_bits##bits(uint##bits##_t *p, uint##bits##_t v)                      \
+    {                                                                                                                  \
+        return atomic_fetch_or_explicit((_Atomic uint##bits##_t *)p, v, memory_order_acq_rel);                         \
+    }                                                                                                                  \
+    static inline uint##bits##_t um_rmw_acqrel_and_bits##bits(uint##bits##_t *p, uint##bits##_t v)                     \
+    {                                                                                                                  \
+        return atomic_fetch_and_explicit((_Atomic uint##bits##_t *)p, v, memory_order_acq_rel);                        \
+    }                                                                                                                  \
+    static inline uint##bits##_t um_rmw_acqrel_xor_bits##bits(uint##bits##_t *p, uint##bits##_t v)                     \
+    {                                                                                                                  \
+        return atomic_fetch_xor_explicit((_Atomic uint##bits##_t *)p, v, memory_order_acq_rel);                        \
+    }                                                                                                                  \
+    static inline uint##bits##_t um_rmw_acqrel_swap_bits##bits(uint##bits##_t *p, uint##bits##_t v)                    \
+    {                                                                                                                  \
+        return atomic_exchange_explicit((_Atomic uint##bits##_t *)p, v, memory_order_acq_rel);                         \
+    }                                                                                                                  \
+    static inline bool um_rmw_acqrel_cas_bits##bits(uint##bits##_t *p, uint##bits##_t *seen_p, uint##bits##_t v)       \
+    {                                                                                                                  \
+        return atomic_compare_exchange_strong_explicit((_Atomic uint##bits##_t *)p, seen_p, v, memory_order_acq_rel,   \
+                                                       memory_order_acquire);                                          \
+    }
+UM_ATOMIC_WIDTH(8)
+UM_ATOMIC_WIDTH(16)
+UM_ATOMIC_WIDTH(32)
+UM_ATOMIC_WIDTH(64)
+
 /* Orders all earlier stores before all later loads: the costly half of a Dekker pattern. */
 static inline void um_fence_full(void)
 {
@@ -107,6 +144,21 @@ static inline void um_fence_full(void)
     atomic_fetch_add_explicit(&own, 1, memory_order_seq_cst);
 #else
     atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+/* Earlier loads before later accesses; earlier accesses before later stores. No instruction on x86. */
+static inline void um_fence_acquire(void)
+{
+#if !UM_THREAD_SANITIZER
+    atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
+static inline void um_fence_release(void)
+{
+#if !UM_THREAD_SANITIZER
+    atomic_thread_fence(memory_order_release);
 #endif
 }
 

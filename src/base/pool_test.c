@@ -31,7 +31,7 @@ static void free_counted(void *memory)
 
 #define malloc malloc_counted
 #define free   free_counted
-#include "base/pool.c"
+#include "base/pool.c" /* NOLINT(bugprone-suspicious-include): so that it can refuse memory */
 #undef malloc
 #undef free
 

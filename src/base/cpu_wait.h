@@ -1,0 +1,49 @@
+/*
+ * Waiting for a store to one cache line with the processor's own instruction for it: UMWAIT (WAITPKG) or MWAITX
+ * (MONITORX) on x86, WFE upon a load-exclusive on Arm. The processor rests until the line is written; to the system it
+ * is busy.
+ *
+ * Owns: the choice of the instruction, made once from what the processor says of itself. Must not know what the line
+ * means: whoever waits looks again, in the order that its own protocol wants. Threading: any.
+ */
+#ifndef UM_BASE_CPU_WAIT_H
+#define UM_BASE_CPU_WAIT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum um_cpu_wait {
+    UM_CPU_WAIT_NONE,   /* no such instruction, or none whose wait is bounded */
+    UM_CPU_WAIT_UMWAIT, /* Intel SDM volume 2, UMONITOR and UMWAIT: until a deadline of the time stamp counter */
+    UM_CPU_WAIT_MWAITX, /* AMD APM volume 3, MONITORX and MWAITX: for a number of its cycles */
+    UM_CPU_WAIT_WFE,    /* Arm ARM section D1.6 (wait for event): until the kernel's event stream, 100 us by default */
+};
+
+/* What the choice depends on; what belongs to another architecture is 0. */
+struct um_cpu_features {
+    uint32_t max_basic, max_extended; /* x86: eax of CPUID 0 and 0x80000000, the highest leaves there are */
+    uint32_t basic7_ecx;              /* x86: CPUID 7, subleaf 0: bit 5 WAITPKG */
+    uint32_t extended1_ecx;           /* x86: CPUID 0x80000001: bit 29 MONITORX */
+    uint64_t hwcap;                   /* Arm: AT_HWCAP: bit 2 EVTSTRM */
+};
+
+struct um_cpu_features um_cpu_features_read(void);
+enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f);
+
+/* What this processor has. */
+enum um_cpu_wait um_cpu_wait_own(void);
+
+/* Does the wait end by itself within a few microseconds? Else it fits only where nothing but that line can bring news.
+ */
+static inline bool um_cpu_wait_is_short(enum um_cpu_wait how)
+{
+    return how == UM_CPU_WAIT_UMWAIT || how == UM_CPU_WAIT_MWAITX;
+}
+
+/*
+ * Waits once, until *line is not value, or an interrupt, or the bound of the instruction; at once when it differs
+ * already. It may end for no reason. UM_CPU_WAIT_NONE: returns at once.
+ */
+void um_cpu_wait(enum um_cpu_wait how, const uint64_t *line, uint64_t value);
+
+#endif

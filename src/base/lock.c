@@ -1,0 +1,62 @@
+/* Waiting for a lock of base/lock.h. */
+#include "base/lock.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <sched.h>
+
+#define UM_LOCK_LONGEST_NS UINT64_C(1000000000)
+
+enum {
+    UM_LOCK_SPINS = 200, /* looks between two offers of the processor */
+    UM_LOCK_YIELDS = 64, /* offers between two looks whether the holder lives (microseconds each) */
+};
+
+/* Spins a while; whether it was taken. *seen_p: who holds it. */
+static bool lock_spin(struct um_lock_shm *lock, uint64_t self, uint64_t *seen_p)
+{
+    for (int i = 0; i < UM_LOCK_SPINS; i++) {
+        *seen_p = um_load_relaxed_u64(&lock->holder);
+        /* sync: lock-steal (partners lock-take, lock-give): as if it had been free at once */
+        if (*seen_p == 0 && um_rmw_acqrel_cas_bits64(&lock->holder, seen_p, self))
+            return true;
+        um_cpu_relax();
+    }
+    return false;
+}
+
+/*
+ * Dead; or it holds the lock for as long as nobody does who keeps to the rule: a holder that was stopped there, or a
+ * word that no holder wrote.
+ */
+static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, uint64_t since)
+{
+    if (um_clock_ns() - since > UM_LOCK_LONGEST_NS) {
+        um_log(UM_LOG_WARN,
+               "process %u has held a lock of atomic operations for a second (stopped?): its lock is taken over, "
+               "its operation on an element of more than 8 bytes may be half done",
+               (unsigned)(holder >> 32));
+        return true;
+    }
+    return holder != party->self && !party->alive(holder);
+}
+
+void um_lock_wait(struct um_lock_shm *lock, const struct um_lock_party *party)
+{
+    uint64_t seen = 0, before = 0, since = 0;
+    for (uint32_t turn = 1; !lock_spin(lock, party->self, &seen); turn++) {
+        if (turn % UM_LOCK_YIELDS == 0 && seen != before) {
+            before = seen;
+            since = um_clock_ns();
+        }
+        /*
+         * sync: lock-steal (partners lock-take, lock-give): a dead holder has stored all it ever will. Whoever takes
+         * the lock over finds the element as it was, as it was to be, or, if it is wider than a store, in between.
+         */
+        if (turn % UM_LOCK_YIELDS == 0 && seen != 0 && holder_is_gone(party, seen, since) &&
+            um_rmw_acqrel_cas_bits64(&lock->holder, &seen, party->self))
+            return;
+        sched_yield();
+    }
+}

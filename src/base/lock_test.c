@@ -1,0 +1,56 @@
+/* base/lock: holders that never give back. Dead ones, and contention, are tested with atomics
+ * (proto/atomic_apply_test). */
+#include "base/lock.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+static int warnings;
+
+static void count(enum um_log_level level, const char *text)
+{
+    (void)text;
+    warnings += level == UM_LOG_WARN;
+}
+
+static bool lives(uint64_t holder)
+{
+    (void)holder;
+    return true;
+}
+
+static void a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second(void **state)
+{
+    (void)state;
+    static struct um_locks_shm locks;
+    const struct um_lock_party party = {.self = 7, .alive = lives};
+    const uint64_t holders[] = {UINT64_C(1) << 32, 7 /* a word that somebody wrote: we do not have it */};
+    um_log_set_sink(count);
+    for (int i = 0; i < 2; i++) {
+        uint64_t began = um_clock_ns();
+        locks.lock[0].holder = holders[i];
+        um_lock_take(&locks.lock[0], &party);
+        assert_true(um_clock_ns() - began > UINT64_C(900000000));
+        assert_int_equal(locks.lock[0].holder, 7);
+        assert_int_equal(warnings, i + 1);
+        um_lock_give(&locks.lock[0]);
+        um_lock_take(&locks.lock[0], &party);
+        um_lock_give(&locks.lock[0]);
+        assert_int_equal(locks.lock[0].holder, 0);
+    }
+    um_log_set_sink(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

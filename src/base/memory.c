@@ -1,0 +1,44 @@
+/* Sources: madvise(2) MADV_POPULATE_READ, _WRITE (Linux 5.14); proc_pid_maps(5) before. */
+#include "base/memory.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ  22
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/* The same from the list of mappings; one that lies behind the end of its file passes here. */
+static bool is_listed(uintptr_t addr, uintptr_t end, bool write)
+{
+    FILE *maps = fopen("/proc/self/maps", "re");
+    char line[512];
+    while (maps && addr < end && fgets(line, sizeof(line), maps)) {
+        uintptr_t first, last;
+        char r, w;
+        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &first, &last, &r, &w) == 4 && first <= addr &&
+            addr < last && r == 'r' && (w == 'w' || !write))
+            addr = last;
+    }
+    if (maps)
+        fclose(maps);
+    return addr >= end;
+}
+
+bool um_memory_is_there(uintptr_t addr, size_t len, bool write)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    if (len == 0)
+        return true;
+    if (addr > UINTPTR_MAX - page || len > UINTPTR_MAX - page - addr)
+        return false;
+    uintptr_t first = addr & ~(page - 1);
+    int advice = write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    if (madvise((void *)first, addr + len - first, advice) == 0)
+        return true;
+    return errno == EINVAL && is_listed(addr, addr + len, write);
+}

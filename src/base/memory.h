@@ -1,0 +1,17 @@
+/*
+ * Is memory there? For addresses that come from somebody else. Owns nothing. Threading: any.
+ */
+#ifndef UM_BASE_MEMORY_H
+#define UM_BASE_MEMORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * Can this process read (write: also write) len bytes at the address? System calls: for slow paths. What another thread
+ * unmaps meanwhile is its own affair.
+ */
+bool um_memory_is_there(uintptr_t addr, size_t len, bool write);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Processes of this host and pid namespace: when they started, whether they still live, and one number for each.
+ *
+ * Owns: this process's number. Sources: proc(5), stat fields 3, 20 and 22; kill(2). Threading: any.
+ */
+#ifndef UM_BASE_PROCESS_H
+#define UM_BASE_PROCESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct um_process_stat {
+    char state;
+    int threads;
+    uint32_t start; /* clock ticks since boot, modulo 2^32 */
+};
+
+/* 0, or a negative errno (-ENOENT: no such process, or /proc hides it). */
+int um_process_stat(uint32_t pid, struct um_process_stat *stat_p);
+
+/* Does the process that began at this time (0: at whatever time) still live? False only when it is certainly gone. */
+bool um_process_is_alive(uint32_t pid, uint32_t start);
+
+/* This process as a number: pid in the upper half, start time in the lower one. Never 0. */
+uint64_t um_process_self(void);
+
+/* Of such a number: um_process_is_alive(). */
+bool um_process_holder_is_alive(uint64_t holder);
+
+#endif
