@@ -1,10 +1,10 @@
 /*
  * The contract of a machine: what the protocols may ask of a memory that is shared.
  *
- * A machine carries records over lanes, copies between private memories, tells who is alive, and sleeps. It speaks of
- * claim, commit, poll, answer, read: never of ring addresses, mappings or system calls. Every machine passes one
- * conformance suite (tests/conformance). docs/machine.md tells how to write one, and holds this contract against the
- * Unimem board (24-byte mailboxes and DMA).
+ * A machine carries records over lanes, exposes regions of memory to peers, copies between private memories, tells who
+ * is alive, and sleeps. It speaks of claim, commit, poll, answer, expose, window: never of ring addresses, mappings or
+ * system calls. Every machine passes one conformance suite (tests/conformance). docs/machine.md tells how to write one,
+ * and holds this contract against the Unimem board (24-byte mailboxes and DMA).
  *
  * Objects
  *   port  an endpoint's presence on the machine. It owns everything that peers write to reach it.
@@ -12,13 +12,17 @@
  *   lane  the sending end of an ordered, single-producer single-consumer channel to a link's peer.
  *   rx    the receiving end of a lane that a peer opened to this port. The machine makes and ends it.
  *   token one of UM_TOKENS numbers per lane by which a record asks for an answer; the answer needs no credit.
+ *   space what a domain exposes: the table of its regions, which peers read. Ports belong to a space, or to none.
+ *   window a link's view of one region that the peer exposes: what an initiator needs to reach it without the peer.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
- * Threads: calls that touch one port (its links, lanes and rx included) are serialised by the caller; different ports
- * may be used by different threads at once. Only kick() may be called from any thread at any time.
+ * Threads: calls that touch one port (its links, lanes, rx and windows included) are serialised by the caller, and so
+ * are those that touch one space; different ports may be used by different threads at once. Only kick() may be called
+ * from any thread at any time.
  * Blocking: no call blocks on a peer. close() is bounded; it waits for no peer.
  * Trust: what a peer writes is checked before use; a peer that breaks the format loses its lane (UM_REC_LEFT with
- * -EPROTO), never more. The views of a record point to memory the peer can still write: copy a value once, then check it.
+ * -EPROTO), never more. The views of a record point to memory the peer can still write: copy a value once, then check
+ * it.
  */
 #ifndef UM_MACHINE_MACHINE_H
 #define UM_MACHINE_MACHINE_H
@@ -57,8 +61,12 @@ struct um_port;
 struct um_link;
 struct um_lane;
 struct um_rx;
+struct um_space;
+struct um_exposed;
+struct um_locks_shm;
 
-/* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is NULL. */
+/* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
+ * NULL. */
 struct um_slot {
     void *head;
     void *body;
@@ -80,10 +88,49 @@ struct um_answer {
     int32_t status;
 };
 
+/* How a peer reaches a region. Wire format. */
+enum um_level {
+    UM_LEVEL_REMOTE = 0, /* its owner executes */
+    UM_LEVEL_COPY = 1,   /* link_read and link_write reach it */
+    UM_LEVEL_MAPPED = 2, /* loads and stores */
+};
+
+/* What peers may do with a region. Wire format. */
+enum um_access { UM_ACCESS_REMOTE_READ = 1, UM_ACCESS_REMOTE_WRITE = 2 };
+
+/* A region as its owner tells of it. */
+struct um_exposure {
+    uint64_t key;
+    uint64_t base;     /* the owner's virtual address of the first byte */
+    uint64_t len;      /* bytes; UINT64_MAX with base 0: all memory */
+    uint64_t origin;   /* the address that peers give for the first byte */
+    uint32_t access;   /* enum um_access */
+    uint32_t counters; /* that accesses of peers add to: enum um_counters; 0: none */
+};
+
+/* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
+enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
+
+/* A region as a peer sees it. It is what it was while *changes_at is changes. */
+struct um_window {
+    struct um_exposure region;
+    unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
+    enum um_level level;
+    uint64_t changes;
+    const uint64_t *changes_at;
+    const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
+    struct um_locks_shm *locks;    /* for atomics that the processor does not have; the owner uses the same ones */
+};
+
+struct um_space_config {
+    bool adopt; /* make private memory mapped where the machine can; else it stays at UM_LEVEL_COPY */
+};
+
 struct um_port_config {
-    uint32_t lanes_max;    /* incoming lanes at a time; 0: the machine's default */
-    uint64_t memory_max;   /* bytes that grown lanes may take together; 0: the machine's default */
-    bool private_copy;     /* false: act as if reading another process's private memory were refused */
+    struct um_space *space; /* what peers of this port may reach; NULL: nothing */
+    uint32_t lanes_max;     /* incoming lanes at a time; 0: the machine's default */
+    uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
+    bool private_copy;      /* false: act as if reading another process's private memory were refused */
 };
 
 struct um_machine_caps {
@@ -94,7 +141,8 @@ struct um_machine_caps {
 struct um_machine {
     const char *name;
 
-    /* Opens a port. Called once per endpoint, when it is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ... all logged. */
+    /* Opens a port. Called once per endpoint, when it is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ... all logged.
+     */
     int (*port_open)(const struct um_port_config *config, struct um_port **port_p);
     /* Ends the port: peers' claims fail with -EPIPE from now on. Its links and lanes must be closed before. */
     void (*port_close)(struct um_port *port);
@@ -112,18 +160,49 @@ struct um_machine {
     /* False only when the peer is certainly gone. A system call: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
-     * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0 when
-     * all of it moved; -EPERM refused by the system (then it always will be: use the bounce); -ESRCH the peer is gone;
-     * -EFAULT a piece is not the peer's memory. At most UM_IOV_LIMIT entries on either side.
+     * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0
+     * when all of it moved; -EPERM refused by the system (then it always will be: use the bounce); -ESRCH the peer is
+     * gone; -EFAULT a piece is not the peer's memory; -EAGAIN the peer is moving that memory at this moment. At most
+     * UM_IOV_LIMIT entries on either side.
      */
     int (*link_read)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len);
     int (*link_write)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len);
 
+    /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
+    int (*space_open)(const struct um_space_config *config, struct um_space **space_p);
+    void (*space_close)(struct um_space *space);
     /*
-     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed. -EAGAIN no lane is free
-     * now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy); -EPROTO.
+     * Lets peers reach a region, at the best level there is. From the return on, peers find it. Never fails but for
+     * -ENOMEM: what cannot be had at any other level is left to its owner.
+     */
+    int (*expose)(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
+    /* No operation that a peer starts after the return reaches the region any more. */
+    void (*conceal)(struct um_space *space, struct um_exposed *exposed);
+    /* Counters that peers add to. -ENOSPC: all are in use. *value_p: where it counts, monotone. */
+    int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
+    void (*counter_close)(struct um_space *space, uint32_t number);
+    /* What accesses of a region, or of any region by way of a port, count from now on. */
+    void (*exposed_set_counters)(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
+    void (*port_set_counters)(struct um_port *port, uint32_t counters);
+    /* Counts an access that this process has executed for a peer: at counters, with UM_COUNT_*_SHIFT. */
+    void (*space_count)(struct um_space *space, uint32_t counters, unsigned shift);
+    struct um_locks_shm *(*space_locks)(struct um_space *space);
+
+    /*
+     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. -ENOENT: there
+     * is none that can be reached without the peer (ask it: it may know better); -ENOMEM; the errors of lane_open.
+     */
+    int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
+    void (*window_close)(struct um_window *window);
+    /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. */
+    void (*window_count)(struct um_window *window, unsigned shift);
+
+    /*
+     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed. -EAGAIN no lane is
+     * free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
+     * -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
     /* Orderly end: what was committed is still delivered. */
@@ -174,6 +253,13 @@ struct um_machine {
     int (*arm)(struct um_port *port);
     void (*disarm)(struct um_port *port);
     void (*kick)(struct um_port *port);
+    /*
+     * Where the next record will be seen, for a processor that can wait for a store to one line. 1: *value_p stands at
+     * *line_p while nothing came; valid until the next call that touches the port. 0: no lane is active. -EAGAIN: there
+     * is news, or more than one place to look at. What comes in another way (a first contact, a lane that was idle, the
+     * end of one) does not touch the line: poll again soon.
+     */
+    int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
     /* Housekeeping (peers that died, memory to return); call it a few times a second while operations are pending. */
     void (*tick)(struct um_port *port);
 
@@ -184,6 +270,7 @@ struct um_machine {
 /* The machines there are. */
 extern const struct um_machine um_machine_shm;
 extern const struct um_machine um_machine_sim;
+extern const struct um_machine um_machine_board; /* in a library of its own: it needs libunimem.so */
 
 /* Every port begins with its machine, so that the layers above can call through it. */
 struct um_port {

@@ -1,9 +1,9 @@
 /*
  * The sending end of a lane: first contact, claim, commit, growth, answers.
  *
- * Owns: struct um_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control block,
- * the peer's bells. What it reads there is the peer's: credit and answers are checked before use.
- * Threading: machine.h.
+ * Owns: struct um_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
+ * block, the peer's bells. What it reads there is the peer's: credit and answers are checked before use. Threading:
+ * machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -47,12 +47,7 @@ static void lane_ring_bell(struct um_lane *lane)
         um_rmw_or_u64(bell, bit);
     if (!(um_load_relaxed_u64(&peer->bell_summary) & word))
         um_rmw_or_u64(&peer->bell_summary, word);
-    /* sync: sleeper-wake (partner sleeper-arm). Woken first, noted then: one that dies in between wakes it all the same. */
-    uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
-    if (sleeping & 1) {
-        lane->link->port->mapper->wake(lane->link->port, &lane->link->addr, &lane->link->wake_handle);
-        um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
-    }
+    um_mem_link_wake(lane->link);
 }
 
 /* Reads the credit again. False when the peer wrote nonsense. */
@@ -256,65 +251,13 @@ static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t la
     }
     if (!lane->link->full_logged) { /* every further try says the same */
         lane->link->full_logged = true;
-        um_log(UM_LOG_WARN,
-               "all %u lanes into a peer are taken: messages to it wait until another sender leaves; set FI_UNIMEM_LANES "
-               "to at least the number of processes",
-               lanes);
+        um_log(
+            UM_LOG_WARN,
+            "all %u lanes into a peer are taken: messages to it wait until another sender leaves; set FI_UNIMEM_LANES "
+            "to at least the number of processes",
+            lanes);
     }
     return -EAGAIN;
-}
-
-/* Checks what the peer's port says of itself. */
-static int peer_port_check(const struct um_link *link, const struct um_port_shm *peer, uint32_t lanes)
-{
-    if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
-        return -ECONNREFUSED; /* another port, or another file, took its place */
-    if (peer->version != UM_WIRE_VERSION) {
-        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-               peer->version, (unsigned)UM_WIRE_VERSION);
-        return -EPROTO;
-    }
-    if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
-        return -ECONNREFUSED;
-    uint64_t areas = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
-    if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE ||
-        peer->area_offset != areas)
-        return -EPROTO;
-    return 0;
-}
-
-/* Maps the peer's first page, then, its size known, all control blocks. */
-static int link_map_control(struct um_link *link)
-{
-    struct um_mem_port *port = link->port;
-    struct um_mapping page;
-    if (link->control.base)
-        return 0;
-    int ret = port->mapper->attach(port, &link->addr, 0, UM_PAGE, &page);
-    if (ret)
-        return ret;
-    const struct um_port_shm *peer = page.base;
-    uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
-    ret = lanes == 0 || lanes > UM_LANES_LIMIT ? -EPROTO : peer_port_check(link, peer, lanes);
-    if (peer->magic != UM_PORT_MAGIC)
-        ret = -ECONNREFUSED;
-    port->mapper->detach(&page);
-    if (ret)
-        return ret;
-    struct um_mapping control;
-    ret = port->mapper->attach(port, &link->addr, 0, um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
-                               &control);
-    if (ret)
-        return ret;
-    ret = peer_port_check(link, control.base, lanes);
-    if (ret) {
-        port->mapper->detach(&control);
-        return ret;
-    }
-    link->control = control;
-    link->lanes = lanes;
-    link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
-    return 0;
 }
 
 /* Announces who sends, from where in the record sequence. */
@@ -339,7 +282,7 @@ static void lane_introduce(struct um_lane *lane)
 int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
 {
     struct um_mem_port *port = link->port;
-    int ret = link_map_control(link);
+    int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
     struct um_port_shm *peer = link->control.base;

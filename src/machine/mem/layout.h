@@ -12,7 +12,9 @@
 #include <assert.h>
 #include <stdint.h>
 
-#define UM_PORT_MAGIC 0x31306d656d696e75u /* "unimem01", little endian */
+#define UM_PORT_MAGIC  0x31306d656d696e75u /* "unimem01", little endian */
+#define UM_SPACE_MAGIC 0x3130656361707375u /* "uspace01", little endian */
+#define UM_NO_HANDLE   UINT32_MAX
 
 enum {
     UM_WIRE_VERSION = 1,
@@ -65,8 +67,8 @@ enum {
 /* Control block of one lane. */
 struct um_lane_shm {
     /* line 0: first contact */
-    uint64_t owner;  /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
-    uint32_t ready;  /* sender: incarnation + 1 once origin is valid (release) */
+    uint64_t owner; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
+    uint32_t ready; /* sender: incarnation + 1 once origin is valid (release) */
     uint32_t reserved0;
     struct um_addr origin; /* sender: its own port */
     /* line 1: the sender's flags */
@@ -101,14 +103,16 @@ struct um_port_shm {
     uint64_t area_stride;
     uint64_t nonce; /* as in the address */
     uint32_t want_fence;
-    uint32_t reserved0[3];
+    uint32_t space;       /* the space's memory, as the mapper names it; UM_NO_HANDLE: none */
+    uint64_t space_nonce; /* as it stands there */
     /* line 1 */
     uint32_t state;    /* owner */
     uint32_t sleeping; /* owner: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
     uint32_t reserved1[14];
     /* line 2 */
     uint64_t grown_left; /* lanes that may still grow; senders take one, the owner gives back (read-modify-write) */
-    uint64_t reserved2[7];
+    uint32_t counters;   /* owner: what accesses by way of this port count, enum um_counters */
+    uint32_t reserved2[13];
     /* line 3 */
     uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, owner swaps */
     uint64_t reserved3[7];
@@ -118,6 +122,67 @@ static_assert(sizeof(struct um_port_shm) == 768, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_port_shm, state) == 64, "own line");
 static_assert(offsetof(struct um_port_shm, grown_left) == 128, "own line");
 static_assert(offsetof(struct um_port_shm, bell_summary) == 192, "own line");
+
+/* One exposed region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
+struct um_region_shm {
+    uint64_t changes;
+    uint64_t meta; /* access (bits 0-31), level (32-39), 1 where there is a region (63) */
+    uint64_t key;
+    uint64_t base;
+    uint64_t len;
+    uint64_t origin;
+    uint64_t counters; /* enum um_counters */
+    uint64_t reserved;
+};
+static_assert(sizeof(struct um_region_shm) == UM_LINE, "a region is one cache line");
+
+#define UM_REGION_USED (UINT64_C(1) << 63)
+enum { UM_REGION_LEVEL_SHIFT = 32 };
+
+/* A counter: the exception to one writer a word, and only where an application asked to be told of accesses. */
+struct um_counter_shm {
+    uint64_t value; /* any: fetch-and-add */
+    uint64_t reserved[7];
+};
+static_assert(sizeof(struct um_counter_shm) == UM_LINE, "a counter has a cache line to itself");
+
+/* The first page of a space's memory; locks, counters and regions follow. */
+struct um_space_shm {
+    uint64_t magic; /* constant once state is UM_PORT_OPEN */
+    uint32_t version;
+    uint32_t memory; /* the memory that adopted pages lie in, as the mapper names it; UM_NO_HANDLE: none yet (owner) */
+    uint64_t nonce;
+    uint32_t state;  /* owner */
+    uint32_t moving; /* owner: odd while it moves pages, another number after each time */
+    uint64_t reserved1[4];
+};
+static_assert(sizeof(struct um_space_shm) == UM_LINE, "docs/protocol.md section 9");
+
+/*
+ * Regions lie in segments, each twice as large as the one before. A key has one place per segment, the hash of the key
+ * modulo its size, and the UM_SEGMENT_PROBE - 1 after it, cyclically; its region is in one of them.
+ */
+enum {
+    UM_SEGMENTS = 12,
+    UM_SEGMENT_FIRST = 64, /* entries of segment 0 */
+    UM_SEGMENT_PROBE = 8,
+    UM_REGIONS_MAX = UM_SEGMENT_FIRST * ((1 << UM_SEGMENTS) - 1),
+    UM_LOCK_OFFSET = 4096,
+    UM_COUNTER_OFFSET = 8192,
+    UM_COUNTERS = 256,
+    UM_REGION_OFFSET = UM_COUNTER_OFFSET + UM_COUNTERS * UM_LINE,
+    UM_SPACE_SIZE = UM_REGION_OFFSET + UM_REGIONS_MAX * UM_LINE,
+};
+static_assert(UM_REGIONS_MAX >= 200000, "many registrations");
+
+/* The i-th of the places that a key has in all segments together, i < UM_SEGMENTS * UM_SEGMENT_PROBE. */
+static inline uint32_t um_region_place(uint64_t key, uint32_t i)
+{
+    uint32_t segment = i / UM_SEGMENT_PROBE;
+    uint32_t size = (uint32_t)UM_SEGMENT_FIRST << segment;
+    uint32_t hash = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
+    return (size - UM_SEGMENT_FIRST) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
+}
 
 static inline uint64_t um_port_memory_size(uint32_t lanes)
 {

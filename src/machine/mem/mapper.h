@@ -30,6 +30,30 @@ struct um_mapper {
                   struct um_mapping *map_p);
     void (*detach)(struct um_mapping *map);
 
+    /* Makes zeroed memory of UM_SPACE_SIZE bytes that peers can map; fills memory, handle and nonce of the space. */
+    int (*space_create)(struct um_space *space);
+    void (*space_destroy)(struct um_space *space);
+    /* Can peers map this memory as it is? Then memory of the space's header names what they map. NULL: never. */
+    bool (*is_shareable)(struct um_space *space, uint64_t base, uint64_t len);
+    /*
+     * Makes private memory of this process such that peers can map it, and names what they map in memory of the space's
+     * header. Otherwise a negative errno, *why_p in words, and nothing has changed. Counted; disown() gives one count
+     * back. NULL: never.
+     */
+    int (*adopt)(struct um_space *space, uint64_t base, uint64_t len, const char **why_p);
+    void (*disown)(struct um_space *space, uint64_t base, uint64_t len);
+    /* Maps the space of a peer by the handle in its port. */
+    int (*space_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
+                        struct um_mapping *map_p);
+    /*
+     * Makes a peer's adopted region reachable here; memory: as its space names it. *base_p: the region's first byte;
+     * *map_p: what detach() is to end, if anything.
+     */
+    int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
+                         const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
+    /* Is the peer's memory this process's own? */
+    bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
+
     bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
     /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
@@ -42,7 +66,8 @@ struct um_mapper {
     int (*copy)(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
                 size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
 
-    /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence. */
+    /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
+     */
     void (*barrier)(void);
 
     /* Fault injection (sim): true makes a claim or a poll behave as if the lane were full or empty. NULL: never. */

@@ -1,5 +1,5 @@
 /*
- * Private structures of the mapped-memory machine: port, link, lane, rx.
+ * Private structures of the mapped-memory machine: port, link, lane, rx, space, window.
  *
  * Owns: this process's side of what layout.h describes. Must not know where memory comes from (mapper.h) nor what a
  * record means. Threading: one port's structures are serialised by the caller (machine.h).
@@ -30,13 +30,13 @@ struct um_mem_port {
     struct um_port_shm *shm;
     uint32_t lanes;
     uint64_t area_offset; /* our own: what stands in shared memory is only for the peers */
-    struct um_rx **rx; /* by lane number; NULL where no sender is known */
-    struct um_rx **hot; /* rx that are polled */
+    struct um_rx **rx;    /* by lane number; NULL where no sender is known */
+    struct um_rx **hot;   /* rx that are polled */
     uint32_t hot_count;
     uint32_t hot_next;
-    uint32_t burst;      /* records taken in a row from hot[hot_next] */
+    uint32_t burst; /* records taken in a row from hot[hot_next] */
     uint32_t empty_polls;
-    struct um_list events;  /* rx with an event to report */
+    struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
     int wait_read, wait_write; /* the wake-up pipe */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
@@ -48,7 +48,8 @@ struct um_mem_port {
 struct um_link {
     struct um_mem_port *port;
     struct um_addr addr;
-    struct um_mapping control; /* the peer's um_port_shm and control blocks, while a lane is open */
+    struct um_mapping control; /* the peer's um_port_shm and control blocks, once they were needed */
+    struct um_mapping space;   /* the peer's um_space_shm and regions, likewise */
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
     int wake_handle;
@@ -104,21 +105,61 @@ struct um_rx {
     struct um_list event;
 };
 
+struct um_space {
+    const struct um_mapper *mapper;
+    void *mapper_state;
+    unsigned char *memory; /* UM_SPACE_SIZE bytes */
+    struct um_space_shm *shm;
+    uint32_t handle; /* what peers need to map it */
+    uint64_t nonce;
+    bool adopt;
+    uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
+    struct um_list of_process;                /* all spaces of this process */
+};
+
+struct um_exposed {
+    struct um_region_shm *region; /* NULL: there was no place in the table */
+    struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
+    enum um_level level;
+    bool adopted;
+};
+
+struct um_mem_window {
+    struct um_window window;
+    struct um_link *link;
+    struct um_mapping map; /* what window.base points into; no base: nothing was mapped for it */
+};
+
+/* Opens a space over a mapper; the machines' space_open is a call of this. */
+int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p);
+
 /* Opens or closes a port over a mapper; the machines' port_open is a call of this. */
 int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
                      const struct um_port_config *config, struct um_port **port_p);
-void um_mem_port_close(struct um_port *port);
+void um_mem_port_close(struct um_port *base);
 
 /* The functions that every machine of mapped memory has in its table. */
-void um_mem_port_addr(const struct um_port *port, struct um_addr *addr_p);
-int um_mem_addr_check(const struct um_port *port, const struct um_addr *addr);
-int um_mem_link_open(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
+void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p);
+int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr);
+int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p);
 void um_mem_link_close(struct um_link *link);
 bool um_mem_link_alive(struct um_link *link);
 int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len);
 int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len);
+void um_mem_space_close(struct um_space *space);
+int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
+void um_mem_conceal(struct um_space *space, struct um_exposed *exposed);
+int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
+void um_mem_window_close(struct um_window *window);
+void um_mem_window_count(struct um_window *window, unsigned shift);
+int um_mem_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
+void um_mem_counter_close(struct um_space *space, uint32_t number);
+void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
+void um_mem_port_set_counters(struct um_port *base, uint32_t counters);
+void um_mem_space_count(struct um_space *space, uint32_t counters, unsigned shift);
+struct um_locks_shm *um_mem_space_locks(struct um_space *space);
 int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p);
 void um_mem_lane_close(struct um_lane *lane);
 int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
@@ -129,23 +170,32 @@ uint32_t um_mem_lane_committed(const struct um_lane *lane);
 uint32_t um_mem_lane_consumed(const struct um_lane *lane);
 int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max);
 void um_mem_lane_watch(struct um_lane *lane, bool on);
-int um_mem_poll(struct um_port *port, struct um_record *rec_p);
-void um_mem_release(struct um_port *port, const struct um_record *rec);
+int um_mem_poll(struct um_port *base, struct um_record *rec_p);
+void um_mem_release(struct um_port *base, const struct um_record *rec);
 void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
 void um_mem_rx_refuse(struct um_rx *rx, int error);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_mem_rx_set_user(struct um_rx *rx, void *user);
 void *um_mem_rx_user(const struct um_rx *rx);
-int um_mem_wait_fd(const struct um_port *port);
-int um_mem_arm(struct um_port *port);
-void um_mem_disarm(struct um_port *port);
-void um_mem_kick(struct um_port *port);
-void um_mem_tick(struct um_port *port);
+int um_mem_wait_fd(const struct um_port *base);
+int um_mem_arm(struct um_port *base);
+void um_mem_disarm(struct um_port *base);
+void um_mem_kick(struct um_port *base);
+int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p);
+void um_mem_tick(struct um_port *base);
 void um_mem_caps(struct um_machine_caps *caps_p);
 
 /* Between the files of mem/. */
 void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
 struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
+/* Maps the control blocks of the link's peer, unless they are. The errors of lane_open. */
+int um_mem_link_map_control(struct um_link *link);
+/* The same for its space. -ENOENT: it has none. */
+int um_mem_link_map_space(struct um_link *link);
+/* Adds to a counter of a space's memory, if the number is one. */
+void um_mem_count(void *space_memory, uint32_t number);
+/* Wakes the link's peer if it sleeps: what it is to find was written before. */
+void um_mem_link_wake(struct um_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
 void um_mem_bells_collect(struct um_mem_port *port);
 void um_mem_rx_set_hot(struct um_rx *rx);
@@ -180,13 +230,17 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
-    .link_read = um_mem_link_read, .link_write = um_mem_link_write, .lane_open = um_mem_lane_open,                     \
-    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort,            \
-    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
-    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
-    .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,            \
-    .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user,                       \
-    .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,   \
-    .caps = um_mem_caps
+    .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
+    .expose = um_mem_expose, .conceal = um_mem_conceal, .window_open = um_mem_window_open,                             \
+    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .counter_open = um_mem_counter_open,     \
+    .counter_close = um_mem_counter_close, .exposed_set_counters = um_mem_exposed_set_counters,                        \
+    .port_set_counters = um_mem_port_set_counters, .space_count = um_mem_space_count,                                  \
+    .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open, .lane_close = um_mem_lane_close,                 \
+    .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort, .lane_body_max = um_mem_lane_body_max,      \
+    .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
+    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer,          \
+    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user,                   \
+    .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,                  \
+    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Ports and links of mapped memory: opening, closing, housekeeping.
+ * Ports of mapped memory: opening, closing, housekeeping.
  *
- * Owns: struct um_mem_port, struct um_link, the layout of the port's memory. Threading: machine.h.
+ * Owns: struct um_mem_port, the layout of the port's memory. Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -33,6 +33,8 @@ static void port_memory_init(struct um_mem_port *port)
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = port->addr.word[2];
     shm->want_fence = port->mapper->barrier == NULL || port->fence;
+    shm->space = port->config.space ? port->config.space->handle : UM_NO_HANDLE;
+    shm->space_nonce = port->config.space ? port->config.space->nonce : 0;
     shm->grown_left = memory_max / UM_AREA_SIZE;
     um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
 }
@@ -93,8 +95,9 @@ free_arrays:
 void um_mem_port_close(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
+    um_store_relaxed_u32(&port->shm->counters, 0); /* late operations count nowhere: the numbers are given anew */
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
-    um_fence_full(); /* sync: port-closing (partner contact-check) */
+    um_fence_full();                               /* sync: port-closing (partner contact-check) */
     um_store_relaxed_u32(&port->shm->sleeping, 0); /* nobody is to write into the pipe, or what takes its place */
     uint32_t free_run = 0;
     /* Beyond the lanes that ever joined only those of senders that are just introducing themselves are in use. */
@@ -125,57 +128,15 @@ void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p)
     *addr_p = ((const struct um_mem_port *)base)->addr;
 }
 
+void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
+{
+    um_store_relaxed_u32(&((struct um_mem_port *)base)->shm->counters, counters);
+}
+
 int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr)
 {
     const struct um_mem_port *port = (const struct um_mem_port *)base;
     return port->mapper->addr_check(port, addr);
-}
-
-int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
-{
-    struct um_mem_port *port = (struct um_mem_port *)base;
-    int ret = port->mapper->addr_check(port, addr);
-    if (ret)
-        return ret;
-    struct um_link *link = calloc(1, sizeof(*link));
-    if (!link)
-        return -ENOMEM;
-    link->port = port;
-    link->addr = *addr;
-    link->wake_handle = -1;
-    *link_p = link;
-    return 0;
-}
-
-void um_mem_link_close(struct um_link *link)
-{
-    if (link->control.base)
-        link->port->mapper->detach(&link->control);
-    link->port->mapper->wake_drop(link->wake_handle);
-    free(link);
-}
-
-bool um_mem_link_alive(struct um_link *link)
-{
-    return link->port->mapper->alive(link->port, &link->addr);
-}
-
-int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_port *port = link->port;
-    if (!port->config.private_copy)
-        return -EPERM;
-    return port->mapper->copy(port, &link->addr, false, remote, remote_count, local, local_count, len);
-}
-
-int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_port *port = link->port;
-    if (!port->config.private_copy)
-        return -EPERM;
-    return port->mapper->copy(port, &link->addr, true, remote, remote_count, local, local_count, len);
 }
 
 /* Looks after one lane: has its sender died? */

@@ -97,3 +97,20 @@ void um_mem_kick(struct um_port *base)
     ssize_t written = write(port->wait_write, &byte, 1); /* full: it is readable already */
     (void)written;
 }
+
+int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p)
+{
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
+    if (port->hot_count > 1 || !um_list_is_empty(&port->events) || !um_list_is_empty(&port->lanes_watched) ||
+        um_load_relaxed_u64(&port->shm->bell_summary))
+        return -EAGAIN;
+    if (port->hot_count == 0)
+        return 0;
+    const struct um_rx *rx = port->hot[0];
+    uint64_t word = um_load_relaxed_u64(&rx->next->word); /* only compared: poll reads the record */
+    if (rx->state != UM_RX_LIVE || (uint32_t)word == rx->head + 1)
+        return -EAGAIN;
+    *line_p = &rx->next->word;
+    *value_p = word;
+    return 1;
+}

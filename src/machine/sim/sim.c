@@ -12,18 +12,20 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
-#define UM_SIM_MAGIC 0x6d6973756e696d75u
+#define UM_SIM_MAGIC       0x6d6973756e696d75u
+#define UM_SIM_SPACE_MAGIC 0x63617073756e696du
 
-/* A port's memory; outlives the port while peers have it attached. */
+/* The memory of a port or a space; outlives it while peers have it attached. */
 struct sim_memory {
     struct um_list node; /* in the registry, while the port is open */
     struct um_addr addr;
     void *base;
     size_t size;
     unsigned references;
-    int wake_fd; /* -1 once the port is closed */
+    int wake_fd; /* -1 once the port is closed; of a space: 0 until it is closed */
     bool dead;
 };
 
@@ -64,7 +66,7 @@ static void memory_unref(struct sim_memory *m)
     if (--m->references > 0)
         return;
     um_list_unlink(&m->node);
-    free(m->base);
+    munmap(m->base, m->size);
     free(m);
 }
 
@@ -77,29 +79,38 @@ void um_sim_kill(const struct um_addr *addr)
     pthread_mutex_unlock(&registry_lock);
 }
 
+/* Zeroed memory with an address of its own, in the registry; NULL: out of memory. */
+static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
+{
+    struct sim_memory *m = calloc(1, sizeof(*m));
+    void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (!m || base == MAP_FAILED) {
+        free(m);
+        return NULL;
+    }
+    pthread_mutex_lock(&registry_lock);
+    uint64_t number = next_number++;
+    *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};
+    m->addr = (struct um_addr){.word = {magic, number, number * 0x9e3779b97f4a7c15u | 1}};
+    um_list_append(&registry, &m->node);
+    pthread_mutex_unlock(&registry_lock);
+    return m;
+}
+
 static int sim_create(struct um_mem_port *port, size_t size)
 {
     struct sim_port *state = calloc(1, sizeof(*state));
-    struct sim_memory *m = calloc(1, sizeof(*m));
-    void *base = NULL;
-    if (!state || !m || posix_memalign(&base, UM_PAGE, size) != 0) {
+    struct sim_memory *m = state ? memory_new(UM_SIM_MAGIC, size, port->wait_write) : NULL;
+    if (!m) {
         free(state);
-        free(m);
         return -ENOMEM;
     }
-    memset(base, 0, size);
-    pthread_mutex_lock(&registry_lock);
-    uint64_t number = next_number++;
-    *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = port->wait_write};
-    m->addr = (struct um_addr){.word = {UM_SIM_MAGIC, number, number * 0x9e3779b97f4a7c15u | 1}};
-    um_list_append(&registry, &m->node);
     *state = (struct sim_port){
         .memory = m,
-        .random = (config_seed + number) * 0x9e3779b97f4a7c15u | 1,
+        .random = (config_seed + m->addr.word[1]) * 0x9e3779b97f4a7c15u | 1,
         .stall_percent = config_stall_percent,
     };
-    pthread_mutex_unlock(&registry_lock);
-    port->memory = base;
+    port->memory = m->base;
     port->addr = m->addr;
     port->mapper_state = state;
     port->fence = true;
@@ -114,6 +125,65 @@ static void sim_destroy(struct um_mem_port *port)
     memory_unref(state->memory);
     pthread_mutex_unlock(&registry_lock);
     free(state);
+}
+
+static int sim_space_create(struct um_space *space)
+{
+    struct sim_memory *m = memory_new(UM_SIM_SPACE_MAGIC, UM_SPACE_SIZE, 0);
+    if (!m)
+        return -ENOMEM;
+    space->memory = m->base;
+    space->mapper_state = m;
+    space->handle = (uint32_t)m->addr.word[1];
+    space->nonce = m->addr.word[2];
+    return 0;
+}
+
+static void sim_space_destroy(struct um_space *space)
+{
+    struct sim_memory *m = space->mapper_state;
+    pthread_mutex_lock(&registry_lock);
+    m->wake_fd = -1;
+    memory_unref(m);
+    pthread_mutex_unlock(&registry_lock);
+}
+
+/* All memory is every port's here. */
+static int sim_adopt(struct um_space *space, uint64_t base, uint64_t len, const char **why_p)
+{
+    (void)space, (void)base, (void)len, (void)why_p;
+    return 0;
+}
+
+static void sim_disown(struct um_space *space, uint64_t base, uint64_t len)
+{
+    (void)space, (void)base, (void)len;
+}
+
+static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
+                            struct um_mapping *map_p)
+{
+    int ret = -ECONNREFUSED;
+    (void)port, (void)addr;
+    pthread_mutex_lock(&registry_lock);
+    for (struct um_list *l = registry.next; l != &registry; l = l->next) {
+        struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
+        if (m->addr.word[0] != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
+            continue;
+        m->references++;
+        *map_p = (struct um_mapping){.base = m->base, .len = m->size};
+        ret = 0;
+    }
+    pthread_mutex_unlock(&registry_lock);
+    return ret;
+}
+
+static int sim_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
+                             const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p)
+{
+    (void)port, (void)addr, (void)memory, (void)map_p;
+    *base_p = (unsigned char *)(uintptr_t)region->base;
+    return 0;
 }
 
 static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
@@ -251,6 +321,12 @@ static const struct um_mapper sim_mapper = {
     .create = sim_create,
     .destroy = sim_destroy,
     .punch = sim_punch,
+    .space_create = sim_space_create,
+    .space_destroy = sim_space_destroy,
+    .adopt = sim_adopt,
+    .disown = sim_disown,
+    .space_attach = sim_space_attach,
+    .window_attach = sim_window_attach,
     .addr_check = sim_addr_check,
     .attach = sim_attach,
     .detach = sim_detach,
@@ -272,8 +348,14 @@ static int sim_port_open(const struct um_port_config *config, struct um_port **p
     return um_mem_port_open(&um_machine_sim, &sim_mapper, &own, port_p);
 }
 
+static int sim_space_open(const struct um_space_config *config, struct um_space **space_p)
+{
+    return um_mem_space_open(&sim_mapper, config, space_p);
+}
+
 const struct um_machine um_machine_sim = {
     .name = "sim",
+    .space_open = sim_space_open,
     .port_open = sim_port_open,
     UM_MEM_MACHINE_OPS,
 };

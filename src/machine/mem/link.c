@@ -1,0 +1,201 @@
+/*
+ * Links: a port's handles on its peers, the peer's control blocks as they are mapped here, private copies.
+ *
+ * Owns: struct um_link. What the peer's port says of itself is checked before use. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* Pages that a peer moves are away for milliseconds: how often one call looks, and tries, before the caller is to. */
+enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
+
+struct um_iovec_list {
+    const struct iovec *iov;
+    size_t count;
+};
+
+int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    int ret = port->mapper->addr_check(port, addr);
+    if (ret)
+        return ret;
+    struct um_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return -ENOMEM;
+    link->port = port;
+    link->addr = *addr;
+    link->wake_handle = -1;
+    *link_p = link;
+    return 0;
+}
+
+void um_mem_link_close(struct um_link *link)
+{
+    if (link->control.base)
+        link->port->mapper->detach(&link->control);
+    if (link->space.base)
+        link->port->mapper->detach(&link->space);
+    link->port->mapper->wake_drop(link->wake_handle);
+    free(link);
+}
+
+bool um_mem_link_alive(struct um_link *link)
+{
+    return link->port->mapper->alive(link->port, &link->addr);
+}
+
+void um_mem_link_wake(struct um_link *link)
+{
+    struct um_port_shm *peer = link->control.base;
+    /* sync: sleeper-wake (partner sleeper-arm). Woken first, noted then: one that dies in between wakes it all the
+     * same. */
+    uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
+    if (sleeping & 1) {
+        link->port->mapper->wake(link->port, &link->addr, &link->wake_handle);
+        um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
+    }
+}
+
+/* Checks what the peer's port says of itself. */
+static int peer_port_check(const struct um_link *link, const struct um_port_shm *peer, uint32_t lanes)
+{
+    if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
+        return -ECONNREFUSED; /* another port, or another file, took its place */
+    if (peer->version != UM_WIRE_VERSION) {
+        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+               peer->version, (unsigned)UM_WIRE_VERSION);
+        return -EPROTO;
+    }
+    if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
+        return -ECONNREFUSED;
+    uint64_t areas = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE ||
+        peer->area_offset != areas)
+        return -EPROTO;
+    return 0;
+}
+
+/* Maps the peer's first page, then, its size known, all control blocks. */
+int um_mem_link_map_control(struct um_link *link)
+{
+    struct um_mem_port *port = link->port;
+    struct um_mapping page;
+    if (link->control.base)
+        return 0;
+    int ret = port->mapper->attach(port, &link->addr, 0, UM_PAGE, &page);
+    if (ret)
+        return ret;
+    const struct um_port_shm *peer = page.base;
+    uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
+    ret = lanes > 0 && lanes <= UM_LANES_LIMIT ? peer_port_check(link, peer, lanes)
+          : peer->magic == UM_PORT_MAGIC       ? -EPROTO
+                                               : -ECONNREFUSED;
+    port->mapper->detach(&page);
+    if (ret)
+        return ret;
+    struct um_mapping control;
+    ret = port->mapper->attach(port, &link->addr, 0, um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
+                               &control);
+    if (ret)
+        return ret;
+    ret = peer_port_check(link, control.base, lanes);
+    if (ret) {
+        port->mapper->detach(&control);
+        return ret;
+    }
+    link->control = control;
+    link->lanes = lanes;
+    link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    return 0;
+}
+
+int um_mem_link_map_space(struct um_link *link)
+{
+    struct um_mem_port *port = link->port;
+    struct um_mapping space;
+    if (link->space.base)
+        return 0;
+    int ret = um_mem_link_map_control(link);
+    if (ret)
+        return ret;
+    const struct um_port_shm *peer = link->control.base;
+    uint32_t handle = um_load_relaxed_u32(&peer->space);
+    if (handle == UM_NO_HANDLE)
+        return -ENOENT;
+    ret = port->mapper->space_attach(port, &link->addr, handle, &space);
+    if (ret)
+        return ret;
+    const struct um_space_shm *shm = space.base;
+    /* sync: space-seen (partner space-ready). Another space, or another file, may have taken its place. */
+    if (um_load_acquire_u32(&shm->state) != UM_PORT_OPEN || shm->magic != UM_SPACE_MAGIC ||
+        shm->version != UM_WIRE_VERSION || shm->nonce != um_load_relaxed_u64(&peer->space_nonce)) {
+        port->mapper->detach(&space);
+        return -ENOENT;
+    }
+    link->space = space;
+    return 0;
+}
+
+/* ---- private copies ---- */
+
+/*
+ * The peer's pages were not there. 0: they may have been away, another try is worth it; -EAGAIN: it is moving them now,
+ * and that takes as long as it takes; -EFAULT: they are not there.
+ */
+static int link_await_pages(struct um_link *link, int try, uint32_t *seen_p)
+{
+    if (um_mem_link_map_space(link) != 0)
+        return -EFAULT;
+    const struct um_space_shm *shm = link->space.base;
+    um_fence_full(); /* sync: pages-away (partner pages-moving) */
+    uint32_t moving = um_load_acquire_u32(&shm->moving);
+    for (int i = 0; moving % 2 && i < UM_MOVE_LOOKS; i++) {
+        um_cpu_relax();
+        uint32_t now = um_load_acquire_u32(&shm->moving); /* sync: pages-away (partner pages-moving) */
+        if (now != moving)
+            break; /* moved, or moving the next ones: in between they were there */
+    }
+    bool news = try == 0 || moving != *seen_p;
+    *seen_p = moving;
+    if (!news && moving % 2 == 0)
+        return -EFAULT;
+    return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
+}
+
+static int link_copy(struct um_link *link, bool write, const struct um_piece *remote, size_t remote_count,
+                     const struct um_iovec_list *local, size_t len)
+{
+    struct um_mem_port *port = link->port;
+    uint32_t seen = 0;
+    if (!port->config.private_copy)
+        return -EPERM;
+    for (int try = 0;; try++) {
+        int ret = port->mapper->copy(port, &link->addr, write, remote, remote_count, local->iov, local->count, len);
+        if (ret == -EFAULT)
+            ret = link_await_pages(link, try, &seen);
+        else
+            return ret;
+        if (ret)
+            return ret;
+    }
+}
+
+int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                     const struct iovec *local, size_t local_count, size_t len)
+{
+    const struct um_iovec_list list = {.iov = local, .count = local_count};
+    return link_copy(link, false, remote, remote_count, &list, len);
+}
+
+int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                      const struct iovec *local, size_t local_count, size_t len)
+{
+    const struct um_iovec_list list = {.iov = local, .count = local_count};
+    return link_copy(link, true, remote, remote_count, &list, len);
+}

@@ -1,0 +1,246 @@
+/*
+ * Spaces: what a domain exposes, in a table that peers read without asking (layout.h, docs/protocol.md section 9).
+ *
+ * Owns: struct um_space, struct um_exposed. Every word of the table is written here and read by peers (window.c): an
+ * entry is a sequence lock, and its changes tell a peer that what it knows has ended. Must not know how memory is made
+ * mapped (mapper.h). Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+#include "base/lock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+/*
+ * Pages move for the whole process, whichever domain asked for it: every space tells it, so that a peer that finds
+ * pages away knows why (link.c).
+ */
+static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list process_spaces = {&process_spaces, &process_spaces};
+static unsigned process_movers;
+
+static void spaces_tell(void)
+{
+    for (struct um_list *l = process_spaces.next; l != &process_spaces; l = l->next) {
+        uint32_t *moving = &UM_CONTAINER(l, struct um_space, of_process)->shm->moving;
+        um_store_release_u32(moving, um_load_relaxed_u32(moving) + 1); /* sync: pages-moving (partner pages-away) */
+    }
+    um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */
+}
+
+static void move_begin(void)
+{
+    pthread_mutex_lock(&process_lock);
+    if (process_movers++ == 0)
+        spaces_tell();
+    pthread_mutex_unlock(&process_lock);
+}
+
+static void move_end(void)
+{
+    pthread_mutex_lock(&process_lock);
+    if (--process_movers == 0)
+        spaces_tell();
+    pthread_mutex_unlock(&process_lock);
+}
+
+int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p)
+{
+    struct um_space *space = calloc(1, sizeof(*space));
+    if (!space)
+        return -ENOMEM;
+    space->mapper = mapper;
+    space->adopt = config->adopt;
+    int ret = mapper->space_create(space);
+    if (ret) {
+        free(space);
+        return ret;
+    }
+    space->shm = (void *)space->memory;
+    space->shm->magic = UM_SPACE_MAGIC;
+    space->shm->version = UM_WIRE_VERSION;
+    space->shm->nonce = space->nonce;
+    um_store_relaxed_u32(&space->shm->memory, UM_NO_HANDLE);
+    pthread_mutex_lock(&process_lock);
+    um_store_relaxed_u32(&space->shm->moving, process_movers > 0);
+    um_list_append(&process_spaces, &space->of_process);
+    pthread_mutex_unlock(&process_lock);
+    um_store_release_u32(&space->shm->state, UM_PORT_OPEN); /* sync: space-ready (partner space-seen) */
+    *space_p = space;
+    return 0;
+}
+
+void um_mem_space_close(struct um_space *space)
+{
+    um_store_release_u32(&space->shm->state, UM_PORT_CLOSED); /* sync: none (its regions are gone already) */
+    pthread_mutex_lock(&process_lock);
+    um_list_unlink(&space->of_process);
+    pthread_mutex_unlock(&process_lock);
+    space->mapper->space_destroy(space);
+    free(space);
+}
+
+static struct um_region_shm *region_free_place(struct um_space *space, uint64_t key)
+{
+    struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
+    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
+        struct um_region_shm *r = &table[um_region_place(key, i)];
+        if (!(um_load_relaxed_u64(&r->meta) & UM_REGION_USED))
+            return r;
+    }
+    return NULL;
+}
+
+/* Writes an entry; NULL empties it. */
+static void region_write(struct um_region_shm *r, const struct um_exposure *what, enum um_level level)
+{
+    uint64_t changes = r->changes;
+    um_store_relaxed_u64(&r->changes, changes + 1);
+    um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
+    um_store_relaxed_u64(&r->meta, what ? what->access | (uint64_t)level << UM_REGION_LEVEL_SHIFT | UM_REGION_USED : 0);
+    um_store_relaxed_u64(&r->key, what ? what->key : 0);
+    um_store_relaxed_u64(&r->base, what ? what->base : 0);
+    um_store_relaxed_u64(&r->len, what ? what->len : 0);
+    um_store_relaxed_u64(&r->origin, what ? what->origin : 0);
+    um_store_relaxed_u64(&r->counters, what ? what->counters : 0);
+    um_store_release_u64(&r->changes, changes + 2); /* sync: region-change (partners region-read, region-current) */
+}
+
+/* ---- counters ---- */
+
+int um_mem_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p)
+{
+    space->counters_used[0] |= 1; /* 0 is none */
+    for (uint32_t word = 0; word < UM_COUNTERS / 64; word++) {
+        uint64_t left = ~space->counters_used[word];
+        if (!left)
+            continue;
+        uint32_t number = 64 * word + (uint32_t)__builtin_ctzll(left);
+        struct um_counter_shm *c = (void *)(space->memory + UM_COUNTER_OFFSET);
+        space->counters_used[word] |= left & -left;
+        um_store_relaxed_u64(&c[number].value, 0);
+        *number_p = number;
+        *value_p = &c[number].value;
+        return 0;
+    }
+    return -ENOSPC;
+}
+
+void um_mem_counter_close(struct um_space *space, uint32_t number)
+{
+    space->counters_used[number / 64] &= ~((uint64_t)1 << number % 64);
+}
+
+void um_mem_count(void *space_memory, uint32_t number)
+{
+    struct um_counter_shm *c = (void *)((unsigned char *)space_memory + UM_COUNTER_OFFSET);
+    if (number && number < UM_COUNTERS)      /* what was counted is visible before */
+        um_rmw_add_u64(&c[number].value, 1); /* sync: event-count (partner event-look) */
+}
+
+void um_mem_space_count(struct um_space *space, uint32_t counters, unsigned shift)
+{
+    um_mem_count(space->memory, counters >> shift & UM_COUNT_MASK);
+}
+
+static_assert(sizeof(struct um_locks_shm) == UM_COUNTER_OFFSET - UM_LOCK_OFFSET, "docs/protocol.md section 9");
+
+struct um_locks_shm *um_mem_space_locks(struct um_space *space)
+{
+    return (void *)(space->memory + UM_LOCK_OFFSET);
+}
+
+/* ---- regions ---- */
+
+static const char *level_name(enum um_level level)
+{
+    return level == UM_LEVEL_MAPPED ? "mapped" : level == UM_LEVEL_COPY ? "copy" : "remote";
+}
+
+static bool is_range(const struct um_exposure *what)
+{
+    return what->base && what->len && what->len <= UINT64_MAX - what->base;
+}
+
+/* Adopts it if it may: UM_LEVEL_MAPPED. *why_p: why it is not, or "". */
+static enum um_level region_adopt(struct um_space *space, const struct um_exposure *what, const char **why_p)
+{
+    *why_p = "";
+    if (!space->adopt)
+        *why_p = "adoption is switched off";
+    else if (!space->mapper->adopt)
+        *why_p = "this machine adopts no memory";
+    else if (!(what->access & UM_ACCESS_REMOTE_WRITE))
+        *why_p = "only registrations for remote writing are adopted";
+    else if (!is_range(what))
+        *why_p = "it is not a range of memory";
+    else {
+        move_begin();
+        int ret = space->mapper->adopt(space, what->base, what->len, why_p);
+        move_end();
+        if (ret == 0) {
+            *why_p = "";
+            return UM_LEVEL_MAPPED;
+        }
+    }
+    return UM_LEVEL_COPY;
+}
+
+/* The level that peers get; *why_p: why it is this one. */
+static enum um_level region_prepare(struct um_space *space, const struct um_exposure *what, bool *adopted_p,
+                                    const char **why_p)
+{
+    const struct um_mapper *mapper = space->mapper;
+    if (is_range(what) && mapper->is_shareable && mapper->is_shareable(space, what->base, what->len)) {
+        *why_p = "from the heap";
+        return UM_LEVEL_MAPPED;
+    }
+    enum um_level level = region_adopt(space, what, why_p);
+    *adopted_p = level == UM_LEVEL_MAPPED;
+    return level;
+}
+
+int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
+{
+    struct um_exposed *exposed = calloc(1, sizeof(*exposed));
+    const char *why = "the table of regions is full";
+    enum um_level level = UM_LEVEL_REMOTE;
+    if (!exposed)
+        return -ENOMEM;
+    *exposed = (struct um_exposed){.what = *what};
+    exposed->region = region_free_place(space, what->key);
+    if (exposed->region) {
+        level = region_prepare(space, what, &exposed->adopted, &why);
+        exposed->level = level;
+        region_write(exposed->region, what, level);
+    }
+    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
+           what->base, what->key, level_name(level), *why ? ": " : "", why);
+    *exposed_p = exposed;
+    return 0;
+}
+
+void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
+{
+    (void)space;
+    exposed->what.counters = counters;
+    if (exposed->region)
+        region_write(exposed->region, &exposed->what, exposed->level);
+}
+
+void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
+{
+    if (exposed->region)
+        region_write(exposed->region, NULL, UM_LEVEL_REMOTE);
+    if (exposed->adopted) {
+        move_begin();
+        space->mapper->disown(space, exposed->what.base, exposed->what.len);
+        move_end();
+    }
+    free(exposed);
+}

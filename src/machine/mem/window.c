@@ -1,0 +1,105 @@
+/*
+ * Windows: a peer's regions as they are reached from here.
+ *
+ * Owns: struct um_mem_window. What stands in the peer's table is the peer's: values are copied once and checked; a
+ * region whose bounds are nonsense is no region. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A consistent copy of an entry, if it is the key's. */
+static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_window *w)
+{
+    uint64_t changes = um_load_acquire_u64(&r->changes); /* sync: region-read (partner region-change) */
+    uint64_t meta = um_load_relaxed_u64(&r->meta);
+    if (changes % 2 || !(meta & UM_REGION_USED) || um_load_relaxed_u64(&r->key) != key)
+        return false;
+    w->region = (struct um_exposure){
+        .key = key,
+        .base = um_load_relaxed_u64(&r->base),
+        .len = um_load_relaxed_u64(&r->len),
+        .origin = um_load_relaxed_u64(&r->origin),
+        .counters = (uint32_t)um_load_relaxed_u64(&r->counters),
+        .access = (uint32_t)meta,
+    };
+    uint8_t level = (uint8_t)(meta >> UM_REGION_LEVEL_SHIFT);
+    w->level = level <= UM_LEVEL_MAPPED ? (enum um_level)level : UM_LEVEL_REMOTE;
+    w->changes = changes;
+    w->changes_at = &r->changes;
+    um_fence_full(); /* sync: region-read (partner region-change) */
+    return um_load_relaxed_u64(&r->changes) == changes && w->region.len <= UINT64_MAX - w->region.base &&
+           w->region.len <= UINT64_MAX - w->region.origin;
+}
+
+static bool region_find(const struct um_link *link, uint64_t key, struct um_window *w)
+{
+    const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
+    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
+        if (region_read(&table[um_region_place(key, i)], key, w))
+            return true;
+    }
+    return false;
+}
+
+/* Maps what the level promises, or lowers the level. */
+static void window_attach(struct um_link *link, struct um_mem_window *mw)
+{
+    struct um_mem_port *port = link->port;
+    struct um_window *w = &mw->window;
+    bool copies = port->config.private_copy;
+    const struct um_space_shm *shm = link->space.base;
+    bool whole = w->region.len == UINT64_MAX; /* all memory: by system calls, which tell where there is none */
+    if (w->level >= UM_LEVEL_COPY && copies && !whole && port->mapper->is_own &&
+        port->mapper->is_own(port, &link->addr)) {
+        w->base = (unsigned char *)(uintptr_t)w->region.base;
+        w->level = UM_LEVEL_MAPPED;
+        return;
+    }
+    if (w->level == UM_LEVEL_MAPPED && port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory),
+                                                                   &w->region, &mw->map, &w->base) != 0)
+        w->level = UM_LEVEL_COPY;
+    if (w->level == UM_LEVEL_COPY && !copies)
+        w->level = UM_LEVEL_REMOTE;
+}
+
+int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p)
+{
+    int ret = um_mem_link_map_space(link);
+    if (ret)
+        return ret;
+    struct um_mem_window *mw = calloc(1, sizeof(*mw));
+    if (!mw)
+        return -ENOMEM;
+    mw->link = link;
+    mw->window.port_counters = &((const struct um_port_shm *)link->control.base)->counters;
+    mw->window.locks = (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
+    if (!region_find(link, key, &mw->window)) {
+        free(mw);
+        return -ENOENT;
+    }
+    window_attach(link, mw);
+    *window_p = &mw->window;
+    return 0;
+}
+
+void um_mem_window_close(struct um_window *window)
+{
+    struct um_mem_window *mw = (struct um_mem_window *)window;
+    if (mw->map.base)
+        mw->link->port->mapper->detach(&mw->map);
+    free(mw);
+}
+
+void um_mem_window_count(struct um_window *window, unsigned shift)
+{
+    struct um_link *link = ((struct um_mem_window *)window)->link;
+    uint32_t port = um_load_relaxed_u32(window->port_counters);
+    um_mem_count(link->space.base, window->region.counters >> shift & UM_COUNT_MASK);
+    um_mem_count(link->space.base, port >> shift & UM_COUNT_MASK);
+    um_fence_full(); /* sync: event-wake (partner event-look): counted before it is seen whether the peer sleeps */
+    um_mem_link_wake(link);
+}
