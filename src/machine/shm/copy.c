@@ -76,9 +76,11 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write
         struct um_iov_cursor to_next = to;
         size_t locals = um_iov_take(&to_next, len, local_iov + proof, UM_IOV_LIMIT);
         size_t remotes = um_iov_take(&from_next, len, remote_iov + proof, UM_IOV_LIMIT);
-        if (locals == 0 || remotes == 0)
-            return -EINVAL;
+        if (locals == 0 || remotes == 0) /* a null pointer */
+            return -EFAULT;
         ssize_t moved = copy_call(peer, write, local_iov, locals + proof, remote_iov, remotes + proof);
+        if (moved == -EINVAL) /* an address that no process has; ours are right */
+            moved = -EFAULT;
         if (moved < 0)
             return moved == -EFAULT ? proof_check(port, peer) ?: -EFAULT : copy_error(port, peer, (int)-moved);
         if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))

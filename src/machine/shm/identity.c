@@ -6,6 +6,7 @@
 #include "machine/shm/shm.h"
 
 #include "base/log.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,32 +32,6 @@ static ssize_t file_read(const char *path, char *text, size_t size)
         return -error;
     text[len] = '\0';
     return len;
-}
-
-struct process_stat {
-    char state;
-    int threads;
-    uint32_t start;
-};
-
-/* 0, or a negative errno (-ENOENT: no such process). */
-static int process_stat(uint32_t pid, struct process_stat *stat_p)
-{
-    char path[64];
-    char text[1024];
-    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
-    ssize_t len = file_read(path, text, sizeof(text));
-    if (len < 0)
-        return (int)len;
-    char *at = strrchr(text, ')'); /* the name before it may hold anything */
-    struct process_stat stat;
-    unsigned long long start;
-    if (!at || sscanf(at + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu",
-                      &stat.state, &stat.threads, &start) != 3)
-        return -EPROTO;
-    stat.start = (uint32_t)start;
-    *stat_p = stat;
-    return 0;
 }
 
 static uint64_t text_hash(const char *text)
@@ -85,10 +60,10 @@ int um_shm_self_get(struct um_shm_self *self_p)
     struct um_shm_self self = {.pid = (uint32_t)getpid()};
     char text[128];
     char host[65] = "";
-    struct process_stat own;
+    struct um_process_stat own;
     struct stat space;
     ssize_t len = file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
-    int ret = len < 0 ? (int)len : process_stat(self.pid, &own);
+    int ret = len < 0 ? (int)len : um_process_stat(self.pid, &own);
     if (ret == 0 && stat("/proc/self/ns/pid", &space) != 0)
         ret = -errno;
     if (ret) {
@@ -129,8 +104,9 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
         return -EHOSTUNREACH;
     }
     if (peer->pid_space != own->pid_space) {
-        um_log(UM_LOG_WARN, "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: start "
-                            "the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
+        um_log(UM_LOG_WARN,
+               "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: start "
+               "the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
                peer->pid);
         return -EHOSTUNREACH;
     }
@@ -140,16 +116,8 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    struct process_stat now;
     (void)port;
-    int ret = process_stat(peer->pid, &now);
-    if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide it (hidepid): the signal tells */
-        return !(kill((pid_t)peer->pid, 0) != 0 && errno == ESRCH);
-    if (ret)
-        return true;
-    if (now.start != peer->start || now.state == 'X')
-        return false;
-    return now.state != 'Z' || now.threads > 1; /* the first thread may end before the others */
+    return um_process_is_alive(peer->pid, peer->start);
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

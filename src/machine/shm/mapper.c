@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/membarrier.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Registers this process for global expedited barriers. False when the kernel cannot or may not. */
@@ -54,21 +56,23 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
 }
 
 /* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
-static int memory_create(size_t size)
+int um_shm_memory_create(size_t size)
 {
     int fd = memfd_create("unimem-port", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         int error = errno;
         um_log(UM_LOG_WARN, "memfd_create failed: %s; %s", strerror(error),
-               error == EMFILE ? "raise the limit of open files (ulimit -n)" : "allow memfd_create in the container's seccomp profile");
+               error == EMFILE ? "raise the limit of open files (ulimit -n)"
+                               : "allow memfd_create in the container's seccomp profile");
         return -error;
     }
     struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
     bool too_large = getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && size > most.rlim_cur;
     if (too_large || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)size) != 0) {
         int error = too_large ? EFBIG : errno;
-        um_log(UM_LOG_WARN, "cannot size %zu bytes of shared memory: %s; lower FI_UNIMEM_LANES, or raise the limit of "
-                            "file sizes (ulimit -f)",
+        um_log(UM_LOG_WARN,
+               "cannot size %zu bytes of shared memory: %s; lower FI_UNIMEM_LANES, or raise the limit of "
+               "file sizes (ulimit -f)",
                size, strerror(error));
         close(fd);
         return -error;
@@ -96,7 +100,7 @@ static int shm_create(struct um_mem_port *port, size_t size)
     if (!state->nonce)
         goto free_state;
     *state->nonce = um_shm_nonce();
-    ret = state->memory_fd = memory_create(size);
+    ret = state->memory_fd = um_shm_memory_create(size);
     if (ret < 0)
         goto free_nonce;
     if (port->wait_write > UINT16_MAX) {
@@ -108,9 +112,10 @@ static int shm_create(struct um_mem_port *port, size_t size)
     port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
     if (port->memory == MAP_FAILED) {
         ret = -errno;
-        um_log(UM_LOG_WARN, "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
-               "the number of processes)", size,
-               strerror(-ret));
+        um_log(UM_LOG_WARN,
+               "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
+               "the number of processes)",
+               size, strerror(-ret));
         goto close_memory;
     }
     /* A forked child must not touch the lanes: it is not the endpoint. */
@@ -160,9 +165,9 @@ static int peer_open(const struct um_shm_addr *peer, int number, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-static int peer_memory_open(const struct um_shm_addr *peer)
+static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
 {
-    int fd = peer_open(peer, peer->memory_fd, O_RDWR);
+    int fd = peer_open(peer, (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
     if (fd >= 0)
         return fd;
     if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
@@ -179,37 +184,56 @@ static int peer_memory_open(const struct um_shm_addr *peer)
     return fd;
 }
 
-static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
-                      struct um_mapping *map_p)
+/* How far an offset or address lies in its page: offsets are multiples of UM_PAGE, a page may be larger (Arm: 64 KiB).
+ */
+static size_t page_inset(uint64_t at)
 {
-    (void)port;
-    int fd = peer_memory_open(um_shm_addr_of(addr));
+    return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
+}
+
+int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um_shm_part *part,
+                    struct um_mapping *map_p)
+{
+    int fd = peer_memory_open(um_shm_addr_of(addr), number);
     if (fd < 0)
         return fd;
     int ret = -ECONNREFUSED;
     struct stat st;
+    struct statfs fs;
     int seals = fcntl(fd, F_GET_SEALS);
-    /* Without the seal the peer could shrink the file and turn our stores into SIGBUS. */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || (uint64_t)st.st_size < offset + len)
+    /* Without the seal the peer could shrink the file and turn our stores into SIGBUS; huge pages may not be there. */
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 ||
+        fs.f_type != TMPFS_MAGIC || (uint64_t)st.st_size < part->offset + part->len)
         goto close_fd;
-    void *base = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, (off_t)offset);
+    const size_t inset = page_inset(part->offset), len = inset + part->len;
+    unsigned char *base = mmap(NULL, len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, fd, (off_t)(part->offset - inset));
     if (base == MAP_FAILED) {
         ret = -errno;
-        um_log(UM_LOG_WARN, "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count", len,
-               strerror(-ret));
+        um_log(UM_LOG_WARN, "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count",
+               part->len, strerror(-ret));
         goto close_fd;
     }
     madvise(base, len, MADV_DONTFORK);
-    *map_p = (struct um_mapping){.base = base, .len = len};
+    *map_p = (struct um_mapping){.base = base + inset, .len = part->len};
     ret = 0;
 close_fd:
     close(fd);
     return ret;
 }
 
+static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                      struct um_mapping *map_p)
+{
+    (void)port;
+    const struct um_shm_part part = {.offset = offset, .len = len};
+    return um_shm_peer_map(addr, um_shm_addr_of(addr)->memory_fd, &part, map_p);
+}
+
 static void shm_detach(struct um_mapping *map)
 {
-    munmap(map->base, map->len);
+    const size_t inset = page_inset((uintptr_t)map->base);
+    munmap((unsigned char *)map->base - inset, inset + map->len);
     *map = (struct um_mapping){0};
 }
 
@@ -219,8 +243,8 @@ static uint64_t shm_owner_word(const struct um_mem_port *port)
 }
 
 /*
- * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process. When
- * the peer closed the port, another file may have its number: nothing but a pipe is taken.
+ * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process.
+ * When the peer closed the port, another file may have its number: nothing but a pipe is taken.
  */
 static int peer_pipe_open(const struct um_shm_addr *peer)
 {
@@ -258,6 +282,14 @@ static const struct um_mapper shm_mapper = {
     .create = shm_create,
     .destroy = shm_destroy,
     .punch = shm_punch,
+    .space_create = um_shm_space_create,
+    .space_destroy = um_shm_space_destroy,
+    .is_shareable = um_shm_is_shareable,
+    .adopt = um_shm_adopt,
+    .disown = um_shm_disown,
+    .space_attach = um_shm_space_attach,
+    .window_attach = um_shm_window_attach,
+    .is_own = um_shm_is_own,
     .addr_check = um_shm_addr_check,
     .attach = shm_attach,
     .detach = shm_detach,
@@ -275,8 +307,14 @@ static int shm_port_open(const struct um_port_config *config, struct um_port **p
     return um_mem_port_open(&um_machine_shm, &shm_mapper, config, port_p);
 }
 
+static int shm_space_open(const struct um_space_config *config, struct um_space **space_p)
+{
+    return um_mem_space_open(&shm_mapper, config, space_p);
+}
+
 const struct um_machine um_machine_shm = {
     .name = "shm",
+    .space_open = shm_space_open,
     .port_open = shm_port_open,
     UM_MEM_MACHINE_OPS,
 };

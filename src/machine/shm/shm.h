@@ -50,6 +50,30 @@ bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
 int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
                 size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
 
+/* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
+int um_shm_memory_create(size_t size);
+/* A part of a file, in bytes; page-aligned. */
+struct um_shm_part {
+    size_t offset;
+    size_t len;
+    bool read_only;
+};
+/* Maps a part of the file that has this descriptor number in a peer's process. Errors as lane_open's, logged. */
+int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um_shm_part *part,
+                    struct um_mapping *map_p);
+
+/* space.c */
+int um_shm_space_create(struct um_space *space);
+void um_shm_space_destroy(struct um_space *space);
+int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, const char **why_p);
+bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len);
+void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len);
+int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
+                        struct um_mapping *map_p);
+int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
+                         const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
+bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
+
 /* State of one port. */
 struct um_shm_port {
     int memory_fd;

@@ -1,0 +1,48 @@
+/*
+ * Private to the shareable heap: malloc.c routes calls, pages.c gives jemalloc its memory, fork.c looks after children.
+ *
+ * Order of locks: jemalloc's, then the one here; nothing is called with it held but the system.
+ */
+#ifndef UM_HEAP_INTERNAL_H
+#define UM_HEAP_INTERNAL_H
+
+#include "heap/jemalloc.h"
+#include "machine/shm/heap_abi.h"
+
+#include <pthread.h>
+#include <stddef.h>
+
+enum { UM_HEAP_RUNS = 1 << 15 };
+
+/* Disjoint, in order of address, never adjacent. */
+struct um_heap_run {
+    uintptr_t start, end;
+};
+
+struct um_heap_state {
+    pthread_mutex_t lock;
+    int fd;                  /* the memory file; -1: none yet */
+    uint64_t dev, ino;       /* of it */
+    struct um_heap_run *run; /* the shareable extents; NULL: none yet */
+    size_t count;
+};
+extern struct um_heap_state um_heap;
+
+/* The memory that arenas of blocks take. */
+extern um_je_hooks um_heap_hooks;
+
+/* Is the file still what its descriptor says? A program may close descriptors it did not open. */
+bool um_heap_file_is_ours(void);
+/* Makes one; the last is left as it is. The descriptor, or a negative errno, said. */
+int um_heap_file_new(void);
+/* pthread_atfork(). 0 or an errno. */
+int um_heap_fork_watch(void);
+/* A block of more than 32 KiB, or NULL with errno. flags: jemalloc's. */
+void *um_heap_block(size_t size, int flags);
+static const size_t um_heap_small = 32 << 10;
+/* False: the blocks are not ours to give, the next allocator has them. */
+bool um_heap_is_on(void);
+/* One line to stderr, without the heap. */
+void um_heap_say(const char *text);
+
+#endif

@@ -1,0 +1,255 @@
+/*
+ * Adoption: the calls, and the books of what is adopted.
+ *
+ * Owns: the memory file and the state, which lies in memory of its own so that no range can hold it. Must not know how
+ * a page moves (adopt_move.c) or what forbids it (adopt_check.c). Threading: one lock around every call.
+ */
+#include "machine/shm/adopt.h"
+
+#include "base/log.h"
+#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt_sys.h"
+#include "machine/shm/heap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct um_adopt_tuning um_adopt_tuning;
+
+static struct um_adopt_state *the_state;
+static pthread_once_t state_once = PTHREAD_ONCE_INIT;
+
+static void state_create(void)
+{
+    struct um_adopt_state *state =
+        mmap(NULL, sizeof(*state), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (state == MAP_FAILED)
+        return;
+    state->fd = -1;
+    state->page = (size_t)sysconf(_SC_PAGESIZE);
+    if (pthread_mutex_init(&state->lock, NULL) != 0 || um_fork_watch() != 0) {
+        munmap(state, sizeof(*state));
+        return;
+    }
+    the_state = state;
+}
+
+struct um_adopt_state *um_adopt_state_get(void)
+{
+    pthread_once(&state_once, state_create);
+    return the_state;
+}
+
+struct um_adopt_state *um_adopt_state_if_any(void)
+{
+    return the_state;
+}
+
+void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p)
+{
+    uint64_t mask = 0;
+    um_sys_signals_block(&mask);
+    pthread_mutex_lock(&state->lock);
+    *mask_p = mask;
+}
+
+void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask)
+{
+    uint64_t own = *mask;
+    pthread_mutex_unlock(&state->lock);
+    um_sys_signals_restore(&own);
+}
+
+/* ---- the memory file ---- */
+
+static int file_create(void)
+{
+    struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < um_adopt_file_size)
+        return -EFBIG;
+    int fd = memfd_create("unimem-adopted", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd < 0)
+        return -errno;
+    if (fchmod(fd, 0600) == 0 && ftruncate(fd, (off_t)um_adopt_file_size) == 0 &&
+        fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    return -error;
+}
+
+static int file_get(struct um_adopt_state *state)
+{
+    struct stat st;
+    if (state->fd >= 0)
+        return state->fd;
+    /* A space names one file: adopted memory lies in the heap's, if there is one. A descriptor of our own outlives its.
+     */
+    int fd = um_shm_heap_fd();
+    fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : fd;
+    state->is_heaps = fd >= 0;
+    if (fd < 0)
+        fd = file_create();
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        state->dev = st.st_dev;
+        state->ino = st.st_ino;
+        state->fd = fd;
+    }
+    return fd;
+}
+
+int um_adopt_fd(void)
+{
+    static bool logged;
+    struct um_adopt_state *state = um_adopt_state_get();
+    uint64_t mask;
+    if (!state)
+        return -ENOMEM;
+    um_adopt_lock(state, &mask);
+    int fd = file_get(state);
+    bool log = fd < 0 && !logged;
+    logged = logged || log;
+    um_adopt_unlock(state, &mask);
+    if (log)
+        um_log(UM_LOG_WARN, "no file for adopted memory: %s; %s", strerror(-fd),
+               fd == -EMFILE  ? "raise the limit of open files (ulimit -n)"
+               : fd == -EFBIG ? "raise the limit of file sizes (ulimit -f unlimited)"
+                              : "allow memfd_create in the container's seccomp profile");
+    return fd;
+}
+
+/* ---- the calls ---- */
+
+static int refuse(int error, const char **why_p, const char *why)
+{
+    *why_p = why;
+    return error;
+}
+
+static int adopt_locked(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
+                        const char **why_p)
+{
+    if (file_get(state) < 0)
+        return refuse(file_get(state), why_p, "the memory file cannot be made: see ulimit -n, ulimit -f, memfd_create");
+    int ret = um_check_process(state, why_p);
+    if (ret)
+        return ret;
+    long count = um_check_ours(state, start, end);
+    for (long i = 0; i < count; i++) {
+        if (state->segment[i].start != state->segment[i].offset)
+            return refuse(-EBUSY, why_p, "the program moved (mremap) memory away from there that is still registered");
+    }
+    if (count >= 0 && state->held)
+        return refuse(-EBUSY, why_p, state->held);
+    if (count >= 0)
+        count = um_check_range(state, start, end, tls, why_p);
+    if (count < 0)
+        return (int)count;
+    size_t most = um_adopt_tuning.ranges ? um_adopt_tuning.ranges : UM_ADOPT_RANGES;
+    size_t edges = state->count + 2 * (size_t)count + 4 * (state->live + 1);
+    if (state->count + 2 * (size_t)count + 8 > most || edges > UM_ADOPT_EDGES)
+        return refuse(-E2BIG, why_p, "too many ranges or registrations at a time (4096, 12000)");
+    bool all_ours = true;
+    for (long i = 0; i < count; i++)
+        all_ours = all_ours && state->segment[i].kind == UM_SEGMENT_OURS;
+    if (!all_ours)
+        ret = um_pages_in(state, count, why_p);
+    return ret;
+}
+
+bool um_adopt_is_heaps(void)
+{
+    return um_adopt_fd() >= 0 && um_adopt_state_get()->is_heaps;
+}
+
+/* The pages of some bytes. False when there are none, or none that a user can have. */
+static bool pages_of(const struct um_adopt_state *state, uintptr_t base, size_t len, uintptr_t *start_p,
+                     uintptr_t *end_p)
+{
+    uintptr_t mask = state->page - 1;
+    if (len == 0 || base >= um_adopt_file_size || len > um_adopt_file_size - base)
+        return false;
+    *start_p = base & ~mask;
+    *end_p = (base + len + mask) & ~mask;
+    return true;
+}
+
+int um_adopt(uintptr_t base, size_t len, const char **why_p)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uint64_t mask;
+    struct um_tls tls;
+    uintptr_t start, end;
+    if (!state)
+        return refuse(-ENOMEM, why_p, "no memory");
+    if (!pages_of(state, base, len, &start, &end))
+        return refuse(-EINVAL, why_p, "the range is empty or not a user's");
+    if (um_shm_heap_touches(start, end))
+        return refuse(-ENOTSUP, why_p, "a part of the memory is the shareable heap's, which stays what it is");
+    um_check_tls(&tls);
+    um_adopt_lock(state, &mask);
+    int ret = adopt_locked(state, start, end, &tls, why_p);
+    if (ret == 0) {
+        um_table_place(state, start, end, 0);
+        um_table_count(state, base, len, 1);
+        state->live++;
+        um_table_join(state, start, end);
+    } else
+        um_pages_out(state, start, end);
+    um_adopt_unlock(state, &mask);
+    return ret;
+}
+
+void um_adopt_release(uintptr_t base, size_t len)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uint64_t mask;
+    uintptr_t start, end;
+    if (!state || !pages_of(state, base, len, &start, &end))
+        return;
+    um_adopt_lock(state, &mask);
+    um_table_count(state, base, len, -1);
+    state->live -= state->live > 0;
+    um_pages_out(state, start, end);
+    um_table_join(state, start, end);
+    um_adopt_unlock(state, &mask);
+}
+
+int um_adopt_possible(const char **why_p)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uint64_t mask;
+    struct um_mover mover;
+    if (!state)
+        return refuse(-ENOMEM, why_p, "no memory");
+    um_adopt_lock(state, &mask);
+    int ret = um_check_process(state, why_p);
+    if (ret == 0)
+        ret = um_mover_open(state, &mover, why_p);
+    if (ret == 0)
+        um_mover_close(&mover);
+    um_adopt_unlock(state, &mask);
+    return ret;
+}
+
+void um_adopt_stats(struct um_adopt_stats *stats_p)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uint64_t mask;
+    *stats_p = (struct um_adopt_stats){0};
+    if (!state)
+        return;
+    um_adopt_lock(state, &mask);
+    stats_p->ranges = state->count;
+    for (size_t i = 0; i < state->count; i++) {
+        size_t bytes = state->table[i].end - state->table[i].start;
+        stats_p->bytes += bytes;
+        stats_p->stuck += state->table[i].count == 0 ? bytes : 0;
+    }
+    um_adopt_unlock(state, &mask);
+}

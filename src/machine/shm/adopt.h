@@ -1,0 +1,54 @@
+/*
+ * Adoption: private memory of this process becomes shared, in place, and becomes private again.
+ *
+ * Owns: one memory file per process, in which a page at virtual address X lies at file offset X, so that overlapping
+ * registrations agree and a peer maps offset = the owner's address. What may be adopted, how writers are stopped, and
+ * what remains risky: docs/design.md, section "Adoption". Knows nothing of ports, lanes and regions.
+ * Threading: any thread at any time; calls are serialised inside. Not from a signal handler. A forked child starts
+ * with nothing adopted and a file of its own.
+ */
+#ifndef UM_MACHINE_SHM_ADOPT_H
+#define UM_MACHINE_SHM_ADOPT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/*
+ * The memory file: sealed (F_SEAL_SHRINK, GROW, SEAL), sparse, made at first need; valid until the process ends, and
+ * for others through /proc/PID/fd. Descriptor number, or a negative errno, logged once.
+ */
+int um_adopt_fd(void);
+
+/* Is it also the file of the shareable heap (heap.h)? */
+bool um_adopt_is_heaps(void);
+
+/*
+ * Makes the pages of [base, base + len) shared and counts the range; bytes, zeroes and protection stay what they are,
+ * and threads that touch the range meanwhile wait. 0; or a negative errno with *why_p a static text in words a user
+ * can act on, and nothing has changed. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
+ * -EBUSY: a device or a transfer holds pages; -EFAULT: not mapped; -E2BIG, -ENOMEM: limits.
+ */
+int um_adopt(uintptr_t base, size_t len, const char **why_p);
+
+/*
+ * Gives one count of an um_adopt() of exactly this range back. Pages that nobody needs any more become private again,
+ * with their contents, and leave the file. What the program mapped there meanwhile is not touched. Should the system
+ * refuse, the pages stay in the file ("stuck") until the next adoption or release that covers them.
+ */
+void um_adopt_release(uintptr_t base, size_t len);
+
+/*
+ * Can this process adopt memory now, as far as that does not depend on the memory? 0; or what um_adopt would return,
+ * with *why_p. For reports: makes and changes nothing.
+ */
+int um_adopt_possible(const char **why_p);
+
+struct um_adopt_stats {
+    size_t ranges; /* runs of pages with one count */
+    size_t bytes;  /* adopted now */
+    size_t stuck;  /* of these, bytes that nobody needs any more */
+};
+void um_adopt_stats(struct um_adopt_stats *stats_p);
+
+#endif

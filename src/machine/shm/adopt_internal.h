@@ -1,0 +1,218 @@
+/*
+ * Private to adoption: what its files share. adopt.c has the calls, adopt_table.c keeps the books, adopt_check.c
+ * decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them, adopt_stop.c stops
+ * the other threads meanwhile, adopt_fork.c looks after children.
+ *
+ * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
+ */
+#ifndef UM_MACHINE_SHM_ADOPT_INTERNAL_H
+#define UM_MACHINE_SHM_ADOPT_INTERNAL_H
+
+#include "machine/shm/adopt.h"
+
+#include <pthread.h>
+#include <sys/types.h>
+
+enum {
+    UM_ADOPT_RANGES = 4096,   /* adopted ranges: far below vm.max_map_count (65530), which is the program's */
+    UM_ADOPT_TABLE = 1 << 16, /* entries there is room for; adopt_table.c says why that is enough */
+    UM_ADOPT_EDGES = 3 << 14, /* entries there may be if every registration ends apart from its neighbours */
+    UM_ADOPT_SEGMENTS = 3 * UM_ADOPT_RANGES, /* mappings that one call may span */
+    UM_ADOPT_TEXT = 1 << 16,                 /* bytes of /proc files read at a time */
+};
+static const size_t um_adopt_slice = (size_t)32 << 20; /* moved at a time: bounds the memory held twice */
+#if defined(__x86_64__)
+static const uint64_t um_adopt_file_size = (uint64_t)1 << 47; /* every address of a user */
+#else
+static const uint64_t um_adopt_file_size = (uint64_t)1 << 48;
+#endif
+
+/* One run of adopted pages with the same counts. */
+struct um_adopted {
+    uintptr_t start, end;
+    uintptr_t shadow; /* where its private mapping waits, empty, to be put back; 0: there is none */
+    uint32_t count;   /* registrations; 0: stuck, or new */
+    uint32_t whole;   /* of these, such that cover every byte of its pages */
+};
+
+/* A mapping, cut to the range in question. */
+enum um_segment_kind { UM_SEGMENT_OURS, UM_SEGMENT_ANONYMOUS, UM_SEGMENT_FILE };
+struct um_segment {
+    uintptr_t start, end;
+    uint64_t offset; /* OURS: in the memory file */
+    enum um_segment_kind kind;
+    int prot;
+    uint32_t advice; /* UM_ADVICE_* */
+};
+enum {
+    UM_ADVICE_NO_DUMP = 1,
+    UM_ADVICE_HUGE = 2,
+    UM_ADVICE_NO_HUGE = 4,
+    UM_ADVICE_SEQUENTIAL = 8,
+    UM_ADVICE_RANDOM = 16,
+    UM_ADVICE_IS_HUGE = 32, /* has huge pages now */
+};
+
+/* In memory of its own, never inside a range: mapped at first need, never unmapped. */
+struct um_adopt_state {
+    pthread_mutex_t lock;
+    int fd;        /* the memory file, or -1 */
+    bool is_heaps; /* the file is the shareable heap's too */
+    uint64_t dev;  /* of it, as in /proc/PID/maps */
+    uint64_t ino;
+    size_t page;
+    size_t count;      /* of table */
+    size_t live;       /* registrations */
+    int huge;          /* can file pages be made huge? 0: not known yet, 1, -1 */
+    const char *held;  /* why nothing may be adopted, as the last um_check_ours() saw it; NULL: no reason */
+    int child_pipe[2]; /* of the fork under way */
+    uint64_t fork_mask;
+    struct um_adopted table[UM_ADOPT_TABLE];
+    struct um_segment segment[UM_ADOPT_SEGMENTS];
+    char text[UM_ADOPT_TEXT];
+};
+
+/* What tests force. */
+struct um_adopt_tuning {
+    bool no_userfaultfd; /* as where it is refused */
+    bool user_mode;      /* the mode for everybody only */
+    bool no_dev;         /* not by /dev/userfaultfd */
+    bool no_minor;       /* as before Linux 5.14 */
+    bool no_move;        /* no UFFDIO_MOVE (Linux before 6.8): compare instead */
+    bool held;           /* try although a device may hold pages */
+    bool by_node;        /* copy under a memory policy per NUMA node, even with one node */
+    size_t ranges;       /* 0: UM_ADOPT_RANGES */
+    size_t slice;        /* 0: um_adopt_slice */
+};
+extern struct um_adopt_tuning um_adopt_tuning;
+
+/* ---- adopt_table.c: the books. Callers see to it that there is room. ---- */
+
+/* The first entry that ends after an address; state->count when there is none. */
+size_t um_table_find(const struct um_adopt_state *state, uintptr_t at);
+void um_table_split(struct um_adopt_state *state, uintptr_t at);
+/* Joins neighbours that have become alike around [start, end]. */
+void um_table_join(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+/* Enters pages, with no count; those that are there already keep theirs and get the shadow. */
+void um_table_place(struct um_adopt_state *state, uintptr_t start, uintptr_t end, uintptr_t shadow);
+void um_table_remove(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+/* Counts a registration of these bytes (by 1) or gives it back (by -1). */
+void um_table_count(struct um_adopt_state *state, uintptr_t base, size_t len, int by);
+
+/* ---- adopt_stop.c: stopping other threads ---- */
+
+struct um_stop {
+    int fd;         /* the userfaultfd, or -1: there is nobody to stop */
+    bool can_move;  /* has UFFDIO_MOVE */
+    bool can_minor; /* may stop a shared mapping */
+};
+/* threads: of this process. 0; -EPERM with *why_p when they cannot be stopped. */
+int um_stop_open(size_t threads, struct um_stop *stop_p, const char **why_p);
+void um_stop_close(struct um_stop *stop);
+/* From now on whoever touches a page that is not there waits. shared: also one that is, but has no page table entry. */
+long um_stop_begin(const struct um_stop *stop, uintptr_t base, size_t len, bool shared);
+/* Lets those who wait go on; the range may be mapped anew. */
+void um_stop_end(const struct um_stop *stop, uintptr_t base, size_t len);
+/*
+ * Moves populated pages from one private range of ours to another, both stopped. It fails when somebody holds one of
+ * them: a transfer in flight or a device that could still write there. 0; -EBUSY held; another errno: not possible.
+ * After a failure some have moved.
+ */
+long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len);
+
+/* ---- adopt_node.c: NUMA ---- */
+
+/* The calling thread's memory policy, set aside. */
+struct um_node_policy {
+    int mode;
+    bool saved;
+    unsigned long nodes[16];
+};
+bool um_node_several(void);
+void um_node_save(struct um_node_policy *policy);
+void um_node_restore(const struct um_node_policy *policy);
+/*
+ * New pages come to the node of the first page at an address. Returns how many of the count pages from there on are on
+ * that node (at least 1).
+ */
+size_t um_node_follow(uintptr_t at, size_t count, size_t page);
+
+/* ---- adopt_move.c ---- */
+
+/* One slice on its way. It lies on the stack of the mover. */
+struct um_move {
+    const struct um_stop *stop;
+    int file;
+    int pagemap;
+    uintptr_t base;
+    size_t len;
+    uint64_t offset;  /* in the file: base, unless the program moved the mapping */
+    uintptr_t shadow; /* a reserved place as long; 0: none */
+    uintptr_t proof;  /* likewise, a mapping of ours where pages go to see whether they are free; 0: cannot be seen */
+    size_t page;
+    int prot;
+    bool whole; /* pages that were never touched too: they have contents (a file's) */
+    bool by_node;
+    bool keep; /* out: the file keeps its pages (a child copies its parent's) */
+};
+/* Private to shared. 0, or a negative errno: nothing has changed. */
+long um_move_in(const struct um_move *move);
+/* Shared to private. Likewise; then the file holds nothing there. */
+long um_move_out(const struct um_move *move);
+
+/* ---- adopt_pages.c ---- */
+
+/* What one call needs to move pages. */
+struct um_mover {
+    struct um_adopt_state *state;
+    struct um_stop stop;
+    long threads;
+    int pagemap;
+    bool unstopped; /* the way back, and nobody can be stopped: part_private() */
+};
+/* 0, or why pages cannot be moved now. */
+int um_mover_open(struct um_adopt_state *state, struct um_mover *mover_p, const char **why_p);
+void um_mover_close(struct um_mover *mover);
+/* Moves in the first count of state->segment that are not ours yet. What moved is in the table, also upon failure. */
+int um_pages_in(struct um_adopt_state *state, long count, const char **why_p);
+/* Makes private again what has no count in [start, end); what cannot be moved now stays. */
+void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+
+/* ---- adopt_huge.c ---- */
+
+/* Can pages of the file be made huge here, whatever is set for shared memory in general? Tried once. */
+bool um_huge_possible(struct um_adopt_state *state);
+/* Makes the blocks of a shared range huge again that are fully populated. */
+void um_huge_again(uintptr_t start, size_t len, size_t page);
+
+/* ---- adopt_check.c ---- */
+
+/* The number of threads of this process, or a negative errno. */
+long um_check_threads(struct um_adopt_state *state);
+struct um_tls {
+    uintptr_t below, above; /* bytes of a thread's control block and static storage around its thread pointer */
+    uintptr_t block;        /* from the thread pointer to what identifies a thread's block, the robust list's head */
+};
+/* Without the lock: it asks the dynamic linker. */
+void um_check_tls(struct um_tls *tls_p);
+/* Fills state->segment with the mappings of the range. Their number, or a negative errno with *why_p. */
+long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
+                    const char **why_p);
+/* Fills state->segment with the mappings of our file's bytes [start, end), wherever they are. Their number. */
+long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+/* What forbids adoption in this process. 0, or a negative errno with *why_p. */
+int um_check_process(struct um_adopt_state *state, const char **why_p);
+
+/* ---- adopt_fork.c ---- */
+int um_fork_watch(void);
+
+/* ---- adopt.c ---- */
+
+/* The state; made at first need (NULL: no memory), or only if it is there. */
+struct um_adopt_state *um_adopt_state_get(void);
+struct um_adopt_state *um_adopt_state_if_any(void);
+/* Signals are blocked while the lock is held: a handler that forks would wait for its own thread. */
+void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p);
+void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask);
+
+#endif

@@ -1,0 +1,113 @@
+/*
+ * Reading /proc/self/maps and smaps, without the heap.
+ *
+ * Owns nothing; the text buffer is the caller's. Must not know what is decided from it. Threading: internal.h; other
+ * threads may change mappings meanwhile: each line is true at its moment.
+ * Source: proc_pid_maps(5), proc_pid_smaps(5).
+ */
+#include "machine/shm/adopt_maps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+int um_maps_open(struct um_maps *maps, const char *path, char *text, size_t size)
+{
+    *maps = (struct um_maps){.fd = open(path, O_RDONLY | O_CLOEXEC), .text = text, .size = size};
+    return maps->fd < 0 ? -errno : 0;
+}
+
+void um_maps_close(struct um_maps *maps)
+{
+    close(maps->fd);
+}
+
+/* The next line, or NULL at the end. A line longer than the buffer is cut. */
+static char *line_next(struct um_maps *maps)
+{
+    for (;;) {
+        char *start = maps->text + maps->at;
+        char *end = memchr(start, '\n', maps->have - maps->at);
+        if (end) {
+            *end = '\0';
+            maps->at = (size_t)(end + 1 - maps->text);
+            return start;
+        }
+        memmove(maps->text, start, maps->have - maps->at);
+        maps->have -= maps->at;
+        maps->at = 0;
+        if (maps->have == maps->size)
+            maps->have = maps->size / 2; /* no path is that long */
+        ssize_t n = read(maps->fd, maps->text + maps->have, maps->size - maps->have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return NULL;
+        maps->have += (size_t)n;
+    }
+}
+
+/* "start-end rwxp offset major:minor inode   path" */
+static bool head_parse(char *line, struct um_map *map)
+{
+    char *at = line;
+    *map = (struct um_map){0};
+    map->start = strtoull(at, &at, 16);
+    if (*at++ != '-')
+        return false;
+    map->end = strtoull(at, &at, 16);
+    if (*at++ != ' ' || strlen(at) < 5)
+        return false;
+    memcpy(map->perms, at, 4);
+    at += 5;
+    map->offset = strtoull(at, &at, 16);
+    unsigned long major_number = strtoul(at, &at, 16);
+    if (*at++ != ':')
+        return false;
+    map->dev = makedev(major_number, strtoul(at, &at, 16));
+    map->ino = strtoull(at, &at, 10);
+    at += strspn(at, " ");
+    strncpy(map->path, at, sizeof(map->path) - 1);
+    return true;
+}
+
+static bool is_head(const char *line)
+{
+    return (*line >= '0' && *line <= '9') || (*line >= 'a' && *line <= 'f');
+}
+
+bool um_maps_next(struct um_maps *maps, struct um_map *map_p)
+{
+    char *line;
+    while ((line = line_next(maps)) != NULL) {
+        if (is_head(line) && head_parse(line, map_p))
+            return true;
+    }
+    return false;
+}
+
+bool um_maps_details(struct um_maps *maps, struct um_map *map)
+{
+    char *line;
+    while ((line = line_next(maps)) != NULL) {
+        if (strncmp(line, "AnonHugePages:", 14) == 0)
+            map->huge_kb = strtoull(line + 14, NULL, 10);
+        else if (strncmp(line, "VmFlags:", 8) == 0) {
+            strncpy(map->flags, line + 8, sizeof(map->flags) - 1);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool um_map_flag(const struct um_map *map, const char *flag)
+{
+    for (const char *at = map->flags; (at = strstr(at, flag)) != NULL; at++) {
+        if (at > map->flags && at[-1] == ' ' && (at[2] == ' ' || at[2] == '\0'))
+            return true;
+    }
+    return false;
+}

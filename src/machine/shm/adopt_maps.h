@@ -1,0 +1,36 @@
+/*
+ * Private to adoption: /proc/self/maps and smaps, line by line, without the heap. Threading: adopt_internal.h.
+ */
+#ifndef UM_MACHINE_SHM_ADOPT_MAPS_H
+#define UM_MACHINE_SHM_ADOPT_MAPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct um_maps {
+    int fd;
+    char *text;
+    size_t size, have, at;
+};
+
+struct um_map {
+    uintptr_t start, end;
+    uint64_t offset, dev, ino;
+    char perms[5];
+    char path[128];   /* its beginning */
+    uint64_t huge_kb; /* from smaps only, like flags */
+    char flags[128];
+};
+
+/* 0 or a negative errno. text: size bytes, used until close. */
+int um_maps_open(struct um_maps *maps, const char *path, char *text, size_t size);
+void um_maps_close(struct um_maps *maps);
+/* The next mapping; false at the end. */
+bool um_maps_next(struct um_maps *maps, struct um_map *map_p);
+/* smaps only: what follows the line of the mapping that um_maps_next() gave. */
+bool um_maps_details(struct um_maps *maps, struct um_map *map);
+/* Is this two-letter flag among VmFlags? */
+bool um_map_flag(const struct um_map *map, const char *flag);
+
+#endif

@@ -1,0 +1,352 @@
+/*
+ * Moving one slice of memory between the process and the memory file, so that nobody can tell.
+ *
+ * Private to shared, writers stopped: the range's pages go to a shadow elsewhere (mremap, MREMAP_DONTUNMAP), so that
+ * whoever touches the range waits; the shadow's pages are copied into the file; one mmap puts the file in place. The
+ * shadow stays, empty: it is the old mapping, and what goes back later merges with its neighbours as it did before.
+ * Private to shared, nobody to stop and no userfaultfd: copy, then mmap.
+ * Shared to private: the page table entries go, whoever touches the range waits; the file's pages are copied into the
+ * shadow; one mremap puts it in place.
+ *
+ * Rule: between stop and resume only the stack of the caller is touched, and no other library is called: the range may
+ * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
+ * Sources: mremap(2), proc_pid_pagemap(5), lseek(2) SEEK_DATA, fallocate(2).
+ */
+#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt_sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MREMAP_DONTUNMAP
+#define MREMAP_DONTUNMAP 4
+#endif
+
+enum {
+    ENTRIES = 512,
+    COMPARE_ROUNDS = 16,
+    COMPARE_WORDS = 512,
+};
+static const uint64_t pagemap_populated = (uint64_t)3 << 62; /* present, or swapped */
+static const uint64_t pagemap_guard = (uint64_t)1 << 58;     /* MADV_GUARD_INSTALL */
+
+static long write_all(int file, uintptr_t from, size_t len, uint64_t offset)
+{
+    for (size_t done = 0; done < len;) {
+        long n = um_sys_pwrite(file, from + done, len - done, offset + done);
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            return n ? n : -EIO;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+static long read_all(int file, uintptr_t to, size_t len, uint64_t offset)
+{
+    for (size_t done = 0; done < len;) {
+        long n = um_sys_pread(file, (void *)(to + done), len - done, offset + done);
+        if (n == -EINTR)
+            continue;
+        if (n <= 0)
+            return n ? n : -EIO;
+        done += (size_t)n;
+    }
+    return 0;
+}
+
+/* Are the page at an address and the file's the same? 1, 0, or a negative errno. */
+static long page_same(const struct um_move *m, uintptr_t at, uint64_t offset)
+{
+    uint64_t copy[COMPARE_WORDS];
+    for (size_t done = 0; done < m->page; done += sizeof(copy)) {
+        long ret = read_all(m->file, (uintptr_t)copy, sizeof(copy), offset + done);
+        if (ret)
+            return ret;
+        const volatile uint64_t *word = (const volatile uint64_t *)(at + done);
+        for (size_t i = 0; i < COMPARE_WORDS; i++) {
+            if (word[i] != copy[i])
+                return 0;
+        }
+    }
+    return 1;
+}
+
+/* What is done with a run of pages at an address: their place in the file is base + (at - from). */
+typedef long run_fn(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p);
+
+static long run_write(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    (void)again_p;
+    for (size_t done = 0, part; done < len; done += part) {
+        part = len - done;
+        if (m->by_node)
+            part = um_node_follow(at + done, part / m->page, m->page) * m->page;
+        long ret = write_all(m->file, at + done, part, offset + done);
+        if (ret)
+            return ret;
+    }
+    return 0;
+}
+
+static long run_shift(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    (void)offset;
+    (void)again_p;
+    return um_stop_shift(m->stop, at, m->proof + (at - m->shadow), len);
+}
+
+/* Writes again what has changed since; a page that somebody still holds changes late. */
+static long run_compare(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    for (size_t done = 0; done < len; done += m->page) {
+        long same = page_same(m, at + done, offset + done);
+        if (same < 0)
+            return same;
+        if (same)
+            continue;
+        long ret = write_all(m->file, at + done, m->page, offset + done);
+        if (ret)
+            return ret;
+        *again_p = true;
+    }
+    return 0;
+}
+
+struct entries {
+    uint64_t entry[ENTRIES];
+    size_t count;
+};
+
+/* The runs of populated pages among entries of the page map; the first is that of from + done. */
+static long runs_of(const struct um_move *m, uintptr_t from, size_t done, const struct entries *map, run_fn *run,
+                    bool *again_p)
+{
+    size_t first = 0;
+    for (size_t i = 0; i <= map->count; i++) {
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the kernel has filled them */
+        if (i < map->count && (map->entry[i] & pagemap_guard))
+            return -EFAULT; /* must stay a fault */
+        if (i < map->count && (map->entry[i] & pagemap_populated))
+            continue;
+        size_t at = done + first * m->page;
+        if (i > first) {
+            long ret = run(m, from + at, (i - first) * m->page, m->offset + at, again_p);
+            if (ret)
+                return ret;
+        }
+        first = i + 1;
+    }
+    return 0;
+}
+
+/* Calls run for every run of populated pages of the slice, whose pages are at from now. */
+static long for_runs(const struct um_move *m, uintptr_t from, run_fn *run, bool *again_p)
+{
+    struct entries map;
+    if (m->whole)
+        return run(m, from, m->len, m->offset, again_p);
+    for (size_t done = 0; done < m->len;) {
+        size_t count = (m->len - done) / m->page;
+        count = count < ENTRIES ? count : ENTRIES;
+        long n = um_sys_pread(m->pagemap, map.entry, count * sizeof(map.entry[0]),
+                              (from + done) / m->page * sizeof(map.entry[0]));
+        if (n < (long)sizeof(map.entry[0]))
+            return n < 0 ? n : -EIO;
+        map.count = (size_t)n / sizeof(map.entry[0]);
+        long ret = runs_of(m, from, done, &map, run, again_p);
+        if (ret)
+            return ret;
+        done += map.count * m->page;
+    }
+    return 0;
+}
+
+static void punch(const struct um_move *m)
+{
+    um_sys(SYS_fallocate,
+           (const long[6]){m->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (long)m->offset, (long)m->len, 0, 0});
+}
+
+/* Into the file, and in place. */
+static long fill_and_map(const struct um_move *m, uintptr_t from, bool compare)
+{
+    bool again = compare;
+    struct um_node_policy policy;
+    if (m->by_node)
+        um_node_save(&policy);
+    long ret = for_runs(m, from, run_write, &again);
+    for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
+        again = false;
+        ret = for_runs(m, from, run_compare, &again);
+    }
+    if (m->by_node)
+        um_node_restore(&policy);
+    if (ret == 0 && again)
+        ret = -EBUSY;
+    if (ret == 0)
+        ret = um_sys_mmap(m->base, m->len, m->prot, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, m->file);
+    if (ret < 0) {
+        punch(m);
+        return ret;
+    }
+    return 0;
+}
+
+/* Only this thread, and no means to stop others: what the program sees never changes. */
+static long move_in_alone(const struct um_move *m)
+{
+    return fill_and_map(m, m->base, false);
+}
+
+/* What has moved on is copied back: the shadow is a plain mapping of ours, so nothing can refuse that. */
+static long run_back(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    const volatile uint64_t *from = (const volatile uint64_t *)at;
+    volatile uint64_t *to = (volatile uint64_t *)(m->shadow + (at - m->proof));
+    (void)offset;
+    (void)again_p;
+    for (size_t i = 0; i < len / sizeof(*to); i++)
+        to[i] = from[i];
+    return 0;
+}
+
+/* The pages are in the shadow, nobody sees them, and whoever wants them waits. Held pages are found by moving on. */
+static long move_in_proven(const struct um_move *m)
+{
+    bool unused = false;
+    long ret = um_stop_begin(m->stop, m->shadow, m->len, false);
+    if (ret == 0)
+        ret = um_stop_begin(m->stop, m->proof, m->len, false);
+    if (ret)
+        return ret;
+    ret = for_runs(m, m->shadow, run_shift, &unused);
+    bool shifted = ret == 0;
+    if (shifted)
+        ret = fill_and_map(m, m->proof, false);
+    if (ret) {
+        um_stop_end(m->stop, m->shadow, m->len); /* else our own writes there would wait */
+        for_runs(m, m->proof, run_back, &unused);
+        um_sys_madvise(m->proof, m->len, MADV_DONTNEED);
+    }
+    if (!shifted && ret != -EBUSY)
+        ret = fill_and_map(m, m->shadow, true);
+    um_stop_end(m->stop, m->proof, m->len);
+    return ret;
+}
+
+/* The program's pages must come back, however long the kernel lacks memory for it; it has no other reason to refuse. */
+static void back_in_place(const struct um_move *m)
+{
+    long ret;
+    while ((ret = um_sys_mremap(m->shadow, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, m->base)) == -ENOMEM)
+        um_sys_sleep_ns(1000000);
+    if (ret < 0)
+        __builtin_trap();
+}
+
+long um_move_in(const struct um_move *m)
+{
+    if (!m->shadow)
+        return move_in_alone(m);
+    long ret = um_stop_begin(m->stop, m->base, m->len, false);
+    if (ret)
+        return ret;
+    ret = um_sys_mremap(m->base, m->len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, m->shadow);
+    if (ret < 0) {
+        um_stop_end(m->stop, m->base, m->len);
+        return ret;
+    }
+    ret = m->proof ? move_in_proven(m) : fill_and_map(m, m->shadow, true);
+    if (ret)
+        back_in_place(m);
+    um_stop_end(m->stop, m->base, m->len);
+    if (ret == 0) {
+        um_sys_madvise(m->proof ? m->proof : m->shadow, m->len, MADV_DONTNEED);
+        um_stop_end(m->stop, m->shadow, m->len);
+    }
+    return ret;
+}
+
+/* Reads again what has changed since; a page that somebody still holds changes late. */
+static long run_read_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    for (size_t done = 0; done < len; done += m->page) {
+        long same = page_same(m, at + done, offset + done);
+        if (same < 0)
+            return same;
+        if (same)
+            continue;
+        long ret = read_all(m->file, at + done, m->page, offset + done);
+        if (ret)
+            return ret;
+        *again_p = true;
+    }
+    return 0;
+}
+
+static long run_read(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    (void)again_p;
+    return read_all(m->file, at, len, offset);
+}
+
+/* Calls run for every run of bytes that the file holds of the slice; at: their place in the shadow. */
+static long for_data(const struct um_move *m, run_fn *run, bool *again_p)
+{
+    uint64_t end = m->offset + m->len;
+    for (uint64_t at = m->offset; at < end;) {
+        long data = um_sys3(SYS_lseek, m->file, (long)at, SEEK_DATA);
+        if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
+            return 0;
+        if (data < 0)
+            return data;
+        long hole = um_sys3(SYS_lseek, m->file, data, SEEK_HOLE);
+        if (hole < 0)
+            return hole;
+        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
+        long ret = run(m, m->shadow + ((uint64_t)data - m->offset), stop - (uint64_t)data, (uint64_t)data, again_p);
+        if (ret)
+            return ret;
+        at = stop;
+    }
+    return 0;
+}
+
+/* Copies what the file holds to the shadow, until a look finds no difference. */
+static long fetch(const struct um_move *m)
+{
+    bool again = !m->keep; /* a child's parent goes on writing */
+    long ret = for_data(m, run_read, &again);
+    for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
+        again = false;
+        ret = for_data(m, run_read_again, &again);
+    }
+    return ret == 0 && again ? -EBUSY : ret;
+}
+
+long um_move_out(const struct um_move *m)
+{
+    long ret = um_stop_begin(m->stop, m->base, m->len, true);
+    if (ret)
+        return ret;
+    if (m->stop->fd >= 0)
+        ret = um_sys_madvise(m->base, m->len, MADV_DONTNEED); /* the file keeps its pages: only our entries go */
+    if (ret == 0)
+        ret = fetch(m);
+    if (ret == 0 && m->prot != (PROT_READ | PROT_WRITE))
+        ret = um_sys_mprotect(m->shadow, m->len, m->prot);
+    if (ret == 0)
+        ret = um_sys_mremap(m->shadow, m->len, MREMAP_MAYMOVE | MREMAP_FIXED, m->base);
+    um_stop_end(m->stop, m->base, m->len);
+    if (ret < 0) {
+        um_sys_madvise(m->shadow, m->len, MADV_DONTNEED);
+        return ret;
+    }
+    if (!m->keep)
+        punch(m);
+    return 0;
+}

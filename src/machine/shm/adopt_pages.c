@@ -1,0 +1,349 @@
+/*
+ * Adoption: which pages move, slice by slice, and what becomes of the books and of shadows meanwhile.
+ *
+ * Between the calls (adopt.c) and the move of one slice (adopt_move.c). A failure leaves the table true: what moved is
+ * in it. Threading: internal.h.
+ */
+#include "base/atomic.h"
+#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt_sys.h"
+#include "machine/shm/heap.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static int refuse(int error, const char **why_p, const char *why)
+{
+    *why_p = why;
+    return error;
+}
+
+int um_mover_open(struct um_adopt_state *state, struct um_mover *mover_p, const char **why_p)
+{
+    struct um_mover *mover = mover_p;
+    *mover = (struct um_mover){.state = state, .pagemap = -1};
+    mover->threads = um_check_threads(state);
+    if (mover->threads <= 0) {
+        *why_p = "/proc/self/task cannot be read";
+        return -EPERM;
+    }
+    int ret = um_stop_open((size_t)mover->threads, &mover->stop, why_p);
+    if (ret)
+        return ret;
+    mover->pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    if (mover->pagemap < 0) {
+        *why_p = "/proc/self/pagemap cannot be read, so it is unknown which pages are in use";
+        um_stop_close(&mover->stop);
+        return -EPERM;
+    }
+    return 0;
+}
+
+void um_mover_close(struct um_mover *mover)
+{
+    if (mover->pagemap >= 0)
+        close(mover->pagemap);
+    um_stop_close(&mover->stop);
+}
+
+static size_t slice_size(void)
+{
+    return um_adopt_tuning.slice ? um_adopt_tuning.slice : um_adopt_slice;
+}
+
+/* Address space of our own, placed within a huge page as the original is. 0: there is none. */
+static uintptr_t place_reserve(uintptr_t like, size_t len, int prot)
+{
+    const size_t huge = (size_t)2 << 20;
+    char *place = mmap(NULL, len + huge, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (place == MAP_FAILED)
+        return 0;
+    size_t skip = (like - (uintptr_t)place) & (huge - 1);
+    if (skip)
+        munmap(place, skip);
+    munmap(place + skip + len, huge - skip);
+    return (uintptr_t)place + skip;
+}
+
+static void punch(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+{
+    uintptr_t to;
+    for (uintptr_t at = start; um_shm_heap_gap(at, end, &at, &to); at = to)
+        fallocate(state->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(to - at));
+}
+
+static void advise_again(const struct um_segment *seg, uintptr_t at, size_t len)
+{
+    static const struct {
+        uint32_t advice;
+        int call;
+    } calls[] = {{UM_ADVICE_NO_DUMP, MADV_DONTDUMP},
+                 {UM_ADVICE_HUGE, MADV_HUGEPAGE},
+                 {UM_ADVICE_NO_HUGE, MADV_NOHUGEPAGE},
+                 {UM_ADVICE_SEQUENTIAL, MADV_SEQUENTIAL},
+                 {UM_ADVICE_RANDOM, MADV_RANDOM}};
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        if (seg->advice & calls[i].advice)
+            madvise((void *)at, len, calls[i].call);
+    }
+}
+
+/* The slices of [start, end). What was moved is in the table, also upon failure. */
+static long slices_in(struct um_adopt_state *state, const struct um_segment *seg, struct um_move *move,
+                      uintptr_t shadow)
+{
+    for (uintptr_t at = seg->start; at < seg->end; at += move->len) {
+        move->base = move->offset = at;
+        move->len = seg->end - at < slice_size() ? seg->end - at : slice_size();
+        move->shadow = shadow ? shadow + (at - seg->start) : 0;
+        long ret = um_move_in(move);
+        if (ret) {
+            if (shadow)
+                munmap((void *)move->shadow, seg->end - at);
+            return ret;
+        }
+        um_table_place(state, at, at + move->len, move->shadow);
+        um_table_join(state, at, at + move->len);
+        advise_again(seg, at, move->len);
+    }
+    if (seg->advice & UM_ADVICE_IS_HUGE) /* at the end: a huge page may lie across two slices */
+        um_huge_again(seg->start, seg->end - seg->start, state->page);
+    return 0;
+}
+
+/* Moves a segment in. */
+static long segment_in(struct um_mover *mover, const struct um_segment *seg)
+{
+    size_t size = seg->end - seg->start, most = size < slice_size() ? size : slice_size();
+    bool stops = mover->stop.fd >= 0 && seg->kind != UM_SEGMENT_FILE;
+    bool proves = stops && mover->stop.can_move;
+    struct um_move move = {.stop = &mover->stop,
+                           .file = mover->state->fd,
+                           .pagemap = mover->pagemap,
+                           .page = mover->state->page,
+                           .prot = seg->prot,
+                           .whole = seg->kind == UM_SEGMENT_FILE,
+                           .by_node = um_adopt_tuning.by_node || um_node_several()};
+    uintptr_t shadow = stops ? place_reserve(seg->start, size, PROT_NONE) : 0;
+    if (stops && !shadow)
+        return -ENOMEM;
+    move.proof = proves ? place_reserve(seg->start, most, PROT_READ | PROT_WRITE) : 0;
+    if (proves && !move.proof) {
+        munmap((void *)shadow, size);
+        return -ENOMEM;
+    }
+    long ret = slices_in(mover->state, seg, &move, shadow);
+    if (move.proof)
+        munmap((void *)move.proof, most);
+    return ret;
+}
+
+/* The table may have pages there that the program replaced by something else: what is left of them goes. */
+static void forget_old(struct um_adopt_state *state, const struct um_segment *seg)
+{
+    um_table_split(state, seg->start);
+    um_table_split(state, seg->end);
+    for (size_t i = um_table_find(state, seg->start); i < state->count && state->table[i].start < seg->end; i++) {
+        struct um_adopted *entry = &state->table[i];
+        if (entry->shadow)
+            munmap((void *)entry->shadow, entry->end - entry->start);
+        entry->shadow = 0;
+    }
+    punch(state, seg->start, seg->end);
+}
+
+/* ---- back ---- */
+
+/* Moves a mapping of the file's bytes back. shadow 0: into a fresh mapping. What moved leaves the table. */
+static long part_out(struct um_mover *mover, const struct um_segment *seg, uintptr_t shadow)
+{
+    struct um_adopt_state *state = mover->state;
+    size_t size = seg->end - seg->start;
+    bool fresh = !shadow;
+    if (fresh) {
+        void *place = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (place == MAP_FAILED)
+            return -ENOMEM;
+        shadow = (uintptr_t)place;
+    }
+    struct um_move move = {.stop = &mover->stop, .file = state->fd, .page = state->page, .prot = seg->prot};
+    for (size_t done = 0; done < size; done += move.len) {
+        move.base = seg->start + done;
+        move.offset = seg->offset + done;
+        move.len = size - done < slice_size() ? size - done : slice_size();
+        move.shadow = shadow + done;
+        long ret = um_move_out(&move);
+        if (ret) {
+            if (fresh)
+                munmap((void *)move.shadow, size - done);
+            return ret;
+        }
+        um_table_remove(state, move.offset, move.offset + move.len);
+    }
+    return 0;
+}
+
+/* A page of a private mapping of a file becomes this process's own by a write, which here writes nothing. */
+static void make_own(uintptr_t from, size_t len, size_t page)
+{
+    for (uintptr_t at = from; at < from + len; at += page)
+        um_rmw_add_u64((uint64_t *)at,
+                       0); /* sync: none (other threads may write there at the same time: it is atomic) */
+}
+
+/*
+ * The same where other threads run on: a private mapping of the file takes the place of the shared one. What was stored
+ * before is in the file, what is stored afterwards is this process's own, and so is every page once it was written to;
+ * then the file's pages go, and what was never touched reads as zero. It stays a mapping of a file by name.
+ */
+static long part_private(struct um_mover *mover, const struct um_segment *seg)
+{
+    struct um_adopt_state *state = mover->state;
+    size_t size = seg->end - seg->start;
+    const int prot = PROT_READ | PROT_WRITE;
+    void *place = (void *)seg->start;
+    if (mmap(place, size, prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, state->fd, (off_t)seg->offset) == MAP_FAILED)
+        return -ENOMEM;
+    uint64_t end = seg->offset + size;
+    for (uint64_t at = seg->offset; at < end;) {
+        off_t data = lseek(state->fd, (off_t)at, SEEK_DATA);
+        if (data < 0 || (uint64_t)data >= end)
+            break;
+        off_t hole = lseek(state->fd, data, SEEK_HOLE);
+        uint64_t stop = hole > data && (uint64_t)hole < end ? (uint64_t)hole : end;
+        make_own(seg->start + ((uint64_t)data - seg->offset), stop - (uint64_t)data, state->page);
+        at = stop;
+    }
+    if (seg->prot != prot)
+        mprotect(place, size, seg->prot);
+    punch(state, seg->offset, end);
+    um_table_remove(state, seg->offset, end);
+    return 0;
+}
+
+/* The shadow for bytes of the file that are mapped at an address; one that does not fit there is given up. */
+static uintptr_t shadow_take(struct um_adopt_state *state, const struct um_segment *seg)
+{
+    um_table_split(state, seg->offset);
+    um_table_split(state, seg->offset + (seg->end - seg->start));
+    struct um_adopted *entry = &state->table[um_table_find(state, seg->offset)];
+    if (entry->shadow && seg->start != seg->offset) {
+        munmap((void *)entry->shadow, entry->end - entry->start);
+        entry->shadow = 0;
+    }
+    return entry->shadow;
+}
+
+/* Moves back what nobody needs of a mapping of ours. */
+static long segment_out(struct um_mover *mover, const struct um_segment *seg)
+{
+    struct um_adopt_state *state = mover->state;
+    uint64_t end = seg->offset + (seg->end - seg->start);
+    long ret = 0;
+    for (uint64_t at = seg->offset; at < end;) {
+        size_t i = um_table_find(state, at);
+        if (i == state->count || state->table[i].start >= end)
+            break;
+        const struct um_adopted *entry = &state->table[i];
+        uint64_t from = entry->start > at ? entry->start : at, to = entry->end < end ? entry->end : end;
+        if (entry->count == 0) {
+            struct um_segment part = *seg;
+            part.start = seg->start + (from - seg->offset);
+            part.end = part.start + (to - from);
+            part.offset = from;
+            uintptr_t shadow = shadow_take(state, &part);
+            if (mover->unstopped && shadow)
+                munmap((void *)shadow, part.end - part.start);
+            long failed = mover->unstopped ? part_private(mover, &part) : part_out(mover, &part, shadow);
+            ret = failed ? failed : ret;
+        }
+        at = to;
+    }
+    return ret;
+}
+
+/* What the program unmapped or mapped over, and nobody needs: only the file still has it. */
+static void drop_unmapped(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+{
+    um_table_split(state, start);
+    um_table_split(state, end);
+    for (size_t i = um_table_find(state, start); i < state->count && state->table[i].start < end;) {
+        struct um_adopted entry = state->table[i];
+        if (entry.count != 0) {
+            i++;
+            continue;
+        }
+        if (entry.shadow)
+            munmap((void *)entry.shadow, entry.end - entry.start);
+        punch(state, entry.start, entry.end);
+        um_table_remove(state, entry.start, entry.end);
+    }
+}
+
+void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+{
+    const char *why;
+    struct um_mover mover;
+    if (um_mover_open(state, &mover, &why) != 0)
+        mover = (struct um_mover){.state = state, .stop = {.fd = -1}, .pagemap = -1, .unstopped = true};
+    if (mover.stop.fd >= 0 &&
+        !mover.stop.can_minor) { /* Linux before 5.14 stops nobody at a shared page that is there */
+        um_stop_close(&mover.stop);
+        mover.unstopped = mover.threads > 1;
+    }
+    long count = um_check_ours(state, start, end);
+    long ret = count < 0 ? count : 0;
+    for (long i = 0; i < count; i++) {
+        long failed = segment_out(&mover, &state->segment[i]);
+        ret = failed ? failed : ret;
+    }
+    um_mover_close(&mover);
+    if (ret == 0)
+        drop_unmapped(state, start, end);
+    um_table_join(state, start, end);
+}
+
+static const char *why_not_moved(long error)
+{
+    switch (error) {
+    case -EBUSY:
+        return "a device or a transfer holds pages of the memory, or somebody else's userfaultfd watches it";
+    case -ENOMEM:
+        return "there is no memory or address space left for it (ulimit -v, vm.max_map_count, the container's limit)";
+    case -EFAULT:
+        return "a part of the memory cannot be read (a guard, or beyond the end of a file)";
+    default:
+        return "the system refuses to move the memory";
+    }
+}
+
+int um_pages_in(struct um_adopt_state *state, long count, const char **why_p)
+{
+    struct um_mover mover;
+    int ret = um_mover_open(state, &mover, why_p);
+    if (ret)
+        return ret;
+    for (long i = 0; ret == 0 && i < count; i++) {
+        if ((state->segment[i].advice & UM_ADVICE_IS_HUGE) && !um_huge_possible(state))
+            ret = refuse(-ENOTSUP, why_p,
+                         "the memory has huge pages, which shared memory would not: set "
+                         "/sys/kernel/mm/transparent_hugepage/shmem_enabled to advise");
+        if (state->segment[i].kind == UM_SEGMENT_FILE && mover.threads > 1)
+            ret = refuse(-EPERM, why_p,
+                         "the memory is a private mapping of a file (static data of a program or library) "
+                         "and the process has several threads, which cannot be stopped there");
+    }
+    for (long i = 0; ret == 0 && i < count; i++) {
+        const struct um_segment *seg = &state->segment[i];
+        if (seg->kind == UM_SEGMENT_OURS)
+            continue;
+        forget_old(state, seg);
+        ret = (int)segment_in(&mover, seg);
+        if (ret)
+            *why_p = why_not_moved(ret);
+    }
+    um_mover_close(&mover);
+    return ret;
+}
