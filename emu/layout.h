@@ -1,0 +1,128 @@
+/*
+ * What the processes of one emulated board share: its memory, and what they say to its server.
+ *
+ * The server (server.c) makes the board's memory and is the only one to open and end contexts, mailboxes and areas; it
+ * keeps tables of its own and writes here what the others must see. "Server writes" and "any reads" go under the lock
+ * that is named. An area is one allocation of dmable memory, a memfd of its own.
+ */
+#ifndef UNIMEM_EMU_LAYOUT_H
+#define UNIMEM_EMU_LAYOUT_H
+
+#include "emu/lock.h"
+#include "emu/params.h"
+#include "unimem/unimem.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define EMU_MAGIC UINT64_C(0x31647261426d6e55) /* "UnmBard1" */
+
+enum {
+    EMU_VERSION = 1,
+    EMU_NODES = 64,
+    EMU_CONTEXTS = 1024, /* a context's number: its generation above, its slot in the lower 10 bits */
+    EMU_CONTEXT_BITS = 10,
+    EMU_MAILBOXES = 1024,
+    EMU_AREAS = 4096,
+};
+
+/* ---- the board's memory ---- */
+
+struct emu_message_shm {
+    uint64_t arrival; /* when the receiver may see it; emu/timing.h */
+    unsigned char bytes[UNIMEM_MESSAGE_SIZE];
+};
+static_assert(sizeof(struct emu_message_shm) == 32, "messages follow each other");
+
+/* All of it under its lock; opened and ended by the server. Full: tail - head == depth. */
+struct emu_mailbox_shm {
+    struct emu_lock_shm lock;
+    uint32_t generation; /* 0: closed */
+    uint32_t context;
+    uint32_t node;
+    uint32_t armed; /* the receiver wants a datagram with the next message */
+    uint64_t head;  /* messages taken; written by the receiver */
+    uint64_t tail;  /* messages put in; written by senders, last of all */
+};
+
+/* A node's hardware: when it is free again. All under its lock. */
+struct emu_node_shm {
+    struct emu_lock_shm lock;
+    uint64_t engine_free;
+    uint64_t mailbox_free;
+};
+
+struct emu_board_shm {
+    uint64_t magic;
+    uint64_t version;
+    uint64_t size; /* of all of it */
+    uint64_t tag;  /* random: names the interrupts of this board's mailboxes */
+    struct emu_params params;
+    struct emu_lock_shm tables;           /* of the three arrays below, which the server writes */
+    uint32_t contexts[EMU_CONTEXTS];      /* the number of the one that lives in this slot, or 0 */
+    uint32_t context_nodes[EMU_CONTEXTS]; /* its node */
+    uint32_t areas[EMU_AREAS];            /* generation of the area in this slot, or 0 */
+    struct emu_node_shm nodes[EMU_NODES];
+    struct emu_mailbox_shm mailboxes[EMU_MAILBOXES];
+    struct emu_message_shm messages[]; /* params.mailbox_depth for each mailbox */
+};
+
+static inline size_t emu_board_size(const struct emu_params *params)
+{
+    return sizeof(struct emu_board_shm) + EMU_MAILBOXES * params->mailbox_depth * sizeof(struct emu_message_shm);
+}
+
+static inline struct emu_message_shm *emu_message_at(struct emu_board_shm *shm, uint32_t mailbox, uint64_t count)
+{
+    uint64_t depth = shm->params.mailbox_depth;
+    return &shm->messages[mailbox * depth + count % depth];
+}
+
+/* ---- what is said to the server: one packet each way ---- */
+
+enum emu_op {
+    EMU_OP_HELLO = 1,     /* node; -> first: node, second: context, the board's memory */
+    EMU_OP_ALLOC,         /* address, len -> first: slot, second: generation, the area's memory */
+    EMU_OP_FREE,          /* first: slot, second: generation */
+    EMU_OP_MAILBOX_OPEN,  /* -> first: number, second: generation */
+    EMU_OP_MAILBOX_CLOSE, /* first: number, second: generation */
+    EMU_OP_FIND,  /* node, context, address, len -> first, second: area; offset in it; local engine: its memory */
+    EMU_OP_WRITE, /* server engine: from local to the area (first, second) at offset, len bytes */
+    EMU_OP_READ,  /* the other way */
+    EMU_OP_END,   /* the context ends; the connection is closed after the reply */
+};
+
+struct emu_request_wire {
+    uint32_t op;
+    uint32_t node;
+    uint32_t context;
+    uint32_t first;
+    uint32_t second;
+    uint32_t zero;
+    uint64_t address; /* of the caller's or another's memory */
+    uint64_t offset;
+    uint64_t len;
+};
+static_assert(sizeof(struct emu_request_wire) == 48, "no hole");
+
+/* With a descriptor, where the operation says so. */
+struct emu_reply_wire {
+    int32_t status; /* 0 or a negative errno */
+    uint32_t first;
+    uint32_t second;
+    uint32_t zero;
+    uint64_t offset;
+};
+static_assert(sizeof(struct emu_reply_wire) == 24, "no hole");
+
+/* ---- names: in the abstract namespace of unix(7), which has no files ---- */
+
+/* Where the server of a board listens. Returns the address's length. */
+socklen_t emu_server_address(struct sockaddr_un *address_p, const char *board);
+/* Where the interrupt of a mailbox is sent to. */
+socklen_t emu_interrupt_address(struct sockaddr_un *address_p, uint64_t tag, uint32_t mailbox, uint32_t generation);
+
+#endif

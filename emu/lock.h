@@ -1,0 +1,54 @@
+/*
+ * A lock in shared memory that outlives its holder: a robust mutex of glibc's, shared between processes.
+ *
+ * The emulator uses no other means of ordering: what is shared is read and written under such a lock. Who takes over
+ * from a dead holder finds the structure as it was: every writer leaves it whole at each single step (emu/mailbox.c
+ * moves the tail last). A holder that is stopped (SIGSTOP) holds the others up.
+ * Source: pthread_mutexattr_setrobust(3). Threading: any.
+ */
+#ifndef UNIMEM_EMU_LOCK_H
+#define UNIMEM_EMU_LOCK_H
+
+#include <errno.h>
+#include <pthread.h>
+
+struct emu_lock_shm {
+    pthread_mutex_t mutex;
+};
+
+/* 0 or a negative errno. */
+static inline int emu_lock_init(struct emu_lock_shm *lock)
+{
+    pthread_mutexattr_t attr;
+    int ret = pthread_mutexattr_init(&attr);
+    if (!ret)
+        ret = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+    if (!ret)
+        ret = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+    if (!ret)
+        ret = pthread_mutex_init(&lock->mutex, &attr);
+    pthread_mutexattr_destroy(&attr);
+    return -ret;
+}
+
+static inline void emu_lock_take(struct emu_lock_shm *lock)
+{
+    if (pthread_mutex_lock(&lock->mutex) == EOWNERDEAD)
+        pthread_mutex_consistent(&lock->mutex);
+}
+
+static inline void emu_lock_give(struct emu_lock_shm *lock)
+{
+    pthread_mutex_unlock(&lock->mutex);
+}
+
+/*
+ * What stands before it is written before what stands after it, as far as whoever takes over from a dead holder can
+ * see. Only the compiler has to be told: a process that dies leaves all its stores behind before its lock is passed on.
+ */
+static inline void emu_lock_step(void)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+}
+
+#endif

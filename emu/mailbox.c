@@ -1,0 +1,194 @@
+/*
+ * Mailboxes: queues in the board's memory, each under its lock.
+ *
+ * A message is written before the tail moves, so a sender that dies at any step leaves the queue whole. The interrupt
+ * is a datagram to a socket without a file; it is sent before the tail moves, under the lock: a sender that dies in
+ * between leaves a needless interrupt, never a missing one.
+ */
+#include "emu/board.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+struct unimem_mailbox {
+    struct unimem_board *board;
+    struct emu_mailbox_shm *shm;
+    uint32_t number, generation;
+    int fd;
+    struct unimem_mailbox *next; /* of the handle's */
+};
+
+int unimem_mailbox_open(struct unimem_board *board, struct unimem_mailbox **mailbox_p)
+{
+    struct emu_request_wire request = {.op = EMU_OP_MAILBOX_OPEN};
+    struct emu_reply_wire reply;
+    struct sockaddr_un address;
+    struct unimem_mailbox *mailbox = calloc(1, sizeof(*mailbox));
+    if (!mailbox)
+        return -ENOMEM;
+    int ret = emu_ask(board, &request, &reply);
+    if (ret)
+        goto free_mailbox;
+    *mailbox = (struct unimem_mailbox){board, &board->shm->mailboxes[reply.first], reply.first, reply.second, -1, NULL};
+    mailbox->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    socklen_t len = emu_interrupt_address(&address, board->shm->tag, mailbox->number, mailbox->generation);
+    if (mailbox->fd < 0 || bind(mailbox->fd, (struct sockaddr *)&address, len) < 0) {
+        ret = -errno;
+        goto end_mailbox;
+    }
+    pthread_mutex_lock(&board->lock);
+    mailbox->next = board->mailboxes;
+    board->mailboxes = mailbox;
+    pthread_mutex_unlock(&board->lock);
+    *mailbox_p = mailbox;
+    return 0;
+
+end_mailbox:
+    if (mailbox->fd >= 0)
+        close(mailbox->fd);
+    request = (struct emu_request_wire){.op = EMU_OP_MAILBOX_CLOSE, .first = reply.first, .second = reply.second};
+    emu_ask(board, &request, &reply);
+free_mailbox:
+    free(mailbox);
+    return ret;
+}
+
+void unimem_mailbox_close(struct unimem_mailbox *mailbox)
+{
+    struct emu_request_wire request = {
+        .op = EMU_OP_MAILBOX_CLOSE, .first = mailbox->number, .second = mailbox->generation};
+    struct emu_reply_wire reply;
+    struct unimem_board *board = mailbox->board;
+    emu_ask(board, &request, &reply);
+    pthread_mutex_lock(&board->lock);
+    struct unimem_mailbox **link = &board->mailboxes;
+    while (*link != mailbox)
+        link = &(*link)->next;
+    *link = mailbox->next;
+    pthread_mutex_unlock(&board->lock);
+    close(mailbox->fd);
+    free(mailbox);
+}
+
+void emu_mailboxes_fini(struct unimem_board *board)
+{
+    while (board->mailboxes) {
+        struct unimem_mailbox *mailbox = board->mailboxes;
+        board->mailboxes = mailbox->next;
+        close(mailbox->fd);
+        free(mailbox);
+    }
+}
+
+void unimem_mailbox_get_address(const struct unimem_mailbox *mailbox, struct unimem_mailbox_address *address_p)
+{
+    *address_p = (struct unimem_mailbox_address){.node = mailbox->board->node,
+                                                 .context = mailbox->board->context,
+                                                 .mailbox = mailbox->number,
+                                                 .generation = mailbox->generation};
+}
+
+static void interrupt(struct unimem_board *board, uint32_t number, uint32_t generation)
+{
+    struct sockaddr_un address;
+    socklen_t len = emu_interrupt_address(&address, board->shm->tag, number, generation);
+    /* Full: it is readable as it is. Refused: its process has ended. */
+    sendto(board->interrupt_fd, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len);
+}
+
+/* Under the mailbox's lock. */
+static int put(struct unimem_board *board, const struct unimem_mailbox_address *to,
+               const struct emu_message_shm *message)
+{
+    struct emu_mailbox_shm *mailbox = &board->shm->mailboxes[to->mailbox];
+    if (!to->generation || mailbox->generation != to->generation || mailbox->context != to->context ||
+        mailbox->node != to->node)
+        return -ENXIO;
+    if (mailbox->tail - mailbox->head >= board->params->mailbox_depth)
+        return -EAGAIN;
+    struct emu_message_shm *place = emu_message_at(board->shm, to->mailbox, mailbox->tail);
+    *place = *message;
+    /* It leaves when this call's processor time is over. */
+    place->arrival = emu_node_send(&board->shm->nodes[board->node], board->params, message->arrival);
+    if (mailbox->armed) {
+        interrupt(board, to->mailbox, to->generation);
+        mailbox->armed = 0;
+    }
+    emu_lock_step(); /* a sender that dies before this has sent nothing */
+    mailbox->tail++;
+    return 0;
+}
+
+int unimem_mailbox_send(struct unimem_board *board, const struct unimem_mailbox_address *to, const void *message,
+                        size_t len)
+{
+    if (len > UNIMEM_MESSAGE_SIZE)
+        return -EMSGSIZE;
+    if (to->mailbox >= EMU_MAILBOXES)
+        return -ENXIO;
+    uint64_t begin = emu_clock_now(&board->clock), cost = emu_cost_call(board->params);
+    struct emu_message_shm filled = {.arrival = begin + cost};
+    if (len)
+        memcpy(filled.bytes, message, len);
+    emu_lock_take(&board->shm->mailboxes[to->mailbox].lock);
+    int ret = put(board, to, &filled);
+    emu_lock_give(&board->shm->mailboxes[to->mailbox].lock);
+    if (!ret)
+        emu_clock_spend(&board->clock, begin, cost);
+    return ret;
+}
+
+/* Under the mailbox's lock. */
+static int take(struct unimem_mailbox *mailbox, void *message)
+{
+    struct unimem_board *board = mailbox->board;
+    if (mailbox->shm->generation != mailbox->generation)
+        return -EIO; /* only a server that takes this process for dead does that */
+    if (mailbox->shm->head == mailbox->shm->tail)
+        return -EAGAIN;
+    const struct emu_message_shm *first = emu_message_at(board->shm, mailbox->number, mailbox->shm->head);
+    if (!emu_clock_reached(&board->clock, first->arrival))
+        return -EAGAIN;
+    memcpy(message, first->bytes, UNIMEM_MESSAGE_SIZE);
+    mailbox->shm->head++;
+    return 0;
+}
+
+int unimem_mailbox_receive(struct unimem_mailbox *mailbox, void *message)
+{
+    struct emu_clock *clock = &mailbox->board->clock;
+    uint64_t entered = emu_clock_now(clock);
+    emu_lock_take(&mailbox->shm->lock);
+    int ret = take(mailbox, message);
+    emu_lock_give(&mailbox->shm->lock);
+    if (!ret)
+        emu_clock_spend(clock, entered, emu_cost_call(mailbox->board->params));
+    return ret;
+}
+
+int unimem_mailbox_fd(const struct unimem_mailbox *mailbox)
+{
+    return mailbox->fd;
+}
+
+int unimem_mailbox_arm(struct unimem_mailbox *mailbox)
+{
+    emu_lock_take(&mailbox->shm->lock);
+    bool empty = mailbox->shm->head == mailbox->shm->tail;
+    if (empty)
+        mailbox->shm->armed = 1;
+    emu_lock_give(&mailbox->shm->lock);
+    return empty ? 0 : -EAGAIN;
+}
+
+void unimem_mailbox_disarm(struct unimem_mailbox *mailbox)
+{
+    char bytes[8];
+    emu_lock_take(&mailbox->shm->lock);
+    mailbox->shm->armed = 0;
+    emu_lock_give(&mailbox->shm->lock);
+    while (recv(mailbox->fd, bytes, sizeof(bytes), MSG_DONTWAIT) >= 0)
+        ;
+}

@@ -1,0 +1,63 @@
+/*
+ * The parameters of the emulated board: what its model of time is made of, and how much there is of everything.
+ *
+ * One table (params.c) names each parameter, its unit, its value if nobody says otherwise, its bounds, and where the
+ * value comes from. The process that starts the board reads the environment once; the values then stand in the board's
+ * memory and are the same for every process. Owns nothing. Threading: any.
+ *
+ * Environment
+ *   UNIMEM_EMU_TIMING  real (default), virtual, off: emu/timing.h
+ *   UNIMEM_EMU_ENGINE  local (default): the process that begins a DMA moves the bytes; server: the board's process
+ * does, and no other process has the memory of a peer mapped UNIMEM_EMU_PARAMS  name=value,name=value
+ */
+#ifndef UNIMEM_EMU_PARAMS_H
+#define UNIMEM_EMU_PARAMS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum emu_timing { EMU_TIMING_OFF = 0, EMU_TIMING_VIRTUAL = 1, EMU_TIMING_REAL = 2 };
+enum emu_engine { EMU_ENGINE_LOCAL = 0, EMU_ENGINE_SERVER = 1 };
+
+/* Lies in the board's memory; written before anybody maps it, read-only afterwards. */
+struct emu_params {
+    uint64_t timing; /* enum emu_timing */
+    uint64_t engine; /* enum emu_engine */
+    /* time, in nanoseconds and bytes a second */
+    uint64_t mailbox_latency_ns;
+    uint64_t mailbox_gap_ns;
+    uint64_t dma_setup_ns;
+    uint64_t dma_bandwidth;
+    uint64_t register_ns;
+    uint64_t deregister_ns;
+    uint64_t cpu_call_ns;
+    uint64_t cpu_copy_bandwidth;
+    /* how much there is */
+    uint64_t nodes;
+    uint64_t mailbox_depth;
+    uint64_t dma_depth;
+    uint64_t dma_size_max;
+    uint64_t registrations_max;
+    uint64_t dmable_max;
+};
+
+struct emu_param {
+    const char *name;
+    size_t offset; /* in struct emu_params */
+    uint64_t value, min, max;
+    const char *source; /* why this value: "paper 1: ...", "assumed: ...", "to be fitted: ..." */
+};
+
+/* All of them, in the order of the structure. */
+const struct emu_param *emu_param_table(size_t *count_p);
+
+void emu_params_default(struct emu_params *params);
+
+/*
+ * Values from texts as the environment has them; NULL: none. -EINVAL and what is wrong in why: an unknown name, not a
+ * number, out of bounds. params is then unspecified.
+ */
+int emu_params_parse(struct emu_params *params, const char *timing, const char *engine, const char *values,
+                     char why[128]);
+
+#endif

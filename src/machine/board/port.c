@@ -1,0 +1,279 @@
+/* Ports, links, sleeping, and the table of the machine. board.h. */
+#include "machine/board/board.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+/* ---- addresses ---- */
+
+struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
+{
+    return (struct um_addr){{UM_BOARD_ADDR_MAGIC, (uint64_t)address->node << 32 | address->context,
+                             (uint64_t)address->generation << 32 | address->mailbox}};
+}
+
+static void port_addr(const struct um_port *port, struct um_addr *addr_p)
+{
+    *addr_p = um_board_addr(&((const struct um_board_port *)port)->address);
+}
+
+static int addr_check(const struct um_port *port, const struct um_addr *addr)
+{
+    (void)port;
+    if (addr->word[0] == UM_BOARD_ADDR_MAGIC)
+        return 0;
+    um_log(UM_LOG_WARN, "an address is not one of this board's machine: its first word is 0x%llx, ours 0x%llx",
+           (unsigned long long)addr->word[0], (unsigned long long)UM_BOARD_ADDR_MAGIC);
+    return -EPROTO;
+}
+
+/* ---- ports ---- */
+
+static int wait_init(struct um_board_port *port)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    port->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    port->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (port->kick_fd >= 0 && port->wait_fd >= 0 &&
+        epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, port->kick_fd, &readable) == 0 &&
+        epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, unimem_mailbox_fd(port->mailbox), &readable) == 0)
+        return 0;
+    int ret = -errno;
+    if (port->kick_fd >= 0)
+        close(port->kick_fd);
+    if (port->wait_fd >= 0)
+        close(port->wait_fd);
+    return ret;
+}
+
+/* Under the lock. */
+static int port_begin(struct um_board_port *port)
+{
+    struct unimem_board *board;
+    int ret = um_board_begin(&board);
+    if (ret)
+        return ret;
+    ret = unimem_mailbox_open(board, &port->mailbox);
+    if (ret)
+        goto end_process;
+    ret = wait_init(port);
+    if (ret)
+        goto close_mailbox;
+    unimem_mailbox_get_address(port->mailbox, &port->address);
+    um_board_ports_add(port);
+    return 0;
+
+close_mailbox:
+    unimem_mailbox_close(port->mailbox);
+end_process:
+    um_board_end();
+    return ret;
+}
+
+static int port_open(const struct um_port_config *config, struct um_port **port_p)
+{
+    struct um_board_port *port = calloc(1, sizeof(*port));
+    if (!port)
+        return -ENOMEM;
+    port->base.machine = &um_machine_board;
+    port->rx_max = config->lanes_max ? config->lanes_max : UM_BOARD_LANES_MAX;
+    um_board_enter();
+    int ret = port_begin(port);
+    um_board_leave();
+    if (ret) {
+        um_log(UM_LOG_WARN, "the Unimem board cannot be opened: %s", strerror(-ret));
+        free(port);
+        return ret;
+    }
+    *port_p = &port->base;
+    return 0;
+}
+
+static void port_close(struct um_port *base)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    um_board_enter();
+    um_board_credit_due(port);
+    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+        if (rx->port == port)
+            rx->refused = true;
+    um_board_drive();
+    for (struct um_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
+        next = um_board_rx_next(rx);
+        if (rx->port == port)
+            um_board_rx_free(rx);
+    }
+    um_board_ports_remove(port);
+    for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
+        next = um_board_lane_next(lane);
+        if (lane->port != port)
+            continue;
+        if (lane->state == UM_LANE_OPEN && lane->closed)
+            lane->port = NULL; /* a full mailbox: the driver goes on with it while the process has a port */
+        else
+            um_board_lane_free(lane);
+    }
+    unimem_mailbox_close(port->mailbox);
+    close(port->wait_fd);
+    close(port->kick_fd);
+    free(port);
+    um_board_drive(); /* others of this process learn of it */
+    um_board_end();
+    um_board_leave();
+}
+
+/* ---- links ---- */
+
+static int link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
+{
+    int ret = addr_check(base, addr);
+    if (ret)
+        return ret;
+    struct um_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return -ENOMEM;
+    link->port = (struct um_board_port *)base;
+    link->peer = (struct unimem_mailbox_address){.node = (uint32_t)(addr->word[1] >> 32),
+                                                 .context = (uint32_t)addr->word[1],
+                                                 .mailbox = (uint32_t)addr->word[2],
+                                                 .generation = (uint32_t)(addr->word[2] >> 32)};
+    *link_p = link;
+    return 0;
+}
+
+static void link_close(struct um_link *link)
+{
+    um_board_enter();
+    if (link->opening)
+        link->opening->closed = true;
+    um_board_drive();
+    um_board_leave();
+    free(link);
+}
+
+static bool link_alive(struct um_link *link)
+{
+    return unimem_context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
+}
+
+/* A board reaches no memory that is not dmable. */
+static int link_copy(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                     const struct iovec *local, size_t local_count, size_t len)
+{
+    (void)link, (void)remote, (void)remote_count, (void)local, (void)local_count, (void)len;
+    return -EPERM;
+}
+
+/* ---- sleeping ---- */
+
+static int wait_fd(const struct um_port *port)
+{
+    return ((const struct um_board_port *)port)->wait_fd;
+}
+
+static void disarm(struct um_port *base)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    eventfd_t value;
+    unimem_mailbox_disarm(port->mailbox);
+    (void)eventfd_read(port->kick_fd, &value);
+}
+
+/* Looks and arms in one: another port's thread may run the driver, which empties the mailbox. */
+static int arm(struct um_port *base)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    struct um_record rec;
+    um_board_enter();
+    um_board_credit_due(port);
+    int ret = um_board_poll_now(port, &rec) || um_board_lanes_news(port) || unimem_mailbox_arm(port->mailbox);
+    um_board_leave();
+    return ret ? -EAGAIN : 0;
+}
+
+static void kick(struct um_port *port)
+{
+    (void)eventfd_write(((struct um_board_port *)port)->kick_fd, 1);
+}
+
+static void tick(struct um_port *base)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    um_board_enter();
+    um_board_drive();
+    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+        if (rx->port == port && !rx->closed &&
+            unimem_context_alive(um_board_handle(), rx->peer.node, rx->peer.context) == 0) {
+            rx->closed = true;
+            rx->error = ECONNRESET;
+        }
+    um_board_leave();
+}
+
+/* News is in a mailbox: there is no line to wait for. */
+static int watch_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
+{
+    (void)port, (void)line_p, (void)value_p;
+    return -EAGAIN;
+}
+
+static void caps(struct um_machine_caps *caps_p)
+{
+    *caps_p = (struct um_machine_caps){.body_max = UM_BOARD_BODY_MAX, .depth = UM_BOARD_LINES};
+}
+
+const struct um_machine um_machine_board = {
+    .name = "board",
+    .port_open = port_open,
+    .port_close = port_close,
+    .port_addr = port_addr,
+    .addr_check = addr_check,
+    .link_open = link_open,
+    .link_close = link_close,
+    .link_alive = link_alive,
+    .link_read = link_copy,
+    .link_write = link_copy,
+    .space_open = um_board_space_open,
+    .space_close = um_board_space_close,
+    .expose = um_board_expose,
+    .conceal = um_board_conceal,
+    .counter_open = um_board_counter_open,
+    .counter_close = um_board_counter_close,
+    .exposed_set_counters = um_board_exposed_set_counters,
+    .port_set_counters = um_board_port_set_counters,
+    .space_count = um_board_space_count,
+    .space_locks = um_board_space_locks,
+    .window_open = um_board_window_open,
+    .window_close = um_board_window_close,
+    .window_count = um_board_window_count,
+    .lane_open = um_board_lane_open,
+    .lane_close = um_board_lane_close,
+    .claim = um_board_claim,
+    .commit = um_board_commit,
+    .abort = um_board_abort,
+    .lane_body_max = um_board_lane_body_max,
+    .lane_committed = um_board_lane_committed,
+    .lane_consumed = um_board_lane_consumed,
+    .lane_reap = um_board_lane_reap,
+    .lane_watch = um_board_lane_watch,
+    .poll = um_board_poll,
+    .release = um_board_release,
+    .answer = um_board_answer,
+    .rx_refuse = um_board_rx_refuse,
+    .rx_origin = um_board_rx_origin,
+    .rx_set_user = um_board_rx_set_user,
+    .rx_user = um_board_rx_user,
+    .wait_fd = wait_fd,
+    .arm = arm,
+    .disarm = disarm,
+    .kick = kick,
+    .watch_line = watch_line,
+    .tick = tick,
+    .caps = caps,
+};

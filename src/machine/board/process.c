@@ -1,0 +1,234 @@
+/* The process's context on the board, its slots and rings, and the driver. board.h. */
+#include "machine/board/board.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { SLOTS = 1 << 12 };
+static_assert(SLOTS <= 1 << UM_BOARD_NUMBER_BITS, "a slot fits into its number");
+
+struct ring {
+    struct ring *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct unimem_board *handle;
+static int users;
+static struct um_board_port *ports;
+static struct um_lane *lanes[SLOTS];
+static struct um_rx *rxs[SLOTS];
+static uint32_t lanes_end, rxs_end; /* above the last that is used */
+static uint32_t generation;
+static struct ring *rings;
+
+void um_board_enter(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void um_board_leave(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+int um_board_begin(struct unimem_board **board_p)
+{
+    int ret = users ? 0 : unimem_open(NULL, UNIMEM_NODE_ANY, &handle);
+    if (ret)
+        return ret;
+    users++;
+    *board_p = handle;
+    return 0;
+}
+
+void um_board_end(void)
+{
+    if (--users)
+        return;
+    while (lanes_end)
+        um_board_lane_free(lanes[lanes_end - 1]);
+    unimem_close(handle); /* and with it the rings */
+    rings = NULL;
+    handle = NULL;
+}
+
+struct unimem_board *um_board_handle(void)
+{
+    return handle;
+}
+
+struct um_board_port *um_board_ports(void)
+{
+    return ports;
+}
+
+void um_board_ports_add(struct um_board_port *port)
+{
+    port->next = ports;
+    ports = port;
+}
+
+void um_board_ports_remove(struct um_board_port *port)
+{
+    struct um_board_port **link = &ports;
+    while (*link != port)
+        link = &(*link)->next;
+    *link = port->next;
+}
+
+/* ---- slots ---- */
+
+/* A number for a slot: never 0, and not soon again the same. */
+static uint32_t number_for(uint32_t slot)
+{
+    generation = generation % 0xfffe + 1;
+    return generation << UM_BOARD_NUMBER_BITS | slot;
+}
+
+static uint32_t slot_of(uint32_t number)
+{
+    return number & ((1u << UM_BOARD_NUMBER_BITS) - 1);
+}
+
+struct um_lane *um_board_lane_new(void)
+{
+    uint32_t slot = 0;
+    while (slot < lanes_end && lanes[slot])
+        slot++;
+    struct um_lane *lane = slot < SLOTS ? calloc(1, sizeof(*lane)) : NULL;
+    if (!lane)
+        return NULL;
+    lane->number = number_for(slot);
+    lanes[slot] = lane;
+    if (slot == lanes_end)
+        lanes_end++;
+    return lane;
+}
+
+struct um_lane *um_board_lane_of(uint32_t number)
+{
+    struct um_lane *lane = slot_of(number) < lanes_end ? lanes[slot_of(number)] : NULL;
+    return lane && lane->number == number ? lane : NULL;
+}
+
+void um_board_lane_free(struct um_lane *lane)
+{
+    if (lane) {
+        if (lane->registered)
+            unimem_deregister(handle, &lane->ring);
+        if (lane->staging)
+            um_board_ring_put(lane->staging, false);
+        lanes[slot_of(lane->number)] = NULL;
+        free(lane);
+    }
+    while (lanes_end && !lanes[lanes_end - 1])
+        lanes_end--;
+}
+
+struct um_lane *um_board_lane_next(const struct um_lane *lane)
+{
+    for (uint32_t slot = lane ? slot_of(lane->number) + 1 : 0; slot < lanes_end; slot++)
+        if (lanes[slot])
+            return lanes[slot];
+    return NULL;
+}
+
+struct um_rx *um_board_rx_new(void)
+{
+    uint32_t slot = 0;
+    while (slot < rxs_end && rxs[slot])
+        slot++;
+    struct um_rx *rx = slot < SLOTS ? calloc(1, sizeof(*rx)) : NULL;
+    if (!rx)
+        return NULL;
+    rx->number = number_for(slot);
+    rxs[slot] = rx;
+    if (slot == rxs_end)
+        rxs_end++;
+    return rx;
+}
+
+struct um_rx *um_board_rx_of(uint32_t number)
+{
+    struct um_rx *rx = slot_of(number) < rxs_end ? rxs[slot_of(number)] : NULL;
+    return rx && rx->number == number ? rx : NULL;
+}
+
+void um_board_rx_free(struct um_rx *rx)
+{
+    if (rx->ring) {
+        um_board_ring_put(rx->ring, !rx->closed);
+        rx->port->rx_used--;
+    }
+    rxs[slot_of(rx->number)] = NULL;
+    free(rx);
+    while (rxs_end && !rxs[rxs_end - 1])
+        rxs_end--;
+}
+
+struct um_rx *um_board_rx_next(const struct um_rx *rx)
+{
+    for (uint32_t slot = rx ? slot_of(rx->number) + 1 : 0; slot < rxs_end; slot++)
+        if (rxs[slot])
+            return rxs[slot];
+    return NULL;
+}
+
+/* ---- rings ---- */
+
+unsigned char *um_board_ring_get(void)
+{
+    void *memory = rings;
+    if (memory)
+        rings = rings->next;
+    else if (unimem_alloc_dmable(handle, UM_BOARD_RING, &memory))
+        return NULL;
+    return memory;
+}
+
+void um_board_ring_put(unsigned char *memory, bool lost)
+{
+    struct ring *ring = (struct ring *)(void *)memory;
+    if (lost) {
+        unimem_free_dmable(handle, memory);
+        return;
+    }
+    ring->next = rings;
+    rings = ring;
+}
+
+/* ---- the driver ---- */
+
+static bool take_all(struct um_board_port *port)
+{
+    struct um_board_message_wire message;
+    bool any = false;
+    while (unimem_mailbox_receive(port->mailbox, &message) == 0) {
+        any = true;
+        if (message.op == UM_BOARD_JOIN)
+            um_board_rx_join(port, &message);
+        else if (message.op == UM_BOARD_DATA || message.op == UM_BOARD_CLOSE)
+            um_board_rx_take(port, &message);
+        else
+            um_board_lane_take(port, &message);
+    }
+    return any;
+}
+
+void um_board_drive(void)
+{
+    bool any;
+    do {
+        any = false;
+        for (struct um_board_port *port = ports; port; port = port->next)
+            any |= take_all(port);
+        for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
+            next = um_board_lane_next(lane);
+            any |= um_board_lane_push(lane);
+        }
+        for (struct um_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
+            next = um_board_rx_next(rx);
+            any |= um_board_rx_push(rx);
+        }
+    } while (any);
+}

@@ -1,0 +1,252 @@
+/* Receiving: lanes that peers asked for, records, answers, credit. board.h. */
+#include "machine/board/board.h"
+
+#include <errno.h>
+
+enum { CREDIT_LINES = UM_BOARD_LINES / 4 };
+
+/* ---- what is told to the sender ---- */
+
+/* True: it went, or nobody is there to hear it. */
+static bool tell(struct um_rx *rx, const struct um_board_message_wire *message)
+{
+    int ret = unimem_mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
+    if (ret && ret != -EAGAIN)
+        rx->end_told = true;
+    return ret != -EAGAIN;
+}
+
+static bool push_answers(struct um_rx *rx)
+{
+    bool any = false;
+    while (rx->answers_in != rx->answers_out) {
+        const struct um_answer *answer = &rx->answers[rx->answers_out % UM_TOKENS];
+        struct um_board_message_wire message = {
+            .op = UM_BOARD_ANSWER, .token = answer->token, .number = rx->lane, .value = (uint32_t)answer->status};
+        if (!tell(rx, &message))
+            break;
+        rx->answers_out++;
+        any = true;
+    }
+    return any;
+}
+
+static bool push_credit(struct um_rx *rx)
+{
+    struct um_board_message_wire message = {
+        .op = UM_BOARD_CREDIT, .number = rx->lane, .value = rx->released, .more = rx->lines_released};
+    if (rx->credit_due == rx->credit_told || !tell(rx, &message))
+        return false;
+    rx->credit_told = rx->credit_due = rx->released;
+    return true;
+}
+
+bool um_board_rx_push(struct um_rx *rx)
+{
+    bool any = false;
+    if (!rx->granted) {
+        struct um_board_message_wire message = {
+            .op = UM_BOARD_GRANT, .number = rx->lane, .value = rx->ring ? rx->number : 0, .more = (uintptr_t)rx->ring};
+        any = rx->granted = tell(rx, &message);
+        rx->closed |= rx->end_told; /* who did not hear of the lane sends nothing */
+        if (any && !rx->ring) {
+            um_board_rx_free(rx);
+            return true;
+        }
+    }
+    if (rx->granted) {
+        any |= push_answers(rx);
+        any |= push_credit(rx);
+    }
+    if (rx->granted && rx->refused && !rx->end_told && rx->answers_in == rx->answers_out) {
+        struct um_board_message_wire message = {.op = UM_BOARD_ENDED, .number = rx->lane};
+        any |= rx->end_told = tell(rx, &message);
+    }
+    if (rx->left_told && rx->closed)
+        um_board_rx_free(rx);
+    return any;
+}
+
+/* ---- what the sender tells ---- */
+
+void um_board_rx_join(struct um_board_port *port, const struct um_board_message_wire *message)
+{
+    struct unimem_mailbox_address peer = {.node = message->token,
+                                          .context = message->value,
+                                          .mailbox = (uint32_t)message->more,
+                                          .generation = (uint32_t)(message->more >> 32)};
+    struct um_rx *rx = um_board_rx_new();
+    if (!rx)
+        return; /* not even memory to say no */
+    rx->port = port;
+    rx->peer = peer;
+    rx->lane = message->number;
+    if (port->rx_used < port->rx_max)
+        rx->ring = um_board_ring_get();
+    port->rx_used += rx->ring != NULL;
+}
+
+static void refuse(struct um_rx *rx, int error)
+{
+    if (rx->refused)
+        return;
+    rx->refused = true;
+    rx->error = error;
+}
+
+void um_board_rx_take(struct um_board_port *port, const struct um_board_message_wire *message)
+{
+    struct um_rx *rx = um_board_rx_of(message->number);
+    if (!rx || rx->port != port || rx->closed)
+        return;
+    if (message->op == UM_BOARD_CLOSE)
+        rx->closed = true;
+    else if (message->value - rx->released > UM_BOARD_LINES)
+        refuse(rx, EPROTO);
+    else
+        rx->arrived = message->value;
+}
+
+/* ---- records ---- */
+
+static const struct um_board_record_wire *record_at(const struct um_rx *rx)
+{
+    return (const void *)(rx->ring + (size_t)(rx->lines_released % UM_BOARD_LINES) * UM_BOARD_LINE);
+}
+
+/* A record as it stands in the ring; false: it breaks the format. */
+static bool record_view(struct um_rx *rx, struct um_record *rec_p)
+{
+    const struct um_board_record_wire *record = record_at(rx);
+    uint32_t len = record->len;
+    bool body = record->body != 0;
+    if (record->op >= UM_OP_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
+        return false;
+    *rec_p = (struct um_record){.rx = rx,
+                                .head = record->head,
+                                .body = body ? record + 1 : NULL,
+                                .len = len,
+                                .op = record->op,
+                                .flags = record->flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
+    return true;
+}
+
+/* What this rx has to offer. */
+static bool offer(struct um_rx *rx, struct um_record *rec_p)
+{
+    static const unsigned char nothing[UM_HEAD_MAX];
+    if (rx->left_told || !rx->ring)
+        return false;
+    *rec_p = (struct um_record){.rx = rx, .head = nothing, .op = UM_REC_JOINED};
+    if (!rx->joined_told)
+        return true;
+    if (!rx->refused && rx->arrived != rx->released) {
+        if (record_view(rx, rec_p))
+            return true;
+        refuse(rx, EPROTO);
+    }
+    if (!rx->refused && !rx->closed)
+        return false;
+    *rec_p = (struct um_record){.rx = rx, .head = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
+    return true;
+}
+
+/* The first from a number on, in the order of slots, round and round. */
+static int poll_from(struct um_board_port *port, struct um_record *rec_p)
+{
+    for (int round = 0; round < 2; round++)
+        for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx)) {
+            bool before = (rx->number & 0xffff) < port->cursor;
+            if (rx->port != port || before != (round == 1) || !offer(rx, rec_p))
+                continue;
+            port->cursor = rx->number & 0xffff;
+            return 1;
+        }
+    return 0;
+}
+
+void um_board_credit_due(struct um_board_port *port)
+{
+    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+        if (rx->port == port)
+            rx->credit_due = rx->released;
+}
+
+int um_board_poll_now(struct um_board_port *port, struct um_record *rec_p)
+{
+    um_board_drive();
+    int ret = poll_from(port, rec_p);
+    if (!ret) {
+        um_board_credit_due(port);
+        um_board_drive();
+    }
+    return ret;
+}
+
+int um_board_poll(struct um_port *base, struct um_record *rec_p)
+{
+    um_board_enter();
+    int ret = um_board_poll_now((struct um_board_port *)base, rec_p);
+    um_board_leave();
+    return ret;
+}
+
+static void record_release(struct um_rx *rx, const struct um_record *rec)
+{
+    uint32_t lines = 1 + (rec->body ? (rec->len + UM_BOARD_LINE - 1) / UM_BOARD_LINE : 0);
+    uint32_t before = rx->lines_released / CREDIT_LINES;
+    rx->lines_released += lines;
+    rx->released++;
+    if ((rec->flags & UM_FLAG_ACK) || rx->lines_released / CREDIT_LINES != before)
+        rx->credit_due = rx->released;
+}
+
+void um_board_release(struct um_port *base, const struct um_record *rec)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    struct um_rx *rx = rec->rx;
+    um_board_enter();
+    if (rec->op == UM_REC_JOINED)
+        rx->joined_told = true;
+    else if (rec->op == UM_REC_LEFT)
+        rx->left_told = true;
+    else
+        record_release(rx, rec);
+    port->cursor = (rx->number & 0xffff) + 1;
+    um_board_drive();
+    um_board_leave();
+}
+
+/* ---- answers, refusal, the user's pointer ---- */
+
+void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status)
+{
+    um_board_enter();
+    if (rx->answers_in - rx->answers_out < UM_TOKENS)
+        rx->answers[rx->answers_in++ % UM_TOKENS] = (struct um_answer){token, status};
+    um_board_drive();
+    um_board_leave();
+}
+
+void um_board_rx_refuse(struct um_rx *rx, int error)
+{
+    um_board_enter();
+    refuse(rx, error);
+    um_board_drive();
+    um_board_leave();
+}
+
+void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p)
+{
+    *addr_p = um_board_addr(&rx->peer);
+}
+
+void um_board_rx_set_user(struct um_rx *rx, void *user)
+{
+    rx->user = user;
+}
+
+void *um_board_rx_user(const struct um_rx *rx)
+{
+    return rx->user;
+}
