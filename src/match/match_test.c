@@ -230,7 +230,7 @@ static void deep_posted_queues_are_not_walked(void **state)
             deep_key(pattern, i, &tag, &source);
             post(m, &deep_recv[i], tag, 0, source);
         }
-        assert_true(visits() < 2 * DEEP);
+        assert_true(visits() < 2UL * DEEP);
         assert_true(um_match_is_valid(m));
         visits();
         for (uint32_t k = 0, i = 0; k < DEEP; k++, i = (i + 7919) % DEEP) {
@@ -238,7 +238,7 @@ static void deep_posted_queues_are_not_walked(void **state)
             assert_ptr_equal(um_match_find_recv(m, tag, source), &deep_recv[i]);
             um_match_unpost(m, &deep_recv[i]);
         }
-        assert_true(visits() < 3 * DEEP);
+        assert_true(visits() < 3UL * DEEP);
     }
 }
 
@@ -262,7 +262,7 @@ static void deep_unexpected_queues_are_not_walked(void **state)
             assert_non_null(um_match_find_msg(m, tag, 0xff, UM_MATCH_ANY));
             um_match_dequeue(m, &deep_msg[i]);
         }
-        assert_true(visits() < 5 * DEEP);
+        assert_true(visits() < 5UL * DEEP);
     }
 }
 

@@ -138,7 +138,7 @@ static inline void um_table_remove(struct um_table *t, struct um_match_node *nod
     }
     if (node->place)
         um_table_chain(node->next, node->place, node->chain);
-    node->prev->next = node->next;
+    node->prev->next = node->next; /* NOLINT(clang-analyzer-core.NullDereference): a ring has no NULL */
     node->next->prev = node->prev;
 }
 

@@ -30,9 +30,9 @@ struct um_recv {
     struct um_list link; /* in receive->posted, by age */
     void *context;
     uint32_t flags;
-    uint32_t in_flight;   /* multi-receive: bodies on their way into the buffer */
-    bool spent;           /* multi-receive: takes no further message */
-    size_t len;           /* bytes of the buffer; of what is left of it for a multi-receive */
+    uint32_t in_flight;        /* multi-receive: bodies on their way into the buffer */
+    bool spent;                /* multi-receive: takes no further message */
+    size_t len;                /* bytes of the buffer; of what is left of it for a multi-receive */
     struct um_buffers buffers; /* multi-receive: small[0] is what is left */
 };
 
@@ -41,7 +41,7 @@ struct um_arrival {
     struct um_peer *peer;
     uint64_t tag;
     uint64_t data;
-    uint64_t len; /* bytes sent */
+    uint64_t len;   /* bytes sent */
     uint32_t flags; /* UM_OP_TAGGED, UM_OP_DATA */
 };
 
@@ -49,14 +49,14 @@ struct um_arrival {
 struct um_target {
     struct um_recv *recv;
     struct um_iov_cursor cursor;
-    void *base;      /* multi-receive: where it begins */
+    void *base;         /* multi-receive: where it begins */
     struct iovec piece; /* multi-receive: the part of the buffer it may take */
-    size_t len;      /* bytes it may take */
+    size_t len;         /* bytes it may take */
 };
 
 int um_receive_open(struct um_ep *ep);
 void um_receive_close(struct um_ep *ep);
-/* The posted receive for a message, taken out of the match (a multi-receive stays while it has room); false: unexpected. */
+/* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
 bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p);
 /* The message is in the target (or failed: positive errno): completes the receive. */
 void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error);
@@ -76,9 +76,9 @@ struct um_inbound {
     struct um_job job;
     struct um_peer *peer;
     uint16_t token;
-    uint8_t op;    /* the opcode that announced it */
-    bool matched;  /* RTS: it has a target */
-    bool pushed;   /* the body comes, or goes, in records */
+    uint8_t op;   /* the opcode that announced it */
+    bool matched; /* RTS: it has a target */
+    bool pushed;  /* the body comes, or goes, in records */
     struct um_arrival arrival;
     struct um_target target;
     uint64_t key, addr; /* RMA */
@@ -93,7 +93,7 @@ struct um_inbound {
 struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p);
 /* The target is known: moves what can be moved now. */
 void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
-/* RMA: moves the next len bytes between here and the peer's pieces. 0 (in->pushed: refused, go on in records), or -1: ended. */
+/* RMA: moves len bytes between here and the peer's pieces. 0 (in->pushed: refused, use records) or -1: ended. */
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
 /* Answers and ends it. error: 0 or a positive errno. */
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
@@ -117,10 +117,37 @@ int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_rec
 
 /* ---- rma.c: the target's side ---- */
 int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 /* Moves an RMA body; as um_inbound_start. */
 bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in);
 void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error);
+
+/* ---- atomic.c: the initiator's side ---- */
+enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
+int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+void um_atomic_answered(struct um_op *op, int32_t status);
+
+/* ---- atomic_owner.c ---- */
+/* Elements as this process reaches them. */
+struct um_atomic_place {
+    unsigned char *at;
+    uint64_t lock_key; /* as in struct um_atomic_call */
+    struct um_locks_shm *locks;
+};
+/* Flat, each count elements; as in struct um_atomic_call. */
+struct um_atomic_operands {
+    const void *operand, *compare;
+    void *result;
+};
+void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
+                        const struct um_atomic_place *place, uint64_t count);
+/* What a region has to allow for this operation (enum um_access). */
+uint32_t um_atomic_access(uint8_t op, bool fetch);
+int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_atomic_more_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+/* Forgets the peer's operations that are not through. */
+void um_atomic_peer_left(struct um_peer *peer);
 
 #endif

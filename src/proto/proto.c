@@ -8,7 +8,10 @@
 
 static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    if (status == UM_STATUS_PUSH && op->buffers.count && um_list_is_empty(&op->job.link) && !(op->flags & UM_OP_READ))
+    if (op->flags & UM_OP_ATOMIC)
+        um_atomic_answered(op, status);
+    else if (status == UM_STATUS_PUSH && op->buffers.count && um_list_is_empty(&op->job.link) &&
+             !(op->flags & UM_OP_READ))
         um_rndv_push_start(ep, op);
     else if (status <= 0)
         um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
@@ -18,6 +21,7 @@ static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
     um_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
+    um_atomic_peer_left(peer);
     um_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
 
@@ -31,6 +35,10 @@ static const struct um_protocols protocols = {
             [UM_WIRE_WRITE_RTS] = um_rma_rts_arrived,
             [UM_WIRE_READ] = um_rma_rts_arrived,
             [UM_WIRE_RETURN] = um_rma_return_arrived,
+            [UM_WIRE_NOTIFY] = um_rma_notify_arrived,
+            [UM_WIRE_ATOMIC] = um_atomic_arrived,
+            [UM_WIRE_ATOMIC_MORE] = um_atomic_more_arrived,
+            [UM_WIRE_RESULT] = um_atomic_result_arrived,
         },
     .answered = op_answered,
     .peer_left = peer_left,
@@ -61,8 +69,10 @@ int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
 void um_ep_close(struct um_ep *ep)
 {
     um_core_ep_flush(ep);
-    for (uint32_t i = 0; i < ep->peer_count; i++)
+    for (uint32_t i = 0; i < ep->peer_count; i++) {
         um_inbound_peer_left(ep, ep->peers[i], ECANCELED);
+        um_atomic_peer_left(ep->peers[i]);
+    }
     um_receive_close(ep);
     um_core_ep_close(ep);
 }

@@ -1,17 +1,18 @@
 /*
- * The protocols, as prov calls them: send, receive, peek, cancel, RMA.
+ * The protocols, as prov calls them: send, receive, peek, cancel, RMA, atomics.
  *
  * Owns: the choice of protocol and both ends of each (one file per protocol). Must not know fi_* types.
  * Threading: as core/core.h. Every call returns at once.
  * Acceptance: 0 means accepted: exactly one completion follows (even with UM_OP_NO_EVENT, which travels in its flags:
  * the caller decides what an unwanted one becomes), possibly before the call returns. Every other value means that
- * nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES, -EPROTO, -EHOSTUNREACH the
- * peer cannot be reached.
+ * nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES, -EPROTO, -EHOSTUNREACH
+ * the peer cannot be reached.
  */
 #ifndef UM_PROTO_PROTO_H
 #define UM_PROTO_PROTO_H
 
 #include "core/core.h"
+#include "proto/atomic_apply.h"
 
 /* Limits that the machine and the protocols set. */
 struct um_limits {
@@ -50,14 +51,14 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
  */
 int um_recv(struct um_ep *ep, const struct um_msg *msg);
 /*
- * Looks for an unexpected message: 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is reserved
- * under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
+ * Looks for an unexpected message: 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
+ * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
  */
 int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p);
-/* Cancels the oldest posted receive with this context: it completes with ECANCELED. -ENOENT when there is none (more). */
+/* Cancels the oldest posted receive with this context: it completes with ECANCELED. -ENOENT: there is none (more). */
 int um_cancel(struct um_ep *ep, void *context);
 
-/* An RMA operation, executed by the target's progress. */
+/* An RMA operation: by this process where it reaches the region, else by the target's progress. */
 struct um_rma {
     const struct iovec *iov;
     size_t count;
@@ -69,5 +70,29 @@ struct um_rma {
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
 };
 int um_rma(struct um_ep *ep, const struct um_rma *rma);
+
+/*
+ * An atomic operation. Executed by the caller where it can reach the memory itself (then it has completed at return),
+ * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while an
+ * earlier one, still on its way, would be overtaken.
+ */
+struct um_atomic {
+    const struct iovec *operand; /* each list: pieces of whole elements, count elements in all; none for READ */
+    size_t operand_count;
+    const struct iovec *compare; /* kind COMPARE */
+    size_t compare_count;
+    const struct iovec *result; /* kinds FETCH and COMPARE */
+    size_t result_count;
+    struct um_peer *peer;
+    uint64_t addr; /* as the owner's registration has it */
+    uint64_t key;
+    size_t count; /* elements: at least 1, UM_ATOMIC_BYTES bytes at most */
+    uint8_t type; /* enum um_atomic_type, enum um_atomic_op: valid for the kind */
+    uint8_t op;
+    uint8_t kind; /* enum um_atomic_kind */
+    void *context;
+    uint32_t flags; /* um_op_flag; UM_OP_ATOMIC and UM_OP_READ or UM_OP_WRITE are added by the call */
+};
+int um_atomic(struct um_ep *ep, const struct um_atomic *a);
 
 #endif

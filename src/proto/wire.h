@@ -12,25 +12,30 @@
 #include <stdint.h>
 
 enum um_wire_op {
-    UM_WIRE_EAGER = 1,  /* a message with its body */
-    UM_WIRE_RTS = 2,    /* a message whose body waits at the sender */
-    UM_WIRE_PUSH = 3,   /* a part of a body that was asked for (answer UM_STATUS_PUSH) */
-    UM_WIRE_WRITE = 4,  /* RMA write with its body */
-    UM_WIRE_WRITE_RTS = 5, /* RMA write whose body waits at the initiator */
-    UM_WIRE_READ = 6,   /* RMA read */
-    UM_WIRE_RETURN = 7, /* a part of what was read, by record; from the target */
+    UM_WIRE_EAGER = 1,        /* a message with its body */
+    UM_WIRE_RTS = 2,          /* a message whose body waits at the sender */
+    UM_WIRE_PUSH = 3,         /* a part of a body that was asked for (answer UM_STATUS_PUSH) */
+    UM_WIRE_WRITE = 4,        /* RMA write with its body */
+    UM_WIRE_WRITE_RTS = 5,    /* RMA write whose body waits at the initiator */
+    UM_WIRE_READ = 6,         /* RMA read */
+    UM_WIRE_RETURN = 7,       /* a part of what was read, by record; from the target */
+    UM_WIRE_NOTIFY = 8,       /* an RMA write with data that the initiator has executed */
+    UM_WIRE_ATOMIC = 9,       /* an atomic operation with its operands, or their first part */
+    UM_WIRE_ATOMIC_MORE = 10, /* the next part of them */
+    UM_WIRE_RESULT = 11,      /* what an atomic operation fetched, or a part of it; from the owner */
 };
 
 /* Record flags. */
 enum um_wire_flag {
     UM_WIRE_TAGGED = 1,
-    UM_WIRE_DATA = 2, /* the data field is for the receiver's completion */
+    UM_WIRE_DATA = 2,  /* the data field is for the receiver's completion */
+    UM_WIRE_FETCH = 4, /* UM_WIRE_ATOMIC: the initiator wants what stood there */
 };
 
 /* Statuses of answers: 0 done, below 0 a negative errno, or: */
 enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1, UM_ERRNO_MAX = 4095 };
 
-enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16 };
+enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
 
 /* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the head; the record's len tells how many. */
 struct um_eager_wire {
@@ -71,7 +76,15 @@ struct um_write_wire {
 };
 static_assert(sizeof(struct um_write_wire) == 48, "docs/protocol.md section 6.4");
 
-/* UM_WIRE_WRITE_RTS, UM_WIRE_READ. Pieces of the initiator's buffer: one in the head, or count of them as the body. */
+/* UM_WIRE_NOTIFY. */
+struct um_notify_wire {
+    uint64_t data;
+    uint64_t len; /* bytes written */
+};
+static_assert(sizeof(struct um_notify_wire) == 16, "docs/protocol.md section 6.6");
+
+/* UM_WIRE_WRITE_RTS, UM_WIRE_READ (which has no pieces: what is read comes back in records). Pieces of the initiator's
+ * buffer: one in the head, or count of them as the body. */
 struct um_rma_wire {
     uint64_t key;
     uint64_t addr;
@@ -83,5 +96,32 @@ struct um_rma_wire {
     struct um_piece piece;
 };
 static_assert(sizeof(struct um_rma_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.5");
+
+/*
+ * UM_WIRE_ATOMIC. The operands of as many elements as fit, then (compare and swap) as many values to compare with: in
+ * the head up to UM_ATOMIC_INLINE bytes, whose number is the record's len, else as the record's body.
+ */
+struct um_atomic_wire {
+    uint64_t key;
+    uint64_t addr;
+    uint32_t count; /* elements in all */
+    uint16_t token;
+    uint8_t type; /* enum um_atomic_type */
+    uint8_t op;   /* enum um_atomic_op */
+    uint8_t body[UM_ATOMIC_INLINE];
+};
+static_assert(sizeof(struct um_atomic_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.7");
+
+/* UM_WIRE_ATOMIC_MORE is a struct um_part_wire; its offset counts bytes of the target. */
+
+/* UM_WIRE_RESULT. Up to UM_RESULT_INLINE bytes lie in the head; the record's len tells how many. Parts come in order.
+ */
+struct um_result_wire {
+    uint64_t offset;
+    uint16_t token;
+    uint16_t reserved[3];
+    uint8_t body[UM_RESULT_INLINE];
+};
+static_assert(sizeof(struct um_result_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.7");
 
 #endif

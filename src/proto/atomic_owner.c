@@ -1,0 +1,291 @@
+/*
+ * Atomic operations that their memory's owner executes: the owner's side of atomic.c, where the picture is.
+ *
+ * A state (struct um_atomic_inbound) is kept only for an operation of several records, and for results that find no
+ * room. An error is told after the last part, results after the last one too: so a token is never in two operations.
+ * Owns: struct um_atomic_inbound. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include "base/process.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
+                        const struct um_atomic_place *place, uint64_t count)
+{
+    const struct um_lock_party party = {.self = um_process_self(), .alive = um_process_holder_is_alive};
+    const struct um_atomic_call call = {
+        .type = type,
+        .op = op,
+        .count = count,
+        .target = place->at,
+        .operand = o->operand,
+        .compare = o->compare,
+        .result = o->result,
+        .lock_key = place->lock_key,
+        .locks = place->locks,
+        .party = &party,
+    };
+    um_atomic_apply(&call);
+}
+
+/* Of regions that no peer maps, in domains without a space. */
+static struct um_locks_shm process_locks;
+
+static void apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct um_atomic_operands *o, void *target,
+                       uint64_t count)
+{
+    struct um_space *space = um_regions_space(ep->config.regions);
+    const struct um_atomic_place place = {
+        .at = target, .lock_key = (uintptr_t)target, .locks = space ? ep->machine->space_locks(space) : &process_locks};
+    um_atomic_apply_at(type, op, o, &place, count);
+}
+
+uint32_t um_atomic_access(uint8_t op, bool fetch)
+{
+    if (op == UM_ATOMIC_READ)
+        return UM_ACCESS_REMOTE_READ;
+    return fetch ? UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE : UM_ACCESS_REMOTE_WRITE;
+}
+
+/* An operation of several records, or results that wait for room. */
+struct um_atomic_inbound {
+    struct um_list link; /* in peer->atomics */
+    struct um_job job;   /* sending results */
+    struct um_peer *peer;
+    uint64_t key, addr;
+    uint32_t count, done; /* elements */
+    uint32_t size;        /* bytes of an element */
+    uint32_t sent;        /* bytes of results */
+    uint16_t token;
+    uint8_t type, op;
+    bool fetch;
+    int failed;             /* 0, or the negative errno to answer */
+    unsigned char result[]; /* fetch: count elements */
+};
+
+static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint16_t token)
+{
+    for (struct um_list *l = peer->atomics.next; l != &peer->atomics; l = l->next) {
+        struct um_atomic_inbound *in = UM_CONTAINER(l, struct um_atomic_inbound, link);
+        if (in->token == token)
+            return in;
+    }
+    return NULL;
+}
+
+static void inbound_end(struct um_atomic_inbound *in)
+{
+    um_list_unlink(&in->job.link);
+    um_list_unlink(&in->link);
+    free(in);
+}
+
+void um_atomic_peer_left(struct um_peer *peer)
+{
+    struct um_list *first;
+    while ((first = um_list_first(&peer->atomics)) != NULL)
+        inbound_end(UM_CONTAINER(first, struct um_atomic_inbound, link));
+}
+
+/* What fetches is a read, and what changes memory a write: an OpenSHMEM library sleeps on the count of writes. */
+static void op_finished(struct um_ep *ep, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
+{
+    if (fetch)
+        um_core_ep_count(ep, key, UM_COUNT_READ_SHIFT);
+    if (op != UM_ATOMIC_READ)
+        um_core_ep_count(ep, key, UM_COUNT_WRITE_SHIFT);
+    ep->stats.received++;
+    ep->stats.bytes_received += bytes;
+}
+
+/* Sends results as the peer's credit allows. */
+static bool result_step(struct um_ep *ep, struct um_job *job)
+{
+    struct um_atomic_inbound *in = UM_CONTAINER(job, struct um_atomic_inbound, job);
+    uint32_t total = in->count * in->size;
+    struct um_lane *lane;
+    int ret = um_peer_lane(in->peer, &lane);
+    bool moved = false;
+    for (int i = 0; ret == 0 && in->sent < total && i < UM_ATOMIC_STEP; i++) {
+        uint32_t left = total - in->sent;
+        uint32_t most = left <= UM_RESULT_INLINE ? left : ep->machine->lane_body_max(lane, ep->body_max);
+        uint32_t part = left < most ? left : most;
+        struct um_slot slot;
+        ret = ep->machine->claim(lane, part > UM_RESULT_INLINE ? part : 0, &slot);
+        if (ret)
+            break;
+        struct um_result_wire *head = slot.head;
+        head->offset = in->sent;
+        head->token = in->token;
+        memcpy(part > UM_RESULT_INLINE ? slot.body : head->body, in->result + in->sent, part);
+        ep->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, part);
+        in->sent += part;
+        moved = true;
+    }
+    if (ret == -EAGAIN) {
+        if (in->peer->lane)
+            um_peer_claim_failed(in->peer, ret);
+        return moved;
+    }
+    if (ret && in->peer->rx)
+        ep->machine->answer(in->peer->rx, in->token, -ECONNRESET);
+    if (ret || in->sent == total) {
+        inbound_end(in);
+        return true;
+    }
+    return moved;
+}
+
+/* The last part was applied, or passed over. */
+static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
+{
+    if (in->failed || !in->fetch) {
+        if (!in->failed)
+            op_finished(ep, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
+        ep->machine->answer(in->peer->rx, in->token, in->failed);
+        inbound_end(in);
+        return;
+    }
+    op_finished(ep, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
+    in->job.step = result_step;
+    um_job_start(ep, &in->job);
+    (void)result_step(ep, &in->job);
+}
+
+/* Applies the next n elements, whose operands (and values to compare with) lie in body. */
+static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const unsigned char *body, uint32_t n)
+{
+    uint64_t at = (uint64_t)in->done * in->size;
+    void *target;
+    int ret = in->failed ? in->failed
+                         : um_regions_resolve(ep->config.regions, in->key, in->addr + at, (uint64_t)n * in->size,
+                                              um_atomic_access(in->op, in->fetch), &target);
+    if (ret == 0) {
+        const struct um_atomic_operands o = {
+            .operand = body, .compare = body + (size_t)n * in->size, .result = in->fetch ? in->result + at : NULL};
+        apply_here(ep, in->type, in->op, &o, target, n);
+    }
+    in->failed = ret;
+    in->done += n;
+    if (in->done == in->count)
+        inbound_finish(ep, in);
+}
+
+/* Elements whose operands are len bytes; 0: a number that cannot be. */
+static uint32_t part_elements(uint8_t op, uint32_t size, uint32_t left, uint32_t len)
+{
+    uint32_t unit = um_atomic_compares(op) ? 2 * size : size;
+    if (op == UM_ATOMIC_READ)
+        return len == 0 ? left : 0;
+    return len % unit == 0 && len / unit <= left ? len / unit : 0;
+}
+
+static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_wire *head, bool fetch,
+                        struct um_atomic_inbound **in_p)
+{
+    uint32_t size = (uint32_t)um_atomic_size(head->type);
+    struct um_atomic_inbound *in = malloc(sizeof(*in) + (fetch ? (size_t)head->count * size : 0));
+    void *whole;
+    if (!in)
+        return -ENOMEM;
+    *in = (struct um_atomic_inbound){
+        .peer = peer,
+        .key = head->key,
+        .addr = head->addr,
+        .count = head->count,
+        .size = size,
+        .token = head->token,
+        .type = head->type,
+        .op = head->op,
+        .fetch = fetch,
+        /* all of it, before any of it is done */
+        .failed = um_regions_resolve(ep->config.regions, head->key, head->addr, (uint64_t)head->count * size,
+                                     um_atomic_access(head->op, fetch), &whole),
+    };
+    um_list_init(&in->job.link);
+    um_list_init(&in->link);
+    um_list_append(&peer->atomics, &in->link);
+    *in_p = in;
+    return 0;
+}
+
+/* An operation of one record; -EAGAIN: there is no room for its results. */
+static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec,
+                        const struct um_atomic_wire *head, const unsigned char *body)
+{
+    uint32_t size = (uint32_t)um_atomic_size(head->type), len = head->count * size;
+    bool fetch = rec->flags & UM_WIRE_FETCH;
+    struct um_atomic_operands o = {.operand = body, .compare = body + len, .result = NULL};
+    struct um_lane *lane = NULL;
+    struct um_slot slot;
+    void *target;
+    int ret =
+        um_regions_resolve(ep->config.regions, head->key, head->addr, len, um_atomic_access(head->op, fetch), &target);
+    if (ret == 0 && fetch) {
+        if (um_peer_lane(peer, &lane) != 0 || ep->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
+            return -EAGAIN;
+        struct um_result_wire *result = slot.head;
+        result->offset = 0;
+        result->token = head->token;
+        o.result = len > UM_RESULT_INLINE ? slot.body : result->body;
+    }
+    if (ret == 0) {
+        apply_here(ep, head->type, head->op, &o, target, head->count);
+        op_finished(ep, head->key, len, fetch, head->op);
+    }
+    if (o.result)
+        ep->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
+    else
+        ep->machine->answer(rec->rx, head->token, ret);
+    return 0;
+}
+
+static bool is_sound(const struct um_atomic_wire *head, bool fetch)
+{
+    enum um_atomic_kind kind = um_atomic_compares(head->op) ? UM_ATOMIC_COMPARE
+                               : fetch                      ? UM_ATOMIC_FETCH
+                                                            : UM_ATOMIC_BASE;
+    return um_atomic_is_valid(kind, head->type, head->op) && (fetch || kind == UM_ATOMIC_BASE) && head->count > 0 &&
+           head->count <= um_atomic_count_max(head->type);
+}
+
+int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    struct um_atomic_wire head;
+    bool fetch = rec->flags & UM_WIRE_FETCH;
+    memcpy(&head, rec->head, offsetof(struct um_atomic_wire, body));
+    if (head.token >= UM_TOKENS || (!rec->body && rec->len > UM_ATOMIC_INLINE) || inbound_find(peer, head.token))
+        return -EPROTO;
+    const unsigned char *body = rec->body ? rec->body : ((const struct um_atomic_wire *)rec->head)->body;
+    uint32_t n = 0;
+    if (is_sound(&head, fetch))
+        n = part_elements(head.op, (uint32_t)um_atomic_size(head.type), head.count, rec->len);
+    if (n == 0) {
+        ep->machine->answer(rec->rx, head.token, -EINVAL);
+        return 0;
+    }
+    if (n == head.count && single_apply(ep, peer, rec, &head, body) == 0)
+        return 0;
+    struct um_atomic_inbound *in;
+    int ret = inbound_open(ep, peer, &head, fetch, &in);
+    if (ret == 0)
+        inbound_apply(ep, in, body, n);
+    return ret;
+}
+
+int um_atomic_more_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    const struct um_part_wire *head = rec->head;
+    struct um_atomic_inbound *in = inbound_find(peer, head->token);
+    if (!in || in->done == in->count || !rec->body || head->offset != (uint64_t)in->done * in->size)
+        return -EPROTO;
+    uint32_t n = part_elements(in->op, in->size, in->count - in->done, rec->len);
+    if (n == 0)
+        return -EPROTO;
+    inbound_apply(ep, in, rec->body, n);
+    return 0;
+}
