@@ -22,8 +22,8 @@ enum um_op_flag {
     UM_OP_SEND = 1 << 0,
     UM_OP_RECV = 1 << 1,
     UM_OP_TAGGED = 1 << 2,
-    UM_OP_READ = 1 << 3,         /* RMA, at the initiator */
-    UM_OP_WRITE = 1 << 4,        /* RMA, at the initiator */
+    UM_OP_READ = 1 << 3,         /* RMA or atomic, at the initiator */
+    UM_OP_WRITE = 1 << 4,        /* RMA or atomic, at the initiator */
     UM_OP_REMOTE_WRITE = 1 << 5, /* RMA with data, at the target */
     UM_OP_REMOTE_READ = 1 << 6,
     UM_OP_DATA = 1 << 7,       /* 8 bytes of data for the peer's completion */
@@ -35,7 +35,8 @@ enum um_op_flag {
     UM_OP_CLAIM = 1 << 13,     /* peek: reserve the message found; receive: take the one reserved under this context */
     UM_OP_DISCARD = 1 << 14,   /* peek or claim: throw the message away */
     UM_OP_SILENT = 1 << 15,    /* no completion at all */
-    UM_OP_USER = 1 << 16,      /* this bit and those above are the caller's, returned as they came */
+    UM_OP_ATOMIC = 1 << 16,    /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
+    UM_OP_USER = 1 << 17,      /* this bit and those above are the caller's, returned as they came */
 };
 
 struct um_ep;
@@ -44,21 +45,22 @@ struct um_peer;
 /* The end of an operation. */
 struct um_completion {
     void *context;
-    uint32_t flags;         /* um_op_flag */
-    int error;              /* 0, or a positive errno: EMSGSIZE truncated (olen bytes lost), ECANCELED, ENOMSG, ... */
-    size_t len;             /* bytes received or moved */
-    size_t olen;            /* bytes that did not fit */
-    void *buf;              /* multi-receive: where the message lies */
+    uint32_t flags; /* um_op_flag */
+    int error;      /* 0, or a positive errno: EMSGSIZE truncated (olen bytes lost), ECANCELED, ENOMSG, ... */
+    size_t len;     /* bytes received or moved */
+    size_t olen;    /* bytes that did not fit */
+    void *buf;      /* multi-receive: where the message lies */
     uint64_t tag;
     uint64_t data;          /* valid with UM_OP_DATA */
     struct um_peer *source; /* receives: the sender */
 };
 
 struct um_stats {
-    uint64_t sent, received;             /* messages and RMA operations */
+    uint64_t sent, received;             /* messages, RMA and atomic operations */
     uint64_t bytes_sent, bytes_received; /* their payload */
     uint64_t eager, rendezvous;          /* how the sent ones went */
     uint64_t copied, bounced;            /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t mapped;                     /* RMA and atomics executed by loads and stores */
     uint64_t unexpected;                 /* arrived before their receive was posted */
     uint64_t peers_lost;
 };
@@ -73,23 +75,33 @@ struct um_ep_config {
 };
 
 void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);
+/* What peers' accesses of registered memory by way of this endpoint count: enum um_counters. */
+void um_ep_set_counters(struct um_ep *ep, uint32_t counters);
 void um_ep_set_multi_min(struct um_ep *ep, size_t bytes);
 const struct um_stats *um_ep_stats(const struct um_ep *ep);
 
-/* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it handled. */
+/* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
+
+/*
+ * What this endpoint stored through windows is visible before anything that the caller reads from now on. Progress does
+ * it; who reports completions without progress calls it.
+ */
+void um_ep_settle(struct um_ep *ep);
 
 /* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
 int um_ep_wait_fd(const struct um_ep *ep);
 int um_ep_arm(struct um_ep *ep);
 void um_ep_disarm(struct um_ep *ep);
 void um_ep_kick(struct um_ep *ep);
+/* As machine watch_line(); -EAGAIN also while something else is to be looked after. */
+int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p);
 /* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
 
 /* 0, or the errors of machine addr_check (already logged). */
 int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
-/* The peer of that address, made when there is none yet (-ENOMEM, addr_check's errors). Lives until the endpoint ends. */
+/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives as long as the endpoint. */
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);
 /* The same, but NULL when the endpoint does not know it. */
 struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr);

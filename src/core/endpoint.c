@@ -2,6 +2,7 @@
  * Endpoints: opening, flushing, closing, sleeping. Owns: struct um_ep and its port. Threading: core.h.
  */
 #include "core/endpoint.h"
+#include "core/window.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,11 +25,12 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->protocols = protocols;
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
+    ep->config.port.space = config->regions ? um_regions_space(config->regions) : NULL;
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->jobs);
     um_pool_init(&ep->ops, sizeof(struct um_op));
-    int ret = ep->machine->port_open(&config->port, &ep->port);
+    int ret = ep->machine->port_open(&ep->config.port, &ep->port);
     if (ret) {
         free(ep);
         return ret;
@@ -90,6 +92,7 @@ void um_core_ep_close(struct um_ep *ep)
         struct um_list *first;
         while ((first = um_list_first(&peer->acks)) != NULL)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
+        um_windows_close(peer);
         m->link_close(peer->link);
         free(peer->token);
         free(peer->inbound);
@@ -145,7 +148,32 @@ void um_ep_kick(struct um_ep *ep)
     ep->machine->kick(ep->port);
 }
 
+int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p)
+{
+    if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting))
+        return -EAGAIN;
+    return ep->machine->watch_line(ep->port, line_p, value_p);
+}
+
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
 {
     return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected);
+}
+
+void um_ep_set_counters(struct um_ep *ep, uint32_t counters)
+{
+    ep->counters = counters;
+    ep->machine->port_set_counters(ep->port, counters);
+}
+
+void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)
+{
+    um_regions_count(ep->config.regions, key, shift);
+    if (ep->counters)
+        ep->machine->space_count(um_regions_space(ep->config.regions), ep->counters, shift);
+}
+
+void um_ep_settle(struct um_ep *ep)
+{
+    um_core_ep_settle(ep);
 }

@@ -8,6 +8,7 @@
 #ifndef UM_CORE_ENDPOINT_H
 #define UM_CORE_ENDPOINT_H
 
+#include "base/atomic.h"
 #include "base/iov.h"
 #include "base/list.h"
 #include "base/pool.h"
@@ -38,7 +39,7 @@ void um_buffers_fini(struct um_buffers *b);
 
 /* An operation at its initiator, accepted and not completed. */
 struct um_op {
-    struct um_job job; /* pushing its body */
+    struct um_job job;   /* pushing its body */
     struct um_list link; /* in peer->acks */
     struct um_peer *peer;
     void *context;
@@ -46,11 +47,12 @@ struct um_op {
     uint32_t ack; /* the lane's count at which its record is consumed */
     uint16_t token;
     bool has_token;
+    bool is_unfinished; /* counted in peer->unfinished */
     uint64_t tag;
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */
     struct um_buffers buffers;
-    void *copy; /* an injected body too large for its lane */
+    void *copy; /* an injected body too large for its lane; operands that are still to go */
 };
 
 struct um_inbound;
@@ -66,19 +68,23 @@ struct um_peer {
     uint64_t name;
     struct um_addr addr;
     struct um_link *link;
-    struct um_rx *rx; /* from the peer; NULL when it has not contacted us */
-    struct um_list acks;      /* um_op, by ack */
-    struct um_list awaiting;  /* in ep->awaiting */
-    struct um_list expected;  /* in ep->expected */
-    uint64_t tokens_free;     /* bit t: token t is free */
-    struct um_op **token;     /* UM_TOKENS, made when first needed */
+    struct um_rx *rx;            /* from the peer; NULL when it has not contacted us */
+    struct um_list acks;         /* um_op, by ack */
+    struct um_list awaiting;     /* in ep->awaiting */
+    struct um_list expected;     /* in ep->expected */
+    struct um_list atomics;      /* of proto/atomic: the peer's operations that are not through */
+    uint64_t tokens_free;        /* bit t: token t is free */
+    struct um_op **token;        /* UM_TOKENS, made when first needed */
     struct um_inbound **inbound; /* by the peer's token; made when first needed */
+    struct um_window *window;    /* the one used last */
+    struct um_windows *windows;  /* core/window.h; made when first needed */
+    uint32_t unfinished;         /* RMA and atomics that the peer is to execute and has not answered */
     struct um_peer *hash_next;
 };
 
 /*
- * A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM, -EAGAIN: it stays, this
- * call of progress takes no more.
+ * A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM, -EAGAIN: it stays,
+ * this call of progress takes no more.
  */
 typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
@@ -99,6 +105,7 @@ struct um_ep {
     struct um_port *port;
     uint32_t body_max;
     bool reported;  /* this call of progress has completed something */
+    bool stored;    /* through a window, and no full fence since */
     uint32_t calls; /* of progress, for the tick */
     uint64_t tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
@@ -111,7 +118,8 @@ struct um_ep {
     struct um_peer **peer_hash;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
-    void *receive; /* proto/receive: posted and unexpected */
+    uint32_t counters; /* enum um_counters */
+    void *receive;     /* proto/receive: posted and unexpected */
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
@@ -157,6 +165,28 @@ void um_op_await_answer(struct um_op *op);
 /* Completes and frees. error: 0 or a positive errno. */
 void um_op_complete(struct um_op *op, int error);
 struct um_op *um_peer_op(const struct um_peer *peer, uint16_t token);
+/* The peer executes it: until it answers, nothing overtakes it by a window. */
+static inline void um_op_set_unfinished(struct um_op *op)
+{
+    op->is_unfinished = true;
+    op->peer->unfinished++;
+}
+
+/* Counts an access under that key that this endpoint has executed for a peer. */
+void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift);
+
+/*
+ * What was stored through windows is visible before anything that this thread reads from now on. Before progress, which
+ * is how a caller learns that its operation is complete, and before reads through windows: a store may wait in the
+ * processor while later loads go ahead, and two initiators that write and then read would both miss the other's write.
+ */
+static inline void um_core_ep_settle(struct um_ep *ep)
+{
+    if (__builtin_expect(ep->stored, 0)) {
+        um_fence_full(); /* sync: rma-settle (partner rma-settle): of the other initiator */
+        ep->stored = false;
+    }
+}
 
 static inline void um_job_start(struct um_ep *ep, struct um_job *job)
 {

@@ -75,6 +75,7 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     um_list_init(&peer->acks);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
+    um_list_init(&peer->atomics);
     ep->peers[ep->peer_count++] = peer;
     struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
     peer->hash_next = *head;
@@ -162,6 +163,7 @@ struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
     op->context = context;
     op->flags = flags;
     op->has_token = false;
+    op->is_unfinished = false;
     op->tag = 0;
     op->len = 0;
     op->moved = 0;
@@ -182,8 +184,9 @@ void um_op_free(struct um_op *op)
         peer->token[op->token] = NULL;
         peer->tokens_free |= (uint64_t)1 << op->token;
     }
+    peer->unfinished -= op->is_unfinished;
     um_buffers_fini(&op->buffers);
-    free(op->copy);
+    free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);
 }
 

@@ -11,10 +11,10 @@
 #include <errno.h>
 
 enum {
-    UM_POLL_BUDGET = 32,                /* records one call handles */
-    UM_JOB_BUDGET = 16,                 /* jobs one call moves on */
-    UM_TICK_NS = 200000000,             /* between two ticks */
-    UM_TICK_PEERS = 8,                  /* peers one tick looks after */
+    UM_POLL_BUDGET = 32,    /* records one call handles */
+    UM_JOB_BUDGET = 16,     /* jobs one call moves on */
+    UM_TICK_NS = 200000000, /* between two ticks */
+    UM_TICK_PEERS = 8,      /* peers one tick looks after */
     UM_ANSWERS = 16,
 };
 
@@ -190,6 +190,7 @@ int um_ep_progress(struct um_ep *ep)
     struct um_record rec;
     int count = 0;
     ep->reported = false;
+    um_core_ep_settle(ep);
     while (count < UM_POLL_BUDGET && ep->machine->poll(ep->port, &rec)) {
         if (!record_handle(ep, &rec))
             break; /* it is offered again */

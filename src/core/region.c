@@ -1,10 +1,14 @@
 /* Hash table of core/region.h: separate chaining, grows at one region per bucket. */
 #include "core/region.h"
 
+#include "base/memory.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
 struct um_regions {
+    const struct um_machine *machine;
+    struct um_space *space;
     struct um_region **bucket;
     size_t mask;
     size_t count;
@@ -16,24 +20,37 @@ static size_t key_hash(uint64_t key)
     return (size_t)(key >> 20);
 }
 
-struct um_regions *um_regions_open(void)
+int um_regions_open(const struct um_machine *machine, const struct um_space_config *config, struct um_regions **t_p)
 {
     struct um_regions *t = calloc(1, sizeof(*t));
     if (!t)
-        return NULL;
+        return -ENOMEM;
     t->mask = 63;
+    t->machine = machine;
     t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
-    if (!t->bucket) {
+    int ret = t->bucket ? 0 : -ENOMEM;
+    if (ret == 0 && machine)
+        ret = machine->space_open(config, &t->space);
+    if (ret) {
+        free(t->bucket);
         free(t);
-        return NULL;
+        return ret;
     }
-    return t;
+    *t_p = t;
+    return 0;
 }
 
 void um_regions_close(struct um_regions *t)
 {
+    if (t->space)
+        t->machine->space_close(t->space);
     free(t->bucket);
     free(t);
+}
+
+struct um_space *um_regions_space(const struct um_regions *t)
+{
+    return t->space;
 }
 
 static void table_grow(struct um_regions *t)
@@ -66,8 +83,20 @@ struct um_region *um_regions_find(const struct um_regions *t, uint64_t key)
 
 int um_regions_add(struct um_regions *t, struct um_region *region)
 {
+    const struct um_exposure what = {.key = region->key,
+                                     .base = region->base,
+                                     .len = region->len,
+                                     .origin = region->origin,
+                                     .access = region->access,
+                                     .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
+    region->exposed = NULL;
+    if (t->space) {
+        int ret = t->machine->expose(t->space, &what, &region->exposed);
+        if (ret)
+            return ret;
+    }
     if (++t->count > t->mask)
         table_grow(t);
     size_t at = key_hash(region->key) & t->mask;
@@ -81,10 +110,13 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
     struct um_region **link = &t->bucket[key_hash(region->key) & t->mask];
     while (*link && *link != region)
         link = &(*link)->next;
-    if (*link) {
-        *link = region->next;
-        t->count--;
-    }
+    if (!*link)
+        return;
+    *link = region->next;
+    t->count--;
+    if (region->exposed)
+        t->machine->conceal(t->space, region->exposed);
+    region->exposed = NULL;
 }
 
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
@@ -100,6 +132,24 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     uint64_t offset = addr - r->origin;
     if (offset > r->len || len > r->len - offset)
         return -ERANGE;
-    *ptr_p = (void *)(r->base + (uintptr_t)offset);
+    uintptr_t at = r->base + (uintptr_t)offset;
+    /* All memory is registered: where there is none, a peer's mistake must not become our crash. */
+    if (r->len == UINT64_MAX && !um_memory_is_there(at, (size_t)len, access & UM_ACCESS_REMOTE_WRITE))
+        return -EFAULT;
+    *ptr_p = (void *)at;
     return 0;
+}
+
+void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
+{
+    region->counters = counters;
+    if (region->exposed)
+        t->machine->exposed_set_counters(t->space, region->exposed, counters);
+}
+
+void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)
+{
+    const struct um_region *r = um_regions_find(t, key);
+    if (r && r->counters)
+        t->machine->space_count(t->space, r->counters, shift);
 }

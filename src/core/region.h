@@ -1,16 +1,17 @@
 /*
  * The memory that peers may read and write: key → base, length, access. One table per domain.
  *
- * Owns: the table. Must not know fi_* types or protocols. Threading: the caller serialises.
- * Every access by a peer goes through um_regions_resolve(), which checks key, bounds and access.
+ * Owns: the table, and the machine's space that tells peers of it. Must not know fi_* types or protocols. Threading:
+ * the caller serialises. Every access that this process executes for a peer goes through um_regions_resolve(), which
+ * checks key, bounds and access.
  */
 #ifndef UM_CORE_REGION_H
 #define UM_CORE_REGION_H
 
+#include "machine/machine.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-enum um_access { UM_ACCESS_REMOTE_READ = 1, UM_ACCESS_REMOTE_WRITE = 2 };
 
 struct um_region {
     uint64_t key;
@@ -18,20 +19,31 @@ struct um_region {
     uint64_t len;      /* bytes; UINT64_MAX with base 0 is all memory */
     uint64_t origin;   /* the address a peer gives for the first byte: base (virtual addressing) or 0 (offsets) */
     uint32_t access;   /* enum um_access */
+    uint32_t counters; /* enum um_counters, of the machine's space */
     void *user;
-    struct um_region *next; /* hash chain */
+    struct um_region *next;     /* hash chain */
+    struct um_exposed *exposed; /* what the machine made of it */
 };
 
 struct um_regions;
 
-struct um_regions *um_regions_open(void); /* NULL: out of memory */
+/* machine NULL: peers reach nothing but through the owner. -ENOMEM, machine space_open's errors. */
+int um_regions_open(const struct um_machine *machine, const struct um_space_config *config, struct um_regions **t_p);
 void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
+/* No peer's operation that starts after the return reaches it. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
+/* What peers' accesses of it count from now on. */
+void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);
+/* What ports of the domain belong to; NULL without a machine. */
+struct um_space *um_regions_space(const struct um_regions *t);
 struct um_region *um_regions_find(const struct um_regions *t, uint64_t key);
-/* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds. *ptr_p: the first byte. */
+/* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT: nothing there. *ptr_p: the
+ * first byte. */
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
                        void **ptr_p);
+/* Counts an access under that key that was executed here: UM_COUNT_*_SHIFT. */
+void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift);
 
 #endif

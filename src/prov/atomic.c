@@ -1,112 +1,347 @@
 /*
- * Atomics: not offered yet (FI_ATOMIC is not among the capabilities). Each call refuses, so that a client that calls
- * without asking gets an answer instead of a null pointer.
+ * Atomics: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their variants, as calls of proto; what is supported.
  *
- * Owns nothing. Threading: any.
+ * Owns: the correspondence of libfabric's datatypes and operations with proto's (the numbers are the same). Threading:
+ * see post.h. Descriptors of local memory are ignored: none is needed, NULL is fine. The data of a message is, too: an
+ * atomic tells the target nothing.
  */
-#include "prov/prov.h"
+#include "prov/post.h"
 
 #include <rdma/fi_atomic.h>
 
-static ssize_t um_atomic_write(struct fid_ep *ep, const void *buf, size_t count, void *desc, fi_addr_t dest,
-                               uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)buf, (void)count, (void)desc, (void)dest, (void)addr, (void)key, (void)type, (void)op,
-        (void)context;
-    return -FI_EOPNOTSUPP;
-}
+static_assert((int)UM_TYPE_INT8 == FI_INT8 && (int)UM_TYPE_UINT8 == FI_UINT8 && (int)UM_TYPE_INT16 == FI_INT16 &&
+                  (int)UM_TYPE_UINT16 == FI_UINT16 && (int)UM_TYPE_INT32 == FI_INT32 &&
+                  (int)UM_TYPE_UINT32 == FI_UINT32 && (int)UM_TYPE_INT64 == FI_INT64 &&
+                  (int)UM_TYPE_UINT64 == FI_UINT64,
+              "integers");
+static_assert((int)UM_TYPE_FLOAT == FI_FLOAT && (int)UM_TYPE_DOUBLE == FI_DOUBLE &&
+                  (int)UM_TYPE_FLOAT_COMPLEX == FI_FLOAT_COMPLEX && (int)UM_TYPE_DOUBLE_COMPLEX == FI_DOUBLE_COMPLEX &&
+                  (int)UM_TYPE_LONG_DOUBLE == FI_LONG_DOUBLE &&
+                  (int)UM_TYPE_LONG_DOUBLE_COMPLEX == FI_LONG_DOUBLE_COMPLEX,
+              "reals and complex numbers");
+static_assert((int)UM_TYPE_INT128 == FI_INT128 && (int)UM_TYPE_UINT128 == FI_UINT128, "integers of 128 bits");
+static_assert((int)UM_ATOMIC_MIN == FI_MIN && (int)UM_ATOMIC_MAX == FI_MAX && (int)UM_ATOMIC_SUM == FI_SUM &&
+                  (int)UM_ATOMIC_PROD == FI_PROD && (int)UM_ATOMIC_LOR == FI_LOR && (int)UM_ATOMIC_LAND == FI_LAND &&
+                  (int)UM_ATOMIC_BOR == FI_BOR && (int)UM_ATOMIC_BAND == FI_BAND && (int)UM_ATOMIC_LXOR == FI_LXOR &&
+                  (int)UM_ATOMIC_BXOR == FI_BXOR && (int)UM_ATOMIC_READ == FI_ATOMIC_READ &&
+                  (int)UM_ATOMIC_WRITE == FI_ATOMIC_WRITE,
+              "operations");
+static_assert((int)UM_ATOMIC_CSWAP == FI_CSWAP && (int)UM_ATOMIC_CSWAP_NE == FI_CSWAP_NE &&
+                  (int)UM_ATOMIC_CSWAP_LE == FI_CSWAP_LE && (int)UM_ATOMIC_CSWAP_LT == FI_CSWAP_LT &&
+                  (int)UM_ATOMIC_CSWAP_GE == FI_CSWAP_GE && (int)UM_ATOMIC_CSWAP_GT == FI_CSWAP_GT &&
+                  (int)UM_ATOMIC_MSWAP == FI_MSWAP && (int)UM_ATOMIC_DIFF == UM_FI_DIFF,
+              "operations that compare, and the one that 2.x added");
 
-static ssize_t um_atomic_writev(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
-                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)iov, (void)desc, (void)count, (void)dest, (void)addr, (void)key, (void)type, (void)op,
-        (void)context;
-    return -FI_EOPNOTSUPP;
-}
+/* ---- what is supported ---- */
 
-static ssize_t um_atomic_writemsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, uint64_t flags)
+/*
+ * 0 and the elements of one call, or -FI_EOPNOTSUPP.
+ *
+ * FI_UNIMEM_MPICH_ATOMICS: MPICH 5.0 fills a table by libfabric's numbers of operations and reads it by its own when it
+ * asks whether all accumulates of a window can be native (load_acc_hint): under MIN it looks for a compare-and-swap,
+ * under ATOMIC_READ for BXOR. It calls no form that is not there; a provider that tells the truth gets active messages.
+ */
+static int um_atomic_check(const struct um_domain *d, enum um_atomic_kind kind, enum fi_datatype type, enum fi_op op,
+                           size_t *count_p)
 {
-    (void)ep, (void)msg, (void)flags;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_inject(struct fid_ep *ep, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
-                                uint64_t key, enum fi_datatype type, enum fi_op op)
-{
-    (void)ep, (void)buf, (void)count, (void)dest, (void)addr, (void)key, (void)type, (void)op;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_readwrite(struct fid_ep *ep, const void *buf, size_t count, void *desc, void *result,
-                                   void *result_desc, fi_addr_t dest, uint64_t addr, uint64_t key,
-                                   enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)buf, (void)count, (void)desc, (void)result, (void)result_desc, (void)dest, (void)addr, (void)key,
-        (void)type, (void)op, (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_readwritev(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
-                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)iov, (void)desc, (void)count, (void)resultv, (void)result_desc, (void)result_count, (void)dest,
-        (void)addr, (void)key, (void)type, (void)op, (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_readwritemsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, struct fi_ioc *resultv,
-                                      void **result_desc, size_t result_count, uint64_t flags)
-{
-    (void)ep, (void)msg, (void)resultv, (void)result_desc, (void)result_count, (void)flags;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_compwrite(struct fid_ep *ep, const void *buf, size_t count, void *desc, const void *compare,
-                                   void *compare_desc, void *result, void *result_desc, fi_addr_t dest, uint64_t addr,
-                                   uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)buf, (void)count, (void)desc, (void)compare, (void)compare_desc, (void)result, (void)result_desc,
-        (void)dest, (void)addr, (void)key, (void)type, (void)op, (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_compwritev(struct fid_ep *ep, const struct fi_ioc *iov, void **desc, size_t count,
-                                    const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
-                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
-                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
-{
-    (void)ep, (void)iov, (void)desc, (void)count, (void)comparev, (void)compare_desc, (void)compare_count,
-        (void)resultv, (void)result_desc, (void)result_count, (void)dest, (void)addr, (void)key, (void)type, (void)op,
-        (void)context;
-    return -FI_EOPNOTSUPP;
-}
-
-static ssize_t um_atomic_compwritemsg(struct fid_ep *ep, const struct fi_msg_atomic *msg, const struct fi_ioc *comparev,
-                                      void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
-                                      void **result_desc, size_t result_count, uint64_t flags)
-{
-    (void)ep, (void)msg, (void)comparev, (void)compare_desc, (void)compare_count, (void)resultv, (void)result_desc,
-        (void)result_count, (void)flags;
-    return -FI_EOPNOTSUPP;
+    bool valid = um_atomic_is_valid(kind, (uint32_t)type, (uint32_t)op);
+    for (int any = UM_ATOMIC_BASE; d->env.mpich_atomics && !valid && any <= UM_ATOMIC_COMPARE; any++)
+        valid = um_atomic_is_valid((enum um_atomic_kind)any, (uint32_t)type, (uint32_t)op);
+    if (!valid)
+        return -FI_EOPNOTSUPP;
+    *count_p = um_atomic_count_max((uint8_t)type);
+    return 0;
 }
 
 static int um_atomic_writevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    (void)ep, (void)type, (void)op, (void)count;
-    return -FI_EOPNOTSUPP;
+    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_BASE, type, op, count);
 }
 
 static int um_atomic_readwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    (void)ep, (void)type, (void)op, (void)count;
-    return -FI_EOPNOTSUPP;
+    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_FETCH, type, op, count);
 }
 
 static int um_atomic_compwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    (void)ep, (void)type, (void)op, (void)count;
-    return -FI_EOPNOTSUPP;
+    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_COMPARE, type, op, count);
+}
+
+/* FI_TAGGED would be atomics on receive buffers. */
+int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+                         uint64_t flags)
+{
+    if (flags & FI_TAGGED)
+        return -FI_EOPNOTSUPP;
+    if (flags & ~(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) || flags == (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC))
+        return -FI_EINVAL;
+    enum um_atomic_kind kind = flags & FI_COMPARE_ATOMIC ? UM_ATOMIC_COMPARE
+                               : flags & FI_FETCH_ATOMIC ? UM_ATOMIC_FETCH
+                                                         : UM_ATOMIC_BASE;
+    int ret = um_atomic_check(UM_CONTAINER(d, struct um_domain, fid), kind, type, op, &attr->count);
+    if (ret == 0)
+        attr->size = um_atomic_size((uint32_t)type);
+    return ret;
+}
+
+/* ---- posting ---- */
+
+static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_addr_t dest, uint64_t fi_flags)
+{
+    int ret = um_post_check(ep, a->operand, a->operand_count, fi_flags);
+    if (ret)
+        return ret;
+    if (a->count == 0 || a->count > um_atomic_count_max(a->type))
+        return -FI_EINVAL;
+    um_guard_lock(&ep->domain->guard);
+    ret = um_prov_ep_peer(ep, dest, &a->peer);
+    if (ret == 0) {
+        ret = um_post_begin_locked(ep, fi_flags);
+        if (ret == 0)
+            ret = um_post_started_locked(ep, um_atomic(ep->core, a));
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+/* One buffer of each kind that the operation has. */
+struct um_atomic_buffers {
+    const void *operand, *compare;
+    void *result;
+};
+
+static ssize_t um_atomic_post_flat(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_buffers *b,
+                                   enum fi_datatype type, enum fi_op op, fi_addr_t dest, uint64_t fi_flags)
+{
+    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)type, (uint32_t)op), 0))
+        return -FI_EOPNOTSUPP;
+    a->type = (uint8_t)type;
+    a->op = (uint8_t)op;
+    size_t len = a->count <= um_atomic_count_max(a->type) ? a->count * um_atomic_size(a->type) : 0;
+    const struct iovec operand = {.iov_base = (void *)b->operand, .iov_len = len};
+    const struct iovec compare = {.iov_base = (void *)b->compare, .iov_len = len};
+    const struct iovec result = {.iov_base = b->result, .iov_len = len};
+    a->operand = &operand;
+    a->operand_count = op != FI_ATOMIC_READ;
+    a->compare = &compare;
+    a->compare_count = a->kind == UM_ATOMIC_COMPARE;
+    a->result = &result;
+    a->result_count = a->kind != UM_ATOMIC_BASE;
+    ssize_t ret = um_post_atomic(ep, a, dest, fi_flags);
+    a->operand = a->compare = a->result = NULL;
+    return ret;
+}
+
+/* Lists as the application has them. */
+struct um_atomic_lists {
+    const struct fi_ioc *operand, *compare, *result;
+    size_t operand_count, compare_count, result_count;
+};
+
+/* -FI_EINVAL: too many pieces, or not as many elements as the operation has. */
+static int um_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc, size_t pieces,
+                          const struct um_atomic *a, struct iovec *iov)
+{
+    size_t size = um_atomic_size(a->type), sum = 0;
+    if (pieces > ep->domain->limits.iov_max || a->count > um_atomic_count_max(a->type))
+        return -FI_EINVAL;
+    for (size_t i = 0; i < pieces; i++) {
+        if (ioc[i].count > a->count - sum)
+            return -FI_EINVAL;
+        sum += ioc[i].count;
+        iov[i] = (struct iovec){.iov_base = ioc[i].addr, .iov_len = ioc[i].count * size};
+    }
+    return sum == a->count ? 0 : -FI_EINVAL;
+}
+
+static ssize_t um_atomic_post_lists(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_lists *l,
+                                    enum fi_datatype type, enum fi_op op, fi_addr_t dest, uint64_t fi_flags)
+{
+    struct iovec operand[UM_IOV_LIMIT], compare[UM_IOV_LIMIT], result[UM_IOV_LIMIT];
+    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)type, (uint32_t)op), 0))
+        return -FI_EOPNOTSUPP;
+    a->type = (uint8_t)type;
+    a->op = (uint8_t)op;
+    int ret = 0;
+    if (op != FI_ATOMIC_READ) {
+        ret = um_atomic_list(ep, l->operand, l->operand_count, a, operand);
+        a->operand = operand;
+        a->operand_count = l->operand_count;
+    }
+    if (ret == 0 && a->kind == UM_ATOMIC_COMPARE) {
+        ret = um_atomic_list(ep, l->compare, l->compare_count, a, compare);
+        a->compare = compare;
+        a->compare_count = l->compare_count;
+    }
+    if (ret == 0 && a->kind != UM_ATOMIC_BASE) {
+        ret = um_atomic_list(ep, l->result, l->result_count, a, result);
+        a->result = result;
+        a->result_count = l->result_count;
+    }
+    if (ret == 0)
+        ret = (int)um_post_atomic(ep, a, dest, fi_flags);
+    a->operand = a->compare = a->result = NULL;
+    return ret;
+}
+
+static size_t um_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < pieces; i++)
+        sum += ioc[i].count;
+    return sum;
+}
+
+/* The target is one piece (rma_iov_limit); its length is that of the operation. */
+static ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
+                                  const struct um_atomic_lists *l, uint64_t flags)
+{
+    if (m->rma_iov_count != 1)
+        return -FI_EINVAL;
+    struct um_atomic a = {.kind = (uint8_t)kind,
+                          .addr = m->rma_iov[0].addr,
+                          .key = m->rma_iov[0].key,
+                          .count = m->rma_iov[0].count,
+                          .context = m->context,
+                          .flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA)};
+    return um_atomic_post_lists(ep, &a, l, m->datatype, m->op, m->addr, flags);
+}
+
+/* ---- base ---- */
+
+static ssize_t um_atomic_write(struct fid_ep *fid, const void *buf, size_t count, void *desc, fi_addr_t dest,
+                               uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {
+        .kind = UM_ATOMIC_BASE, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    (void)desc;
+    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, type, op, dest, 0);
+}
+
+static ssize_t um_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
+                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {.kind = UM_ATOMIC_BASE,
+                          .addr = addr,
+                          .key = key,
+                          .count = um_ioc_elements(iov, count),
+                          .context = context,
+                          .flags = ep->tx_flags};
+    (void)desc;
+    return um_atomic_post_lists(ep, &a, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, type, op,
+                                dest, 0);
+}
+
+static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
+{
+    const struct um_atomic_lists l = {.operand = m->msg_iov, .operand_count = m->iov_count};
+    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_BASE, &l, flags);
+}
+
+/* No event; the counter counts when the operation has really ended, at the endpoint's own completion level. */
+static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
+                                uint64_t key, enum fi_datatype type, enum fi_op op)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {.kind = UM_ATOMIC_BASE,
+                          .addr = addr,
+                          .key = key,
+                          .count = count,
+                          .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT};
+    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, type, op, dest, FI_INJECT);
+}
+
+/* ---- fetch ---- */
+
+static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result,
+                                   void *result_desc, fi_addr_t dest, uint64_t addr, uint64_t key,
+                                   enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {
+        .kind = UM_ATOMIC_FETCH, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    const struct um_atomic_buffers b = {.operand = buf, .result = result};
+    (void)desc, (void)result_desc;
+    return um_atomic_post_flat(ep, &a, &b, type, op, dest, 0);
+}
+
+static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
+                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {.kind = UM_ATOMIC_FETCH,
+                          .addr = addr,
+                          .key = key,
+                          .count = um_ioc_elements(resultv, result_count), /* a read has no operands */
+                          .context = context,
+                          .flags = ep->tx_flags};
+    const struct um_atomic_lists l = {
+        .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
+    (void)desc, (void)result_desc;
+    return um_atomic_post_lists(ep, &a, &l, type, op, dest, 0);
+}
+
+static ssize_t um_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
+                                      void **result_desc, size_t result_count, uint64_t flags)
+{
+    const struct um_atomic_lists l = {
+        .operand = m->msg_iov, .operand_count = m->iov_count, .result = resultv, .result_count = result_count};
+    (void)result_desc;
+    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_FETCH, &l, flags);
+}
+
+/* ---- compare ---- */
+
+static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
+                                   void *compare_desc, void *result, void *result_desc, fi_addr_t dest, uint64_t addr,
+                                   uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {
+        .kind = UM_ATOMIC_COMPARE, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    const struct um_atomic_buffers b = {.operand = buf, .compare = compare, .result = result};
+    (void)desc, (void)compare_desc, (void)result_desc;
+    return um_atomic_post_flat(ep, &a, &b, type, op, dest, 0);
+}
+
+static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                                    const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
+                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
+                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+{
+    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_atomic a = {.kind = UM_ATOMIC_COMPARE,
+                          .addr = addr,
+                          .key = key,
+                          .count = um_ioc_elements(iov, count),
+                          .context = context,
+                          .flags = ep->tx_flags};
+    const struct um_atomic_lists l = {.operand = iov,
+                                      .operand_count = count,
+                                      .compare = comparev,
+                                      .compare_count = compare_count,
+                                      .result = resultv,
+                                      .result_count = result_count};
+    (void)desc, (void)compare_desc, (void)result_desc;
+    return um_atomic_post_lists(ep, &a, &l, type, op, dest, 0);
+}
+
+static ssize_t um_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *comparev,
+                                      void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
+                                      void **result_desc, size_t result_count, uint64_t flags)
+{
+    const struct um_atomic_lists l = {.operand = m->msg_iov,
+                                      .operand_count = m->iov_count,
+                                      .compare = comparev,
+                                      .compare_count = compare_count,
+                                      .result = resultv,
+                                      .result_count = result_count};
+    (void)compare_desc, (void)result_desc;
+    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_COMPARE, &l, flags);
 }
 
 struct fi_ops_atomic um_prov_atomic_ops = {

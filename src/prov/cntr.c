@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/atomic.h"
+
 #include <stdlib.h>
 
 void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
@@ -18,6 +20,131 @@ void um_cntr_fail_locked(struct um_cntr *cntr)
     cntr->errors++;
     um_waiter_signal(&cntr->source.waiter);
 }
+
+/* ---- counters that peers add to ---- */
+
+static uint64_t um_cntr_value_locked(struct um_cntr *cntr)
+{
+    if (__builtin_expect(!cntr->remote, 1))
+        return cntr->value;
+    cntr->remote_seen = um_load_acquire_u64(cntr->remote); /* sync: event-look (partners event-count, event-wake) */
+    return cntr->value + cntr->remote_seen - cntr->remote_base;
+}
+
+/* sync: event-look (partners event-count, event-wake): the port is armed, the count is looked at once more. */
+static bool um_cntr_has_news(const struct um_event_source *s)
+{
+    const struct um_cntr *cntr = UM_CONTAINER(s, struct um_cntr, source);
+    return cntr->remote && um_load_acquire_u64(cntr->remote) != cntr->remote_seen;
+}
+
+static const uint64_t *um_cntr_watched(const struct um_event_source *s, uint64_t *value_p)
+{
+    const struct um_cntr *cntr = UM_CONTAINER(s, struct um_cntr, source);
+    *value_p = cntr->remote_seen;
+    return cntr->remote;
+}
+
+static void um_cntr_end_remote_locked(struct um_cntr *cntr)
+{
+    struct um_domain *d = cntr->source.domain;
+    um_list_unlink(&cntr->remote_link);
+    if (cntr->remote_number)
+        d->env.machine->counter_close(um_regions_space(d->regions), cntr->remote_number);
+    cntr->remote_number = 0;
+    cntr->remote = NULL;
+}
+
+int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p)
+{
+    struct um_domain *d = cntr->source.domain;
+    if (cntr->bytes)
+        return -FI_ENOSYS; /* a peer counts operations */
+    if (!cntr->remote_number) {
+        int ret = um_error_result(
+            d->env.machine->counter_open(um_regions_space(d->regions), &cntr->remote_number, &cntr->remote));
+        if (ret)
+            return ret;
+        cntr->remote_base = cntr->remote_seen = cntr->remote_told = um_load_relaxed_u64(cntr->remote);
+        um_list_append(&d->remote_cntrs, &cntr->remote_link);
+        for (struct um_list *l = d->eps.next; ret == 0 && l != &d->eps; l = l->next)
+            ret = um_source_add_locked(&cntr->source, UM_CONTAINER(l, struct um_prov_ep, domain_link));
+        if (ret) {
+            um_cntr_end_remote_locked(cntr);
+            return ret;
+        }
+    }
+    *number_p = cntr->remote_number;
+    return 0;
+}
+
+int um_cntr_bind_remote_locked(struct um_cntr *cntr, uint64_t flags, struct um_cntr *bound[UM_REMOTE_KINDS],
+                               uint32_t *counters_p)
+{
+    static const uint64_t kinds[UM_REMOTE_KINDS] = {
+        [UM_REMOTE_WRITE] = FI_REMOTE_WRITE, [UM_REMOTE_READ] = FI_REMOTE_READ};
+    uint32_t number;
+    if (!(flags & (FI_REMOTE_WRITE | FI_REMOTE_READ)) || flags & ~(FI_REMOTE_WRITE | FI_REMOTE_READ))
+        return -FI_EBADFLAGS;
+    for (int i = 0; i < UM_REMOTE_KINDS; i++) {
+        if (flags & kinds[i] && bound[i])
+            return -FI_EINVAL;
+    }
+    int ret = um_cntr_make_remote_locked(cntr, &number);
+    if (ret)
+        return ret;
+    for (int i = 0; i < UM_REMOTE_KINDS; i++) {
+        if (flags & kinds[i]) {
+            bound[i] = cntr;
+            cntr->refs++;
+        }
+    }
+    *counters_p = (bound[UM_REMOTE_WRITE] ? bound[UM_REMOTE_WRITE]->remote_number << UM_COUNT_WRITE_SHIFT : 0) |
+                  (bound[UM_REMOTE_READ] ? bound[UM_REMOTE_READ]->remote_number << UM_COUNT_READ_SHIFT : 0);
+    return 0;
+}
+
+bool um_cntrs_have_news_locked(const struct um_domain *d)
+{
+    for (const struct um_list *l = d->remote_cntrs.next; l != &d->remote_cntrs; l = l->next) {
+        const struct um_cntr *cntr = UM_CONTAINER(l, struct um_cntr, remote_link);
+        /* sync: event-look (partners event-count, event-wake) */
+        if (um_load_acquire_u64(cntr->remote) != cntr->remote_told)
+            return true;
+    }
+    return false;
+}
+
+void um_cntrs_tell_locked(struct um_domain *d)
+{
+    for (struct um_list *l = d->remote_cntrs.next; l != &d->remote_cntrs; l = l->next) {
+        struct um_cntr *cntr = UM_CONTAINER(l, struct um_cntr, remote_link);
+        uint64_t now = um_load_relaxed_u64(cntr->remote);
+        if (now == cntr->remote_told)
+            continue;
+        cntr->remote_told = now;
+        um_waiter_signal(&cntr->source.waiter);
+    }
+}
+
+int um_cntrs_add_ep_locked(struct um_domain *d, struct um_prov_ep *ep)
+{
+    int ret = 0;
+    for (struct um_list *l = d->remote_cntrs.next; ret == 0 && l != &d->remote_cntrs; l = l->next)
+        ret = um_source_add_locked(&UM_CONTAINER(l, struct um_cntr, remote_link)->source, ep);
+    if (ret == 0)
+        um_list_append(&d->eps, &ep->domain_link);
+    return ret;
+}
+
+void um_cntrs_remove_ep_locked(struct um_domain *d, struct um_prov_ep *ep)
+{
+    um_list_unlink(&ep->domain_link);
+    for (struct um_list *l = d->remote_cntrs.next; l != &d->remote_cntrs; l = l->next)
+        um_source_remove_locked(&UM_CONTAINER(l, struct um_cntr, remote_link)->source, ep);
+}
+
+/* ---- fi_cntr ---- */
 
 static struct um_cntr *um_cntr_lock(struct fid_cntr *fid)
 {
@@ -37,7 +164,7 @@ static uint64_t um_cntr_read(struct fid_cntr *fid)
     if (__builtin_expect(cntr->source.waiter.armed, 0))
         um_source_disarm_locked(&cntr->source);
     um_source_progress_locked(&cntr->source);
-    uint64_t value = cntr->value;
+    uint64_t value = um_cntr_value_locked(cntr);
     um_cntr_unlock(cntr);
     return value;
 }
@@ -64,6 +191,8 @@ static int um_cntr_set(struct fid_cntr *fid, uint64_t value)
 {
     struct um_cntr *cntr = um_cntr_lock(fid);
     cntr->value = value;
+    if (cntr->remote)
+        cntr->remote_base = um_load_relaxed_u64(cntr->remote);
     um_waiter_signal(&cntr->source.waiter);
     um_cntr_unlock(cntr);
     return 0;
@@ -91,25 +220,16 @@ static int um_cntr_seterr(struct fid_cntr *fid, uint64_t value)
 static int um_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
     struct um_cntr *cntr = um_cntr_lock(fid);
-    uint64_t errors = cntr->errors, deadline = um_deadline(timeout);
+    struct um_wait wait = {.timeout = timeout};
+    uint64_t errors = cntr->errors;
     int ret = 0;
     for (;;) {
         um_source_progress_locked(&cntr->source);
-        if (cntr->value >= threshold)
+        if (um_cntr_value_locked(cntr) >= threshold)
             break;
-        if (cntr->errors != errors) {
-            ret = -FI_EAVAIL;
+        ret = cntr->errors == errors ? um_source_wait_locked(&cntr->source, &wait) : -FI_EAVAIL;
+        if (ret)
             break;
-        }
-        int left = um_deadline_left(deadline);
-        if (left == 0) {
-            ret = -FI_ETIMEDOUT;
-            break;
-        }
-        ret = um_source_sleep_locked(&cntr->source, left);
-        if (ret && ret != -FI_EAGAIN)
-            break;
-        ret = 0;
     }
     um_cntr_unlock(cntr);
     return ret;
@@ -131,9 +251,11 @@ static int um_cntr_close(struct fid *fid)
     struct um_cntr *cntr = UM_CONTAINER(fid, struct um_cntr, fid.fid);
     struct um_domain *d = cntr->source.domain;
     um_guard_lock(&d->guard);
-    uint32_t refs = cntr->refs;
+    bool used = cntr->refs > 0;
+    if (!used)
+        um_cntr_end_remote_locked(cntr);
     um_guard_unlock(&d->guard);
-    if (refs)
+    if (used)
         return -FI_EBUSY;
     um_source_fini(&cntr->source);
     free(cntr);
@@ -188,6 +310,9 @@ int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
         return ret;
     }
     cntr->bytes = attr && (int)attr->events == UM_FI_CNTR_EVENTS_BYTES;
+    cntr->source.has_news = um_cntr_has_news;
+    cntr->source.watched = um_cntr_watched;
+    um_list_init(&cntr->remote_link);
     cntr->fid.fid.fclass = FI_CLASS_CNTR;
     cntr->fid.fid.context = context;
     cntr->fid.fid.ops = &um_cntr_fid_ops;

@@ -23,6 +23,7 @@
 /* Values of later headers, under our names: most are enumerators there, which the preprocessor cannot test for. */
 enum {
     UM_FI_PROGRESS_CONTROL_UNIFIED = 3,     /* enum fi_progress, 2.0 */
+    UM_FI_DIFF = 19,                        /* enum fi_op, 2.0 */
     UM_FI_CNTR_EVENTS_BYTES = 1,            /* enum fi_cntr_events, 2.0 */
     UM_FI_OPT_SHARED_MEMORY_PERMITTED = 11, /* endpoint options, 1.18 to 2.0 */
     UM_FI_OPT_MAX_MSG_SIZE = 12,

@@ -6,7 +6,7 @@
  */
 #include "prov/prov.h"
 
-/* What fi_cq_read tells about an operation: of a message, of RMA. */
+/* What fi_cq_read tells about an operation: of a message, of RMA and atomics. */
 static uint64_t um_complete_message_flags(uint32_t op)
 {
     uint64_t flags = op & UM_OP_SEND ? FI_SEND : FI_RECV;
@@ -17,10 +17,11 @@ static uint64_t um_complete_message_flags(uint32_t op)
 
 static uint64_t um_complete_rma_flags(uint32_t op)
 {
+    const uint64_t what = op & UM_OP_ATOMIC ? FI_ATOMIC : FI_RMA;
     if (op & UM_OP_READ)
-        return FI_RMA | FI_READ;
+        return what | FI_READ;
     if (op & UM_OP_WRITE)
-        return FI_RMA | FI_WRITE;
+        return what | FI_WRITE;
     return FI_RMA | (op & UM_OP_REMOTE_READ ? FI_REMOTE_READ : FI_REMOTE_WRITE) |
            (op & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
 }

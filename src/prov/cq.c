@@ -17,9 +17,10 @@
 
 enum {
     UM_CQ_FIRST_ROOM = 256,
-    UM_CQ_LOOK = 16,           /* empty reads between two looks at the clock */
-    UM_CQ_LOOK_NS = 80000,     /* they come within this time when the caller spins and has its processor to itself */
-    UM_CQ_LINGER_POLLS = 128,  /* about a microsecond */
+    UM_CQ_LOOK = 16,          /* empty reads between two looks at the clock */
+    UM_CQ_LOOK_NS = 80000,    /* they come within this time when the caller spins and has its processor to itself */
+    UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
+    UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
 };
 
 bool um_cq_ready_locked(const struct um_cq *cq)
@@ -49,7 +50,7 @@ static void um_cq_push(struct um_cq *cq, const struct um_cq_entry *entry)
     if (__builtin_expect(cq->tail - cq->head > cq->mask, 0) && um_cq_grow(cq) != 0) {
         if (!cq->overrun)
             um_log(UM_LOG_WARN, "out of memory: a completion queue of %llu entries cannot grow; completions are lost",
-                   (unsigned long long)(cq->mask + 1));
+                   (unsigned long long)cq->mask + 1);
         cq->overrun = true;
         free(entry->error);
         return;
@@ -84,11 +85,24 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
     um_cq_push(cq, entry);
 }
 
-/* From the ring into the caller's array, up to the first error. */
+/*
+ * From the ring into the caller's array, up to the first error.
+ *
+ * A caller may find something in the ring at every read: the error entry of a peek that found nothing (Open MPI's
+ * probes peek, read once and peek again), or the completion of what it just sent. What comes from outside must be seen
+ * all the same, so such reads make progress, too: always at an error, now and then otherwise. What it brings goes
+ * behind.
+ */
 static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     char *out = buf;
     size_t done = 0;
+    for (size_t i = 0; i < cq->source.eps.count; i++) {
+        if (cq->source.eps.eps[i]->core)
+            um_ep_settle(cq->source.eps.eps[i]->core); /* what is told to be complete is */
+    }
+    if (cq->ring[cq->head & cq->mask].error || ++cq->drains % UM_CQ_DRAINS == 0)
+        um_source_progress_locked(&cq->source); /* may move the ring */
     while (done < count && cq->head != cq->tail) {
         const struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
         if (entry->error)
@@ -138,28 +152,18 @@ static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_ad
     return ret;
 }
 
-/* Do the ranks of this job, as far as the address vectors tell, find a processor each? */
-static bool um_cq_has_processors(const struct um_cq *cq)
-{
-    uint64_t ranks = 0;
-    for (size_t i = 0; i < cq->source.eps.count; i++) {
-        const struct um_av *av = cq->source.eps.eps[i]->av;
-        ranks = av && av->count > ranks ? av->count : ranks;
-    }
-    return ranks <= cq->source.domain->processors;
-}
-
 /*
  * An empty read by a caller that evidently spins looks again for about a microsecond. MPICH yields the processor after
  * every empty read: a message that comes meanwhile would wait for the end of that system call. A caller that computes
- * between its reads, or whose yield lets somebody else run, does not read UM_CQ_LOOK times within UM_CQ_LOOK_NS.
+ * between its reads, or whose yield lets somebody else run, does not read UM_CQ_LOOK times within UM_CQ_LOOK_NS. One
+ * that posts one-sided operations awaits no message: um_cq_stop_lingering().
  */
 static __attribute__((noinline)) ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
 {
     ssize_t ret = -FI_EAGAIN;
     if (++cq->empties % UM_CQ_LOOK == 0) {
         uint64_t now = um_clock_ns();
-        cq->lingers = now - cq->looked_at <= UM_CQ_LOOK_NS && um_cq_has_processors(cq);
+        cq->lingers = now - cq->looked_at <= UM_CQ_LOOK_NS && um_source_has_processors(&cq->source);
         cq->looked_at = now;
     }
     for (int i = 0; cq->lingers && ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
@@ -184,24 +188,16 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
                                int timeout)
 {
     struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    uint64_t deadline = 0;
+    struct um_wait wait = {.timeout = timeout};
     ssize_t ret;
     (void)cond;
     um_guard_lock(&cq->source.domain->guard);
-    for (;;) {
-        ret = um_cq_take(cq, buf, count, source);
-        if (ret != -FI_EAGAIN || cq->signaled)
-            break;
-        if (!deadline)
-            deadline = um_deadline(timeout);
-        int left = um_deadline_left(deadline);
-        if (left == 0)
-            break;
-        int slept = um_source_sleep_locked(&cq->source, left);
-        if (slept && slept != -FI_EAGAIN) {
-            ret = slept == -FI_EINTR ? -FI_EAGAIN : slept;
-            break;
-        }
+    while ((ret = um_cq_take(cq, buf, count, source)) == -FI_EAGAIN && !cq->signaled) {
+        int waited = um_source_wait_locked(&cq->source, &wait);
+        if (waited == 0)
+            continue;
+        ret = waited == -FI_ETIMEDOUT || waited == -FI_EINTR ? -FI_EAGAIN : waited;
+        break;
     }
     if (ret == -FI_EAGAIN)
         cq->signaled = false;

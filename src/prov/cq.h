@@ -49,8 +49,9 @@ struct um_cq {
     bool signaled;
     bool lingers;       /* the caller spins, and may: see um_cq_linger() */
     uint32_t empties;   /* empty reads */
+    uint32_t drains;    /* reads from the ring */
     uint64_t looked_at; /* the last look at the clock, ns */
-    bool overrun; /* memory ran out while growing: completions were lost */
+    bool overrun;       /* memory ran out while growing: completions were lost */
     uint32_t refs;
 };
 
@@ -70,6 +71,15 @@ static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, f
     cq->direct_left--;
     cq->direct_done++;
     return to;
+}
+
+/* The caller does something else than to await messages: it has to show anew that it spins. */
+static inline void um_cq_stop_lingering(struct um_cq *cq)
+{
+    if (cq) {
+        cq->lingers = false;
+        cq->empties = 0;
+    }
 }
 
 /* Into the ring, or into a reader's array of any format. */

@@ -110,13 +110,6 @@ static int um_domain_srx_ctx(struct fid_domain *d, struct fi_rx_attr *attr, stru
     return -FI_ENOSYS;
 }
 
-static int um_domain_query_atomic(struct fid_domain *d, enum fi_datatype type, enum fi_op op,
-                                  struct fi_atomic_attr *attr, uint64_t flags)
-{
-    (void)d, (void)type, (void)op, (void)attr, (void)flags;
-    return -FI_EOPNOTSUPP;
-}
-
 static int um_domain_query_collective(struct fid_domain *d, enum fi_collective_op op, struct fi_collective_attr *attr,
                                       uint64_t flags)
 {
@@ -140,7 +133,7 @@ static struct fi_ops_domain um_domain_ops = {
     .poll_open = um_domain_poll_open,
     .stx_ctx = um_domain_stx_ctx,
     .srx_ctx = um_domain_srx_ctx,
-    .query_atomic = um_domain_query_atomic,
+    .query_atomic = um_prov_atomic_query,
     .query_collective = um_domain_query_collective,
     .endpoint2 = um_domain_endpoint2,
 };
@@ -164,14 +157,16 @@ int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct f
     pthread_mutex_init(&d->guard.mutex, NULL);
     d->fabric = fabric;
     d->next_key = 1;
+    um_list_init(&d->eps);
+    um_list_init(&d->remote_cntrs);
     d->processors = (uint32_t)get_nprocs();
     int ret = um_env_read(&d->env);
     if (ret == 0)
-        d->regions = um_regions_open();
-    if (ret || !d->regions) {
+        ret = um_error_result(um_regions_open(d->env.machine, &d->env.space, &d->regions));
+    if (ret) {
         pthread_mutex_destroy(&d->guard.mutex);
         free(d);
-        return ret ? ret : -FI_ENOMEM;
+        return ret;
     }
     um_limits_get(d->env.machine, &d->limits);
     um_domain_configure(d, info->domain_attr);

@@ -26,14 +26,22 @@ void um_env_define(void)
     fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
+    fi_param_define(&um_provider, "adopt", FI_PARAM_STRING,
+                    "Move registered memory, in place, to where peers reach it with loads and stores; when off, they "
+                    "copy it through the system (default: 1)");
     fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
                     "Peers that can send to an endpoint at a time, 1 to 4096 (default: 4096)");
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
                     "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
                     "(default: 67108864)");
     fi_param_define(&um_provider, "linger", FI_PARAM_STRING,
-                    "Let an empty fi_cq_read of a caller that spins look for messages for about a microsecond; only "
-                    "while the ranks do not outnumber the processors (default: 1)");
+                    "Let an empty fi_cq_read of a caller that spins look for messages for about a microsecond, and a "
+                    "blocking call for some before it sleeps; only while the ranks do not outnumber the processors "
+                    "(default: 1)");
+    fi_param_define(
+        &um_provider, "mpich_atomics", FI_PARAM_STRING,
+        "Let fi_atomicvalid and its kin say yes to every form of an operation that has one: MPICH 5.0 looks "
+        "at the wrong form when it decides whether accumulates may be native (default: 0)");
     fi_param_define(&um_provider, "stats", FI_PARAM_STRING,
                     "Print what an endpoint has done to stderr when it is closed (default: 0)");
 }
@@ -96,7 +104,8 @@ static int um_env_read_numbers(struct um_env *env)
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
-    struct um_env env = {.machine = &um_machine_shm, .port = {.private_copy = true}, .linger = true};
+    struct um_env env = {
+        .machine = &um_machine_shm, .port = {.private_copy = true}, .space = {.adopt = true}, .linger = true};
     const char *text = um_env_text("machine");
     if (text && strcmp(text, env.machine->name) != 0) {
         um_env_refuse(2, "MACHINE", text, "shm");
@@ -111,6 +120,12 @@ int um_env_read(struct um_env *env_p)
     text = um_env_text("linger");
     if (text && um_env_bool(text, &env.linger))
         return um_env_refuse(5, "LINGER", text, allowed);
+    text = um_env_text("adopt");
+    if (text && um_env_bool(text, &env.space.adopt))
+        return um_env_refuse(6, "ADOPT", text, allowed);
+    text = um_env_text("mpich_atomics");
+    if (text && um_env_bool(text, &env.mpich_atomics))
+        return um_env_refuse(7, "MPICH_ATOMICS", text, allowed);
     int ret = um_env_read_numbers(&env);
     if (ret)
         return ret;

@@ -101,11 +101,17 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .arg = ep,
         .multi_min = ep->multi_min,
     };
-    return ep->core ? 0 : um_error_result(um_ep_open(&config, &ep->core));
+    if (ep->core)
+        return 0;
+    int ret = um_error_result(um_ep_open(&config, &ep->core));
+    if (ret == 0)
+        um_ep_set_counters(ep->core, ep->remote_counters);
+    return ret;
 }
 
 /* The queues and counters that this endpoint feeds. Returns how many; some may come twice. */
-static size_t um_prov_ep_sources(struct um_prov_ep *ep, struct um_event_source *out[2 + UM_CNTR_KINDS])
+static size_t um_prov_ep_sources(struct um_prov_ep *ep,
+                                 struct um_event_source *out[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS])
 {
     size_t n = 0;
     if (ep->tx_cq)
@@ -115,6 +121,10 @@ static size_t um_prov_ep_sources(struct um_prov_ep *ep, struct um_event_source *
     for (int i = 0; i < UM_CNTR_KINDS; i++) {
         if (ep->cntr[i])
             out[n++] = &ep->cntr[i]->source;
+    }
+    for (int i = 0; i < UM_REMOTE_KINDS; i++) {
+        if (ep->remote_cntr[i])
+            out[n++] = &ep->remote_cntr[i]->source;
     }
     return n;
 }
@@ -130,7 +140,7 @@ static int um_prov_ep_check_bindings(const struct um_prov_ep *ep)
 
 static int um_prov_ep_enable(struct um_prov_ep *ep)
 {
-    struct um_event_source *sources[2 + UM_CNTR_KINDS];
+    struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
     int ret = um_prov_ep_check_bindings(ep);
     if (ret || ep->enabled)
         return ret;
@@ -138,6 +148,8 @@ static int um_prov_ep_enable(struct um_prov_ep *ep)
     ret = um_prov_ep_start_locked(ep);
     if (ret == 0)
         ret = um_progress_add_locked(ep->domain, ep);
+    if (ret == 0)
+        ret = um_cntrs_add_ep_locked(ep->domain, ep);
     if (ret == 0) {
         ep->enabled = true;
         size_t n = um_prov_ep_sources(ep, sources);
@@ -155,19 +167,20 @@ static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
     const struct um_stats *s = um_ep_stats(ep->core);
     fprintf(stderr,
             "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
-            " copied=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
+            " copied=%" PRIu64 " mapped=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
             " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 "\n",
-            (int)getpid(), s->sent, s->received, s->eager, s->rendezvous, s->copied, s->bounced, s->unexpected,
-            s->bytes_sent, s->bytes_received, s->peers_lost);
+            (int)getpid(), s->sent, s->received, s->eager, s->rendezvous, s->copied, s->mapped, s->bounced,
+            s->unexpected, s->bytes_sent, s->bytes_received, s->peers_lost);
 }
 
 /* Lets go of everything that was bound. */
 static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
 {
-    struct um_event_source *sources[2 + UM_CNTR_KINDS];
+    struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
     size_t n = um_prov_ep_sources(ep, sources);
     for (size_t i = 0; i < n; i++)
         um_source_remove_locked(sources[i], ep);
+    um_cntrs_remove_ep_locked(ep->domain, ep);
     um_progress_remove_locked(ep->domain, ep);
     if (ep->tx_cq)
         ep->tx_cq->refs--;
@@ -176,6 +189,10 @@ static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
     for (int i = 0; i < UM_CNTR_KINDS; i++) {
         if (ep->cntr[i])
             ep->cntr[i]->refs--;
+    }
+    for (int i = 0; i < UM_REMOTE_KINDS; i++) {
+        if (ep->remote_cntr[i])
+            ep->remote_cntr[i]->refs--;
     }
     if (ep->av)
         ep->av->refs--;
@@ -290,6 +307,7 @@ int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_
     ep->domain = d;
     ep->multi_min = UM_MULTI_MIN;
     um_list_init(&ep->av_link);
+    um_list_init(&ep->domain_link);
     um_prov_ep_configure(ep, info);
     ep->fid.fid.fclass = FI_CLASS_EP;
     ep->fid.fid.context = context;

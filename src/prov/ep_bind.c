@@ -36,15 +36,18 @@ static int um_bind_cntr_locked(struct um_prov_ep *ep, struct um_cntr *cntr, uint
     static const uint64_t kinds[UM_CNTR_KINDS] = {
         [UM_CNTR_SEND] = FI_SEND, [UM_CNTR_RECV] = FI_RECV, [UM_CNTR_READ] = FI_READ, [UM_CNTR_WRITE] = FI_WRITE};
     uint64_t known = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
-    if (flags & (FI_REMOTE_READ | FI_REMOTE_WRITE)) /* needs FI_RMA_EVENT, which is not offered */
-        return -FI_ENOSYS;
-    if (flags & ~known)
+    uint64_t remote = flags & (FI_REMOTE_READ | FI_REMOTE_WRITE);
+    if (flags & ~(known | remote))
         return -FI_EBADFLAGS;
     for (int i = 0; i < UM_CNTR_KINDS; i++) {
         if (flags & kinds[i] && ep->cntr[i])
             return -FI_EINVAL;
     }
-    int ret = um_source_add_locked(&cntr->source, ep);
+    int ret = remote ? um_cntr_bind_remote_locked(cntr, remote, ep->remote_cntr, &ep->remote_counters) : 0;
+    if (ret == 0 && ep->core)
+        um_ep_set_counters(ep->core, ep->remote_counters);
+    if (ret == 0)
+        ret = um_source_add_locked(&cntr->source, ep);
     for (int i = 0; ret == 0 && i < UM_CNTR_KINDS; i++) {
         if (flags & kinds[i]) {
             ep->cntr[i] = cntr;

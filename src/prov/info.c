@@ -85,6 +85,10 @@ static struct fi_info *um_offer_new(const struct um_limits *limits, uint32_t ver
     info->ep_attr->protocol = UM_PROTOCOL;
     info->ep_attr->protocol_version = 1;
     info->ep_attr->max_msg_size = SIZE_MAX;
+    /* of what msg_order orders: whatever its size */
+    info->ep_attr->max_order_raw_size = SIZE_MAX;
+    info->ep_attr->max_order_war_size = SIZE_MAX;
+    info->ep_attr->max_order_waw_size = SIZE_MAX;
     info->ep_attr->mem_tag_format = UM_TAG_GENERIC;
     info->ep_attr->tx_ctx_cnt = 1;
     info->ep_attr->rx_ctx_cnt = 1;
@@ -101,11 +105,11 @@ static struct fi_info *um_offer_new(const struct um_limits *limits, uint32_t ver
 /* The capabilities to open with: those asked for, with both directions where none was named. */
 static uint64_t um_answer_caps(uint64_t asked)
 {
-    if (!(asked & (FI_MSG | FI_TAGGED | FI_RMA)))
-        asked |= FI_MSG | FI_TAGGED | FI_RMA;
+    if (!(asked & (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)))
+        asked |= FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
     if (asked & (FI_MSG | FI_TAGGED) && !(asked & (FI_SEND | FI_RECV)))
         asked |= FI_SEND | FI_RECV;
-    if (asked & FI_RMA && !(asked & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
+    if (asked & (FI_RMA | FI_ATOMIC) && !(asked & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
         asked |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
     return asked | FI_MULTI_RECV | UM_CAPS_DOMAIN; /* what costs nothing is there unasked */
 }

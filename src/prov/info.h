@@ -6,10 +6,10 @@
 
 #define UM_CAPS_DIRECTION (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
 #define UM_CAPS_DOMAIN    (FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define UM_CAPS_TX        (FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
+#define UM_CAPS_TX        (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
 #define UM_CAPS_RX                                                                                                     \
-    (FI_MSG | FI_TAGGED | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV |     \
-     FI_SOURCE)
+    (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |            \
+     FI_DIRECTED_RECV | FI_SOURCE | FI_RMA_EVENT)
 /*
  * What fi_getinfo without hints lists. FI_SOURCE_ERR is not among it, though it is there for who asks: MPICH asks for
  * everything that is listed, and takes the error entries of that capability for fatal.
@@ -18,7 +18,12 @@
 
 #define UM_TX_OP_FLAGS (FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define UM_RX_OP_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
-#define UM_MSG_ORDER   FI_ORDER_SAS
+/*
+ * Messages to one peer keep their order among themselves, and so do atomics: they take effect at once, or in the order
+ * of the lane. RMA that its target carries out does not.
+ */
+#define UM_MSG_ORDER                                                                                                   \
+    (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
 enum {
     UM_QUEUE_SIZE = 4096, /* default tx and rx size; a larger wish is granted: queues have no fixed size */
@@ -31,7 +36,7 @@ enum {
 /* All capabilities that an application of this API version can ask for. */
 static inline uint64_t um_caps_all(uint32_t version)
 {
-    uint64_t caps = UM_CAPS_LISTED | FI_SOURCE_ERR;
+    uint64_t caps = UM_CAPS_LISTED | FI_SOURCE_ERR; /* NOLINT(misc-redundant-expression): tx and rx share some */
     return version >= FI_VERSION(2, 0) ? caps | UM_FI_TAGGED_DIRECTED_RECV : caps;
 }
 

@@ -14,24 +14,39 @@ static int um_mr_close(struct fid *fid)
     struct um_mr *mr = UM_CONTAINER(fid, struct um_mr, fid.fid);
     um_guard_lock(&mr->domain->guard);
     um_regions_remove(mr->domain->regions, &mr->region);
+    for (int i = 0; i < UM_REMOTE_KINDS; i++) {
+        if (mr->cntr[i])
+            mr->cntr[i]->refs--;
+    }
     mr->domain->refs--;
     um_guard_unlock(&mr->domain->guard);
     free(mr);
     return 0;
 }
 
-/*
- * Any endpoint of the domain reaches every region, so a binding to one changes nothing. Counters of remote accesses
- * would need FI_RMA_EVENT, which is not offered.
- */
+/* Also to a region that peers use already: Sandia OpenSHMEM does that. */
+static int um_mr_bind_cntr(struct um_mr *mr, struct um_cntr *cntr, uint64_t flags)
+{
+    if (cntr->source.domain != mr->domain)
+        return -FI_EINVAL;
+    um_guard_lock(&mr->domain->guard);
+    uint32_t counters = mr->region.counters;
+    int ret = um_cntr_bind_remote_locked(cntr, flags, mr->cntr, &counters);
+    if (ret == 0)
+        um_regions_set_counters(mr->domain->regions, &mr->region, counters);
+    um_guard_unlock(&mr->domain->guard);
+    return ret;
+}
+
+/* Any endpoint of the domain reaches every region, so a binding to one changes nothing. */
 static int um_mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
-    (void)fid, (void)flags;
     switch (bfid->fclass) {
     case FI_CLASS_EP:
         return 0;
     case FI_CLASS_CNTR:
-        return -FI_ENOSYS;
+        return um_mr_bind_cntr(UM_CONTAINER(fid, struct um_mr, fid.fid), UM_CONTAINER(bfid, struct um_cntr, fid.fid),
+                               flags);
     default:
         return -FI_EINVAL;
     }

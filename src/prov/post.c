@@ -18,8 +18,8 @@ static int um_post_peek_locked(struct um_prov_ep *ep, const struct um_msg *msg)
     struct um_completion found = {0};
     int ret = um_peek(ep->core, msg, &found);
     /*
-     * No progress here: reading the answer makes it. MPICH looks at its own queues (a message to self), then peeks; a
-     * peek that pulled messages in would put those of other sources before one that was already there.
+     * No progress here: reading the answer makes it (um_cq_drain). MPICH looks at its own queues (a message to self),
+     * then peeks; a peek that pulled messages in would put those of other sources before one that was already there.
      */
     if (ret && ret != -ENOMSG)
         return ret;

@@ -24,6 +24,34 @@ static inline bool um_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flag
     return ep->pending != 0;
 }
 
+/*
+ * One-sided operations, around the call that starts one. What was executed at once changed nothing that a sleeper waits
+ * for, and so wakes none: with automatic progress that would be the progress thread, at every put.
+ */
+static inline int um_post_begin_locked(struct um_prov_ep *ep, uint64_t fi_flags)
+{
+    if (um_post_is_fenced_off(ep, fi_flags)) {
+        um_prov_ep_touch_locked(ep);
+        return -FI_EAGAIN;
+    }
+    ep->pending++; /* before: the completion may come before the call returns */
+    ep->started = ep->pending;
+    um_cq_stop_lingering(ep->tx_cq);
+    return 0;
+}
+
+static inline int um_post_started_locked(struct um_prov_ep *ep, int started)
+{
+    int ret = 0;
+    if (__builtin_expect(started != 0, 0)) {
+        ep->pending--;
+        ret = (int)um_prov_ep_refused(ep, started);
+    }
+    if (__builtin_expect(ret != 0 || ep->pending == ep->started, 0))
+        um_prov_ep_touch_locked(ep);
+    return ret;
+}
+
 /* 0; -FI_EINVAL: too many pieces, or too large to inject; -FI_EOPNOTSUPP: a completion level that we cannot keep. */
 static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags)
 {

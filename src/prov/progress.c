@@ -23,6 +23,7 @@ static void *um_progress_run(void *arg)
     um_guard_lock(g);
     while (!p->stop) {
         um_source_progress_locked(&p->source);
+        um_cntrs_tell_locked(p->source.domain);
         /* -FI_EAGAIN: there is work already. Let the application's threads in between. */
         if (um_source_sleep_locked(&p->source, -1) == -FI_EAGAIN) {
             um_guard_unlock(g);
@@ -31,6 +32,12 @@ static void *um_progress_run(void *arg)
     }
     um_guard_unlock(g);
     return NULL;
+}
+
+/* Peers add to counters without a record that progress would see. */
+static bool um_progress_has_news(const struct um_event_source *s)
+{
+    return um_cntrs_have_news_locked(s->domain);
 }
 
 /* Signals are the application's business: the thread takes none. */
@@ -50,6 +57,7 @@ int um_progress_start(struct um_domain *d)
     if (!p)
         return -FI_ENOMEM;
     int ret = um_source_init(&p->source, d, FI_WAIT_UNSPEC);
+    p->source.has_news = um_progress_has_news;
     if (ret == 0 && (ret = um_error_result(um_progress_spawn(p))) != 0)
         um_source_fini(&p->source);
     if (ret) {

@@ -34,8 +34,10 @@ extern struct fi_provider um_provider;
 struct um_env {
     const struct um_machine *machine;
     struct um_port_config port;
+    struct um_space_config space;
     bool stats;
     bool linger;
+    bool mpich_atomics;
 };
 void um_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
@@ -93,6 +95,8 @@ struct um_domain {
     uint64_t next_key;
     uint32_t processors; /* online when the domain was opened: asking takes microseconds */
     uint32_t refs;
+    struct um_list eps;           /* enabled endpoints */
+    struct um_list remote_cntrs;  /* counters that peers add to */
     struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
 };
 
@@ -125,11 +129,36 @@ struct um_cntr {
     uint64_t errors;
     bool bytes; /* counts bytes instead of completions */
     uint32_t refs;
+    /* A target's counter: peers add to *remote; value holds what was counted otherwise. */
+    uint32_t remote_number; /* 0: it is none */
+    const uint64_t *remote;
+    uint64_t remote_base; /* *remote where our value was 0 */
+    uint64_t remote_seen; /* what the caller knows of */
+    uint64_t remote_told; /* what sleepers were woken for */
+    struct um_list remote_link;
 };
 
 int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
 void um_cntr_count_locked(struct um_cntr *cntr, size_t len);
 void um_cntr_fail_locked(struct um_cntr *cntr);
+/* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
+int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p);
+/* Wakes who sleeps on counters that peers have added to. */
+void um_cntrs_tell_locked(struct um_domain *d);
+/* Has a peer added to one since? */
+bool um_cntrs_have_news_locked(const struct um_domain *d);
+/* An endpoint of the domain was enabled, or is closed: peers' operations come by way of it. */
+int um_cntrs_add_ep_locked(struct um_domain *d, struct um_prov_ep *ep);
+void um_cntrs_remove_ep_locked(struct um_domain *d, struct um_prov_ep *ep);
+
+/* What peers' accesses are counted as. */
+enum um_remote_kind { UM_REMOTE_WRITE, UM_REMOTE_READ, UM_REMOTE_KINDS };
+/*
+ * Binds a counter for FI_REMOTE_WRITE, FI_REMOTE_READ or both, to what has these counters. 0 and the new set for the
+ * machine (enum um_counters); -FI_EBADFLAGS, -FI_EINVAL: there is one already; um_cntr_make_remote_locked()'s errors.
+ */
+int um_cntr_bind_remote_locked(struct um_cntr *cntr, uint64_t flags, struct um_cntr *bound[UM_REMOTE_KINDS],
+                               uint32_t *counters_p);
 
 struct um_eq {
     struct fid_eq fid;
@@ -186,6 +215,7 @@ struct um_mr {
     struct fid_mr fid;
     struct um_domain *domain;
     struct um_region region;
+    struct um_cntr *cntr[UM_REMOTE_KINDS];
 };
 
 extern struct fi_ops_mr um_mr_ops;
@@ -204,9 +234,12 @@ struct um_prov_ep {
     struct um_av *av;
     struct um_cq *tx_cq, *rx_cq;
     struct um_cntr *cntr[UM_CNTR_KINDS];
+    struct um_cntr *remote_cntr[UM_REMOTE_KINDS];
+    uint32_t remote_counters; /* their numbers, enum um_counters */
     struct um_eq *eq;
     struct um_peer **peers[UM_VECTOR_CHUNKS]; /* by fi_addr_t; filled at first use */
     uint64_t pending;                         /* accepted transmissions that will complete */
+    uint64_t started;                         /* pending while the operation that is being posted is among them */
     uint32_t tx_flags, rx_flags;              /* um_op_flag of the calls without flags */
     uint64_t tx_op_flags, rx_op_flags;        /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
@@ -222,6 +255,7 @@ struct um_prov_ep {
     size_t multi_min;
     size_t tx_size, rx_size;
     struct um_list av_link;
+    struct um_list domain_link;
 };
 
 int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
@@ -231,6 +265,9 @@ extern struct fi_ops_msg um_prov_msg_ops;
 extern struct fi_ops_tagged um_prov_tagged_ops;
 extern struct fi_ops_rma um_prov_rma_ops;
 extern struct fi_ops_atomic um_prov_atomic_ops;
+/* fi_query_atomic() */
+int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
+                         uint64_t flags);
 int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);

@@ -13,17 +13,9 @@ static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t 
     um_guard_lock(&ep->domain->guard);
     ret = um_prov_ep_peer(ep, dest, &rma->peer);
     if (ret == 0) {
-        if (um_post_is_fenced_off(ep, fi_flags)) {
-            ret = -FI_EAGAIN;
-        } else {
-            ep->pending++;
-            int started = um_rma(ep->core, rma);
-            if (__builtin_expect(started != 0, 0)) {
-                ep->pending--;
-                ret = (int)um_prov_ep_refused(ep, started);
-            }
-        }
-        um_prov_ep_touch_locked(ep);
+        ret = um_post_begin_locked(ep, fi_flags);
+        if (ret == 0)
+            ret = um_post_started_locked(ep, um_rma(ep->core, rma));
     }
     um_guard_unlock(&ep->domain->guard);
     return ret;
@@ -113,14 +105,16 @@ static ssize_t um_rma_writedata(struct fid_ep *fid, const void *buf, size_t len,
  * No event, but the counter counts when the operation has really ended, at the endpoint's own completion level: MPI
  * flushes by waiting for that counter.
  */
-static ssize_t um_rma_inject_any(struct fid_ep *fid, struct um_rma *rma, const void *buf, size_t len, fi_addr_t dest)
+static ssize_t um_rma_inject_any(struct fid_ep *fid, const struct um_rma *what, const void *buf, size_t len,
+                                 fi_addr_t dest)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
     const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
-    rma->iov = &iov;
-    rma->count = 1;
-    rma->flags |= (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_WRITE | UM_OP_INJECT | UM_OP_NO_EVENT;
-    return um_post_rma(ep, rma, dest, FI_INJECT);
+    struct um_rma rma = *what;
+    rma.iov = &iov;
+    rma.count = 1;
+    rma.flags |= (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_WRITE | UM_OP_INJECT | UM_OP_NO_EVENT;
+    return um_post_rma(ep, &rma, dest, FI_INJECT);
 }
 
 static ssize_t um_rma_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t addr,

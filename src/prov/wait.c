@@ -7,10 +7,17 @@
  * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
  * over those fds. What this process does itself (another thread's call completes something) comes through an eventfd.
  * While operations wait for peers, sleep ends a few times a second: a peer that dies cannot wake anybody.
+ *
+ * A blocking call goes through stages: it spins for about as long as going to sleep and waking up would take; then,
+ * where the event is a store to one known line and the processor can wait for that (base/cpu_wait.h), it rests at the
+ * line; then it sleeps. It looks between rounds, and sleeping arms and looks once more: spin and rest need to promise
+ * nothing. Where ranks outnumber processors it sleeps at once.
  */
 #include "prov/prov.h"
 
+#include "base/atomic.h"
 #include "base/clock.h"
+#include "base/cpu_wait.h"
 
 #include <poll.h>
 #include <stdlib.h>
@@ -19,7 +26,13 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { UM_TICK_MS = 200 };
+enum {
+    UM_TICK_MS = 200,
+    UM_SPIN_NS = 5000, /* waking up takes about that */
+    UM_SPIN_LOOK = 16, /* rounds between two looks at the clock */
+    UM_REST_NS =
+        50000, /* the system takes a rest for work: with a wake-up five times a second, far below 1 % of a core */
+};
 
 uint64_t um_deadline(int ms)
 {
@@ -131,11 +144,12 @@ int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep)
 {
     struct um_ep_set *set = &s->eps;
     for (size_t i = 0; i < set->count; i++) {
-        if (set->eps[i] == ep)
-            return 0;
+        if (set->eps[i] == ep) /* perhaps from before it was enabled: watched twice is watched once */
+            return um_error_result(um_source_watch_ep(s, ep));
     }
     if (set->count == set->room) {
         size_t room = set->room ? 2 * set->room : 1;
+        /* NOLINTNEXTLINE(bugprone-sizeof-expression): the elements are pointers */
         struct um_prov_ep **eps = realloc(set->eps, room * sizeof(*eps));
         if (!eps)
             return -FI_ENOMEM;
@@ -180,6 +194,8 @@ static int um_source_arm_eps(struct um_event_source *s)
     int ret = 0;
     for (size_t i = 0; s->arms && i < s->eps.count; i++)
         ret |= um_prov_ep_arm_locked(s->eps.eps[i]);
+    if (ret == 0 && s->has_news && s->has_news(s))
+        ret = -EAGAIN;
     if (ret)
         um_source_disarm_eps(s);
     return ret ? -FI_EAGAIN : 0;
@@ -249,6 +265,94 @@ int um_source_sleep_locked(struct um_event_source *s, int ms)
     if (--s->waiter.sleepers == 0 && !s->waiter.armed)
         um_waiter_drain(&s->waiter);
     return ret;
+}
+
+/* ---- a blocking call ---- */
+
+bool um_source_has_processors(const struct um_event_source *s)
+{
+    uint64_t ranks = 0;
+    for (size_t i = 0; i < s->eps.count; i++) {
+        const struct um_av *av = s->eps.eps[i]->av;
+        ranks = av && av->count > ranks ? av->count : ranks;
+    }
+    return ranks <= s->domain->processors;
+}
+
+/* The one word whose change is the next event. False when there is none, or several. */
+static bool um_source_find_line(const struct um_event_source *s, const uint64_t **line_p, uint64_t *value_p)
+{
+    const uint64_t *line = s->watched ? s->watched(s, value_p) : NULL;
+    for (size_t i = 0; i < s->eps.count; i++) {
+        const uint64_t *next;
+        int lines = s->eps.eps[i]->core ? um_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
+        if (lines < 0 || (lines > 0 && line))
+            return false;
+        /* Its lane may end while we rest without the guard; and other lanes' records wait for the end of the rest. */
+        if (lines > 0 && (s->domain->guard.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
+            return false;
+        line = lines > 0 ? next : line;
+    }
+    *line_p = line;
+    return line != NULL;
+}
+
+static bool um_source_rest_locked(struct um_event_source *s)
+{
+    const uint64_t *line;
+    uint64_t value;
+    if (um_cpu_wait_own() == UM_CPU_WAIT_NONE || !um_source_find_line(s, &line, &value))
+        return false;
+    um_guard_unlock(&s->domain->guard);
+    um_cpu_wait(um_cpu_wait_own(), line, value);
+    um_guard_lock(&s->domain->guard);
+    return true;
+}
+
+static void um_wait_begin(const struct um_event_source *s, struct um_wait *w)
+{
+    bool spins = s->domain->env.linger && um_source_has_processors(s);
+    w->stage = spins ? UM_WAIT_SPIN : UM_WAIT_SLEEP;
+    w->rounds = 0;
+    w->until = spins ? um_clock_ns() + UM_SPIN_NS : 0;
+}
+
+/* A round of spinning or resting; false when that is over. */
+static bool um_wait_awake_locked(struct um_event_source *s, struct um_wait *w)
+{
+    if (w->stage == UM_WAIT_SPIN) {
+        if (++w->rounds % UM_SPIN_LOOK != 0 || um_clock_ns() < w->until) {
+            um_guard_unlock(&s->domain->guard);
+            um_cpu_relax();
+            um_guard_lock(&s->domain->guard);
+            return true;
+        }
+        w->stage = UM_WAIT_REST;
+        w->until += UM_REST_NS;
+    }
+    if (w->stage == UM_WAIT_REST && um_clock_ns() < w->until && um_source_rest_locked(s))
+        return true;
+    w->stage = UM_WAIT_SLEEP;
+    return false;
+}
+
+int um_source_wait_locked(struct um_event_source *s, struct um_wait *w)
+{
+    if (w->timeout == 0)
+        return -FI_ETIMEDOUT;
+    if (w->stage == UM_WAIT_NEW) {
+        w->deadline = um_deadline(w->timeout);
+        um_wait_begin(s, w);
+    }
+    if (w->stage != UM_WAIT_SLEEP && um_wait_awake_locked(s, w))
+        return 0;
+    int left = um_deadline_left(w->deadline);
+    if (left == 0)
+        return -FI_ETIMEDOUT;
+    int ret = um_source_sleep_locked(s, left);
+    if (ret == 0)
+        um_wait_begin(s, w); /* somebody is at work: what is still missing may come soon */
+    return ret == -FI_EAGAIN ? 0 : ret;
 }
 
 int um_source_control(struct um_event_source *s, int command, void *arg)

@@ -38,6 +38,10 @@ struct um_event_source {
     struct um_domain *domain;
     struct um_ep_set eps;
     struct um_waiter waiter;
+    bool (*has_news)(
+        const struct um_event_source *s); /* looked at once armed; NULL: there is nothing else to look at */
+    /* The word whose change is the event, and its value while there is none; NULL when it can come otherwise only. */
+    const uint64_t *(*watched)(const struct um_event_source *s, uint64_t *value_p);
     bool arms; /* a sleeper arms the endpoints; false when the progress thread does, which wakes us */
 };
 
@@ -56,6 +60,23 @@ void um_source_disarm_locked(struct um_event_source *s);
  * there is work already; -FI_EINTR.
  */
 int um_source_sleep_locked(struct um_event_source *s, int ms);
+
+/* A blocking call as it goes on (wait.c tells the stages). Begins as {.timeout = ms}, < 0: no limit. */
+enum um_wait_stage { UM_WAIT_NEW, UM_WAIT_SPIN, UM_WAIT_REST, UM_WAIT_SLEEP };
+struct um_wait {
+    int timeout;
+    enum um_wait_stage stage;
+    uint32_t rounds;   /* of this spin */
+    uint64_t until;    /* the end of this stage, ns */
+    uint64_t deadline; /* as um_deadline() */
+};
+/*
+ * One round of a wait whose caller has just looked, under this hold of the guard, and found nothing. Gives the guard
+ * back in between. 0: look again; -FI_ETIMEDOUT; -FI_EINTR; what opening the wait object failed with.
+ */
+int um_source_wait_locked(struct um_event_source *s, struct um_wait *w);
+/* Do the ranks of this job, as far as the address vectors tell, find a processor each? */
+bool um_source_has_processors(const struct um_event_source *s);
 int um_source_control(struct um_event_source *s, int command, void *arg);
 int um_waiter_open(struct um_waiter *w);
 void um_waiter_close(struct um_waiter *w);
