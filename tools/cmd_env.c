@@ -1,17 +1,21 @@
 /*
- * unimem env: prints what `unimem run` would set, as export lines for a POSIX shell: eval "$(unimem env)".
+ * unimem env [-v] [--mpi NAME]: prints what `unimem run` would set, as export lines for a POSIX shell:
+ * eval "$(unimem env)".
  */
+#include "announce.h"
 #include "commands.h"
-#include "mpich_env.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char usage[] = "usage: unimem env\n"
+static const char usage[] = "usage: unimem env [-v] [--mpi NAME]\n"
                             "\n"
-                            "Prints the environment that makes MPICH use unimem, for a POSIX shell:\n"
+                            "Prints the environment that makes MPIs use unimem, for a POSIX shell:\n"
                             "\n"
                             "  eval \"$(unimem env)\"\n"
+                            "\n"
+                            "  --mpi NAME     only for mpich, openmpi, intel or sos; without it the variables of all\n"
+                            "  -v, --verbose  also every variable with its origin, on stderr\n"
                             "\n"
                             "What you have set yourself wins and is not printed.\n";
 
@@ -28,26 +32,50 @@ static void print_quoted(const char *text)
     putchar('\'');
 }
 
-int um_cmd_env(int argc, char **argv)
+static void print_exports(const struct um_env *env)
 {
-    static struct um_env env; /* tens of KiB: not on the stack */
-
-    if (argc > 1 && (!strcmp(argv[1], "-h") || !strcmp(argv[1], "--help"))) {
-        fputs(usage, stdout);
-        return UM_EXIT_OK;
-    }
-    if (argc > 1)
-        return um_usage_error("env", "unexpected argument %s. To run a program use: unimem run -- PROGRAM", argv[1]);
-    if (um_env_fill(&env))
-        return UM_EXIT_FAILED;
-    for (unsigned i = 0; i < env.count; i++) {
-        const struct um_env_var *var = &env.var[i];
+    for (unsigned i = 0; i < env->count; i++) {
+        const struct um_env_var *var = &env->var[i];
         if (var->origin != UM_ENV_SET && var->origin != UM_ENV_EXTENDED)
             continue;
         printf("export %s=", var->name);
         print_quoted(var->value);
         putchar('\n');
     }
+}
+
+int um_cmd_env(int argc, char **argv)
+{
+    static struct um_recognised found; /* tens of KiB each: not on the stack */
+    static struct um_env env;
+    const char *word = "any";
+    bool verbose = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+            fputs(usage, stdout);
+            return UM_EXIT_OK;
+        }
+        if (!strcmp(argv[i], "-v") || !strcmp(argv[i], "--verbose"))
+            verbose = true;
+        else if (!strncmp(argv[i], "--mpi=", 6))
+            word = argv[i] + 6;
+        else if (!strcmp(argv[i], "--mpi") && i + 1 < argc)
+            word = argv[++i];
+        else
+            return um_usage_error("env", "unexpected argument %s. To run a program use: unimem run -- PROGRAM",
+                                  argv[i]);
+    }
+    if (um_announce_forced(word, &found))
+        return UM_EXIT_USAGE;
+    if (um_env_fill(&env, &found.mpi))
+        return UM_EXIT_FAILED;
+    if (env.other_provider)
+        um_announce_choice(&found, &env);
+    um_announce_doubts(&found, &env);
+    if (verbose)
+        um_announce_all(&env);
+    print_exports(&env);
     if (fflush(stdout)) {
         perror("unimem: cannot write the environment");
         return UM_EXIT_FAILED;

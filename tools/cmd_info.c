@@ -1,0 +1,47 @@
+/*
+ * unimem info [--json]: what this machine offers to unimem, what is missing, what that costs and how to get it.
+ */
+#include "commands.h"
+#include "info.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: unimem info [--json]\n"
+    "\n"
+    "Tries what this machine offers: memory between processes, the kernel, the processor, and the\n"
+    "libfabrics and MPIs in PATH, in the active virtual environment and in .venv. For whatever is\n"
+    "missing it says what is lost and how to get it.\n"
+    "\n"
+    "Exit status 0 unless unimem cannot run here at all.\n";
+
+int um_cmd_info(int argc, char **argv)
+{
+    static struct um_report report; /* tens of KiB: not on the stack */
+    bool json = false;
+
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "-h") || !strcmp(argv[i], "--help")) {
+            fputs(usage, stdout);
+            return UM_EXIT_OK;
+        }
+        if (strcmp(argv[i], "--json") != 0)
+            return um_usage_error("info", "unexpected argument %s", argv[i]);
+        json = true;
+    }
+    bool runs = um_info_provider(&report);
+    runs = um_info_memory(&report) && runs;
+    um_info_kernel(&report);
+    um_info_processor(&report);
+    um_info_software(&report);
+    if (json)
+        um_report_print_json(&report);
+    else
+        um_report_print(&report);
+    if (fflush(stdout)) {
+        perror("unimem: cannot write the report");
+        return UM_EXIT_FAILED;
+    }
+    return runs ? UM_EXIT_OK : UM_EXIT_FAILED;
+}

@@ -1,0 +1,30 @@
+/*
+ * What an ELF file says of itself: the libraries it needs, where it looks for them, and whether it holds a text.
+ *
+ * Reads the file only; nothing is loaded. Files of another word size or byte order are not read: they could not be run
+ * by this machine's libraries either. A damaged file yields an error or an empty list, never a read outside it.
+ */
+#ifndef UM_TOOLS_ELF_FILE_H
+#define UM_TOOLS_ELF_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { UM_ELF_NEEDED_MAX = 64 };
+
+struct um_elf {
+    const unsigned char *bytes; /* the whole file, mapped read-only */
+    size_t size;
+    const char *needed[UM_ELF_NEEDED_MAX]; /* DT_NEEDED; these point into bytes */
+    unsigned needed_count;
+    const char *rpath, *runpath; /* DT_RPATH (searched before LD_LIBRARY_PATH), DT_RUNPATH (after it), or NULL */
+};
+
+/* Returns 0, or a negative errno: -ENOEXEC if it is not an ELF file of this machine's class. */
+int um_elf_open(const char *path, struct um_elf *elf);
+void um_elf_close(struct um_elf *elf);
+
+/* Does the file hold these bytes, anywhere? */
+bool um_elf_holds(const struct um_elf *elf, const void *bytes, size_t size);
+
+#endif

@@ -1,0 +1,27 @@
+/* The parts of `unimem info`. Each finds out by trying, and adds its rows to the report. */
+#ifndef UM_TOOLS_INFO_H
+#define UM_TOOLS_INFO_H
+
+#include "report.h"
+
+#include <stdbool.h>
+
+/* What two sibling processes can do with each other's memory. False if there is no shared memory between them. */
+bool um_info_memory(struct um_report *report);
+
+/* What the kernel offers besides: userfaultfd, membarrier, huge pages, pid namespace. */
+void um_info_kernel(struct um_report *report);
+
+/* How the processor can wait for a store. */
+void um_info_processor(struct um_report *report);
+
+/* The provider itself. False if it cannot be loaded. */
+bool um_info_provider(struct um_report *report);
+
+/* The libfabrics and MPIs within reach. */
+void um_info_software(struct um_report *report);
+
+/* The first bytes of a file of /proc or /sys, without the end of the line; false if it cannot be read. */
+bool um_info_read(const char *path, char *text, unsigned size);
+
+#endif

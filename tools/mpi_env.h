@@ -1,0 +1,49 @@
+/*
+ * The environment in which a libfabric program, above all an MPI, runs over unimem.
+ *
+ * Owns the list of variables and the rule by which they are chosen: what the user has set wins. Knows nothing of how
+ * the MPI was recognised, or how the list is used (exported into this process by `unimem run`, printed by `unimem
+ * env`).
+ */
+#ifndef UM_TOOLS_MPI_ENV_H
+#define UM_TOOLS_MPI_ENV_H
+
+#include "mpi.h"
+
+#include <limits.h>
+
+enum { UM_ENV_MAX = 16, UM_ENV_VALUE_MAX = 4 * PATH_MAX };
+
+enum um_env_origin {
+    UM_ENV_SET,      /* ours: the user has none */
+    UM_ENV_EXTENDED, /* the user's, with ours added in front */
+    UM_ENV_KEPT,     /* the user's: it wins */
+    UM_ENV_UNUSED    /* neither: not needed with what the user has chosen */
+};
+
+struct um_env_var {
+    const char *name;
+    enum um_env_origin origin;
+    const char *ours; /* what it takes to use unimem; NULL if that is made up of paths, or other values serve as well */
+    char value[UM_ENV_VALUE_MAX]; /* the value in effect; empty for UM_ENV_UNUSED */
+};
+
+struct um_env {
+    unsigned count;
+    struct um_env_var var[UM_ENV_MAX];
+    char dir[PATH_MAX]; /* the folder of libunimem-fi.so */
+    /* The user's FI_PROVIDER if it chooses other providers: then nothing here makes anybody use unimem. Or NULL. */
+    const char *other_provider;
+};
+
+/*
+ * Fills env for this process's present environment and this MPI; with kind UM_MPI_NONE the variables of all of them
+ * (none minds those of another). Returns 0, or a negative errno after a message on stderr (as um_provider_dir;
+ * -ENAMETOOLONG: a path does not fit).
+ */
+int um_env_fill(struct um_env *env, const struct um_mpi *mpi);
+
+/* What happened to a variable, for people. */
+const char *um_env_origin_text(enum um_env_origin origin);
+
+#endif

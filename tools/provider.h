@@ -1,0 +1,20 @@
+/* The provider itself: where its library lies, and whether a list of libfabric providers names it. */
+#ifndef UM_TOOLS_PROVIDER_H
+#define UM_TOOLS_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define UM_PROVIDER_LIBRARY "libunimem-fi.so"
+
+/*
+ * The folder of the library, to be named in FI_PROVIDER_PATH: the one of this executable, or where the build installs
+ * it. Returns 0, or a negative errno after a message on stderr (-ENOENT: it is in neither; -EINVAL: the folder cannot
+ * be named, because libfabric splits that variable at every ':'). dir is undefined on failure.
+ */
+int um_provider_dir(char *dir, size_t size);
+
+/* Has the user, by this value of FI_PROVIDER, chosen providers of which unimem is none? */
+bool um_provider_is_another(const char *fi_provider);
+
+#endif

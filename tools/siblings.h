@@ -1,0 +1,19 @@
+/*
+ * Tries what two processes of a job do with each other: neither is the other's parent, which is what Yama looks at.
+ */
+#ifndef UM_TOOLS_SIBLINGS_H
+#define UM_TOOLS_SIBLINGS_H
+
+/* Each 0, or the errno with which it failed; EBADMSG: it returned without error but the bytes were not there. */
+struct um_siblings {
+    int memfd;    /* memfd_create */
+    int open;     /* open /proc/PID/fd/N of the other, of a memfd */
+    int map;      /* map that and see the other's stores, and it ours */
+    int vm_read;  /* process_vm_readv */
+    int vm_write; /* process_vm_writev */
+};
+
+/* Returns 0, or a negative errno if the processes could not be started. *result is set only on success. */
+int um_siblings_try(struct um_siblings *result);
+
+#endif
