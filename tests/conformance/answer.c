@@ -160,8 +160,8 @@ static void a_new_lane_inherits_no_answer(void **state)
     for (int round = 0; round < 100; round++) {
         p = path_joined(a, b);
         expect_no_answer();
-        for (uint16_t i = 0; i < round % 60; i++)
-            machine->answer(p.rx, i, round);
+        for (int i = 0; i < round % 60; i++)
+            machine->answer(p.rx, (uint16_t)i, round);
         if (round % 2)
             expect_answer(0, round);
         path_end(&p);

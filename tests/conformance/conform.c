@@ -1,5 +1,6 @@
 /* Helpers of conform.h, and the choice of machine and group. */
 #include "conform.h"
+#include "needs.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -8,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <time.h>
+#include <unistd.h>
 
 const struct um_machine *machine;
 bool has_processes;
@@ -245,6 +247,7 @@ void expect_left(struct um_port *port, const struct um_rx *rx, int error)
 {
     struct um_record rec;
     /* What the last poll found empty may take another one to be the end. */
+    /* NOLINTNEXTLINE(misc-redundant-expression) */
     if (!poll_now(port, &rec) && !poll_now(port, &rec))
         fail_msg("nothing came instead of LEFT");
     assert_int_equal(left_error(port, rx, &rec), error);
@@ -285,10 +288,12 @@ static void log_keep(enum um_log_level level, const char *text)
 }
 
 static const struct group *const groups[] = {
-    &address_group, &lane_group,  &body_group,    &credit_group, &answer_group,         &facing_group,
-    &close_group,   &reuse_group, &refuse_group,  &copy_group,   &wait_group,           &wakeup_group,
-    &stress_group,  &sim_group,   &process_group, &death_group,  &receiver_death_group,
+    &address_group, &lane_group,    &body_group,  &credit_group,         &answer_group, &facing_group, &close_group,
+    &reuse_group,   &refuse_group,  &copy_group,  &region_group,         &wait_group,   &wakeup_group, &stress_group,
+    &sim_group,     &process_group, &death_group, &receiver_death_group, &board_group,  &line_group,
 };
+
+static char board_name[64];
 
 static bool machine_choose(const char *name)
 {
@@ -297,6 +302,11 @@ static bool machine_choose(const char *name)
         has_processes = true;
     } else if (strcmp(name, "sim") == 0) {
         machine = &um_machine_sim;
+    } else if (strcmp(name, "board") == 0) {
+        machine = &um_machine_board;
+        snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
+        setenv("UNIMEM_BOARD", board_name, 1);
+        setenv("UNIMEM_EMU_TIMING", "off", 1);
     } else if (strcmp(name, "sim:stall") == 0) {
         machine = &um_machine_sim;
         tries = 40;
@@ -308,7 +318,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall|board GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))
@@ -317,7 +327,7 @@ int main(int argc, char **argv)
     noise_fill();
     for (size_t i = 0; i < sizeof(groups) / sizeof(groups[0]); i++)
         if (strcmp(argv[2], groups[i]->name) == 0)
-            return _cmocka_run_group_tests(argv[2], groups[i]->tests, groups[i]->count, NULL, NULL);
+            return needs_status(_cmocka_run_group_tests(argv[2], groups[i]->tests, groups[i]->count, NULL, NULL));
     fprintf(stderr, "conformance: no group %s\n", argv[2]);
     return 2;
 }

@@ -1,5 +1,6 @@
 /* Conformance: copies from and to a peer's private memory; here the peer is in the same process. */
 #include "conform.h"
+#include "needs.h"
 
 #include "base/iov.h"
 
@@ -42,6 +43,7 @@ static struct iovec entry(size_t at, size_t len)
 static void one_piece_is_read_and_written(void **state)
 {
     (void)state;
+    needs(!has_processes || has_private_copy());
     static const size_t lens[] = {1, 7, 8, 4096, 65537, BYTES};
     open_link();
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
@@ -74,6 +76,7 @@ static void nothing_is_copied_without_length(void **state)
 static void no_more_than_len_moves(void **state)
 {
     (void)state;
+    needs(!has_processes || has_private_copy());
     open_link();
     struct um_piece p[2] = {piece(0, 1000), piece(5000, 1000)};
     struct iovec v[2] = {entry(0, 300), entry(2000, 5000)};
@@ -102,6 +105,7 @@ static void cut(uint64_t *seed, size_t count, size_t len, size_t *at, size_t *si
 static void lists_of_any_cut_are_copied_in_order(void **state)
 {
     (void)state;
+    needs(!has_processes || has_private_copy());
     uint64_t seed = 3;
     open_link();
     for (int round = 0; round < 400 * effort; round++) {
@@ -158,6 +162,7 @@ static void a_port_without_private_copies_is_refused_them(void **state)
 static void the_memory_of_a_closed_port_is_not_copied(void **state)
 {
     (void)state;
+    needs(!has_processes || has_private_copy());
     open_link();
     struct um_piece p = piece(0, 100);
     struct iovec v = entry(0, 100);

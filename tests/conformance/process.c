@@ -1,5 +1,6 @@
 /* Conformance of machines with processes: two that talk, sleep, copy; addresses that lead elsewhere. */
 #include "conform.h"
+#include "needs.h"
 
 #include "machine/shm/shm.h"
 
@@ -203,6 +204,7 @@ static void expect_no_copy(struct um_link *link, int error)
 static void memory_of_another_process_is_read_and_written(void **state)
 {
     (void)state;
+    needs(has_private_copy());
     char byte = 0;
     private_memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(private_memory, MAP_FAILED);
@@ -271,6 +273,7 @@ static void an_address_of_another_version_is_refused_by_number(void **state)
 static void a_process_that_took_over_the_pid_is_not_the_peer(void **state)
 {
     (void)state;
+    needs(has_private_copy());
     struct um_port *port = port_new(0);
     struct um_addr addr = addr_of(port);
     struct um_shm_addr *fields = (void *)&addr;

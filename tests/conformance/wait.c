@@ -1,6 +1,8 @@
 /* Conformance: sleeping, step by step: what arm() promises for every kind of event. */
 #include "conform.h"
 
+#include "base/atomic.h"
+
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/mman.h>

@@ -1,6 +1,8 @@
 /* Addresses that lie, and files that are not what an address says: refused, with words a user can act on. */
 #include "proc.h"
 
+#include "needs.h"
+
 #include "base/log.h"
 #include "core/endpoint.h"
 #include "machine/mem/mem.h"
@@ -132,6 +134,7 @@ static void a_process_that_is_gone_is_refused(void **state)
 static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
 {
     (void)state;
+    needs(has_private_copy());
     struct um_port *port = w.node[0].ep->port;
     static uint64_t secret = 42, stolen;
     struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};

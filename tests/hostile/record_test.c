@@ -1,7 +1,10 @@
 /* Records that cannot be: each ends its sender's lane, and nothing else. */
 #include "stage.h"
 
+#include "base/atomic.h"
+
 #include <stdio.h>
+#include <unistd.h>
 
 static const struct um_piece wild = {.addr = 0x10, .len = 100};
 
@@ -32,7 +35,108 @@ static void rma_record(struct attack *a, uint8_t op, uint64_t total, uint16_t to
     evil_record(a, op, 0, 0, &head, sizeof(head));
 }
 
-enum { ATTACKS = 36 };
+/* count elements in all; len bytes of operands in the head. */
+static void atomic_record(struct attack *a, uint8_t type, uint8_t op, uint8_t flags, uint32_t count, uint16_t token,
+                          uint32_t len)
+{
+    struct um_atomic_wire head = {.key = REGION_KEY, .count = count, .token = token, .type = type, .op = op};
+    evil_record(a, UM_WIRE_ATOMIC, flags, len, &head, sizeof(head));
+}
+
+static void sum_record(struct attack *a, uint32_t count, uint16_t token, uint32_t len)
+{
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, count, token, len);
+}
+
+static void more_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
+{
+    unsigned char body[256] = {0};
+    struct um_part_wire head = {.offset = offset, .token = token};
+    evil_body(a, UM_WIRE_ATOMIC_MORE, &head, sizeof(head), body, len);
+}
+
+/* The victim's own operations have these tokens: the body of a message, a write, a read, an atomic that fetches. */
+enum { BODY_TOKEN, WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
+
+static void result_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
+{
+    struct um_result_wire head = {.offset = offset, .token = token};
+    evil_record(a, UM_WIRE_RESULT, 0, len, &head, sizeof(head));
+}
+
+enum { ATTACKS = 54 };
+
+/* Those from 35 on. */
+static void attack_atomic(struct attack *a)
+{
+    switch (a->argument) {
+    case 35:
+        sum_record(a, 1, UM_TOKENS, 8);
+        break;
+    case 36:
+        sum_record(a, 100, 1, UM_ATOMIC_INLINE + 8);
+        break; /* more than the head holds */
+    case 37:
+        more_record(a, 1, 0, 8);
+        break; /* of no operation */
+    case 38:
+        more_record(a, 0xffff, 0, 8);
+        break;
+    case 39:
+        sum_record(a, 10, 1, 8);
+        sum_record(a, 1, 1, 8);
+        break; /* one token twice */
+    case 40:
+        sum_record(a, 10, 1, 8);
+        more_record(a, 1, 16, 8);
+        break; /* one left out */
+    case 41:
+        sum_record(a, 10, 1, 8);
+        more_record(a, 1, 0, 8);
+        break; /* one again */
+    case 42:
+        sum_record(a, 10, 1, 8);
+        more_record(a, 1, 8, 9);
+        break; /* part of an element */
+    case 43:
+        sum_record(a, 10, 1, 8);
+        more_record(a, 1, 8, 80);
+        break; /* more than in all */
+    case 44:
+        sum_record(a, 2, 1, 8);
+        more_record(a, 1, 8, 8);
+        more_record(a, 1, 16, 8);
+        break; /* after the last */
+    case 45:
+        sum_record(a, 10, 1, 8);
+        evil_record(a, UM_WIRE_ATOMIC_MORE, 0, 8, &(struct um_part_wire){.offset = 8, .token = 1}, 16);
+        break; /* without a body */
+    case 46:
+        result_record(a, 50, 0, 8);
+        break; /* nobody asked */
+    case 47:
+        result_record(a, 0xffff, 0, 8);
+        break;
+    case 48:
+        result_record(a, WRITE_TOKEN, 0, 8);
+        break; /* of what fetches nothing */
+    case 49:
+        result_record(a, READ_TOKEN, 0, 8);
+        break; /* of what is no atomic */
+    case 50:
+        result_record(a, FETCH_TOKEN, 8, 8);
+        break;
+    case 51:
+        result_record(a, FETCH_TOKEN, 0, 16);
+        break; /* more than asked for */
+    case 52:
+        result_record(a, FETCH_TOKEN, 0, 0);
+        break;
+    default:
+        part(a, UM_WIRE_RETURN, 3, UINT64_MAX, true);
+        break;
+    }
+}
 
 static void attack_one(struct attack *a)
 {
@@ -149,7 +253,7 @@ static void attack_one(struct attack *a)
         rma_record(a, UM_WIRE_READ, 101, 1, 1);
         break;
     default:
-        part(a, UM_WIRE_RETURN, 3, UINT64_MAX, true);
+        attack_atomic(a);
         break;
     }
 }
@@ -186,8 +290,55 @@ static void wild_addresses_and_keys_fail_alone(void **state)
     stage_close(&s);
 }
 
+/* Operations that cannot be, in records that can: each is answered with an error, and the lane goes on. */
+static void impossible_atomics(struct attack *a)
+{
+    const uint8_t fetch = UM_WIRE_FETCH;
+    uint32_t first = um_load_acquire_u32(&a->ctl->answers), count = 0;
+    atomic_record(a, UM_TYPES, UM_ATOMIC_SUM, 0, 1, (uint16_t)count++, 8);
+    atomic_record(a, 0xff, UM_ATOMIC_SUM, 0, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_OPS, 0, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, 0xff, fetch, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_DOUBLE, UM_ATOMIC_BXOR, 0, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_FLOAT_COMPLEX, UM_ATOMIC_MIN, 0, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_FLOAT, UM_ATOMIC_MSWAP, fetch, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_CSWAP, 0, 1, (uint16_t)count++, 16); /* compares, and fetches not */
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_READ, 0, 1, (uint16_t)count++, 0);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_READ, fetch, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, 0, (uint16_t)count++, 0);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, 1, (uint16_t)count++, 0);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, 1, (uint16_t)count++, 7);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, 1, (uint16_t)count++, 16);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_CSWAP, fetch, 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, fetch, UM_ATOMIC_BYTES / 8 + 1, (uint16_t)count++, 8);
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_READ, fetch, UINT32_MAX, (uint16_t)count++, 0);
+    while (um_load_acquire_u32(&a->ctl->answers) - first < count)
+        usleep(100);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t answer = um_load_relaxed_u64(&a->ctl->answer[(first + i) % UM_TOKENS]);
+        child_demand((int32_t)(uint32_t)answer == -EINVAL && (answer >> 32 & 0xffff) == i, "not refused");
+    }
+    /* wild ones too: out of the region, and no such key */
+    struct um_atomic_wire wild_one = {
+        .key = REGION_KEY, .addr = rnd64(&a->random), .count = 4, .type = UM_TYPE_UINT64, .op = UM_ATOMIC_SUM};
+    evil_record(a, UM_WIRE_ATOMIC, fetch, 32, &wild_one, sizeof(wild_one));
+    wild_one.key = 99;
+    wild_one.token = 1;
+    evil_record(a, UM_WIRE_ATOMIC, 0, 32, &wild_one, sizeof(wild_one));
+}
+
+static void impossible_atomics_are_answered_with_an_error(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, impossible_atomics, 1);
+    stage_attack(&s);
+    stage_close(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_record_that_cannot_be_ends_the_lane_alone),
     cmocka_unit_test(wild_addresses_and_keys_fail_alone),
+    cmocka_unit_test(impossible_atomics_are_answered_with_an_error),
 };
 WORLD_MAIN("hostile records", tests)

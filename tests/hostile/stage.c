@@ -10,9 +10,10 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { PENDING = 5, LARGE = 100000 };
+enum { PENDING = 6, LARGE = 100000 };
 
 static unsigned char region[REGION_SIZE], large[LARGE], sink[4][REGION_SIZE];
+static struct um_region exposed;
 static attack_fn current_attack;
 static int current_argument;
 
@@ -138,6 +139,20 @@ static void pending_start(struct stage *s)
     send_msg(&s->w, 0, &body);
     rma(&s->w, 0, &write);
     rma(&s->w, 0, &read);
+    static uint64_t one = 1, fetched;
+    struct um_atomic atomic = {.operand = &(struct iovec){&one, 8},
+                               .operand_count = 1,
+                               .result = &(struct iovec){&fetched, 8},
+                               .result_count = 1,
+                               .peer = s->attacker_peer,
+                               .key = 1,
+                               .count = 1,
+                               .type = UM_TYPE_UINT64,
+                               .op = UM_ATOMIC_SUM,
+                               .kind = UM_ATOMIC_FETCH,
+                               .context = CTX(6)};
+    while (um_atomic(s->w.node[0].ep, &atomic) == -EAGAIN)
+        world_progress(&s->w);
     recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(5));
     /* and something for the attacker's messages to meet */
     recv_buf(&s->w, 0, NULL, sink[1], REGION_SIZE, 0, UINT64_MAX, 0, CTX(600));
@@ -156,12 +171,11 @@ void stage_open(struct stage *s, attack_fn fn, int argument)
     s->honest = child_start(honest_child, HONEST);
     variant.private_copy = copy;
     child_open(&s->w, VICTIM);
-    static struct um_region reg;
-    reg = (struct um_region){.key = REGION_KEY,
-                             .base = (uintptr_t)region,
-                             .len = REGION_SIZE,
-                             .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    um_regions_add(s->w.node[0].regions, &reg);
+    exposed = (struct um_region){.key = REGION_KEY,
+                                 .base = (uintptr_t)region,
+                                 .len = REGION_SIZE,
+                                 .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    um_regions_add(s->w.node[0].regions, &exposed);
     s->attacker_peer = peer_at(&s->w, ATTACKER);
     s->honest_peer = peer_at(&s->w, HONEST);
     recv_buf(&s->w, 0, s->attacker_peer, NULL, 0, 1, 0, UM_OP_TAGGED, CTX(400));
@@ -195,6 +209,7 @@ void stage_close(struct stage *s)
     talk(s);
     assert_int_equal(um_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
     child_join(s->honest);
+    um_regions_remove(s->w.node[0].regions, &exposed);
     node_close(&s->w.node[0]);
     um_log_set_sink(NULL);
 }

@@ -13,6 +13,7 @@ OURS = {
     "FI_PROVIDER": "unimem",
     "MPIR_CVAR_CH4_NETMOD": "ofi",
     "MPIR_CVAR_NOLOCAL": "1",
+    "FI_UNIMEM_MPICH_ATOMICS": "1",
 }
 
 
@@ -90,7 +91,7 @@ def test_run_becomes_the_program() -> None:
 
 def test_version_and_help() -> None:
     assert call("--version").stdout.startswith("unimem 0.")
-    for arguments in (["--help"], ["run", "--help"], ["env", "--help"]):
+    for arguments in (["--help"], ["run", "--help"], ["env", "--help"], ["info", "--help"]):
         run = call(*arguments)
         assert run.returncode == 0
         assert run.stdout.startswith("usage: unimem")
@@ -104,7 +105,9 @@ def test_version_and_help() -> None:
         (["run"], "unimem run -- mpiexec -n 4 ./app"),
         (["run", "--"], "unimem run -- mpiexec -n 4 ./app"),
         (["run", "-n", "4"], "put `--` before it"),
+        (["run", "--mpi"], "unknown option --mpi"),
         (["env", "x"], "unimem run -- PROGRAM"),
+        (["info", "x"], "unexpected argument x"),
     ],
 )
 def test_usage_errors_say_what_to_do(arguments: list[str], says: str) -> None:

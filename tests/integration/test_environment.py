@@ -17,6 +17,8 @@ WRONG = [
     ("FI_UNIMEM_COPY", "maybe"),
     ("FI_UNIMEM_STATS", "2"),
     ("FI_UNIMEM_LINGER", "long"),
+    ("FI_UNIMEM_ADOPT", "some"),
+    ("FI_UNIMEM_MPICH_ATOMICS", "both"),
     ("FI_UNIMEM_LANES", "0"),
     ("FI_UNIMEM_LANES", "-1"),
     ("FI_UNIMEM_LANES", "4x"),
@@ -60,6 +62,8 @@ def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program
     [
         {"FI_UNIMEM_COPY": "0"},
         {"FI_UNIMEM_LINGER": "0"},
+        {"FI_UNIMEM_ADOPT": "0"},
+        {"FI_UNIMEM_MPICH_ATOMICS": "1"},
         {"FI_UNIMEM_LANES": "4"},  # as many as a rank has peers
         {"FI_UNIMEM_LANE_MEMORY": "65536"},
         {"FI_UNIMEM_LANES": "4", "FI_UNIMEM_LANE_MEMORY": "65536", "FI_UNIMEM_COPY": "0"},

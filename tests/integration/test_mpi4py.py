@@ -5,11 +5,10 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
-from importlib import metadata
 from pathlib import Path
 
 import pytest
-from harness import BUILD, PROGRAMS, TOP, VENV, Launcher
+from harness import BUILD, PROGRAMS, VENV, Launcher
 
 REFERENCE = "shm"
 # Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
@@ -18,23 +17,6 @@ GOOD = ("passed", "skipped", "expected failure")
 
 # Per rank: the outcome of every test.
 Outcomes = list[dict[str, str]]
-
-
-@pytest.fixture(scope="session")
-def suite_directory() -> Path:
-    """The tests are only in the source distribution: fetched once into .cache, unpacked in the build directory."""
-    name = f"mpi4py-{metadata.version('mpi4py')}"
-    archive = TOP / ".cache" / f"{name}.tar.gz"
-    if not archive.exists():
-        archive.parent.mkdir(exist_ok=True)
-        requirement = name.replace("-", "==")
-        command = [VENV / "bin" / "python", "-m", "pip", "download", "--no-deps", "--no-binary", "mpi4py"]
-        subprocess.run([*command, "--dest", archive.parent, requirement], check=True, timeout=300)
-    directory = BUILD / "tests" / name
-    if not (directory / "test" / "main.py").exists():
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["tar", "-xzf", archive, "-C", directory.parent], check=True)
-    return directory / "test"
 
 
 def running(prefix: Path) -> list[str]:
@@ -49,23 +31,26 @@ def last_step(prefix: Path) -> float:
 
 def run_suite(launcher: Launcher, provider: str, ranks: int, directory: Path, prefix: Path) -> Outcomes:
     command = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", directory, prefix]
-    log = BUILD / "results" / f"mpi4py-{provider}-{ranks}.log"
+    return watch_suite(
+        launcher, launcher.mpi_command(ranks, command), launcher.environment(provider), ranks, directory, prefix
+    )
+
+
+def watch_suite(
+    launcher: Launcher, command: list[str], env: dict[str, str], ranks: int, directory: Path, prefix: Path
+) -> Outcomes:
+    """Runs the suite's command until it ends, or until no rank has begun a test for so long that it hangs."""
+    log = BUILD / "results" / f"mpi4py-{prefix.name}-{ranks}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.time()
     with log.open("w") as output:
-        process = launcher.start(
-            launcher.mpi_command(ranks, command),
-            launcher.environment(provider),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            cwd=directory,
-        )
+        process = launcher.start(command, env, stdout=output, stderr=subprocess.STDOUT, cwd=directory)
         while process.poll() is None and time.time() - max(start, last_step(prefix)) < SILENCE:
             time.sleep(0.2)
         hangs = process.poll() is None
         launcher.kill_leftovers()
         process.wait()
-    where = f"over {provider}; the ranks were in {running(prefix)}; all output: {log}"
+    where = f"over {prefix.name}; the ranks were in {running(prefix)}; all output: {log}"
     assert not hangs, f"the suite hangs {where}"
     outcomes = []
     for rank in range(ranks):

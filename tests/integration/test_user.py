@@ -1,7 +1,5 @@
 """An ordinary user: nothing in the provider needs root."""
 
-import os
-import pwd
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -9,8 +7,6 @@ from pathlib import Path
 
 import pytest
 from harness import BUILD, VENV, Launcher
-
-USER = "nobody"
 
 
 @pytest.fixture
@@ -28,15 +24,6 @@ def world_readable(program: Callable[[str], Path]) -> Iterator[Path]:
         yield top
     finally:
         shutil.rmtree(top)
-
-
-@pytest.fixture
-def as_user() -> list[str]:
-    """The prefix that runs a command as an ordinary user: none is needed when the tests already are one."""
-    if os.geteuid() != 0:
-        return []
-    user = pwd.getpwnam(USER)
-    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--no-new-privs"]
 
 
 def test_ordinary_user_runs_mpi(launcher: Launcher, world_readable: Path, as_user: list[str]) -> None:

@@ -1,6 +1,8 @@
 /* SIGKILL of a peer with an operation pending in every state: it ends in an error, and the others go on. */
 #include "proc.h"
 
+#include "needs.h"
+
 #include <sched.h>
 #include <unistd.h>
 
@@ -121,11 +123,12 @@ static void begin(void (*fn)(int index), bool bounce)
     if (!large)
         large = malloc(LARGE);
     memset(large, 0, LARGE);
+    variant.adopt = !bounce; /* nothing but records: the target executes RMA */
     victim = child_start(fn, VICTIM);
     other = child_start(other_child, OTHER);
     variant.private_copy = !bounce;
     child_open(&w, 0);
-    variant.private_copy = true;
+    variant.private_copy = variant.adopt = true;
     victim_peer = peer_at(&w, VICTIM);
     other_peer = peer_at(&w, OTHER);
 }
@@ -259,6 +262,31 @@ static void rma_under_way_ends(void **state)
     }
 }
 
+/* A store would still reach memory that nobody has any more: the initiator is told. */
+static void a_window_on_it_ends(void **state)
+{
+    (void)state;
+    needs(has_userfaultfd());
+    begin(window_child, false);
+    wait_for(&w, &shared->flag[1], 1);
+    struct iovec iov = {.iov_base = large, .iov_len = 8};
+    struct um_rma op = {
+        .iov = &iov, .count = 1, .peer = victim_peer, .key = 1, .context = CTX(1), .flags = UM_OP_WRITE};
+    rma(&w, 0, &op);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    assert_int_equal(um_ep_stats(w.node[0].ep)->mapped, 1);
+    um_store_release_u32(&shared->flag[2], 1);
+    wait_for(&w, &shared->flag[0], 1);
+    child_kill(victim);
+    int ret;
+    while ((ret = um_rma(w.node[0].ep, &op)) == 0) {
+        (void)done_of(&w, 0, CTX(1));
+        world_progress(&w);
+    }
+    assert_int_equal(ret, -EPIPE);
+    end();
+}
+
 static void a_receive_directed_at_it_ends_whether_it_ever_sent_or_not(void **state)
 {
     (void)state;
@@ -300,6 +328,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_body_that_comes_from_it_ends),
     cmocka_unit_test(a_body_announced_before_its_death_is_an_error_when_asked_for),
     cmocka_unit_test(rma_under_way_ends),
+    cmocka_unit_test(a_window_on_it_ends),
     cmocka_unit_test(a_receive_directed_at_it_ends_whether_it_ever_sent_or_not),
     cmocka_unit_test(a_lane_that_is_full_does_not_hold_its_sender_for_ever),
 };

@@ -102,7 +102,11 @@ static void rma_ended(struct actor *a, struct slot *s, const struct um_completio
 static void on_complete(void *arg, const struct um_completion *c)
 {
     struct actor *a = arg;
-    if (c->flags & UM_OP_MULTI)
+    if (c->flags & UM_OP_ATOMIC) {
+        DEMAND(c->error == 0, "atomic: error %d", c->error);
+        a->atomic_pending = false;
+        a->atomics_done++;
+    } else if (c->flags & UM_OP_MULTI)
         multi_arrived(a, c);
     else if (c->context == &a->rma)
         rma_ended(a, &a->rma, c);
@@ -117,8 +121,9 @@ static void on_complete(void *arg, const struct um_completion *c)
 void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, uint32_t seed)
 {
     *a = (struct actor){.self = self, .actors = actors, .goal = goal, .random = seed * 7919u + self + 1};
-    a->node.regions = um_regions_open();
-    a->window = calloc(actors, WINDOW);
+    const struct um_space_config space = {.adopt = variant.adopt};
+    DEMAND(um_regions_open(variant.machine, &space, &a->node.regions) == 0, "no regions");
+    a->window = aligned_alloc(64, ((size_t)actors * WINDOW + 64 + 63) / 64 * 64);
     struct um_ep_config config = {
         .machine = variant.machine,
         .port = {.private_copy = variant.private_copy, .memory_max = variant.memory_max, .lanes_max = ACTORS_MAX},
@@ -128,10 +133,11 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
         .multi_min = 256,
     };
     DEMAND(a->window && um_ep_open(&config, &a->node.ep) == 0, "no endpoint");
+    memset(a->window, 0, (size_t)actors * WINDOW + 64);
     um_ep_addr(a->node.ep, &a->node.addr);
     a->region = (struct um_region){.key = 1,
                                    .base = (uintptr_t)a->window,
-                                   .len = (uint64_t)actors * WINDOW,
+                                   .len = (uint64_t)actors * WINDOW + 64,
                                    .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     um_regions_add(a->node.regions, &a->region);
     a->rma.actor = a;
@@ -273,10 +279,57 @@ static void step_rma(struct actor *a)
         s->actor = a;
 }
 
+/* One the processor does alone, one that takes a lock for its width, one for its place. */
+static const struct {
+    uint8_t type;
+    uint32_t at;
+} tallies[TALLIES] = {{UM_TYPE_UINT64, 0}, {UM_TYPE_INT128, 16}, {UM_TYPE_UINT32, 35}};
+
+/* Adds one somewhere. */
+static void step_atomic(struct actor *a)
+{
+    static const uint64_t one[2] = {1, 0};
+    if (a->atomic_pending || a->atomics_done == a->goal)
+        return;
+    uint32_t n = a->atomics_done % TALLIES;
+    struct iovec in = {(void *)(uintptr_t)one, um_atomic_size(tallies[n].type)}, out = {a->atomic_old, in.iov_len};
+    const struct um_atomic op = {.operand = &in,
+                                 .operand_count = 1,
+                                 .result = &out,
+                                 .result_count = a->atomics_done % 2,
+                                 .peer = a->peer[rnd(&a->random, a->actors)],
+                                 .addr = (uint64_t)a->actors * WINDOW + tallies[n].at,
+                                 .key = 1,
+                                 .count = 1,
+                                 .type = tallies[n].type,
+                                 .op = UM_ATOMIC_SUM,
+                                 .kind = a->atomics_done % 2 ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE};
+    a->atomic_pending = true;
+    int ret = um_atomic(a->node.ep, &op);
+    DEMAND(ret == 0 || ret == -EAGAIN, "atomic: %d", ret);
+    if (ret)
+        a->atomic_pending = false;
+}
+
+void actor_check_tallies(const struct actor *all, uint32_t actors)
+{
+    for (uint32_t n = 0; n < TALLIES; n++) {
+        uint64_t sum = 0, wanted = 0;
+        for (uint32_t i = 0; i < actors; i++) {
+            uint64_t here = 0;
+            size_t size = um_atomic_size(tallies[n].type);
+            memcpy(&here, all[i].window + (size_t)actors * WINDOW + tallies[n].at, size < 8 ? size : 8);
+            sum += here;
+            wanted += (all[i].goal + TALLIES - 1 - n) / TALLIES;
+        }
+        DEMAND(sum == wanted, "tally %u: %llu of %llu", n, (unsigned long long)sum, (unsigned long long)wanted);
+    }
+}
+
 void actor_step(struct actor *a)
 {
     step_multi(a);
-    switch (rnd(&a->random, 8)) {
+    switch (rnd(&a->random, 9)) {
     case 0:
     case 1:
         step_send(a);
@@ -290,6 +343,9 @@ void actor_step(struct actor *a)
         break;
     case 5:
         step_rma(a);
+        break;
+    case 6:
+        step_atomic(a);
         break;
     default:
         um_ep_progress(a->node.ep);
@@ -306,12 +362,13 @@ bool actor_is_done(const struct actor *a)
         if (a->out[i].busy || a->in[i].busy)
             return false;
     }
-    return a->rma_done == a->goal;
+    return a->rma_done == a->goal && a->atomics_done == a->goal;
 }
 
 void actor_close(struct actor *a)
 {
     um_ep_close(a->node.ep);
+    um_regions_remove(a->node.regions, &a->region);
     um_regions_close(a->node.regions);
     for (uint32_t i = 0; i < a->actors; i++)
         free(a->stream_seen[i]);

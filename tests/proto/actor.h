@@ -1,5 +1,5 @@
 /*
- * An endpoint that sends, receives and does RMA at random and checks every byte: for the soak and the threads.
+ * An endpoint that sends, receives, does RMA and atomics at random and checks every byte: for the soak and the threads.
  *
  * What a message holds and how it is sent follows from (source, destination, number) alone, so both ends know it.
  * Each actor is driven by one thread; actor_step() never waits. A violation ends the process with a message.
@@ -9,7 +9,7 @@
 
 #include "world.h"
 
-enum { ACTORS_MAX = 4, SLOTS = 12, WINDOW = 200000, MULTI_SIZE = 30000 };
+enum { ACTORS_MAX = 4, SLOTS = 12, WINDOW = 200000, MULTI_SIZE = 30000, TALLIES = 3 };
 
 struct actor;
 
@@ -34,7 +34,10 @@ struct actor {
     bool multi_given[2];
     uint32_t rma_done;
     bool rma_reads;
-    unsigned char *window; /* what the others write: a part for each */
+    unsigned char *window; /* what the others write: a part for each; then what all count in: TALLIES numbers */
+    uint32_t atomics_done; /* one at a time; the n-th adds to tally n % TALLIES of some actor */
+    bool atomic_pending;
+    unsigned char atomic_old[16];
     struct um_region region;
 };
 
@@ -42,6 +45,8 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
 /* After every actor is open. */
 void actor_connect(struct actor *a, struct actor *all);
 void actor_step(struct actor *a);
+/* After every actor is done: the tallies of all hold what all added. */
+void actor_check_tallies(const struct actor *all, uint32_t actors);
 /* Has everything come, and gone? */
 bool actor_is_done(const struct actor *a);
 void actor_close(struct actor *a);

@@ -13,6 +13,7 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     (void)state;
     struct world w;
     static unsigned char body[4 * MIB], to[4 * MIB];
+    static uint64_t fetched[2];
     world_open(&w, 3);
     struct um_rma read = {.iov = &(struct iovec){to, 100},
                           .count = 1,
@@ -26,6 +27,27 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     send_buf(&w, 0, 1, body, 8, 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
     send_buf(&w, 0, 1, body, sizeof(body), 2, UM_OP_TAGGED, CTX(2));
     rma(&w, 0, &read);
+    /* an atomic that fetches; and one so long that it is still being sent, with another one behind it refused */
+    struct iovec one = {body, 8}, many = {body, MIB}, result = {fetched, 8};
+    struct um_atomic atomic = {.operand = &one,
+                               .operand_count = 1,
+                               .result = &result,
+                               .result_count = 1,
+                               .peer = read.peer,
+                               .key = 1,
+                               .count = 1,
+                               .type = UM_TYPE_UINT64,
+                               .op = UM_ATOMIC_SUM,
+                               .kind = UM_ATOMIC_FETCH,
+                               .context = CTX(10)};
+    assert_int_equal(um_atomic(w.node[0].ep, &atomic), 0);
+    atomic.operand = &many;
+    atomic.count = MIB / 8;
+    atomic.kind = UM_ATOMIC_BASE;
+    atomic.result_count = 0;
+    atomic.context = CTX(11);
+    assert_int_equal(um_atomic(w.node[0].ep, &atomic), 0);
+    assert_int_equal(um_atomic(w.node[0].ep, &atomic), -EAGAIN);
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 60, 0, UM_OP_TAGGED, CTX(5));
     recv_buf(&w, 0, peer_of(&w, 0, 2), to + 100, 8, 61, 0, UM_OP_TAGGED, CTX(6));
     um_sim_kill(&w.node[1].addr);
@@ -33,6 +55,9 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     w.node[1].ep = NULL; /* it makes no progress any more */
     for (uintptr_t c = 1; c <= 5; c += c == 2 ? 2 : 1)
         assert_int_equal(done_of(&w, 0, CTX(c)).error, ECONNRESET);
+    assert_int_equal(done_of(&w, 0, CTX(10)).error, ECONNRESET);
+    assert_int_equal(done_of(&w, 0, CTX(11)).error, ECONNRESET);
+    assert_int_equal(um_atomic(w.node[0].ep, &atomic), -EPIPE);
     /* what it committed before is still to be had; what it only announced is not */
     recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
     assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
@@ -49,6 +74,47 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     assert_int_equal(untaken(&w, 0), 0);
     w.node[1].ep = dead;
     world_close(&w);
+}
+
+/* The owner has the first parts of an operation, and results that its initiator does not take. */
+static void an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing(void **state)
+{
+    (void)state;
+    static uint64_t memory[MIB / 8], operand[MIB / 8], result[MIB / 8];
+    for (int rounds = 1; rounds < 12; rounds++) {
+        struct world w;
+        struct um_region region = {.key = 1,
+                                   .base = (uintptr_t)memory,
+                                   .len = sizeof(memory),
+                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+        struct iovec in = {operand, sizeof(operand)}, out = {result, sizeof(result)};
+        uint32_t value;
+        world_open(&w, 2);
+        um_regions_add(w.node[1].regions, &region);
+        struct um_atomic a = {.operand = &in,
+                              .operand_count = 1,
+                              .result = &out,
+                              .result_count = 1,
+                              .peer = peer_of(&w, 0, 1),
+                              .key = 1,
+                              .count = MIB / 8,
+                              .type = UM_TYPE_UINT64,
+                              .op = UM_ATOMIC_SUM,
+                              .kind = UM_ATOMIC_FETCH};
+        assert_int_equal(um_atomic(w.node[0].ep, &a), 0);
+        for (int i = 0; i < rounds; i++)
+            world_progress(&w);
+        recv_buf(&w, 1, peer_of(&w, 1, 0), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+        um_sim_kill(&w.node[0].addr);
+        struct um_ep *dead = w.node[0].ep;
+        w.node[0].ep = NULL;
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, ECONNRESET);
+        assert_true(um_list_is_empty(&peer_of(&w, 1, 0)->atomics));
+        assert_true(um_list_is_empty(&w.node[1].ep->jobs));
+        w.node[0].ep = dead;
+        um_regions_remove(w.node[1].regions, &region);
+        world_close(&w);
+    }
 }
 
 /* The peer never sent anything, so no lane tells of its end. */
@@ -181,6 +247,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_pending_on_a_peer_that_dies_ends_in_an_error),
+    cmocka_unit_test(an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing),
     cmocka_unit_test(a_receive_directed_at_a_silent_peer_ends_when_that_dies),
     cmocka_unit_test(an_operation_pending_at_a_silent_peer_ends_when_that_dies),
     cmocka_unit_test(a_receive_directed_at_a_peer_that_closed_ends),

@@ -58,6 +58,14 @@ static void writes_and_reads_of_every_size_move_the_bytes(void **state)
     }
 }
 
+/* Registers anew with another access. */
+static void region_change(struct world *w, struct um_region *region, uint32_t access)
+{
+    um_regions_remove(w->node[1].regions, region);
+    region->access = access;
+    assert_int_equal(um_regions_add(w->node[1].regions, region), 0);
+}
+
 static void what_the_registration_does_not_allow_is_an_error_and_moves_nothing(void **state)
 {
     (void)state;
@@ -71,17 +79,18 @@ static void what_the_registration_does_not_allow_is_an_error_and_moves_nothing(v
     for (size_t i = 0; i < 4; i++) {
         size_t len = lens[i];
         for (uint32_t op = UM_OP_READ; op <= UM_OP_WRITE; op *= 2) {
-            region.access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE;
+            region_change(&w, &region, UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE);
             assert_int_equal(rma_do(&w, KEY + 1, 0, len, op).error, EKEYREJECTED);
             assert_int_equal(rma_do(&w, KEY, MEMORY - len + 1, len, op).error, ERANGE);
             assert_int_equal(rma_do(&w, KEY, UINT64_MAX, len, op).error, ERANGE);
             assert_int_equal(rma_do(&w, KEY, UINT64_MAX - len, len, op).error, ERANGE);
             assert_int_equal(rma_do(&w, KEY, MEMORY - len, len, op).error, 0); /* the last bytes there are */
-            region.access = op == UM_OP_READ ? UM_ACCESS_REMOTE_WRITE : UM_ACCESS_REMOTE_READ;
+            region_change(&w, &region, op == UM_OP_READ ? UM_ACCESS_REMOTE_WRITE : UM_ACCESS_REMOTE_READ);
             assert_int_equal(rma_do(&w, KEY, 0, len, op).error, EACCES);
         }
         assert_true(is_all(memory, MEMORY / 2, 0));
     }
+    um_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -105,6 +114,7 @@ static void a_write_with_data_completes_at_the_target_too(void **state)
     }
     assert_int_equal(rma_do(&w, KEY + 1, 64, 8, UM_OP_WRITE | UM_OP_DATA).error, EKEYREJECTED);
     assert_int_equal(untaken(&w, 1), 0); /* a refused one does not */
+    um_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -135,6 +145,7 @@ static void buffer_lists_are_gathered_and_scattered(void **state)
             }
         }
     }
+    um_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -168,6 +179,7 @@ static void many_operations_at_once_all_complete(void **state)
             assert_true(is_filled((read ? local : memory) + i * LEN, LEN, i));
         }
     }
+    um_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -210,6 +222,7 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
                 inject_buf(&w, 1 - i, i, &value, 4, 1, UM_OP_TAGGED);
                 assert_int_equal(done_of(&w, i, CTX(2)).error, 0);
             }
+            um_regions_remove(w.node[1].regions, &region);
             world_close(&w);
         }
     }

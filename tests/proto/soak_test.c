@@ -28,6 +28,7 @@ static void actors_open(uint32_t seed, uint32_t messages)
 
 static void actors_close(void)
 {
+    actor_check_tallies(actors, ACTORS_MAX);
     for (int i = 0; i < ACTORS_MAX; i++)
         actor_close(&actors[i]);
 }

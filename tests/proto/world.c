@@ -1,6 +1,8 @@
 /* world.h. */
 #include "world.h"
 
+#include "needs.h"
+
 #include "base/clock.h"
 #include "machine/sim/sim.h"
 
@@ -28,8 +30,9 @@ static void on_complete(void *arg, const struct um_completion *c)
 
 void node_open(struct node *n, size_t multi_min)
 {
-    *n = (struct node){.regions = um_regions_open()};
-    assert_non_null(n->regions);
+    const struct um_space_config space = {.adopt = variant.adopt};
+    *n = (struct node){0};
+    assert_int_equal(um_regions_open(variant.machine, &space, &n->regions), 0);
     struct um_ep_config config = {
         .machine = variant.machine,
         .port = {.private_copy = variant.private_copy,
@@ -255,7 +258,9 @@ static void variant_parse(const char *word)
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "copy=no") == 0)
-        variant.private_copy = false;
+        variant.private_copy = variant.adopt = false;
+    else if (strcmp(word, "adopt=no") == 0)
+        variant.adopt = false;
     else if (sscanf(word, "stall=%u", &value) == 1)
         variant.stall_percent = value;
     else if (sscanf(word, "memory=%u", &value) == 1)
@@ -270,8 +275,8 @@ static void variant_parse(const char *word)
 
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count)
 {
-    variant = (struct variant){.machine = &um_machine_sim, .private_copy = true};
+    variant = (struct variant){.machine = &um_machine_sim, .private_copy = true, .adopt = true};
     for (int i = 1; i < argc; i++)
         variant_parse(argv[i]);
-    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
+    return needs_status(_cmocka_run_group_tests(name, tests, count, NULL, NULL));
 }

@@ -27,8 +27,9 @@ enum { NODES_MAX = 8, MIB = 1 << 20, KIB = 1 << 10 };
 struct variant {
     const struct um_machine *machine;
     unsigned stall_percent; /* sim only */
-    bool private_copy;
-    uint64_t memory_max; /* 0: the default; 1: no lane can grow */
+    bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
+    bool adopt;             /* false: windows are at level copy, at best */
+    uint64_t memory_max;    /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
 };
 extern struct variant variant;
@@ -95,7 +96,7 @@ int world_main(int argc, char **argv, const char *name, const struct CMUnitTest 
 #define WORLD_MAIN(name, tests)                                                                                        \
     int main(int argc, char **argv)                                                                                    \
     {                                                                                                                  \
-        return world_main(argc, argv, name, tests, sizeof(tests) / sizeof(tests[0]));                                  \
+        return world_main(argc, argv, name, tests, sizeof(tests) / sizeof((tests)[0]));                                \
     }
 
 #endif

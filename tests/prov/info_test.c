@@ -44,13 +44,13 @@ static struct fi_info *ask(const struct fi_info *hints)
 static void without_hints_everything_is_listed(void **state)
 {
     struct fi_info *info;
-    const uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ |
-                          FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE | FI_LOCAL_COMM |
-                          FI_REMOTE_COMM;
+    const uint64_t caps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV | FI_READ | FI_WRITE |
+                          FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE |
+                          FI_LOCAL_COMM | FI_REMOTE_COMM;
     (void)state;
     assert_int_equal(fi_getinfo(PAIR_API, NULL, NULL, 0, NULL, &info), 0);
     assert_true((info->caps & caps) == caps);
-    assert_false(info->caps & (FI_ATOMIC | FI_HMEM | FI_RMA_EVENT));
+    assert_false(info->caps & FI_HMEM);
     assert_int_equal(info->mode, 0);
     assert_int_equal(info->tx_attr->mode | info->rx_attr->mode | info->domain_attr->mode, 0);
     assert_int_equal(info->ep_attr->type, FI_EP_RDM);
@@ -59,7 +59,13 @@ static void without_hints_everything_is_listed(void **state)
     assert_int_equal(info->domain_attr->cq_data_size, 8);
     assert_int_equal(info->domain_attr->resource_mgmt, FI_RM_ENABLED);
     assert_true((info->domain_attr->caps & (FI_LOCAL_COMM | FI_REMOTE_COMM)) == (FI_LOCAL_COMM | FI_REMOTE_COMM));
-    assert_true(info->tx_attr->msg_order == FI_ORDER_SAS);
+    const uint64_t order =
+        FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+    assert_true(info->tx_attr->msg_order == order && info->rx_attr->msg_order == order);
+    assert_true(info->tx_attr->caps & FI_ATOMIC && info->rx_attr->caps & FI_ATOMIC);
+    assert_true(info->ep_attr->max_order_raw_size == SIZE_MAX);
+    assert_true(info->ep_attr->max_order_war_size == SIZE_MAX);
+    assert_true(info->ep_attr->max_order_waw_size == SIZE_MAX);
     assert_true(info->tx_attr->iov_limit >= 4 && info->tx_attr->iov_limit <= 32);
     assert_true(info->tx_attr->inject_size >= 64);
     assert_non_null(info->fabric_attr->name);
@@ -72,10 +78,8 @@ static void what_is_not_there_is_refused(void **state)
     (void)state;
     REFUSED(ep_attr->type, FI_EP_MSG);
     REFUSED(ep_attr->type, FI_EP_DGRAM);
-    REFUSED(caps, FI_ATOMIC);
     REFUSED(caps, FI_MSG | FI_HMEM);
     REFUSED(caps, FI_MSG | FI_MULTICAST);
-    REFUSED(caps, FI_MSG | FI_RMA | FI_RMA_EVENT);
     REFUSED(caps, FI_MSG | FI_SOURCE_ERR);
     REFUSED(caps, FI_MSG | FI_NAMED_RX_CTX);
     REFUSED(addr_format, FI_SOCKADDR_IN);
@@ -83,9 +87,8 @@ static void what_is_not_there_is_refused(void **state)
     REFUSED(ep_attr->protocol_version, 1000);
     REFUSED(ep_attr->tx_ctx_cnt, 2);
     REFUSED(ep_attr->rx_ctx_cnt, FI_SHARED_CONTEXT);
-    REFUSED(ep_attr->max_order_waw_size, 8);
     REFUSED(ep_attr->auth_key_size, 4);
-    REFUSED(tx_attr->caps, FI_ATOMIC);
+    REFUSED(tx_attr->caps, FI_HMEM);
     REFUSED(tx_attr->msg_order, FI_ORDER_WAW);
     REFUSED(tx_attr->comp_order, FI_ORDER_DATA);
     REFUSED(tx_attr->op_flags, FI_MATCH_COMPLETE);

@@ -124,6 +124,33 @@ static void discarded_messages_are_gone(void **state)
     pair_close(&p);
 }
 
+/* As Open MPI does: a peek, one read, and if that was an error the next peek. It never sees an empty queue. */
+static void who_only_peeks_sees_what_comes(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct fi_cq_err_entry err = {0};
+    struct fi_context context;
+    struct fi_msg_tagged m = tagged(NULL, 3, &context);
+    (void)state;
+    m.iov_count = 0;
+    pair_open(&p, &(struct pair_config){0});
+    PAIR_POST(&p, fi_tinject(p.a.ep, "late", 4, p.a.other, 3));
+    uint64_t end = pair_now_ns() + PAIR_PATIENCE_MS * 1000000ull;
+    for (ssize_t ret = 0; ret != 1;) {
+        assert_true(pair_now_ns() < end);
+        assert_int_equal(fi_trecvmsg(p.b.ep, &m, FI_PEEK), 0);
+        ret = fi_cq_read(p.b.cq, &e, 1);
+        if (ret != 1) {
+            assert_int_equal(ret, -FI_EAVAIL);
+            assert_int_equal(fi_cq_readerr(p.b.cq, &err, 0), 1);
+            assert_int_equal(err.err, FI_ENOMSG);
+        }
+    }
+    assert_int_equal(e.len, 4);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +158,7 @@ int main(void)
         cmocka_unit_test(a_peek_tells_about_a_message_and_leaves_it),
         cmocka_unit_test(a_claimed_message_belongs_to_who_claimed_it),
         cmocka_unit_test(discarded_messages_are_gone),
+        cmocka_unit_test(who_only_peeks_sees_what_comes),
     };
     return cmocka_run_group_tests_name("prov/peek", tests, NULL, NULL);
 }

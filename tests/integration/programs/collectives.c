@@ -19,18 +19,20 @@ static void check_alltoall(int rank, int ranks, size_t size)
     free(in);
 }
 
-/* Bytes of value rank + i, added up: the sum is known (modulo 256). */
+/* 32-bit numbers, as many as fill the size: the sum is known. (Not bytes: Open MPI's sums of those saturate.) */
 static void check_allreduce(int rank, int ranks, size_t size)
 {
-    unsigned char *out = pattern_buffer(size), *in = pattern_buffer(size);
-    for (size_t i = 0; i < size; i++)
-        out[i] = (unsigned char)((size_t)rank + i);
-    MPI_Allreduce(out, in, (int)size, MPI_UINT8_T, MPI_SUM, MPI_COMM_WORLD);
-    for (size_t i = 0; i < size; i++) {
-        unsigned char want = (unsigned char)((size_t)ranks * (size_t)(ranks - 1) / 2 + (size_t)ranks * i);
+    size_t count = (size + 3) / 4;
+    uint32_t *out = (void *)pattern_buffer(count * 4), *in = (void *)pattern_buffer(count * 4);
+    for (size_t i = 0; i < count; i++)
+        out[i] = (uint32_t)rank * 7919 + (uint32_t)i * 2654435761u;
+    MPI_Allreduce(out, in, (int)count, MPI_UINT32_T, MPI_SUM, MPI_COMM_WORLD);
+    for (size_t i = 0; i < count; i++) {
+        uint32_t want =
+            (uint32_t)ranks * (uint32_t)(ranks - 1) / 2 * 7919 + (uint32_t)ranks * (uint32_t)i * 2654435761u;
         if (in[i] != want) {
-            fprintf(stderr, "DATA ERROR: allreduce of %zu bytes on rank %d: byte %zu is 0x%02x, should be 0x%02x\n",
-                    size, rank, i, in[i], want);
+            fprintf(stderr, "DATA ERROR: allreduce of %zu bytes on rank %d: number %zu is 0x%x, should be 0x%x\n", size,
+                    rank, i, in[i], want);
             fail(3);
         }
     }

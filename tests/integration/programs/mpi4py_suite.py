@@ -1,16 +1,15 @@
 """Runs mpi4py's own test suite and records what became of every test, one JSON file per rank.
 
-  mpi4py_suite.py TEST_DIRECTORY OUTPUT_PREFIX
+  mpi4py_suite.py TEST_DIRECTORY OUTPUT_PREFIX [ARGUMENT ...]
 
+The arguments go to mpi4py's test/main.py (-e MODULE and -x TEST leave out, -i MODULE includes).
 Writes OUTPUT_PREFIX.RANK.json at the end: {test: outcome}, and OUTPUT_PREFIX.RANK.running before every test: its name,
 so that a crash or a hang shows where it happened.
 
 Left out are spawn and dynproc, which start further processes, the process manager's affair; and testDistgraphcomm, which
 hangs or fails now and then over every netmod (also over libfabric's tcp and shm, and always over UCX): MPICH 5.0.2's
 MPI_Dist_graph_create probes any source and then receives from any source, and the receive may take another message than
-the one whose length was probed. And test_util_sync, until unimem has native atomics: its locks let an accumulate on the
-own window race with one from the other rank. MPICH carries the first as an active message through its own queue and the
-second through libfabric, in no defined order; over unimem the second wins in some of the runs, and the test waits for ever.
+the one whose length was probed.
 """
 
 import json
@@ -18,8 +17,8 @@ import sys
 import unittest
 from pathlib import Path
 
-LEFT_OUT = ["-e", "spawn", "-e", "dynproc", "-e", "test_util_sync", "-x", "*.testDistgraphcomm"]
-TEST_DIRECTORY, PREFIX = Path(sys.argv[1]), sys.argv[2]
+LEFT_OUT = ["-e", "spawn", "-e", "dynproc", "-x", "*.testDistgraphcomm"]
+TEST_DIRECTORY, PREFIX, ARGUMENTS = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(TEST_DIRECTORY))
 
@@ -79,6 +78,6 @@ class Result(unittest.TextTestResult):
 if __name__ == "__main__":
     runner = unittest.TextTestRunner(resultclass=Result, verbosity=1)
     try:
-        suite.main(module=None, argv=["mpi4py", *LEFT_OUT], testRunner=runner)
+        suite.main(module=None, argv=["mpi4py", *LEFT_OUT, *ARGUMENTS], testRunner=runner)
     finally:
         write("json", json.dumps(OUTCOMES, indent=0))

@@ -1,0 +1,106 @@
+/*
+ * Where the full userfaultfd is refused (run under tests/refusals/deny, or as an ordinary user): with one thread memory
+ * is adopted all the same, with more it is not, and says what to do; what was adopted before a second thread came
+ * becomes private again all the same, while that thread writes there.
+ */
+#include "adopt.h"
+
+#include "base/atomic.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+struct writer {
+    uint32_t stop;
+    uint64_t *word; /* counted up, one after another, in every page */
+    size_t words, step;
+    uint64_t rounds;
+};
+
+static void *write_on(void *arg)
+{
+    struct writer *w = arg;
+    while (!um_load_relaxed_u32(&w->stop)) {
+        um_store_relaxed_u64(&w->rounds, w->rounds + 1);
+        for (size_t i = 0; i < w->words; i++)
+            um_store_relaxed_u64(&w->word[i * w->step], w->rounds);
+    }
+    return NULL;
+}
+
+static void some_rounds(const struct writer *w)
+{
+    uint64_t from = um_load_relaxed_u64(&w->rounds);
+    while (um_load_relaxed_u64(&w->rounds) < from + 1000)
+        usleep(100);
+}
+
+static void with_one_thread_adopted_with_two_refused(void **state)
+{
+    (void)state;
+    size_t len = 8 * page_size();
+    unsigned char *mem = private_memory(3 * len), *other = private_memory(len);
+    struct writer writer = {.word = (uint64_t *)(void *)(mem + 64), .words = 8, .step = page_size() / 8};
+    const char *why = "";
+    pthread_t id;
+    memset(mem, 1, 3 * len);
+    memset(other, 1, len);
+    madvise(mem + 2 * len, len, MADV_DONTNEED);
+    assert_int_equal(um_adopt_possible(&why), 0);
+    adopt_must(mem, len);
+    adopt_must(mem + len, len);
+    adopt_must(mem + 2 * len, len);
+    pthread_create(&id, NULL, write_on, &writer);
+    some_rounds(&writer);
+    assert_int_equal(um_adopt_possible(&why), -EPERM);
+    why = "";
+    assert_int_equal(um_adopt((uintptr_t)other, len, &why), -EPERM);
+    assert_non_null(strstr(why, "vm.unprivileged_userfaultfd"));
+    assert_true(is_private(other, len));
+    um_adopt_release((uintptr_t)mem, len);
+    um_adopt_release((uintptr_t)mem + 2 * len, len);
+    assert_true(is_private(mem, len));
+    assert_true(is_private(mem + 2 * len, len));
+    some_rounds(&writer);
+    um_store_relaxed_u32(&writer.stop, 1);
+    pthread_join(id, NULL);
+    for (size_t i = 0; i < writer.words; i++)
+        assert_int_equal(writer.word[i * writer.step], writer.rounds); /* no store was lost */
+    assert_int_equal(mem[0], 1);
+    assert_int_equal(mem[2 * len], 0);
+    memset(mem, 5, len);
+    assert_int_equal(madvise(mem, len, MADV_DONTNEED), 0);
+    for (size_t i = 0; i < len; i++)
+        assert_int_equal(mem[i], 0); /* as private memory does: allocators trust it */
+    assert_int_equal(mem[len], 1);
+    um_adopt_release((uintptr_t)mem + len, len);
+    assert_true(is_private(mem + len, len));
+    assert_int_equal(mem[len], 1);
+    assert_nothing_adopted();
+    munmap(mem, 3 * len);
+    munmap(other, len);
+}
+
+/* The way back needs more of the kernel than the way there. */
+static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
+{
+    (void)state;
+    size_t len = 8 * page_size();
+    unsigned char *mem = private_memory(len);
+    memset(mem, 1, len);
+    um_adopt_tuning.no_minor = true;
+    adopt_must(mem, len);
+    um_adopt_release((uintptr_t)mem, len);
+    assert_true(is_private(mem, len)); /* one thread: nobody need be stopped */
+    um_adopt_tuning.no_minor = false;
+    assert_int_equal(mem[0], 1);
+    assert_nothing_adopted();
+    munmap(mem, len);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_nobody_can_stop_is_moved_back_by_one_thread),
+    cmocka_unit_test(with_one_thread_adopted_with_two_refused),
+};
+ADOPT_MAIN(tests)

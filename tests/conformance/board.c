@@ -1,0 +1,178 @@
+/* What the machine over a board does otherwise than the contract's best: it reaches no private memory. */
+#include "conform.h"
+
+static struct um_port *a, *b;
+static struct um_link *link;
+
+static void open_link(void)
+{
+    a = port_new(0);
+    b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    assert_int_equal(machine->link_open(a, &addr, &link), 0);
+}
+
+static void close_link(void)
+{
+    machine->link_close(link);
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+static void private_memory_is_refused(void **state)
+{
+    (void)state;
+    char bytes[8] = "abcdefg", other[8] = "";
+    open_link();
+    struct um_piece piece = {.addr = (uintptr_t)bytes, .len = sizeof(bytes)};
+    struct iovec local = {.iov_base = other, .iov_len = sizeof(other)};
+    assert_int_equal(machine->link_read(link, &piece, 1, &local, 1, 8), -EPERM);
+    assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, 8), -EPERM);
+    assert_string_equal(other, "");
+    assert_string_equal(bytes, "abcdefg");
+    close_link();
+}
+
+static void regions_are_left_to_their_owner(void **state)
+{
+    (void)state;
+    static char memory[64];
+    const struct um_space_config config = {.adopt = true};
+    const struct um_exposure what = {
+        .key = 5, .base = (uintptr_t)memory, .len = 64, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    struct um_space *space;
+    struct um_exposed *exposed;
+    struct um_window *window = NULL;
+    const uint64_t *value;
+    uint32_t number;
+    open_link();
+    assert_int_equal(machine->space_open(&config, &space), 0);
+    assert_int_equal(machine->expose(space, &what, &exposed), 0);
+    assert_int_equal(machine->window_open(link, 5, &window), -ENOENT);
+    assert_null(window);
+    assert_int_equal(machine->counter_open(space, &number, &value), 0);
+    assert_true(number > 0 && number <= UM_COUNT_MASK);
+    machine->space_count(space, number << UM_COUNT_READ_SHIFT, UM_COUNT_READ_SHIFT);
+    machine->space_count(space, number << UM_COUNT_READ_SHIFT, UM_COUNT_WRITE_SHIFT);
+    assert_int_equal(*value, 1);
+    machine->counter_close(space, number);
+    assert_non_null(machine->space_locks(space));
+    machine->conceal(space, exposed);
+    machine->space_close(space);
+    close_link();
+}
+
+static void there_is_no_line_to_wait_for(void **state)
+{
+    (void)state;
+    const uint64_t *line;
+    uint64_t value;
+    open_link();
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN);
+    close_link();
+}
+
+/* ---- two processes: the peer gives a lane when it polls ---- */
+
+enum { COUNT = 2000 };
+
+static const char *sender(struct parent *parent)
+{
+    struct um_addr addr;
+    struct um_lane *lane = NULL;
+    struct um_port *port = port_new(0);
+    int ret;
+    pipe_get(parent->from_parent, &addr, sizeof(addr));
+    if (machine->link_open(port, &addr, &link))
+        return "link_open";
+    uint64_t end = now_ms() + PATIENCE;
+    while ((ret = machine->lane_open(link, &lane)) == -EAGAIN && now_ms() < end)
+        ;
+    if (ret)
+        return "lane_open";
+    for (uint64_t i = 0; i < COUNT;) {
+        ret = message_try(lane, MESSAGE(i, .body_len = i % 9 * 300));
+        if (ret && (ret != -EAGAIN || now_ms() > end))
+            return "claim";
+        i += ret == 0;
+    }
+    /* A full mailbox delays what is to be told until the next call: who stops calling would keep it. */
+    while (machine->lane_consumed(lane) != machine->lane_committed(lane))
+        if (now_ms() > end)
+            return "consumption";
+    char c;
+    pipe_get(parent->from_parent, &c, 1);
+    machine->lane_close(lane);
+    machine->link_close(link);
+    machine->port_close(port);
+    return NULL;
+}
+
+/* Until there is one. */
+static void take(struct um_record *rec)
+{
+    for (uint64_t end = now_ms() + PATIENCE; machine->poll(b, rec) == 0;)
+        assert_true(now_ms() < end);
+}
+
+static void records_travel_between_processes(void **state)
+{
+    (void)state;
+    struct child child = child_start(sender, NULL);
+    b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    struct um_record rec;
+    pipe_put(child.to_child, &addr, sizeof(addr));
+    take(&rec);
+    assert_int_equal(rec.op, UM_REC_JOINED);
+    machine->release(b, &rec);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        take(&rec);
+        assert_true(message_is(&rec, MESSAGE(i, .body_len = i % 9 * 300)));
+        machine->release(b, &rec);
+    }
+    pipe_put(child.to_child, "e", 1);
+    take(&rec);
+    assert_int_equal(rec.op, UM_REC_LEFT);
+    assert_int_equal(rec.len, 0);
+    machine->release(b, &rec);
+    child_join(&child);
+    machine->port_close(b);
+}
+
+static void a_sender_that_dies_leaves_with_an_error(void **state)
+{
+    (void)state;
+    struct child child = child_start(sender, NULL);
+    b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    struct um_record rec;
+    uint64_t got = 0;
+    pipe_put(child.to_child, &addr, sizeof(addr));
+    take(&rec);
+    assert_int_equal(rec.op, UM_REC_JOINED);
+    machine->release(b, &rec);
+    for (; got < 10; got++) {
+        take(&rec);
+        assert_true(message_is(&rec, MESSAGE(got, .body_len = got % 9 * 300)));
+        machine->release(b, &rec);
+    }
+    child_kill(&child);
+    for (uint64_t end = now_ms() + PATIENCE;; machine->tick(b)) {
+        assert_true(now_ms() < end);
+        if (!machine->poll(b, &rec))
+            continue;
+        if (rec.op == UM_REC_LEFT)
+            break;
+        assert_true(message_is(&rec, MESSAGE(got, .body_len = got % 9 * 300)));
+        machine->release(b, &rec);
+        got++;
+    }
+    assert_int_not_equal(rec.len, 0);
+    machine->release(b, &rec);
+    child_reap(&child);
+    machine->port_close(b);
+}
+
+GROUP(board, T(private_memory_is_refused), T(regions_are_left_to_their_owner), T(there_is_no_line_to_wait_for),
+      T(records_travel_between_processes), T(a_sender_that_dies_leaves_with_an_error));

@@ -1,0 +1,93 @@
+/* Conformance: the one line where the next record will be seen, on machines that have such a line. */
+#include "conform.h"
+
+#include "base/atomic.h"
+
+static struct um_port *a, *b;
+
+static void open_two(void)
+{
+    a = port_new(0);
+    b = port_new(0);
+}
+
+static void close_two(void)
+{
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+/* Arms a port that has nothing to do; the first try may still have to put things away. */
+static void arm_now(struct um_port *port)
+{
+    struct um_record rec;
+    for (int i = 0; i < 5; i++) {
+        if (machine->poll(port, &rec))
+            fail_msg("op 0x%x came before the port could sleep", rec.op);
+        if (machine->arm(port) == 0)
+            return;
+    }
+    fail_msg("the port cannot be armed though nothing is there");
+}
+
+/* Says the port that the next record of this one lane is all there is to wait for? */
+static void expect_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
+{
+    assert_int_equal(machine->watch_line(port, line_p, value_p), 1);
+    assert_true(um_load_relaxed_u64(*line_p) == *value_p);
+}
+
+static void the_line_of_the_only_active_lane_changes_with_its_next_record(void **state)
+{
+    const uint64_t *line;
+    uint64_t value;
+    (void)state;
+    open_two();
+    assert_int_equal(machine->watch_line(b, &line, &value), 0);
+    struct path p = path_joined(a, b);
+    for (uint64_t i = 0; i < 300; i++) {
+        expect_line(b, &line, &value);
+        message_send(p.lane, MESSAGE(i, .body_len = i));
+        assert_false(um_load_relaxed_u64(line) == value);
+        assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN);
+        expect_message(b, p.rx, MESSAGE(i, .body_len = i));
+    }
+    path_end(&p);
+    assert_int_equal(machine->watch_line(b, &line, &value), 0);
+    close_two();
+}
+
+static void there_is_no_one_line_where_news_can_come_in_several_ways(void **state)
+{
+    const uint64_t *line;
+    uint64_t value;
+    (void)state;
+    open_two();
+    struct um_port *c = port_new(0);
+    struct path p = path_joined(a, b);
+    expect_line(b, &line, &value);
+    struct path q = path_open(c, b);
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* a first contact */
+    q.rx = expect_joined(b, c);
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* two lanes */
+    path_end(&q);
+    expect_line(b, &line, &value);
+    struct path back = path_joined(b, a);
+    machine->lane_watch(back.lane, true);
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* answers too */
+    machine->lane_watch(back.lane, false);
+    arm_now(b);
+    machine->disarm(b);
+    assert_int_equal(machine->watch_line(b, &line, &value), 0); /* who sleeps polls no lane */
+    message_send(p.lane, MESSAGE(1));
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* a bell */
+    expect_message(b, p.rx, MESSAGE(1));
+    expect_line(b, &line, &value);
+    path_end(&back);
+    path_end(&p);
+    machine->port_close(c);
+    close_two();
+}
+
+GROUP(line, T(the_line_of_the_only_active_lane_changes_with_its_next_record),
+      T(there_is_no_one_line_where_news_can_come_in_several_ways));

@@ -1,0 +1,203 @@
+/* Conformance: regions that a space exposes, and the windows through which peers see them. */
+#include "conform.h"
+
+#include "base/atomic.h"
+
+enum { BYTES = 3 * 4096, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE };
+
+static _Alignas(4096) unsigned char memory[BYTES];
+static struct um_space *space;
+static struct um_port *owner, *peer;
+static struct um_link *link;
+
+static void regions_open(bool adopt)
+{
+    const struct um_space_config config = {.adopt = adopt};
+    assert_int_equal(machine->space_open(&config, &space), 0);
+    struct um_port_config with = {.space = space, .private_copy = true, .lanes_max = 4};
+    assert_int_equal(machine->port_open(&with, &owner), 0);
+    peer = port_new(4);
+    struct um_addr addr = addr_of(owner);
+    assert_int_equal(machine->link_open(peer, &addr, &link), 0);
+}
+
+static void regions_close(void)
+{
+    machine->link_close(link);
+    machine->port_close(peer);
+    machine->port_close(owner);
+    machine->space_close(space);
+}
+
+static struct um_exposed *expose(uint64_t key, const struct um_exposure *what)
+{
+    struct um_exposure own = *what;
+    struct um_exposed *exposed;
+    own.key = key;
+    assert_int_equal(machine->expose(space, &own, &exposed), 0);
+    return exposed;
+}
+
+static const struct um_exposure whole = {.base = (uintptr_t)memory, .len = BYTES, .origin = 77, .access = BOTH};
+
+static struct um_window *window(uint64_t key)
+{
+    struct um_window *w;
+    assert_int_equal(machine->window_open(link, key, &w), 0);
+    assert_int_equal(w->region.key, key);
+    return w;
+}
+
+static bool is_current(const struct um_window *w)
+{
+    return um_load_acquire_u64(w->changes_at) == w->changes;
+}
+
+/* Moves bytes through the window, at its level. */
+static void write_through(const struct um_window *w, uint64_t offset, const char *text)
+{
+    size_t len = strlen(text) + 1;
+    const struct um_piece piece = {.addr = w->region.base + offset, .len = len};
+    const struct iovec local = {.iov_base = (void *)text, .iov_len = len};
+    if (w->level == UM_LEVEL_MAPPED)
+        memcpy(w->base + offset, text, len);
+    else
+        assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, len), 0);
+    assert_memory_equal(memory + (w->region.base - whole.base) + offset, text, len);
+}
+
+static void a_region_is_seen_as_it_was_exposed(void **state)
+{
+    (void)state;
+    for (int adopt = 0; adopt < 2; adopt++) {
+        regions_open(adopt);
+        struct um_exposed *exposed = expose(5, &whole);
+        struct um_window *w = window(5);
+        assert_int_equal(w->region.base, whole.base);
+        assert_int_equal(w->region.len, whole.len);
+        assert_int_equal(w->region.origin, whole.origin);
+        assert_int_equal(w->region.access, whole.access);
+        assert_true(w->level >= UM_LEVEL_COPY);
+        assert_true(w->level == UM_LEVEL_MAPPED || !w->base);
+        write_through(w, 0, "first");
+        write_through(w, BYTES - 5, "last");
+        write_through(w, 4090, "over the edge");
+        machine->window_close(w);
+        machine->conceal(space, exposed);
+        regions_close();
+    }
+}
+
+static void a_key_that_is_not_there_has_no_window(void **state)
+{
+    (void)state;
+    struct um_window *w;
+    regions_open(true);
+    assert_int_equal(machine->window_open(link, 0, &w), -ENOENT);
+    struct um_exposed *exposed = expose(0, &whole);
+    assert_int_equal(machine->window_open(link, 1, &w), -ENOENT);
+    machine->window_close(window(0));
+    machine->conceal(space, exposed);
+    assert_int_equal(machine->window_open(link, 0, &w), -ENOENT);
+    regions_close();
+}
+
+static void a_port_without_a_space_exposes_nothing(void **state)
+{
+    (void)state;
+    struct um_window *w;
+    struct um_port *a = port_new(4), *b = port_new(4);
+    struct um_link *to;
+    struct um_addr addr = addr_of(b);
+    assert_int_equal(machine->link_open(a, &addr, &to), 0);
+    assert_int_equal(machine->window_open(to, 1, &w), -ENOENT);
+    machine->link_close(to);
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+static void a_window_ends_with_its_region_also_when_the_key_comes_again(void **state)
+{
+    (void)state;
+    regions_open(true);
+    for (int round = 0; round < 50; round++) {
+        struct um_exposed *exposed = expose(9, &whole);
+        struct um_window *w = window(9);
+        assert_true(is_current(w));
+        machine->conceal(space, exposed);
+        assert_false(is_current(w));
+        exposed = expose(9, &whole);
+        assert_false(is_current(w));
+        struct um_window *again = window(9);
+        assert_true(is_current(again));
+        write_through(again, 5, "again");
+        machine->window_close(w);
+        machine->window_close(again);
+        machine->conceal(space, exposed);
+    }
+    regions_close();
+}
+
+/* Registrations beyond what the table holds are reached through their owner alone: they have no window, and no error.
+ */
+static void many_regions_are_found_each(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    struct um_exposed **exposed = calloc(N, sizeof(struct um_exposed *));
+    struct um_exposure small = whole;
+    uint64_t without = 0;
+    small.access = UM_ACCESS_REMOTE_READ;
+    regions_open(true);
+    for (uint64_t i = 0; i < N; i++) {
+        small.len = i % BYTES;
+        exposed[i] = expose(i * i, &small);
+    }
+    for (uint64_t i = 0; i < N; i += 7) {
+        struct um_window *w;
+        int ret = machine->window_open(link, i * i, &w);
+        without += ret != 0;
+        if (ret)
+            continue;
+        assert_int_equal(w->region.len, i % BYTES);
+        machine->window_close(w);
+    }
+    assert_true(without < N / 7 / 100);
+    for (uint64_t i = 0; i < N; i++)
+        machine->conceal(space, exposed[i]);
+    free(exposed);
+    regions_close();
+}
+
+static void overlapping_regions_show_the_same_bytes(void **state)
+{
+    (void)state;
+    struct um_exposure parts[] = {whole, whole, whole};
+    parts[1].base += 100;
+    parts[1].len = 5000;
+    parts[2].base += 4096;
+    parts[2].len = 4096;
+    regions_open(true);
+    struct um_exposed *exposed[3];
+    for (uint64_t i = 0; i < 3; i++)
+        exposed[i] = expose(i, &parts[i]);
+    for (uint64_t i = 0; i < 3; i++) {
+        struct um_window *w = window(i);
+        char text[] = "written 0";
+        text[8] = (char)('0' + i);
+        write_through(w, whole.base + 4500 - w->region.base, text);
+        machine->window_close(w);
+    }
+    machine->conceal(space, exposed[0]); /* the others stay reachable */
+    struct um_window *w = window(2);
+    assert_true(is_current(w));
+    write_through(w, 5, "still");
+    machine->window_close(w);
+    machine->conceal(space, exposed[1]);
+    machine->conceal(space, exposed[2]);
+    regions_close();
+}
+
+GROUP(region, T(a_region_is_seen_as_it_was_exposed), T(a_key_that_is_not_there_has_no_window),
+      T(a_port_without_a_space_exposes_nothing), T(a_window_ends_with_its_region_also_when_the_key_comes_again),
+      T(many_regions_are_found_each), T(overlapping_regions_show_the_same_bytes));

@@ -1,0 +1,61 @@
+"""Intel MPI over unimem: only with --impi, because it is proprietary (Intel Simplified Software License)."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import mpi4py_elsewhere
+import other_mpi
+import pytest
+from other_mpi import OtherMpi
+
+pytestmark = pytest.mark.needs_impi
+
+
+def test_intel_mpi_names_the_provider(impi: OtherMpi) -> None:
+    run = impi.run(2, [impi.build("exchange.c"), 1, 1], env={"I_MPI_DEBUG": "5"}).succeeded()
+    assert re.search(r"MPI startup\(\): libfabric provider: unimem$", run.out, re.MULTILINE), str(run)
+
+
+def test_messages_go_through_unimem(impi: OtherMpi) -> None:
+    other_mpi.messages_go_through_unimem(impi)
+
+
+def test_unimem_run_is_enough(impi: OtherMpi) -> None:
+    other_mpi.unimem_run_is_enough(impi)
+
+
+def test_pingpong(impi: OtherMpi) -> None:
+    other_mpi.pingpong_is_right(impi, 1 << 20)
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 7])
+def test_collectives(impi: OtherMpi, ranks: int) -> None:
+    other_mpi.collectives_are_right(impi, ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_matching(impi: OtherMpi, ranks: int) -> None:
+    other_mpi.matching_is_right(impi, ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize(
+    "largest",
+    [pytest.param(14, id="to 16 KiB"), pytest.param(22, id="to 4 MiB", marks=pytest.mark.long)],
+)
+def test_imb_mpi1(impi: OtherMpi, ranks: int, largest: int) -> None:
+    """Every benchmark of IMB-MPI1 ends. The wheel's binary is built without IMB's CHECK: it does not look at the data, which
+    is what the other tests here do."""
+    arguments = ["-npmin", ranks, "-msglog", f"0:{largest}", "-iter", 50, "-time", "0.3"]
+    run = impi.run(ranks, [impi.bin / "IMB-MPI1", *arguments], timeout=900).succeeded()
+    done = re.findall(r"^# Benchmarking (\w+)", run.out, re.MULTILINE)
+    assert {"PingPong", "Sendrecv", "Exchange", "Allreduce", "Alltoall", "Alltoallv", "Bcast", "Barrier"} <= set(done)
+    assert "All processes entering MPI_Finalize" in run.out
+    assert str(1 << largest) in run.out
+
+
+@pytest.mark.long
+def test_mpi4py_suite(impi: OtherMpi, suite_directory: Path, tmp_path: Path, figure: Callable[[str], None]) -> None:
+    arguments = mpi4py_elsewhere.included(mpi4py_elsewhere.CORE)
+    mpi4py_elsewhere.compare(impi, arguments, suite_directory, tmp_path, figure)

@@ -1,0 +1,131 @@
+"""The README keeps its word: every command in it is run as it stands.
+
+Commands are the blocks ```sh. A comment right before a block tells what to do with it:
+  <!-- test: skip: REASON -->      it is not run here; tests/skips.toml must allow it
+  <!-- test: in a fresh copy -->   it is run where nothing is built yet
+Otherwise it is run in a copy of the tree with build/ and .venv as they are here, and an app.c of ours.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from harness import BUILD, TOP, VENV, Launcher
+
+README = (TOP / "README.md").read_text(encoding="utf-8")
+BLOCK = re.compile(r"(?:^<!-- test: (?P<mark>.*?) -->\n)?^```(?P<language>.*)\n(?P<text>(?s:.*?))^```$", re.MULTILINE)
+# For any number of ranks; it fails when a message does not come as it was sent.
+APP = """
+#include <mpi.h>
+int main(int argc, char **argv)
+{
+    int rank, size, sum = 0;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Allreduce(&rank, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    if (sum != size * (size - 1) / 2)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    MPI_Finalize();
+    return 0;
+}
+"""
+FRESH = "in a fresh copy"
+SKIP = "skip: "
+
+
+class Block(NamedTuple):
+    text: str
+    mark: str
+
+    @property
+    def name(self) -> str:
+        """What the block does, for the name of its test: its last command without settings and arguments."""
+        last = [line for line in self.text.splitlines() if line and not line.startswith("#")][-1]
+        return re.sub(r"[^\w./]+", "-", re.sub(r"(^| )\w+=\S+", "", last.split("|")[0].split("#")[0]).strip())[:50]
+
+
+BLOCKS = [Block(match["text"], match["mark"] or "") for match in BLOCK.finditer(README) if match["language"] == "sh"]
+
+
+def copy_tree(to: Path) -> None:
+    """What a new user has: the tree without what was built in it."""
+    leave_out = shutil.ignore_patterns(".git", ".venv", ".cache", "__pycache__", ".pytest_cache")
+
+    def ignore(directory: str, names: list[str]) -> set[str]:
+        built = {name for name in names if name.startswith("build") and Path(directory) == TOP}
+        return set(leave_out(directory, names)) | built
+
+    shutil.copytree(TOP, to, ignore=ignore, symlinks=True)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Path:
+    copy_tree(tmp_path / "unimem")
+    return tmp_path / "unimem"
+
+
+@pytest.fixture
+def ready(fresh: Path) -> Path:
+    """A tree in which everything is built, and the user has a program."""
+    (fresh / "build").symlink_to(BUILD)
+    (fresh / ".venv").symlink_to(VENV)
+    (fresh / "app.c").write_text(APP)
+    subprocess.run([VENV / "bin" / "mpicc", "-o", fresh / "app", fresh / "app.c"], check=True)
+    return fresh
+
+
+def test_the_readme_has_commands_and_they_stand_in_blocks() -> None:
+    assert len(BLOCKS) >= 5
+    without = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+    indented = re.findall(r"\n\n {4,}\S.*", without)
+    assert not indented, f"commands belong into a block that begins with ```sh: {indented}"
+    for match in BLOCK.finditer(README):
+        assert match["language"], f"a block says what it holds (```sh, ```text): {match['text']}"
+    assert README.count("<!-- test:") == sum(bool(block.mark) for block in BLOCKS), "a mark stands right before a block"
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=[block.name for block in BLOCKS])
+def test_command(block: Block, request: pytest.FixtureRequest, launcher: Launcher, tmp_path: Path) -> None:
+    if block.mark.startswith(SKIP):
+        pytest.skip(block.mark.removeprefix(SKIP))
+    assert block.mark in ("", FRESH), f"unknown mark: {block.mark}"
+    top = request.getfixturevalue("fresh" if block.mark == FRESH else "ready")
+    env = {"DESTDIR": str(tmp_path / "installed")}
+    script = f"set -eu\n{block.text}"
+    run = launcher.run(["bash", "-o", "pipefail", "-c", script], env=env, timeout=300, cwd=top).succeeded()
+    if "meson install" in block.text:
+        check_installed(tmp_path / "installed")
+    if "grep 'libfabric provider'" in block.text:
+        assert f"prints `{run.out.strip()}`" in README, str(run)
+    if "fi_info" in block.text:
+        assert "prov_name: unimem" in run.out, str(run)
+
+
+def check_installed(root: Path) -> None:
+    """What the README promises about the installed files."""
+    files = {file.name: file for file in root.rglob("*") if file.is_file()}
+    assert files["libunimem-fi.so"].parent.name == "libfabric"
+    pages = {"fi_unimem.7", "unimem.1"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}
+    if not shutil.which("pandoc"):
+        pages = set()
+    assert set(files) == {"libunimem-fi.so", "libunimem-heap.so", "unimem", "unimem.pc", "LICENSE"} | pages
+
+    prefix = next(parent for parent in files["unimem"].parents if parent.name == "bin").parent
+    env = os.environ | {"PKG_CONFIG_PATH": str(files["unimem.pc"].parent), "PKG_CONFIG_SYSROOT_DIR": ""}
+    query = ["pkg-config", "--variable=providerdir", "unimem"]
+    told = subprocess.run(query, env=env, capture_output=True, text=True, check=True).stdout.strip()
+    assert str(root) + told == str(files["libunimem-fi.so"].parent)
+
+    # The installed command knows the installed provider's folder; here that lies elsewhere, and it says so.
+    moved = subprocess.run([prefix / "bin" / "unimem", "env"], capture_output=True, text=True)
+    assert moved.returncode == 1 and told in moved.stderr, moved
+
+    listed = ["fi_info", "-p", "unimem"]
+    env = os.environ | {"FI_PROVIDER_PATH": str(files["libunimem-fi.so"].parent)}
+    found = subprocess.run(listed, env=env, capture_output=True, text=True)
+    assert "provider: unimem" in found.stdout, found

@@ -1,0 +1,155 @@
+/* Blocking calls: they wake for what they wait for, whenever it comes, and use next to no processor meanwhile. */
+#include "pair.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+static unsigned char out[100000], in[100000];
+
+struct sender {
+    struct side *side;
+    unsigned after_ms;
+    size_t len;
+    int signal;
+};
+
+static void *send_later(void *arg)
+{
+    struct sender *s = arg;
+    struct fi_cq_tagged_entry e;
+    usleep(s->after_ms * 1000);
+    if (s->signal) {
+        fi_cq_signal(s->side->cq);
+        return NULL;
+    }
+    while (fi_tsend(s->side->ep, out, s->len, NULL, s->side->other, 1, NULL) == -FI_EAGAIN)
+        fi_cq_read(s->side->cq, NULL, 0);
+    while (fi_cq_sread(s->side->cq, &e, 1, NULL, -1) != 1)
+        ;
+    return NULL;
+}
+
+static void a_blocked_reader_wakes_for_a_message_and_burns_no_core(void **state)
+{
+    static const size_t lens[] = {8, 100000};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pair p;
+        struct fi_cq_tagged_entry e;
+        pthread_t thread;
+        pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC});
+        struct sender s = {.side = &p.a, .after_ms = 400, .len = lens[i]};
+        assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+        uint64_t begin = pair_now_ns(), cpu = pair_cpu_ns();
+        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, 50), -FI_EAGAIN);
+        assert_true(pair_now_ns() - begin >= 49000000);
+        assert_int_equal(pthread_create(&thread, NULL, send_later, &s), 0);
+        ssize_t ret = fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS);
+        cpu = pair_cpu_ns() - cpu;
+        assert_int_equal(ret, 1);
+        assert_int_equal(e.len, lens[i]);
+        assert_true(cpu < 200000000); /* of more than 450 ms */
+        pthread_join(thread, NULL);
+        pair_close(&p);
+    }
+}
+
+/* Whoever waits is asleep soon, whatever it looks after meanwhile: the whole process, its progress thread included. */
+static void expect_at_most_a_hundredth_of_a_core(const struct pair_config *config)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    pair_open(&p, config);
+    for (int known = 0; known < 2; known++) {
+        uint64_t cpu = pair_cpu_ns();
+        assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, 1000), -FI_EAGAIN);
+        assert_int_equal(fi_cntr_wait(p.b.cntr[CNTR_RECV], (uint64_t)known + 1, 1000), -FI_ETIMEDOUT);
+        cpu = pair_cpu_ns() - cpu;
+        assert_true(cpu < 20000000); /* of 2 s */
+        /* from now on there is a peer to look after, and an active lane */
+        assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
+        PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
+        pair_await(&p, &p.b, &e, NULL);
+    }
+    pair_close(&p);
+}
+
+static void a_blocked_call_takes_at_most_a_hundredth_of_a_core(void **state)
+{
+    (void)state;
+    expect_at_most_a_hundredth_of_a_core(&(struct pair_config){.counters = true});
+    expect_at_most_a_hundredth_of_a_core(&(struct pair_config){.counters = true, .threading = FI_THREAD_SAFE});
+    expect_at_most_a_hundredth_of_a_core(&(struct pair_config){.counters = true, .progress = FI_PROGRESS_AUTO});
+}
+
+enum { ROUNDS = 3000, DELAYS_NS = 15000 };
+
+static void receive_one(struct side *s, unsigned char *to)
+{
+    struct fi_cq_tagged_entry e;
+    assert_int_equal(fi_trecv(s->ep, to, 8, NULL, s->other, 1, 0, NULL), 0);
+    assert_int_equal(fi_cq_sread(s->cq, &e, 1, NULL, PAIR_PATIENCE_MS), 1);
+}
+
+static void *answer_late(void *arg)
+{
+    struct side *s = arg;
+    static unsigned char buffer[8];
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        receive_one(s, buffer);
+        for (uint64_t until = pair_now_ns() + i * 37 % DELAYS_NS; pair_now_ns() < until;)
+            ;
+        while (fi_tinject(s->ep, out, 8, s->other, 1) == -FI_EAGAIN)
+            fi_cq_read(s->cq, NULL, 0);
+    }
+    return NULL;
+}
+
+/* While the reader spins, as it goes to sleep, when it sleeps: a message that is missed ends the test by its timeout.
+ */
+static void a_message_wakes_at_whatever_moment_it_comes(void **state)
+{
+    static const enum fi_progress kinds[] = {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct pair p;
+        pthread_t thread;
+        pair_open(&p, &(struct pair_config){.progress = kinds[i]});
+        pair_progress(&p);
+        assert_int_equal(pthread_create(&thread, NULL, answer_late, &p.b), 0);
+        for (unsigned k = 0; k < ROUNDS; k++) {
+            while (fi_tinject(p.a.ep, out, 8, p.a.other, 1) == -FI_EAGAIN)
+                fi_cq_read(p.a.cq, NULL, 0);
+            receive_one(&p.a, in);
+        }
+        pthread_join(thread, NULL);
+        pair_close(&p);
+    }
+}
+
+static void a_signal_unblocks_a_reader(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    pthread_t thread;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE});
+    struct sender s = {.side = &p.b, .after_ms = 50, .signal = 1};
+    uint64_t begin = pair_now_ns();
+    assert_int_equal(pthread_create(&thread, NULL, send_later, &s), 0);
+    assert_int_equal(fi_cq_sread(p.b.cq, &e, 1, NULL, PAIR_PATIENCE_MS), -FI_EAGAIN);
+    assert_true(pair_now_ns() - begin < PAIR_PATIENCE_MS * 500000ull);
+    pthread_join(thread, NULL);
+    pair_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_blocked_reader_wakes_for_a_message_and_burns_no_core),
+        cmocka_unit_test(a_blocked_call_takes_at_most_a_hundredth_of_a_core),
+        cmocka_unit_test(a_message_wakes_at_whatever_moment_it_comes),
+        cmocka_unit_test(a_signal_unblocks_a_reader),
+    };
+    return cmocka_run_group_tests_name("prov/wait", tests, NULL, NULL);
+}
