@@ -1,6 +1,6 @@
 /*
- * unimem run [-q] [-v] [--heap] [--mpi NAME] -- CMD...: recognises the MPI of CMD, sets the environment in which that
- * MPI runs over unimem, and becomes CMD.
+ * unimem run [-q] [-v] [--heap] [--mpi NAME] [--machine NAME] -- CMD...: recognises the MPI of CMD, sets the
+ * environment in which that MPI runs over unimem, and becomes CMD.
  *
  * It execs: signals, exit status and terminal are the program's own.
  */
@@ -15,12 +15,13 @@
 #include <unistd.h>
 
 static const char usage[] =
-    "usage: unimem run [-q] [-v] [--heap] [--mpi NAME] [--] PROGRAM [ARGUMENT...]\n"
+    "usage: unimem run [-q] [-v] [--heap] [--mpi NAME] [--machine NAME] [--] PROGRAM [ARGUMENT...]\n"
     "\n"
     "Runs PROGRAM, usually mpiexec, with the environment that makes its MPI use unimem. The MPI is recognised from\n"
     "the launcher and from the program that it starts; one line says which it is.\n"
     "\n"
     "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
+    "  --machine NAME what carries the messages: shm, the memory of this host (default), or board, a Unimem board\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"
@@ -31,7 +32,7 @@ static const char usage[] =
 
 struct options {
     bool quiet, verbose, help, heap;
-    const char *mpi;
+    const char *mpi, *machine;
     int at; /* where the program begins in argv */
 };
 
@@ -56,10 +57,16 @@ static int parse(int argc, char **argv, struct options *o)
             o->mpi = word + 6;
         else if (!strcmp(word, "--mpi") && o->at + 1 < argc)
             o->mpi = argv[++o->at];
+        else if (!strncmp(word, "--machine=", 10))
+            o->machine = word + 10;
+        else if (!strcmp(word, "--machine") && o->at + 1 < argc)
+            o->machine = argv[++o->at];
         else
             return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
                                   word);
     }
+    if (o->machine && strcmp(o->machine, "shm") != 0 && strcmp(o->machine, "board") != 0)
+        return um_usage_error("run", "--machine %s: known are shm and board", o->machine);
     if (o->at >= argc && !o->help)
         return um_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
     return 0;
@@ -75,6 +82,18 @@ static int env_apply(const struct um_env *env)
             return UM_EXIT_FAILED;
         }
     }
+    return UM_EXIT_OK;
+}
+
+/* An option says more than a variable that was set before. */
+static int machine_set(const struct options *o)
+{
+    if (o->machine && setenv("FI_UNIMEM_MACHINE", o->machine, 1)) {
+        fprintf(stderr, "unimem: cannot set FI_UNIMEM_MACHINE: %s\n", strerror(errno));
+        return UM_EXIT_FAILED;
+    }
+    if (o->machine && o->verbose)
+        fprintf(stderr, "unimem: FI_UNIMEM_MACHINE=%s (--machine)\n", o->machine);
     return UM_EXIT_OK;
 }
 
@@ -95,6 +114,8 @@ static int prepare(const struct options *o, char **program)
     if (o->verbose)
         um_announce_all(&env);
     int ret = env_apply(&env);
+    if (ret == UM_EXIT_OK)
+        ret = machine_set(o);
     if (ret == UM_EXIT_OK && o->heap && um_heap_preload())
         return UM_EXIT_FAILED; /* last: what runs before the program does without */
     return ret;

@@ -141,6 +141,9 @@ struct um_machine_caps {
 struct um_machine {
     const char *name;
 
+    /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
+    int (*probe)(void);
+
     /* Opens a port. Called once per endpoint, when it is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ... all logged.
      */
     int (*port_open)(const struct um_port_config *config, struct um_port **port_p);
@@ -214,7 +217,7 @@ struct um_machine {
      * hold at its present size, which lane_body_max() tells.
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
-    /* Publishes it. len: body_len, or any value < 2^16 for the receiver's use when there is no body. */
+    /* Publishes it. len: any value < 2^16 for the receiver's use when there is no body; ignored when there is one. */
     void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
     /* Largest body that this lane takes now; asking for more than it takes may make it grow (slow path). */
@@ -270,7 +273,7 @@ struct um_machine {
 /* The machines there are. */
 extern const struct um_machine um_machine_shm;
 extern const struct um_machine um_machine_sim;
-extern const struct um_machine um_machine_board; /* in a library of its own: it needs libunimem.so */
+extern const struct um_machine um_machine_board;
 
 /* Every port begins with its machine, so that the layers above can call through it. */
 struct um_port {

@@ -146,10 +146,19 @@ static void um_domain_configure(struct um_domain *d, const struct fi_domain_attr
     d->guard.used = attr->threading != FI_THREAD_DOMAIN || attr->data_progress == FI_PROGRESS_AUTO;
 }
 
+/* Settings, with the machine that the domain's name says; "unimem" leaves it to FI_UNIMEM_MACHINE. */
+static int um_domain_read_env(struct um_domain *d, const struct fi_domain_attr *attr)
+{
+    int ret = um_env_read(&d->env);
+    if (ret == 0 && attr->name && strcmp(attr->name, UM_PROV_NAME) != 0)
+        d->env.machine = um_env_machine(attr->name);
+    return ret ? ret : d->env.machine ? 0 : -FI_EINVAL;
+}
+
 int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context)
 {
     struct um_fabric *fabric = UM_CONTAINER(fabric_fid, struct um_fabric, fid);
-    if (!info->domain_attr || (info->domain_attr->name && strcmp(info->domain_attr->name, UM_PROV_NAME) != 0))
+    if (!info->domain_attr)
         return -FI_EINVAL;
     struct um_domain *d = calloc(1, sizeof(*d));
     if (!d)
@@ -160,7 +169,7 @@ int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct f
     um_list_init(&d->eps);
     um_list_init(&d->remote_cntrs);
     d->processors = (uint32_t)get_nprocs();
-    int ret = um_env_read(&d->env);
+    int ret = um_domain_read_env(d, info->domain_attr);
     if (ret == 0)
         ret = um_error_result(um_regions_open(d->env.machine, &d->env.space, &d->regions));
     if (ret) {

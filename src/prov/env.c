@@ -9,10 +9,12 @@
 
 #include "base/atomic.h"
 #include "base/log.h"
+#include "machine/board/config.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define UM_LANES_MAX  4096 /* docs/protocol.md section 3 */
 #define UM_MEMORY_MIN (64ull << 10)
@@ -22,7 +24,12 @@
 void um_env_define(void)
 {
     fi_param_define(&um_provider, "machine", FI_PARAM_STRING,
-                    "What carries the messages. Allowed: shm, the memory of this host (default: shm)");
+                    "What carries the messages, unless the name of the domain in the hints says it. Allowed: shm, the "
+                    "memory of this host; board, a Unimem board (default: shm)");
+    fi_param_define(
+        &um_provider, "board_library", FI_PARAM_STRING,
+        "The file of the Unimem board's library. Allowed: a path, or the name of a file that the loader finds "
+        "(default: libunimem.so.1, beside the provider, where the loader finds it, or in the directory above)");
     fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
@@ -55,6 +62,16 @@ static int um_env_refuse(uint32_t variable, const char *name, const char *value,
     um_log(UM_LOG_WARN, "FI_UNIMEM_%s=%s is not valid; allowed: %s. The provider is not used until this is mended",
            name, value, allowed);
     return -FI_EINVAL;
+}
+
+const struct um_machine *um_env_machine(const char *name)
+{
+    static const struct um_machine *const machines[] = {&um_machine_shm, &um_machine_board};
+    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+        if (strcmp(name, machines[i]->name) == 0)
+            return machines[i];
+    }
+    return NULL;
 }
 
 static const char *um_env_text(const char *name)
@@ -101,17 +118,33 @@ static int um_env_read_numbers(struct um_env *env)
     return 0;
 }
 
+static int um_env_read_machine(struct um_env *env)
+{
+    const char *text = um_env_text("machine");
+    if (text) {
+        env->machine = um_env_machine(text);
+        if (!env->machine) {
+            um_env_refuse(2, "MACHINE", text, "shm, board");
+            return -FI_ENODATA;
+        }
+    }
+    const struct um_board_config board = {.library = um_env_text("board_library")};
+    if (board.library && strchr(board.library, '/') && access(board.library, R_OK))
+        return um_env_refuse(8, "BOARD_LIBRARY", board.library,
+                             "a library that can be read, or its name for the loader");
+    um_board_configure(&board);
+    return 0;
+}
+
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
     struct um_env env = {
         .machine = &um_machine_shm, .port = {.private_copy = true}, .space = {.adopt = true}, .linger = true};
-    const char *text = um_env_text("machine");
-    if (text && strcmp(text, env.machine->name) != 0) {
-        um_env_refuse(2, "MACHINE", text, "shm");
-        return -FI_ENODATA;
-    }
-    text = um_env_text("copy");
+    int ret = um_env_read_machine(&env);
+    if (ret)
+        return ret;
+    const char *text = um_env_text("copy");
     if (text && um_env_bool(text, &env.port.private_copy))
         return um_env_refuse(3, "COPY", text, allowed);
     text = um_env_text("stats");
@@ -126,7 +159,7 @@ int um_env_read(struct um_env *env_p)
     text = um_env_text("mpich_atomics");
     if (text && um_env_bool(text, &env.mpich_atomics))
         return um_env_refuse(7, "MPICH_ATOMICS", text, allowed);
-    int ret = um_env_read_numbers(&env);
+    ret = um_env_read_numbers(&env);
     if (ret)
         return ret;
     *env_p = env;

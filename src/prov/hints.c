@@ -122,8 +122,6 @@ static int um_hints_domain_kinds(const struct fi_domain_attr *hint)
 
 static int um_hints_domain(uint32_t version, const struct fi_domain_attr *hint, const struct fi_domain_attr *offer)
 {
-    if (hint->name && strcmp(hint->name, offer->name) != 0)
-        return um_info_refuse("domain_attr->name = %s, only %s", hint->name, offer->name);
     const struct um_limit_row limits[] = {
         {"domain_attr->mr_key_size", hint->mr_key_size, offer->mr_key_size},
         {"domain_attr->cq_data_size", hint->cq_data_size, offer->cq_data_size},

@@ -72,14 +72,16 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
 }
 
 /* NULL: out of memory. fi_allocinfo(), because structures of a newer libfabric are larger than ours. */
-static struct fi_info *um_offer_new(const struct um_limits *limits, uint32_t version)
+static struct fi_info *um_offer_new(const struct um_machine *machine, uint32_t version)
 {
+    struct um_limits limits;
     struct fi_info *info = fi_allocinfo();
     if (!info)
         return NULL;
     info->caps = UM_CAPS_LISTED;
     info->addr_format = UM_ADDR_FORMAT;
-    um_offer_contexts(info, limits);
+    um_limits_get(machine, &limits);
+    um_offer_contexts(info, &limits);
     um_offer_domain(info->domain_attr, version);
     info->ep_attr->type = FI_EP_RDM;
     info->ep_attr->protocol = UM_PROTOCOL;
@@ -94,7 +96,7 @@ static struct fi_info *um_offer_new(const struct um_limits *limits, uint32_t ver
     info->ep_attr->rx_ctx_cnt = 1;
     info->fabric_attr->prov_version = um_provider.version; /* prov_name is libfabric's to set */
     info->fabric_attr->name = strdup(UM_PROV_NAME);
-    info->domain_attr->name = strdup(UM_PROV_NAME);
+    info->domain_attr->name = strdup(machine->name);
     if (!info->fabric_attr->name || !info->domain_attr->name) {
         fi_freeinfo(info);
         return NULL;
@@ -186,11 +188,25 @@ static int um_answer_fill(struct fi_info *info, const struct fi_info *hints, uin
     return 0;
 }
 
+/* The machine that the hints name as their domain, or else that of FI_UNIMEM_MACHINE. NULL: it cannot be used here. */
+static const struct um_machine *um_info_machine(const struct um_env *env, const struct fi_info *hints)
+{
+    const char *name = hints && hints->domain_attr ? hints->domain_attr->name : NULL;
+    bool named = name && strcmp(name, UM_PROV_NAME) != 0;
+    const struct um_machine *machine = named ? um_env_machine(name) : env->machine;
+    if (!machine) {
+        um_info_refuse("domain_attr->name = %s, only shm, board, or unimem for what FI_UNIMEM_MACHINE says", name);
+    } else if (machine->probe && machine->probe()) {
+        um_info_refuse("the machine %s cannot be used here", machine->name);
+        machine = NULL;
+    }
+    return machine;
+}
+
 int um_info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
                 struct fi_info **info)
 {
     struct um_env env;
-    struct um_limits limits;
     int ret = um_env_read(&env);
     if (ret)
         return ret;
@@ -199,8 +215,10 @@ int um_info_get(uint32_t version, const char *node, const char *service, uint64_
                               node ? node : "-", service ? service : "-");
     if (flags & ~(FI_NUMERICHOST | FI_SOURCE | FI_PROV_ATTR_ONLY | (1ULL << 35) /* FI_RESCAN */))
         um_log(UM_LOG_DEBUG, "fi_getinfo: flags 0x%llx ignored", (unsigned long long)flags);
-    um_limits_get(env.machine, &limits);
-    struct fi_info *offer = um_offer_new(&limits, version);
+    const struct um_machine *machine = um_info_machine(&env, hints);
+    if (!machine)
+        return -FI_ENODATA;
+    struct fi_info *offer = um_offer_new(machine, version);
     if (!offer)
         return -FI_ENOMEM;
     if (hints) {

@@ -42,6 +42,8 @@ struct um_env {
 void um_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
 int um_env_read(struct um_env *env_p);
+/* The machine of that name, which is its domain's; NULL: there is none. */
+const struct um_machine *um_env_machine(const char *name);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
 int um_error_to_fi(int error);

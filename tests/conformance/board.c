@@ -76,11 +76,11 @@ static void there_is_no_line_to_wait_for(void **state)
 
 enum { COUNT = 2000 };
 
-static const char *sender(struct parent *parent)
+/* Sends COUNT messages to the parent's port; NULL, or what went wrong. */
+static const char *send_all(struct parent *parent, struct um_port *port, struct um_lane **lane_p)
 {
     struct um_addr addr;
     struct um_lane *lane = NULL;
-    struct um_port *port = port_new(0);
     int ret;
     pipe_get(parent->from_parent, &addr, sizeof(addr));
     if (machine->link_open(port, &addr, &link))
@@ -96,12 +96,41 @@ static const char *sender(struct parent *parent)
             return "claim";
         i += ret == 0;
     }
-    /* A full mailbox delays what is to be told until the next call: who stops calling would keep it. */
-    while (machine->lane_consumed(lane) != machine->lane_committed(lane))
-        if (now_ms() > end)
-            return "consumption";
+    *lane_p = lane;
+    return NULL;
+}
+
+/* Stays quiet after the last message, and asleep as far as the machine knows. */
+static const char *sender(struct parent *parent)
+{
+    struct um_port *port = port_new(0);
+    struct um_lane *lane;
+    struct um_record rec;
+    const char *wrong = send_all(parent, port, &lane);
+    if (wrong)
+        return wrong;
+    uint64_t end = now_ms() + PATIENCE;
+    while (machine->arm(port) == -EAGAIN) { /* a full mailbox of the peer's keeps it from sleeping */
+        if (machine->poll(port, &rec) || now_ms() > end)
+            return "arm";
+    }
     char c;
     pipe_get(parent->from_parent, &c, 1);
+    machine->disarm(port);
+    machine->lane_close(lane);
+    machine->link_close(link);
+    machine->port_close(port);
+    return NULL;
+}
+
+/* Closes all right after the last message, and with it its context. */
+static const char *leaver(struct parent *parent)
+{
+    struct um_port *port = port_new(0);
+    struct um_lane *lane;
+    const char *wrong = send_all(parent, port, &lane);
+    if (wrong)
+        return wrong;
     machine->lane_close(lane);
     machine->link_close(link);
     machine->port_close(port);
@@ -132,6 +161,32 @@ static void records_travel_between_processes(void **state)
         machine->release(b, &rec);
     }
     pipe_put(child.to_child, "e", 1);
+    take(&rec);
+    assert_int_equal(rec.op, UM_REC_LEFT);
+    assert_int_equal(rec.len, 0);
+    machine->release(b, &rec);
+    child_join(&child);
+    machine->port_close(b);
+}
+
+static void what_was_sent_before_the_last_port_closed_arrives(void **state)
+{
+    (void)state;
+    struct child child = child_start(leaver, NULL);
+    b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    struct um_record rec;
+    pipe_put(child.to_child, &addr, sizeof(addr));
+    take(&rec);
+    assert_int_equal(rec.op, UM_REC_JOINED);
+    machine->release(b, &rec);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        take(&rec);
+        assert_true(message_is(&rec, MESSAGE(i, .body_len = i % 9 * 300)));
+        machine->release(b, &rec);
+        if (i + 70 >= COUNT) /* the sender is through, its last messages wait for room */
+            sleep_us(1000);
+    }
     take(&rec);
     assert_int_equal(rec.op, UM_REC_LEFT);
     assert_int_equal(rec.len, 0);
@@ -175,4 +230,5 @@ static void a_sender_that_dies_leaves_with_an_error(void **state)
 }
 
 GROUP(board, T(private_memory_is_refused), T(regions_are_left_to_their_owner), T(there_is_no_line_to_wait_for),
-      T(records_travel_between_processes), T(a_sender_that_dies_leaves_with_an_error));
+      T(records_travel_between_processes), T(what_was_sent_before_the_last_port_closed_arrives),
+      T(a_sender_that_dies_leaves_with_an_error));

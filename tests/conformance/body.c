@@ -60,6 +60,23 @@ static void every_body_size_of_a_grown_lane_arrives_whole(void **state)
     close_path();
 }
 
+/* What commit() is told does not matter then: the claim said it. */
+static void a_body_has_the_length_that_was_claimed(void **state)
+{
+    struct um_record rec;
+    struct um_slot slot;
+    (void)state;
+    open_path(0);
+    assert_int_equal(claim_now(p.lane, 80, &slot), 0);
+    message_fill(&slot, MESSAGE(1, .body_len = 80));
+    machine->commit(p.lane, &slot, 1, 0, 0);
+    assert_true(poll_now(b, &rec));
+    assert_true(message_is(&rec, MESSAGE(1, .body_len = 80)));
+    machine->release(b, &rec);
+    send_and_receive(2, 80);
+    close_path();
+}
+
 static void a_body_that_is_too_large_is_told_so(void **state)
 {
     (void)state;
@@ -273,8 +290,9 @@ static void memory_of_grown_lanes_comes_back_with_them(void **state)
 }
 
 GROUP(body, T(every_body_size_of_a_new_lane_arrives_whole), T(every_body_size_of_a_grown_lane_arrives_whole),
-      T(a_body_that_is_too_large_is_told_so), T(a_full_lane_says_again_and_drains),
-      T(a_full_lane_goes_on_after_a_part_was_consumed), T(a_grown_lane_holds_the_depth_that_caps_tell),
-      T(several_of_the_largest_bodies_fit), T(a_lane_grows_with_bodies_in_flight),
-      T(asking_for_less_than_there_is_does_not_grow), T(random_sizes_and_growth_keep_order_and_bytes),
-      T(a_lane_that_may_not_grow_still_works), T(memory_of_grown_lanes_comes_back_with_them));
+      T(a_body_has_the_length_that_was_claimed), T(a_body_that_is_too_large_is_told_so),
+      T(a_full_lane_says_again_and_drains), T(a_full_lane_goes_on_after_a_part_was_consumed),
+      T(a_grown_lane_holds_the_depth_that_caps_tell), T(several_of_the_largest_bodies_fit),
+      T(a_lane_grows_with_bodies_in_flight), T(asking_for_less_than_there_is_does_not_grow),
+      T(random_sizes_and_growth_keep_order_and_bytes), T(a_lane_that_may_not_grow_still_works),
+      T(memory_of_grown_lanes_comes_back_with_them));

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "machine/board/config.h"
 #include "machine/sim/sim.h"
 
 #include <pthread.h>
@@ -303,7 +304,9 @@ static bool machine_choose(const char *name)
     } else if (strcmp(name, "sim") == 0) {
         machine = &um_machine_sim;
     } else if (strcmp(name, "board") == 0) {
+        const struct um_board_config config = {.library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
         machine = &um_machine_board;
+        um_board_configure(&config);
         snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
         setenv("UNIMEM_BOARD", board_name, 1);
         setenv("UNIMEM_EMU_TIMING", "off", 1);

@@ -14,6 +14,7 @@ Program = Callable[[str], Path]
 
 WRONG = [
     ("FI_UNIMEM_MACHINE", "abacus"),
+    ("FI_UNIMEM_BOARD_LIBRARY", "/nonexistent/libboard.so"),
     ("FI_UNIMEM_COPY", "maybe"),
     ("FI_UNIMEM_STATS", "2"),
     ("FI_UNIMEM_LINGER", "long"),

@@ -113,7 +113,8 @@ def check_installed(root: Path) -> None:
     pages = {"fi_unimem.7", "unimem.1"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}
     if not shutil.which("pandoc"):
         pages = set()
-    assert set(files) == {"libunimem-fi.so", "libunimem-heap.so", "unimem", "unimem.pc", "LICENSE"} | pages
+    board = {"libunimem.so.1", "libunimem.so", "unimem-boardd", "unimem.h", "libunimem.pc"}
+    assert set(files) == {"libunimem-fi.so", "libunimem-heap.so", "unimem", "unimem.pc", "LICENSE"} | board | pages
 
     prefix = next(parent for parent in files["unimem"].parents if parent.name == "bin").parent
     env = os.environ | {"PKG_CONFIG_PATH": str(files["unimem.pc"].parent), "PKG_CONFIG_SYSROOT_DIR": ""}
@@ -129,3 +130,6 @@ def check_installed(root: Path) -> None:
     env = os.environ | {"FI_PROVIDER_PATH": str(files["libunimem-fi.so"].parent)}
     found = subprocess.run(listed, env=env, capture_output=True, text=True)
     assert "provider: unimem" in found.stdout, found
+    # The board's library lies in the folder above, where the loader need not look.
+    found = subprocess.run([*listed, "-d", "board"], env=env, capture_output=True, text=True)
+    assert "domain: board" in found.stdout, found

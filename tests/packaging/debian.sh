@@ -46,10 +46,10 @@ PACKAGE=$(cd "$PACKAGES" && echo unimem_*.deb)
 grep -qF "build/deb/$PACKAGE" "$TOP/README.md" || fail "the README calls the package otherwise than $PACKAGE"
 say "lintian"
 enter sh -c "$APT install -y --no-install-recommends lintian && lintian --allow-root --fail-on error,warning \
-    $([ -f "$TOP/man/unimem.1.md" ] || echo --suppress-tags no-manual-page) /root/unimem/build/deb/$PACKAGE"
+    $([ -f "$TOP/man/unimem.1.md" ] || echo --suppress-tags no-manual-page) /root/unimem/build/deb/*.deb"
 
 prepare clean
-cp "$PACKAGES/$PACKAGE" "$ROOT/root/"
+cp "$PACKAGES"/*.deb "$ROOT/root/"
 enter sh -c "$APT install -y --no-install-recommends libfabric-bin"
 if enter fi_info -p unimem; then fail "fi_info finds unimem before it is installed"; fi
 snapshot >"$HERE/before"
@@ -71,8 +71,16 @@ grep -q '/usr/lib/.*/libfabric' "$HERE/env" || fail "unimem env does not name th
 enter sh -c 'test -s /usr/share/man/man7/fi_unimem.7.gz && test -s /usr/share/doc/unimem/copyright' ||
     fail "no manual page or no copyright"
 
+say "a board"
+if enter fi_info -p unimem -d board; then fail "there is a board before it is installed"; fi
+enter sh -c "$APT install -y --no-install-recommends /root/libunimem1_*.deb /root/unimem-boardd_*.deb"
+enter fi_info -p unimem -d board
+enter timeout 60 sh -c "export FI_UNIMEM_MACHINE=board; fi_pingpong -p unimem -e rdm -I 100 & server=\$!; sleep 2
+    fi_pingpong -p unimem -e rdm -I 100 127.0.0.1 && wait \$server"
+enter sh -c "$APT install -y --no-install-recommends /root/libunimem-dev_*.deb && test -s /usr/include/unimem/unimem.h"
+
 say "purge"
-enter sh -c "$APT purge -y unimem"
+enter sh -c "$APT purge -y unimem libunimem-dev libunimem1 unimem-boardd"
 snapshot >"$HERE/after"
 diff "$HERE/before" "$HERE/after" || fail "purging leaves or takes files: see above"
 if enter fi_info -p unimem; then fail "fi_info still finds unimem"; fi

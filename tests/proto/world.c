@@ -4,9 +4,11 @@
 #include "needs.h"
 
 #include "base/clock.h"
+#include "machine/board/config.h"
 #include "machine/sim/sim.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #define HANG_NS UINT64_C(30000000000)
 
@@ -250,6 +252,18 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
     }
 }
 
+/* A board of its own, without timing. */
+static void board_choose(void)
+{
+    static char name[64];
+    const struct um_board_config config = {.library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
+    snprintf(name, sizeof(name), "proto-%d", (int)getpid());
+    setenv("UNIMEM_BOARD", name, 1);
+    setenv("UNIMEM_EMU_TIMING", "off", 1);
+    um_board_configure(&config);
+    variant.machine = &um_machine_board;
+}
+
 static void variant_parse(const char *word)
 {
     unsigned value = 0;
@@ -257,6 +271,8 @@ static void variant_parse(const char *word)
         variant.machine = &um_machine_sim;
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
+    else if (strcmp(word, "board") == 0)
+        board_choose();
     else if (strcmp(word, "copy=no") == 0)
         variant.private_copy = variant.adopt = false;
     else if (strcmp(word, "adopt=no") == 0)

@@ -144,7 +144,13 @@ void pair_await(struct pair *p, struct side *s, struct fi_cq_tagged_entry *entry
 {
     fi_addr_t ignored;
     memset(entry, 0, sizeof(*entry));
-    assert_int_equal(await_any(p, s, entry, source ? source : &ignored), 1);
+    int ret = await_any(p, s, entry, source ? source : &ignored);
+    if (ret == -FI_EAVAIL) {
+        struct fi_cq_err_entry error = {.err_data_size = 0};
+        fi_cq_readerr(s->cq, &error, 0);
+        fail_msg("an error: %s", fi_cq_strerror(s->cq, error.prov_errno, NULL, NULL, 0));
+    }
+    assert_int_equal(ret, 1);
 }
 
 void pair_await_error(struct pair *p, struct side *s, struct fi_cq_err_entry *entry)

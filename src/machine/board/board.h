@@ -6,7 +6,8 @@
  * shape: the sender's, in which claim() gives places, and the receiver's, in dmable memory of its own. A commit writes
  * its record with one DMA, waits for that (not for a peer), and then tells by mailbox how many records are there; a
  * record is never looked for before a message told of it. All that must be told is kept as state ("how far was it
- * told"), so a mailbox that is full only delays: push() tries again with every call.
+ * told"), so a mailbox that is full only delays: push() tries again with every call, a port does not go to sleep over it,
+ * and one that is closed waits for it, a second at most.
  *
  * The driver below the ports (drive()) takes messages out of the mailboxes of all ports of the process into memory and
  * pushes what is to be told. Every call that looks for news runs it. So ports of one process meet at once; a peer in
@@ -17,9 +18,9 @@
 #ifndef UM_MACHINE_BOARD_BOARD_H
 #define UM_MACHINE_BOARD_BOARD_H
 
+#include "machine/board/config.h"
+#include "machine/board/library.h"
 #include "machine/machine.h"
-
-#include <unimem/unimem.h>
 
 #include <assert.h>
 
@@ -134,6 +135,8 @@ void um_board_leave(void);
 
 /* Everything below: between these two. */
 
+/* 0: there is a library; else why not, which was logged. */
+int um_board_probe(void);
 /* The process's context is opened with its first port and closed with its last. */
 int um_board_begin(struct unimem_board **board_p);
 void um_board_end(void);
@@ -160,11 +163,14 @@ void um_board_ring_put(unsigned char *memory, bool lost);
 
 /* Takes and pushes until nothing moves any more. */
 void um_board_drive(void);
+/* Is something to be told, from this port or one that was closed, that a full mailbox does not take? */
+bool um_board_holds_back(const struct um_board_port *port);
 
 /* ---- lane.c ---- */
 
 /* Sends what is to be told: true if something went. May free the lane. */
 bool um_board_lane_push(struct um_lane *lane);
+bool um_board_lane_holds_back(const struct um_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 
 /* Is there news of a lane that is watched? */
@@ -184,6 +190,7 @@ void um_board_lane_watch(struct um_lane *lane, bool on);
 /* ---- rx.c ---- */
 
 bool um_board_rx_push(struct um_rx *rx);
+bool um_board_rx_holds_back(const struct um_rx *rx);
 void um_board_rx_join(struct um_board_port *port, const struct um_board_message_wire *message);
 void um_board_rx_take(struct um_board_port *port, const struct um_board_message_wire *message);
 

@@ -9,7 +9,7 @@
 /* Sends a message about the lane. A peer that is gone ends it. */
 static bool tell(struct um_lane *lane, const struct um_board_message_wire *message)
 {
-    int ret = unimem_mailbox_send(um_board_handle(), &lane->peer, message, sizeof(*message));
+    int ret = um_board_api.mailbox_send(um_board_handle(), &lane->peer, message, sizeof(*message));
     if (ret && ret != -EAGAIN)
         lane->ended = true;
     return ret == 0;
@@ -36,6 +36,13 @@ static bool tell_data(struct um_lane *lane)
     return true;
 }
 
+bool um_board_lane_holds_back(const struct um_lane *lane)
+{
+    if (lane->ended)
+        return lane->closed && lane->state == UM_LANE_OPEN;
+    return !lane->asked || (lane->state == UM_LANE_OPEN && (lane->closed || lane->told != lane->committed));
+}
+
 bool um_board_lane_push(struct um_lane *lane)
 {
     bool any = false;
@@ -48,7 +55,7 @@ bool um_board_lane_push(struct um_lane *lane)
     /* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. */
     if (lane->state == UM_LANE_OPEN && (lane->told == lane->committed || lane->ended)) {
         struct um_board_message_wire message = {.op = UM_BOARD_CLOSE, .number = lane->rx};
-        int ret = unimem_mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message));
+        int ret = um_board_api.mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message));
         if (ret == -EAGAIN)
             return any;
     } else if (lane->state == UM_LANE_OPEN) {
@@ -69,7 +76,7 @@ static void take_grant(struct um_lane *lane, const struct um_board_message_wire 
         return;
     lane->rx = message->value;
     lane->ring = (struct unimem_remote){lane->peer.node, lane->peer.context, message->more};
-    lane->registered = unimem_register(um_board_handle(), &lane->ring, UM_BOARD_RING) == 0;
+    lane->registered = um_board_api.enter(um_board_handle(), &lane->ring, UM_BOARD_RING) == 0;
     if (!lane->registered)
         lane->ended = true;
 }
@@ -195,11 +202,11 @@ static int record_write(struct um_lane *lane, size_t len)
     uint64_t dma;
     int ret;
     to.address += offset_of(lane);
-    ret = unimem_dma_write(um_board_handle(), &to, lane->staging + offset_of(lane), len, &dma);
+    ret = um_board_api.dma_write(um_board_handle(), &to, lane->staging + offset_of(lane), len, &dma);
     if (ret)
         return ret;
     do
-        ret = unimem_dma_poll(um_board_handle(), dma);
+        ret = um_board_api.dma_poll(um_board_handle(), dma);
     while (ret == -EINPROGRESS);
     return ret;
 }
@@ -207,7 +214,7 @@ static int record_write(struct um_lane *lane, size_t len)
 void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
 {
     struct um_board_record_wire *record = (void *)(lane->staging + offset_of(lane));
-    record->len = len;
+    record->len = slot->body_len ? slot->body_len : len;
     record->op = op;
     record->flags = flags;
     record->body = slot->body_len != 0;

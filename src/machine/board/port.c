@@ -1,6 +1,7 @@
 /* Ports, links, sleeping, and the table of the machine. board.h. */
 #include "machine/board/board.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 /* ---- addresses ---- */
@@ -42,7 +44,7 @@ static int wait_init(struct um_board_port *port)
     port->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->kick_fd >= 0 && port->wait_fd >= 0 &&
         epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, port->kick_fd, &readable) == 0 &&
-        epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, unimem_mailbox_fd(port->mailbox), &readable) == 0)
+        epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, um_board_api.mailbox_fd(port->mailbox), &readable) == 0)
         return 0;
     int ret = -errno;
     if (port->kick_fd >= 0)
@@ -59,18 +61,22 @@ static int port_begin(struct um_board_port *port)
     int ret = um_board_begin(&board);
     if (ret)
         return ret;
-    ret = unimem_mailbox_open(board, &port->mailbox);
-    if (ret)
+    ret = um_board_api.mailbox_open(board, &port->mailbox);
+    if (ret) {
+        um_log(UM_LOG_WARN, "the Unimem board gives no mailbox: %s", strerror(-ret));
         goto end_process;
+    }
     ret = wait_init(port);
-    if (ret)
+    if (ret) {
+        um_log(UM_LOG_WARN, "an endpoint on the Unimem board cannot sleep: %s", strerror(-ret));
         goto close_mailbox;
-    unimem_mailbox_get_address(port->mailbox, &port->address);
+    }
+    um_board_api.mailbox_get_address(port->mailbox, &port->address);
     um_board_ports_add(port);
     return 0;
 
 close_mailbox:
-    unimem_mailbox_close(port->mailbox);
+    um_board_api.mailbox_close(port->mailbox);
 end_process:
     um_board_end();
     return ret;
@@ -87,7 +93,6 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
     int ret = port_begin(port);
     um_board_leave();
     if (ret) {
-        um_log(UM_LOG_WARN, "the Unimem board cannot be opened: %s", strerror(-ret));
         free(port);
         return ret;
     }
@@ -95,31 +100,57 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
     return 0;
 }
 
-static void port_close(struct um_port *base)
+/* Until everything is told, but a peer that takes nothing out of its mailbox is not waited for longer than this. */
+static void port_flush(const struct um_board_port *port)
 {
-    struct um_board_port *port = (struct um_board_port *)base;
-    um_board_enter();
+    const struct timespec pause = {.tv_nsec = 50000};
+    uint64_t end = um_clock_ns() + UINT64_C(1000000000);
+    um_board_drive();
+    while (um_board_holds_back(port) && um_clock_ns() < end) {
+        um_board_leave();
+        nanosleep(&pause, NULL);
+        um_board_enter();
+        um_board_drive();
+    }
+}
+
+static void port_end_rxs(struct um_board_port *port)
+{
     um_board_credit_due(port);
     for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port)
             rx->refused = true;
-    um_board_drive();
+    port_flush(port);
     for (struct um_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
         next = um_board_rx_next(rx);
         if (rx->port == port)
             um_board_rx_free(rx);
     }
-    um_board_ports_remove(port);
+}
+
+/* What is left of its lanes: the driver goes on with those that have something to tell, while the process has a port.
+ */
+static void port_end_lanes(const struct um_board_port *port)
+{
     for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
         next = um_board_lane_next(lane);
         if (lane->port != port)
             continue;
         if (lane->state == UM_LANE_OPEN && lane->closed)
-            lane->port = NULL; /* a full mailbox: the driver goes on with it while the process has a port */
+            lane->port = NULL;
         else
             um_board_lane_free(lane);
     }
-    unimem_mailbox_close(port->mailbox);
+}
+
+static void port_close(struct um_port *base)
+{
+    struct um_board_port *port = (struct um_board_port *)base;
+    um_board_enter();
+    port_end_rxs(port);
+    um_board_ports_remove(port);
+    port_end_lanes(port);
+    um_board_api.mailbox_close(port->mailbox);
     close(port->wait_fd);
     close(port->kick_fd);
     free(port);
@@ -159,7 +190,7 @@ static void link_close(struct um_link *link)
 
 static bool link_alive(struct um_link *link)
 {
-    return unimem_context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
+    return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
 }
 
 /* A board reaches no memory that is not dmable. */
@@ -181,18 +212,22 @@ static void disarm(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     eventfd_t value;
-    unimem_mailbox_disarm(port->mailbox);
+    um_board_api.mailbox_disarm(port->mailbox);
     (void)eventfd_read(port->kick_fd, &value);
 }
 
-/* Looks and arms in one: another port's thread may run the driver, which empties the mailbox. */
+/*
+ * Looks and arms in one: another port's thread may run the driver, which empties the mailbox. Nothing tells when a
+ * peer's full mailbox has room again, so who has something to tell does not sleep.
+ */
 static int arm(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     struct um_record rec;
     um_board_enter();
     um_board_credit_due(port);
-    int ret = um_board_poll_now(port, &rec) || um_board_lanes_news(port) || unimem_mailbox_arm(port->mailbox);
+    int ret = um_board_poll_now(port, &rec) || um_board_lanes_news(port) || um_board_holds_back(port) ||
+              um_board_api.mailbox_arm(port->mailbox);
     um_board_leave();
     return ret ? -EAGAIN : 0;
 }
@@ -209,7 +244,7 @@ static void tick(struct um_port *base)
     um_board_drive();
     for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && !rx->closed &&
-            unimem_context_alive(um_board_handle(), rx->peer.node, rx->peer.context) == 0) {
+            um_board_api.context_alive(um_board_handle(), rx->peer.node, rx->peer.context) == 0) {
             rx->closed = true;
             rx->error = ECONNRESET;
         }
@@ -230,6 +265,7 @@ static void caps(struct um_machine_caps *caps_p)
 
 const struct um_machine um_machine_board = {
     .name = "board",
+    .probe = um_board_probe,
     .port_open = port_open,
     .port_close = port_close,
     .port_addr = port_addr,

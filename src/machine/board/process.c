@@ -1,8 +1,14 @@
 /* The process's context on the board, its slots and rings, and the driver. board.h. */
 #include "machine/board/board.h"
 
+#include "base/log.h"
+
+#include <errno.h>
+#include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { SLOTS = 1 << 12 };
 static_assert(SLOTS <= 1 << UM_BOARD_NUMBER_BITS, "a slot fits into its number");
@@ -20,6 +26,14 @@ static struct um_rx *rxs[SLOTS];
 static uint32_t lanes_end, rxs_end; /* above the last that is used */
 static uint32_t generation;
 static struct ring *rings;
+static char library_path[PATH_MAX];
+
+void um_board_configure(const struct um_board_config *config)
+{
+    um_board_enter();
+    snprintf(library_path, sizeof(library_path), "%s", config->library ? config->library : "");
+    um_board_leave();
+}
 
 void um_board_enter(void)
 {
@@ -31,11 +45,38 @@ void um_board_leave(void)
     pthread_mutex_unlock(&lock);
 }
 
+int um_board_probe(void)
+{
+    um_board_enter();
+    int ret = um_board_library_load(*library_path ? library_path : NULL);
+    um_board_leave();
+    return ret;
+}
+
+/* Says what an error of unimem_open() means, and what to do. */
+static void open_failed(int error)
+{
+    const char *board = getenv("UNIMEM_BOARD");
+    const char *remedy =
+        error == -ENOENT   ? ": none is there, and none can be started: is the program unimem-boardd installed "
+                             "beside the library, or named by UNIMEM_EMU_SERVER?"
+        : error == -EACCES ? ": it is another user's: give UNIMEM_BOARD another name"
+        : error == -EBUSY  ? ": it has no context left: end other programs, or give UNIMEM_BOARD another name"
+                           : "";
+    um_log(UM_LOG_WARN, "the Unimem board \"%s\" cannot be opened: %s%s", board && *board ? board : "board",
+           strerror(-error), remedy);
+}
+
 int um_board_begin(struct unimem_board **board_p)
 {
-    int ret = users ? 0 : unimem_open(NULL, UNIMEM_NODE_ANY, &handle);
+    int ret = users ? 0 : um_board_library_load(*library_path ? library_path : NULL);
     if (ret)
         return ret;
+    ret = users ? 0 : um_board_api.open(NULL, UNIMEM_NODE_ANY, &handle);
+    if (ret) {
+        open_failed(ret);
+        return ret;
+    }
     users++;
     *board_p = handle;
     return 0;
@@ -47,7 +88,7 @@ void um_board_end(void)
         return;
     while (lanes_end)
         um_board_lane_free(lanes[lanes_end - 1]);
-    unimem_close(handle); /* and with it the rings */
+    um_board_api.close(handle); /* and with it the rings */
     rings = NULL;
     handle = NULL;
 }
@@ -115,7 +156,7 @@ void um_board_lane_free(struct um_lane *lane)
 {
     if (lane) {
         if (lane->registered)
-            unimem_deregister(handle, &lane->ring);
+            um_board_api.deregister(handle, &lane->ring);
         if (lane->staging)
             um_board_ring_put(lane->staging, false);
         lanes[slot_of(lane->number)] = NULL;
@@ -181,7 +222,7 @@ unsigned char *um_board_ring_get(void)
     void *memory = rings;
     if (memory)
         rings = rings->next;
-    else if (unimem_alloc_dmable(handle, UM_BOARD_RING, &memory))
+    else if (um_board_api.alloc_dmable(handle, UM_BOARD_RING, &memory))
         return NULL;
     return memory;
 }
@@ -190,7 +231,7 @@ void um_board_ring_put(unsigned char *memory, bool lost)
 {
     struct ring *ring = (struct ring *)(void *)memory;
     if (lost) {
-        unimem_free_dmable(handle, memory);
+        um_board_api.free_dmable(handle, memory);
         return;
     }
     ring->next = rings;
@@ -203,7 +244,7 @@ static bool take_all(struct um_board_port *port)
 {
     struct um_board_message_wire message;
     bool any = false;
-    while (unimem_mailbox_receive(port->mailbox, &message) == 0) {
+    while (um_board_api.mailbox_receive(port->mailbox, &message) == 0) {
         any = true;
         if (message.op == UM_BOARD_JOIN)
             um_board_rx_join(port, &message);
@@ -231,4 +272,15 @@ void um_board_drive(void)
             any |= um_board_rx_push(rx);
         }
     } while (any);
+}
+
+bool um_board_holds_back(const struct um_board_port *port)
+{
+    for (const struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+        if ((lane->port == port || !lane->port) && um_board_lane_holds_back(lane))
+            return true;
+    for (const struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+        if (rx->port == port && um_board_rx_holds_back(rx))
+            return true;
+    return false;
 }

@@ -10,7 +10,7 @@ enum { CREDIT_LINES = UM_BOARD_LINES / 4 };
 /* True: it went, or nobody is there to hear it. */
 static bool tell(struct um_rx *rx, const struct um_board_message_wire *message)
 {
-    int ret = unimem_mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
+    int ret = um_board_api.mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
     if (ret && ret != -EAGAIN)
         rx->end_told = true;
     return ret != -EAGAIN;
@@ -39,6 +39,13 @@ static bool push_credit(struct um_rx *rx)
         return false;
     rx->credit_told = rx->credit_due = rx->released;
     return true;
+}
+
+bool um_board_rx_holds_back(const struct um_rx *rx)
+{
+    if (rx->end_told)
+        return false;
+    return !rx->granted || rx->answers_in != rx->answers_out || rx->credit_due != rx->credit_told || rx->refused;
 }
 
 bool um_board_rx_push(struct um_rx *rx)

@@ -1,0 +1,112 @@
+"""Programs over the board in software: what a user of FI_UNIMEM_MACHINE=board meets. Its time is switched off.
+
+test_mpi4py.py runs mpi4py's own tests over it, too.
+"""
+
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fabric_tools import pingpong, rows, tool, tool_environment
+from harness import BUILD, VENV, Launcher, Run, stats_lines
+
+Program = Callable[[str], Path]
+
+
+@pytest.fixture
+def board() -> Iterator[dict[str, str]]:
+    """The environment of a board of its own."""
+    yield {"UNIMEM_BOARD": f"test-{uuid.uuid4().hex[:12]}", "UNIMEM_EMU_TIMING": "off"}
+
+
+def run(launcher: Launcher, env: dict[str, str], *command: str | Path, ranks: int = 2, timeout: float = 240) -> Run:
+    words = [str(BUILD / "unimem"), "run", "--machine", "board", "--", str(VENV / "bin" / "mpiexec"), "-n", str(ranks)]
+    return launcher.run([*words, *command], env=env, timeout=timeout)
+
+
+def test_fi_info_shows_the_board(launcher: Launcher) -> None:
+    env = tool_environment(launcher)
+    by_name = launcher.run([tool("fi_info"), "-p", "unimem", "-d", "board"], env=env).succeeded()
+    by_variable = launcher.run([tool("fi_info"), "-p", "unimem"], env=env | {"FI_UNIMEM_MACHINE": "board"}).succeeded()
+    assert by_name.out == by_variable.out and "domain: board" in by_name.out, str(by_name)
+    usual = launcher.run([tool("fi_info"), "-p", "unimem"], env=env).succeeded()
+    assert "domain: shm" in usual.out and "board" not in usual.out, str(usual)
+    unknown = launcher.run([tool("fi_info"), "-p", "unimem", "-d", "table"], env=env | {"FI_LOG_LEVEL": "info"})
+    assert unknown.status != 0 and "only shm, board" in unknown.err, str(unknown)
+
+
+@pytest.mark.parametrize("mode", ["msg", "tagged"])
+def test_fi_pingpong_with_checked_data(launcher: Launcher, board: dict[str, str], mode: str) -> None:
+    wrapper = ["env", "FI_UNIMEM_MACHINE=board", *(f"{name}={value}" for name, value in board.items())]
+    for size in ("0", "64", "4096", "65536", "1048576"):
+        done = pingpong(launcher, "unimem", "-c", "-m", mode, "-I", "20", "-S", size, wrapper=wrapper)
+        assert len(rows(done)) == 1, str(done)
+
+
+@pytest.mark.parametrize("engine", ["local", "server"])
+@pytest.mark.parametrize("tagged", ["1", "0"], ids=["tagged", "active messages"])
+def test_mpich(launcher: Launcher, board: dict[str, str], program: Program, tagged: str, engine: str) -> None:
+    """With engine=server no process has another's memory mapped: the board's process moves all bytes."""
+    env = board | {"MPIR_CVAR_CH4_OFI_ENABLE_TAGGED": tagged, "UNIMEM_EMU_ENGINE": engine, "FI_UNIMEM_STATS": "1"}
+    done = run(launcher, env, program("exchange.c"), "100", "10").succeeded()
+    assert all(line["sent"] for line in stats_lines(done)) and stats_lines(done), str(done)
+    run(launcher, env, program("collectives.c"), "65536").succeeded()
+
+
+def test_more_ranks_over_tiny_mailboxes(launcher: Launcher, board: dict[str, str], program: Program) -> None:
+    env = board | {"UNIMEM_EMU_PARAMS": "mailbox_depth=1,dma_depth=1"}
+    run(launcher, env, program("collectives.c"), "4096", ranks=4).succeeded()
+
+
+def test_a_missing_library_is_named_with_the_remedy(launcher: Launcher, program: Program) -> None:
+    env = {"FI_UNIMEM_BOARD_LIBRARY": "libno-such-board.so"}
+    done = run(launcher, env, program("exchange.c"), "1", "1", timeout=30)
+    assert done.status != 0
+    assert "libno-such-board.so" in done.err and "FI_UNIMEM_BOARD_LIBRARY" in done.err, str(done)
+    done = run(launcher, {"FI_UNIMEM_BOARD_LIBRARY": "libc.so.6"}, program("exchange.c"), "1", "1", timeout=30)
+    assert done.status != 0 and "no library of a Unimem board" in done.err, str(done)
+
+
+def test_a_board_that_does_not_start_is_named_with_the_remedy(
+    launcher: Launcher, board: dict[str, str], program: Program
+) -> None:
+    env = board | {"UNIMEM_EMU_SERVER": "/nonexistent/unimem-boardd"}
+    done = run(launcher, env, program("exchange.c"), "1", "1", timeout=30)
+    assert done.status != 0
+    assert "/nonexistent/unimem-boardd" in done.err and "cannot be opened" in done.err, str(done)
+
+
+def test_a_library_of_another_name_and_place(launcher: Launcher, tmp_path: Path) -> None:
+    """Where a board's own library would be."""
+    shutil.copy(BUILD / "libunimem.so.1", tmp_path / "libvendor.so")
+    for given in (str(tmp_path / "libvendor.so"), "libvendor.so"):
+        env = tool_environment(launcher) | {"FI_UNIMEM_BOARD_LIBRARY": given, "LD_LIBRARY_PATH": str(tmp_path)}
+        done = launcher.run([tool("fi_info"), "-p", "unimem", "-d", "board"], env=env).succeeded()
+        assert "domain: board" in done.out, str(done)
+
+
+def test_another_machine_on_the_command_line(launcher: Launcher) -> None:
+    done = launcher.run([BUILD / "unimem", "run", "--machine", "table", "true"])
+    assert done.status == 2 and "known are shm and board" in done.err, str(done)
+    done = launcher.run(
+        [BUILD / "unimem", "run", "-q", "--machine=board", "--", "printenv", "FI_UNIMEM_MACHINE"],
+        env={"FI_UNIMEM_MACHINE": "shm"},
+    ).succeeded()
+    assert done.out == "board\n"
+
+
+def test_killed_ranks_end_the_board(launcher: Launcher, board: dict[str, str], program: Program) -> None:
+    """Its process ends with its last context: the launcher fixture finds it if it does not."""
+    command = [BUILD / "unimem", "run", "--machine", "board", "--", VENV / "bin" / "mpiexec", "-n", "2"]
+    process = launcher.start([*command, program("forever.c")], launcher.environment(extra=board))
+    assert process.stdout and process.stdout.readline(), "it never began"
+    names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in launcher.processes() if Path(f"/proc/{pid}").exists()}
+    assert "unimem-boardd" in names
+    for pid in launcher.processes():
+        if Path(f"/proc/{pid}/comm").read_text().strip() == "forever":
+            os.kill(pid, 9)
+    launcher.finish(process, timeout=60)
+    assert not launcher.wait_until_gone(10)
