@@ -124,6 +124,8 @@ static int meet_server(struct unimem_board *board, const char *name, uint32_t no
     return ret;
 }
 
+static struct unimem_board *opened_last; /* for unimem_emu_now() */
+
 int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p)
 {
     if (!name)
@@ -147,6 +149,7 @@ int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p)
     }
     pthread_mutex_init(&board->lock, NULL);
     emu_clock_init(&board->clock, board->params);
+    opened_last = board;
     *board_p = board;
     return 0;
 
@@ -166,6 +169,8 @@ void unimem_close(struct unimem_board *board)
 {
     struct emu_request_wire request = {.op = EMU_OP_END};
     struct emu_reply_wire reply;
+    if (opened_last == board)
+        opened_last = NULL;
     emu_ask(board, &request, &reply);
     emu_mailboxes_fini(board);
     emu_memory_fini(board);
@@ -222,10 +227,15 @@ void unimem_emu_get_params(const struct unimem_board *board, struct emu_params *
 
 uint64_t unimem_emu_now(struct unimem_board *board)
 {
-    return emu_clock_now(&board->clock);
+    if (!board)
+        board = opened_last;
+    return !board ? 0 : emu_clock_now(&board->clock);
 }
 
 void unimem_emu_compute(struct unimem_board *board, uint64_t ns)
 {
-    emu_clock_spend(&board->clock, emu_clock_now(&board->clock), ns);
+    if (!board)
+        board = opened_last;
+    if (board)
+        emu_clock_spend(&board->clock, emu_clock_now(&board->clock), ns);
 }

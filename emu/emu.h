@@ -12,10 +12,11 @@
 
 void unimem_emu_get_params(const struct unimem_board *board, struct emu_params *params_p);
 
-/* The time of this context, in nanoseconds: emu/timing.h. */
+/* The time of this context, in nanoseconds: emu/timing.h. NULL: of the one that this process opened last; 0: none is
+ * open. */
 uint64_t unimem_emu_now(struct unimem_board *board);
 
-/* The caller computes for so long: the virtual clock moves, the real one is waited for. */
+/* The caller computes for so long: the virtual clock moves, the real one is waited for. NULL: as above. */
 void unimem_emu_compute(struct unimem_board *board, uint64_t ns);
 
 #pragma GCC visibility pop

@@ -42,10 +42,13 @@ bool emu_clock_reached(struct emu_clock *clock, uint64_t when)
     if (clock->params->timing == EMU_TIMING_REAL)
         return monotonic() >= when;
     pthread_mutex_lock(&clock->lock);
-    if (clock->now < when)
+    bool reached = clock->now >= when || clock->waited++ >= clock->params->virtual_patience;
+    if (reached)
+        clock->waited = 0;
+    if (reached && clock->now < when)
         clock->now = when;
     pthread_mutex_unlock(&clock->lock);
-    return true;
+    return reached;
 }
 
 void emu_clock_spend(struct emu_clock *clock, uint64_t begin, uint64_t cost)
@@ -56,6 +59,7 @@ void emu_clock_spend(struct emu_clock *clock, uint64_t begin, uint64_t cost)
     } else if (clock->params->timing == EMU_TIMING_VIRTUAL) {
         pthread_mutex_lock(&clock->lock);
         clock->now += cost;
+        clock->waited = 0;
         pthread_mutex_unlock(&clock->lock);
     }
 }

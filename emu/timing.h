@@ -26,6 +26,7 @@ struct emu_clock {
     const struct emu_params *params;
     pthread_mutex_t lock; /* of now */
     uint64_t now;         /* virtual */
+    uint64_t waited;      /* virtual: polls in a row that found nothing yet */
 };
 
 void emu_clock_init(struct emu_clock *clock, const struct emu_params *params);
@@ -34,7 +35,10 @@ void emu_clock_fini(struct emu_clock *clock);
 /* Nanoseconds: virtual, or CLOCK_MONOTONIC, or always 0. */
 uint64_t emu_clock_now(struct emu_clock *clock);
 
-/* Is it that late? The virtual clock is moved there, as if the caller had waited. */
+/*
+ * Is it that late? The virtual clock is moved there, as if the caller had waited; with virtual_patience only when it
+ * has asked so often and spent no time in between, so who has something else to do does that first.
+ */
 bool emu_clock_reached(struct emu_clock *clock, uint64_t when);
 
 /* The call that began at begin (emu_clock_now()) costs so much processor time. Real: returns when that is over. */

@@ -71,6 +71,8 @@ struct um_slot {
     void *head;
     void *body;
     uint32_t body_len;
+    bool more; /* false after claim(); the caller may set it before commit(): it claims the next one of this lane at
+                  once */
 };
 
 /* A received record. Valid until release(). */

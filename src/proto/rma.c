@@ -328,6 +328,7 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
             break;
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
         memcpy(slot.body, from, part);
+        slot.more = part < left;
         ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, part);
         in->moved += part;
         from += part;

@@ -30,6 +30,9 @@ void um_env_define(void)
         &um_provider, "board_library", FI_PARAM_STRING,
         "The file of the Unimem board's library. Allowed: a path, or the name of a file that the loader finds "
         "(default: libunimem.so.1, beside the provider, where the loader finds it, or in the directory above)");
+    fi_param_define(&um_provider, "board_step", FI_PARAM_STRING,
+                    "How far to go beyond the simplest way to carry messages over a Unimem board, each step with those "
+                    "before it. Allowed: naive, cache, dmable, eager, embedded (default: embedded)");
     fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
@@ -128,10 +131,13 @@ static int um_env_read_machine(struct um_env *env)
             return -FI_ENODATA;
         }
     }
-    const struct um_board_config board = {.library = um_env_text("board_library")};
+    struct um_board_config board = {.step = UM_BOARD_STEPS - 1, .library = um_env_text("board_library")};
     if (board.library && strchr(board.library, '/') && access(board.library, R_OK))
         return um_env_refuse(8, "BOARD_LIBRARY", board.library,
                              "a library that can be read, or its name for the loader");
+    text = um_env_text("board_step");
+    if (text && um_board_step_named(text, &board.step))
+        return um_env_refuse(9, "BOARD_STEP", text, "naive, cache, dmable, eager, embedded");
     um_board_configure(&board);
     return 0;
 }

@@ -296,6 +296,20 @@ static const struct group *const groups[] = {
 
 static char board_name[64];
 
+/* "board", with its last step, or "board:STEP" */
+static bool board_choose(const char *name)
+{
+    enum um_board_step step = UM_BOARD_STEPS - 1;
+    if (strncmp(name, "board", 5) != 0 || (name[5] == ':' ? um_board_step_named(name + 6, &step) : name[5]))
+        return false;
+    const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
+    um_board_configure(&config);
+    snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
+    setenv("UNIMEM_BOARD", board_name, 1);
+    setenv("UNIMEM_EMU_TIMING", "off", 1);
+    return true;
+}
+
 static bool machine_choose(const char *name)
 {
     if (strcmp(name, "shm") == 0) {
@@ -303,13 +317,8 @@ static bool machine_choose(const char *name)
         has_processes = true;
     } else if (strcmp(name, "sim") == 0) {
         machine = &um_machine_sim;
-    } else if (strcmp(name, "board") == 0) {
-        const struct um_board_config config = {.library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
+    } else if (board_choose(name)) {
         machine = &um_machine_board;
-        um_board_configure(&config);
-        snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
-        setenv("UNIMEM_BOARD", board_name, 1);
-        setenv("UNIMEM_EMU_TIMING", "off", 1);
     } else if (strcmp(name, "sim:stall") == 0) {
         machine = &um_machine_sim;
         tries = 40;
@@ -321,7 +330,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall|board GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall|board[:STEP] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

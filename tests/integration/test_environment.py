@@ -15,6 +15,7 @@ Program = Callable[[str], Path]
 WRONG = [
     ("FI_UNIMEM_MACHINE", "abacus"),
     ("FI_UNIMEM_BOARD_LIBRARY", "/nonexistent/libboard.so"),
+    ("FI_UNIMEM_BOARD_STEP", "giant"),
     ("FI_UNIMEM_COPY", "maybe"),
     ("FI_UNIMEM_STATS", "2"),
     ("FI_UNIMEM_LINGER", "long"),

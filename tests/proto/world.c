@@ -253,10 +253,10 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 }
 
 /* A board of its own, without timing. */
-static void board_choose(void)
+static void board_choose(enum um_board_step step)
 {
     static char name[64];
-    const struct um_board_config config = {.library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
+    const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
     snprintf(name, sizeof(name), "proto-%d", (int)getpid());
     setenv("UNIMEM_BOARD", name, 1);
     setenv("UNIMEM_EMU_TIMING", "off", 1);
@@ -272,7 +272,9 @@ static void variant_parse(const char *word)
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "board") == 0)
-        board_choose();
+        board_choose(UM_BOARD_STEPS - 1);
+    else if (strcmp(word, "board=naive") == 0)
+        board_choose(UM_BOARD_NAIVE);
     else if (strcmp(word, "copy=no") == 0)
         variant.private_copy = variant.adopt = false;
     else if (strcmp(word, "adopt=no") == 0)

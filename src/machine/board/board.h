@@ -2,12 +2,15 @@
  * The machine over a Unimem board: what its files share. It uses unimem/unimem.h and plain libc, nothing else of a
  * system.
  *
- * A process is one context of the board (process.c), each port has a mailbox (port.c). A lane has two rings of the same
- * shape: the sender's, in which claim() gives places, and the receiver's, in dmable memory of its own. A commit writes
- * its record with one DMA, waits for that (not for a peer), and then tells by mailbox how many records are there; a
- * record is never looked for before a message told of it. All that must be told is kept as state ("how far was it
- * told"), so a mailbox that is full only delays: push() tries again with every call, a port does not go to sleep over it,
- * and one that is closed waits for it, a second at most.
+ * A process is one context of the board (process.c), each port has a mailbox (port.c). claim() gives ordinary memory
+ * (commit.c). A commit either puts the record into a mailbox message, or copies it to the sender's ring, which is
+ * dmable, and writes it from there by DMA to the receiver's ring of the same shape (lane.c). It waits for that, which
+ * is to wait for the engine and not for a peer, unless the caller said that more follows: then the copy of the next
+ * record goes on beside it. Once the DMA is done a message tells how many records are there; a record is never looked
+ * for before. The receiver copies a body out of its ring when it offers it (rx.c).
+ *
+ * All that must be told is kept as state ("how far was it told"), so a mailbox that is full only delays: push() tries
+ * again with every call, a port does not go to sleep over it, and one that is closed waits for it, a second at most.
  *
  * The driver below the ports (drive()) takes messages out of the mailboxes of all ports of the process into memory and
  * pushes what is to be told. Every call that looks for news runs it. So ports of one process meet at once; a peer in
@@ -26,8 +29,10 @@
 
 enum {
     UM_BOARD_LINE = 64,
-    UM_BOARD_LINES = 1024,    /* of a ring; a record takes one, and as many as its body needs */
-    UM_BOARD_BODY_MAX = 8192, /* a body may run over the ring's end into this much more */
+    UM_BOARD_LINES = 8192,     /* of a ring; a record takes one, and as many as its body needs */
+    UM_BOARD_BODY_MAX = 32768, /* a body may run over the ring's end into this much more */
+    UM_BOARD_FLIGHTS = 2,      /* DMAs that a lane has under way */
+    UM_BOARD_EMBEDS = 64,      /* records inside messages that a lane has unconsumed */
     UM_BOARD_RING = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
     UM_BOARD_LANES_MAX = 256, /* incoming, by default */
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
@@ -56,6 +61,9 @@ enum um_board_op {
     UM_BOARD_CREDIT, /* to a lane: value: records consumed, more: lines consumed */
     UM_BOARD_ANSWER, /* to a lane: token, value: status */
     UM_BOARD_ENDED,  /* to a lane: the receiver ended it */
+    UM_BOARD_ASK,    /* to an rx: value: so many records wait at the sender (before UM_BOARD_EAGER) */
+    UM_BOARD_GO,     /* to a lane: value: so many records may be written */
+    UM_BOARD_RECORD, /* to an rx: a record, struct um_board_embedded_wire */
 };
 
 struct um_board_message_wire {
@@ -68,6 +76,20 @@ struct um_board_message_wire {
 };
 static_assert(sizeof(struct um_board_message_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
 
+/*
+ * A record whose head has at most two words that are not zero, and whose len is small: they travel in the message.
+ * kind: bits 0-3 UM_BOARD_RECORD, 4-10 which words, 11-15 len.
+ */
+struct um_board_embedded_wire {
+    uint16_t kind;
+    uint8_t op;
+    uint8_t flags;
+    uint32_t number;
+    uint64_t word[2];
+};
+static_assert(sizeof(struct um_board_embedded_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
+enum { UM_BOARD_KIND_MASK = 0xf, UM_BOARD_WORDS_SHIFT = 4, UM_BOARD_LEN_SHIFT = 11, UM_BOARD_LEN_MAX = 31 };
+
 /* ---- objects ---- */
 
 struct um_board_port {
@@ -75,6 +97,7 @@ struct um_board_port {
     struct unimem_mailbox *mailbox;
     struct unimem_mailbox_address address;
     uint32_t rx_max, rx_used;
+    uint32_t idle;   /* polls since the last record */
     uint32_t cursor; /* the slot of the rx that poll() looks at first */
     int wait_fd;     /* epoll: the mailbox's interrupt and kick_fd */
     int kick_fd;
@@ -98,13 +121,19 @@ struct um_lane {
     bool closed; /* by lane_close() */
     bool ended;  /* by the peer, or it is gone */
     bool watched;
-    bool ended_seen; /* lane_reap() told */
-    unsigned char *staging;
+    bool ended_seen;        /* lane_reap() told */
+    unsigned char *staging; /* dmable: what is committed and not embedded */
+    unsigned char *scratch; /* what is claimed: a line and a body in ordinary memory */
     struct unimem_remote ring;
     bool registered;
-    uint32_t claimed;                   /* lines */
-    uint32_t committed, told, consumed; /* records */
-    uint32_t lines_committed, lines_consumed;
+    uint32_t claimed; /* lines */
+    /* Records, each at most the one before: in staging, their DMA begun, done, told of; consumed by the receiver. */
+    uint32_t committed, started, moved, told, consumed;
+    uint32_t lines_committed, lines_started, lines_consumed;
+    uint64_t flight[UM_BOARD_FLIGHTS]; /* of record n: n modulo UM_BOARD_FLIGHTS */
+    uint32_t asked_for, allowed;       /* before UM_BOARD_EAGER: records */
+    bool more;                         /* the next commit comes soon: nobody waits for what is in flight */
+    uint32_t committed_seen;           /* at the last poll */
     struct um_answer answers[UM_TOKENS];
     uint32_t answers_in, answers_out;
     uint32_t consumed_seen; /* what lane_consumed() told last */
@@ -122,7 +151,12 @@ struct um_rx {
     bool refused, end_told;             /* ENDED is to be sent, was sent */
     int error;                          /* what UM_REC_LEFT tells */
     uint32_t arrived, released, lines_released;
-    uint32_t credit_due, credit_told; /* released records: to be told, told */
+    unsigned char *scratch;      /* a body, copied out of the ring */
+    uint32_t copied;             /* record whose body lies there, counted from 1 */
+    uint32_t ask_seen, ask_told; /* records that the sender asked for, that it was told to write */
+    uint32_t embeds_in, embeds_out;
+    struct um_board_record_wire embed[UM_BOARD_EMBEDS]; /* len holds the record's number, body its len */
+    uint32_t credit_due, credit_told;                   /* released records: to be told, told */
     struct um_answer answers[UM_TOKENS];
     uint32_t answers_in, answers_out;
     void *user;
@@ -161,15 +195,30 @@ struct um_rx *um_board_rx_next(const struct um_rx *rx);
 unsigned char *um_board_ring_get(void);
 void um_board_ring_put(unsigned char *memory, bool lost);
 
+/* What the user chose. */
+enum um_board_step um_board_step(void);
 /* Takes and pushes until nothing moves any more. */
 void um_board_drive(void);
 /* Is something to be told, from this port or one that was closed, that a full mailbox does not take? */
 bool um_board_holds_back(const struct um_board_port *port);
 
-/* ---- lane.c ---- */
+/* ---- lane.c, commit.c ---- */
+
+static inline uint32_t um_board_lines(uint32_t body_len)
+{
+    return 1 + (body_len + UM_BOARD_LINE - 1) / UM_BOARD_LINE;
+}
+
+/* The place in staging memory of the record that begins with this line. */
+static inline struct um_board_record_wire *um_board_lane_staged(const struct um_lane *lane, uint32_t line)
+{
+    return (void *)(lane->staging + (size_t)(line % UM_BOARD_LINES) * UM_BOARD_LINE);
+}
 
 /* Sends what is to be told: true if something went. May free the lane. */
 bool um_board_lane_push(struct um_lane *lane);
+/* Waits for what its DMAs have under way: for the engine, not for a peer. */
+void um_board_lane_settle(struct um_lane *lane);
 bool um_board_lane_holds_back(const struct um_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 
@@ -193,6 +242,7 @@ bool um_board_rx_push(struct um_rx *rx);
 bool um_board_rx_holds_back(const struct um_rx *rx);
 void um_board_rx_join(struct um_board_port *port, const struct um_board_message_wire *message);
 void um_board_rx_take(struct um_board_port *port, const struct um_board_message_wire *message);
+void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embedded_wire *message);
 
 int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);

@@ -6,9 +6,26 @@
 #ifndef UM_MACHINE_BOARD_CONFIG_H
 #define UM_MACHINE_BOARD_CONFIG_H
 
+/*
+ * How far it goes beyond the simplest way to carry records over a board: each step holds those before it. The first
+ * three are the steps of the poster, the others what it calls future work.
+ */
+enum um_board_step {
+    UM_BOARD_NAIVE,    /* a record asks its receiver first, and every DMA registers its target and takes that back */
+    UM_BOARD_CACHE,    /* a ring is registered once */
+    UM_BOARD_DMABLE,   /* the receiver takes a body out of the memory that it came into, without a copy in between */
+    UM_BOARD_EAGER,    /* nobody is asked: the ring was given to the sender before */
+    UM_BOARD_EMBEDDED, /* what fits into a mailbox message goes in one */
+    UM_BOARD_STEPS
+};
+
 struct um_board_config {
+    enum um_board_step step;
     const char *library; /* the file of the board's library; NULL: looked for (library.h) */
 };
+
+/* The step of that name (naive, cache, dmable, eager, embedded); -EINVAL: there is none. */
+int um_board_step_named(const char *name, enum um_board_step *step_p);
 
 void um_board_configure(const struct um_board_config *config);
 

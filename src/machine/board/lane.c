@@ -2,6 +2,7 @@
 #include "machine/board/board.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- what is told to the receiver ---- */
@@ -29,11 +30,99 @@ static bool tell_join(struct um_lane *lane)
 
 static bool tell_data(struct um_lane *lane)
 {
-    struct um_board_message_wire message = {.op = UM_BOARD_DATA, .number = lane->rx, .value = lane->committed};
+    struct um_board_message_wire message = {.op = UM_BOARD_DATA, .number = lane->rx, .value = lane->moved};
     if (!tell(lane, &message))
         return false;
-    lane->told = lane->committed;
+    lane->told = lane->moved;
     return true;
+}
+
+/* Before UM_BOARD_EAGER the receiver is asked for every record. */
+static bool tell_ask(struct um_lane *lane)
+{
+    struct um_board_message_wire message = {.op = UM_BOARD_ASK, .number = lane->rx, .value = lane->started + 1};
+    if (!tell(lane, &message))
+        return false;
+    lane->asked_for = lane->started + 1;
+    return true;
+}
+
+/* ---- records on their way ---- */
+
+/* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
+static bool flight_land(struct um_lane *lane)
+{
+    int ret = um_board_api.dma_poll(um_board_handle(), lane->flight[lane->moved % UM_BOARD_FLIGHTS]);
+    if (ret == -EINPROGRESS)
+        return false;
+    lane->ended |= ret != 0;
+    lane->moved++;
+    if (um_board_step() == UM_BOARD_NAIVE) {
+        um_board_api.deregister(um_board_handle(), &lane->ring);
+        lane->registered = false;
+    }
+    return true;
+}
+
+void um_board_lane_settle(struct um_lane *lane)
+{
+    while (lane->moved != lane->started)
+        flight_land(lane);
+}
+
+static bool ring_register(struct um_lane *lane)
+{
+    if (!lane->registered)
+        lane->registered = um_board_api.enter(um_board_handle(), &lane->ring, UM_BOARD_RING) == 0;
+    lane->ended |= !lane->registered;
+    return lane->registered;
+}
+
+/* Begins the DMA of the next record. False: it has to wait, or the lane has ended. */
+static bool flight_start(struct um_lane *lane)
+{
+    const struct um_board_record_wire *record = um_board_lane_staged(lane, lane->lines_started);
+    uint32_t body = record->body ? record->len : 0;
+    struct unimem_remote to = lane->ring;
+    if (!ring_register(lane))
+        return false;
+    to.address += (uintptr_t)record - (uintptr_t)lane->staging;
+    int ret = um_board_api.dma_write(um_board_handle(), &to, record, sizeof(*record) + body,
+                                     &lane->flight[lane->started % UM_BOARD_FLIGHTS]);
+    lane->ended |= ret && ret != -EAGAIN;
+    if (ret)
+        return false;
+    lane->started++;
+    lane->lines_started += um_board_lines(body);
+    return true;
+}
+
+/* Moves on what is committed: asks, begins DMAs, sees their ends, tells. */
+static bool push_records(struct um_lane *lane)
+{
+    bool any = false, eager = um_board_step() >= UM_BOARD_EAGER;
+    if (!lane->more)
+        um_board_lane_settle(lane);
+    while (lane->started != lane->committed && !lane->ended) {
+        if (!eager && lane->allowed == lane->started) {
+            if (lane->asked_for == lane->started)
+                any |= tell_ask(lane);
+            break;
+        }
+        if (lane->started - lane->moved == UM_BOARD_FLIGHTS || (!eager && lane->started != lane->moved)) {
+            while (!flight_land(lane))
+                ;
+            continue;
+        }
+        if (!flight_start(lane))
+            break;
+        any = true;
+    }
+    if (!lane->more)
+        um_board_lane_settle(lane);
+    if (lane->told != lane->moved && !lane->ended)
+        any |= tell_data(lane);
+    return any;
 }
 
 bool um_board_lane_holds_back(const struct um_lane *lane)
@@ -43,24 +132,28 @@ bool um_board_lane_holds_back(const struct um_lane *lane)
     return !lane->asked || (lane->state == UM_LANE_OPEN && (lane->closed || lane->told != lane->committed));
 }
 
+/* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. False: it does not yet.
+ */
+static bool push_close(struct um_lane *lane)
+{
+    struct um_board_message_wire message = {.op = UM_BOARD_CLOSE, .number = lane->rx};
+    if (lane->told != lane->committed && !lane->ended)
+        return false;
+    um_board_lane_settle(lane);
+    return um_board_api.mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message)) != -EAGAIN;
+}
+
 bool um_board_lane_push(struct um_lane *lane)
 {
     bool any = false;
     if (!lane->asked && !lane->ended)
         any = tell_join(lane);
     if (lane->state == UM_LANE_OPEN && lane->told != lane->committed && !lane->ended)
-        any |= tell_data(lane);
+        any |= push_records(lane);
     if (!lane->closed || (lane->state == UM_LANE_ASKING && !lane->ended))
         return any;
-    /* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. */
-    if (lane->state == UM_LANE_OPEN && (lane->told == lane->committed || lane->ended)) {
-        struct um_board_message_wire message = {.op = UM_BOARD_CLOSE, .number = lane->rx};
-        int ret = um_board_api.mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message));
-        if (ret == -EAGAIN)
-            return any;
-    } else if (lane->state == UM_LANE_OPEN) {
+    if (lane->state == UM_LANE_OPEN && !push_close(lane))
         return any;
-    }
     um_board_lane_free(lane);
     return true;
 }
@@ -76,9 +169,8 @@ static void take_grant(struct um_lane *lane, const struct um_board_message_wire 
         return;
     lane->rx = message->value;
     lane->ring = (struct unimem_remote){lane->peer.node, lane->peer.context, message->more};
-    lane->registered = um_board_api.enter(um_board_handle(), &lane->ring, UM_BOARD_RING) == 0;
-    if (!lane->registered)
-        lane->ended = true;
+    if (um_board_step() != UM_BOARD_NAIVE)
+        ring_register(lane);
 }
 
 static void take_credit(struct um_lane *lane, const struct um_board_message_wire *message)
@@ -102,6 +194,8 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
         take_credit(lane, message);
     else if (message->op == UM_BOARD_ENDED)
         lane->ended = true;
+    else if (message->op == UM_BOARD_GO && message->value == lane->asked_for)
+        lane->allowed = message->value;
     else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_TOKENS)
         lane->answers[lane->answers_in++ % UM_TOKENS] =
             (struct um_answer){message->token % UM_TOKENS, (int32_t)message->value};
@@ -112,7 +206,7 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
 static int opening_result(struct um_link *link, struct um_lane **lane_p)
 {
     struct um_lane *lane = link->opening;
-    if (lane->state == UM_LANE_OPEN && lane->registered) {
+    if (lane->state == UM_LANE_OPEN && !lane->ended) {
         link->opening = NULL;
         *lane_p = lane;
         return 0;
@@ -132,9 +226,11 @@ int um_board_lane_open(struct um_link *link, struct um_lane **lane_p)
     um_board_enter();
     if (!link->opening) {
         struct um_lane *lane = um_board_lane_new();
-        if (lane)
+        if (lane) {
             lane->staging = um_board_ring_get();
-        if (!lane || !lane->staging) {
+            lane->scratch = aligned_alloc(UM_BOARD_LINE, UM_BOARD_LINE + UM_BOARD_BODY_MAX);
+        }
+        if (!lane || !lane->staging || !lane->scratch) {
             um_board_lane_free(lane);
             goto leave;
         }
@@ -157,82 +253,7 @@ void um_board_lane_close(struct um_lane *lane)
     um_board_leave();
 }
 
-/* ---- claim and commit ---- */
-
-static uint32_t lines_of(uint32_t body_len)
-{
-    return 1 + (body_len + UM_BOARD_LINE - 1) / UM_BOARD_LINE;
-}
-
-static size_t offset_of(const struct um_lane *lane)
-{
-    return (size_t)(lane->lines_committed % UM_BOARD_LINES) * UM_BOARD_LINE;
-}
-
-static bool has_room(const struct um_lane *lane, uint32_t lines)
-{
-    return lane->lines_committed - lane->lines_consumed + lines <= UM_BOARD_LINES;
-}
-
-int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
-{
-    int ret = 0;
-    if (body_len > UM_BOARD_BODY_MAX)
-        return -EMSGSIZE;
-    uint32_t lines = lines_of(body_len);
-    um_board_enter();
-    um_board_drive();
-    if (lane->ended)
-        ret = -EPIPE;
-    else if (!has_room(lane, lines))
-        ret = -EAGAIN;
-    um_board_leave();
-    if (ret)
-        return ret;
-    struct um_board_record_wire *record = (void *)(lane->staging + offset_of(lane));
-    lane->claimed = lines;
-    *slot_p = (struct um_slot){record->head, body_len ? record + 1 : NULL, body_len};
-    return 0;
-}
-
-/* Moves the record, and waits for that: the engine is ours, no peer is waited for. */
-static int record_write(struct um_lane *lane, size_t len)
-{
-    struct unimem_remote to = lane->ring;
-    uint64_t dma;
-    int ret;
-    to.address += offset_of(lane);
-    ret = um_board_api.dma_write(um_board_handle(), &to, lane->staging + offset_of(lane), len, &dma);
-    if (ret)
-        return ret;
-    do
-        ret = um_board_api.dma_poll(um_board_handle(), dma);
-    while (ret == -EINPROGRESS);
-    return ret;
-}
-
-void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
-{
-    struct um_board_record_wire *record = (void *)(lane->staging + offset_of(lane));
-    record->len = slot->body_len ? slot->body_len : len;
-    record->op = op;
-    record->flags = flags;
-    record->body = slot->body_len != 0;
-    um_board_enter();
-    if (!lane->ended && record_write(lane, sizeof(*record) + slot->body_len))
-        lane->ended = true;
-    lane->lines_committed += lane->claimed;
-    lane->committed++;
-    lane->claimed = 0;
-    um_board_drive();
-    um_board_leave();
-}
-
-void um_board_abort(struct um_lane *lane, const struct um_slot *slot)
-{
-    (void)slot;
-    lane->claimed = 0;
-}
+/* ---- what is known ---- */
 
 uint32_t um_board_lane_body_max(struct um_lane *lane, uint32_t wanted)
 {
@@ -240,8 +261,6 @@ uint32_t um_board_lane_body_max(struct um_lane *lane, uint32_t wanted)
     (void)wanted;
     return UM_BOARD_BODY_MAX;
 }
-
-/* ---- what is known of consumption ---- */
 
 uint32_t um_board_lane_committed(const struct um_lane *lane)
 {

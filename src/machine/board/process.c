@@ -27,11 +27,25 @@ static uint32_t lanes_end, rxs_end; /* above the last that is used */
 static uint32_t generation;
 static struct ring *rings;
 static char library_path[PATH_MAX];
+static enum um_board_step step = UM_BOARD_STEPS - 1;
+
+int um_board_step_named(const char *name, enum um_board_step *step_p)
+{
+    static const char *const names[UM_BOARD_STEPS] = {"naive", "cache", "dmable", "eager", "embedded"};
+    for (int i = 0; i < UM_BOARD_STEPS; i++) {
+        if (strcmp(name, names[i]) == 0) {
+            *step_p = (enum um_board_step)i;
+            return 0;
+        }
+    }
+    return -EINVAL;
+}
 
 void um_board_configure(const struct um_board_config *config)
 {
     um_board_enter();
     snprintf(library_path, sizeof(library_path), "%s", config->library ? config->library : "");
+    step = config->step;
     um_board_leave();
 }
 
@@ -91,6 +105,11 @@ void um_board_end(void)
     um_board_api.close(handle); /* and with it the rings */
     rings = NULL;
     handle = NULL;
+}
+
+enum um_board_step um_board_step(void)
+{
+    return step;
 }
 
 struct unimem_board *um_board_handle(void)
@@ -155,10 +174,12 @@ struct um_lane *um_board_lane_of(uint32_t number)
 void um_board_lane_free(struct um_lane *lane)
 {
     if (lane) {
+        um_board_lane_settle(lane);
         if (lane->registered)
             um_board_api.deregister(handle, &lane->ring);
         if (lane->staging)
             um_board_ring_put(lane->staging, false);
+        free(lane->scratch);
         lanes[slot_of(lane->number)] = NULL;
         free(lane);
     }
@@ -201,6 +222,7 @@ void um_board_rx_free(struct um_rx *rx)
         um_board_ring_put(rx->ring, !rx->closed);
         rx->port->rx_used--;
     }
+    free(rx->scratch);
     rxs[slot_of(rx->number)] = NULL;
     free(rx);
     while (rxs_end && !rxs[rxs_end - 1])
@@ -246,9 +268,11 @@ static bool take_all(struct um_board_port *port)
     bool any = false;
     while (um_board_api.mailbox_receive(port->mailbox, &message) == 0) {
         any = true;
-        if (message.op == UM_BOARD_JOIN)
+        if ((message.op & UM_BOARD_KIND_MASK) == UM_BOARD_RECORD)
+            um_board_rx_embedded(port, (const void *)&message);
+        else if (message.op == UM_BOARD_JOIN)
             um_board_rx_join(port, &message);
-        else if (message.op == UM_BOARD_DATA || message.op == UM_BOARD_CLOSE)
+        else if (message.op == UM_BOARD_DATA || message.op == UM_BOARD_CLOSE || message.op == UM_BOARD_ASK)
             um_board_rx_take(port, &message);
         else
             um_board_lane_take(port, &message);

@@ -2,8 +2,10 @@
 #include "machine/board/board.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { CREDIT_LINES = UM_BOARD_LINES / 4 };
+enum { CREDIT_LINES = UM_BOARD_LINES / 4, CREDIT_RECORDS = UM_BOARD_EMBEDS / 2, IDLE_POLLS = 256 };
 
 /* ---- what is told to the sender ---- */
 
@@ -31,6 +33,16 @@ static bool push_answers(struct um_rx *rx)
     return any;
 }
 
+/* Before UM_BOARD_EAGER: the sender may write what it asked for. */
+static bool push_go(struct um_rx *rx)
+{
+    struct um_board_message_wire message = {.op = UM_BOARD_GO, .number = rx->lane, .value = rx->ask_seen};
+    if (rx->ask_seen == rx->ask_told || !tell(rx, &message))
+        return false;
+    rx->ask_told = rx->ask_seen;
+    return true;
+}
+
 static bool push_credit(struct um_rx *rx)
 {
     struct um_board_message_wire message = {
@@ -45,7 +57,8 @@ bool um_board_rx_holds_back(const struct um_rx *rx)
 {
     if (rx->end_told)
         return false;
-    return !rx->granted || rx->answers_in != rx->answers_out || rx->credit_due != rx->credit_told || rx->refused;
+    return !rx->granted || rx->answers_in != rx->answers_out || rx->credit_due != rx->credit_told ||
+           rx->ask_seen != rx->ask_told || rx->refused;
 }
 
 bool um_board_rx_push(struct um_rx *rx)
@@ -62,6 +75,7 @@ bool um_board_rx_push(struct um_rx *rx)
         }
     }
     if (rx->granted) {
+        any |= push_go(rx);
         any |= push_answers(rx);
         any |= push_credit(rx);
     }
@@ -88,7 +102,8 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
     rx->port = port;
     rx->peer = peer;
     rx->lane = message->number;
-    if (port->rx_used < port->rx_max)
+    rx->scratch = aligned_alloc(UM_BOARD_LINE, (size_t)2 * UM_BOARD_BODY_MAX);
+    if (port->rx_used < port->rx_max && rx->scratch)
         rx->ring = um_board_ring_get();
     port->rx_used += rx->ring != NULL;
 }
@@ -108,10 +123,31 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
         return;
     if (message->op == UM_BOARD_CLOSE)
         rx->closed = true;
-    else if (message->value - rx->released > UM_BOARD_LINES)
+    else if (message->op == UM_BOARD_ASK)
+        rx->ask_seen = message->value;
+    else if (message->value - rx->released > UM_BOARD_LINES + UM_BOARD_EMBEDS)
         refuse(rx, EPROTO);
     else
         rx->arrived = message->value;
+}
+
+void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embedded_wire *message)
+{
+    struct um_rx *rx = um_board_rx_of(message->number);
+    if (!rx || rx->port != port || rx->closed || rx->refused)
+        return;
+    if (rx->embeds_in - rx->embeds_out == UM_BOARD_EMBEDS || message->op >= UM_OP_MACHINE) {
+        refuse(rx, EPROTO);
+        return;
+    }
+    struct um_board_record_wire *record = &rx->embed[rx->embeds_in++ % UM_BOARD_EMBEDS];
+    *record = (struct um_board_record_wire){.len = ++rx->arrived,
+                                            .op = message->op,
+                                            .flags = message->flags,
+                                            .body = (uint16_t)(message->kind >> UM_BOARD_LEN_SHIFT)};
+    for (unsigned i = 0, next = 0; i < UM_HEAD_MAX / 8 && next < 2; i++)
+        if (message->kind >> (UM_BOARD_WORDS_SHIFT + i) & 1)
+            memcpy(record->head + (size_t)i * 8, &message->word[next++], 8);
 }
 
 /* ---- records ---- */
@@ -121,9 +157,37 @@ static const struct um_board_record_wire *record_at(const struct um_rx *rx)
     return (const void *)(rx->ring + (size_t)(rx->lines_released % UM_BOARD_LINES) * UM_BOARD_LINE);
 }
 
+/* The next record came inside a message: where it was kept; NULL: it lies in the ring. */
+static const struct um_board_record_wire *embedded_next(const struct um_rx *rx)
+{
+    const struct um_board_record_wire *record = &rx->embed[rx->embeds_out % UM_BOARD_EMBEDS];
+    return rx->embeds_in != rx->embeds_out && record->len == rx->released + 1 ? record : NULL;
+}
+
+/* The body, copied out of dmable memory. */
+static const void *body_view(struct um_rx *rx, const struct um_board_record_wire *record, uint32_t len)
+{
+    if (rx->copied == rx->released + 1)
+        return rx->scratch;
+    um_board_api.copy(um_board_handle(), rx->scratch, record + 1, len);
+    if (um_board_step() < UM_BOARD_DMABLE)
+        um_board_api.copy(um_board_handle(), rx->scratch + UM_BOARD_BODY_MAX, rx->scratch, len);
+    rx->copied = rx->released + 1;
+    return rx->scratch;
+}
+
 /* A record as it stands in the ring; false: it breaks the format. */
 static bool record_view(struct um_rx *rx, struct um_record *rec_p)
 {
+    const struct um_board_record_wire *kept = embedded_next(rx);
+    if (kept) {
+        *rec_p = (struct um_record){.rx = rx,
+                                    .head = kept->head,
+                                    .len = kept->body,
+                                    .op = kept->op,
+                                    .flags = kept->flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
+        return true;
+    }
     const struct um_board_record_wire *record = record_at(rx);
     uint32_t len = record->len;
     bool body = record->body != 0;
@@ -131,7 +195,7 @@ static bool record_view(struct um_rx *rx, struct um_record *rec_p)
         return false;
     *rec_p = (struct um_record){.rx = rx,
                                 .head = record->head,
-                                .body = body ? record + 1 : NULL,
+                                .body = body ? body_view(rx, record, len) : NULL,
                                 .len = len,
                                 .op = record->op,
                                 .flags = record->flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
@@ -179,11 +243,24 @@ void um_board_credit_due(struct um_board_port *port)
             rx->credit_due = rx->released;
 }
 
+/* A lane that was to get more and got none since the last look gets none soon. */
+static void end_of_more(const struct um_board_port *port)
+{
+    for (struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane)) {
+        if (lane->port == port && lane->committed == lane->committed_seen)
+            lane->more = false;
+        lane->committed_seen = lane->committed;
+    }
+}
+
 int um_board_poll_now(struct um_board_port *port, struct um_record *rec_p)
 {
+    end_of_more(port);
     um_board_drive();
     int ret = poll_from(port, rec_p);
-    if (!ret) {
+    if (ret) {
+        port->idle = 0;
+    } else if (++port->idle == IDLE_POLLS) { /* not at once: an answer to what was just taken may be on its way */
         um_board_credit_due(port);
         um_board_drive();
     }
@@ -201,10 +278,14 @@ int um_board_poll(struct um_port *base, struct um_record *rec_p)
 static void record_release(struct um_rx *rx, const struct um_record *rec)
 {
     uint32_t lines = 1 + (rec->body ? (rec->len + UM_BOARD_LINE - 1) / UM_BOARD_LINE : 0);
-    uint32_t before = rx->lines_released / CREDIT_LINES;
-    rx->lines_released += lines;
+    uint32_t before = rx->lines_released / CREDIT_LINES, records = rx->released / CREDIT_RECORDS;
+    if (embedded_next(rx))
+        rx->embeds_out++;
+    else
+        rx->lines_released += lines;
     rx->released++;
-    if ((rec->flags & UM_FLAG_ACK) || rx->lines_released / CREDIT_LINES != before)
+    if ((rec->flags & UM_FLAG_ACK) || rx->lines_released / CREDIT_LINES != before ||
+        rx->released / CREDIT_RECORDS != records)
         rx->credit_due = rx->released;
 }
 
