@@ -78,7 +78,7 @@ struct um_slot {
 /* A received record. Valid until release(). */
 struct um_record {
     struct um_rx *rx;
-    const void *head; /* UM_HEAD_MAX bytes */
+    const void *head; /* UM_HEAD_MAX bytes, 8-byte aligned */
     const void *body; /* len bytes when the sender claimed a body, else NULL */
     uint32_t len;     /* bytes of body, or the value the sender committed when there is none */
     uint8_t op;       /* what commit() was given, or UM_REC_* */

@@ -142,7 +142,8 @@ bool message_is(const struct um_record *rec, const struct message *msg)
 {
     uint64_t head[UM_HEAD_MAX / 8];
     head_of(msg, head);
-    if (rec->op != msg->op || rec->flags != msg->flags || memcmp(rec->head, head, sizeof(head)) != 0)
+    if ((uintptr_t)rec->head % 8 || rec->op != msg->op || rec->flags != msg->flags ||
+        memcmp(rec->head, head, sizeof(head)) != 0)
         return false;
     if (!msg->body_len)
         return rec->len == (uint16_t)msg->number && !rec->body;

@@ -144,6 +144,54 @@ static void a_slot_is_aligned_and_has_what_was_asked_for(void **state)
     close_two();
 }
 
+/* Record i of those whose head has few words, and a number of bytes in len that may be small: a machine may pack them.
+ */
+static void sparse_head(uint64_t i, uint64_t head[UM_HEAD_MAX / 8])
+{
+    memset(head, 0, UM_HEAD_MAX);
+    for (uint64_t n = 0; n < i % 4; n++)
+        head[(i + n * 2) % (UM_HEAD_MAX / 8)] = i + n + 1;
+}
+
+static void a_head_that_is_mostly_zero_arrives_whole_and_in_its_place(void **state)
+{
+    (void)state;
+    uint64_t head[UM_HEAD_MAX / 8], sent = 0;
+    struct um_record rec;
+    struct um_slot slot;
+    open_two();
+    struct path p = path_joined(a, b);
+    for (uint64_t got = 0; got < 3000;) {
+        for (; sent < 3000 && sent < got + 1 + got % 50; sent++) {
+            bool full = sent % 5 == 4;
+            int ret = machine->claim(p.lane, full ? 100 : 0, &slot);
+            if (ret == -EAGAIN)
+                break;
+            assert_int_equal(ret, 0);
+            sparse_head(sent, head);
+            memcpy(slot.head, head, sizeof(head));
+            if (full)
+                memset(slot.body, (int)(sent & 0xff), 100);
+            machine->commit(p.lane, &slot, 3, (uint8_t)(sent & 7), (uint32_t)(sent % 70));
+        }
+        if (!poll_now(b, &rec))
+            continue;
+        sparse_head(got, head);
+        bool full = got % 5 == 4;
+        assert_memory_equal(rec.head, head, sizeof(head));
+        assert_int_equal(rec.op, 3);
+        assert_int_equal(rec.flags, got & 7);
+        assert_int_equal(rec.len, full ? 100 : got % 70);
+        assert_int_equal(rec.body != NULL, full);
+        if (full)
+            assert_int_equal(*(const unsigned char *)rec.body, got & 0xff);
+        machine->release(b, &rec);
+        got++;
+    }
+    path_end(&p);
+    close_two();
+}
+
 static void what_is_claimed_is_not_seen_before_commit(void **state)
 {
     (void)state;
@@ -251,6 +299,7 @@ static void a_link_is_alive_while_its_peer_is(void **state)
 GROUP(lane, T(first_contact_needs_no_call_of_the_peer), T(joined_comes_first_and_once),
       T(joined_is_offered_until_it_is_released), T(an_rx_keeps_what_the_user_gave_it),
       T(records_arrive_in_the_order_of_their_lane), T(opcode_flags_len_and_head_arrive_as_committed),
-      T(a_slot_is_aligned_and_has_what_was_asked_for), T(what_is_claimed_is_not_seen_before_commit),
-      T(an_aborted_claim_leaves_no_trace), T(a_record_not_released_is_offered_again),
-      T(lanes_between_the_same_ports_are_independent), T(a_link_is_alive_while_its_peer_is));
+      T(a_head_that_is_mostly_zero_arrives_whole_and_in_its_place), T(a_slot_is_aligned_and_has_what_was_asked_for),
+      T(what_is_claimed_is_not_seen_before_commit), T(an_aborted_claim_leaves_no_trace),
+      T(a_record_not_released_is_offered_again), T(lanes_between_the_same_ports_are_independent),
+      T(a_link_is_alive_while_its_peer_is));

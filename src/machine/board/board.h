@@ -155,8 +155,8 @@ struct um_rx {
     uint32_t copied;             /* record whose body lies there, counted from 1 */
     uint32_t ask_seen, ask_told; /* records that the sender asked for, that it was told to write */
     uint32_t embeds_in, embeds_out;
-    struct um_board_record_wire embed[UM_BOARD_EMBEDS]; /* len holds the record's number, body its len */
-    uint32_t credit_due, credit_told;                   /* released records: to be told, told */
+    _Alignas(8) struct um_board_record_wire embed[UM_BOARD_EMBEDS]; /* len holds the record's number, body its len */
+    uint32_t credit_due, credit_told;                               /* released records: to be told, told */
     struct um_answer answers[UM_TOKENS];
     uint32_t answers_in, answers_out;
     void *user;
