@@ -80,12 +80,21 @@ def hpcc_input(directory: Path, order: int, rows: int, columns: int) -> None:
     (directory / "hpccinf.txt").write_text(text)
 
 
+def random_access_is_right(name: str, results: dict[str, str]) -> None:
+    """No update is missing. When HPCC cuts the run short after a minute (many ranks on few processors), its count of what was
+    done is off by a few over Open MPI's own transport, too: then HPCC's own rule holds."""
+    complete = int(results[f"{name}_ExeUpdates"]) >= 4 * int(results[f"{name}_N"])
+    errors = float(results[f"{name}_ErrorsFraction"])
+    assert errors == 0 if complete else errors <= 0.01, f"{name}: {errors} of the table, {complete=}"
+
+
 def hpcc_succeeded(directory: Path, ranks: int, run: Run) -> None:
     run.succeeded()
     results = dict(re.findall(r"^(\w+)=(.*)$", (directory / "hpccoutf.txt").read_text(), re.MULTILINE))
     assert results["Success"] == "1"
     assert int(results["CommWorldProcs"]) == ranks
-    assert float(results["MPIRandomAccess_Errors"]) == float(results["MPIRandomAccess_LCG_Errors"]) == 0
+    for name in ("MPIRandomAccess", "MPIRandomAccess_LCG"):
+        random_access_is_right(name, results)
     assert float(results["PTRANS_residual"]) <= float(results["HPL_eps"]) * 1e6
     assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)
 
