@@ -80,12 +80,11 @@ def hpcc_input(directory: Path, order: int, rows: int, columns: int) -> None:
     (directory / "hpccinf.txt").write_text(text)
 
 
-def random_access_is_right(name: str, results: dict[str, str]) -> None:
-    """No update is missing. When HPCC cuts the run short after a minute (many ranks on few processors), its count of what was
-    done is off by a few over Open MPI's own transport, too: then HPCC's own rule holds."""
-    complete = int(results[f"{name}_ExeUpdates"]) >= 4 * int(results[f"{name}_N"])
-    errors = float(results[f"{name}_ErrorsFraction"])
-    assert errors == 0 if complete else errors <= 0.01, f"{name}: {errors} of the table, {complete=}"
+def random_access_errors_allowed(ranks: int) -> float:
+    """Up to 4 ranks HPCC has one receive posted, and no update may be missing. Beyond that it posts four, asks MPI_Testany for any
+    that is complete, and leaves when it has seen the last rank's end: an update that completed before, in another of the four,
+    is lost. It happens over Open MPI's own transport as well; HPCC itself allows errors in 1% of the table."""
+    return 0 if ranks <= 4 else 0.01
 
 
 def hpcc_succeeded(directory: Path, ranks: int, run: Run) -> None:
@@ -94,7 +93,7 @@ def hpcc_succeeded(directory: Path, ranks: int, run: Run) -> None:
     assert results["Success"] == "1"
     assert int(results["CommWorldProcs"]) == ranks
     for name in ("MPIRandomAccess", "MPIRandomAccess_LCG"):
-        random_access_is_right(name, results)
+        assert float(results[f"{name}_ErrorsFraction"]) <= random_access_errors_allowed(ranks), name
     assert float(results["PTRANS_residual"]) <= float(results["HPL_eps"]) * 1e6
     assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)
 
