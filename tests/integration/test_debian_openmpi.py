@@ -17,7 +17,7 @@ from other_mpi import OtherMpi
 VERBOSE = {"OMPI_MCA_mtl_base_verbose": "100"}
 HPCC_INPUT = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 
-# Over any provider, by Open MPI 4.1's mtl/ofi, and mended in its version 5: the offset of a contiguous datatype from
+# By Open MPI 4.1's mtl/ofi, seen over libfabric's tcp and sockets too, and mended in its version 5: the offset of a contiguous datatype from
 # MPI_BOTTOM is lost (a crash); MPI_Cancel of a send reads what was never set (a crash).
 CRASHES = ["-x", "*.testAlltoallwBottom", "-x", "*.testCancel"]
 
