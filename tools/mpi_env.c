@@ -102,6 +102,8 @@ static int fill_provider_path(struct um_env_var *var, const struct um_env *env, 
 static int fill_plain(struct um_env_var *var, const struct plain *plain, const struct um_env *env)
 {
     const char *own = getenv(var->name), *value = plain->value;
+    if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
+        own = NULL; /* to libfabric, too, an empty one says nothing */
     if (value == the_provider && env->other_provider) {
         /* Open MPI and Intel MPI leave out some providers by default: name the user's, if it is a name. */
         bool is_name = !strpbrk(env->other_provider, "^,");
