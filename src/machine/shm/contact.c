@@ -25,7 +25,9 @@
 
 #define UM_HALF_NS UINT64_C(5000000000)
 
-enum { UM_ACCEPTS = 32, UM_EVENTS = 32 };
+#define UM_SWEEP_NS UINT64_C(200000000)
+
+enum { UM_ACCEPTS = 32, UM_EVENTS = 32, UM_SWEEP_CONTACTS = 16 };
 
 static void watch(const struct um_contacts *cs, int fd)
 {
@@ -209,6 +211,21 @@ static struct um_contact_half *half_place(struct um_contacts *cs)
     return oldest;
 }
 
+/* Closes what belongs to ports that are gone, some at a time. */
+static void contacts_sweep(struct um_contacts *cs, uint64_t now)
+{
+    if (now < cs->sweep_at)
+        return;
+    cs->sweep_at = now + UM_SWEEP_NS;
+    for (uint32_t i = cs->count < UM_SWEEP_CONTACTS ? cs->count : UM_SWEEP_CONTACTS; i > 0; i--) {
+        struct um_contact *c = UM_CONTAINER(um_list_first(&cs->all), struct um_contact, node);
+        um_list_unlink(&c->node);
+        um_list_append(&cs->all, &c->node);
+        if (contact_is_over(c))
+            contact_drop(cs, c);
+    }
+}
+
 static void stranger_log(struct um_contacts *cs)
 {
     if (!cs->stranger_logged)
@@ -245,6 +262,7 @@ void um_contacts_serve(struct um_contacts *cs)
         if (cs->half[i].fd >= 0)
             half_look(cs, &cs->half[i], now);
     }
+    contacts_sweep(cs, now);
 }
 
 /* ---- the side that asks ---- */

@@ -64,6 +64,7 @@ struct um_contacts {
     uint32_t count;
     uint32_t numbers; /* given so far */
     int listening;
+    uint64_t sweep_at; /* when contacts that are over are looked for again */
     bool stranger_logged;
     bool full_logged;
     struct um_contact_half half[UM_CONTACT_HALVES];
