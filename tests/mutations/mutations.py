@@ -207,7 +207,7 @@ MUTATIONS = [
     ),
     (
         "a hello over a socket is not held against the port's address",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact_serve.c",
         "    if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)\n        return -ECONNREFUSED;\n",
         "",
         ["hostile contact"],
@@ -221,8 +221,8 @@ MUTATIONS = [
     ),
     (
         "a connection that says nothing keeps its place",
-        "src/machine/shm/contact.c",
-        "    unwatch_close(cs, oldest->fd);\n    oldest->fd = -1;\n    return oldest;",
+        "src/machine/shm/contact_serve.c",
+        "    um_contact_fd_drop(cs, oldest->fd);\n    oldest->fd = -1;\n    return oldest;",
         "    return oldest;",
         ["hostile contact"],
     ),

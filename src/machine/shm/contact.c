@@ -6,7 +6,6 @@
  */
 #include "machine/shm/contact.h"
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "machine/shm/adopt.h"
 
@@ -23,19 +22,13 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 
-#define UM_HALF_NS UINT64_C(5000000000)
-
-#define UM_SWEEP_NS UINT64_C(200000000)
-
-enum { UM_ACCEPTS = 32, UM_EVENTS = 32, UM_SWEEP_CONTACTS = 16 };
-
-static void watch(const struct um_contacts *cs, int fd)
+void um_contact_watch(const struct um_contacts *cs, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
     (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_ADD, fd, &event); /* else the tick looks */
 }
 
-static void unwatch_close(const struct um_contacts *cs, int fd)
+void um_contact_fd_drop(const struct um_contacts *cs, int fd)
 {
     if (fd < 0)
         return;
@@ -45,7 +38,7 @@ static void unwatch_close(const struct um_contacts *cs, int fd)
 
 /* ---- the table ---- */
 
-static struct um_contact *contact_find(const struct um_contacts *cs, const struct um_addr *addr)
+struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um_addr *addr)
 {
     for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
         struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
@@ -55,7 +48,7 @@ static struct um_contact *contact_find(const struct um_contacts *cs, const struc
     return NULL;
 }
 
-static struct um_contact *contact_new(struct um_contacts *cs, const struct um_addr *addr)
+struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *addr)
 {
     struct um_contact *c = cs->count < cs->port->lanes ? calloc(1, sizeof(*c)) : NULL;
     if (!c)
@@ -70,10 +63,10 @@ static struct um_contact *contact_new(struct um_contacts *cs, const struct um_ad
     return c;
 }
 
-static void contact_drop(struct um_contacts *cs, struct um_contact *c)
+void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
 {
-    unwatch_close(cs, c->out);
-    unwatch_close(cs, c->in);
+    um_contact_fd_drop(cs, c->out);
+    um_contact_fd_drop(cs, c->in);
     if (c->listener >= 0)
         close(c->listener);
     um_contact_files_close(c->file);
@@ -83,14 +76,14 @@ static void contact_drop(struct um_contacts *cs, struct um_contact *c)
 }
 
 /* A port that closed hangs up; a process that died ends, even where a child of it still has the socket. */
-static bool contact_is_over(const struct um_contact *c)
+bool um_contact_is_over(const struct um_contact *c)
 {
     return um_contact_is_hung_up(c->in) || (c->known && um_contact_is_hung_up(c->out)) ||
            um_contact_is_ended(c->listener) || um_contact_is_ended(c->file[UM_CONTACT_PROCESS]);
 }
 
 /* Can these be a port's? Nothing is asked of the files that another file system's server would have to answer. */
-static bool files_are_good(const int *file)
+bool um_contact_files_are_good(const int *file)
 {
     struct rlimit most;
     int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
@@ -103,7 +96,7 @@ static bool files_are_good(const int *file)
 }
 
 /* Keeps the peer's files, or closes them when there are some already. */
-static void contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files)
+void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files)
 {
     if (c->known) {
         um_contact_files_close(files);
@@ -115,7 +108,7 @@ static void contact_know(struct um_contact *c, const struct um_contact_wire *wir
 }
 
 /* Says who we are, with our files. */
-static int own_send(const struct um_contacts *cs, int fd, const struct um_contact *c)
+int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c)
 {
     const struct um_mem_port *port = cs->port;
     const struct um_space *space = port->config.space;
@@ -136,135 +129,6 @@ static int own_send(const struct um_contacts *cs, int fd, const struct um_contac
     return ret;
 }
 
-/* ---- the side that is asked ---- */
-
-static void refuse(int fd, const struct um_contact_wire *hello, const struct um_addr *own, int status)
-{
-    struct um_contact_wire wire = {
-        .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .status = status, .to = hello->from, .from = *own};
-    (void)um_contact_send(fd, &wire, NULL);
-}
-
-/* 0, or why this hello is refused. */
-static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hello, const int *files)
-{
-    const struct um_shm_addr *from = um_shm_addr_of(&hello->from), *own = um_shm_addr_of(&cs->port->addr);
-    if (hello->version != UM_WIRE_VERSION || from->version != UM_WIRE_VERSION)
-        return -EPROTO;
-    if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)
-        return -ECONNREFUSED;
-    if (from->machine != UM_SHM_MACHINE_ID || from->boot != own->boot || from->nonce == 0 ||
-        from->pid_space == own->pid_space)
-        return -EPROTO;
-    return files_are_good(files) ? 0 : -EINVAL;
-}
-
-/* A hello came: makes or completes the contact. Whether fd is kept. */
-static bool hello_take(struct um_contacts *cs, int fd, const struct um_contact_wire *hello, int *files)
-{
-    int status = hello_check(cs, hello, files);
-    struct um_contact *c = status ? NULL : contact_find(cs, &hello->from);
-    if (c && contact_is_over(c)) {
-        contact_drop(cs, c);
-        c = NULL;
-    }
-    if (status == 0 && c && c->in >= 0)
-        status = -EALREADY;
-    if (status == 0 && !c && !(c = contact_new(cs, &hello->from)))
-        status = -ENOSPC;
-    if (status) {
-        um_contact_files_close(files);
-        refuse(fd, hello, &cs->port->addr, status);
-        return false;
-    }
-    contact_know(c, hello, files);
-    c->in = fd;
-    (void)own_send(cs, fd, c); /* gone meanwhile: the hang-up tells */
-    return true;
-}
-
-/* Looks whether a connection has said hello. */
-static void half_look(struct um_contacts *cs, struct um_contact_half *half, uint64_t now)
-{
-    struct um_contact_wire hello;
-    int files[UM_CONTACT_FILES];
-    int ret = um_contact_receive(half->fd, &hello, files);
-    if (ret == -EAGAIN && now < half->deadline)
-        return;
-    if (ret != 0 || !hello_take(cs, half->fd, &hello, files))
-        unwatch_close(cs, half->fd);
-    half->fd = -1;
-}
-
-/* A place for a new one; the oldest makes room. */
-static struct um_contact_half *half_place(struct um_contacts *cs)
-{
-    struct um_contact_half *oldest = &cs->half[0];
-    for (int i = 0; i < UM_CONTACT_HALVES; i++) {
-        if (cs->half[i].fd < 0)
-            return &cs->half[i];
-        if (cs->half[i].deadline < oldest->deadline)
-            oldest = &cs->half[i];
-    }
-    unwatch_close(cs, oldest->fd);
-    oldest->fd = -1;
-    return oldest;
-}
-
-/* Closes what belongs to ports that are gone, some at a time. */
-static void contacts_sweep(struct um_contacts *cs, uint64_t now)
-{
-    if (now < cs->sweep_at)
-        return;
-    cs->sweep_at = now + UM_SWEEP_NS;
-    for (uint32_t i = cs->count < UM_SWEEP_CONTACTS ? cs->count : UM_SWEEP_CONTACTS; i > 0; i--) {
-        struct um_contact *c = UM_CONTAINER(um_list_first(&cs->all), struct um_contact, node);
-        um_list_unlink(&c->node);
-        um_list_append(&cs->all, &c->node);
-        if (contact_is_over(c))
-            contact_drop(cs, c);
-    }
-}
-
-static void stranger_log(struct um_contacts *cs)
-{
-    if (!cs->stranger_logged)
-        um_log(UM_LOG_WARN, "another user's process asked for this endpoint's memory and was refused: run both as the "
-                            "same user, in the same user namespace");
-    cs->stranger_logged = true;
-}
-
-void um_contacts_serve(struct um_contacts *cs)
-{
-    struct epoll_event events[UM_EVENTS];
-    (void)epoll_wait(cs->port->wait_set, events, UM_EVENTS, 0); /* what was new is looked at below */
-    const uint64_t now = um_clock_ns();
-    for (int i = 0; i < UM_ACCEPTS; i++) {
-        int fd = accept4(cs->listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (fd < 0) {
-            if (errno == EMFILE && !cs->full_logged)
-                um_log(UM_LOG_WARN, "no descriptor is left for a peer of another pid namespace, which waits: raise the "
-                                    "limit of open files (ulimit -n)");
-            cs->full_logged = cs->full_logged || errno == EMFILE;
-            break;
-        }
-        if (!um_contact_is_own_user(fd)) {
-            stranger_log(cs);
-            close(fd);
-            continue;
-        }
-        struct um_contact_half *half = half_place(cs);
-        *half = (struct um_contact_half){.fd = fd, .deadline = now + UM_HALF_NS};
-        watch(cs, fd);
-        half_look(cs, half, now);
-    }
-    for (int i = 0; i < UM_CONTACT_HALVES; i++) {
-        if (cs->half[i].fd >= 0)
-            half_look(cs, &cs->half[i], now);
-    }
-    contacts_sweep(cs, now);
-}
-
 /* ---- the side that asks ---- */
 
 static int contact_start(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
@@ -272,7 +136,7 @@ static int contact_start(struct um_contacts *cs, const struct um_addr *addr, str
     int fd = um_contact_connect(cs->port, addr);
     if (fd < 0)
         return fd;
-    struct um_contact *c = contact_new(cs, addr);
+    struct um_contact *c = um_contact_new(cs, addr);
     if (!c) {
         close(fd);
         return -ENOMEM;
@@ -281,12 +145,12 @@ static int contact_start(struct um_contacts *cs, const struct um_addr *addr, str
     c->out = fd;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &c->listener, &len) != 0)
         c->listener = -1;
-    int ret = own_send(cs, fd, c);
+    int ret = um_contact_introduce(cs, fd, c);
     if (ret) {
-        contact_drop(cs, c);
+        um_contact_drop(cs, c);
         return ret == -ETOOMANYREFS || ret == -EAGAIN ? -EAGAIN : -ECONNREFUSED;
     }
-    watch(cs, fd);
+    um_contact_watch(cs, fd);
     *contact_p = c;
     return 0;
 }
@@ -316,12 +180,12 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
     if (ret == -EAGAIN)
         return um_contact_is_ended(c->listener) ? -ECONNREFUSED : -EAGAIN;
     if (ret == -ECONNRESET) { /* hung up without a word: the next try tells whether it is gone */
-        contact_drop(cs, c);
+        um_contact_drop(cs, c);
         return -EAGAIN;
     }
     if (ret == 0 && reply.status)
         ret = reply_refused(c, &reply);
-    else if (ret == 0 && (memcmp(&reply.from, &c->addr, sizeof(c->addr)) != 0 || !files_are_good(files)))
+    else if (ret == 0 && (memcmp(&reply.from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files)))
         ret = -EPROTO;
     if (ret) {
         if (ret == -EPROTO)
@@ -329,20 +193,20 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
                    um_shm_addr_of(&c->addr)->pid);
         return ret;
     }
-    contact_know(c, &reply, files);
+    um_contact_know(c, &reply, files);
     return 0;
 }
 
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
 {
-    struct um_contact *c = contact_find(cs, addr);
+    struct um_contact *c = um_contact_find(cs, addr);
     int ret = c ? 0 : contact_start(cs, addr, &c);
     if (ret == 0 && !c->known) {
         um_contacts_serve(cs); /* it may ask us at the same time; may end c */
-        c = contact_find(cs, addr);
+        c = um_contact_find(cs, addr);
         ret = !c ? -EAGAIN : c->known ? 0 : reply_take(cs, c);
         if (ret && ret != -EAGAIN)
-            contact_drop(cs, c);
+            um_contact_drop(cs, c);
     }
     if (ret == 0)
         *contact_p = c;
@@ -351,9 +215,9 @@ int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um
 
 bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
 {
-    struct um_contact *c = contact_find(cs, addr);
-    if (c && contact_is_over(c)) {
-        contact_drop(cs, c);
+    struct um_contact *c = um_contact_find(cs, addr);
+    if (c && um_contact_is_over(c)) {
+        um_contact_drop(cs, c);
         c = NULL;
     }
     if (c && c->known)
@@ -367,7 +231,7 @@ bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number)
     for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
         const struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
         if (c->number == number)
-            return !contact_is_over(c);
+            return !um_contact_is_over(c);
     }
     return false;
 }
@@ -394,7 +258,7 @@ int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
         um_contacts_close(cs);
         return ret;
     }
-    watch(cs, cs->listening);
+    um_contact_watch(cs, cs->listening);
     *contacts_p = cs;
     return 0;
 
@@ -415,11 +279,11 @@ void um_contacts_close(struct um_contacts *cs)
         shutdown(c->out >= 0 ? c->out : c->in, SHUT_RDWR);
         if (c->out >= 0 && c->in >= 0)
             shutdown(c->in, SHUT_RDWR);
-        contact_drop(cs, c);
+        um_contact_drop(cs, c);
     }
     for (int i = 0; i < UM_CONTACT_HALVES; i++)
-        unwatch_close(cs, cs->half[i].fd);
-    unwatch_close(cs, cs->listening);
+        um_contact_fd_drop(cs, cs->half[i].fd);
+    um_contact_fd_drop(cs, cs->listening);
     if (cs->port->wait_set >= 0)
         close(cs->port->wait_set);
     cs->port->wait_set = -1;
