@@ -112,6 +112,12 @@ static void putter(int index)
     struct world w;
     child_open(&w, index);
     struct um_peer *parent = peer_at(&w, 0);
+    int ret;
+    /* The contact first: an access that is tried while it comes about may find it made, and leave itself to the owner.
+     */
+    while ((ret = um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+        world_progress(&w);
+    child_demand(ret == 0, "the message was refused");
     fill(bytes, sizeof(bytes), 5);
     for (int get = 0; get < 2; get++) {
         const struct iovec iov = {get ? back : bytes, sizeof(bytes)};
