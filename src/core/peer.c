@@ -106,7 +106,7 @@ int um_peer_lane_open(struct um_peer *peer)
     int ret = peer->ep->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->ep->machine->lane_watch(peer->lane, true); /* somebody waits already */
-    return ret;
+    return ret ? um_peer_claim_failed(peer, ret) : 0;
 }
 
 static void peer_await(struct um_peer *peer)

@@ -42,6 +42,7 @@ enum {
     UM_FLAG_ACK = 0x80,     /* record flag: publish consumption at once (delivery complete) */
     UM_FLAG_MACHINE = 0x40, /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,    /* record flags that belong to the protocols */
+    UM_ATTACH_MAX = 80,     /* bytes of um_port_config.attach, with the zero at its end */
 };
 
 /* Address of a port, position independent, fit for exchange out of band. All zero is no address. */
@@ -119,7 +120,8 @@ struct um_window {
     uint64_t changes;
     const uint64_t *changes_at;
     const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
-    struct um_locks_shm *locks;    /* for atomics that the processor does not have; the owner uses the same ones */
+    /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
+    struct um_locks_shm *locks;
 };
 
 struct um_space_config {
@@ -131,6 +133,8 @@ struct um_port_config {
     uint32_t lanes_max;     /* incoming lanes at a time; 0: the machine's default */
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
+    /* How peers that this process cannot open by number get at the port: "" not at all; else as the machine says. */
+    char attach[UM_ATTACH_MAX];
 };
 
 struct um_machine_caps {
@@ -200,8 +204,9 @@ struct um_machine {
     void (*window_count)(struct um_window *window, unsigned shift);
 
     /*
-     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed. -EAGAIN no lane is
-     * free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
+     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that
+     * this process cannot open by number: it serves when it makes progress. -EAGAIN that has not happened yet, or no
+     * lane is free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
      * -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);

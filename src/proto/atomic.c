@@ -262,12 +262,19 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
     return 0;
 }
 
+/* Is every element the processor's to update? docs/protocol.md section 6.8. */
+static bool needs_no_lock(const struct um_atomic *a, const struct um_window *w)
+{
+    const size_t size = um_atomic_size(a->type);
+    return size <= 8 && (w->region.base + (a->addr - w->region.origin)) % size == 0;
+}
+
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);
-    if (__builtin_expect(w && w->level == UM_LEVEL_MAPPED, 1))
+    if (__builtin_expect(w && w->level == UM_LEVEL_MAPPED && (w->locks || needs_no_lock(a, w)), 1))
         return atomic_by_window(ep, a, w);
     return atomic_by_owner(ep, a);
 }

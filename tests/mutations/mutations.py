@@ -67,14 +67,14 @@ MUTATIONS = [
         "src/core/region.c",
         "    if (offset > r->len || len > r->len - offset)",
         "    if (offset > r->len)",
-        ["proto rma sim"],
+        ["proto rma sim-bounce"],
     ),
     (
         "the access of a region is not checked",
         "src/core/region.c",
         "    if ((r->access & access) != access)",
         "    if (r->access == 0)",
-        ["proto rma sim"],
+        ["proto rma sim-bounce"],
     ),
     (
         "an acknowledgement that was asked for is not published at once",
@@ -159,8 +159,8 @@ MUTATIONS = [
     (
         "a file that could be shrunk under its users is mapped",
         "src/machine/shm/mapper.c",
-        "!(seals & F_SEAL_SHRINK)",
-        "seals > 0xffff",
+        "seals >= 0 && seals & F_SEAL_SHRINK && fstat",
+        "seals >= 0 && fstat",
         ["hostile address"],
     ),
     (
@@ -204,5 +204,26 @@ MUTATIONS = [
         "    if (offset > r->len || len > r->len - offset)",
         "    if (offset > r->len)",
         ["proto rma sim-bounce", "hostile record"],
+    ),
+    (
+        "a hello over a socket is not held against the port's address",
+        "src/machine/shm/contact_serve.c",
+        "    if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)\n        return -ECONNREFUSED;\n",
+        "",
+        ["hostile contact"],
+    ),
+    (
+        "memory that was passed over a socket need not be sealed",
+        "src/machine/shm/contact.c",
+        "    bool good = seals >= 0 && seals & F_SEAL_SHRINK && ",
+        "    bool good = seals >= 0 && ",
+        ["hostile contact"],
+    ),
+    (
+        "a connection that says nothing keeps its place",
+        "src/machine/shm/contact_serve.c",
+        "    um_contact_fd_drop(cs, oldest->fd);\n    oldest->fd = -1;\n    return oldest;",
+        "    return oldest;",
+        ["hostile contact"],
     ),
 ]

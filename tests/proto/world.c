@@ -43,6 +43,8 @@ void node_open(struct node *n, size_t multi_min)
         .arg = n,
         .multi_min = multi_min,
     };
+    if (variant.attach)
+        snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
     assert_int_equal(um_ep_open(&config, &n->ep), 0);
     um_ep_addr(n->ep, &n->addr);
 }
@@ -267,6 +269,8 @@ static void variant_parse(const char *word)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)
         variant.lanes_max = value;
+    else if (strncmp(word, "attach=", 7) == 0)
+        variant.attach = word + 7;
     else {
         fprintf(stderr, "unknown variant: %s\n", word);
         exit(2);

@@ -237,7 +237,7 @@ bool um_mem_lane_has_news(const struct um_lane *lane)
 static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t lanes)
 {
     struct um_mem_port *port = lane->link->port;
-    uint64_t me = port->mapper->owner_word(port);
+    uint64_t me = port->mapper->owner_word(port, &lane->link->addr);
     for (uint32_t n = 0; n < lanes; n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(peer, n);
         /* sync: lane-claim (partners lane-recycle, lane-free, owner-look) */

@@ -31,6 +31,7 @@ int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um
     link->port = port;
     link->addr = *addr;
     link->wake_handle = -1;
+    link->is_apart = port->mapper->is_apart && port->mapper->is_apart(port, addr);
     *link_p = link;
     return 0;
 }
@@ -173,7 +174,7 @@ static int link_copy(struct um_link *link, bool write, const struct um_piece *re
 {
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
-    if (!port->config.private_copy)
+    if (!port->config.private_copy || link->is_apart)
         return -EPERM;
     for (int try = 0;; try++) {
         int ret = port->mapper->copy(port, &link->addr, write, remote, remote_count, local->iov, local->count, len);

@@ -53,11 +53,18 @@ struct um_mapper {
                          const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
     /* Is the peer's memory this process's own? */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Does the peer's process have no number here? Then there are no private copies, and no locks that name it. NULL:
+     * never. */
+    bool (*is_apart)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Gives peers what they asked for; bounded. Called at ticks, at times while nothing comes, and after a sleep; sets
+     * port->wait_set if asking is to end a sleep. NULL: nobody asks. */
+    void (*serve)(struct um_mem_port *port);
 
     bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
     /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
-    uint64_t (*owner_word)(const struct um_mem_port *port);
+    /* What this process writes there, in a lane of that peer (attached before). */
+    uint64_t (*owner_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
     /* Makes the peer's wait fd readable. *handle caches what that takes (-1 at first); drop() ends it. */
     void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int *handle);

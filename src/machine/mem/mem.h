@@ -39,6 +39,7 @@ struct um_mem_port {
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
     int wait_read, wait_write; /* the wake-up pipe */
+    int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
@@ -53,6 +54,7 @@ struct um_link {
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
     int wake_handle;
+    bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
 

@@ -62,6 +62,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     port->mapper = mapper;
     port->config = *config;
     port->sleeps = 1;
+    port->wait_set = -1;
     port->lanes = config->lanes_max ? config->lanes_max : UM_LANES_DEFAULT;
     if (port->lanes > UM_LANES_LIMIT)
         port->lanes = UM_LANES_LIMIT;
@@ -166,6 +167,8 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
 void um_mem_tick(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
+    if (port->mapper->serve)
+        port->mapper->serve(port);
     uint32_t high = port->lanes_high < port->lanes ? port->lanes_high + 1 : port->lanes;
     for (uint32_t i = 0; i < UM_TICK_LANES && i < high; i++) {
         if (port->tick_next >= high)

@@ -380,6 +380,8 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     }
     if (++port->empty_polls >= UM_SWEEP) {
         port->empty_polls = 0;
+        if (port->mapper->serve)
+            port->mapper->serve(port);
         if (port->hot_count > UM_HOT_KEEP)
             hot_sweep(port);
     }

@@ -22,7 +22,8 @@ void um_mem_port_barrier(struct um_mem_port *port)
 
 int um_mem_wait_fd(const struct um_port *base)
 {
-    return ((const struct um_mem_port *)base)->wait_read;
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
+    return port->wait_set >= 0 ? port->wait_set : port->wait_read;
 }
 
 static void port_unarm(struct um_mem_port *port)
@@ -88,6 +89,8 @@ void um_mem_disarm(struct um_port *base)
     struct um_mem_port *port = (struct um_mem_port *)base;
     port_unarm(port);
     port_drain(port);
+    if (port->mapper->serve)
+        port->mapper->serve(port);
 }
 
 void um_mem_kick(struct um_port *base)

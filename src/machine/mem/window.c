@@ -50,7 +50,7 @@ static void window_attach(struct um_link *link, struct um_mem_window *mw)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
-    bool copies = port->config.private_copy;
+    bool copies = port->config.private_copy && !link->is_apart;
     const struct um_space_shm *shm = link->space.base;
     bool whole = w->region.len == UINT64_MAX; /* all memory: by system calls, which tell where there is none */
     if (w->level >= UM_LEVEL_COPY && copies && !whole && port->mapper->is_own &&
@@ -76,7 +76,7 @@ int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **wi
         return -ENOMEM;
     mw->link = link;
     mw->window.port_counters = &((const struct um_port_shm *)link->control.base)->counters;
-    mw->window.locks = (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
+    mw->window.locks = link->is_apart ? NULL : (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
     if (!region_find(link, key, &mw->window)) {
         free(mw);
         return -ENOENT;

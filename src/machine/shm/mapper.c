@@ -4,7 +4,7 @@
  * Nothing has a name in any file system, so nothing stays behind however the processes end, and a full or read-only
  * /dev/shm does not matter. Sources: memfd_create(2), membarrier(2), proc(5). Threading: machine.h.
  */
-#include "machine/shm/shm.h"
+#include "machine/shm/contact.h"
 
 #include "base/atomic.h"
 #include "base/log.h"
@@ -128,8 +128,13 @@ static int shm_create(struct um_mem_port *port, size_t size)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     port->mapper_state = state;
     addr_fill(port, &self);
+    ret = port->config.attach[0] ? um_contacts_open(port, &state->contacts) : 0;
+    if (ret)
+        goto unmap_memory;
     return 0;
 
+unmap_memory:
+    munmap(port->memory, size);
 close_memory:
     close(state->memory_fd);
 free_nonce:
@@ -142,6 +147,8 @@ free_state:
 static void shm_destroy(struct um_mem_port *port)
 {
     struct um_shm_port *state = port->mapper_state;
+    if (state->contacts)
+        um_contacts_close(state->contacts);
     munmap(port->memory, state->size);
     close(state->memory_fd);
     explicit_bzero(state->nonce, sizeof(*state->nonce)); /* whoever reads it now does not find this port */
@@ -191,19 +198,36 @@ static size_t page_inset(uint64_t at)
     return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
 }
 
-int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um_shm_part *part,
-                    struct um_mapping *map_p)
+/* What another process may shrink turns stores into SIGBUS; huge pages may not be there. */
+static bool is_mappable(int fd, const struct um_shm_part *part)
 {
-    int fd = peer_memory_open(um_shm_addr_of(addr), number);
-    if (fd < 0)
-        return fd;
-    int ret = -ECONNREFUSED;
     struct stat st;
     struct statfs fs;
     int seals = fcntl(fd, F_GET_SEALS);
-    /* Without the seal the peer could shrink the file and turn our stores into SIGBUS; huge pages may not be there. */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 ||
-        fs.f_type != TMPFS_MAGIC || (uint64_t)st.st_size < part->offset + part->len)
+    return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 &&
+           fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_size >= part->offset + part->len;
+}
+
+/* The file that a peer of another pid namespace has passed; the contact's, who closes it. */
+static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uint32_t passed)
+{
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    struct um_contact *c;
+    int ret = contacts ? um_contact_get(contacts, addr, &c) : -EHOSTUNREACH;
+    if (ret)
+        return ret;
+    return c->file[passed] < 0 ? -ENOENT : c->file[passed];
+}
+
+int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
+                    const struct um_shm_part *part, struct um_mapping *map_p)
+{
+    const bool is_apart = um_shm_is_apart(port, addr);
+    int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
+    if (fd < 0)
+        return fd;
+    int ret = -ECONNREFUSED;
+    if (!is_mappable(fd, part))
         goto close_fd;
     const size_t inset = page_inset(part->offset), len = inset + part->len;
     unsigned char *base = mmap(NULL, len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
@@ -218,16 +242,17 @@ int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um
     *map_p = (struct um_mapping){.base = base + inset, .len = part->len};
     ret = 0;
 close_fd:
-    close(fd);
+    if (!is_apart)
+        close(fd);
     return ret;
 }
 
 static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                       struct um_mapping *map_p)
 {
-    (void)port;
     const struct um_shm_part part = {.offset = offset, .len = len};
-    return um_shm_peer_map(addr, um_shm_addr_of(addr)->memory_fd, &part, map_p);
+    const struct um_shm_file file = {.number = um_shm_addr_of(addr)->memory_fd, .passed = UM_CONTACT_MEMORY};
+    return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
 static void shm_detach(struct um_mapping *map)
@@ -237,19 +262,36 @@ static void shm_detach(struct um_mapping *map)
     *map = (struct um_mapping){0};
 }
 
-static uint64_t shm_owner_word(const struct um_mem_port *port)
+static uint64_t shm_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
-    return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | 1;
+    struct um_contact *c;
+    if (!um_shm_is_apart(port, addr))
+        return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | UM_SHM_OWNER_PID;
+    /* It was attached a moment ago. Number 0 is nobody's: then the peer frees the lane again. */
+    bool known = um_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
+    return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_OWNER_CONTACT;
+}
+
+static void shm_serve(struct um_mem_port *port)
+{
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    if (contacts)
+        um_contacts_serve(contacts);
 }
 
 /*
  * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process.
- * When the peer closed the port, another file may have its number: nothing but a pipe is taken.
+ * When the peer closed the port, another file may have its number: nothing but a pipe is taken. One that was passed is
+ * opened anew as well: its flags are the peer's to change, and a write is not to block.
  */
-static int peer_pipe_open(const struct um_shm_addr *peer)
+static int peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
 {
+    const struct um_shm_addr self = {.pid = (uint32_t)getpid()};
+    const bool is_apart = um_shm_is_apart(port, addr);
+    const struct um_shm_addr *peer = is_apart ? &self : um_shm_addr_of(addr);
+    const int number = is_apart ? peer_passed(port, addr, UM_CONTACT_WAKE) : peer->wake_fd;
     struct stat st;
-    int fd = peer_open(peer, peer->wake_fd, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    int fd = number < 0 ? number : peer_open(peer, number, O_RDWR | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)))
         return fd;
     close(fd);
@@ -261,7 +303,7 @@ static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     char byte = 0;
     if (*handle < 0 && um_shm_alive(port, addr))
-        *handle = peer_pipe_open(peer);
+        *handle = peer_pipe_open(port, addr);
     if (*handle < 0) {
         um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
                strerror(-*handle));
@@ -290,6 +332,8 @@ static const struct um_mapper shm_mapper = {
     .space_attach = um_shm_space_attach,
     .window_attach = um_shm_window_attach,
     .is_own = um_shm_is_own,
+    .is_apart = um_shm_is_apart,
+    .serve = shm_serve,
     .addr_check = um_shm_addr_check,
     .attach = shm_attach,
     .detach = shm_detach,

@@ -252,8 +252,9 @@ static bool sim_owner_alive(struct um_mem_port *port, uint64_t owner)
     return alive;
 }
 
-static uint64_t sim_owner_word(const struct um_mem_port *port)
+static uint64_t sim_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
+    (void)addr;
     return port->addr.word[1];
 }
 
