@@ -266,7 +266,7 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 static bool needs_no_lock(const struct um_atomic *a, const struct um_window *w)
 {
     const size_t size = um_atomic_size(a->type);
-    return size <= 8 && (w->region.base + (a->addr - w->region.origin)) % size == 0;
+    return size <= 8 && ((w->region.base + (a->addr - w->region.origin)) & (size - 1)) == 0;
 }
 
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)

@@ -73,20 +73,20 @@ struct um_contacts {
 
 /* Listens where the port's config says; sets port->wait_set. Errors as port_open, logged. */
 int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p);
-void um_contacts_close(struct um_contacts *contacts);
+void um_contacts_close(struct um_contacts *cs);
 /* Takes what peers ask for; bounded, never blocks. */
-void um_contacts_serve(struct um_contacts *contacts);
+void um_contacts_serve(struct um_contacts *cs);
 /* The peer's files. -EAGAIN: it has not served us yet; the errors of lane_open. */
-int um_contact_get(struct um_contacts *contacts, const struct um_addr *addr, struct um_contact **contact_p);
+int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p);
 /* False only when the peer is certainly gone. */
-bool um_contact_is_alive(struct um_contacts *contacts, const struct um_addr *addr);
-bool um_contact_number_is_alive(struct um_contacts *contacts, uint32_t number);
+bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr);
+bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number);
 
 /* Between contact.c and contact_serve.c. */
-struct um_contact *um_contact_find(const struct um_contacts *contacts, const struct um_addr *addr);
+struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um_addr *addr);
 /* NULL: no memory, or as many as the port has lanes. */
-struct um_contact *um_contact_new(struct um_contacts *contacts, const struct um_addr *addr);
-void um_contact_drop(struct um_contacts *contacts, struct um_contact *c);
+struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *addr);
+void um_contact_drop(struct um_contacts *cs, struct um_contact *c);
 /* The peer's port is closed, or its process has ended. */
 bool um_contact_is_over(const struct um_contact *c);
 /* Can these be a port's, and is there room for them? */
@@ -94,10 +94,10 @@ bool um_contact_files_are_good(const int *file);
 /* Keeps the peer's files, or closes them when there are some already. */
 void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files);
 /* Says who we are, with our files. */
-int um_contact_introduce(const struct um_contacts *contacts, int fd, const struct um_contact *c);
+int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c);
 /* News on fd ends a sleep; and no longer: fd (or -1) is closed. */
-void um_contact_watch(const struct um_contacts *contacts, int fd);
-void um_contact_fd_drop(const struct um_contacts *contacts, int fd);
+void um_contact_watch(const struct um_contacts *cs, int fd);
+void um_contact_fd_drop(const struct um_contacts *cs, int fd);
 
 /* contact_socket.c: the name of a port's socket. */
 socklen_t um_contact_name(const struct um_mem_port *port, const struct um_addr *addr, struct sockaddr_un *name_p);

@@ -70,7 +70,7 @@ static int directory_bind(int fd, const struct sockaddr_un *name)
     char *last = strrchr(early.sun_path, '/');
     if (!last)
         return -EINVAL;
-    memcpy(last + 1, "starts", 6); /* for "unimem", so the length stays */
+    last[1] = 's'; /* the length stays */
     if (bind(fd, (struct sockaddr *)&early, sizeof(early)) != 0)
         return -errno;
     int ret = listen(fd, UM_CONTACT_QUEUE) != 0 || rename(early.sun_path, name->sun_path) != 0 ? -errno : 0;
@@ -216,7 +216,7 @@ int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p)
     struct iovec iov = {.iov_base = &wire, .iov_len = sizeof(wire)};
     struct msghdr msg = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
-    int list[UM_CONTACT_FILES];
+    int list[UM_CONTACT_FILES] = {0};
     ssize_t len = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
         return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ECONNRESET;
