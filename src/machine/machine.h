@@ -111,7 +111,7 @@ struct um_exposure {
 /* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
-/* A region as a peer sees it. It is what it was while *changes_at is changes. */
+/* A region as a peer sees it. It is what it was (current) while *changes_at is changes. */
 struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
@@ -191,8 +191,9 @@ struct um_machine {
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. -ENOENT: there
-     * is none that can be reached without the peer (ask it: it may know better); -ENOMEM; the errors of lane_open.
+     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. At level remote
+     * there is none that can be reached without the peer (ask it: it may know better), until the window is not current
+     * any more. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);

@@ -152,9 +152,10 @@ struct um_space_shm {
     uint32_t version;
     uint32_t memory; /* the memory that adopted pages lie in, as the mapper names it; UM_NO_HANDLE: none yet (owner) */
     uint64_t nonce;
-    uint32_t state;  /* owner */
-    uint32_t moving; /* owner: odd while it moves pages, another number after each time */
-    uint64_t reserved1[4];
+    uint32_t state;   /* owner */
+    uint32_t moving;  /* owner: odd while it moves pages, another number after each time */
+    uint64_t changes; /* owner: another number after each change of an entry (release) */
+    uint64_t reserved1[3];
 };
 static_assert(sizeof(struct um_space_shm) == UM_LINE, "docs/protocol.md section 9");
 
@@ -175,13 +176,19 @@ enum {
 };
 static_assert(UM_REGIONS_MAX >= 200000, "many registrations");
 
+/* The first entry of a segment. */
+static inline uint32_t um_segment_begin(uint32_t segment)
+{
+    return ((uint32_t)UM_SEGMENT_FIRST << segment) - UM_SEGMENT_FIRST;
+}
+
 /* The i-th of the places that a key has in all segments together, i < UM_SEGMENTS * UM_SEGMENT_PROBE. */
 static inline uint32_t um_region_place(uint64_t key, uint32_t i)
 {
     uint32_t segment = i / UM_SEGMENT_PROBE;
     uint32_t size = (uint32_t)UM_SEGMENT_FIRST << segment;
     uint32_t hash = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
-    return (size - UM_SEGMENT_FIRST) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
+    return um_segment_begin(segment) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
 }
 
 static inline uint64_t um_port_memory_size(uint32_t lanes)

@@ -115,6 +115,14 @@ int um_mem_link_map_control(struct um_link *link)
     return 0;
 }
 
+/* Another space, or another file, may have taken its place. */
+static bool peer_space_is_right(const struct um_space_shm *shm, uint64_t nonce)
+{
+    /* sync: space-seen (partner space-ready) */
+    return um_load_acquire_u32(&shm->state) == UM_PORT_OPEN && shm->magic == UM_SPACE_MAGIC &&
+           shm->version == UM_WIRE_VERSION && shm->nonce == nonce;
+}
+
 int um_mem_link_map_space(struct um_link *link)
 {
     struct um_mem_port *port = link->port;
@@ -126,15 +134,15 @@ int um_mem_link_map_space(struct um_link *link)
         return ret;
     const struct um_port_shm *peer = link->control.base;
     uint32_t handle = um_load_relaxed_u32(&peer->space);
+    bool own = um_mem_is_own(link); /* then what stands in shared memory is not asked */
+    if (own && um_mem_own_space_handle(&link->addr, &handle) != 0)
+        return -ENOENT;
     if (handle == UM_NO_HANDLE)
         return -ENOENT;
     ret = port->mapper->space_attach(port, &link->addr, handle, &space);
     if (ret)
         return ret;
-    const struct um_space_shm *shm = space.base;
-    /* sync: space-seen (partner space-ready). Another space, or another file, may have taken its place. */
-    if (um_load_acquire_u32(&shm->state) != UM_PORT_OPEN || shm->magic != UM_SPACE_MAGIC ||
-        shm->version != UM_WIRE_VERSION || shm->nonce != um_load_relaxed_u64(&peer->space_nonce)) {
+    if (!own && !peer_space_is_right(space.base, um_load_relaxed_u64(&peer->space_nonce))) {
         port->mapper->detach(&space);
         return -ENOENT;
     }

@@ -42,7 +42,8 @@ struct um_mem_port {
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
-    uint32_t sleeps; /* what was last written to shm->sleeping; odd */
+    uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
+    struct um_list of_process; /* all ports of this process */
 };
 
 struct um_link {
@@ -114,11 +115,14 @@ struct um_space {
     uint64_t nonce;
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
+    uint64_t changes;                         /* what was last written to shm->changes; even */
+    struct um_exposed **place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process;                /* all spaces of this process */
 };
 
 struct um_exposed {
     struct um_region_shm *region; /* NULL: there was no place in the table */
+    struct um_exposed **place;    /* its twin in um_space.place */
     struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
     bool adopted;
@@ -192,6 +196,24 @@ struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
 int um_mem_link_map_control(struct um_link *link);
 /* The same for its space. -ENOENT: it has none. */
 int um_mem_link_map_space(struct um_link *link);
+/* ---- own.c: what this process exposes, in private memory ---- */
+void um_mem_own_port_add(struct um_mem_port *port);
+void um_mem_own_port_remove(struct um_mem_port *port);
+void um_mem_own_space_add(struct um_space *space);
+void um_mem_own_space_remove(struct um_space *space);
+/* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
+int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
+/* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
+int um_mem_own_place(struct um_space *space, struct um_exposed *exposed);
+/* From now on this process finds the region, with these counters; no more. */
+void um_mem_own_list(struct um_exposed *exposed, uint32_t counters);
+void um_mem_own_unlist(struct um_exposed *exposed);
+/* Fills in the region with w's key that a port of this process exposes; level remote: there is none. */
+void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
+/* Around everything that moves pages of this process. */
+void um_mem_own_move_begin(void);
+void um_mem_own_move_end(void);
+
 /* Adds to a counter of a space's memory, if the number is one. */
 void um_mem_count(void *space_memory, uint32_t number);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
@@ -213,6 +235,12 @@ void um_mem_rx_sender_died(struct um_rx *rx);
 void um_mem_rx_leave(struct um_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);
 bool um_mem_lane_has_news(const struct um_lane *lane);
+
+static inline bool um_mem_is_own(const struct um_link *link)
+{
+    const struct um_mapper *mapper = link->port->mapper;
+    return mapper->is_own && mapper->is_own(link->port, &link->addr);
+}
 
 /* Body bytes take whole lines. */
 static inline uint32_t um_body_space(uint32_t len)

@@ -79,6 +79,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     if (ret)
         goto close_pipe;
     port_memory_init(port);
+    um_mem_own_port_add(port);
     *port_p = &port->port;
     return 0;
 
@@ -95,6 +96,7 @@ free_arrays:
 void um_mem_port_close(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
+    um_mem_own_port_remove(port);
     um_store_relaxed_u32(&port->shm->counters, 0); /* late operations count nowhere: the numbers are given anew */
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
     um_fence_full();                               /* sync: port-closing (partner contact-check) */

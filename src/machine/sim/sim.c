@@ -186,6 +186,12 @@ static int sim_window_attach(struct um_mem_port *port, const struct um_addr *add
     return 0;
 }
 
+/* Each port stands for a process. */
+static bool sim_is_own(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    return memcmp(&port->addr, addr, sizeof(*addr)) == 0;
+}
+
 static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
 {
     memset(port->memory + offset, 0, len);
@@ -327,6 +333,7 @@ static const struct um_mapper sim_mapper = {
     .disown = sim_disown,
     .space_attach = sim_space_attach,
     .window_attach = sim_window_attach,
+    .is_own = sim_is_own,
     .addr_check = sim_addr_check,
     .attach = sim_attach,
     .detach = sim_detach,
