@@ -205,4 +205,32 @@ MUTATIONS = [
         "    if (offset > r->len)",
         ["proto rma sim-bounce", "hostile record"],
     ),
+    (
+        "own regions: a process believes the table that others can write",
+        "src/machine/mem/window.c",
+        "    if (um_mem_is_own(link)) {",
+        "    if (link->port->lanes > UM_LANES_LIMIT) {",
+        ["hostile own adopted", "hostile own copied"],
+    ),
+    (
+        "own regions: a place in the table is free when the table says so",
+        "src/machine/mem/own.c",
+        "        if (*place)\n            continue;",
+        "        if (um_load_relaxed_u64(&table[um_region_place(key, i)].meta) & UM_REGION_USED)\n            continue;",
+        ["hostile own adopted"],
+    ),
+    (
+        "own regions: a window on a registration that was closed goes on",
+        "src/machine/mem/own.c",
+        "    um_store_release_u64(&own_changes, own_changes + 1);",
+        "    um_store_release_u64(&own_changes, own_changes);",
+        ["shm_region"],
+    ),
+    (
+        "a key that was not listed is not looked for again",
+        "src/machine/mem/space.c",
+        "    um_store_release_u64(&space->shm->changes, space->changes);",
+        "",
+        ["sim_region"],
+    ),
 ]
