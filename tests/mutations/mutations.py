@@ -187,7 +187,7 @@ MUTATIONS = [
     (
         "a registration that is closed stays in the table",
         "src/machine/mem/space.c",
-        "        region_write(exposed->region, NULL, UM_LEVEL_REMOTE);",
+        "        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);",
         "        ;",
         ["sim_region"],
     ),
