@@ -25,7 +25,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->protocols = protocols;
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
-    ep->config.port.space = config->regions ? um_regions_space(config->regions) : NULL;
+    ep->config.port.space = um_regions_space(config->regions);
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->jobs);

@@ -236,8 +236,7 @@ void um_op_complete(struct um_op *op, int error)
     };
     um_op_free(op);
     ep->reported = true;
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
 }
 
 void um_peer_lose(struct um_peer *peer, int error)

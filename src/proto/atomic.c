@@ -110,8 +110,7 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         .error = -ret,
         .len = len,
     };
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
     return 0;
 }
 

@@ -83,8 +83,7 @@ static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t l
 {
     const struct um_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
     ep->reported = true;
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
 }
 
 /* A write with data: the record that tells it is claimed before the bytes move. */
