@@ -240,8 +240,8 @@ struct um_machine {
      * it may be answered again only after a record that the peer sent upon the first answer.
      */
     void (*answer)(struct um_rx *rx, uint16_t token, int32_t status);
-    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT follows. */
-    void (*rx_refuse)(struct um_rx *rx, int error);
+    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
+    void (*rx_refuse)(struct um_rx *rx);
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
     void (*rx_set_user)(struct um_rx *rx, void *user);
     void *(*rx_user)(const struct um_rx *rx);
@@ -261,7 +261,10 @@ struct um_machine {
      * end of one) does not touch the line: poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
-    /* Housekeeping (peers that died, memory to return); call it a few times a second while operations are pending. */
+    /*
+     * Housekeeping (peers that died, memory to return); call it a few times a second or more while operations are
+     * pending. However many peers there are, the death of one is noticed within about a second.
+     */
     void (*tick)(struct um_port *port);
 
     /* What this machine can do. */

@@ -16,15 +16,15 @@ MUTATIONS = [
     (
         "the sequence of a record is not checked: what lies in the ring from the lap before is taken",
         "src/machine/mem/rx.c",
-        "        if ((uint32_t)word == rx->head + 1) {",
+        "        if (um_mem_is_record(word, rx->head + 1)) {",
         "        if ((uint32_t)word % UM_SMALL_RECORDS == (rx->head + 1) % UM_SMALL_RECORDS) {",
         ["proto message sim"],
     ),
     (
         "the budget of grown lanes is not given back",
         "src/machine/mem/rx.c",
-        "        um_rmw_add_u64(&port->shm->grown_left, 1);",
-        "        (void)port;",
+        "    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));",
+        "",
         ["proto lanes sim"],
     ),
     (

@@ -57,7 +57,7 @@ void um_mem_link_wake(struct um_link *link)
      * same. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
     if (sleeping & 1) {
-        link->port->mapper->wake(link->port, &link->addr, &link->wake_handle);
+        um_mem_wake(link->port, &link->addr, &link->wake_handle);
         um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
     }
 }

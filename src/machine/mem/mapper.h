@@ -59,8 +59,12 @@ struct um_mapper {
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
     uint64_t (*owner_word)(const struct um_mem_port *port);
 
-    /* Makes the peer's wait fd readable. *handle caches what that takes (-1 at first); drop() ends it. */
-    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int *handle);
+    /*
+     * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
+     * ends it. A negative errno, logged.
+     */
+    int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, int *handle_p);
+    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);
     void (*wake_drop)(int handle);
 
     int (*copy)(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,

@@ -42,6 +42,7 @@ struct um_mem_port {
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
+    uint64_t tick_at;          /* the last one, ns */
     uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
     struct um_list of_process; /* all ports of this process */
 };
@@ -177,7 +178,7 @@ void um_mem_lane_watch(struct um_lane *lane, bool on);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
-void um_mem_rx_refuse(struct um_rx *rx, int error);
+void um_mem_rx_refuse(struct um_rx *rx);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_mem_rx_set_user(struct um_rx *rx, void *user);
 void *um_mem_rx_user(const struct um_rx *rx);
@@ -216,6 +217,8 @@ void um_mem_own_move_end(void);
 
 /* Adds to a counter of a space's memory, if the number is one. */
 void um_mem_count(void *space_memory, uint32_t number);
+/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. */
+void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
 void um_mem_link_wake(struct um_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
@@ -240,6 +243,12 @@ static inline bool um_mem_is_own(const struct um_link *link)
 {
     const struct um_mapper *mapper = link->port->mapper;
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
+}
+
+/* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
+static inline bool um_mem_is_record(uint64_t word, uint32_t number)
+{
+    return (uint32_t)word == number && word != 0;
 }
 
 /* Body bytes take whole lines. */

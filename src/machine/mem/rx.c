@@ -24,7 +24,7 @@ enum {
 bool um_mem_rx_has_record(const struct um_rx *rx)
 {
     /* sync: record-look (partner record-commit) */
-    return (uint32_t)um_load_acquire_u64(&rx->next->word) == rx->head + 1;
+    return um_mem_is_record(um_load_acquire_u64(&rx->next->word), rx->head + 1);
 }
 
 static void rx_wake_sender(struct um_rx *rx)
@@ -35,7 +35,7 @@ static void rx_wake_sender(struct um_rx *rx)
     else
         um_fence_compiler();
     if (um_load_relaxed_u32(&rx->ctl->want_wake))
-        rx->port->mapper->wake(rx->port, &rx->origin, &rx->wake_handle);
+        um_mem_wake(rx->port, &rx->origin, &rx->wake_handle);
 }
 
 void um_mem_rx_publish(struct um_rx *rx)
@@ -102,21 +102,6 @@ static void rx_end_refused(struct um_rx *rx)
     rx_wake_sender(rx);
 }
 
-/* Did the lane grow, or is the sender's word that it did among the records that were not taken? */
-static bool rx_has_grown(const struct um_rx *rx)
-{
-    if (rx->grown)
-        return true;
-    for (uint32_t head = rx->head; head - rx->head < UM_SMALL_RECORDS; head++) {
-        uint64_t word = um_load_relaxed_u64(&rx->ring.records[head & (UM_SMALL_RECORDS - 1)].word);
-        if ((uint32_t)word != head + 1)
-            return false;
-        if ((uint8_t)(word >> 32) == UM_OP_GROW)
-            return true;
-    }
-    return false;
-}
-
 /* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
 static void rx_recycle(struct um_rx *rx)
 {
@@ -125,13 +110,12 @@ static void rx_recycle(struct um_rx *rx)
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
     /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
-    bool has_grown = rx_has_grown(rx);
     if (rx->error)
         port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
     else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
-    if (has_grown)
-        um_rmw_add_u64(&port->shm->grown_left, 1); /* sync: grown-give (partner grown-take) */
+    /* sync: grown-give (partner grown-take): whatever the sender did with its share, it has none now. */
+    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
@@ -362,7 +346,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
             port->hot_next = 0;
         struct um_rx *rx = port->hot[port->hot_next];
         uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
-        if ((uint32_t)word == rx->head + 1) {
+        if (um_mem_is_record(word, rx->head + 1)) {
             if (++port->burst >= UM_BURST) {
                 port->burst = 0;
                 port->hot_next++;
@@ -410,9 +394,8 @@ void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status)
     rx_wake_sender(rx);
 }
 
-void um_mem_rx_refuse(struct um_rx *rx, int error)
+void um_mem_rx_refuse(struct um_rx *rx)
 {
-    (void)error;
     rx_end_refused(rx);
 }
 

@@ -256,19 +256,24 @@ static int peer_pipe_open(const struct um_shm_addr *peer)
     return -ENXIO;
 }
 
-static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    char byte = 0;
-    if (*handle < 0 && um_shm_alive(port, addr))
-        *handle = peer_pipe_open(peer);
-    if (*handle < 0) {
+    int fd = um_shm_alive(port, addr) ? peer_pipe_open(peer) : -ESRCH;
+    if (fd < 0) {
         um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
-               strerror(-*handle));
-        *handle = -1;
-        return;
+               strerror(-fd));
+        return fd;
     }
-    ssize_t written = write(*handle, &byte, 1); /* full: it is awake already */
+    *handle_p = fd;
+    return 0;
+}
+
+static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
+{
+    char byte = 0;
+    (void)port, (void)addr;
+    ssize_t written = write(handle, &byte, 1); /* full: it is awake already */
     (void)written;
 }
 
@@ -296,6 +301,7 @@ static const struct um_mapper shm_mapper = {
     .alive = um_shm_alive,
     .owner_alive = um_shm_owner_alive,
     .owner_word = shm_owner_word,
+    .wake_open = shm_wake_open,
     .wake = shm_wake,
     .wake_drop = shm_wake_drop,
     .copy = um_shm_copy,

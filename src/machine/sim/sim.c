@@ -263,10 +263,16 @@ static uint64_t sim_owner_word(const struct um_mem_port *port)
     return port->addr.word[1];
 }
 
-static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
-    (void)port;
-    (void)handle;
+    (void)port, (void)addr;
+    *handle_p = 0; /* it is looked up at every call */
+    return 0;
+}
+
+static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
+{
+    (void)port, (void)handle;
     char byte = 0;
     pthread_mutex_lock(&registry_lock);
     const struct sim_memory *m = registry_find(addr);
@@ -340,6 +346,7 @@ static const struct um_mapper sim_mapper = {
     .alive = sim_alive,
     .owner_alive = sim_owner_alive,
     .owner_word = sim_owner_word,
+    .wake_open = sim_wake_open,
     .wake = sim_wake,
     .wake_drop = sim_wake_drop,
     .copy = sim_copy,
