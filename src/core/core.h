@@ -80,12 +80,6 @@ const struct um_stats *um_ep_stats(const struct um_ep *ep);
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
 
-/*
- * What this endpoint stored through windows is visible before anything that the caller reads from now on. Progress does
- * it; who reports completions without progress calls it.
- */
-void um_ep_settle(struct um_ep *ep);
-
 /* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
 int um_ep_wait_fd(const struct um_ep *ep);
 int um_ep_arm(struct um_ep *ep);

@@ -172,8 +172,3 @@ void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)
     if (ep->counters)
         ep->machine->space_count(um_regions_space(ep->config.regions), ep->counters, shift);
 }
-
-void um_ep_settle(struct um_ep *ep)
-{
-    um_core_ep_settle(ep);
-}

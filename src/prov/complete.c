@@ -64,6 +64,7 @@ static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const 
 {
     struct um_cq_entry entry = um_complete_entry(c, flags);
     entry.source = source;
+    cq->unsettled = cq->unsettled || c->flags & UM_OP_WRITE;
     um_cq_write_locked(cq, &entry);
 }
 
