@@ -22,7 +22,7 @@ MUTATIONS = [
     ),
     (
         "the budget of grown lanes is not given back",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_life.c",
         "    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));",
         "",
         ["proto lanes sim"],

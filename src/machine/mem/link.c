@@ -14,11 +14,6 @@
 /* Pages that a peer moves are away for milliseconds: how often one call looks, and tries, before the caller is to. */
 enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
 
-struct um_iovec_list {
-    const struct iovec *iov;
-    size_t count;
-};
-
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
@@ -176,19 +171,17 @@ static int link_await_pages(struct um_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-static int link_copy(struct um_link *link, bool write, const struct um_piece *remote, size_t remote_count,
-                     const struct um_iovec_list *local, size_t len)
+static int link_copy(struct um_link *link, const struct um_copy *copy)
 {
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
     if (!port->config.private_copy)
         return -EPERM;
     for (int try = 0;; try++) {
-        int ret = port->mapper->copy(port, &link->addr, write, remote, remote_count, local->iov, local->count, len);
-        if (ret == -EFAULT)
-            ret = link_await_pages(link, try, &seen);
-        else
+        int ret = port->mapper->copy(port, &link->addr, copy);
+        if (ret != -EFAULT)
             return ret;
+        ret = link_await_pages(link, try, &seen);
         if (ret)
             return ret;
     }
@@ -197,13 +190,19 @@ static int link_copy(struct um_link *link, bool write, const struct um_piece *re
 int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len)
 {
-    const struct um_iovec_list list = {.iov = local, .count = local_count};
-    return link_copy(link, false, remote, remote_count, &list, len);
+    return link_copy(
+        link,
+        &(struct um_copy){
+            .remote = remote, .remote_count = remote_count, .local = local, .local_count = local_count, .len = len});
 }
 
 int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len)
 {
-    const struct um_iovec_list list = {.iov = local, .count = local_count};
-    return link_copy(link, true, remote, remote_count, &list, len);
+    return link_copy(link, &(struct um_copy){.write = true,
+                                             .remote = remote,
+                                             .remote_count = remote_count,
+                                             .local = local,
+                                             .local_count = local_count,
+                                             .len = len});
 }

@@ -234,6 +234,9 @@ void um_mem_rx_publish(struct um_rx *rx);
 void um_mem_rx_check_closing(struct um_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */
 void um_mem_rx_sender_died(struct um_rx *rx);
+/* Offers JOINED or LEFT of the first rx that has one to tell; it is dealt with. */
+int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p);
+void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec);
 /* Ends an rx: UM_REC_LEFT will be offered. */
 void um_mem_rx_leave(struct um_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);

@@ -85,58 +85,67 @@ int um_shm_memory_create(size_t size)
     return fd;
 }
 
-static int shm_create(struct um_mem_port *port, size_t size)
+/* The file and its mapping. 0, or an error already logged. */
+static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
 {
-    struct um_shm_self self;
-    int ret = um_shm_self_get(&self);
-    if (ret)
-        return ret;
-    struct um_shm_port *state = calloc(1, sizeof(*state));
-    if (!state)
-        return -ENOMEM;
-    state->size = size;
-    state->nonce = malloc(sizeof(*state->nonce));
-    ret = -ENOMEM;
-    if (!state->nonce)
-        goto free_state;
-    *state->nonce = um_shm_nonce();
-    ret = state->memory_fd = um_shm_memory_create(size);
-    if (ret < 0)
-        goto free_nonce;
-    if (port->wait_write > UINT16_MAX) {
-        ret = -EMFILE;
-        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
-               port->wait_write);
-        goto close_memory;
-    }
-    port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
-    if (port->memory == MAP_FAILED) {
-        ret = -errno;
+    int fd = um_shm_memory_create(state->size);
+    if (fd < 0)
+        return fd;
+    unsigned char *base = mmap(NULL, state->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) {
+        int error = errno;
         um_log(UM_LOG_WARN,
                "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
                "the number of processes)",
-               size, strerror(-ret));
-        goto close_memory;
+               state->size, strerror(error));
+        close(fd);
+        return -error;
     }
     /* A forked child must not touch the lanes: it is not the endpoint. */
-    madvise(port->memory, size, MADV_DONTFORK);
+    madvise(base, state->size, MADV_DONTFORK);
+    state->memory_fd = fd;
+    port->memory = base;
+    return 0;
+}
+
+/* What this process asks of the system, once: it stays so. */
+static void process_prepare(struct um_mem_port *port)
+{
     port->fence = !barrier_register();
     if (port->fence)
         um_log(UM_LOG_INFO, "membarrier is refused here: every message pays a fence (about 8 ns)");
     /* Yama's mode 1 refuses process_vm_* between siblings unless the read one consents (EINVAL: there is no Yama). */
     if (port->config.private_copy)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
+static int shm_create(struct um_mem_port *port, size_t size)
+{
+    struct um_shm_self self;
+    int ret = um_shm_self_get(&self);
+    if (ret)
+        return ret;
+    if (port->wait_write > UINT16_MAX) {
+        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
+               port->wait_write);
+        return -EMFILE;
+    }
+    struct um_shm_port *state = calloc(1, sizeof(*state));
+    if (!state)
+        return -ENOMEM;
+    state->size = size;
+    state->nonce = malloc(sizeof(*state->nonce));
+    ret = state->nonce ? port_memory_map(port, state) : -ENOMEM;
+    if (ret) {
+        free(state->nonce);
+        free(state);
+        return ret;
+    }
+    *state->nonce = um_shm_nonce();
+    process_prepare(port);
     port->mapper_state = state;
     addr_fill(port, &self);
     return 0;
-
-close_memory:
-    close(state->memory_fd);
-free_nonce:
-    free(state->nonce);
-free_state:
-    free(state);
-    return ret;
 }
 
 static void shm_destroy(struct um_mem_port *port)

@@ -288,29 +288,28 @@ static void sim_wake_drop(int handle)
     (void)handle;
 }
 
-static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                    size_t remote_count, const struct iovec *local, size_t local_count, size_t len)
+static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
 {
     if (!sim_alive(port, addr))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
-    while (len > 0) {
-        if (r >= remote_count || l >= local_count)
+    for (size_t left = copy->len; left > 0;) {
+        if (r >= copy->remote_count || l >= copy->local_count)
             return -EINVAL;
-        size_t n = len;
-        n = n < remote[r].len - r_at ? n : remote[r].len - r_at;
-        n = n < local[l].iov_len - l_at ? n : local[l].iov_len - l_at;
-        char *peer = (char *)(uintptr_t)remote[r].addr + r_at;
-        char *own = (char *)local[l].iov_base + l_at;
-        memcpy(write ? peer : own, write ? own : peer, n);
-        len -= n;
+        size_t n = left;
+        n = n < copy->remote[r].len - r_at ? n : copy->remote[r].len - r_at;
+        n = n < copy->local[l].iov_len - l_at ? n : copy->local[l].iov_len - l_at;
+        char *peer = (char *)(uintptr_t)copy->remote[r].addr + r_at;
+        char *own = (char *)copy->local[l].iov_base + l_at;
+        memcpy(copy->write ? peer : own, copy->write ? own : peer, n);
+        left -= n;
         r_at += n;
         l_at += n;
-        if (r_at == remote[r].len) {
+        if (r_at == copy->remote[r].len) {
             r++;
             r_at = 0;
         }
-        if (l_at == local[l].iov_len) {
+        if (l_at == copy->local[l].iov_len) {
             l++;
             l_at = 0;
         }
