@@ -92,7 +92,7 @@ MUTATIONS = [
     ),
     (
         "a recycled lane keeps its incarnation: a refused sender goes on writing",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_life.c",
         "    um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);",
         "    um_store_relaxed_u32(&ctl->state, (state >> UM_LANE_INC_SHIFT) << UM_LANE_INC_SHIFT);",
         ["proto lanes sim"],
@@ -123,8 +123,8 @@ MUTATIONS = [
     (
         "nobody looks whether a peer that operations wait for has died",
         "src/core/progress.c",
-        "        if (!peer->heard && !ep->machine->link_alive(peer->link))",
-        "        if (false)",
+        "    if (!peer->heard && !ep->machine->link_alive(peer->link))",
+        "    if (false)",
         ["proto death sim"],
     ),
     (
@@ -232,5 +232,33 @@ MUTATIONS = [
         "    um_store_release_u64(&space->shm->changes, space->changes);",
         "",
         ["sim_region"],
+    ),
+    (
+        "a wake-up is written to whatever has the number of the pipe",
+        "src/machine/mem/wait.c",
+        "        if (!port_is_open(port, addr)) {",
+        "        if (opened < 0) {",
+        ["hostile address"],
+    ),
+    (
+        "record 2^32 of a lane is seen where nothing was written",
+        "src/machine/mem/mem.h",
+        "    return (uint32_t)word == number && word != 0;",
+        "    return (uint32_t)word == number;",
+        ["proto lanes sim"],
+    ),
+    (
+        "an inject that went by rendezvous counts at once, and its error is not told",
+        "src/proto/send.c",
+        "    return ret ? ret : 1;",
+        "    return ret;",
+        ["prov/queues"],
+    ),
+    (
+        "senders are looked after so many at a time, however many there are",
+        "src/machine/mem/port.c",
+        "um_clock_share(high > UM_TICK_LANES ? high : UM_TICK_LANES, passed)",
+        "um_clock_share(UM_TICK_LANES, passed)",
+        ["proto lanes sim"],
     ),
 ]
