@@ -296,7 +296,6 @@ static void lane_introduce(struct um_lane *lane)
 
 int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
 {
-    struct um_mem_port *port = link->port;
     int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
@@ -313,12 +312,12 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
         ret = -ECONNREFUSED;
     if (ret)
         goto free_lane;
-    ret = port->mapper->attach(port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
-                               UM_AREA_SIZE, &lane->area_map);
+    ret = link->port->mapper->attach(link->port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
+                                     UM_AREA_SIZE, &lane->area_map);
     if (ret)
         goto give_back;
     lane->area = lane->area_map.base;
-    lane->fence = port->fence || peer->want_fence;
+    lane->fence = link->port->fence || peer->want_fence;
     /* sync: contact-check (partner port-closing): the claim above is visible before the state is read. */
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) {
         ret = -ECONNREFUSED;
@@ -331,7 +330,7 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
     return 0;
 
 detach_area:
-    port->mapper->detach(&lane->area_map);
+    link->port->mapper->detach(&lane->area_map);
 give_back:
     um_store_release_u64(&lane->ctl->owner, 0);
 free_lane:
