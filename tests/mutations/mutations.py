@@ -252,7 +252,7 @@ MUTATIONS = [
         "src/proto/send.c",
         "    return ret ? ret : 1;",
         "    return ret;",
-        ["prov/queues"],
+        ["proto death sim"],
     ),
     (
         "senders are looked after so many at a time, however many there are",
