@@ -250,7 +250,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
 static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
 {
     (void)state;
-    enum { MANY = 400 };
+    enum { MANY = 1000 };
     static struct node sender[MANY];
     struct world w;
     uint32_t value = 4, got;
@@ -265,14 +265,17 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     }
     variant.lanes_max = 0;
     world_settle(&w);
-    const struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
-    struct um_peer *last = um_mem_rx_user(port->rx[port->tick_next ? port->tick_next - 1 : 0]); /* looked at just now */
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+    port->port.machine->tick(&port->port);
+    assert_true(port->tick_next > 0);
+    struct um_peer *last = um_mem_rx_user(port->rx[port->tick_next - 1]); /* looked at just now: its turn comes last */
     assert_non_null(last);
     recv_buf(&w, 0, last, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     um_sim_kill(&last->addr);
     uint64_t start = um_clock_ns();
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
-    assert_true(um_clock_ns() - start < UINT64_C(5000000000)); /* 8 at a time, five times a second: 10 s */
+    assert_true(um_clock_ns() - start <
+                UINT64_C(5000000000)); /* so many a second, however many there are: far longer */
     for (int i = 0; i < MANY; i++)
         node_close(&sender[i]);
     world_close(&w);
