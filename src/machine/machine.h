@@ -112,7 +112,7 @@ struct um_exposure {
 /* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
-/* A region as a peer sees it. It is what it was while *changes_at is changes. */
+/* A region as a peer sees it. It is what it was (current) while *changes_at is changes. */
 struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
@@ -195,8 +195,9 @@ struct um_machine {
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. -ENOENT: there
-     * is none that can be reached without the peer (ask it: it may know better); -ENOMEM; the errors of lane_open.
+     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. At level remote
+     * there is none that can be reached without the peer (ask it: it may know better), until the window is not current
+     * any more. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);
@@ -244,8 +245,8 @@ struct um_machine {
      * it may be answered again only after a record that the peer sent upon the first answer.
      */
     void (*answer)(struct um_rx *rx, uint16_t token, int32_t status);
-    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT follows. */
-    void (*rx_refuse)(struct um_rx *rx, int error);
+    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
+    void (*rx_refuse)(struct um_rx *rx);
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
     void (*rx_set_user)(struct um_rx *rx, void *user);
     void *(*rx_user)(const struct um_rx *rx);
@@ -265,7 +266,10 @@ struct um_machine {
      * end of one) does not touch the line: poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
-    /* Housekeeping (peers that died, memory to return); call it a few times a second while operations are pending. */
+    /*
+     * Housekeeping (peers that died, memory to return); call it a few times a second or more while operations are
+     * pending. However many peers there are, the death of one is noticed within about a second.
+     */
     void (*tick)(struct um_port *port);
 
     /* What this machine can do. */

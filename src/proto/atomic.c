@@ -110,8 +110,7 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         .error = -ret,
         .len = len,
     };
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
     return 0;
 }
 
@@ -161,20 +160,11 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
         rest->sent += n;
         moved = true;
     }
-    if (rest->sent == rest->count)
+    if (rest->sent == rest->count) {
         um_list_unlink(&job->link);
-    return moved;
-}
-
-/* Is an earlier operation to this peer still being sent? */
-static bool is_sending(const struct um_ep *ep, const struct um_peer *peer)
-{
-    for (const struct um_list *l = ep->jobs.next; l != &ep->jobs; l = l->next) {
-        const struct um_job *job = UM_CONTAINER(l, struct um_job, link);
-        if (job->step == rest_step && UM_CONTAINER(job, struct um_op, job)->peer == peer)
-            return true;
+        op->peer->sending = NULL;
     }
-    return false;
+    return moved;
 }
 
 /* Keeps what does not go out with the first record. */
@@ -226,15 +216,17 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
         um_iov_gather(&compare, body + (size_t)n * size, (size_t)n * size);
     }
     ep->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
-    if (n < count)
+    if (n < count) {
         um_job_start(ep, &op->job);
+        op->peer->sending = op;
+    }
     return 0;
 }
 
 static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 {
     struct um_lane *lane;
-    if (is_sending(ep, a->peer))
+    if (a->peer->sending)
         return -EAGAIN;
     int ret = um_peer_lane(a->peer, &lane);
     if (ret)

@@ -9,6 +9,7 @@
  */
 #include "prov/prov.h"
 
+#include "base/atomic.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -97,9 +98,9 @@ static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf
 {
     char *out = buf;
     size_t done = 0;
-    for (size_t i = 0; i < cq->source.eps.count; i++) {
-        if (cq->source.eps.eps[i]->core)
-            um_ep_settle(cq->source.eps.eps[i]->core); /* what is told to be complete is */
+    if (cq->unsettled) {
+        um_fence_full(); /* sync: rma-settle (partner rma-settle): what is told to be complete is */
+        cq->unsettled = false;
     }
     if (cq->ring[cq->head & cq->mask].error || ++cq->drains % UM_CQ_DRAINS == 0)
         um_source_progress_locked(&cq->source); /* may move the ring */

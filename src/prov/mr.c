@@ -106,7 +106,6 @@ static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, st
     mr->region.origin = d->virtual_addresses ? mr->region.base : 0;
     mr->region.access = (attr->access & FI_REMOTE_READ ? UM_ACCESS_REMOTE_READ : 0) |
                         (attr->access & FI_REMOTE_WRITE ? UM_ACCESS_REMOTE_WRITE : 0);
-    mr->region.user = mr;
     mr->domain = d;
     um_guard_lock(&d->guard);
     mr->region.key = d->provider_keys ? d->next_key++ : attr->requested_key;

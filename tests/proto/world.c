@@ -19,6 +19,8 @@ const size_t sizes_count = sizeof(sizes) / sizeof(sizes[0]);
 static void on_complete(void *arg, const struct um_completion *c)
 {
     struct node *n = arg;
+    if (c->flags & UM_OP_INJECT && c->flags & UM_OP_NO_EVENT && !c->error && !c->context)
+        return; /* um_inject() said that it would come */
     if (n->count == n->capacity) {
         n->capacity = n->capacity ? n->capacity * 2 : 64;
         n->done = realloc(n->done, n->capacity * sizeof(*n->done));
@@ -177,7 +179,7 @@ void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, 
     int ret;
     while ((ret = um_inject(w->node[from].ep, peer_of(w, from, to), buf, len, tag, tag ^ 0x5555, flags)) == -EAGAIN)
         again(w, &start);
-    assert_int_equal(ret, 0);
+    assert_true(ret == 0 || ret == 1);
 }
 
 void recv_buf(struct world *w, int node, struct um_peer *source, void *buf, size_t len, uint64_t tag, uint64_t ignore,

@@ -236,6 +236,32 @@ static void counters_count_successes_and_failures(void **state)
     pair_close(&p);
 }
 
+/* Lanes that may not grow: an inject of 16 KiB goes by rendezvous, and may fail when its call has long returned. */
+static void an_inject_that_fails_later_is_told(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct fi_cq_err_entry error;
+    (void)state;
+    setenv("FI_UNIMEM_LANE_MEMORY", "65536", 1);
+    pair_open(&p, &(struct pair_config){.counters = true});
+    unsetenv("FI_UNIMEM_LANE_MEMORY");
+    PAIR_POST(&p, fi_tinject(p.a.ep, out, 16384, p.a.other, 1));
+    assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_SEND]), 0);
+    assert_int_equal(fi_trecv(p.b.ep, in, 16384, NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+    pair_await_cntr(&p, p.a.cntr[CNTR_SEND], 1);
+    assert_int_equal(fi_cq_read(p.a.cq, &e, 1), -FI_EAGAIN); /* the one that succeeded has no entry */
+    PAIR_POST(&p, fi_tinject(p.a.ep, out, 16384, p.a.other, 2));
+    side_close_ep(&p.b);
+    pair_await_error(&p, &p.a, &error);
+    assert_int_equal(error.flags, FI_SEND | FI_TAGGED);
+    assert_int_equal(error.err, FI_ECONNRESET);
+    assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_SEND]), 1);
+    assert_int_equal(fi_cntr_readerr(p.a.cntr[CNTR_SEND]), 1);
+    side_open_ep(&p.b, &(struct pair_config){.counters = true});
+    pair_close(&p);
+}
+
 static void a_counter_can_be_bound_after_the_endpoint_was_enabled(void **state)
 {
     struct pair p;
@@ -361,6 +387,7 @@ int main(void)
         cmocka_unit_test(levels_that_cannot_be_kept_are_refused),
         cmocka_unit_test(a_fenced_operation_waits_for_those_before_it),
         cmocka_unit_test(counters_count_successes_and_failures),
+        cmocka_unit_test(an_inject_that_fails_later_is_told),
         cmocka_unit_test(a_counter_can_be_bound_after_the_endpoint_was_enabled),
         cmocka_unit_test(the_wait_fd_tells_of_a_message),
         cmocka_unit_test(automatic_progress_needs_no_calls),

@@ -190,7 +190,7 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
 int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);
 void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status);
-void um_board_rx_refuse(struct um_rx *rx, int error);
+void um_board_rx_refuse(struct um_rx *rx);
 void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_board_rx_set_user(struct um_rx *rx, void *user);
 void *um_board_rx_user(const struct um_rx *rx);

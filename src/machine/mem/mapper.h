@@ -17,6 +17,16 @@ struct um_mapping {
     size_t len;
 };
 
+/* A copy between a peer's private memory and this process's. */
+struct um_copy {
+    bool write; /* to the peer */
+    const struct um_piece *remote;
+    size_t remote_count;
+    const struct iovec *local;
+    size_t local_count;
+    size_t len; /* bytes */
+};
+
 struct um_mapper {
     /* Makes zeroed memory of size bytes that peers can map; fills port->addr and port->memory. */
     int (*create)(struct um_mem_port *port, size_t size);
@@ -66,12 +76,16 @@ struct um_mapper {
     /* What this process writes there, in a lane of that peer (attached before). */
     uint64_t (*owner_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
-    /* Makes the peer's wait fd readable. *handle caches what that takes (-1 at first); drop() ends it. */
-    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int *handle);
+    /*
+     * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
+     * ends it. A negative errno, logged.
+     */
+    int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, int *handle_p);
+    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);
     void (*wake_drop)(int handle);
 
-    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
+    /* As link_read and link_write. */
+    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
 
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */

@@ -43,7 +43,9 @@ struct um_mem_port {
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
-    uint32_t sleeps; /* what was last written to shm->sleeping; odd */
+    uint64_t tick_at;          /* the last one, ns */
+    uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
+    struct um_list of_process; /* all ports of this process */
 };
 
 struct um_link {
@@ -116,11 +118,14 @@ struct um_space {
     uint64_t nonce;
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
+    uint64_t changes;                         /* what was last written to shm->changes; even */
+    struct um_exposed **place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process;                /* all spaces of this process */
 };
 
 struct um_exposed {
     struct um_region_shm *region; /* NULL: there was no place in the table */
+    struct um_exposed **place;    /* its twin in um_space.place */
     struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
     bool adopted;
@@ -175,7 +180,7 @@ void um_mem_lane_watch(struct um_lane *lane, bool on);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
-void um_mem_rx_refuse(struct um_rx *rx, int error);
+void um_mem_rx_refuse(struct um_rx *rx);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_mem_rx_set_user(struct um_rx *rx, void *user);
 void *um_mem_rx_user(const struct um_rx *rx);
@@ -194,8 +199,28 @@ struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
 int um_mem_link_map_control(struct um_link *link);
 /* The same for its space. -ENOENT: it has none. */
 int um_mem_link_map_space(struct um_link *link);
+/* ---- own.c: what this process exposes, in private memory ---- */
+void um_mem_own_port_add(struct um_mem_port *port);
+void um_mem_own_port_remove(struct um_mem_port *port);
+void um_mem_own_space_add(struct um_space *space);
+void um_mem_own_space_remove(struct um_space *space);
+/* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
+int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
+/* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
+int um_mem_own_place(struct um_space *space, struct um_exposed *exposed);
+/* From now on this process finds the region, with these counters; no more. */
+void um_mem_own_list(struct um_exposed *exposed, uint32_t counters);
+void um_mem_own_unlist(struct um_exposed *exposed);
+/* Fills in the region with w's key that a port of this process exposes; level remote: there is none. */
+void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
+/* Around everything that moves pages of this process. */
+void um_mem_own_move_begin(void);
+void um_mem_own_move_end(void);
+
 /* Adds to a counter of a space's memory, if the number is one. */
 void um_mem_count(void *space_memory, uint32_t number);
+/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. */
+void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
 void um_mem_link_wake(struct um_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
@@ -211,10 +236,25 @@ void um_mem_rx_publish(struct um_rx *rx);
 void um_mem_rx_check_closing(struct um_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */
 void um_mem_rx_sender_died(struct um_rx *rx);
+/* Offers JOINED or LEFT of the first rx that has one to tell; it is dealt with. */
+int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p);
+void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec);
 /* Ends an rx: UM_REC_LEFT will be offered. */
 void um_mem_rx_leave(struct um_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);
 bool um_mem_lane_has_news(const struct um_lane *lane);
+
+static inline bool um_mem_is_own(const struct um_link *link)
+{
+    const struct um_mapper *mapper = link->port->mapper;
+    return mapper->is_own && mapper->is_own(link->port, &link->addr);
+}
+
+/* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
+static inline bool um_mem_is_record(uint64_t word, uint32_t number)
+{
+    return (uint32_t)word == number && word != 0;
+}
 
 /* Body bytes take whole lines. */
 static inline uint32_t um_body_space(uint32_t len)

@@ -13,41 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
-
-/*
- * Pages move for the whole process, whichever domain asked for it: every space tells it, so that a peer that finds
- * pages away knows why (link.c).
- */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct um_list process_spaces = {&process_spaces, &process_spaces};
-static unsigned process_movers;
-
-static void spaces_tell(void)
-{
-    for (struct um_list *l = process_spaces.next; l != &process_spaces; l = l->next) {
-        uint32_t *moving = &UM_CONTAINER(l, struct um_space, of_process)->shm->moving;
-        um_store_release_u32(moving, um_load_relaxed_u32(moving) + 1); /* sync: pages-moving (partner pages-away) */
-    }
-    um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */
-}
-
-static void move_begin(void)
-{
-    pthread_mutex_lock(&process_lock);
-    if (process_movers++ == 0)
-        spaces_tell();
-    pthread_mutex_unlock(&process_lock);
-}
-
-static void move_end(void)
-{
-    pthread_mutex_lock(&process_lock);
-    if (--process_movers == 0)
-        spaces_tell();
-    pthread_mutex_unlock(&process_lock);
-}
 
 int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p)
 {
@@ -66,10 +32,7 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
     space->shm->version = UM_WIRE_VERSION;
     space->shm->nonce = space->nonce;
     um_store_relaxed_u32(&space->shm->memory, UM_NO_HANDLE);
-    pthread_mutex_lock(&process_lock);
-    um_store_relaxed_u32(&space->shm->moving, process_movers > 0);
-    um_list_append(&process_spaces, &space->of_process);
-    pthread_mutex_unlock(&process_lock);
+    um_mem_own_space_add(space);
     um_store_release_u32(&space->shm->state, UM_PORT_OPEN); /* sync: space-ready (partner space-seen) */
     *space_p = space;
     return 0;
@@ -78,29 +41,16 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
 void um_mem_space_close(struct um_space *space)
 {
     um_store_release_u32(&space->shm->state, UM_PORT_CLOSED); /* sync: none (its regions are gone already) */
-    pthread_mutex_lock(&process_lock);
-    um_list_unlink(&space->of_process);
-    pthread_mutex_unlock(&process_lock);
+    um_mem_own_space_remove(space);
     space->mapper->space_destroy(space);
     free(space);
 }
 
-static struct um_region_shm *region_free_place(struct um_space *space, uint64_t key)
+/* Writes an entry of the table; NULL empties it. What stands there is for the peers: nothing of it is read. */
+static void region_write(struct um_space *space, struct um_region_shm *r, const struct um_exposure *what,
+                         enum um_level level)
 {
-    struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
-    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        struct um_region_shm *r = &table[um_region_place(key, i)];
-        if (!(um_load_relaxed_u64(&r->meta) & UM_REGION_USED))
-            return r;
-    }
-    return NULL;
-}
-
-/* Writes an entry; NULL empties it. */
-static void region_write(struct um_region_shm *r, const struct um_exposure *what, enum um_level level)
-{
-    uint64_t changes = r->changes;
-    um_store_relaxed_u64(&r->changes, changes + 1);
+    um_store_relaxed_u64(&r->changes, space->changes + 1);
     um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
     um_store_relaxed_u64(&r->meta, what ? what->access | (uint64_t)level << UM_REGION_LEVEL_SHIFT | UM_REGION_USED : 0);
     um_store_relaxed_u64(&r->key, what ? what->key : 0);
@@ -108,7 +58,10 @@ static void region_write(struct um_region_shm *r, const struct um_exposure *what
     um_store_relaxed_u64(&r->len, what ? what->len : 0);
     um_store_relaxed_u64(&r->origin, what ? what->origin : 0);
     um_store_relaxed_u64(&r->counters, what ? what->counters : 0);
-    um_store_release_u64(&r->changes, changes + 2); /* sync: region-change (partners region-read, region-current) */
+    space->changes += 2;
+    um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
+    /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
+    um_store_release_u64(&space->shm->changes, space->changes);
 }
 
 /* ---- counters ---- */
@@ -180,9 +133,9 @@ static enum um_level region_adopt(struct um_space *space, const struct um_exposu
     else if (!is_range(what))
         *why_p = "it is not a range of memory";
     else {
-        move_begin();
+        um_mem_own_move_begin();
         int ret = space->mapper->adopt(space, what->base, what->len, why_p);
-        move_end();
+        um_mem_own_move_end();
         if (ret == 0) {
             *why_p = "";
             return UM_LEVEL_MAPPED;
@@ -213,11 +166,15 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
     if (!exposed)
         return -ENOMEM;
     *exposed = (struct um_exposed){.what = *what};
-    exposed->region = region_free_place(space, what->key);
+    if (um_mem_own_place(space, exposed) != 0) {
+        free(exposed);
+        return -ENOMEM;
+    }
     if (exposed->region) {
         level = region_prepare(space, what, &exposed->adopted, &why);
         exposed->level = level;
-        region_write(exposed->region, what, level);
+        um_mem_own_list(exposed, what->counters);
+        region_write(space, exposed->region, what, level);
     }
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
            what->base, what->key, level_name(level), *why ? ": " : "", why);
@@ -227,20 +184,20 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
 
 void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
 {
-    (void)space;
-    exposed->what.counters = counters;
+    um_mem_own_list(exposed, counters);
     if (exposed->region)
-        region_write(exposed->region, &exposed->what, exposed->level);
+        region_write(space, exposed->region, &exposed->what, exposed->level);
 }
 
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
 {
+    um_mem_own_unlist(exposed);
     if (exposed->region)
-        region_write(exposed->region, NULL, UM_LEVEL_REMOTE);
+        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);
     if (exposed->adopted) {
-        move_begin();
+        um_mem_own_move_begin();
         space->mapper->disown(space, exposed->what.base, exposed->what.len);
-        move_end();
+        um_mem_own_move_end();
     }
     free(exposed);
 }

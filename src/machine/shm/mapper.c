@@ -85,47 +85,61 @@ int um_shm_memory_create(size_t size)
     return fd;
 }
 
-static int shm_create(struct um_mem_port *port, size_t size)
+/* The file and its mapping. 0, or an error already logged. */
+static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
 {
-    struct um_shm_self self;
-    int ret = um_shm_self_get(&self);
-    if (ret)
-        return ret;
-    struct um_shm_port *state = calloc(1, sizeof(*state));
-    if (!state)
-        return -ENOMEM;
-    state->size = size;
-    state->nonce = malloc(sizeof(*state->nonce));
-    ret = -ENOMEM;
-    if (!state->nonce)
-        goto free_state;
-    *state->nonce = um_shm_nonce();
-    ret = state->memory_fd = um_shm_memory_create(size);
-    if (ret < 0)
-        goto free_nonce;
-    if (port->wait_write > UINT16_MAX) {
-        ret = -EMFILE;
-        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
-               port->wait_write);
-        goto close_memory;
-    }
-    port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
-    if (port->memory == MAP_FAILED) {
-        ret = -errno;
+    int fd = um_shm_memory_create(state->size);
+    if (fd < 0)
+        return fd;
+    unsigned char *base = mmap(NULL, state->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) {
+        int error = errno;
         um_log(UM_LOG_WARN,
                "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
                "the number of processes)",
-               size, strerror(-ret));
-        goto close_memory;
+               state->size, strerror(error));
+        close(fd);
+        return -error;
     }
     /* A forked child must not touch the lanes: it is not the endpoint. */
-    madvise(port->memory, size, MADV_DONTFORK);
+    madvise(base, state->size, MADV_DONTFORK);
+    state->memory_fd = fd;
+    port->memory = base;
+    return 0;
+}
+
+/* What this process asks of the system, once: it stays so. */
+static void process_prepare(struct um_mem_port *port)
+{
     port->fence = !barrier_register();
     if (port->fence)
         um_log(UM_LOG_INFO, "membarrier is refused here: every message pays a fence (about 8 ns)");
     /* Yama's mode 1 refuses process_vm_* between siblings unless the read one consents (EINVAL: there is no Yama). */
     if (port->config.private_copy)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
+static int shm_create(struct um_mem_port *port, size_t size)
+{
+    struct um_shm_self self;
+    int ret = um_shm_self_get(&self);
+    if (ret)
+        return ret;
+    if (port->wait_write > UINT16_MAX) {
+        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
+               port->wait_write);
+        return -EMFILE;
+    }
+    struct um_shm_port *state = calloc(1, sizeof(*state));
+    if (!state)
+        return -ENOMEM;
+    state->size = size;
+    state->nonce = malloc(sizeof(*state->nonce));
+    ret = state->nonce ? port_memory_map(port, state) : -ENOMEM;
+    if (ret)
+        goto free_state;
+    *state->nonce = um_shm_nonce();
+    process_prepare(port);
     port->mapper_state = state;
     addr_fill(port, &self);
     ret = port->config.attach[0] ? um_contacts_open(port, &state->contacts) : 0;
@@ -135,11 +149,9 @@ static int shm_create(struct um_mem_port *port, size_t size)
 
 unmap_memory:
     munmap(port->memory, size);
-close_memory:
     close(state->memory_fd);
-free_nonce:
-    free(state->nonce);
 free_state:
+    free(state->nonce);
     free(state);
     return ret;
 }
@@ -298,19 +310,24 @@ static int peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
     return -ENXIO;
 }
 
-static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    char byte = 0;
-    if (*handle < 0 && um_shm_alive(port, addr))
-        *handle = peer_pipe_open(port, addr);
-    if (*handle < 0) {
+    int fd = um_shm_alive(port, addr) ? peer_pipe_open(port, addr) : -ESRCH;
+    if (fd < 0) {
         um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
-               strerror(-*handle));
-        *handle = -1;
-        return;
+               strerror(-fd));
+        return fd;
     }
-    ssize_t written = write(*handle, &byte, 1); /* full: it is awake already */
+    *handle_p = fd;
+    return 0;
+}
+
+static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
+{
+    char byte = 0;
+    (void)port, (void)addr;
+    ssize_t written = write(handle, &byte, 1); /* full: it is awake already */
     (void)written;
 }
 
@@ -340,6 +357,7 @@ static const struct um_mapper shm_mapper = {
     .alive = um_shm_alive,
     .owner_alive = um_shm_owner_alive,
     .owner_word = shm_owner_word,
+    .wake_open = shm_wake_open,
     .wake = shm_wake,
     .wake_drop = shm_wake_drop,
     .copy = um_shm_copy,
