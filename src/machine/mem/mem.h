@@ -105,6 +105,14 @@ struct um_rx {
     struct um_list event;
 };
 
+/* What moving memory for registrations that ended soon has cost: thrift.c. */
+struct um_thrift {
+    uint64_t debt_ns;
+    uint64_t at_ns;             /* when debt_ns was true */
+    uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
+    struct um_list waiting;     /* um_exposed that may be worth it later; looked at in turn */
+};
+
 struct um_space {
     const struct um_mapper *mapper;
     void *mapper_state;
@@ -115,6 +123,7 @@ struct um_space {
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
     struct um_list of_process;                /* all spaces of this process */
+    struct um_thrift thrift;
 };
 
 struct um_exposed {
@@ -122,6 +131,8 @@ struct um_exposed {
     struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
     bool adopted;
+    uint64_t since_ns, cost_ns; /* when it was exposed, and what moving its memory took */
+    struct um_list waiting;     /* of thrift */
 };
 
 struct um_mem_window {
@@ -129,6 +140,13 @@ struct um_mem_window {
     struct um_link *link;
     struct um_mapping map; /* what window.base points into; no base: nothing was mapped for it */
 };
+
+/* Thrift about moving memory (thrift.c). allows: may memory be moved for a new registration now? ended: one has ended
+ * whose memory was moved. ripe: one that waits and has lived long enough to be worth it, or NULL. */
+void um_thrift_init(struct um_thrift *thrift, uint64_t now_ns);
+bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns);
+void um_thrift_ended(struct um_thrift *thrift, const struct um_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
+struct um_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
 
 /* Opens a space over a mapper; the machines' space_open is a call of this. */
 int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p);
