@@ -169,6 +169,7 @@ int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_
 void um_mem_space_close(struct um_space *space);
 int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed);
+enum um_level um_mem_exposed_level(const struct um_exposed *exposed);
 int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
 void um_mem_window_close(struct um_window *window);
 void um_mem_window_count(struct um_window *window, unsigned shift);
@@ -249,16 +250,17 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
     .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
-    .expose = um_mem_expose, .conceal = um_mem_conceal, .window_open = um_mem_window_open,                             \
-    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .counter_open = um_mem_counter_open,     \
-    .counter_close = um_mem_counter_close, .exposed_set_counters = um_mem_exposed_set_counters,                        \
-    .port_set_counters = um_mem_port_set_counters, .space_count = um_mem_space_count,                                  \
-    .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open, .lane_close = um_mem_lane_close,                 \
-    .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort, .lane_body_max = um_mem_lane_body_max,      \
-    .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
-    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer,          \
-    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user,                   \
-    .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,                  \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .expose = um_mem_expose, .conceal = um_mem_conceal, .exposed_level = um_mem_exposed_level,                         \
+    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
+    .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
+    .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
+    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort,            \
+    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
+    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
+    .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,            \
+    .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user,                       \
+    .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,   \
+    .watch_line = um_mem_watch_line, .caps = um_mem_caps
 
 #endif

@@ -256,6 +256,11 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
     return 0;
 }
 
+enum um_level um_mem_exposed_level(const struct um_exposed *exposed)
+{
+    return exposed->level;
+}
+
 void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
 {
     (void)space;
