@@ -48,6 +48,7 @@ struct um_cq {
     struct um_addr err_data; /* what err_data of the last error points to */
     bool signaled;
     bool lingers;       /* the caller spins, and may: see um_cq_linger() */
+    bool told;          /* the last read told something: the next empty one may be but a look around */
     uint32_t empties;   /* empty reads */
     uint32_t drains;    /* reads from the ring */
     uint64_t looked_at; /* the last look at the clock, ns */
