@@ -52,6 +52,17 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
         um_peer_lose(peer, error);
 }
 
+/*
+ * What the peer said of our operations before it sent this record is told first: who gets a reply has, for a caller,
+ * sent its request. (Intel MPI's MPI_Get on dynamic windows never ends when it hears of the request's end after the
+ * reply.)
+ */
+static __attribute__((noinline)) void causes_first(struct um_peer *peer)
+{
+    if (peer->lane && um_peer_harvest(peer) > 0) /* that a lane has ended is found again: awaiting_progress() */
+        peer->heard = true;
+}
+
 /* Returns whether the record was taken. */
 static bool record_handle(struct um_ep *ep, const struct um_record *rec)
 {
@@ -65,6 +76,8 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
         return true;
     }
     struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    if (peer && __builtin_expect(!um_list_is_empty(&peer->awaiting), 0))
+        causes_first(peer);
     if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
         ret = ep->protocols->handler[rec->op](ep, peer, rec);
     if (ret == -ENOMEM || ret == -EAGAIN)

@@ -134,6 +134,11 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     return 0;
 }
 
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region)
+{
+    return region->exposed ? t->machine->exposed_level(region->exposed) : UM_LEVEL_REMOTE;
+}
+
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
 {
     region->counters = counters;

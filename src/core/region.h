@@ -31,6 +31,8 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
 void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
+/* The level at which peers reach it. */
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
 /* No peer's operation that starts after the return reaches it. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */

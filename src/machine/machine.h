@@ -184,6 +184,8 @@ struct um_machine {
     int (*expose)(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
     /* No operation that a peer starts after the return reaches the region any more. */
     void (*conceal)(struct um_space *space, struct um_exposed *exposed);
+    /* The level at which peers reach it now. */
+    enum um_level (*exposed_level)(const struct um_exposed *exposed);
     /* Counters that peers add to. -ENOSPC: all are in use. *value_p: where it counts, monotone. */
     int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
     void (*counter_close)(struct um_space *space, uint32_t number);

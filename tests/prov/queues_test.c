@@ -374,9 +374,39 @@ static void an_event_queue_gives_back_what_was_written(void **state)
     pair_close(&p);
 }
 
+/* A request is delivered and answered before its sender looks again: it hears of its request first. */
+static void a_send_completes_before_the_reply_to_it_is_received(void **state)
+{
+    static const size_t sizes[] = {8, 4096, 100000};
+    struct pair p;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.tx_op_flags = FI_COMPLETION | FI_DELIVERY_COMPLETE});
+    for (size_t i = 0; i < 3; i++) {
+        struct fi_cq_tagged_entry e[4];
+        size_t got = 0;
+        assert_int_equal(fi_trecv(p.b.ep, in, sizes[i], NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+        assert_int_equal(fi_trecv(p.a.ep, in, 8, NULL, FI_ADDR_UNSPEC, 2, 0, NULL), 0);
+        PAIR_POST(&p, fi_tsend(p.a.ep, out, sizes[i], NULL, p.a.other, 1, NULL));
+        for (ssize_t ret; (ret = fi_cq_read(p.b.cq, e, 1)) != 1;) { /* without a look of the sender's */
+            assert_int_equal(ret, -FI_EAGAIN);
+            usleep(10);
+        }
+        assert_int_equal(fi_tinject(p.b.ep, "reply", 6, p.b.other, 2), 0);
+        while (got < 2) {
+            ssize_t ret = fi_cq_read(p.a.cq, &e[got], 4 - got);
+            assert_true(ret > 0 || ret == -FI_EAGAIN);
+            got += ret > 0 ? (size_t)ret : 0;
+        }
+        assert_true(e[0].flags & FI_SEND);
+        assert_true(e[1].flags & FI_RECV);
+    }
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_send_completes_before_the_reply_to_it_is_received),
         cmocka_unit_test(every_format_is_a_prefix_of_the_largest),
         cmocka_unit_test(a_batch_is_read_at_once_up_to_the_first_error),
         cmocka_unit_test(a_queue_grows_and_loses_nothing),

@@ -205,6 +205,7 @@ int um_board_space_open(const struct um_space_config *config, struct um_space **
 void um_board_space_close(struct um_space *space);
 int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_board_conceal(struct um_space *space, struct um_exposed *exposed);
+enum um_level um_board_exposed_level(const struct um_exposed *exposed);
 int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
 void um_board_counter_close(struct um_space *space, uint32_t number);
 void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);

@@ -119,9 +119,10 @@ static void changed(void)
     um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
 }
 
-void um_mem_own_list(struct um_exposed *exposed, uint32_t counters)
+void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t counters)
 {
     pthread_mutex_lock(&own_lock);
+    exposed->level = level;
     exposed->what.counters = counters;
     if (exposed->place)
         *exposed->place = exposed;

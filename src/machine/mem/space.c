@@ -8,6 +8,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 
@@ -22,6 +23,7 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
         return -ENOMEM;
     space->mapper = mapper;
     space->adopt = config->adopt;
+    um_thrift_init(&space->thrift, um_clock_ns());
     int ret = mapper->space_create(space);
     if (ret) {
         free(space);
@@ -120,71 +122,101 @@ static bool is_range(const struct um_exposure *what)
     return what->base && what->len && what->len <= UINT64_MAX - what->base;
 }
 
-/* Adopts it if it may: UM_LEVEL_MAPPED. *why_p: why it is not, or "". */
-static enum um_level region_adopt(struct um_space *space, const struct um_exposure *what, const char **why_p)
+/* Why it cannot be adopted, whatever the memory is; NULL: it can. */
+static const char *never_adopted(const struct um_space *space, const struct um_exposure *what)
 {
-    *why_p = "";
     if (!space->adopt)
-        *why_p = "adoption is switched off";
-    else if (!space->mapper->adopt)
-        *why_p = "this machine adopts no memory";
-    else if (!(what->access & UM_ACCESS_REMOTE_WRITE))
-        *why_p = "only registrations for remote writing are adopted";
-    else if (!is_range(what))
-        *why_p = "it is not a range of memory";
-    else {
-        um_mem_own_move_begin();
-        int ret = space->mapper->adopt(space, what->base, what->len, why_p);
-        um_mem_own_move_end();
-        if (ret == 0) {
-            *why_p = "";
-            return UM_LEVEL_MAPPED;
-        }
-    }
-    return UM_LEVEL_COPY;
+        return "adoption is switched off";
+    if (!space->mapper->adopt)
+        return "this machine adopts no memory";
+    if (!(what->access & UM_ACCESS_REMOTE_WRITE))
+        return "only registrations for remote writing are adopted";
+    return is_range(what) ? NULL : "it is not a range of memory";
+}
+
+/* Adopts it: the level then. *why_p: why it is not mapped, or "". */
+static enum um_level exposed_adopt(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+{
+    uint64_t start = um_clock_ns();
+    um_mem_own_move_begin();
+    exposed->adopted = space->mapper->adopt(space, exposed->what.base, exposed->what.len, why_p) == 0;
+    um_mem_own_move_end();
+    exposed->cost_ns = um_clock_ns() - start;
+    if (!exposed->adopted)
+        return UM_LEVEL_COPY;
+    *why_p = "";
+    return UM_LEVEL_MAPPED;
 }
 
 /* The level that peers get; *why_p: why it is this one. */
-static enum um_level region_prepare(struct um_space *space, const struct um_exposure *what, bool *adopted_p,
-                                    const char **why_p)
+static enum um_level exposed_prepare(struct um_space *space, struct um_exposed *exposed, const char **why_p)
 {
+    const struct um_exposure *what = &exposed->what;
     const struct um_mapper *mapper = space->mapper;
     if (is_range(what) && mapper->is_shareable && mapper->is_shareable(space, what->base, what->len)) {
         *why_p = "from the heap";
         return UM_LEVEL_MAPPED;
     }
-    enum um_level level = region_adopt(space, what, why_p);
-    *adopted_p = level == UM_LEVEL_MAPPED;
-    return level;
+    *why_p = never_adopted(space, what);
+    if (*why_p)
+        return UM_LEVEL_COPY;
+    if (um_thrift_allows(&space->thrift, exposed->since_ns))
+        return exposed_adopt(space, exposed, why_p);
+    *why_p = "too much time went into moving memory whose registration ended at once";
+    um_list_append(&space->thrift.waiting, &exposed->waiting);
+    return UM_LEVEL_COPY;
+}
+
+static void exposed_log(const struct um_exposed *exposed, const char *why)
+{
+    const struct um_exposure *what = &exposed->what;
+    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
+           what->base, what->key, level_name(exposed->level), *why ? ": " : "", why);
+}
+
+/* What was not moved when it came may be worth it now. */
+static void waiting_adopt(struct um_space *space, uint64_t now)
+{
+    struct um_exposed *exposed = um_thrift_ripe(&space->thrift, now);
+    const char *why = "";
+    if (!exposed)
+        return;
+    um_mem_own_list(exposed, exposed_adopt(space, exposed, &why), exposed->what.counters);
+    if (exposed->adopted)
+        region_write(space, exposed->region, &exposed->what, exposed->level);
+    exposed_log(exposed, why);
 }
 
 int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
 {
     struct um_exposed *exposed = calloc(1, sizeof(*exposed));
     const char *why = "the table of regions is full";
-    enum um_level level = UM_LEVEL_REMOTE;
     if (!exposed)
         return -ENOMEM;
-    *exposed = (struct um_exposed){.what = *what};
+    *exposed = (struct um_exposed){.what = *what, .level = UM_LEVEL_REMOTE, .since_ns = um_clock_ns()};
+    um_list_init(&exposed->waiting);
+    waiting_adopt(space, exposed->since_ns);
     if (um_mem_own_place(space, exposed) != 0) {
         free(exposed);
         return -ENOMEM;
     }
     if (exposed->region) {
-        level = region_prepare(space, what, &exposed->adopted, &why);
-        exposed->level = level;
-        um_mem_own_list(exposed, what->counters);
-        region_write(space, exposed->region, what, level);
+        um_mem_own_list(exposed, exposed_prepare(space, exposed, &why), what->counters);
+        region_write(space, exposed->region, what, exposed->level);
     }
-    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
-           what->base, what->key, level_name(level), *why ? ": " : "", why);
+    exposed_log(exposed, why);
     *exposed_p = exposed;
     return 0;
 }
 
+enum um_level um_mem_exposed_level(const struct um_exposed *exposed)
+{
+    return exposed->level;
+}
+
 void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
 {
-    um_mem_own_list(exposed, counters);
+    um_mem_own_list(exposed, exposed->level, counters);
     if (exposed->region)
         region_write(space, exposed->region, &exposed->what, exposed->level);
 }
@@ -192,12 +224,15 @@ void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *expo
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
 {
     um_mem_own_unlist(exposed);
+    um_list_unlink(&exposed->waiting);
     if (exposed->region)
         region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);
     if (exposed->adopted) {
+        uint64_t start = um_clock_ns();
         um_mem_own_move_begin();
         space->mapper->disown(space, exposed->what.base, exposed->what.len);
         um_mem_own_move_end();
+        um_thrift_ended(&space->thrift, exposed, start, exposed->cost_ns + um_clock_ns() - start);
     }
     free(exposed);
 }
