@@ -125,8 +125,8 @@ static void flight_end(struct emu_flight *flight)
     flight->remote->flights--;
 }
 
-/* Under the lock. */
-static int flight_poll(struct unimem_board *board, struct emu_flight *flight)
+/* Under the lock. *begin_p: not before it was done. */
+static int flight_poll(struct unimem_board *board, struct emu_flight *flight, uint64_t *begin_p)
 {
     uint64_t timing = board->params->timing;
     bool first = !flight->polled;
@@ -136,19 +136,21 @@ static int flight_poll(struct unimem_board *board, struct emu_flight *flight)
     int ret = first || timing == EMU_TIMING_OFF ? flight_move(board, flight) : 0;
     if (!ret && !emu_clock_reached(&board->clock, flight->done))
         return -EINPROGRESS;
+    if (*begin_p < flight->done)
+        *begin_p = flight->done;
     flight_end(flight);
     return ret;
 }
 
 int unimem_dma_poll(struct unimem_board *board, uint64_t dma)
 {
-    uint64_t entered = emu_clock_now(&board->clock), place = (dma & 0xffff) - 1;
+    uint64_t begin = emu_clock_now(&board->clock), place = (dma & 0xffff) - 1;
     int ret = -EINVAL;
     pthread_mutex_lock(&board->lock);
     if (place < board->flights_end && board->flights[place].used && name_of(board, &board->flights[place]) == dma)
-        ret = flight_poll(board, &board->flights[place]);
+        ret = flight_poll(board, &board->flights[place], &begin);
     pthread_mutex_unlock(&board->lock);
     if (!ret)
-        emu_clock_spend(&board->clock, entered, emu_cost_call(board->params));
+        emu_clock_spend(&board->clock, begin, emu_cost_call(board->params));
     return ret;
 }

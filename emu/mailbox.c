@@ -140,8 +140,8 @@ int unimem_mailbox_send(struct unimem_board *board, const struct unimem_mailbox_
     return ret;
 }
 
-/* Under the mailbox's lock. */
-static int take(struct unimem_mailbox *mailbox, void *message)
+/* Under the mailbox's lock. *begin_p: not before it arrived. */
+static int take(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p)
 {
     struct unimem_board *board = mailbox->board;
     if (mailbox->shm->generation != mailbox->generation)
@@ -151,6 +151,8 @@ static int take(struct unimem_mailbox *mailbox, void *message)
     const struct emu_message_shm *first = emu_message_at(board->shm, mailbox->number, mailbox->shm->head);
     if (!emu_clock_reached(&board->clock, first->arrival))
         return -EAGAIN;
+    if (*begin_p < first->arrival)
+        *begin_p = first->arrival;
     memcpy(message, first->bytes, UNIMEM_MESSAGE_SIZE);
     mailbox->shm->head++;
     return 0;
@@ -159,12 +161,12 @@ static int take(struct unimem_mailbox *mailbox, void *message)
 int unimem_mailbox_receive(struct unimem_mailbox *mailbox, void *message)
 {
     struct emu_clock *clock = &mailbox->board->clock;
-    uint64_t entered = emu_clock_now(clock);
+    uint64_t begin = emu_clock_now(clock);
     emu_lock_take(&mailbox->shm->lock);
-    int ret = take(mailbox, message);
+    int ret = take(mailbox, message, &begin);
     emu_lock_give(&mailbox->shm->lock);
     if (!ret)
-        emu_clock_spend(clock, entered, emu_cost_call(mailbox->board->params));
+        emu_clock_spend(clock, begin, emu_cost_call(mailbox->board->params));
     return ret;
 }
 

@@ -3,7 +3,7 @@ local total_width = 0.65 -- of 70 columns: gaps and unbreakable words come on to
 
 -- Pandoc 2 asks for a font named V, which only groff can be taught; bold is what manual pages use.
 function Code(code)
-    return pandoc.Strong(pandoc.Str(code.text))
+    return pandoc.Strong({ pandoc.RawInline('man', '\\%'), pandoc.Str(code.text) }) -- \%: names are not hyphenated
 end
 
 function CodeBlock(block)
@@ -11,13 +11,14 @@ function CodeBlock(block)
     return pandoc.RawBlock('man', '.IP\n.nf\n' .. text .. '\n.fi')
 end
 
+-- Cells are narrow: spread to full width their words would stand far apart.
 function Table(table)
     for _, spec in ipairs(table.colspecs) do
         if spec[2] then
             spec[2] = spec[2] * total_width
         end
     end
-    return table
+    return { pandoc.RawBlock('man', '.ad l'), table, pandoc.RawBlock('man', '.ad b') }
 end
 
 -- The heading of the page is the tagline, as on libfabric's own pages.

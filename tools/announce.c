@@ -10,8 +10,12 @@ int um_announce_forced(const char *word, struct um_recognised *found)
 {
     enum um_mpi_kind kind = um_mpi_by_word(word);
     if (!kind && strcmp(word, "any") != 0) {
-        fprintf(stderr, "unimem: --mpi %s: known are mpich, openmpi, intel, sos, and any for the variables of all.\n",
-                word);
+        bool missing = !*word || *word == '-'; /* the end of the line, or the next option */
+        if (missing)
+            fputs("unimem: --mpi needs a name", stderr);
+        else
+            fprintf(stderr, "unimem: --mpi %s: no such MPI is known", word);
+        fputs(": mpich, openmpi, intel, sos, or any for the variables of all.\n", stderr);
         return -EINVAL;
     }
     *found = (struct um_recognised){.mpi = {.kind = kind, .has_ofi = true}};
@@ -26,17 +30,24 @@ static void print_mpi(const struct um_mpi *mpi)
         fprintf(stderr, " (%s)", mpi->library);
 }
 
+void um_announce_other_provider(const struct um_env *env)
+{
+    if (env->other_provider)
+        fprintf(stderr, "unimem: FI_PROVIDER=%s is yours and wins: libunimem-fi.so will not be used\n",
+                env->other_provider);
+}
+
 void um_announce_choice(const struct um_recognised *found, const struct um_env *env)
 {
     fputs("unimem: ", stderr);
     if (found->mpi.kind)
         print_mpi(&found->mpi);
     else
-        fputs("no MPI recognised in this command: set up for all that unimem knows,", stderr);
+        fputs("no MPI recognised in this command: set up for all that unimem knows", stderr);
     if (env->other_provider)
         fprintf(stderr, "; FI_PROVIDER=%s is yours and wins: libunimem-fi.so will not be used\n", env->other_provider);
     else
-        fprintf(stderr, " over %s/%s\n", env->dir, UM_PROVIDER_LIBRARY);
+        fprintf(stderr, "%s over %s/%s\n", found->mpi.kind ? "" : ",", env->dir, UM_PROVIDER_LIBRARY);
 }
 
 void um_announce_doubts(const struct um_recognised *found, const struct um_env *env)
@@ -54,6 +65,17 @@ void um_announce_doubts(const struct um_recognised *found, const struct um_env *
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
             fprintf(stderr, "unimem: %s=%s is yours and wins over %s: unimem may not be used\n", var->name, var->value,
                     var->ours);
+    }
+}
+
+void um_announce_dropped(char *const *argv)
+{
+    static const char *const programs[] = {"sudo", "doas", "pkexec", "ssh"};
+    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
+    bool keeps = argv[1] && (!strcmp(argv[1], "-E") || !strncmp(argv[1], "--preserve-env", 14));
+    for (size_t i = 0; !keeps && i < sizeof programs / sizeof programs[0]; i++) {
+        if (!strcmp(name, programs[i]))
+            fprintf(stderr, "unimem: %s does not hand the environment on: put `unimem run --` behind it\n", name);
     }
 }
 

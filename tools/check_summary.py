@@ -3,8 +3,9 @@
   check_summary.py --skips FILE.toml STAGE:STATUS:JUNIT [...]
 
 STATUS is the exit status of the stage, JUNIT its result file in JUnit form, or "-" for a stage that is one test. Prints
-every failure, every skip with its reason, and as the last line "N passed, N failed, N skipped". Exit status 1 if
-anything failed: a test, a stage that died or ran no test, or a skip that FILE.toml does not allow.
+every failure with the end of what the test printed, every skip with its reason, and as the last line "N passed,
+N failed, N skipped". Exit status 1 if anything failed: a test, a stage that died or ran no test, or a skip that FILE.toml
+does not allow.
 """
 
 import argparse
@@ -16,15 +17,26 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+LAST_LINES = 30  # of a failed test
+
+
 class Result(NamedTuple):
     name: str
     outcome: str  # passed, failed, skipped
     detail: str
+    printed: str = ""
 
 
 def one_line(text: str | None) -> str:
     lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
     return lines[0][:200] if lines else ""
+
+
+def last_lines(case: ET.Element) -> str:
+    """The end of what a test printed, with what it said as it failed, for the reader of a run whose logs are gone."""
+    texts = [child.text or "" for child in case if child.tag in ("failure", "error", "system-out", "system-err")]
+    lines = [line[:300] for line in "\n".join(texts).splitlines() if line.strip()]
+    return "".join(f"    | {line}\n" for line in lines[-LAST_LINES:])
 
 
 def read_junit(stage: str, path: Path) -> list[Result]:
@@ -39,7 +51,7 @@ def read_junit(stage: str, path: Path) -> list[Result]:
                 outcome, detail = "failed", one_line(child.get("message") or child.text)
             elif child.tag == "skipped" and outcome == "passed":
                 outcome, detail = "skipped", one_line(child.get("message") or child.text)
-        results.append(Result(name, outcome, detail))
+        results.append(Result(name, outcome, detail, last_lines(case) if outcome == "failed" else ""))
     return results
 
 
@@ -94,7 +106,7 @@ def main() -> int:
     for result in results:
         counts[result.outcome] += 1
         if result.outcome != "passed":
-            print(f"{result.outcome.upper():8} {result.name}: {result.detail}")
+            print(f"{result.outcome.upper():8} {result.name}: {result.detail}\n{result.printed}", end="")
     print(", ".join(f"{count} {outcome}" for outcome, count in counts.items()))
     return 1 if counts["failed"] or not counts["passed"] else 0
 

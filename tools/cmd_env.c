@@ -60,8 +60,8 @@ int um_cmd_env(int argc, char **argv)
             verbose = true;
         else if (!strncmp(argv[i], "--mpi=", 6))
             word = argv[i] + 6;
-        else if (!strcmp(argv[i], "--mpi") && i + 1 < argc)
-            word = argv[++i];
+        else if (!strcmp(argv[i], "--mpi"))
+            word = i + 1 < argc ? argv[++i] : "";
         else
             return um_usage_error("env", "unexpected argument %s. To run a program use: unimem run -- PROGRAM",
                                   argv[i]);

@@ -7,12 +7,13 @@
 #include "announce.h"
 #include "commands.h"
 #include "heap.h"
+#include "launch.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const char usage[] =
     "usage: unimem run [-q] [-v] [--heap] [--mpi NAME] [--machine NAME] [--] PROGRAM [ARGUMENT...]\n"
@@ -36,8 +37,8 @@ struct options {
     int at; /* where the program begins in argv */
 };
 
-/* Returns 0 or UM_EXIT_USAGE after a message. */
-static int parse(int argc, char **argv, struct options *o)
+/* Returns 0 or UM_EXIT_USAGE after a message. With --mpi *found is set. */
+static int parse(int argc, char **argv, struct options *o, struct um_recognised *found)
 {
     for (o->at = 1; o->at < argc && argv[o->at][0] == '-'; o->at++) {
         const char *word = argv[o->at];
@@ -55,20 +56,24 @@ static int parse(int argc, char **argv, struct options *o)
             o->heap = true;
         else if (!strncmp(word, "--mpi=", 6))
             o->mpi = word + 6;
-        else if (!strcmp(word, "--mpi") && o->at + 1 < argc)
-            o->mpi = argv[++o->at];
+        else if (!strcmp(word, "--mpi"))
+            o->mpi = o->at + 1 < argc ? argv[++o->at] : "";
         else if (!strncmp(word, "--machine=", 10))
             o->machine = word + 10;
-        else if (!strcmp(word, "--machine") && o->at + 1 < argc)
-            o->machine = argv[++o->at];
+        else if (!strcmp(word, "--machine"))
+            o->machine = o->at + 1 < argc ? argv[++o->at] : "";
         else
             return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
                                   word);
     }
     if (o->machine && strcmp(o->machine, "shm") != 0 && strcmp(o->machine, "board") != 0)
         return um_usage_error("run", "--machine %s: known are shm and board", o->machine);
+    if (o->mpi && um_announce_forced(o->mpi, found))
+        return UM_EXIT_USAGE;
     if (o->at >= argc && !o->help)
         return um_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
+    if (!o->help && !*argv[o->at])
+        return um_usage_error("run", "the name of the program is empty (a variable of your shell that is not set?)");
     return 0;
 }
 
@@ -97,20 +102,20 @@ static int machine_set(const struct options *o)
     return UM_EXIT_OK;
 }
 
-static int prepare(const struct options *o, char **program)
+static int prepare(const struct options *o, char **program, struct um_recognised *found)
 {
-    static struct um_recognised found; /* tens of KiB each: not on the stack */
-    static struct um_env env;
+    static struct um_env env; /* tens of KiB: not on the stack */
 
     if (!o->mpi)
-        um_recognise(program, &found);
-    else if (um_announce_forced(o->mpi, &found))
-        return UM_EXIT_USAGE;
-    if (um_announce_refusal(&found.mpi) || um_env_fill(&env, &found.mpi))
+        um_recognise(program, found);
+    if (um_announce_refusal(&found->mpi) || um_env_fill(&env, &found->mpi))
         return UM_EXIT_FAILED;
     if (!o->quiet)
-        um_announce_choice(&found, &env);
-    um_announce_doubts(&found, &env);
+        um_announce_choice(found, &env);
+    else
+        um_announce_other_provider(&env);
+    um_announce_doubts(found, &env);
+    um_announce_dropped(program);
     if (o->verbose)
         um_announce_all(&env);
     int ret = env_apply(&env);
@@ -123,22 +128,20 @@ static int prepare(const struct options *o, char **program)
 
 int um_cmd_run(int argc, char **argv)
 {
+    static struct um_recognised found; /* tens of KiB: not on the stack */
     struct options o = {.quiet = false};
-    int ret = parse(argc, argv, &o);
+    int ret = parse(argc, argv, &o, &found);
     if (ret)
         return ret;
     if (o.help) {
         fputs(usage, stdout);
         return UM_EXIT_OK;
     }
-    char **program = &argv[o.at];
-    ret = prepare(&o, program);
+    char **program = &argv[o.at], path[PATH_MAX];
+    ret = um_launch_find(program[0], path);
+    if (!ret)
+        ret = prepare(&o, program, &found);
     if (ret)
         return ret;
-    execvp(program[0], program);
-
-    bool missing = errno == ENOENT;
-    fprintf(stderr, "unimem: cannot run %s: %s.%s\n", program[0], strerror(errno),
-            missing ? " Is it in PATH? ./quickstart puts MPICH's mpiexec into .venv/bin." : "");
-    return missing ? UM_EXIT_NOTFOUND : UM_EXIT_NOEXEC;
+    return um_launch(path, program);
 }

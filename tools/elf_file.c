@@ -99,6 +99,8 @@ int um_elf_open(const char *path, struct um_elf *elf)
         const ElfW(Dyn) *dynamic = at->p_type == PT_DYNAMIC ? part(elf, at->p_offset, at->p_filesz) : NULL;
         if (dynamic && at->p_offset % sizeof(void *) == 0)
             read_dynamic(elf, dynamic, at->p_filesz / sizeof *dynamic);
+        if (at->p_type == PT_INTERP)
+            elf->loader = text_at(elf, at->p_offset, 0);
     }
     return 0;
 }

@@ -18,6 +18,7 @@ struct um_elf {
     const char *needed[UM_ELF_NEEDED_MAX]; /* DT_NEEDED; these point into bytes */
     unsigned needed_count;
     const char *rpath, *runpath; /* DT_RPATH (searched before LD_LIBRARY_PATH), DT_RUNPATH (after it), or NULL */
+    const char *loader;          /* PT_INTERP: the program that loads it, or NULL */
 };
 
 /* Returns 0, or a negative errno: -ENOEXEC if it is not an ELF file of this machine's class. */

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
@@ -145,8 +146,20 @@ static void add_huge_pages(struct um_report *report)
                   anonymous, shared, pool);
 }
 
+/* As the provider reads it. */
+static bool is_off(const char *attach)
+{
+    static const char *const words[] = {"off", "0", "no", "false"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcasecmp(attach, words[i]) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void add_pid_namespace(struct um_report *report)
 {
+    const char *attach = getenv("FI_UNIMEM_ATTACH");
     static const char hosts[] = "pid:[4026531836]"; /* PROC_PID_INIT_INO of the kernel */
     char link[64] = "", self[32] = "";
     ssize_t n = readlink("/proc/self/ns/pid", link, sizeof link - 1);
@@ -161,9 +174,15 @@ static void add_pid_namespace(struct um_report *report)
     } else if (strcmp(link, hosts) == 0) {
         um_report_add(report, section, "pid namespace", UM_YES, "the host's");
     } else {
+        if (attach && *attach && !is_off(attach)) {
+            um_report_add(report, section, "pid namespace", UM_YES, "one of its own, %s; others by FI_UNIMEM_ATTACH=%s",
+                          link, attach);
+            return;
+        }
         row = um_report_add(report, section, "pid namespace", UM_PARTLY, "one of its own, %s", link);
         row->lost = "processes outside cannot be reached; those inside can";
-        row->remedy = "run all ranks in one container, or share the namespace (Docker, Podman: --pid=host)";
+        row->remedy = "run all ranks in one container, or share the namespace (Docker, Podman: --pid=host), or set\n"
+                      "FI_UNIMEM_ATTACH in all: abstract if they share a network namespace, else a shared directory";
     }
 }
 

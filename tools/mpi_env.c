@@ -33,9 +33,9 @@ static const struct plain {
     {"OMPI_MCA_mtl_ofi_provider_include", the_provider, FOR(OPENMPI), 0, 5},
     {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0},
     /*
-     * One-sided: Open MPI's own components, over its own shared memory. osc=rdma with btl=ofi,self would take them
-     * through unimem: rows for here, once a whole suite has run so. osc/ucx prints an error in every rank before it
-     * gives way. A courtesy: any other choice lets unimem carry the messages all the same.
+     * One-sided: Open MPI chooses well by itself. Windows of MPI_Win_allocate it shares between the ranks of a host
+     * (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx is left
+     * out: it prints an error in every rank before it gives way.
      */
     {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0},
 
@@ -102,6 +102,8 @@ static int fill_provider_path(struct um_env_var *var, const struct um_env *env, 
 static int fill_plain(struct um_env_var *var, const struct plain *plain, const struct um_env *env)
 {
     const char *own = getenv(var->name), *value = plain->value;
+    if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
+        own = NULL; /* to libfabric, too, an empty one says nothing */
     if (value == the_provider && env->other_provider) {
         /* Open MPI and Intel MPI leave out some providers by default: name the user's, if it is a name. */
         bool is_name = !strpbrk(env->other_provider, "^,");

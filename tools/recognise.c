@@ -1,6 +1,7 @@
 /* tools/recognise.h */
 #include "recognise.h"
 #include "elf_file.h"
+#include "launch.h"
 #include "lib_dirs.h"
 
 #include <errno.h>
@@ -10,23 +11,6 @@
 #include <unistd.h>
 
 enum { WORDS_MAX = 256 }; /* a program's own arguments need not be looked at for ever */
-
-int um_find_in_path(const char *word, char *path)
-{
-    if (strchr(word, '/')) {
-        snprintf(path, PATH_MAX, "%s", word);
-        return access(path, X_OK) ? -ENOENT : 0;
-    }
-    const char *list = getenv("PATH");
-    for (const char *at = list ? list : "/usr/bin:/bin"; *word && at;
-         at = strchr(at, ':') ? strchr(at, ':') + 1 : NULL) {
-        int n = (int)strcspn(at, ":");
-        snprintf(path, PATH_MAX, "%.*s%s%s", n, at, n ? "/" : "./", word);
-        if (access(path, X_OK) == 0)
-            return 0;
-    }
-    return -ENOENT;
-}
 
 static const char *last_part(const char *path)
 {

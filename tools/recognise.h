@@ -34,7 +34,4 @@ bool um_launcher_name(const char *path);
  */
 bool um_recognised_mismatch(const struct um_recognised *found);
 
-/* The file that the shell would run for this word, into path (PATH_MAX bytes). Returns 0 or -ENOENT. */
-int um_find_in_path(const char *word, char *path);
-
 #endif

@@ -68,6 +68,11 @@ static inline uint64_t um_rmw_or_u64(uint64_t *p, uint64_t v)
     return atomic_fetch_or_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
 }
 
+static inline uint64_t um_rmw_and_u64(uint64_t *p, uint64_t v)
+{
+    return atomic_fetch_and_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);
+}
+
 static inline uint64_t um_rmw_swap_u64(uint64_t *p, uint64_t v)
 {
     return atomic_exchange_explicit((_Atomic uint64_t *)p, v, memory_order_seq_cst);

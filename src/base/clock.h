@@ -12,4 +12,11 @@ static inline uint64_t um_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* So many things are to be looked at once a second each: how many of them now, so long after the last time. */
+static inline uint32_t um_clock_share(uint32_t things, uint64_t passed_ns)
+{
+    const uint64_t second = 1000000000;
+    return passed_ns < second ? (uint32_t)(things * passed_ns / second) + 1 : things;
+}
+
 #endif

@@ -25,18 +25,15 @@ enum um_op_flag {
     UM_OP_READ = 1 << 3,         /* RMA or atomic, at the initiator */
     UM_OP_WRITE = 1 << 4,        /* RMA or atomic, at the initiator */
     UM_OP_REMOTE_WRITE = 1 << 5, /* RMA with data, at the target */
-    UM_OP_REMOTE_READ = 1 << 6,
-    UM_OP_DATA = 1 << 7,       /* 8 bytes of data for the peer's completion */
-    UM_OP_INJECT = 1 << 8,     /* the buffer is the caller's again at return */
-    UM_OP_DELIVERY = 1 << 9,   /* complete when delivered, not when sent */
-    UM_OP_NO_EVENT = 1 << 10,  /* no completion event on success; counters still count */
-    UM_OP_MULTI = 1 << 11,     /* receive: the buffer takes many messages */
-    UM_OP_MULTI_END = 1 << 12, /* completion: the multi-receive buffer is the caller's again */
-    UM_OP_CLAIM = 1 << 13,     /* peek: reserve the message found; receive: take the one reserved under this context */
-    UM_OP_DISCARD = 1 << 14,   /* peek or claim: throw the message away */
-    UM_OP_SILENT = 1 << 15,    /* no completion at all */
-    UM_OP_ATOMIC = 1 << 16,    /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
-    UM_OP_USER = 1 << 17,      /* this bit and those above are the caller's, returned as they came */
+    UM_OP_DATA = 1 << 6,         /* 8 bytes of data for the peer's completion */
+    UM_OP_INJECT = 1 << 7,       /* the buffer is the caller's again at return */
+    UM_OP_DELIVERY = 1 << 8,     /* complete when delivered, not when sent */
+    UM_OP_NO_EVENT = 1 << 9,     /* no completion event on success; counters still count */
+    UM_OP_MULTI = 1 << 10,       /* receive: the buffer takes many messages */
+    UM_OP_MULTI_END = 1 << 11,   /* completion: the multi-receive buffer is the caller's again */
+    UM_OP_CLAIM = 1 << 12,   /* peek: reserve the message found; receive: take the one reserved under this context */
+    UM_OP_DISCARD = 1 << 13, /* peek or claim: throw the message away */
+    UM_OP_ATOMIC = 1 << 14,  /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
 };
 
 struct um_ep;
@@ -82,12 +79,6 @@ const struct um_stats *um_ep_stats(const struct um_ep *ep);
 
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
-
-/*
- * What this endpoint stored through windows is visible before anything that the caller reads from now on. Progress does
- * it; who reports completions without progress calls it.
- */
-void um_ep_settle(struct um_ep *ep);
 
 /* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
 int um_ep_wait_fd(const struct um_ep *ep);

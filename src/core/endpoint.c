@@ -25,7 +25,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->protocols = protocols;
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
-    ep->config.port.space = config->regions ? um_regions_space(config->regions) : NULL;
+    ep->config.port.space = um_regions_space(config->regions);
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->jobs);
@@ -171,9 +171,4 @@ void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)
     um_regions_count(ep->config.regions, key, shift);
     if (ep->counters)
         ep->machine->space_count(um_regions_space(ep->config.regions), ep->counters, shift);
-}
-
-void um_ep_settle(struct um_ep *ep)
-{
-    um_core_ep_settle(ep);
 }

@@ -78,6 +78,7 @@ struct um_peer {
     struct um_inbound **inbound; /* by the peer's token; made when first needed */
     struct um_window *window;    /* the one used last */
     struct um_windows *windows;  /* core/window.h; made when first needed */
+    struct um_op *sending;       /* of proto/atomic: goes out in several records, which are not all out */
     uint32_t unfinished;         /* RMA and atomics that the peer is to execute and has not answered */
     struct um_peer *hash_next;
 };

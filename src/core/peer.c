@@ -106,7 +106,7 @@ int um_peer_lane_open(struct um_peer *peer)
     int ret = peer->ep->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->ep->machine->lane_watch(peer->lane, true); /* somebody waits already */
-    return ret;
+    return ret ? um_peer_claim_failed(peer, ret) : 0;
 }
 
 static void peer_await(struct um_peer *peer)
@@ -185,6 +185,8 @@ void um_op_free(struct um_op *op)
         peer->tokens_free |= (uint64_t)1 << op->token;
     }
     peer->unfinished -= op->is_unfinished;
+    if (peer->sending == op)
+        peer->sending = NULL;
     um_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);
@@ -236,8 +238,7 @@ void um_op_complete(struct um_op *op, int error)
     };
     um_op_free(op);
     ep->reported = true;
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
 }
 
 void um_peer_lose(struct um_peer *peer, int error)

@@ -11,10 +11,10 @@
 #include <errno.h>
 
 enum {
-    UM_POLL_BUDGET = 32,    /* records one call handles */
-    UM_JOB_BUDGET = 16,     /* jobs one call moves on */
-    UM_TICK_NS = 200000000, /* between two ticks */
-    UM_TICK_PEERS = 8,      /* peers one tick looks after */
+    UM_POLL_BUDGET = 32,   /* records one call handles */
+    UM_JOB_BUDGET = 16,    /* jobs one call moves on */
+    UM_TICK_NS = 25000000, /* between two ticks */
+    UM_TICK_PEERS = 40,    /* peers that are looked after in a second, at least */
     UM_ANSWERS = 16,
 };
 
@@ -28,7 +28,7 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
     if (ret == -ENOMEM)
         return ret;
     if (ret || peer->rx) {
-        ep->machine->rx_refuse(rec->rx, EPROTO); /* not an address, or a second lane of one peer */
+        ep->machine->rx_refuse(rec->rx); /* not an address, or a second lane of one peer */
         return 0;
     }
     peer->rx = rec->rx;
@@ -52,6 +52,17 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
         um_peer_lose(peer, error);
 }
 
+/*
+ * What the peer said of our operations before it sent this record is told first: who gets a reply has, for a caller,
+ * sent its request. (Intel MPI's MPI_Get on dynamic windows never ends when it hears of the request's end after the
+ * reply.)
+ */
+static __attribute__((noinline)) void causes_first(struct um_peer *peer)
+{
+    if (peer->lane && um_peer_harvest(peer) > 0) /* that a lane has ended is found again: awaiting_progress() */
+        peer->heard = true;
+}
+
 /* Returns whether the record was taken. */
 static bool record_handle(struct um_ep *ep, const struct um_record *rec)
 {
@@ -65,6 +76,8 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
         return true;
     }
     struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    if (peer && __builtin_expect(!um_list_is_empty(&peer->awaiting), 0))
+        causes_first(peer);
     if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
         ret = ep->protocols->handler[rec->op](ep, peer, rec);
     if (ret == -ENOMEM || ret == -EAGAIN)
@@ -72,7 +85,7 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
     if (ret == 0)
         ep->machine->release(ep->port, rec);
     else
-        ep->machine->rx_refuse(rec->rx, EPROTO);
+        ep->machine->rx_refuse(rec->rx);
     return true;
 }
 
@@ -144,8 +157,9 @@ int um_core_ep_jobs(struct um_ep *ep)
 }
 
 /* A receive waits for a peer that has no lane to us: does it still live? */
-static void expected_tick(struct um_ep *ep, struct um_peer *peer)
+static void expected_tick(struct um_ep *ep, struct um_list *expected)
 {
+    struct um_peer *peer = UM_CONTAINER(expected, struct um_peer, expected);
     if (peer->rx) { /* from now on the machine looks after it */
         um_list_unlink(&peer->expected);
     } else if (peer->left || peer->lost) {
@@ -157,31 +171,40 @@ static void expected_tick(struct um_ep *ep, struct um_peer *peer)
     }
 }
 
+/* An operation waits for news of the peer's lane: does it still live? */
+static void awaiting_tick(struct um_ep *ep, struct um_list *awaiting)
+{
+    struct um_peer *peer = UM_CONTAINER(awaiting, struct um_peer, awaiting);
+    peer->starved = false;
+    if (!peer->heard && !ep->machine->link_alive(peer->link))
+        um_peer_lose(peer, ECONNRESET);
+    peer->heard = false;
+}
+
+/* Looks at the first so many peers of the list, none twice, and puts them at its end. */
+static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
+                       void (*look)(struct um_ep *ep, struct um_list *node))
+{
+    const struct um_list *began = um_list_first(list);
+    struct um_list *first = list->next;
+    for (uint32_t i = 0; i < looks && first != list && (i == 0 || first != began); i++) {
+        um_list_unlink(first);
+        um_list_append(list, first);
+        look(ep, first);
+        first = list->next;
+    }
+}
+
 /* Who died? Looks at the peers that operations wait for; the machine looks at those that send to us. */
 static void ep_tick(struct um_ep *ep)
 {
-    uint64_t now = um_clock_ns();
-    if (now - ep->tick_at < UM_TICK_NS)
+    uint64_t now = um_clock_ns(), passed = now - ep->tick_at;
+    if (passed < UM_TICK_NS)
         return;
     ep->tick_at = now;
-    for (int i = 0; i < UM_TICK_PEERS; i++) {
-        struct um_list *first = um_list_first(&ep->awaiting);
-        if (!first)
-            break;
-        struct um_peer *peer = UM_CONTAINER(first, struct um_peer, awaiting);
-        um_list_unlink(first);
-        um_list_append(&ep->awaiting, first);
-        peer->starved = false;
-        if (!peer->heard && !ep->machine->link_alive(peer->link))
-            um_peer_lose(peer, ECONNRESET);
-        peer->heard = false;
-    }
-    for (int i = 0; i < UM_TICK_PEERS && !um_list_is_empty(&ep->expected); i++) {
-        struct um_list *first = um_list_first(&ep->expected);
-        um_list_unlink(first);
-        um_list_append(&ep->expected, first);
-        expected_tick(ep, UM_CONTAINER(first, struct um_peer, expected));
-    }
+    uint32_t looks = um_clock_share(ep->peer_count > UM_TICK_PEERS ? ep->peer_count : UM_TICK_PEERS, passed);
+    tick_first(ep, &ep->awaiting, looks, awaiting_tick);
+    tick_first(ep, &ep->expected, looks, expected_tick);
     ep->machine->tick(ep->port);
 }
 

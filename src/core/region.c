@@ -29,7 +29,7 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
     t->machine = machine;
     t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
     int ret = t->bucket ? 0 : -ENOMEM;
-    if (ret == 0 && machine)
+    if (ret == 0)
         ret = machine->space_open(config, &t->space);
     if (ret) {
         free(t->bucket);
@@ -42,8 +42,7 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
 
 void um_regions_close(struct um_regions *t)
 {
-    if (t->space)
-        t->machine->space_close(t->space);
+    t->machine->space_close(t->space);
     free(t->bucket);
     free(t);
 }
@@ -91,12 +90,9 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
                                      .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
-    region->exposed = NULL;
-    if (t->space) {
-        int ret = t->machine->expose(t->space, &what, &region->exposed);
-        if (ret)
-            return ret;
-    }
+    int ret = t->machine->expose(t->space, &what, &region->exposed);
+    if (ret)
+        return ret;
     if (++t->count > t->mask)
         table_grow(t);
     size_t at = key_hash(region->key) & t->mask;
@@ -114,9 +110,7 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
         return;
     *link = region->next;
     t->count--;
-    if (region->exposed)
-        t->machine->conceal(t->space, region->exposed);
-    region->exposed = NULL;
+    t->machine->conceal(t->space, region->exposed);
 }
 
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
@@ -140,11 +134,15 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     return 0;
 }
 
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region)
+{
+    return region->exposed ? t->machine->exposed_level(region->exposed) : UM_LEVEL_REMOTE;
+}
+
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
 {
     region->counters = counters;
-    if (region->exposed)
-        t->machine->exposed_set_counters(t->space, region->exposed, counters);
+    t->machine->exposed_set_counters(t->space, region->exposed, counters);
 }
 
 void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)

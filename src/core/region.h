@@ -15,28 +15,29 @@
 
 struct um_region {
     uint64_t key;
-    uintptr_t base;    /* start in this process */
-    uint64_t len;      /* bytes; UINT64_MAX with base 0 is all memory */
-    uint64_t origin;   /* the address a peer gives for the first byte: base (virtual addressing) or 0 (offsets) */
-    uint32_t access;   /* enum um_access */
-    uint32_t counters; /* enum um_counters, of the machine's space */
-    void *user;
-    struct um_region *next;     /* hash chain */
+    uintptr_t base;         /* start in this process */
+    uint64_t len;           /* bytes; UINT64_MAX with base 0 is all memory */
+    uint64_t origin;        /* the address a peer gives for the first byte: base (virtual addressing) or 0 (offsets) */
+    uint32_t access;        /* enum um_access */
+    uint32_t counters;      /* enum um_counters, of the machine's space */
+    struct um_region *next; /* hash chain */
     struct um_exposed *exposed; /* what the machine made of it */
 };
 
 struct um_regions;
 
-/* machine NULL: peers reach nothing but through the owner. -ENOMEM, machine space_open's errors. */
+/* -ENOMEM, machine space_open's errors. */
 int um_regions_open(const struct um_machine *machine, const struct um_space_config *config, struct um_regions **t_p);
 void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
+/* The level at which peers reach it. */
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
 /* No peer's operation that starts after the return reaches it. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);
-/* What ports of the domain belong to; NULL without a machine. */
+/* What ports of the domain belong to. */
 struct um_space *um_regions_space(const struct um_regions *t);
 struct um_region *um_regions_find(const struct um_regions *t, uint64_t key);
 /* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT: nothing there. *ptr_p: the

@@ -93,7 +93,8 @@ struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
         return NULL;
     *place = w;
     peer->window = w;
-    um_peer_expect(peer); /* no lane may ever tell of its death */
+    if (w->level != UM_LEVEL_REMOTE)
+        um_peer_expect(peer); /* no lane may ever tell of its death */
     return w;
 }
 

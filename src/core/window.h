@@ -15,14 +15,16 @@
 
 static inline bool um_window_is_current(const struct um_window *w)
 {
-    return um_load_acquire_u64(w->changes_at) == w->changes; /* sync: region-current (partner region-change) */
+    /* sync: region-current (partners region-change, table-change, own-change) */
+    return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
 /* The slow side of um_window_find(). */
 struct um_window *um_window_open(struct um_peer *peer, uint64_t key);
 void um_windows_close(struct um_peer *peer);
 
-/* The window of the region under that key; NULL: only the peer itself can reach it. Valid until the next call. */
+/* The window of the region under that key; NULL or level remote: only the peer itself can reach it. Valid until the
+ * next call. */
 static inline struct um_window *um_window_find(struct um_peer *peer, uint64_t key)
 {
     struct um_window *w = peer->window;

@@ -42,6 +42,7 @@ enum {
     UM_FLAG_ACK = 0x80,     /* record flag: publish consumption at once (delivery complete) */
     UM_FLAG_MACHINE = 0x40, /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,    /* record flags that belong to the protocols */
+    UM_ATTACH_MAX = 80,     /* bytes of um_port_config.attach, with the zero at its end */
 };
 
 /* Address of a port, position independent, fit for exchange out of band. All zero is no address. */
@@ -113,7 +114,7 @@ struct um_exposure {
 /* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
-/* A region as a peer sees it. It is what it was while *changes_at is changes. */
+/* A region as a peer sees it. It is what it was (current) while *changes_at is changes. */
 struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
@@ -121,7 +122,8 @@ struct um_window {
     uint64_t changes;
     const uint64_t *changes_at;
     const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
-    struct um_locks_shm *locks;    /* for atomics that the processor does not have; the owner uses the same ones */
+    /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
+    struct um_locks_shm *locks;
 };
 
 struct um_space_config {
@@ -133,6 +135,8 @@ struct um_port_config {
     uint32_t lanes_max;     /* incoming lanes at a time; 0: the machine's default */
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
+    /* How peers that this process cannot open by number get at the port: "" not at all; else as the machine says. */
+    char attach[UM_ATTACH_MAX];
 };
 
 struct um_machine_caps {
@@ -185,6 +189,8 @@ struct um_machine {
     int (*expose)(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
     /* No operation that a peer starts after the return reaches the region any more. */
     void (*conceal)(struct um_space *space, struct um_exposed *exposed);
+    /* The level at which peers reach it now. */
+    enum um_level (*exposed_level)(const struct um_exposed *exposed);
     /* Counters that peers add to. -ENOSPC: all are in use. *value_p: where it counts, monotone. */
     int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
     void (*counter_close)(struct um_space *space, uint32_t number);
@@ -196,8 +202,9 @@ struct um_machine {
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. -ENOENT: there
-     * is none that can be reached without the peer (ask it: it may know better); -ENOMEM; the errors of lane_open.
+     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. At level remote
+     * there is none that can be reached without the peer (ask it: it may know better), until the window is not current
+     * any more. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);
@@ -205,8 +212,9 @@ struct um_machine {
     void (*window_count)(struct um_window *window, unsigned shift);
 
     /*
-     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed. -EAGAIN no lane is
-     * free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
+     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that
+     * this process cannot open by number: it serves when it makes progress. -EAGAIN that has not happened yet, or no
+     * lane is free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
      * -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
@@ -244,8 +252,8 @@ struct um_machine {
      * it may be answered again only after a record that the peer sent upon the first answer.
      */
     void (*answer)(struct um_rx *rx, uint16_t token, int32_t status);
-    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT follows. */
-    void (*rx_refuse)(struct um_rx *rx, int error);
+    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
+    void (*rx_refuse)(struct um_rx *rx);
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
     void (*rx_set_user)(struct um_rx *rx, void *user);
     void *(*rx_user)(const struct um_rx *rx);
@@ -265,7 +273,10 @@ struct um_machine {
      * end of one) does not touch the line: poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
-    /* Housekeeping (peers that died, memory to return); call it a few times a second while operations are pending. */
+    /*
+     * Housekeeping (peers that died, memory to return); call it a few times a second or more while operations are
+     * pending. However many peers there are, the death of one is noticed within about a second.
+     */
     void (*tick)(struct um_port *port);
 
     /* What this machine can do. */

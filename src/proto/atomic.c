@@ -110,8 +110,7 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         .error = -ret,
         .len = len,
     };
-    if (!(c.flags & UM_OP_SILENT))
-        ep->config.complete(ep->config.arg, &c);
+    ep->config.complete(ep->config.arg, &c);
     return 0;
 }
 
@@ -161,20 +160,11 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
         rest->sent += n;
         moved = true;
     }
-    if (rest->sent == rest->count)
+    if (rest->sent == rest->count) {
         um_list_unlink(&job->link);
-    return moved;
-}
-
-/* Is an earlier operation to this peer still being sent? */
-static bool is_sending(const struct um_ep *ep, const struct um_peer *peer)
-{
-    for (const struct um_list *l = ep->jobs.next; l != &ep->jobs; l = l->next) {
-        const struct um_job *job = UM_CONTAINER(l, struct um_job, link);
-        if (job->step == rest_step && UM_CONTAINER(job, struct um_op, job)->peer == peer)
-            return true;
+        op->peer->sending = NULL;
     }
-    return false;
+    return moved;
 }
 
 /* Keeps what does not go out with the first record. */
@@ -226,15 +216,17 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
         um_iov_gather(&compare, body + (size_t)n * size, (size_t)n * size);
     }
     ep->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
-    if (n < count)
+    if (n < count) {
         um_job_start(ep, &op->job);
+        op->peer->sending = op;
+    }
     return 0;
 }
 
 static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 {
     struct um_lane *lane;
-    if (is_sending(ep, a->peer))
+    if (a->peer->sending)
         return -EAGAIN;
     int ret = um_peer_lane(a->peer, &lane);
     if (ret)
@@ -262,12 +254,19 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
     return 0;
 }
 
+/* Is every element the processor's to update? docs/protocol.md section 6.8. */
+static bool needs_no_lock(const struct um_atomic *a, const struct um_window *w)
+{
+    const size_t size = um_atomic_size(a->type);
+    return size <= 8 && ((w->region.base + (a->addr - w->region.origin)) & (size - 1)) == 0;
+}
+
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);
-    if (__builtin_expect(w && w->level == UM_LEVEL_MAPPED, 1))
+    if (__builtin_expect(w && w->level == UM_LEVEL_MAPPED && (w->locks || needs_no_lock(a, w)), 1))
         return atomic_by_window(ep, a, w);
     return atomic_by_owner(ep, a);
 }

@@ -32,15 +32,12 @@ void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operand
     um_atomic_apply(&call);
 }
 
-/* Of regions that no peer maps, in domains without a space. */
-static struct um_locks_shm process_locks;
-
 static void apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct um_atomic_operands *o, void *target,
                        uint64_t count)
 {
-    struct um_space *space = um_regions_space(ep->config.regions);
-    const struct um_atomic_place place = {
-        .at = target, .lock_key = (uintptr_t)target, .locks = space ? ep->machine->space_locks(space) : &process_locks};
+    const struct um_atomic_place place = {.at = target,
+                                          .lock_key = (uintptr_t)target,
+                                          .locks = ep->machine->space_locks(um_regions_space(ep->config.regions))};
     um_atomic_apply_at(type, op, o, &place, count);
 }
 

@@ -62,7 +62,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     ep->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     if (op)
         um_op_await_ack(op);
-    else if (!(msg->flags & UM_OP_SILENT))
+    else
         eager_complete(ep, msg, len);
     return 0;
 }

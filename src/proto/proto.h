@@ -3,10 +3,10 @@
  *
  * Owns: the choice of protocol and both ends of each (one file per protocol). Must not know fi_* types.
  * Threading: as core/core.h. Every call returns at once.
- * Acceptance: 0 means accepted: exactly one completion follows (even with UM_OP_NO_EVENT, which travels in its flags:
- * the caller decides what an unwanted one becomes), possibly before the call returns. Every other value means that
- * nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES, -EPROTO, -EHOSTUNREACH
- * the peer cannot be reached.
+ * Acceptance: 0 means accepted (um_inject() excepted): exactly one completion follows (even with UM_OP_NO_EVENT, which
+ * travels in its flags: the caller decides what an unwanted one becomes), possibly before the call returns. Every other
+ * value means that nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES,
+ * -EPROTO, -EHOSTUNREACH the peer cannot be reached.
  */
 #ifndef UM_PROTO_PROTO_H
 #define UM_PROTO_PROTO_H
@@ -41,7 +41,10 @@ struct um_msg {
 
 /* Sends. With UM_OP_INJECT the length is at most um_limits.inject_max. */
 int um_send(struct um_ep *ep, const struct um_msg *msg);
-/* The lean path: one buffer ≤ inject_max, free at return, and no completion at all (complete() is not called). */
+/*
+ * The lean path: one buffer ≤ inject_max, free at return. 0: on its way, no completion follows. 1: accepted, and one
+ * completion follows, with UM_OP_NO_EVENT: it was more than the lane takes, and goes by rendezvous.
+ */
 int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
               uint32_t flags);
 /*

@@ -6,38 +6,13 @@
  *
  * A multi-receive buffer takes messages one behind the other until less than multi_min bytes are left, or a message
  * does not fit into what is left; its last completion carries UM_OP_MULTI_END.
- * Owns: the two match engines (tagged, untagged) and their objects. Threading: core.h.
+ * Owns: the two match engines (tagged, untagged) and struct um_recv. Threading: core.h.
  */
-#include "proto/internal.h"
+#include "proto/receive.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { UM_UNEXPECTED_INLINE = 128 };
-
-struct um_unexpected {
-    struct um_match_msg match;
-    struct um_list link; /* in claimed */
-    void *claimed_by;    /* context */
-    struct um_arrival arrival;
-    struct um_inbound *inbound; /* a rendezvous; else the body is below */
-    void *body;
-    unsigned char small[UM_UNEXPECTED_INLINE];
-};
-
-struct um_receive {
-    struct um_match *engine[2]; /* untagged, tagged */
-    struct um_list posted;      /* um_recv, by age */
-    struct um_list claimed;     /* um_unexpected */
-    struct um_pool recvs;
-    struct um_pool unexpected;
-};
-
-static struct um_match *engine_of(const struct um_ep *ep, uint32_t flags)
-{
-    return ((const struct um_receive *)ep->receive)->engine[!!(flags & UM_OP_TAGGED)];
-}
 
 int um_receive_open(struct um_ep *ep)
 {
@@ -60,17 +35,10 @@ int um_receive_open(struct um_ep *ep)
     return 0;
 }
 
-static void recv_free(struct um_ep *ep, struct um_recv *recv)
+void um_recv_free(struct um_ep *ep, struct um_recv *recv)
 {
     um_buffers_fini(&recv->buffers);
     um_pool_release(&((struct um_receive *)ep->receive)->recvs, recv);
-}
-
-static void unexpected_free(struct um_ep *ep, struct um_unexpected *u)
-{
-    if (u->body != u->small)
-        free(u->body);
-    um_pool_release(&((struct um_receive *)ep->receive)->unexpected, u);
 }
 
 void um_receive_close(struct um_ep *ep)
@@ -79,13 +47,13 @@ void um_receive_close(struct um_ep *ep)
     struct um_list *first;
     while ((first = um_list_first(&r->posted)) != NULL) {
         um_list_unlink(first);
-        recv_free(ep, UM_CONTAINER(first, struct um_recv, link));
+        um_recv_free(ep, UM_CONTAINER(first, struct um_recv, link));
     }
     while ((first = um_list_first(&r->claimed)) != NULL) {
         struct um_unexpected *u = UM_CONTAINER(first, struct um_unexpected, link);
         um_list_unlink(first);
         free(u->inbound); /* NOLINT(clang-analyzer-unix.Malloc): what is unlinked does not come again */
-        unexpected_free(ep, u);
+        um_unexpected_free(ep, u);
     }
     for (int i = 0; i < 2; i++) {
         struct um_match_msg *msg;
@@ -93,7 +61,7 @@ void um_receive_close(struct um_ep *ep)
             struct um_unexpected *u = UM_CONTAINER(msg, struct um_unexpected, match);
             um_match_dequeue(r->engine[i], msg);
             free(u->inbound);
-            unexpected_free(ep, u);
+            um_unexpected_free(ep, u);
         }
         um_match_close(r->engine[i]);
     }
@@ -111,7 +79,7 @@ static void recv_complete(struct um_ep *ep, const struct um_recv *recv, uint32_t
 
 static void recv_unpost(struct um_ep *ep, struct um_recv *recv)
 {
-    um_match_unpost(engine_of(ep, recv->flags), &recv->match);
+    um_match_unpost(um_receive_engine(ep, recv->flags), &recv->match);
     um_list_unlink(&recv->link);
 }
 
@@ -122,7 +90,7 @@ static void multi_spend(struct um_ep *ep, struct um_recv *recv)
     recv->spent = true;
     if (recv->in_flight == 0) {
         recv_complete(ep, recv, UM_OP_MULTI_END, 0);
-        recv_free(ep, recv);
+        um_recv_free(ep, recv);
     }
 }
 
@@ -148,7 +116,7 @@ static void multi_take(struct um_ep *ep, struct um_recv *recv, uint64_t len, str
 
 bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p)
 {
-    struct um_match *engine = engine_of(ep, arrival->flags);
+    struct um_match *engine = um_receive_engine(ep, arrival->flags);
     for (;;) {
         struct um_match_recv *found = um_match_find_recv(engine, arrival->tag, arrival->peer->number);
         if (!found)
@@ -194,74 +162,12 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
         recv->in_flight--;
         if (recv->spent && recv->in_flight == 0) {
             c.flags |= UM_OP_MULTI_END;
-            recv_free(ep, recv);
+            um_recv_free(ep, recv);
         }
     } else {
-        recv_free(ep, recv);
+        um_recv_free(ep, recv);
     }
     ep->config.complete(ep->config.arg, &c);
-}
-
-int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
-                          struct um_inbound *inbound)
-{
-    struct um_receive *r = ep->receive;
-    if (ep->reported)
-        return -EAGAIN; /* what was just reported may post the receive for it, and save the copy */
-    struct um_unexpected *u = um_pool_alloc(&r->unexpected);
-    if (!u)
-        return -ENOMEM;
-    u->body = u->small;
-    u->inbound = inbound;
-    u->arrival = *arrival;
-    um_list_init(&u->link);
-    if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {
-        u->body = malloc(arrival->len);
-        if (!u->body) {
-            um_pool_release(&r->unexpected, u);
-            return -ENOMEM;
-        }
-    }
-    if (!inbound)
-        memcpy(u->body, body, arrival->len);
-    u->match.tag = arrival->tag;
-    u->match.source = arrival->peer->number;
-    um_match_enqueue(engine_of(ep, arrival->flags), &u->match);
-    ep->stats.unexpected++;
-    return 0;
-}
-
-/* The message goes to the target, which lies in target (eager) or is set in the inbound's own. */
-static void unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target)
-{
-    struct um_inbound *in = u->inbound;
-    if (in) {
-        in->matched = true;
-        um_inbound_start(ep, in);
-    } else {
-        um_iov_scatter(&target->cursor, u->body, u->arrival.len < target->len ? (size_t)u->arrival.len : target->len);
-        um_receive_finish(ep, target, &u->arrival, 0);
-    }
-    unexpected_free(ep, u);
-}
-
-/* Gives an unexpected message to a receive that is not posted. */
-static void recv_take(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u)
-{
-    struct um_target local;
-    struct um_target *target = u->inbound ? &u->inbound->target : &local;
-    target->recv = recv;
-    target->cursor = recv->buffers.cursor;
-    target->len = recv->len;
-    target->base = NULL;
-    unexpected_deliver(ep, u, target);
-}
-
-static struct um_unexpected *unexpected_find(struct um_ep *ep, const struct um_msg *msg)
-{
-    uint32_t source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
-    struct um_match_msg *found = um_match_find_msg(engine_of(ep, msg->flags), msg->tag, msg->ignore, source);
-    return found ? UM_CONTAINER(found, struct um_unexpected, match) : NULL;
 }
 
 /* A fresh multi-receive buffer takes what is waiting. */
@@ -269,40 +175,22 @@ static void multi_fill(struct um_ep *ep, struct um_recv *recv, const struct um_m
 {
     struct um_unexpected *u;
     recv->in_flight++; /* keeps it while it fills */
-    while (!recv->spent && (u = unexpected_find(ep, msg)) != NULL) {
+    while (!recv->spent && (u = um_unexpected_find(ep, msg)) != NULL) {
         struct um_target local;
         struct um_target *target = u->inbound ? &u->inbound->target : &local;
         if (!um_receive_match(ep, &u->arrival, target))
             break; /* this buffer was spent on it, and there is no other */
-        um_match_dequeue(engine_of(ep, msg->flags), &u->match);
-        unexpected_deliver(ep, u, target);
+        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+        um_unexpected_deliver(ep, u, target);
     }
     recv->in_flight--;
     if (recv->spent && recv->in_flight == 0) {
         recv_complete(ep, recv, UM_OP_MULTI_END, 0);
-        recv_free(ep, recv);
+        um_recv_free(ep, recv);
     }
 }
 
-static struct um_unexpected *claimed_find(struct um_ep *ep, const void *context)
-{
-    struct um_receive *r = ep->receive;
-    for (struct um_list *l = r->claimed.next; l != &r->claimed; l = l->next) {
-        struct um_unexpected *u = UM_CONTAINER(l, struct um_unexpected, link);
-        if (u->claimed_by == context)
-            return u;
-    }
-    return NULL;
-}
-
-static void unexpected_discard(struct um_ep *ep, struct um_unexpected *u)
-{
-    if (u->inbound)
-        um_inbound_discard(ep, u->inbound);
-    unexpected_free(ep, u);
-}
-
-static struct um_recv *recv_alloc(struct um_ep *ep, const struct um_msg *msg)
+struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
 {
     struct um_recv *recv = um_pool_alloc(&((struct um_receive *)ep->receive)->recvs);
     if (!recv)
@@ -323,80 +211,30 @@ static struct um_recv *recv_alloc(struct um_ep *ep, const struct um_msg *msg)
     return recv;
 }
 
-/* The receive of a message that a peek reserved. */
-static int recv_claimed(struct um_ep *ep, const struct um_msg *msg)
-{
-    struct um_unexpected *u = claimed_find(ep, msg->context);
-    if (!u)
-        return -ENOMSG;
-    if (msg->flags & UM_OP_DISCARD) {
-        struct um_completion c = {.context = msg->context,
-                                  .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
-                                  .tag = u->arrival.tag,
-                                  .data = u->arrival.data,
-                                  .source = u->arrival.peer};
-        um_list_unlink(&u->link);
-        unexpected_discard(ep, u);
-        ep->config.complete(ep->config.arg, &c);
-        return 0;
-    }
-    struct um_recv *recv = recv_alloc(ep, msg);
-    if (!recv)
-        return -ENOMEM;
-    um_list_unlink(&u->link);
-    recv_take(ep, recv, u);
-    return 0;
-}
-
 int um_recv(struct um_ep *ep, const struct um_msg *msg)
 {
     struct um_receive *r = ep->receive;
     if (msg->flags & UM_OP_CLAIM)
-        return recv_claimed(ep, msg);
+        return um_unexpected_receive_claimed(ep, msg);
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
         return -EINVAL;
-    struct um_recv *recv = recv_alloc(ep, msg);
+    struct um_recv *recv = um_recv_alloc(ep, msg);
     if (!recv)
         return -ENOMEM;
     if (!(msg->flags & UM_OP_MULTI)) {
-        struct um_unexpected *u = unexpected_find(ep, msg);
+        struct um_unexpected *u = um_unexpected_find(ep, msg);
         if (u) {
-            um_match_dequeue(engine_of(ep, msg->flags), &u->match);
-            recv_take(ep, recv, u);
+            um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+            um_unexpected_give(ep, recv, u);
             return 0;
         }
     }
-    um_match_post(engine_of(ep, msg->flags), &recv->match);
+    um_match_post(um_receive_engine(ep, msg->flags), &recv->match);
     um_list_append(&r->posted, &recv->link);
     if (msg->peer)
         um_peer_expect(msg->peer);
     if (msg->flags & UM_OP_MULTI)
         multi_fill(ep, recv, msg);
-    return 0;
-}
-
-int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p)
-{
-    struct um_receive *r = ep->receive;
-    struct um_unexpected *u = unexpected_find(ep, msg);
-    if (!u)
-        return -ENOMSG;
-    *found_p = (struct um_completion){
-        .context = msg->context,
-        .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
-        .len = (size_t)u->arrival.len,
-        .tag = u->arrival.tag,
-        .data = u->arrival.data,
-        .source = u->arrival.peer,
-    };
-    if (msg->flags & (UM_OP_CLAIM | UM_OP_DISCARD))
-        um_match_dequeue(engine_of(ep, msg->flags), &u->match);
-    if (msg->flags & UM_OP_DISCARD) {
-        unexpected_discard(ep, u);
-    } else if (msg->flags & UM_OP_CLAIM) {
-        u->claimed_by = msg->context;
-        um_list_append(&r->claimed, &u->link);
-    }
     return 0;
 }
 
@@ -410,7 +248,7 @@ static void recv_abandon(struct um_ep *ep, struct um_recv *recv, int error)
             return; /* the last message on its way brings the end */
     }
     recv_complete(ep, recv, recv->flags & UM_OP_MULTI ? (uint32_t)UM_OP_MULTI_END : 0, error);
-    recv_free(ep, recv);
+    um_recv_free(ep, recv);
 }
 
 int um_cancel(struct um_ep *ep, void *context)

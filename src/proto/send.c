@@ -23,12 +23,20 @@ int um_send(struct um_ep *ep, const struct um_msg *msg)
     return um_rndv_send(ep, msg, len);
 }
 
-/* The lane has not grown far enough for this body, or is not open: the general path. */
-static int inject_slow(struct um_ep *ep, const struct um_msg *msg)
+/*
+ * The lane is not open, or has not grown far enough for this body: 0 when it is worth another try; 1 when the message
+ * went by rendezvous.
+ */
+static int inject_slow(struct um_ep *ep, struct um_msg *msg)
 {
-    struct um_msg general = *msg;
-    general.flags |= UM_OP_INJECT | UM_OP_SILENT;
-    return um_send(ep, &general);
+    struct um_lane *lane;
+    size_t len = msg->iov->iov_len;
+    int ret = um_peer_lane(msg->peer, &lane);
+    if (ret || len <= UM_EAGER_INLINE || len <= ep->machine->lane_body_max(lane, (uint32_t)len))
+        return ret;
+    msg->flags |= UM_OP_INJECT | UM_OP_NO_EVENT;
+    ret = um_rndv_send(ep, msg, len);
+    return ret ? ret : 1;
 }
 
 int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
@@ -42,7 +50,10 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
         struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
         struct um_msg msg = {
             .iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags | UM_OP_SEND};
-        return ret == -EMSGSIZE ? inject_slow(ep, &msg) : um_peer_claim_failed(peer, ret);
+        if (ret != -EMSGSIZE)
+            return um_peer_claim_failed(peer, ret);
+        ret = inject_slow(ep, &msg);
+        return ret ? ret : um_inject(ep, peer, buf, len, tag, data, flags);
     }
     struct um_eager_wire *head = slot.head;
     head->tag = tag;

@@ -105,6 +105,27 @@ static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_add
     return ret;
 }
 
+/* What every form of a call says of the operation and where it goes. */
+struct um_atomic_where {
+    fi_addr_t dest;
+    uint64_t addr, key;
+    enum fi_datatype type;
+    enum fi_op op;
+};
+
+static inline struct um_atomic um_atomic_make(const struct um_prov_ep *ep, enum um_atomic_kind kind,
+                                              const struct um_atomic_where *to, size_t count, void *context)
+{
+    return (struct um_atomic){.kind = (uint8_t)kind,
+                              .type = (uint8_t)to->type,
+                              .op = (uint8_t)to->op,
+                              .addr = to->addr,
+                              .key = to->key,
+                              .count = count,
+                              .context = context,
+                              .flags = ep->tx_flags};
+}
+
 /* One buffer of each kind that the operation has. */
 struct um_atomic_buffers {
     const void *operand, *compare;
@@ -112,23 +133,21 @@ struct um_atomic_buffers {
 };
 
 static ssize_t um_atomic_post_flat(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_buffers *b,
-                                   enum fi_datatype type, enum fi_op op, fi_addr_t dest, uint64_t fi_flags)
+                                   const struct um_atomic_where *to, uint64_t fi_flags)
 {
-    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)type, (uint32_t)op), 0))
+    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)to->type, (uint32_t)to->op), 0))
         return -FI_EOPNOTSUPP;
-    a->type = (uint8_t)type;
-    a->op = (uint8_t)op;
     size_t len = a->count <= um_atomic_count_max(a->type) ? a->count * um_atomic_size(a->type) : 0;
     const struct iovec operand = {.iov_base = (void *)b->operand, .iov_len = len};
     const struct iovec compare = {.iov_base = (void *)b->compare, .iov_len = len};
     const struct iovec result = {.iov_base = b->result, .iov_len = len};
     a->operand = &operand;
-    a->operand_count = op != FI_ATOMIC_READ;
+    a->operand_count = a->op != UM_ATOMIC_READ;
     a->compare = &compare;
     a->compare_count = a->kind == UM_ATOMIC_COMPARE;
     a->result = &result;
     a->result_count = a->kind != UM_ATOMIC_BASE;
-    ssize_t ret = um_post_atomic(ep, a, dest, fi_flags);
+    ssize_t ret = um_post_atomic(ep, a, to->dest, fi_flags);
     a->operand = a->compare = a->result = NULL;
     return ret;
 }
@@ -156,15 +175,13 @@ static int um_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc,
 }
 
 static ssize_t um_atomic_post_lists(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_lists *l,
-                                    enum fi_datatype type, enum fi_op op, fi_addr_t dest, uint64_t fi_flags)
+                                    const struct um_atomic_where *to, uint64_t fi_flags)
 {
     struct iovec operand[UM_IOV_LIMIT], compare[UM_IOV_LIMIT], result[UM_IOV_LIMIT];
-    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)type, (uint32_t)op), 0))
+    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)to->type, (uint32_t)to->op), 0))
         return -FI_EOPNOTSUPP;
-    a->type = (uint8_t)type;
-    a->op = (uint8_t)op;
     int ret = 0;
-    if (op != FI_ATOMIC_READ) {
+    if (a->op != UM_ATOMIC_READ) {
         ret = um_atomic_list(ep, l->operand, l->operand_count, a, operand);
         a->operand = operand;
         a->operand_count = l->operand_count;
@@ -180,7 +197,7 @@ static ssize_t um_atomic_post_lists(struct um_prov_ep *ep, struct um_atomic *a, 
         a->result_count = l->result_count;
     }
     if (ret == 0)
-        ret = (int)um_post_atomic(ep, a, dest, fi_flags);
+        ret = (int)um_post_atomic(ep, a, to->dest, fi_flags);
     a->operand = a->compare = a->result = NULL;
     return ret;
 }
@@ -199,13 +216,10 @@ static ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_ato
 {
     if (m->rma_iov_count != 1)
         return -FI_EINVAL;
-    struct um_atomic a = {.kind = (uint8_t)kind,
-                          .addr = m->rma_iov[0].addr,
-                          .key = m->rma_iov[0].key,
-                          .count = m->rma_iov[0].count,
-                          .context = m->context,
-                          .flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA)};
-    return um_atomic_post_lists(ep, &a, l, m->datatype, m->op, m->addr, flags);
+    const struct um_atomic_where to = {m->addr, m->rma_iov[0].addr, m->rma_iov[0].key, m->datatype, m->op};
+    struct um_atomic a = um_atomic_make(ep, kind, &to, m->rma_iov[0].count, m->context);
+    a.flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA);
+    return um_atomic_post_lists(ep, &a, l, &to, flags);
 }
 
 /* ---- base ---- */
@@ -214,25 +228,20 @@ static ssize_t um_atomic_write(struct fid_ep *fid, const void *buf, size_t count
                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {
-        .kind = UM_ATOMIC_BASE, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, count, context);
     (void)desc;
-    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, type, op, dest, 0);
+    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, &to, 0);
 }
 
 static ssize_t um_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
                                 uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {.kind = UM_ATOMIC_BASE,
-                          .addr = addr,
-                          .key = key,
-                          .count = um_ioc_elements(iov, count),
-                          .context = context,
-                          .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, um_ioc_elements(iov, count), context);
     (void)desc;
-    return um_atomic_post_lists(ep, &a, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, type, op,
-                                dest, 0);
+    return um_atomic_post_lists(ep, &a, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, &to, 0);
 }
 
 static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
@@ -246,12 +255,10 @@ static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t coun
                                 uint64_t key, enum fi_datatype type, enum fi_op op)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {.kind = UM_ATOMIC_BASE,
-                          .addr = addr,
-                          .key = key,
-                          .count = count,
-                          .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT};
-    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, type, op, dest, FI_INJECT);
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, count, NULL);
+    a.flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT;
+    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, &to, FI_INJECT);
 }
 
 /* ---- fetch ---- */
@@ -261,11 +268,11 @@ static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t c
                                    enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {
-        .kind = UM_ATOMIC_FETCH, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_FETCH, &to, count, context);
     const struct um_atomic_buffers b = {.operand = buf, .result = result};
     (void)desc, (void)result_desc;
-    return um_atomic_post_flat(ep, &a, &b, type, op, dest, 0);
+    return um_atomic_post_flat(ep, &a, &b, &to, 0);
 }
 
 static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -273,16 +280,13 @@ static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {.kind = UM_ATOMIC_FETCH,
-                          .addr = addr,
-                          .key = key,
-                          .count = um_ioc_elements(resultv, result_count), /* a read has no operands */
-                          .context = context,
-                          .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    /* a read has no operands */
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_FETCH, &to, um_ioc_elements(resultv, result_count), context);
     const struct um_atomic_lists l = {
         .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
     (void)desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &a, &l, type, op, dest, 0);
+    return um_atomic_post_lists(ep, &a, &l, &to, 0);
 }
 
 static ssize_t um_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
@@ -301,11 +305,11 @@ static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t c
                                    uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {
-        .kind = UM_ATOMIC_COMPARE, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_COMPARE, &to, count, context);
     const struct um_atomic_buffers b = {.operand = buf, .compare = compare, .result = result};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_flat(ep, &a, &b, type, op, dest, 0);
+    return um_atomic_post_flat(ep, &a, &b, &to, 0);
 }
 
 static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -314,12 +318,8 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_atomic a = {.kind = UM_ATOMIC_COMPARE,
-                          .addr = addr,
-                          .key = key,
-                          .count = um_ioc_elements(iov, count),
-                          .context = context,
-                          .flags = ep->tx_flags};
+    const struct um_atomic_where to = {dest, addr, key, type, op};
+    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_COMPARE, &to, um_ioc_elements(iov, count), context);
     const struct um_atomic_lists l = {.operand = iov,
                                       .operand_count = count,
                                       .compare = comparev,
@@ -327,7 +327,7 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                       .result = resultv,
                                       .result_count = result_count};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &a, &l, type, op, dest, 0);
+    return um_atomic_post_lists(ep, &a, &l, &to, 0);
 }
 
 static ssize_t um_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *comparev,

@@ -22,8 +22,7 @@ static uint64_t um_complete_rma_flags(uint32_t op)
         return what | FI_READ;
     if (op & UM_OP_WRITE)
         return what | FI_WRITE;
-    return FI_RMA | (op & UM_OP_REMOTE_READ ? FI_REMOTE_READ : FI_REMOTE_WRITE) |
-           (op & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
+    return FI_RMA | FI_REMOTE_WRITE | (op & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
 }
 
 static bool um_complete_is_tx(uint32_t op)
@@ -65,6 +64,7 @@ static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const 
 {
     struct um_cq_entry entry = um_complete_entry(c, flags);
     entry.source = source;
+    cq->unsettled = cq->unsettled || c->flags & UM_OP_WRITE;
     um_cq_write_locked(cq, &entry);
 }
 

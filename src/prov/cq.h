@@ -47,7 +47,9 @@ struct um_cq {
     uint64_t head, tail, mask;
     struct um_addr err_data; /* what err_data of the last error points to */
     bool signaled;
+    bool unsettled;     /* the ring holds writes by loads and stores, and no full fence came after the last one */
     bool lingers;       /* the caller spins, and may: see um_cq_linger() */
+    bool told;          /* the last read told something: the next empty one may be but a look around */
     uint32_t empties;   /* empty reads */
     uint32_t drains;    /* reads from the ring */
     uint64_t looked_at; /* the last look at the clock, ns */

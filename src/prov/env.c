@@ -39,6 +39,10 @@ void um_env_define(void)
     fi_param_define(&um_provider, "adopt", FI_PARAM_STRING,
                     "Move registered memory, in place, to where peers reach it with loads and stores; when off, they "
                     "copy it through the system (default: 1)");
+    fi_param_define(
+        &um_provider, "attach", FI_PARAM_STRING,
+        "How peers of other pid namespaces (containers) of this host get at the memory: off, abstract (they "
+        "share a network namespace), or the absolute path of a directory that they share (default: off)");
     fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
                     "Peers that can send to an endpoint at a time, 1 to 4096 (default: 4096)");
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
@@ -106,6 +110,18 @@ static int um_env_number(const char *text, uint64_t min, uint64_t max, uint64_t 
     return 0;
 }
 
+/* A directory: room is left for the name of a socket in it. */
+static int um_env_attach(const char *text, char *attach)
+{
+    bool is_on = true;
+    if (um_env_bool(text, &is_on) == 0 && !is_on)
+        return 0;
+    if ((strcmp(text, "abstract") != 0 && text[0] != '/') || strlen(text) >= UM_ATTACH_MAX)
+        return -EINVAL;
+    memcpy(attach, text, strlen(text) + 1);
+    return 0;
+}
+
 static int um_env_read_numbers(struct um_env *env)
 {
     const char *text = um_env_text("lanes");
@@ -162,6 +178,9 @@ int um_env_read(struct um_env *env_p)
     text = um_env_text("adopt");
     if (text && um_env_bool(text, &env.space.adopt))
         return um_env_refuse(6, "ADOPT", text, allowed);
+    text = um_env_text("attach");
+    if (text && um_env_attach(text, env.port.attach))
+        return um_env_refuse(8, "ATTACH", text, "off, abstract, the absolute path (up to 79 bytes) of a directory");
     text = um_env_text("mpich_atomics");
     if (text && um_env_bool(text, &env.mpich_atomics))
         return um_env_refuse(7, "MPICH_ATOMICS", text, allowed);

@@ -91,6 +91,33 @@ static struct fi_ops um_mr_fid_ops = {
     .ops_open = um_mr_ops_open,
 };
 
+enum { UM_MR_USELESS_PAUSES = 3 };
+
+/*
+ * Static data can be made mapped only while the process has one thread, and with automatic progress our own is a second
+ * one. If it is the only other one it ends for a moment and the region is added again. Under the guard, which is let
+ * go.
+ */
+static int um_mr_add_alone_locked(struct um_domain *d, struct um_mr *mr)
+{
+    if (!d->progress || d->useless_pauses == UM_MR_USELESS_PAUSES || !mr->region.base ||
+        !(mr->region.access & UM_ACCESS_REMOTE_WRITE) || um_regions_level(d->regions, &mr->region) == UM_LEVEL_MAPPED)
+        return 0;
+    um_guard_unlock(&d->guard);
+    bool paused = um_progress_pause(d);
+    um_guard_lock(&d->guard);
+    if (!paused)
+        return 0;
+    um_regions_remove(d->regions, &mr->region);
+    int ret = um_error_result(um_regions_add(d->regions, &mr->region));
+    if (ret == 0 && um_regions_level(d->regions, &mr->region) != UM_LEVEL_MAPPED)
+        d->useless_pauses++;
+    int resumed = um_progress_resume(d);
+    if (ret == 0 && resumed)
+        um_regions_remove(d->regions, &mr->region);
+    return ret ? ret : resumed;
+}
+
 /* Registers from the fields that every API version has. */
 static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, struct fid_mr **mr_p)
 {
@@ -106,11 +133,12 @@ static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, st
     mr->region.origin = d->virtual_addresses ? mr->region.base : 0;
     mr->region.access = (attr->access & FI_REMOTE_READ ? UM_ACCESS_REMOTE_READ : 0) |
                         (attr->access & FI_REMOTE_WRITE ? UM_ACCESS_REMOTE_WRITE : 0);
-    mr->region.user = mr;
     mr->domain = d;
     um_guard_lock(&d->guard);
     mr->region.key = d->provider_keys ? d->next_key++ : attr->requested_key;
     int ret = um_error_result(um_regions_add(d->regions, &mr->region));
+    if (ret == 0)
+        ret = um_mr_add_alone_locked(d, mr);
     if (ret == 0)
         d->refs++;
     um_guard_unlock(&d->guard);

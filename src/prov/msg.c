@@ -76,13 +76,13 @@ static ssize_t um_msg_senddata(struct fid_ep *fid, const void *buf, size_t len, 
 
 static ssize_t um_msg_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest)
 {
-    const struct um_msg msg = {0};
+    struct um_msg msg = {0};
     return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
 }
 
 static ssize_t um_msg_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest)
 {
-    const struct um_msg msg = {.data = data, .flags = UM_OP_DATA};
+    struct um_msg msg = {.data = data, .flags = UM_OP_DATA};
     return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
 }
 

@@ -83,21 +83,30 @@ static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi
     return ret;
 }
 
-/* The lean path has no completion: its counter counts now. */
-static inline ssize_t um_post_inject(struct um_prov_ep *ep, const struct um_msg *msg, const void *buf, size_t len,
+/* Under the guard. The lean path has no completion: its counter counts now. */
+static inline int um_post_inject_locked(struct um_prov_ep *ep, const struct um_msg *msg, const void *buf, size_t len)
+{
+    int sent = um_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
+    if (__builtin_expect(sent == 0, 1)) {
+        if (ep->cntr[UM_CNTR_SEND])
+            um_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+        return 0;
+    }
+    if (sent < 0)
+        return (int)um_prov_ep_refused(ep, sent);
+    ep->pending++; /* its completion takes it back */
+    return 0;
+}
+
+static inline ssize_t um_post_inject(struct um_prov_ep *ep, struct um_msg *msg, const void *buf, size_t len,
                                      fi_addr_t dest)
 {
-    struct um_peer *peer;
     if (__builtin_expect(len > ep->domain->limits.inject_max, 0))
         return -FI_EINVAL;
     um_guard_lock(&ep->domain->guard);
-    int ret = um_prov_ep_peer(ep, dest, &peer);
+    int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {
-        int sent = um_inject(ep->core, peer, buf, len, msg->tag, msg->data, msg->flags);
-        if (__builtin_expect(sent != 0, 0))
-            ret = um_prov_ep_refused(ep, sent);
-        else if (ep->cntr[UM_CNTR_SEND])
-            um_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+        ret = um_post_inject_locked(ep, msg, buf, len);
         um_prov_ep_touch_locked(ep);
     }
     um_guard_unlock(&ep->domain->guard);

@@ -7,8 +7,14 @@
  */
 #include "prov/prov.h"
 
+#include "base/process.h"
+
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
+
+enum { UM_PROGRESS_GONE_TRIES = 10000 };
 
 struct um_progress {
     struct um_event_source source;
@@ -68,16 +74,52 @@ int um_progress_start(struct um_domain *d)
     return 0;
 }
 
-void um_progress_stop(struct um_domain *d)
+static void um_progress_join(struct um_progress *p)
 {
-    struct um_progress *p = d->progress;
-    if (!p)
-        return;
+    struct um_domain *d = p->source.domain;
     um_guard_lock(&d->guard);
     p->stop = true;
     um_waiter_wake(&p->source.waiter);
     um_guard_unlock(&d->guard);
     pthread_join(p->thread, NULL);
+}
+
+static int um_process_threads(void)
+{
+    struct um_process_stat stat;
+    return um_process_stat((uint32_t)getpid(), &stat) == 0 ? stat.threads : 0;
+}
+
+bool um_progress_pause(struct um_domain *d)
+{
+    if (!d->progress || um_process_threads() != 2)
+        return false;
+    um_progress_join(d->progress);
+    /* The kernel forgets the thread a moment after it was joined. */
+    for (int i = 0; i < UM_PROGRESS_GONE_TRIES && um_process_threads() != 1; i++)
+        sched_yield();
+    return true;
+}
+
+int um_progress_resume(struct um_domain *d)
+{
+    d->progress->stop = false;
+    int ret = um_error_result(um_progress_spawn(d->progress));
+    if (ret == 0)
+        return 0;
+    struct um_progress *p = d->progress; /* no thread: as if there had never been one, and the caller is told */
+    d->progress = NULL;
+    um_source_fini(&p->source);
+    free(p);
+    return ret;
+}
+
+void um_progress_stop(struct um_domain *d)
+{
+    struct um_progress *p = d->progress;
+    if (!p)
+        return;
+    um_progress_join(p);
     d->progress = NULL;
     um_source_fini(&p->source);
     free(p);

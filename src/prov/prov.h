@@ -100,6 +100,7 @@ struct um_domain {
     struct um_list eps;           /* enabled endpoints */
     struct um_list remote_cntrs;  /* counters that peers add to */
     struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
+    unsigned useless_pauses;      /* of it, for registrations */
 };
 
 int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
@@ -116,6 +117,9 @@ static inline uint32_t um_domain_api(const struct um_domain *d)
 /* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
 int um_progress_start(struct um_domain *d);
 void um_progress_stop(struct um_domain *d);
+/* Ends the thread for a while, if it is the only one beside the caller's. False: it is not. Without the guard. */
+bool um_progress_pause(struct um_domain *d);
+int um_progress_resume(struct um_domain *d);
 int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep);
 void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep);
 

@@ -79,7 +79,7 @@ static ssize_t um_tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged 
 
 static ssize_t um_tagged_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
 {
-    const struct um_msg msg = {.tag = tag, .flags = UM_OP_TAGGED};
+    struct um_msg msg = {.tag = tag, .flags = UM_OP_TAGGED};
     return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
 }
 
@@ -101,7 +101,7 @@ static ssize_t um_tagged_senddata(struct fid_ep *fid, const void *buf, size_t le
 static ssize_t um_tagged_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                                     uint64_t tag)
 {
-    const struct um_msg msg = {.tag = tag, .data = data, .flags = UM_OP_TAGGED | UM_OP_DATA};
+    struct um_msg msg = {.tag = tag, .data = data, .flags = UM_OP_TAGGED | UM_OP_DATA};
     return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
 }
 

@@ -179,7 +179,7 @@ static void after_the_peers_end_the_answers_left_come_and_then_the_error(void **
         machine->answer(p.rx, 4, 40);
         machine->answer(p.rx, 5, 50);
         if (refused) {
-            machine->rx_refuse(p.rx, EPROTO);
+            machine->rx_refuse(p.rx);
             expect_left(b, p.rx, EPROTO);
         } else {
             machine->port_close(b);

@@ -78,10 +78,11 @@ void child_reap(struct child *child)
     child_wait(child);
 }
 
-void child_await_sleep(const struct child *child)
+void child_await_sleep(const struct child *child, char says)
 {
-    char byte = 0;
-    while (byte != 'z')
+    char byte;
+    do
         pipe_get(child->from_child, &byte, 1);
+    while (byte != says);
     sleep_us(2000);
 }

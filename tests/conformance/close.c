@@ -192,7 +192,7 @@ static void a_port_closes_with_lanes_in_every_state(void **state)
         struct um_record rec;
         struct path gone = path_joined(a, b), idle = path_joined(b, b), refused = path_joined(a, b);
         struct path full = path_joined(a, b), unseen = path_open(a, b);
-        machine->rx_refuse(refused.rx, EPROTO);
+        machine->rx_refuse(refused.rx);
         path_close(&gone);
         for (uint64_t i = 0; message_try(full.lane, MESSAGE(i)) == 0; i++)
             ;

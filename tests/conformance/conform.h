@@ -138,8 +138,8 @@ void child_join(struct child *child);
 /* SIGKILL; it stays a zombie until child_reap(). */
 void child_kill(const struct child *child);
 void child_reap(struct child *child);
-/* Waits until it says, by writing a "z", that it goes to sleep; by the return it probably does. */
-void child_await_sleep(const struct child *child);
+/* Waits until it says, by writing this byte, that it goes to sleep; by the return it probably does. */
+void child_await_sleep(const struct child *child, char says);
 
 /* ---- the groups ---- */
 

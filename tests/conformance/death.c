@@ -313,7 +313,7 @@ static const char *sleeping_sender(struct parent *parent)
             machine->lane_consumed(lane);
             if (machine->arm(port) != 0)
                 continue;
-            pipe_put(parent->to_parent, "z", 1);
+            pipe_put(parent->to_parent, &(char){(char)('a' + i)}, 1);
             is_readable(machine->wait_fd(port), -1);
             machine->disarm(port);
         }
@@ -332,7 +332,8 @@ static void an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody(void **sta
         struct um_rx *rx = joined(port);
         for (int i = 0; i < shared->records; i++) {
             struct um_record rec;
-            child_await_sleep(&child);
+            child_await_sleep(&child,
+                              (char)('a' + i)); /* which it may do twice for one record: a RETURN wakes it, too */
             assert_true(poll_now(port, &rec));
             bool is_last = i == shared->records - 1;
             if (is_last)

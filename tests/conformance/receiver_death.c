@@ -34,14 +34,14 @@ static void the_death_of_a_receiver_is_seen_and_harms_nobody(void **state)
         struct um_addr addr;
         struct child child = child_start(receiver, NULL);
         pipe_get(child.from_child, &addr, sizeof(addr));
-        child_await_sleep(&child);
+        child_await_sleep(&child, 'z');
         assert_int_equal(machine->link_open(port, &addr, &link), 0);
         assert_int_equal(machine->lane_open(link, &lane), 0);
         for (int i = 0; i < round % 4; i++) { /* so that it was woken before, and how is known */
-            child_await_sleep(&child);
+            child_await_sleep(&child, 'z');
             message_send(lane, MESSAGE((uint64_t)i));
         }
-        child_await_sleep(&child);
+        child_await_sleep(&child, 'z');
         assert_true(machine->link_alive(link));
         child_kill(&child);
         assert_false(machine->link_alive(link));

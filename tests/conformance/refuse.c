@@ -29,7 +29,7 @@ static void the_sender_sees_a_broken_pipe_and_the_receiver_the_end(void **state)
     (void)state;
     open_two(0);
     struct path p = path_joined(a, b);
-    machine->rx_refuse(p.rx, EPROTO);
+    machine->rx_refuse(p.rx);
     expect_left(b, p.rx, EPROTO);
     expect_nothing(b);
     expect_broken(p.lane);
@@ -46,7 +46,7 @@ static void what_waits_in_a_refused_lane_is_not_delivered(void **state)
     for (uint64_t i = 0; i < 10; i++)
         message_send(p.lane, MESSAGE(i));
     expect_message(b, p.rx, MESSAGE(0));
-    machine->rx_refuse(p.rx, EPROTO);
+    machine->rx_refuse(p.rx);
     expect_left(b, p.rx, EPROTO);
     expect_nothing(b);
     path_close(&p);
@@ -63,7 +63,7 @@ static void a_record_at_hand_can_be_refused_before_its_release(void **state)
         message_send(p.lane, MESSAGE(1, .body_len = 100, .flags = UM_FLAG_ACK));
         message_send(p.lane, MESSAGE(2));
         assert_true(poll_now(b, &rec));
-        machine->rx_refuse(rec.rx, EPROTO);
+        machine->rx_refuse(rec.rx);
         machine->release(b, &rec);
         expect_left(b, p.rx, EPROTO);
         expect_nothing(b);
@@ -84,7 +84,7 @@ static void a_sender_can_be_refused_as_it_joins(void **state)
         message_send(p.lane, MESSAGE(1));
         assert_true(poll_now(b, &rec));
         assert_int_equal(rec.op, UM_REC_JOINED);
-        machine->rx_refuse(rec.rx, EPROTO);
+        machine->rx_refuse(rec.rx);
         machine->release(b, &rec);
         expect_left(b, rec.rx, EPROTO);
         expect_nothing(b);
@@ -100,8 +100,8 @@ static void refusing_twice_is_once(void **state)
     (void)state;
     open_two(0);
     struct path p = path_joined(a, b);
-    machine->rx_refuse(p.rx, EPROTO);
-    machine->rx_refuse(p.rx, EPROTO);
+    machine->rx_refuse(p.rx);
+    machine->rx_refuse(p.rx);
     expect_left(b, p.rx, EPROTO);
     expect_nothing(b);
     path_close(&p);
@@ -117,7 +117,7 @@ static void a_claim_of_before_can_still_be_committed_or_aborted(void **state)
         struct path p = path_joined(a, b);
         struct um_slot slot;
         assert_int_equal(claim_now(p.lane, 200, &slot), 0);
-        machine->rx_refuse(p.rx, EPROTO);
+        machine->rx_refuse(p.rx);
         expect_left(b, p.rx, EPROTO);
         memset(slot.body, 1, 200);
         if (round % 2)
@@ -140,7 +140,7 @@ static void other_lanes_go_on(void **state)
     message_send(p.lane, MESSAGE(1));
     message_send(bad.lane, MESSAGE(2));
     message_send(q.lane, MESSAGE(3));
-    machine->rx_refuse(bad.rx, EPROTO);
+    machine->rx_refuse(bad.rx);
     int got = 0;
     struct um_record rec;
     while (poll_now(b, &rec)) {
@@ -167,7 +167,7 @@ static void the_lane_serves_others_when_the_refused_sender_closed(void **state)
         struct path p = path_joined(a, b);
         for (uint64_t i = 0; i < 5; i++)
             message_send(p.lane, MESSAGE(i, .body_len = 100));
-        machine->rx_refuse(p.rx, EPROTO);
+        machine->rx_refuse(p.rx);
         if (round % 2)
             expect_left(b, p.rx, EPROTO);
         assert_int_equal(lane_open_now(link, &lane), -EAGAIN); /* its old sender may still write there */
@@ -220,7 +220,7 @@ static void the_memory_of_refused_lanes_comes_back(void **state)
         if (round % 2 == 0)
             for (uint64_t i = 0; i < (uint64_t)round; i++)
                 expect_message(b, p.rx, MESSAGE(i, .body_len = 10));
-        machine->rx_refuse(p.rx, EPROTO);
+        machine->rx_refuse(p.rx);
         expect_left(b, p.rx, EPROTO);
         path_close(&p);
         expect_nothing(b);

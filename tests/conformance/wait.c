@@ -249,7 +249,7 @@ static void the_peers_end_wakes_who_watches(void **state)
         machine->lane_watch(p.lane, true);
         arm_now(a);
         if (refused)
-            machine->rx_refuse(p.rx, EPROTO);
+            machine->rx_refuse(p.rx);
         else
             machine->port_close(b);
         expect_woken(a);

@@ -223,6 +223,35 @@ static void a_header_that_cannot_be_is_refused(void **state)
     assert_int_equal(contact(&a), 0); /* and nothing of it was remembered */
 }
 
+/* A port is woken late: its pipe is closed, and its number stands for something else. */
+static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
+{
+    (void)state;
+    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->port;
+    const struct um_shm_addr addr = address();
+    const struct um_addr old = w.node[1].addr;
+    int pipes[2], handle = -1;
+    char byte;
+    um_mem_wake(from, &old, &handle);
+    assert_true(handle >= 0); /* as long as it is open, it is woken */
+    close(handle);
+    node_close(&w.node[1]);
+    assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(dup2(pipes[1], addr.wake_fd), addr.wake_fd);
+    handle = -1;
+    um_mem_wake(from, &old, &handle);
+    assert_int_equal(handle, -1);
+    assert_int_equal(read(pipes[0], &byte, 1), -1);
+    close(pipes[0]);
+    close(pipes[1]);
+    close(addr.wake_fd);
+    node_open(&w.node[1], 64); /* or it is another port of the same process, with the same numbers */
+    assert_int_equal(address().wake_fd, addr.wake_fd);
+    um_mem_wake(from, &old, &handle);
+    assert_int_equal(handle, -1);
+    assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->port)->wait_read, &byte, 1), -1);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 static const struct CMUnitTest tests[] = {
     CASE(another_wire_version_is_refused_naming_both),
@@ -236,5 +265,6 @@ static const struct CMUnitTest tests[] = {
     CASE(a_file_that_could_shrink_is_not_mapped),
     CASE(a_file_that_is_too_short_is_not_mapped),
     CASE(a_header_that_cannot_be_is_refused),
+    CASE(nothing_is_written_to_what_took_the_place_of_a_pipe),
 };
 WORLD_MAIN("addresses that lie", tests)

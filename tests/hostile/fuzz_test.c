@@ -90,7 +90,7 @@ static void fuzz_memory(struct attack *a)
             any_bytes(a, a->header, 64);
             break; /* magic to want_fence */
         default:
-            um_store_relaxed_u64(&a->header->grown_left, number(a));
+            um_store_relaxed_u64(&a->header->grown[rnd(&a->random, 64)], number(a));
             break;
         }
     }

@@ -33,7 +33,7 @@ def compare(
     known: Sequence[str] = (),
     at_least: int = 400,
 ) -> None:
-    """Known: names of tests that fail over any provider, for a reason that stands where they are listed."""
+    """Known: names of tests that fail over other providers, too, for a reason that stands where they are listed."""
     results = {}
     for name, own in ((f"{mpi.name}-own", True), (f"{mpi.name}-unimem", False)):
         start = time.monotonic()

@@ -105,7 +105,7 @@ def test_version_and_help() -> None:
         (["run"], "unimem run -- mpiexec -n 4 ./app"),
         (["run", "--"], "unimem run -- mpiexec -n 4 ./app"),
         (["run", "-n", "4"], "put `--` before it"),
-        (["run", "--mpi"], "unknown option --mpi"),
+        (["run", "-x", "true"], "unknown option -x"),
         (["env", "x"], "unimem run -- PROGRAM"),
         (["info", "x"], "unexpected argument x"),
     ],

@@ -31,7 +31,7 @@ def ranks_running(process: subprocess.Popen[str], ranks: int) -> list[int]:
 def shared_memory_kib() -> int:
     """Shmem of the whole host: tmpfs files, memfds and System V segments, also those that no file name shows.
 
-    Without the files that MPICH itself leaves behind when it is killed, over any provider.
+    Without the files that MPICH itself leaves behind when it is killed: mpich_shm_*, which it makes in MPI_Init.
     """
     mpich = sum(file.stat().st_blocks // 2 for file in shared_files("mpich_shm_"))
     for line in Path("/proc/meminfo").read_text().splitlines():

@@ -17,7 +17,7 @@ from other_mpi import OtherMpi
 VERBOSE = {"OMPI_MCA_mtl_base_verbose": "100"}
 HPCC_INPUT = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 
-# Over any provider, by Open MPI 4.1's mtl/ofi, and mended in its version 5: the offset of a contiguous datatype from
+# By Open MPI 4.1's mtl/ofi, seen over libfabric's tcp and sockets too, and mended in its version 5: the offset of a contiguous datatype from
 # MPI_BOTTOM is lost (a crash); MPI_Cancel of a send reads what was never set (a crash).
 CRASHES = ["-x", "*.testAlltoallwBottom", "-x", "*.testCancel"]
 
@@ -80,12 +80,20 @@ def hpcc_input(directory: Path, order: int, rows: int, columns: int) -> None:
     (directory / "hpccinf.txt").write_text(text)
 
 
+def random_access_errors_allowed(ranks: int) -> float:
+    """Up to 4 ranks HPCC has one receive posted, and no update may be missing. Beyond that it posts four, asks MPI_Testany for any
+    that is complete, and leaves when it has seen the last rank's end: an update that completed before, in another of the four,
+    is lost. It happens over Open MPI's own transport as well; HPCC itself allows errors in 1% of the table."""
+    return 0 if ranks <= 4 else 0.01
+
+
 def hpcc_succeeded(directory: Path, ranks: int, run: Run) -> None:
     run.succeeded()
     results = dict(re.findall(r"^(\w+)=(.*)$", (directory / "hpccoutf.txt").read_text(), re.MULTILINE))
     assert results["Success"] == "1"
     assert int(results["CommWorldProcs"]) == ranks
-    assert float(results["MPIRandomAccess_Errors"]) == float(results["MPIRandomAccess_LCG_Errors"]) == 0
+    for name in ("MPIRandomAccess", "MPIRandomAccess_LCG"):
+        assert float(results[f"{name}_ErrorsFraction"]) <= random_access_errors_allowed(ranks), name
     assert float(results["PTRANS_residual"]) <= float(results["HPL_eps"]) * 1e6
     assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)
 

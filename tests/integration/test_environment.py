@@ -1,5 +1,6 @@
 """Wrong settings are refused in words that help; what the system refuses is replaced by something else."""
 
+import os
 import re
 import tempfile
 import time
@@ -21,6 +22,9 @@ WRONG = [
     ("FI_UNIMEM_LINGER", "long"),
     ("FI_UNIMEM_ADOPT", "some"),
     ("FI_UNIMEM_MPICH_ATOMICS", "both"),
+    ("FI_UNIMEM_ATTACH", "somehow"),
+    ("FI_UNIMEM_ATTACH", "shm/dir"),
+    ("FI_UNIMEM_ATTACH", "/" + 79 * "x"),
     ("FI_UNIMEM_LANES", "0"),
     ("FI_UNIMEM_LANES", "-1"),
     ("FI_UNIMEM_LANES", "4x"),
@@ -134,3 +138,29 @@ def test_build_folder_holds_one_provider(launcher: Launcher) -> None:
     assert providers == ["libunimem-fi.so"]
     run = launcher.run([tool("fi_info"), "-p", "unimem"], env=tool_environment(launcher)).succeeded()
     assert run.out.count("provider: unimem") >= 1
+
+
+APART = ["unshare", "--pid", "--fork", "--mount-proc"]
+
+
+def apart(launcher: Launcher, command: list[str], *options: str) -> list[str]:
+    """Two ranks, each in a pid namespace of its own."""
+    wrapped = [*APART, *options, *command]
+    return [*launcher.mpi_command(1, wrapped), ":", "-n", "1", *wrapped]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")
+@pytest.mark.parametrize("how, options", [("abstract", []), ("directory", []), ("directory", ["--net"])])
+def test_ranks_in_two_pid_namespaces(launcher: Launcher, program: Program, tmp_path: Path, how: str, options: list[str]) -> None:
+    tmp_path.chmod(0o700)
+    env = {"FI_UNIMEM_ATTACH": "abstract" if how == "abstract" else str(tmp_path), "FI_UNIMEM_STATS": "1"}
+    for command in ([str(program("exchange.c")), "50", "10"], [str(program("collectives.c")), "65536"]):
+        run = launcher.run(apart(launcher, command, *options), env=env, timeout=120).succeeded()
+        assert all(line["copied"] == 0 and line["sent"] > 0 for line in stats_lines(run)), str(run)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")
+def test_another_pid_namespace_is_refused_with_the_remedy(launcher: Launcher, program: Program) -> None:
+    run = launcher.run(apart(launcher, [str(program("exchange.c")), "1", "1"]), timeout=60)
+    assert run.status != 0 and "set FI_UNIMEM_ATTACH" in run.out + run.err, str(run)

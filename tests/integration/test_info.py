@@ -197,7 +197,14 @@ def test_a_pid_namespace_of_its_own(launcher: Launcher) -> None:
     row = report.row("pid namespace")
     assert row["state"] == "partly" and re.search(r"one of its own, pid:\[\d+\]", str(row["detail"])), row
     assert "outside cannot be reached" in str(row["lost"])
+    assert "FI_UNIMEM_ATTACH" in str(row["remedy"])
     assert report.row("shared memory")["state"] == "yes"
+
+
+@pytest.mark.parametrize("attach, state", [("abstract", "yes"), ("/dev/shm", "yes"), ("off", "partly")])
+def test_a_pid_namespace_whose_others_are_reached(launcher: Launcher, attach: str, state: str) -> None:
+    row = info(launcher, *unshare("--mount-proc"), "env", f"FI_UNIMEM_ATTACH={attach}").row("pid namespace")
+    assert row["state"] == state and (state != "yes" or f"FI_UNIMEM_ATTACH={attach}" in str(row["detail"])), row
 
 
 def test_the_proc_of_another_pid_namespace(launcher: Launcher) -> None:

@@ -1,12 +1,16 @@
 """Intel MPI over unimem: only with --impi, because it is proprietary (Intel Simplified Software License)."""
 
+import os
 import re
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import mpi4py_elsewhere
 import other_mpi
 import pytest
+from harness import BUILD
 from other_mpi import OtherMpi
 
 pytestmark = pytest.mark.needs_impi
@@ -59,3 +63,41 @@ def test_imb_mpi1(impi: OtherMpi, ranks: int, largest: int) -> None:
 def test_mpi4py_suite(impi: OtherMpi, suite_directory: Path, tmp_path: Path, figure: Callable[[str], None]) -> None:
     arguments = mpi4py_elsewhere.included(mpi4py_elsewhere.CORE)
     mpi4py_elsewhere.compare(impi, arguments, suite_directory, tmp_path, figure)
+
+
+@pytest.fixture
+def world_readable(impi: OtherMpi) -> Iterator[Path]:
+    """A copy of what a run needs, where every user may read it: the checkout may lie in root's home."""
+    top = Path(tempfile.mkdtemp(prefix="unimem-impi-"))
+    try:
+        top.chmod(0o755)
+        ignored = shutil.ignore_patterns("python*", "IMB-*", "*-GPU")
+        for name in ("bin", "lib", "etc"):
+            if (impi.bin.parent / name).is_dir():
+                shutil.copytree(impi.bin.parent / name, top / name, ignore=ignored, symlinks=True)
+        for file in (BUILD / "unimem", BUILD / "libunimem-fi.so", impi.build("exchange.c"), impi.build("matching.c")):
+            shutil.copy(file, top / "bin")
+        yield top
+    finally:
+        shutil.rmtree(top)
+
+
+def test_ordinary_user(impi: OtherMpi, world_readable: Path, as_user: list[str]) -> None:
+    home = world_readable / "bin"
+    env = {
+        "FI_UNIMEM_STATS": "1",
+        "HOME": "/",
+        "I_MPI_DEBUG": "5",
+        "LD_LIBRARY_PATH": str(world_readable / "lib"),
+        "PATH": f"{home}:{os.environ['PATH']}",
+    }
+    assert impi.launcher
+    for ranks, command, said in (
+        (2, [home / "exchange", "50", "3"], "exchanged 50 small and 3 large"),
+        (4, [home / "matching"], "matching is right on 4 ranks"),
+    ):
+        mpiexec = [*as_user, home / "unimem", "run", "--", home / "mpiexec.hydra", "-n", str(ranks), *command]
+        run = impi.launcher.run(mpiexec, env=env, cwd="/").succeeded()
+        assert said in run.out
+        assert "MPI startup(): libfabric provider: unimem" in run.out, str(run)
+        assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)

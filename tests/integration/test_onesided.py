@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import Launcher, stats_lines
+from harness import BUILD, Launcher, stats_lines
 
 Program = Callable[[str], Path]
 LEVEL = re.compile(r"registration of \d+ bytes at \S+ key \S+ (\w+)(.*)")
@@ -29,3 +29,12 @@ def test_the_lower_levels_give_the_same_results(launcher: Launcher, program: Pro
     run = launcher.mpi(2, command, env=env | {"FI_UNIMEM_STATS": "1"}, timeout=120)
     assert run.succeeded().out.endswith("data ok\n"), str(run)
     assert all(line["mapped"] == 0 for line in stats_lines(run)), str(run)
+
+
+def test_static_data_is_mapped_with_automatic_progress(launcher: Launcher) -> None:
+    """Sandia OpenSHMEM's regions: 64 MiB of untouched heap, and static data, in processes whose only other thread is the
+    provider's own."""
+    env = {"FI_PROVIDER_PATH": str(BUILD), "FI_PROVIDER": "unimem", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
+    run = launcher.run([BUILD / "tests/prov/prov_shmem_like_test"], env=env).succeeded()
+    levels = [m[1] for m in LEVEL.finditer(run.err)]
+    assert len(levels) >= 4 and set(levels) == {"mapped"}, str(run)

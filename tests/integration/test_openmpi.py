@@ -15,7 +15,7 @@ from other_mpi import OtherMpi
 
 VERBOSE = {"OMPI_MCA_opal_common_ofi_verbose": "100"}
 
-# Open MPI's pml/cm knows no fault tolerance, over any provider: MPIX_Comm_revoke does nothing there.
+# Open MPI's pml/cm knows no fault tolerance: MPIX_Comm_revoke does nothing, over libfabric's tcp and sockets neither.
 KNOWN = ["TestULFMInter.testRevoke", "TestULFMSelf.testRevoke", "TestULFMWorld.testRevoke"]
 
 

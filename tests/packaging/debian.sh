@@ -48,6 +48,11 @@ say "lintian"
 enter sh -c "$APT install -y --no-install-recommends lintian && lintian --allow-root --fail-on error,warning \
     $([ -f "$TOP/man/unimem.1.md" ] || echo --suppress-tags no-manual-page) /root/unimem/build/deb/*.deb"
 
+say "a maintainer of one's own"
+enter sh -c "cd /root/unimem && DEB_BUILD_OPTIONS=nocheck DEBFULLNAME='A. Builder' DEBEMAIL=builder@example.org \
+    packaging/build-deb /root/mine && dpkg-deb -f /root/mine/$PACKAGE Maintainer" | tee "$HERE/maintainer"
+[ "$(tail -n 1 "$HERE/maintainer")" = 'A. Builder <builder@example.org>' ] || fail "DEBEMAIL does not name the maintainer"
+
 prepare clean
 cp "$PACKAGES"/*.deb "$ROOT/root/"
 enter sh -c "$APT install -y --no-install-recommends libfabric-bin"

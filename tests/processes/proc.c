@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,6 +24,43 @@ void shared_reset(void)
     memset(shared, 0, sizeof(*shared));
 }
 
+/* This process's next child is the first of a new pid namespace. */
+static bool namespace_enter(void)
+{
+    return unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+bool has_pid_namespaces(void)
+{
+    int status = -1;
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        bool can = namespace_enter();
+        pid = can ? fork() : -1;
+        if (pid == 0)
+            _exit(mount("proc", "/proc", "proc", 0, NULL) != 0);
+        _exit(pid < 0 || waitpid(pid, &status, 0) != pid || status != 0);
+    }
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+/* Goes on as the first process of a new pid namespace; the one outside stands for it, and takes it along. */
+static void child_move_apart(void)
+{
+    child_demand(namespace_enter(), "no new pid namespace");
+    pid_t inner = fork();
+    child_demand(inner >= 0, "no child in the new pid namespace");
+    if (inner == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        child_demand(mount("proc", "/proc", "proc", 0, NULL) == 0, "no /proc of the new pid namespace");
+        return;
+    }
+    int status = -1;
+    waitpid(inner, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 4);
+}
+
 pid_t child_start(void (*fn)(int index), int index)
 {
     pid_t parent = getpid();
@@ -33,6 +71,8 @@ pid_t child_start(void (*fn)(int index), int index)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
             _exit(1);
+        if (variant.attach)
+            child_move_apart();
         fn(index);
         _exit(0);
     }

@@ -26,7 +26,9 @@ extern struct shared *shared;
 
 /* Makes (or clears) the shared memory. */
 void shared_reset(void);
-/* Forks; the child runs fn(index) and exits. */
+/* Can children be in pid namespaces of their own? If not, a case that needs it is skipped. */
+bool has_pid_namespaces(void);
+/* Forks; the child runs fn(index) and exits. With variant.attach it does so in a pid namespace of its own. */
 pid_t child_start(void (*fn)(int index), int index);
 /* The child must have ended well. */
 void child_join(pid_t pid);

@@ -193,8 +193,8 @@ static void step_send(struct actor *a)
         if (ret)
             slot_empty(s);
     }
-    DEMAND(ret == 0 || ret == -EAGAIN, "send: %d", ret);
-    a->sent[to] += ret == 0;
+    DEMAND(ret == 0 || ret == 1 || ret == -EAGAIN, "send: %d", ret);
+    a->sent[to] += ret >= 0;
 }
 
 static void step_post(struct actor *a)

@@ -245,6 +245,24 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
     }
 }
 
+/* Its call has long returned, and on success there would be nothing to tell. */
+static void an_inject_on_its_way_to_a_peer_that_dies_is_an_error(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[16384];
+    uint64_t before = variant.memory_max;
+    variant.memory_max = 1; /* the lane cannot take it */
+    world_open(&w, 2);
+    assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, sizeof(body), 1, 0, UM_OP_TAGGED), 1);
+    um_sim_kill(&w.node[1].addr);
+    struct um_completion c = done_of(&w, 0, NULL);
+    assert_int_equal(c.error, ECONNRESET);
+    assert_true(c.flags & UM_OP_SEND && c.flags & UM_OP_NO_EVENT);
+    world_close(&w);
+    variant.memory_max = before;
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_operation_pending_on_a_peer_that_dies_ends_in_an_error),
     cmocka_unit_test(an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing),
@@ -254,5 +272,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_peer_took_before_it_died_was_delivered),
     cmocka_unit_test(every_sender_learns_that_the_port_closed),
     cmocka_unit_test(a_sender_that_dies_right_after_its_first_message_is_still_heard),
+    cmocka_unit_test(an_inject_on_its_way_to_a_peer_that_dies_is_an_error),
 };
 WORLD_MAIN("death", tests)

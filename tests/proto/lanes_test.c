@@ -2,6 +2,7 @@
  * writes. */
 #include "world.h"
 
+#include "base/clock.h"
 #include "core/endpoint.h"
 #include "machine/mem/mem.h"
 #include "machine/sim/sim.h"
@@ -190,12 +191,105 @@ static void a_credit_for_what_was_never_sent_ends_the_lane(void **state)
     world_close(&w);
 }
 
+/* A sender that dies after it took its share, and before it says that it has grown. */
+static void a_share_whose_taker_died_comes_back(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    uint32_t value = 1;
+    variant.memory_max = UM_AREA_SIZE;
+    world_open(&w, 3);
+    struct um_port_shm *port = ((struct um_mem_port *)w.node[0].ep->port)->shm;
+    inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
+    inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* a lane of its own: it does not take over the other's */
+    world_settle(&w);
+    uint32_t number = peer_of(&w, 1, 0)->lane->number;
+    port->grown[number / 64] |= (uint64_t)1 << number % 64;
+    um_sim_kill(&w.node[1].addr);
+    struct um_ep *dead = w.node[1].ep;
+    w.node[1].ep = NULL;
+    for (int i = 0; i < 50; i++) {
+        w.node[0].ep->machine->tick(w.node[0].ep->port);
+        um_ep_progress(w.node[0].ep);
+    }
+    inject_buf(&w, 2, 0, body, sizeof(body), 2, UM_OP_TAGGED);
+    assert_int_equal(um_ep_stats(w.node[2].ep)->rendezvous, 0); /* it could grow */
+    recv_buf(&w, 0, NULL, to, sizeof(to), 2, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    w.node[1].ep = dead;
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
+/* Record 2^32 of a lane has sequence 0, as memory has where no record was ever written. */
+static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    for (uint32_t before = 1; before < 100; before += 9) {
+        world_open(&w, 2);
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+        um_mem_lane_shm(port->memory, 0)->credit = -before; /* the lane goes on from here */
+        for (uint32_t i = 0; i < 200; i++) {
+            size_t len = i % 7 ? 8 : sizeof(body);
+            fill(body, len, i);
+            inject_buf(&w, 1, 0, body, len, i, UM_OP_TAGGED);
+            if (i % 3 == 0)
+                world_settle(&w); /* it looks where nothing is yet */
+            recv_buf(&w, 0, NULL, to, sizeof(to), i, 0, UM_OP_TAGGED, CTX(1));
+            assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+            assert_true(is_filled(to, len, i));
+        }
+        world_close(&w);
+    }
+}
+
+/* Each sender is looked at in turn: among hundreds, too, that takes seconds at most, not the time of all of them. */
+static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
+{
+    (void)state;
+    enum { MANY = 1000 };
+    static struct node sender[MANY];
+    struct world w;
+    uint32_t value = 4, got;
+    variant.lanes_max = MANY;
+    world_open(&w, 1);
+    variant.lanes_max = 1;
+    for (int i = 0; i < MANY; i++) {
+        struct um_peer *peer;
+        node_open(&sender[i], 64);
+        assert_int_equal(um_peer_get(sender[i].ep, &w.node[0].addr, &peer), 0);
+        assert_int_equal(um_inject(sender[i].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), 0);
+    }
+    variant.lanes_max = 0;
+    world_settle(&w);
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+    port->port.machine->tick(&port->port);
+    assert_true(port->tick_next > 0);
+    struct um_peer *last = um_mem_rx_user(port->rx[port->tick_next - 1]); /* looked at just now: its turn comes last */
+    assert_non_null(last);
+    recv_buf(&w, 0, last, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
+    um_sim_kill(&last->addr);
+    uint64_t start = um_clock_ns();
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
+    assert_true(um_clock_ns() - start <
+                UINT64_C(5000000000)); /* so many a second, however many there are: far longer */
+    for (int i = 0; i < MANY; i++)
+        node_close(&sender[i]);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
     cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),
     cmocka_unit_test(a_sleeper_is_woken_by_every_kind_of_news),
     cmocka_unit_test(a_sender_whose_lane_passed_to_another_is_told),
+    cmocka_unit_test(a_share_whose_taker_died_comes_back),
+    cmocka_unit_test(the_number_of_a_record_may_wrap_where_nothing_was_written_yet),
+    cmocka_unit_test(the_death_of_one_of_many_senders_is_noticed_soon),
     cmocka_unit_test(an_answer_with_another_number_ends_the_lane),
     cmocka_unit_test(a_credit_for_what_was_never_sent_ends_the_lane),
 };

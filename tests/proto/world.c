@@ -21,6 +21,8 @@ const size_t sizes_count = sizeof(sizes) / sizeof(sizes[0]);
 static void on_complete(void *arg, const struct um_completion *c)
 {
     struct node *n = arg;
+    if (c->flags & UM_OP_INJECT && c->flags & UM_OP_NO_EVENT && !c->error && !c->context)
+        return; /* um_inject() said that it would come */
     if (n->count == n->capacity) {
         n->capacity = n->capacity ? n->capacity * 2 : 64;
         n->done = realloc(n->done, n->capacity * sizeof(*n->done));
@@ -45,6 +47,8 @@ void node_open(struct node *n, size_t multi_min)
         .arg = n,
         .multi_min = multi_min,
     };
+    if (variant.attach)
+        snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
     assert_int_equal(um_ep_open(&config, &n->ep), 0);
     um_ep_addr(n->ep, &n->addr);
 }
@@ -177,7 +181,7 @@ void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, 
     int ret;
     while ((ret = um_inject(w->node[from].ep, peer_of(w, from, to), buf, len, tag, tag ^ 0x5555, flags)) == -EAGAIN)
         again(w, &start);
-    assert_int_equal(ret, 0);
+    assert_true(ret == 0 || ret == 1);
 }
 
 void recv_buf(struct world *w, int node, struct um_peer *source, void *buf, size_t len, uint64_t tag, uint64_t ignore,
@@ -285,6 +289,8 @@ static void variant_parse(const char *word)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)
         variant.lanes_max = value;
+    else if (strncmp(word, "attach=", 7) == 0)
+        variant.attach = word + 7;
     else {
         fprintf(stderr, "unknown variant: %s\n", word);
         exit(2);

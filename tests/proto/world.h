@@ -31,6 +31,7 @@ struct variant {
     bool adopt;             /* false: windows are at level copy, at best */
     uint64_t memory_max;    /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
+    const char *attach; /* shm: as um_port_config.attach; NULL: off. Then children are in pid namespaces of their own */
 };
 extern struct variant variant;
 
@@ -91,7 +92,7 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 extern const size_t sizes[];
 extern const size_t sizes_count;
 
-/* argv: machine name, then any of: stall=N copy=no memory=N lanes=N. Runs the group. */
+/* argv: machine name, then any of: stall=N copy=no adopt=no memory=N lanes=N attach=HOW. Runs the group. */
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 #define WORLD_MAIN(name, tests)                                                                                        \
     int main(int argc, char **argv)                                                                                    \

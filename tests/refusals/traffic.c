@@ -113,10 +113,10 @@ static void works(const char *words)
 
 static void fails(const char *words)
 {
-    struct um_ep_config config = {.machine = &um_machine_shm};
-    struct um_ep *ep;
-    int ret = um_ep_open(&config, &ep);
-    demand(ret < 0, "an endpoint could be opened");
+    const struct um_port_config config = {.private_copy = true};
+    struct um_port *port;
+    int ret = um_machine_shm.port_open(&config, &port);
+    demand(ret < 0, "a port could be opened");
     demand(strstr(said, words) != NULL, "the message does not say what to do");
     printf("%s: %s", strerror(-ret), said);
 }

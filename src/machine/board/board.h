@@ -247,7 +247,7 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
 int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);
 void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status);
-void um_board_rx_refuse(struct um_rx *rx, int error);
+void um_board_rx_refuse(struct um_rx *rx);
 void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_board_rx_set_user(struct um_rx *rx, void *user);
 void *um_board_rx_user(const struct um_rx *rx);
@@ -262,6 +262,7 @@ int um_board_space_open(const struct um_space_config *config, struct um_space **
 void um_board_space_close(struct um_space *space);
 int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_board_conceal(struct um_space *space, struct um_exposed *exposed);
+enum um_level um_board_exposed_level(const struct um_exposed *exposed);
 int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
 void um_board_counter_close(struct um_space *space, uint32_t number);
 void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);

@@ -279,6 +279,7 @@ const struct um_machine um_machine_board = {
     .space_close = um_board_space_close,
     .expose = um_board_expose,
     .conceal = um_board_conceal,
+    .exposed_level = um_board_exposed_level,
     .counter_open = um_board_counter_open,
     .counter_close = um_board_counter_close,
     .exposed_set_counters = um_board_exposed_set_counters,

@@ -316,10 +316,10 @@ void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status)
     um_board_leave();
 }
 
-void um_board_rx_refuse(struct um_rx *rx, int error)
+void um_board_rx_refuse(struct um_rx *rx)
 {
     um_board_enter();
-    refuse(rx, error);
+    refuse(rx, EPROTO);
     um_board_drive();
     um_board_leave();
 }

@@ -86,18 +86,33 @@ static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32
         lane_ring_bell(lane);
 }
 
+/*
+ * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. Who
+ * dies in between leaves a bit that the owner knows whose it is.
+ */
+static bool lane_take_share(struct um_lane *lane)
+{
+    uint64_t *word = &lane->peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
+    uint64_t grown = 0;
+    um_rmw_or_u64(word, bit); /* sync: grown-take (partner grown-give) */
+    um_fence_full(); /* set before the others are counted: of two that take the last share at once, none misses both */
+    for (uint32_t w = 0; w < (lane->link->lanes + 63) / 64; w++)
+        grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&lane->peer->grown[w]));
+    if (grown <= um_load_relaxed_u64(&lane->peer->grown_max))
+        return true;
+    um_rmw_and_u64(word, ~bit);
+    return false;
+}
+
 /* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is kept for this. */
 static void lane_grow(struct um_lane *lane)
 {
     if (lane->grown || lane->grow_denied)
         return;
-    uint64_t left = um_rmw_add_u64(&lane->peer->grown_left, UINT64_MAX); /* sync: grown-take (partner grown-give) */
-    if ((int64_t)left <= 0) {
-        um_rmw_add_u64(&lane->peer->grown_left, 1);
-        lane->grow_denied = true;
+    lane->grown = lane_take_share(lane);
+    lane->grow_denied = !lane->grown;
+    if (!lane->grown)
         return;
-    }
-    lane->grown = true;
     lane_publish(lane, UM_OP_GROW, 0, 0);
     um_mem_ring_set(&lane->ring, lane->area, true);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
@@ -237,7 +252,7 @@ bool um_mem_lane_has_news(const struct um_lane *lane)
 static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t lanes)
 {
     struct um_mem_port *port = lane->link->port;
-    uint64_t me = port->mapper->owner_word(port);
+    uint64_t me = port->mapper->owner_word(port, &lane->link->addr);
     for (uint32_t n = 0; n < lanes; n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(peer, n);
         /* sync: lane-claim (partners lane-recycle, lane-free, owner-look) */
@@ -281,7 +296,6 @@ static void lane_introduce(struct um_lane *lane)
 
 int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
 {
-    struct um_mem_port *port = link->port;
     int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
@@ -298,12 +312,12 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
         ret = -ECONNREFUSED;
     if (ret)
         goto free_lane;
-    ret = port->mapper->attach(port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
-                               UM_AREA_SIZE, &lane->area_map);
+    ret = link->port->mapper->attach(link->port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
+                                     UM_AREA_SIZE, &lane->area_map);
     if (ret)
         goto give_back;
     lane->area = lane->area_map.base;
-    lane->fence = port->fence || peer->want_fence;
+    lane->fence = link->port->fence || peer->want_fence;
     /* sync: contact-check (partner port-closing): the claim above is visible before the state is read. */
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) {
         ret = -ECONNREFUSED;
@@ -316,7 +330,7 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
     return 0;
 
 detach_area:
-    port->mapper->detach(&lane->area_map);
+    link->port->mapper->detach(&lane->area_map);
 give_back:
     um_store_release_u64(&lane->ctl->owner, 0);
 free_lane:

@@ -110,18 +110,21 @@ struct um_port_shm {
     uint32_t sleeping; /* owner: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
     uint32_t reserved1[14];
     /* line 2 */
-    uint64_t grown_left; /* lanes that may still grow; senders take one, the owner gives back (read-modify-write) */
-    uint32_t counters;   /* owner: what accesses by way of this port count, enum um_counters */
+    uint64_t grown_max; /* owner: lanes that may be grown at a time */
+    uint32_t counters;  /* owner: what accesses by way of this port count, enum um_counters */
     uint32_t reserved2[13];
     /* line 3 */
     uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, owner swaps */
     uint64_t reserved3[7];
     uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
+    /* lines 12 to 19. Set by the lane's sender, cleared by it or by the owner when the lane is free again */
+    uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
 };
-static_assert(sizeof(struct um_port_shm) == 768, "docs/protocol.md section 3");
+static_assert(sizeof(struct um_port_shm) == 1280, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_port_shm, state) == 64, "own line");
-static_assert(offsetof(struct um_port_shm, grown_left) == 128, "own line");
+static_assert(offsetof(struct um_port_shm, grown_max) == 128, "own line");
 static_assert(offsetof(struct um_port_shm, bell_summary) == 192, "own line");
+static_assert(offsetof(struct um_port_shm, grown) == 768, "own lines");
 
 /* One exposed region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
 struct um_region_shm {
@@ -152,9 +155,10 @@ struct um_space_shm {
     uint32_t version;
     uint32_t memory; /* the memory that adopted pages lie in, as the mapper names it; UM_NO_HANDLE: none yet (owner) */
     uint64_t nonce;
-    uint32_t state;  /* owner */
-    uint32_t moving; /* owner: odd while it moves pages, another number after each time */
-    uint64_t reserved1[4];
+    uint32_t state;   /* owner */
+    uint32_t moving;  /* owner: odd while it moves pages, another number after each time */
+    uint64_t changes; /* owner: another number after each change of an entry (release) */
+    uint64_t reserved1[3];
 };
 static_assert(sizeof(struct um_space_shm) == UM_LINE, "docs/protocol.md section 9");
 
@@ -175,13 +179,19 @@ enum {
 };
 static_assert(UM_REGIONS_MAX >= 200000, "many registrations");
 
+/* The first entry of a segment. */
+static inline uint32_t um_segment_begin(uint32_t segment)
+{
+    return ((uint32_t)UM_SEGMENT_FIRST << segment) - UM_SEGMENT_FIRST;
+}
+
 /* The i-th of the places that a key has in all segments together, i < UM_SEGMENTS * UM_SEGMENT_PROBE. */
 static inline uint32_t um_region_place(uint64_t key, uint32_t i)
 {
     uint32_t segment = i / UM_SEGMENT_PROBE;
     uint32_t size = (uint32_t)UM_SEGMENT_FIRST << segment;
     uint32_t hash = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
-    return (size - UM_SEGMENT_FIRST) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
+    return um_segment_begin(segment) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
 }
 
 static inline uint64_t um_port_memory_size(uint32_t lanes)

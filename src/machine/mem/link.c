@@ -14,11 +14,6 @@
 /* Pages that a peer moves are away for milliseconds: how often one call looks, and tries, before the caller is to. */
 enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
 
-struct um_iovec_list {
-    const struct iovec *iov;
-    size_t count;
-};
-
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
@@ -31,6 +26,7 @@ int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um
     link->port = port;
     link->addr = *addr;
     link->wake_handle = -1;
+    link->is_apart = port->mapper->is_apart && port->mapper->is_apart(port, addr);
     *link_p = link;
     return 0;
 }
@@ -57,7 +53,7 @@ void um_mem_link_wake(struct um_link *link)
      * same. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
     if (sleeping & 1) {
-        link->port->mapper->wake(link->port, &link->addr, &link->wake_handle);
+        um_mem_wake(link->port, &link->addr, &link->wake_handle);
         um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
     }
 }
@@ -115,6 +111,14 @@ int um_mem_link_map_control(struct um_link *link)
     return 0;
 }
 
+/* Another space, or another file, may have taken its place. */
+static bool peer_space_is_right(const struct um_space_shm *shm, uint64_t nonce)
+{
+    /* sync: space-seen (partner space-ready) */
+    return um_load_acquire_u32(&shm->state) == UM_PORT_OPEN && shm->magic == UM_SPACE_MAGIC &&
+           shm->version == UM_WIRE_VERSION && shm->nonce == nonce;
+}
+
 int um_mem_link_map_space(struct um_link *link)
 {
     struct um_mem_port *port = link->port;
@@ -126,15 +130,15 @@ int um_mem_link_map_space(struct um_link *link)
         return ret;
     const struct um_port_shm *peer = link->control.base;
     uint32_t handle = um_load_relaxed_u32(&peer->space);
+    bool own = um_mem_is_own(link); /* then what stands in shared memory is not asked */
+    if (own && um_mem_own_space_handle(&link->addr, &handle) != 0)
+        return -ENOENT;
     if (handle == UM_NO_HANDLE)
         return -ENOENT;
     ret = port->mapper->space_attach(port, &link->addr, handle, &space);
     if (ret)
         return ret;
-    const struct um_space_shm *shm = space.base;
-    /* sync: space-seen (partner space-ready). Another space, or another file, may have taken its place. */
-    if (um_load_acquire_u32(&shm->state) != UM_PORT_OPEN || shm->magic != UM_SPACE_MAGIC ||
-        shm->version != UM_WIRE_VERSION || shm->nonce != um_load_relaxed_u64(&peer->space_nonce)) {
+    if (!own && !peer_space_is_right(space.base, um_load_relaxed_u64(&peer->space_nonce))) {
         port->mapper->detach(&space);
         return -ENOENT;
     }
@@ -168,19 +172,17 @@ static int link_await_pages(struct um_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-static int link_copy(struct um_link *link, bool write, const struct um_piece *remote, size_t remote_count,
-                     const struct um_iovec_list *local, size_t len)
+static int link_copy(struct um_link *link, const struct um_copy *copy)
 {
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
-    if (!port->config.private_copy)
+    if (!port->config.private_copy || link->is_apart)
         return -EPERM;
     for (int try = 0;; try++) {
-        int ret = port->mapper->copy(port, &link->addr, write, remote, remote_count, local->iov, local->count, len);
-        if (ret == -EFAULT)
-            ret = link_await_pages(link, try, &seen);
-        else
+        int ret = port->mapper->copy(port, &link->addr, copy);
+        if (ret != -EFAULT)
             return ret;
+        ret = link_await_pages(link, try, &seen);
         if (ret)
             return ret;
     }
@@ -189,13 +191,19 @@ static int link_copy(struct um_link *link, bool write, const struct um_piece *re
 int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len)
 {
-    const struct um_iovec_list list = {.iov = local, .count = local_count};
-    return link_copy(link, false, remote, remote_count, &list, len);
+    return link_copy(
+        link,
+        &(struct um_copy){
+            .remote = remote, .remote_count = remote_count, .local = local, .local_count = local_count, .len = len});
 }
 
 int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len)
 {
-    const struct um_iovec_list list = {.iov = local, .count = local_count};
-    return link_copy(link, true, remote, remote_count, &list, len);
+    return link_copy(link, &(struct um_copy){.write = true,
+                                             .remote = remote,
+                                             .remote_count = remote_count,
+                                             .local = local,
+                                             .local_count = local_count,
+                                             .len = len});
 }

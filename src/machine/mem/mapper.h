@@ -17,6 +17,16 @@ struct um_mapping {
     size_t len;
 };
 
+/* A copy between a peer's private memory and this process's. */
+struct um_copy {
+    bool write; /* to the peer */
+    const struct um_piece *remote;
+    size_t remote_count;
+    const struct iovec *local;
+    size_t local_count;
+    size_t len; /* bytes */
+};
+
 struct um_mapper {
     /* Makes zeroed memory of size bytes that peers can map; fills port->addr and port->memory. */
     int (*create)(struct um_mem_port *port, size_t size);
@@ -53,18 +63,29 @@ struct um_mapper {
                          const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
     /* Is the peer's memory this process's own? */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Does the peer's process have no number here? Then there are no private copies, and no locks that name it. NULL:
+     * never. */
+    bool (*is_apart)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Gives peers what they asked for; bounded. Called at ticks, at times while nothing comes, and after a sleep; sets
+     * port->wait_set if asking is to end a sleep. NULL: nobody asks. */
+    void (*serve)(struct um_mem_port *port);
 
     bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
     /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
-    uint64_t (*owner_word)(const struct um_mem_port *port);
+    /* What this process writes there, in a lane of that peer (attached before). */
+    uint64_t (*owner_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
-    /* Makes the peer's wait fd readable. *handle caches what that takes (-1 at first); drop() ends it. */
-    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int *handle);
+    /*
+     * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
+     * ends it. A negative errno, logged.
+     */
+    int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, int *handle_p);
+    void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);
     void (*wake_drop)(int handle);
 
-    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
+    /* As link_read and link_write. */
+    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
 
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */

@@ -39,10 +39,13 @@ struct um_mem_port {
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
     int wait_read, wait_write; /* the wake-up pipe */
+    int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
     bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
     uint32_t tick_next;
-    uint32_t sleeps; /* what was last written to shm->sleeping; odd */
+    uint64_t tick_at;          /* the last one, ns */
+    uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
+    struct um_list of_process; /* all ports of this process */
 };
 
 struct um_link {
@@ -53,6 +56,7 @@ struct um_link {
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
     int wake_handle;
+    bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
 
@@ -105,6 +109,14 @@ struct um_rx {
     struct um_list event;
 };
 
+/* What moving memory for registrations that ended soon has cost: thrift.c. */
+struct um_thrift {
+    uint64_t debt_ns;
+    uint64_t at_ns;             /* when debt_ns was true */
+    uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
+    struct um_list waiting;     /* um_exposed that may be worth it later; looked at in turn */
+};
+
 struct um_space {
     const struct um_mapper *mapper;
     void *mapper_state;
@@ -114,14 +126,20 @@ struct um_space {
     uint64_t nonce;
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
+    uint64_t changes;                         /* what was last written to shm->changes; even */
+    struct um_exposed **place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process;                /* all spaces of this process */
+    struct um_thrift thrift;
 };
 
 struct um_exposed {
     struct um_region_shm *region; /* NULL: there was no place in the table */
+    struct um_exposed **place;    /* its twin in um_space.place */
     struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
     bool adopted;
+    uint64_t since_ns, cost_ns; /* when it was exposed, and what moving its memory took */
+    struct um_list waiting;     /* of thrift */
 };
 
 struct um_mem_window {
@@ -129,6 +147,13 @@ struct um_mem_window {
     struct um_link *link;
     struct um_mapping map; /* what window.base points into; no base: nothing was mapped for it */
 };
+
+/* Thrift about moving memory (thrift.c). allows: may memory be moved for a new registration now? ended: one has ended
+ * whose memory was moved. ripe: one that waits and has lived long enough to be worth it, or NULL. */
+void um_thrift_init(struct um_thrift *thrift, uint64_t now_ns);
+bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns);
+void um_thrift_ended(struct um_thrift *thrift, const struct um_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
+struct um_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
 
 /* Opens a space over a mapper; the machines' space_open is a call of this. */
 int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p);
@@ -151,6 +176,7 @@ int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_
 void um_mem_space_close(struct um_space *space);
 int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed);
+enum um_level um_mem_exposed_level(const struct um_exposed *exposed);
 int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
 void um_mem_window_close(struct um_window *window);
 void um_mem_window_count(struct um_window *window, unsigned shift);
@@ -173,7 +199,7 @@ void um_mem_lane_watch(struct um_lane *lane, bool on);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
-void um_mem_rx_refuse(struct um_rx *rx, int error);
+void um_mem_rx_refuse(struct um_rx *rx);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_mem_rx_set_user(struct um_rx *rx, void *user);
 void *um_mem_rx_user(const struct um_rx *rx);
@@ -192,8 +218,28 @@ struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
 int um_mem_link_map_control(struct um_link *link);
 /* The same for its space. -ENOENT: it has none. */
 int um_mem_link_map_space(struct um_link *link);
+/* ---- own.c: what this process exposes, in private memory ---- */
+void um_mem_own_port_add(struct um_mem_port *port);
+void um_mem_own_port_remove(struct um_mem_port *port);
+void um_mem_own_space_add(struct um_space *space);
+void um_mem_own_space_remove(struct um_space *space);
+/* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
+int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
+/* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
+int um_mem_own_place(struct um_space *space, struct um_exposed *exposed);
+/* From now on this process finds the region at this level, with these counters; no more. */
+void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t counters);
+void um_mem_own_unlist(struct um_exposed *exposed);
+/* Fills in the region with w's key that a port of this process exposes; level remote: there is none. */
+void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
+/* Around everything that moves pages of this process. */
+void um_mem_own_move_begin(void);
+void um_mem_own_move_end(void);
+
 /* Adds to a counter of a space's memory, if the number is one. */
 void um_mem_count(void *space_memory, uint32_t number);
+/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. */
+void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
 void um_mem_link_wake(struct um_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
@@ -209,10 +255,25 @@ void um_mem_rx_publish(struct um_rx *rx);
 void um_mem_rx_check_closing(struct um_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */
 void um_mem_rx_sender_died(struct um_rx *rx);
+/* Offers JOINED or LEFT of the first rx that has one to tell; it is dealt with. */
+int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p);
+void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec);
 /* Ends an rx: UM_REC_LEFT will be offered. */
 void um_mem_rx_leave(struct um_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);
 bool um_mem_lane_has_news(const struct um_lane *lane);
+
+static inline bool um_mem_is_own(const struct um_link *link)
+{
+    const struct um_mapper *mapper = link->port->mapper;
+    return mapper->is_own && mapper->is_own(link->port, &link->addr);
+}
+
+/* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
+static inline bool um_mem_is_record(uint64_t word, uint32_t number)
+{
+    return (uint32_t)word == number && word != 0;
+}
 
 /* Body bytes take whole lines. */
 static inline uint32_t um_body_space(uint32_t len)
@@ -231,16 +292,17 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
     .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
-    .expose = um_mem_expose, .conceal = um_mem_conceal, .window_open = um_mem_window_open,                             \
-    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .counter_open = um_mem_counter_open,     \
-    .counter_close = um_mem_counter_close, .exposed_set_counters = um_mem_exposed_set_counters,                        \
-    .port_set_counters = um_mem_port_set_counters, .space_count = um_mem_space_count,                                  \
-    .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open, .lane_close = um_mem_lane_close,                 \
-    .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort, .lane_body_max = um_mem_lane_body_max,      \
-    .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
-    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer,          \
-    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user,                   \
-    .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,                  \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .expose = um_mem_expose, .conceal = um_mem_conceal, .exposed_level = um_mem_exposed_level,                         \
+    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
+    .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
+    .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
+    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort,            \
+    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
+    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
+    .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,            \
+    .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user,                       \
+    .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,   \
+    .watch_line = um_mem_watch_line, .caps = um_mem_caps
 
 #endif

@@ -6,6 +6,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 enum {
-    UM_TICK_LANES = 8,                   /* lanes whose sender one tick looks after */
+    UM_TICK_LANES = 40,                  /* lanes whose sender is looked after in a second, at least */
     UM_MEMORY_DEFAULT = 64 * 1024 * 1024 /* bytes of grown lanes */
 };
 
@@ -35,7 +36,7 @@ static void port_memory_init(struct um_mem_port *port)
     shm->want_fence = port->mapper->barrier == NULL || port->fence;
     shm->space = port->config.space ? port->config.space->handle : UM_NO_HANDLE;
     shm->space_nonce = port->config.space ? port->config.space->nonce : 0;
-    shm->grown_left = memory_max / UM_AREA_SIZE;
+    shm->grown_max = memory_max / UM_AREA_SIZE;
     um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
 }
 
@@ -62,6 +63,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     port->mapper = mapper;
     port->config = *config;
     port->sleeps = 1;
+    port->wait_set = -1;
     port->lanes = config->lanes_max ? config->lanes_max : UM_LANES_DEFAULT;
     if (port->lanes > UM_LANES_LIMIT)
         port->lanes = UM_LANES_LIMIT;
@@ -79,6 +81,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     if (ret)
         goto close_pipe;
     port_memory_init(port);
+    um_mem_own_port_add(port);
     *port_p = &port->port;
     return 0;
 
@@ -95,9 +98,10 @@ free_arrays:
 void um_mem_port_close(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
+    um_mem_own_port_remove(port);
     um_store_relaxed_u32(&port->shm->counters, 0); /* late operations count nowhere: the numbers are given anew */
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
-    um_fence_full();                               /* sync: port-closing (partner contact-check) */
+    um_fence_full();                               /* sync: port-closing (partners contact-check, wake-check) */
     um_store_relaxed_u32(&port->shm->sleeping, 0); /* nobody is to write into the pipe, or what takes its place */
     uint32_t free_run = 0;
     /* Beyond the lanes that ever joined only those of senders that are just introducing themselves are in use. */
@@ -166,8 +170,13 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
 void um_mem_tick(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
+    if (port->mapper->serve)
+        port->mapper->serve(port);
     uint32_t high = port->lanes_high < port->lanes ? port->lanes_high + 1 : port->lanes;
-    for (uint32_t i = 0; i < UM_TICK_LANES && i < high; i++) {
+    uint64_t now = um_clock_ns(), passed = now - port->tick_at;
+    uint32_t looks = um_clock_share(high > UM_TICK_LANES ? high : UM_TICK_LANES, passed);
+    port->tick_at = now;
+    for (uint32_t i = 0; i < looks && i < high; i++) {
         if (port->tick_next >= high)
             port->tick_next = 0;
         uint32_t number = port->tick_next++;

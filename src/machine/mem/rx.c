@@ -24,7 +24,7 @@ enum {
 bool um_mem_rx_has_record(const struct um_rx *rx)
 {
     /* sync: record-look (partner record-commit) */
-    return (uint32_t)um_load_acquire_u64(&rx->next->word) == rx->head + 1;
+    return um_mem_is_record(um_load_acquire_u64(&rx->next->word), rx->head + 1);
 }
 
 static void rx_wake_sender(struct um_rx *rx)
@@ -35,7 +35,7 @@ static void rx_wake_sender(struct um_rx *rx)
     else
         um_fence_compiler();
     if (um_load_relaxed_u32(&rx->ctl->want_wake))
-        rx->port->mapper->wake(rx->port, &rx->origin, &rx->wake_handle);
+        um_mem_wake(rx->port, &rx->origin, &rx->wake_handle);
 }
 
 void um_mem_rx_publish(struct um_rx *rx)
@@ -47,157 +47,11 @@ void um_mem_rx_publish(struct um_rx *rx)
     rx_wake_sender(rx);
 }
 
-static void rx_set_state(struct um_rx *rx, uint32_t flags)
-{
-    uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
-    um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
-}
-
-void um_mem_rx_set_hot(struct um_rx *rx)
-{
-    if (rx->is_hot)
-        return;
-    struct um_mem_port *port = rx->port;
-    rx->is_hot = true;
-    rx->idle = 0;
-    rx->hot_index = port->hot_count;
-    port->hot[port->hot_count++] = rx;
-    rx_set_state(rx, UM_LANE_HOT);
-}
-
-static void rx_drop_hot(struct um_rx *rx, uint32_t flags)
-{
-    struct um_mem_port *port = rx->port;
-    if (rx->is_hot) {
-        struct um_rx *last = port->hot[--port->hot_count];
-        port->hot[rx->hot_index] = last;
-        last->hot_index = rx->hot_index;
-        rx->is_hot = false;
-    }
-    rx_set_state(rx, flags);
-}
-
-void um_mem_rx_set_cold(struct um_rx *rx)
-{
-    if (rx->head != rx->published || rx->bytes_head != rx->bytes_published)
-        um_mem_rx_publish(rx);
-    rx_drop_hot(rx, 0);
-}
-
-void um_mem_rx_leave(struct um_rx *rx, int error)
-{
-    if (rx->state == UM_RX_ZOMBIE)
-        return;
-    rx_drop_hot(rx, error == EPROTO ? UM_LANE_REFUSED : 0);
-    rx->state = UM_RX_ZOMBIE;
-    rx->error = error;
-    if (um_list_is_empty(&rx->event))
-        um_list_append(&rx->port->events, &rx->event);
-}
-
 /* The same, for what the sender did; it may sleep and await an answer. */
 static void rx_end_refused(struct um_rx *rx)
 {
     um_mem_rx_leave(rx, EPROTO);
     rx_wake_sender(rx);
-}
-
-/* Did the lane grow, or is the sender's word that it did among the records that were not taken? */
-static bool rx_has_grown(const struct um_rx *rx)
-{
-    if (rx->grown)
-        return true;
-    for (uint32_t head = rx->head; head - rx->head < UM_SMALL_RECORDS; head++) {
-        uint64_t word = um_load_relaxed_u64(&rx->ring.records[head & (UM_SMALL_RECORDS - 1)].word);
-        if ((uint32_t)word != head + 1)
-            return false;
-        if ((uint8_t)(word >> 32) == UM_OP_GROW)
-            return true;
-    }
-    return false;
-}
-
-/* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
-static void rx_recycle(struct um_rx *rx)
-{
-    struct um_mem_port *port = rx->port;
-    struct um_lane_shm *ctl = rx->ctl;
-    uint32_t state = um_load_relaxed_u32(&ctl->state);
-    size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
-    /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
-    bool has_grown = rx_has_grown(rx);
-    if (rx->error)
-        port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
-    else if (rx->grown)
-        port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
-    if (has_grown)
-        um_rmw_add_u64(&port->shm->grown_left, 1); /* sync: grown-give (partner grown-take) */
-    um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
-    um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
-    /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
-    um_store_release_u64(&ctl->owner, 0);
-    port->mapper->wake_drop(rx->wake_handle);
-    um_list_unlink(&rx->event);
-    port->rx[rx->number] = NULL;
-    free(rx);
-}
-
-void um_mem_rx_check_closing(struct um_rx *rx)
-{
-    if (!um_load_acquire_u32(&rx->ctl->closing)) /* sync: closing-seen (partner lane-closing) */
-        return;
-    if (rx->state == UM_RX_ZOMBIE) {
-        if (um_list_is_empty(&rx->event))
-            rx_recycle(rx);
-    } else if (rx->state == UM_RX_LIVE) {
-        rx->state = UM_RX_LEAVING;
-        um_mem_rx_set_hot(rx); /* the poll that finds its ring empty ends it */
-    }
-}
-
-void um_mem_rx_sender_died(struct um_rx *rx)
-{
-    if (rx->state == UM_RX_ZOMBIE) {
-        if (um_list_is_empty(&rx->event))
-            rx_recycle(rx);
-    } else if (rx->state == UM_RX_LIVE) {
-        if (um_mem_rx_has_record(rx))
-            um_mem_rx_set_hot(rx); /* what it committed is still delivered; a later tick comes here again */
-        else
-            um_mem_rx_leave(rx, EOWNERDEAD);
-    }
-}
-
-int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
-{
-    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
-    uint32_t incarnation = um_load_relaxed_u32(&ctl->state) >> UM_LANE_INC_SHIFT;
-    /* sync: lane-join (partner lane-ready) */
-    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->owner) == 0)
-        return 0;
-    struct um_rx *rx = calloc(1, sizeof(*rx));
-    if (!rx)
-        return -ENOMEM;
-    uint64_t credit = um_load_relaxed_u64(&ctl->credit);
-    rx->ctl = ctl;
-    rx->port = port;
-    rx->number = number;
-    rx->origin = ctl->origin;
-    rx->wake_handle = -1;
-    rx->head = rx->published = (uint32_t)credit;
-    rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
-    rx->answers = um_load_relaxed_u32(&ctl->answers);
-    um_mem_ring_set(&rx->ring, port->memory + port->area_offset + (size_t)number * UM_AREA_SIZE, false);
-    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
-    rx->state = UM_RX_JOINING;
-    um_list_init(&rx->event);
-    um_list_append(&port->events, &rx->event);
-    port->rx[number] = rx;
-    if (number >= port->lanes_high)
-        port->lanes_high = number + 1;
-    if (port->mapper->addr_check(port, &rx->origin) != 0)
-        um_mem_rx_leave(rx, EPROTO);
-    return 0;
 }
 
 static void bell_take(struct um_mem_port *port, uint32_t number)
@@ -231,38 +85,6 @@ void um_mem_bells_collect(struct um_mem_port *port)
             bits &= bits - 1;
             bell_take(port, w * 64 + b);
         }
-    }
-}
-
-/* Offers JOINED or LEFT. */
-static int event_offer(struct um_mem_port *port, struct um_record *rec_p)
-{
-    struct um_rx *rx = UM_CONTAINER(um_list_first(&port->events), struct um_rx, event);
-    bool joining = rx->state == UM_RX_JOINING;
-    *rec_p = (struct um_record){
-        .rx = rx,
-        .op = joining ? UM_REC_JOINED : UM_REC_LEFT,
-        .len = (uint32_t)rx->error,
-    };
-    return 1;
-}
-
-static void event_release(struct um_mem_port *port, const struct um_record *rec)
-{
-    struct um_rx *rx = rec->rx;
-    um_list_unlink(&rx->event);
-    if (rec->op == UM_REC_JOINED) {
-        if (rx->state == UM_RX_ZOMBIE) { /* refused in between: its end is still to be told */
-            um_list_append(&port->events, &rx->event);
-            return;
-        }
-        rx->state = UM_RX_LIVE;
-        um_mem_rx_set_hot(rx);
-        um_mem_rx_check_closing(rx);
-    } else if (rx->error == EPROTO) {
-        um_mem_rx_check_closing(rx); /* its sender may still write: the lane is free when it closes or dies */
-    } else {
-        rx_recycle(rx);
     }
 }
 
@@ -354,7 +176,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     if (um_load_relaxed_u64(&port->shm->bell_summary))
         um_mem_bells_collect(port);
     if (!um_list_is_empty(&port->events))
-        return event_offer(port, rec_p);
+        return um_mem_event_offer(port, rec_p);
     if (poll_is_stalled(port))
         return 0;
     for (uint32_t left = port->hot_count; left > 0; left--) {
@@ -362,7 +184,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
             port->hot_next = 0;
         struct um_rx *rx = port->hot[port->hot_next];
         uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
-        if ((uint32_t)word == rx->head + 1) {
+        if (um_mem_is_record(word, rx->head + 1)) {
             if (++port->burst >= UM_BURST) {
                 port->burst = 0;
                 port->hot_next++;
@@ -380,17 +202,19 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     }
     if (++port->empty_polls >= UM_SWEEP) {
         port->empty_polls = 0;
+        if (port->mapper->serve)
+            port->mapper->serve(port);
         if (port->hot_count > UM_HOT_KEEP)
             hot_sweep(port);
     }
-    return um_list_is_empty(&port->events) ? 0 : event_offer(port, rec_p);
+    return um_list_is_empty(&port->events) ? 0 : um_mem_event_offer(port, rec_p);
 }
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_rx *rx = rec->rx;
     if (rec->op >= UM_OP_MACHINE) {
-        event_release((struct um_mem_port *)base, rec);
+        um_mem_event_release((struct um_mem_port *)base, rec);
         return;
     }
     rx->head++;
@@ -410,9 +234,8 @@ void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status)
     rx_wake_sender(rx);
 }
 
-void um_mem_rx_refuse(struct um_rx *rx, int error)
+void um_mem_rx_refuse(struct um_rx *rx)
 {
-    (void)error;
     rx_end_refused(rx);
 }
 

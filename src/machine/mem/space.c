@@ -8,46 +8,13 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/lock.h"
 #include "base/log.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
-
-/*
- * Pages move for the whole process, whichever domain asked for it: every space tells it, so that a peer that finds
- * pages away knows why (link.c).
- */
-static pthread_mutex_t process_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct um_list process_spaces = {&process_spaces, &process_spaces};
-static unsigned process_movers;
-
-static void spaces_tell(void)
-{
-    for (struct um_list *l = process_spaces.next; l != &process_spaces; l = l->next) {
-        uint32_t *moving = &UM_CONTAINER(l, struct um_space, of_process)->shm->moving;
-        um_store_release_u32(moving, um_load_relaxed_u32(moving) + 1); /* sync: pages-moving (partner pages-away) */
-    }
-    um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */
-}
-
-static void move_begin(void)
-{
-    pthread_mutex_lock(&process_lock);
-    if (process_movers++ == 0)
-        spaces_tell();
-    pthread_mutex_unlock(&process_lock);
-}
-
-static void move_end(void)
-{
-    pthread_mutex_lock(&process_lock);
-    if (--process_movers == 0)
-        spaces_tell();
-    pthread_mutex_unlock(&process_lock);
-}
 
 int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p)
 {
@@ -56,6 +23,7 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
         return -ENOMEM;
     space->mapper = mapper;
     space->adopt = config->adopt;
+    um_thrift_init(&space->thrift, um_clock_ns());
     int ret = mapper->space_create(space);
     if (ret) {
         free(space);
@@ -66,10 +34,7 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
     space->shm->version = UM_WIRE_VERSION;
     space->shm->nonce = space->nonce;
     um_store_relaxed_u32(&space->shm->memory, UM_NO_HANDLE);
-    pthread_mutex_lock(&process_lock);
-    um_store_relaxed_u32(&space->shm->moving, process_movers > 0);
-    um_list_append(&process_spaces, &space->of_process);
-    pthread_mutex_unlock(&process_lock);
+    um_mem_own_space_add(space);
     um_store_release_u32(&space->shm->state, UM_PORT_OPEN); /* sync: space-ready (partner space-seen) */
     *space_p = space;
     return 0;
@@ -78,29 +43,16 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
 void um_mem_space_close(struct um_space *space)
 {
     um_store_release_u32(&space->shm->state, UM_PORT_CLOSED); /* sync: none (its regions are gone already) */
-    pthread_mutex_lock(&process_lock);
-    um_list_unlink(&space->of_process);
-    pthread_mutex_unlock(&process_lock);
+    um_mem_own_space_remove(space);
     space->mapper->space_destroy(space);
     free(space);
 }
 
-static struct um_region_shm *region_free_place(struct um_space *space, uint64_t key)
+/* Writes an entry of the table; NULL empties it. What stands there is for the peers: nothing of it is read. */
+static void region_write(struct um_space *space, struct um_region_shm *r, const struct um_exposure *what,
+                         enum um_level level)
 {
-    struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
-    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        struct um_region_shm *r = &table[um_region_place(key, i)];
-        if (!(um_load_relaxed_u64(&r->meta) & UM_REGION_USED))
-            return r;
-    }
-    return NULL;
-}
-
-/* Writes an entry; NULL empties it. */
-static void region_write(struct um_region_shm *r, const struct um_exposure *what, enum um_level level)
-{
-    uint64_t changes = r->changes;
-    um_store_relaxed_u64(&r->changes, changes + 1);
+    um_store_relaxed_u64(&r->changes, space->changes + 1);
     um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
     um_store_relaxed_u64(&r->meta, what ? what->access | (uint64_t)level << UM_REGION_LEVEL_SHIFT | UM_REGION_USED : 0);
     um_store_relaxed_u64(&r->key, what ? what->key : 0);
@@ -108,7 +60,10 @@ static void region_write(struct um_region_shm *r, const struct um_exposure *what
     um_store_relaxed_u64(&r->len, what ? what->len : 0);
     um_store_relaxed_u64(&r->origin, what ? what->origin : 0);
     um_store_relaxed_u64(&r->counters, what ? what->counters : 0);
-    um_store_release_u64(&r->changes, changes + 2); /* sync: region-change (partners region-read, region-current) */
+    space->changes += 2;
+    um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
+    /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
+    um_store_release_u64(&space->shm->changes, space->changes);
 }
 
 /* ---- counters ---- */
@@ -167,80 +122,117 @@ static bool is_range(const struct um_exposure *what)
     return what->base && what->len && what->len <= UINT64_MAX - what->base;
 }
 
-/* Adopts it if it may: UM_LEVEL_MAPPED. *why_p: why it is not, or "". */
-static enum um_level region_adopt(struct um_space *space, const struct um_exposure *what, const char **why_p)
+/* Why it cannot be adopted, whatever the memory is; NULL: it can. */
+static const char *never_adopted(const struct um_space *space, const struct um_exposure *what)
 {
-    *why_p = "";
     if (!space->adopt)
-        *why_p = "adoption is switched off";
-    else if (!space->mapper->adopt)
-        *why_p = "this machine adopts no memory";
-    else if (!(what->access & UM_ACCESS_REMOTE_WRITE))
-        *why_p = "only registrations for remote writing are adopted";
-    else if (!is_range(what))
-        *why_p = "it is not a range of memory";
-    else {
-        move_begin();
-        int ret = space->mapper->adopt(space, what->base, what->len, why_p);
-        move_end();
-        if (ret == 0) {
-            *why_p = "";
-            return UM_LEVEL_MAPPED;
-        }
-    }
-    return UM_LEVEL_COPY;
+        return "adoption is switched off";
+    if (!space->mapper->adopt)
+        return "this machine adopts no memory";
+    if (!(what->access & UM_ACCESS_REMOTE_WRITE))
+        return "only registrations for remote writing are adopted";
+    return is_range(what) ? NULL : "it is not a range of memory";
+}
+
+/* Adopts it: the level then. *why_p: why it is not mapped, or "". */
+static enum um_level exposed_adopt(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+{
+    uint64_t start = um_clock_ns();
+    um_mem_own_move_begin();
+    exposed->adopted = space->mapper->adopt(space, exposed->what.base, exposed->what.len, why_p) == 0;
+    um_mem_own_move_end();
+    exposed->cost_ns = um_clock_ns() - start;
+    if (!exposed->adopted)
+        return UM_LEVEL_COPY;
+    *why_p = "";
+    return UM_LEVEL_MAPPED;
 }
 
 /* The level that peers get; *why_p: why it is this one. */
-static enum um_level region_prepare(struct um_space *space, const struct um_exposure *what, bool *adopted_p,
-                                    const char **why_p)
+static enum um_level exposed_prepare(struct um_space *space, struct um_exposed *exposed, const char **why_p)
 {
+    const struct um_exposure *what = &exposed->what;
     const struct um_mapper *mapper = space->mapper;
     if (is_range(what) && mapper->is_shareable && mapper->is_shareable(space, what->base, what->len)) {
         *why_p = "from the heap";
         return UM_LEVEL_MAPPED;
     }
-    enum um_level level = region_adopt(space, what, why_p);
-    *adopted_p = level == UM_LEVEL_MAPPED;
-    return level;
+    *why_p = never_adopted(space, what);
+    if (*why_p)
+        return UM_LEVEL_COPY;
+    if (um_thrift_allows(&space->thrift, exposed->since_ns))
+        return exposed_adopt(space, exposed, why_p);
+    *why_p = "too much time went into moving memory whose registration ended at once";
+    um_list_append(&space->thrift.waiting, &exposed->waiting);
+    return UM_LEVEL_COPY;
+}
+
+static void exposed_log(const struct um_exposed *exposed, const char *why)
+{
+    const struct um_exposure *what = &exposed->what;
+    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
+           what->base, what->key, level_name(exposed->level), *why ? ": " : "", why);
+}
+
+/* What was not moved when it came may be worth it now. */
+static void waiting_adopt(struct um_space *space, uint64_t now)
+{
+    struct um_exposed *exposed = um_thrift_ripe(&space->thrift, now);
+    const char *why = "";
+    if (!exposed)
+        return;
+    um_mem_own_list(exposed, exposed_adopt(space, exposed, &why), exposed->what.counters);
+    if (exposed->adopted)
+        region_write(space, exposed->region, &exposed->what, exposed->level);
+    exposed_log(exposed, why);
 }
 
 int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
 {
     struct um_exposed *exposed = calloc(1, sizeof(*exposed));
     const char *why = "the table of regions is full";
-    enum um_level level = UM_LEVEL_REMOTE;
     if (!exposed)
         return -ENOMEM;
-    *exposed = (struct um_exposed){.what = *what};
-    exposed->region = region_free_place(space, what->key);
-    if (exposed->region) {
-        level = region_prepare(space, what, &exposed->adopted, &why);
-        exposed->level = level;
-        region_write(exposed->region, what, level);
+    *exposed = (struct um_exposed){.what = *what, .level = UM_LEVEL_REMOTE, .since_ns = um_clock_ns()};
+    um_list_init(&exposed->waiting);
+    waiting_adopt(space, exposed->since_ns);
+    if (um_mem_own_place(space, exposed) != 0) {
+        free(exposed);
+        return -ENOMEM;
     }
-    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
-           what->base, what->key, level_name(level), *why ? ": " : "", why);
+    if (exposed->region) {
+        um_mem_own_list(exposed, exposed_prepare(space, exposed, &why), what->counters);
+        region_write(space, exposed->region, what, exposed->level);
+    }
+    exposed_log(exposed, why);
     *exposed_p = exposed;
     return 0;
 }
 
+enum um_level um_mem_exposed_level(const struct um_exposed *exposed)
+{
+    return exposed->level;
+}
+
 void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
 {
-    (void)space;
-    exposed->what.counters = counters;
+    um_mem_own_list(exposed, exposed->level, counters);
     if (exposed->region)
-        region_write(exposed->region, &exposed->what, exposed->level);
+        region_write(space, exposed->region, &exposed->what, exposed->level);
 }
 
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
 {
+    um_mem_own_unlist(exposed);
+    um_list_unlink(&exposed->waiting);
     if (exposed->region)
-        region_write(exposed->region, NULL, UM_LEVEL_REMOTE);
+        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);
     if (exposed->adopted) {
-        move_begin();
+        uint64_t start = um_clock_ns();
+        um_mem_own_move_begin();
         space->mapper->disown(space, exposed->what.base, exposed->what.len);
-        move_end();
+        um_mem_own_move_end();
+        um_thrift_ended(&space->thrift, exposed, start, exposed->cost_ns + um_clock_ns() - start);
     }
     free(exposed);
 }

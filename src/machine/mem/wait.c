@@ -20,9 +20,42 @@ void um_mem_port_barrier(struct um_mem_port *port)
         um_fence_full();
 }
 
+/*
+ * Is the port of that address open, now that its wake-up pipe was opened? A port that closes says so first: then the
+ * pipe was that port's, and not of something that the process has opened under its number since.
+ */
+static bool port_is_open(struct um_mem_port *port, const struct um_addr *addr)
+{
+    struct um_mapping page;
+    if (port->mapper->attach(port, addr, 0, UM_PAGE, &page) != 0)
+        return false;
+    const struct um_port_shm *peer = page.base;
+    um_fence_full(); /* sync: wake-check (partner port-closing) */
+    bool is = peer->magic == UM_PORT_MAGIC && peer->nonce == addr->word[2] &&
+              um_load_acquire_u32(&peer->state) == UM_PORT_OPEN;
+    port->mapper->detach(&page);
+    return is;
+}
+
+void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+{
+    if (*handle < 0) {
+        int opened = -1;
+        if (port->mapper->wake_open(port, addr, &opened) != 0)
+            return;
+        if (!port_is_open(port, addr)) {
+            port->mapper->wake_drop(opened);
+            return;
+        }
+        *handle = opened;
+    }
+    port->mapper->wake(port, addr, *handle);
+}
+
 int um_mem_wait_fd(const struct um_port *base)
 {
-    return ((const struct um_mem_port *)base)->wait_read;
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
+    return port->wait_set >= 0 ? port->wait_set : port->wait_read;
 }
 
 static void port_unarm(struct um_mem_port *port)
@@ -88,6 +121,8 @@ void um_mem_disarm(struct um_port *base)
     struct um_mem_port *port = (struct um_mem_port *)base;
     port_unarm(port);
     port_drain(port);
+    if (port->mapper->serve)
+        port->mapper->serve(port);
 }
 
 void um_mem_kick(struct um_port *base)
@@ -108,7 +143,7 @@ int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint6
         return 0;
     const struct um_rx *rx = port->hot[0];
     uint64_t word = um_load_relaxed_u64(&rx->next->word); /* only compared: poll reads the record */
-    if (rx->state != UM_RX_LIVE || (uint32_t)word == rx->head + 1)
+    if (rx->state != UM_RX_LIVE || um_mem_is_record(word, rx->head + 1))
         return -EAGAIN;
     *line_p = &rx->next->word;
     *value_p = word;

@@ -2,7 +2,8 @@
  * Windows: a peer's regions as they are reached from here.
  *
  * Owns: struct um_mem_window. What stands in the peer's table is the peer's: values are copied once and checked; a
- * region whose bounds are nonsense is no region. Threading: machine.h.
+ * region whose bounds are nonsense is no region. Of the regions of this process itself nothing is read there: what it
+ * exposes it knows (own.c). Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -35,30 +36,47 @@ static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_w
            w->region.len <= UINT64_MAX - w->region.origin;
 }
 
-static bool region_find(const struct um_link *link, uint64_t key, struct um_window *w)
+/* The key's region in the peer's table; level remote: there is none, as long as the table does not change. */
+static void region_find(const struct um_link *link, struct um_window *w)
 {
+    const struct um_space_shm *shm = link->space.base;
     const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
+    const uint64_t key = w->region.key;
+    uint64_t changes = um_load_acquire_u64(&shm->changes); /* sync: table-read (partner table-change): before a look */
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
         if (region_read(&table[um_region_place(key, i)], key, w))
-            return true;
+            return;
     }
-    return false;
+    w->region = (struct um_exposure){.key = key};
+    w->level = UM_LEVEL_REMOTE;
+    w->changes = changes;
+    w->changes_at = &shm->changes;
+}
+
+static bool is_whole(const struct um_window *w)
+{
+    return w->region.len == UINT64_MAX; /* all memory: by system calls, which tell where there is none */
+}
+
+/* This process's own region: it is here. */
+static void window_reach_own(const struct um_mem_port *port, struct um_window *w)
+{
+    bool copies = port->config.private_copy;
+    if (!is_whole(w) && (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && copies))) {
+        w->base = (unsigned char *)(uintptr_t)w->region.base;
+        w->level = UM_LEVEL_MAPPED;
+    } else if (!copies) {
+        w->level = UM_LEVEL_REMOTE;
+    }
 }
 
 /* Maps what the level promises, or lowers the level. */
-static void window_attach(struct um_link *link, struct um_mem_window *mw)
+static void window_attach(const struct um_link *link, struct um_mem_window *mw)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
-    bool copies = port->config.private_copy;
+    bool copies = port->config.private_copy && !link->is_apart;
     const struct um_space_shm *shm = link->space.base;
-    bool whole = w->region.len == UINT64_MAX; /* all memory: by system calls, which tell where there is none */
-    if (w->level >= UM_LEVEL_COPY && copies && !whole && port->mapper->is_own &&
-        port->mapper->is_own(port, &link->addr)) {
-        w->base = (unsigned char *)(uintptr_t)w->region.base;
-        w->level = UM_LEVEL_MAPPED;
-        return;
-    }
     if (w->level == UM_LEVEL_MAPPED && port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory),
                                                                    &w->region, &mw->map, &w->base) != 0)
         w->level = UM_LEVEL_COPY;
@@ -75,13 +93,16 @@ int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **wi
     if (!mw)
         return -ENOMEM;
     mw->link = link;
+    mw->window.region.key = key;
     mw->window.port_counters = &((const struct um_port_shm *)link->control.base)->counters;
-    mw->window.locks = (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
-    if (!region_find(link, key, &mw->window)) {
-        free(mw);
-        return -ENOENT;
+    mw->window.locks = link->is_apart ? NULL : (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
+    if (um_mem_is_own(link)) {
+        um_mem_own_find(&link->addr, &mw->window);
+        window_reach_own(link->port, &mw->window);
+    } else {
+        region_find(link, &mw->window);
+        window_attach(link, mw);
     }
-    window_attach(link, mw);
     *window_p = &mw->window;
     return 0;
 }

@@ -45,6 +45,9 @@ static long write_all(int file, uintptr_t from, size_t len, uint64_t offset)
     return 0;
 }
 
+/* From the file, or to it. */
+typedef long all_fn(int file, uintptr_t at, size_t len, uint64_t offset);
+
 static long read_all(int file, uintptr_t to, size_t len, uint64_t offset)
 {
     for (size_t done = 0; done < len;) {
@@ -99,8 +102,9 @@ static long run_shift(const struct um_move *m, uintptr_t at, size_t len, uint64_
     return um_stop_shift(m->stop, at, m->proof + (at - m->shadow), len);
 }
 
-/* Writes again what has changed since; a page that somebody still holds changes late. */
-static long run_compare(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+/* Moves again the pages that differ from the file's; a page that somebody still holds changes late. */
+static long changed_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p,
+                          all_fn *move)
 {
     for (size_t done = 0; done < len; done += m->page) {
         long same = page_same(m, at + done, offset + done);
@@ -108,12 +112,22 @@ static long run_compare(const struct um_move *m, uintptr_t at, size_t len, uint6
             return same;
         if (same)
             continue;
-        long ret = write_all(m->file, at + done, m->page, offset + done);
+        long ret = move(m->file, at + done, m->page, offset + done);
         if (ret)
             return ret;
         *again_p = true;
     }
     return 0;
+}
+
+static long run_write_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    return changed_again(m, at, len, offset, again_p, write_all);
+}
+
+static long run_read_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    return changed_again(m, at, len, offset, again_p, read_all);
 }
 
 struct entries {
@@ -181,7 +195,7 @@ static long fill_and_map(const struct um_move *m, uintptr_t from, bool compare)
     long ret = for_runs(m, from, run_write, &again);
     for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
         again = false;
-        ret = for_runs(m, from, run_compare, &again);
+        ret = for_runs(m, from, run_write_again, &again);
     }
     if (m->by_node)
         um_node_restore(&policy);
@@ -269,23 +283,6 @@ long um_move_in(const struct um_move *m)
         um_stop_end(m->stop, m->shadow, m->len);
     }
     return ret;
-}
-
-/* Reads again what has changed since; a page that somebody still holds changes late. */
-static long run_read_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
-{
-    for (size_t done = 0; done < len; done += m->page) {
-        long same = page_same(m, at + done, offset + done);
-        if (same < 0)
-            return same;
-        if (same)
-            continue;
-        long ret = read_all(m->file, at + done, m->page, offset + done);
-        if (ret)
-            return ret;
-        *again_p = true;
-    }
-    return 0;
 }
 
 static long run_read(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)

@@ -50,39 +50,46 @@ static int proof_check(struct um_mem_port *port, const struct um_shm_addr *peer)
     return moved == (ssize_t)sizeof(nonce) && nonce == peer->nonce ? 0 : -ESRCH;
 }
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                size_t remote_count, const struct iovec *local, size_t local_count, size_t len)
+/* What moved, or a negative errno of the operation. */
+static ssize_t copy_moved(struct um_mem_port *port, const struct um_shm_addr *peer, ssize_t moved)
+{
+    if (moved >= 0)
+        return moved;
+    if (moved == -EFAULT || moved == -EINVAL) /* an address that no process has; ours are right */
+        return proof_check(port, peer) ?: -EFAULT;
+    return copy_error(port, peer, (int)-moved);
+}
+
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     struct iovec local_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_all[UM_IOV_LIMIT];
     uint64_t nonce = 0;
-    if (remote_count > UM_IOV_LIMIT || local_count > UM_IOV_LIMIT)
+    if (copy->remote_count > UM_IOV_LIMIT || copy->local_count > UM_IOV_LIMIT)
         return -EINVAL;
-    int ret = write ? proof_check(port, peer) : 0;
+    int ret = copy->write ? proof_check(port, peer) : 0;
     if (ret)
         return ret;
-    for (size_t i = 0; i < remote_count; i++)
-        remote_all[i] = (struct iovec){.iov_base = (void *)(uintptr_t)remote[i].addr, .iov_len = remote[i].len};
-    struct um_iov_cursor from = um_iov_begin(remote_all, remote_count);
-    struct um_iov_cursor to = um_iov_begin(local, local_count);
-    const size_t proof = write ? 0 : 1;
+    for (size_t i = 0; i < copy->remote_count; i++)
+        remote_all[i] =
+            (struct iovec){.iov_base = (void *)(uintptr_t)copy->remote[i].addr, .iov_len = copy->remote[i].len};
+    struct um_iov_cursor from = um_iov_begin(remote_all, copy->remote_count);
+    struct um_iov_cursor to = um_iov_begin(copy->local, copy->local_count);
+    const size_t proof = copy->write ? 0 : 1;
     /* The first entry of a read is the proof: one system call for both. */
     local_iov[0] = (struct iovec){.iov_base = &nonce, .iov_len = sizeof(nonce)};
     remote_iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)peer->nonce_at, .iov_len = sizeof(nonce)};
-    while (len > 0) {
-        struct um_iov_cursor from_next = from;
-        struct um_iov_cursor to_next = to;
-        size_t locals = um_iov_take(&to_next, len, local_iov + proof, UM_IOV_LIMIT);
-        size_t remotes = um_iov_take(&from_next, len, remote_iov + proof, UM_IOV_LIMIT);
+    for (size_t left = copy->len; left > 0;) {
+        struct um_iov_cursor from_next = from, to_next = to;
+        size_t locals = um_iov_take(&to_next, left, local_iov + proof, UM_IOV_LIMIT);
+        size_t remotes = um_iov_take(&from_next, left, remote_iov + proof, UM_IOV_LIMIT);
         if (locals == 0 || remotes == 0) /* a null pointer */
             return -EFAULT;
-        ssize_t moved = copy_call(peer, write, local_iov, locals + proof, remote_iov, remotes + proof);
-        if (moved == -EINVAL) /* an address that no process has; ours are right */
-            moved = -EFAULT;
-        if (moved < 0)
-            return moved == -EFAULT ? proof_check(port, peer) ?: -EFAULT : copy_error(port, peer, (int)-moved);
+        ssize_t moved = copy_call(peer, copy->write, local_iov, locals + proof, remote_iov, remotes + proof);
+        if ((moved = copy_moved(port, peer, moved)) < 0)
+            return (int)moved;
         if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))
             return -ESRCH;
         moved -= proof ? (ssize_t)sizeof(nonce) : 0;
@@ -90,7 +97,7 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write
             return -EFAULT;
         um_iov_skip(&from, (size_t)moved);
         um_iov_skip(&to, (size_t)moved);
-        len -= (size_t)moved;
+        left -= (size_t)moved;
     }
     return 0;
 }

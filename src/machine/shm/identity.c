@@ -3,7 +3,7 @@
  *
  * Owns nothing. Sources: proc(5) (stat field 22, sys/kernel/random/boot_id), pid_namespaces(7). Threading: any.
  */
-#include "machine/shm/shm.h"
+#include "machine/shm/contact.h"
 
 #include "base/log.h"
 #include "base/process.h"
@@ -83,6 +83,11 @@ int um_shm_self_get(struct um_shm_self *self_p)
     return 0;
 }
 
+bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    return um_shm_addr_of(addr)->pid_space != um_shm_addr_of(&port->addr)->pid_space;
+}
+
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
@@ -103,10 +108,11 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
                peer->host, own->host);
         return -EHOSTUNREACH;
     }
-    if (peer->pid_space != own->pid_space) {
+    if (um_shm_is_apart(port, addr) && port->config.attach[0] == '\0') {
         um_log(UM_LOG_WARN,
-               "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: start "
-               "the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
+               "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
+               "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
+               "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
                peer->pid);
         return -EHOSTUNREACH;
     }
@@ -116,12 +122,17 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    (void)port;
+    if (um_shm_is_apart(port, addr)) {
+        struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+        return contacts && um_contact_is_alive(contacts, addr);
+    }
     return um_process_is_alive(peer->pid, peer->start);
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)
 {
-    (void)port;
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    if ((uint32_t)owner == UM_SHM_OWNER_CONTACT)
+        return contacts && um_contact_number_is_alive(contacts, (uint32_t)(owner >> 32));
     return !(kill((pid_t)(owner >> 32), 0) != 0 && errno == ESRCH);
 }

@@ -4,7 +4,7 @@
  * Nothing has a name in any file system, so nothing stays behind however the processes end, and a full or read-only
  * /dev/shm does not matter. Sources: memfd_create(2), membarrier(2), proc(5). Threading: machine.h.
  */
-#include "machine/shm/shm.h"
+#include "machine/shm/contact.h"
 
 #include "base/atomic.h"
 #include "base/log.h"
@@ -85,56 +85,73 @@ int um_shm_memory_create(size_t size)
     return fd;
 }
 
-static int shm_create(struct um_mem_port *port, size_t size)
+/* The file and its mapping. 0, or an error already logged. */
+static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
 {
-    struct um_shm_self self;
-    int ret = um_shm_self_get(&self);
-    if (ret)
-        return ret;
-    struct um_shm_port *state = calloc(1, sizeof(*state));
-    if (!state)
-        return -ENOMEM;
-    state->size = size;
-    state->nonce = malloc(sizeof(*state->nonce));
-    ret = -ENOMEM;
-    if (!state->nonce)
-        goto free_state;
-    *state->nonce = um_shm_nonce();
-    ret = state->memory_fd = um_shm_memory_create(size);
-    if (ret < 0)
-        goto free_nonce;
-    if (port->wait_write > UINT16_MAX) {
-        ret = -EMFILE;
-        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
-               port->wait_write);
-        goto close_memory;
-    }
-    port->memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, state->memory_fd, 0);
-    if (port->memory == MAP_FAILED) {
-        ret = -errno;
+    int fd = um_shm_memory_create(state->size);
+    if (fd < 0)
+        return fd;
+    unsigned char *base = mmap(NULL, state->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (base == MAP_FAILED) {
+        int error = errno;
         um_log(UM_LOG_WARN,
                "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
                "the number of processes)",
-               size, strerror(-ret));
-        goto close_memory;
+               state->size, strerror(error));
+        close(fd);
+        return -error;
     }
     /* A forked child must not touch the lanes: it is not the endpoint. */
-    madvise(port->memory, size, MADV_DONTFORK);
+    madvise(base, state->size, MADV_DONTFORK);
+    state->memory_fd = fd;
+    port->memory = base;
+    return 0;
+}
+
+/* What this process asks of the system, once: it stays so. */
+static void process_prepare(struct um_mem_port *port)
+{
     port->fence = !barrier_register();
     if (port->fence)
         um_log(UM_LOG_INFO, "membarrier is refused here: every message pays a fence (about 8 ns)");
     /* Yama's mode 1 refuses process_vm_* between siblings unless the read one consents (EINVAL: there is no Yama). */
     if (port->config.private_copy)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+}
+
+static int shm_create(struct um_mem_port *port, size_t size)
+{
+    struct um_shm_self self;
+    int ret = um_shm_self_get(&self);
+    if (ret)
+        return ret;
+    if (port->wait_write > UINT16_MAX) {
+        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
+               port->wait_write);
+        return -EMFILE;
+    }
+    struct um_shm_port *state = calloc(1, sizeof(*state));
+    if (!state)
+        return -ENOMEM;
+    state->size = size;
+    state->nonce = malloc(sizeof(*state->nonce));
+    ret = state->nonce ? port_memory_map(port, state) : -ENOMEM;
+    if (ret)
+        goto free_state;
+    *state->nonce = um_shm_nonce();
+    process_prepare(port);
     port->mapper_state = state;
     addr_fill(port, &self);
+    ret = port->config.attach[0] ? um_contacts_open(port, &state->contacts) : 0;
+    if (ret)
+        goto unmap_memory;
     return 0;
 
-close_memory:
+unmap_memory:
+    munmap(port->memory, size);
     close(state->memory_fd);
-free_nonce:
-    free(state->nonce);
 free_state:
+    free(state->nonce);
     free(state);
     return ret;
 }
@@ -142,6 +159,8 @@ free_state:
 static void shm_destroy(struct um_mem_port *port)
 {
     struct um_shm_port *state = port->mapper_state;
+    if (state->contacts)
+        um_contacts_close(state->contacts);
     munmap(port->memory, state->size);
     close(state->memory_fd);
     explicit_bzero(state->nonce, sizeof(*state->nonce)); /* whoever reads it now does not find this port */
@@ -191,19 +210,36 @@ static size_t page_inset(uint64_t at)
     return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
 }
 
-int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um_shm_part *part,
-                    struct um_mapping *map_p)
+/* What another process may shrink turns stores into SIGBUS; huge pages may not be there. */
+static bool is_mappable(int fd, const struct um_shm_part *part)
 {
-    int fd = peer_memory_open(um_shm_addr_of(addr), number);
-    if (fd < 0)
-        return fd;
-    int ret = -ECONNREFUSED;
     struct stat st;
     struct statfs fs;
     int seals = fcntl(fd, F_GET_SEALS);
-    /* Without the seal the peer could shrink the file and turn our stores into SIGBUS; huge pages may not be there. */
-    if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(fd, &st) != 0 || fstatfs(fd, &fs) != 0 ||
-        fs.f_type != TMPFS_MAGIC || (uint64_t)st.st_size < part->offset + part->len)
+    return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 &&
+           fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_size >= part->offset + part->len;
+}
+
+/* The file that a peer of another pid namespace has passed; the contact's, who closes it. */
+static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uint32_t passed)
+{
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    struct um_contact *c;
+    int ret = contacts ? um_contact_get(contacts, addr, &c) : -EHOSTUNREACH;
+    if (ret)
+        return ret;
+    return c->file[passed] < 0 ? -ENOENT : c->file[passed];
+}
+
+int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
+                    const struct um_shm_part *part, struct um_mapping *map_p)
+{
+    const bool is_apart = um_shm_is_apart(port, addr);
+    int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
+    if (fd < 0)
+        return fd;
+    int ret = -ECONNREFUSED;
+    if (!is_mappable(fd, part))
         goto close_fd;
     const size_t inset = page_inset(part->offset), len = inset + part->len;
     unsigned char *base = mmap(NULL, len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
@@ -218,16 +254,17 @@ int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um
     *map_p = (struct um_mapping){.base = base + inset, .len = part->len};
     ret = 0;
 close_fd:
-    close(fd);
+    if (!is_apart)
+        close(fd);
     return ret;
 }
 
 static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                       struct um_mapping *map_p)
 {
-    (void)port;
     const struct um_shm_part part = {.offset = offset, .len = len};
-    return um_shm_peer_map(addr, um_shm_addr_of(addr)->memory_fd, &part, map_p);
+    const struct um_shm_file file = {.number = um_shm_addr_of(addr)->memory_fd, .passed = UM_CONTACT_MEMORY};
+    return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
 static void shm_detach(struct um_mapping *map)
@@ -237,38 +274,60 @@ static void shm_detach(struct um_mapping *map)
     *map = (struct um_mapping){0};
 }
 
-static uint64_t shm_owner_word(const struct um_mem_port *port)
+static uint64_t shm_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
-    return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | 1;
+    struct um_contact *c;
+    if (!um_shm_is_apart(port, addr))
+        return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | UM_SHM_OWNER_PID;
+    /* It was attached a moment ago. Number 0 is nobody's: then the peer frees the lane again. */
+    bool known = um_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
+    return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_OWNER_CONTACT;
+}
+
+static void shm_serve(struct um_mem_port *port)
+{
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    if (contacts)
+        um_contacts_serve(contacts);
 }
 
 /*
  * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process.
- * When the peer closed the port, another file may have its number: nothing but a pipe is taken.
+ * When the peer closed the port, another file may have its number: nothing but a pipe is taken. One that was passed is
+ * opened anew as well: its flags are the peer's to change, and a write is not to block.
  */
-static int peer_pipe_open(const struct um_shm_addr *peer)
+static int peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
 {
+    const struct um_shm_addr self = {.pid = (uint32_t)getpid()};
+    const bool is_apart = um_shm_is_apart(port, addr);
+    const struct um_shm_addr *peer = is_apart ? &self : um_shm_addr_of(addr);
+    const int number = is_apart ? peer_passed(port, addr, UM_CONTACT_WAKE) : peer->wake_fd;
     struct stat st;
-    int fd = peer_open(peer, peer->wake_fd, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    int fd = number < 0 ? number : peer_open(peer, number, O_RDWR | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)))
         return fd;
     close(fd);
     return -ENXIO;
 }
 
-static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    char byte = 0;
-    if (*handle < 0 && um_shm_alive(port, addr))
-        *handle = peer_pipe_open(peer);
-    if (*handle < 0) {
+    int fd = um_shm_alive(port, addr) ? peer_pipe_open(port, addr) : -ESRCH;
+    if (fd < 0) {
         um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
-               strerror(-*handle));
-        *handle = -1;
-        return;
+               strerror(-fd));
+        return fd;
     }
-    ssize_t written = write(*handle, &byte, 1); /* full: it is awake already */
+    *handle_p = fd;
+    return 0;
+}
+
+static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
+{
+    char byte = 0;
+    (void)port, (void)addr;
+    ssize_t written = write(handle, &byte, 1); /* full: it is awake already */
     (void)written;
 }
 
@@ -290,12 +349,15 @@ static const struct um_mapper shm_mapper = {
     .space_attach = um_shm_space_attach,
     .window_attach = um_shm_window_attach,
     .is_own = um_shm_is_own,
+    .is_apart = um_shm_is_apart,
+    .serve = shm_serve,
     .addr_check = um_shm_addr_check,
     .attach = shm_attach,
     .detach = shm_detach,
     .alive = um_shm_alive,
     .owner_alive = um_shm_owner_alive,
     .owner_word = shm_owner_word,
+    .wake_open = shm_wake_open,
     .wake = shm_wake,
     .wake_drop = shm_wake_drop,
     .copy = um_shm_copy,

@@ -10,6 +10,9 @@
 
 enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 8 };
 
+/* The low half of a lane's owner word: what the high half is. */
+enum { UM_SHM_OWNER_PID = 1, UM_SHM_OWNER_CONTACT = 3 };
+
 /* The address of a port: docs/protocol.md section 2. */
 struct um_shm_addr {
     uint64_t boot;      /* hash of the kernel's boot id: tells hosts apart */
@@ -46,9 +49,10 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr);
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr);
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
+/* Is the address one of another pid namespace? */
+bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr);
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                size_t remote_count, const struct iovec *local, size_t local_count, size_t len);
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
 
 /* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size);
@@ -58,9 +62,14 @@ struct um_shm_part {
     size_t len;
     bool read_only;
 };
-/* Maps a part of the file that has this descriptor number in a peer's process. Errors as lane_open's, logged. */
-int um_shm_peer_map(const struct um_addr *addr, uint32_t number, const struct um_shm_part *part,
-                    struct um_mapping *map_p);
+/* A file of a peer: its descriptor number there, and what it was passed as where that cannot be opened (contact.h). */
+struct um_shm_file {
+    uint32_t number;
+    uint32_t passed;
+};
+/* Maps a part of a peer's file. Errors as lane_open's, logged. */
+int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
+                    const struct um_shm_part *part, struct um_mapping *map_p);
 
 /* space.c */
 int um_shm_space_create(struct um_space *space);
@@ -78,7 +87,8 @@ bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
 struct um_shm_port {
     int memory_fd;
     size_t size;
-    uint64_t *nonce; /* what nonce_at points to */
+    uint64_t *nonce;              /* what nonce_at points to */
+    struct um_contacts *contacts; /* NULL: peers of this pid namespace only */
     bool copy_refused_logged;
 };
 

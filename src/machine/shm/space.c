@@ -9,6 +9,7 @@
 #include "base/atomic.h"
 #include "base/log.h"
 #include "machine/shm/adopt.h"
+#include "machine/shm/contact.h"
 #include "machine/shm/heap.h"
 
 #include <errno.h>
@@ -71,20 +72,20 @@ void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len)
 
 int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle, struct um_mapping *map_p)
 {
-    (void)port;
     const struct um_shm_part part = {.offset = 0, .len = UM_SPACE_SIZE};
-    return um_shm_peer_map(addr, handle, &part, map_p);
+    const struct um_shm_file file = {.number = handle, .passed = UM_CONTACT_SPACE};
+    return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
                          const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p)
 {
-    (void)port;
+    const struct um_shm_file file = {.number = memory, .passed = UM_CONTACT_ADOPTED};
     const uint64_t first = region->base & ~(uint64_t)(UM_PAGE - 1);
     const uint64_t end = (region->base + region->len + UM_PAGE - 1) & ~(uint64_t)(UM_PAGE - 1);
     const struct um_shm_part part = {
         .offset = first, .len = end - first, .read_only = !(region->access & UM_ACCESS_REMOTE_WRITE)};
-    int ret = memory == UM_NO_HANDLE || end <= first ? -ENOENT : um_shm_peer_map(addr, memory, &part, map_p);
+    int ret = memory == UM_NO_HANDLE || end <= first ? -ENOENT : um_shm_peer_map(port, addr, &file, &part, map_p);
     if (ret == 0)
         *base_p = (unsigned char *)map_p->base + (region->base - first);
     return ret;
@@ -94,5 +95,6 @@ bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    return peer->pid == own->pid && peer->start == own->start && (uint32_t)getpid() == own->pid;
+    return peer->pid == own->pid && peer->start == own->start && peer->pid_space == own->pid_space &&
+           (uint32_t)getpid() == own->pid;
 }

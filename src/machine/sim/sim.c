@@ -186,6 +186,12 @@ static int sim_window_attach(struct um_mem_port *port, const struct um_addr *add
     return 0;
 }
 
+/* Each port stands for a process. */
+static bool sim_is_own(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    return memcmp(&port->addr, addr, sizeof(*addr)) == 0;
+}
+
 static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
 {
     memset(port->memory + offset, 0, len);
@@ -252,15 +258,22 @@ static bool sim_owner_alive(struct um_mem_port *port, uint64_t owner)
     return alive;
 }
 
-static uint64_t sim_owner_word(const struct um_mem_port *port)
+static uint64_t sim_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
+    (void)addr;
     return port->addr.word[1];
 }
 
-static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
-    (void)port;
-    (void)handle;
+    (void)port, (void)addr;
+    *handle_p = 0; /* it is looked up at every call */
+    return 0;
+}
+
+static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
+{
+    (void)port, (void)handle;
     char byte = 0;
     pthread_mutex_lock(&registry_lock);
     const struct sim_memory *m = registry_find(addr);
@@ -276,29 +289,28 @@ static void sim_wake_drop(int handle)
     (void)handle;
 }
 
-static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, bool write, const struct um_piece *remote,
-                    size_t remote_count, const struct iovec *local, size_t local_count, size_t len)
+static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
 {
     if (!sim_alive(port, addr))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
-    while (len > 0) {
-        if (r >= remote_count || l >= local_count)
+    for (size_t left = copy->len; left > 0;) {
+        if (r >= copy->remote_count || l >= copy->local_count)
             return -EINVAL;
-        size_t n = len;
-        n = n < remote[r].len - r_at ? n : remote[r].len - r_at;
-        n = n < local[l].iov_len - l_at ? n : local[l].iov_len - l_at;
-        char *peer = (char *)(uintptr_t)remote[r].addr + r_at;
-        char *own = (char *)local[l].iov_base + l_at;
-        memcpy(write ? peer : own, write ? own : peer, n);
-        len -= n;
+        size_t n = left;
+        n = n < copy->remote[r].len - r_at ? n : copy->remote[r].len - r_at;
+        n = n < copy->local[l].iov_len - l_at ? n : copy->local[l].iov_len - l_at;
+        char *peer = (char *)(uintptr_t)copy->remote[r].addr + r_at;
+        char *own = (char *)copy->local[l].iov_base + l_at;
+        memcpy(copy->write ? peer : own, copy->write ? own : peer, n);
+        left -= n;
         r_at += n;
         l_at += n;
-        if (r_at == remote[r].len) {
+        if (r_at == copy->remote[r].len) {
             r++;
             r_at = 0;
         }
-        if (l_at == local[l].iov_len) {
+        if (l_at == copy->local[l].iov_len) {
             l++;
             l_at = 0;
         }
@@ -327,12 +339,14 @@ static const struct um_mapper sim_mapper = {
     .disown = sim_disown,
     .space_attach = sim_space_attach,
     .window_attach = sim_window_attach,
+    .is_own = sim_is_own,
     .addr_check = sim_addr_check,
     .attach = sim_attach,
     .detach = sim_detach,
     .alive = sim_alive,
     .owner_alive = sim_owner_alive,
     .owner_word = sim_owner_word,
+    .wake_open = sim_wake_open,
     .wake = sim_wake,
     .wake_drop = sim_wake_drop,
     .copy = sim_copy,

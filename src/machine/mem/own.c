@@ -1,0 +1,198 @@
+/*
+ * What this process exposes, as it knows itself: its ports, its spaces and their regions, in private memory.
+ *
+ * Peers can write every word of the tables they map. So what this process does with its own regions (RMA to itself, the
+ * choice of a place in the table) is decided by what stands here, never by what stands there. Owns: the lists of ports
+ * and spaces of the process, the places of regions, the word that tells this process's windows on itself that something
+ * changed. Must not know how memory is made mapped (mapper.h). Threading: any thread; one lock for the process.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+static pthread_mutex_t own_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list own_spaces = {&own_spaces, &own_spaces};
+static struct um_list own_ports = {&own_ports, &own_ports};
+static unsigned own_movers;
+static uint32_t own_moves;                         /* odd while pages of this process move */
+static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each change of what is exposed */
+
+/* ---- ports and spaces ---- */
+
+void um_mem_own_port_add(struct um_mem_port *port)
+{
+    pthread_mutex_lock(&own_lock);
+    um_list_append(&own_ports, &port->of_process);
+    pthread_mutex_unlock(&own_lock);
+}
+
+void um_mem_own_port_remove(struct um_mem_port *port)
+{
+    pthread_mutex_lock(&own_lock);
+    um_list_unlink(&port->of_process);
+    pthread_mutex_unlock(&own_lock);
+}
+
+void um_mem_own_space_add(struct um_space *space)
+{
+    pthread_mutex_lock(&own_lock);
+    um_store_relaxed_u32(&space->shm->moving, own_moves);
+    um_list_append(&own_spaces, &space->of_process);
+    pthread_mutex_unlock(&own_lock);
+}
+
+void um_mem_own_space_remove(struct um_space *space)
+{
+    pthread_mutex_lock(&own_lock);
+    um_list_unlink(&space->of_process);
+    pthread_mutex_unlock(&own_lock);
+    for (uint32_t s = 0; s < UM_SEGMENTS; s++)
+        free(space->place[s]);
+}
+
+/* Lock held. The space of the port with that address, which is this process's; NULL: no such port, or it has none. */
+static struct um_space *space_of(const struct um_addr *addr)
+{
+    for (struct um_list *l = own_ports.next; l != &own_ports; l = l->next) {
+        const struct um_mem_port *port = UM_CONTAINER(l, struct um_mem_port, of_process);
+        if (memcmp(&port->addr, addr, sizeof(*addr)) == 0)
+            return port->config.space;
+    }
+    return NULL;
+}
+
+int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p)
+{
+    pthread_mutex_lock(&own_lock);
+    const struct um_space *space = space_of(addr);
+    if (space)
+        *handle_p = space->handle;
+    pthread_mutex_unlock(&own_lock);
+    return space ? 0 : -ENOENT;
+}
+
+/* ---- places of regions ---- */
+
+/* The private twin of the i-th place of a key; its segment must be there. */
+static struct um_exposed **place_at(struct um_space *space, uint64_t key, uint32_t i)
+{
+    uint32_t s = i / UM_SEGMENT_PROBE;
+    return &space->place[s][um_region_place(key, i) - um_segment_begin(s)];
+}
+
+static int segment_add(struct um_space *space, uint32_t s)
+{
+    struct um_exposed **segment = calloc((size_t)UM_SEGMENT_FIRST << s, sizeof(struct um_exposed *));
+    if (!segment)
+        return -ENOMEM;
+    pthread_mutex_lock(&own_lock);
+    space->place[s] = segment;
+    pthread_mutex_unlock(&own_lock);
+    return 0;
+}
+
+int um_mem_own_place(struct um_space *space, struct um_exposed *exposed)
+{
+    struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
+    uint64_t key = exposed->what.key;
+    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
+        if (!space->place[i / UM_SEGMENT_PROBE] && segment_add(space, i / UM_SEGMENT_PROBE) != 0)
+            return -ENOMEM;
+        struct um_exposed **place = place_at(space, key, i);
+        if (*place)
+            continue;
+        exposed->place = place;
+        exposed->region = &table[um_region_place(key, i)];
+        return 0;
+    }
+    return 0;
+}
+
+/* Lock held. A window that this process has on itself is looked up again. */
+static void changed(void)
+{
+    um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
+}
+
+void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t counters)
+{
+    pthread_mutex_lock(&own_lock);
+    exposed->level = level;
+    exposed->what.counters = counters;
+    if (exposed->place)
+        *exposed->place = exposed;
+    changed();
+    pthread_mutex_unlock(&own_lock);
+}
+
+void um_mem_own_unlist(struct um_exposed *exposed)
+{
+    pthread_mutex_lock(&own_lock);
+    if (exposed->place)
+        *exposed->place = NULL;
+    changed();
+    pthread_mutex_unlock(&own_lock);
+}
+
+/* Lock held. */
+static const struct um_exposed *exposed_find(struct um_space *space, uint64_t key)
+{
+    for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE && space->place[i / UM_SEGMENT_PROBE]; i++) {
+        const struct um_exposed *exposed = *place_at(space, key, i);
+        if (exposed && exposed->what.key == key)
+            return exposed;
+    }
+    return NULL;
+}
+
+void um_mem_own_find(const struct um_addr *addr, struct um_window *w)
+{
+    pthread_mutex_lock(&own_lock);
+    struct um_space *space = space_of(addr);
+    const struct um_exposed *exposed = space ? exposed_find(space, w->region.key) : NULL;
+    w->level = UM_LEVEL_REMOTE;
+    if (exposed) {
+        w->region = exposed->what;
+        w->level = exposed->level;
+    }
+    w->changes = own_changes;
+    w->changes_at = &own_changes;
+    pthread_mutex_unlock(&own_lock);
+}
+
+/* ---- pages that move ---- */
+
+/*
+ * Pages move for the whole process, whichever domain asked for it: every space tells it, so that a peer that finds
+ * pages away knows why (link.c). Lock held.
+ */
+static void spaces_tell(void)
+{
+    own_moves++;
+    for (struct um_list *l = own_spaces.next; l != &own_spaces; l = l->next) {
+        uint32_t *moving = &UM_CONTAINER(l, struct um_space, of_process)->shm->moving;
+        um_store_release_u32(moving, own_moves); /* sync: pages-moving (partner pages-away) */
+    }
+    um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */
+}
+
+void um_mem_own_move_begin(void)
+{
+    pthread_mutex_lock(&own_lock);
+    if (own_movers++ == 0)
+        spaces_tell();
+    pthread_mutex_unlock(&own_lock);
+}
+
+void um_mem_own_move_end(void)
+{
+    pthread_mutex_lock(&own_lock);
+    if (--own_movers == 0)
+        spaces_tell();
+    pthread_mutex_unlock(&own_lock);
+}

@@ -1,0 +1,175 @@
+/*
+ * The life of the receiving end of a lane: it joins, is polled or left to its bell, leaves, and is given to the next
+ * sender.
+ *
+ * Owns: the list of polled lanes, the events of joining and leaving. What the control block says is the sender's: it is
+ * copied once and checked. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static void rx_set_state(struct um_rx *rx, uint32_t flags)
+{
+    uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
+    um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
+}
+
+void um_mem_rx_set_hot(struct um_rx *rx)
+{
+    if (rx->is_hot)
+        return;
+    struct um_mem_port *port = rx->port;
+    rx->is_hot = true;
+    rx->idle = 0;
+    rx->hot_index = port->hot_count;
+    port->hot[port->hot_count++] = rx;
+    rx_set_state(rx, UM_LANE_HOT);
+}
+
+static void rx_drop_hot(struct um_rx *rx, uint32_t flags)
+{
+    struct um_mem_port *port = rx->port;
+    if (rx->is_hot) {
+        struct um_rx *last = port->hot[--port->hot_count];
+        port->hot[rx->hot_index] = last;
+        last->hot_index = rx->hot_index;
+        rx->is_hot = false;
+    }
+    rx_set_state(rx, flags);
+}
+
+void um_mem_rx_set_cold(struct um_rx *rx)
+{
+    if (rx->head != rx->published || rx->bytes_head != rx->bytes_published)
+        um_mem_rx_publish(rx);
+    rx_drop_hot(rx, 0);
+}
+
+void um_mem_rx_leave(struct um_rx *rx, int error)
+{
+    if (rx->state == UM_RX_ZOMBIE)
+        return;
+    rx_drop_hot(rx, error == EPROTO ? UM_LANE_REFUSED : 0);
+    rx->state = UM_RX_ZOMBIE;
+    rx->error = error;
+    if (um_list_is_empty(&rx->event))
+        um_list_append(&rx->port->events, &rx->event);
+}
+
+/* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
+static void rx_recycle(struct um_rx *rx)
+{
+    struct um_mem_port *port = rx->port;
+    struct um_lane_shm *ctl = rx->ctl;
+    uint32_t state = um_load_relaxed_u32(&ctl->state);
+    size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
+    /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
+    if (rx->error)
+        port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
+    else if (rx->grown)
+        port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
+    /* sync: grown-give (partner grown-take): whatever the sender did with its share, it has none now. */
+    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
+    um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
+    um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
+    /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
+    um_store_release_u64(&ctl->owner, 0);
+    port->mapper->wake_drop(rx->wake_handle);
+    um_list_unlink(&rx->event);
+    port->rx[rx->number] = NULL;
+    free(rx);
+}
+
+void um_mem_rx_check_closing(struct um_rx *rx)
+{
+    if (!um_load_acquire_u32(&rx->ctl->closing)) /* sync: closing-seen (partner lane-closing) */
+        return;
+    if (rx->state == UM_RX_ZOMBIE) {
+        if (um_list_is_empty(&rx->event))
+            rx_recycle(rx);
+    } else if (rx->state == UM_RX_LIVE) {
+        rx->state = UM_RX_LEAVING;
+        um_mem_rx_set_hot(rx); /* the poll that finds its ring empty ends it */
+    }
+}
+
+void um_mem_rx_sender_died(struct um_rx *rx)
+{
+    if (rx->state == UM_RX_ZOMBIE) {
+        if (um_list_is_empty(&rx->event))
+            rx_recycle(rx);
+    } else if (rx->state == UM_RX_LIVE) {
+        if (um_mem_rx_has_record(rx))
+            um_mem_rx_set_hot(rx); /* what it committed is still delivered; a later tick comes here again */
+        else
+            um_mem_rx_leave(rx, EOWNERDEAD);
+    }
+}
+
+int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
+{
+    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
+    uint32_t incarnation = um_load_relaxed_u32(&ctl->state) >> UM_LANE_INC_SHIFT;
+    /* sync: lane-join (partner lane-ready) */
+    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->owner) == 0)
+        return 0;
+    struct um_rx *rx = calloc(1, sizeof(*rx));
+    if (!rx)
+        return -ENOMEM;
+    uint64_t credit = um_load_relaxed_u64(&ctl->credit);
+    rx->ctl = ctl;
+    rx->port = port;
+    rx->number = number;
+    rx->origin = ctl->origin;
+    rx->wake_handle = -1;
+    rx->head = rx->published = (uint32_t)credit;
+    rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
+    rx->answers = um_load_relaxed_u32(&ctl->answers);
+    um_mem_ring_set(&rx->ring, port->memory + port->area_offset + (size_t)number * UM_AREA_SIZE, false);
+    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+    rx->state = UM_RX_JOINING;
+    um_list_init(&rx->event);
+    um_list_append(&port->events, &rx->event);
+    port->rx[number] = rx;
+    if (number >= port->lanes_high)
+        port->lanes_high = number + 1;
+    if (port->mapper->addr_check(port, &rx->origin) != 0)
+        um_mem_rx_leave(rx, EPROTO);
+    return 0;
+}
+
+/* Offers JOINED or LEFT. */
+int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p)
+{
+    struct um_rx *rx = UM_CONTAINER(um_list_first(&port->events), struct um_rx, event);
+    bool joining = rx->state == UM_RX_JOINING;
+    *rec_p = (struct um_record){
+        .rx = rx,
+        .op = joining ? UM_REC_JOINED : UM_REC_LEFT,
+        .len = (uint32_t)rx->error,
+    };
+    return 1;
+}
+
+void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec)
+{
+    struct um_rx *rx = rec->rx;
+    um_list_unlink(&rx->event);
+    if (rec->op == UM_REC_JOINED) {
+        if (rx->state == UM_RX_ZOMBIE) { /* refused in between: its end is still to be told */
+            um_list_append(&port->events, &rx->event);
+            return;
+        }
+        rx->state = UM_RX_LIVE;
+        um_mem_rx_set_hot(rx);
+        um_mem_rx_check_closing(rx);
+    } else if (rx->error == EPROTO) {
+        um_mem_rx_check_closing(rx); /* its sender may still write: the lane is free when it closes or dies */
+    } else {
+        rx_recycle(rx);
+    }
+}

@@ -1,0 +1,172 @@
+/* Thrift about moving memory: a space over a mapper whose moves take a known time. */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+enum { MOVE_MS = 20, KEY = 7 };
+
+static struct um_space *space;
+static int moves, moved_now;
+
+static void wait_ms(long ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+    nanosleep(&time, NULL);
+}
+
+static int fake_create(struct um_space *s)
+{
+    s->memory = calloc(1, UM_SPACE_SIZE);
+    return s->memory ? 0 : -1;
+}
+
+static void fake_destroy(struct um_space *s)
+{
+    free(s->memory);
+}
+
+static int fake_adopt(struct um_space *s, uint64_t base, uint64_t len, const char **why_p)
+{
+    (void)s, (void)base, (void)len, (void)why_p;
+    wait_ms(MOVE_MS);
+    moves++;
+    moved_now++;
+    return 0;
+}
+
+static void fake_disown(struct um_space *s, uint64_t base, uint64_t len)
+{
+    (void)s, (void)base, (void)len;
+    moved_now--;
+}
+
+static const struct um_mapper fake = {
+    .space_create = fake_create, .space_destroy = fake_destroy, .adopt = fake_adopt, .disown = fake_disown};
+
+static struct um_exposed *expose(void)
+{
+    static unsigned char memory[4096];
+    const struct um_exposure what = {
+        .key = KEY, .base = (uintptr_t)memory, .len = sizeof memory, .access = UM_ACCESS_REMOTE_WRITE};
+    struct um_exposed *exposed;
+    assert_int_equal(um_mem_expose(space, &what, &exposed), 0);
+    return exposed;
+}
+
+static enum um_level level_for_peers(const struct um_exposed *exposed)
+{
+    return um_load_relaxed_u64(&exposed->region->meta) >> UM_REGION_LEVEL_SHIFT & 3;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    moves = moved_now = 0;
+    return um_mem_space_open(&fake, &(struct um_space_config){.adopt = true}, &space);
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    um_mem_space_close(space);
+    return moved_now; /* what was moved has gone back */
+}
+
+/* Registers for a moment until that is not moved any more. */
+static void exhaust(void)
+{
+    for (int i = 0; i < 100; i++) {
+        struct um_exposed *exposed = expose();
+        enum um_level level = level_for_peers(exposed);
+        um_mem_conceal(space, exposed);
+        if (level != UM_LEVEL_MAPPED)
+            return;
+    }
+    fail();
+}
+
+static void registrations_that_end_at_once_stop_being_moved(void **state)
+{
+    (void)state;
+    exhaust();
+    assert_in_range(moves, 1, 16); /* 250 ms, a tenth of the time forgiven; fewer where sleeping takes longer */
+    int before = moves;
+    for (int i = 0; i < 100; i++)
+        um_mem_conceal(space, expose());
+    assert_int_equal(moves, before);
+}
+
+static void registrations_that_last_are_always_moved(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct um_exposed *exposed = expose();
+        wait_ms((long)(10 * exposed->cost_ns / 1000000) + 1);
+        um_mem_conceal(space, exposed);
+        assert_true(space->thrift.debt_ns == 0);
+    }
+    assert_int_equal(moves, 3);
+}
+
+static void one_that_was_not_moved_and_lasts_is_moved_later(void **state)
+{
+    (void)state;
+    exhaust();
+    struct um_exposed *lasting = expose();
+    uint64_t changes = lasting->region->changes;
+    assert_int_equal(level_for_peers(lasting), UM_LEVEL_COPY);
+    for (int i = 0; i < 100 && level_for_peers(lasting) != UM_LEVEL_MAPPED; i++) {
+        wait_ms(MOVE_MS);
+        um_mem_conceal(space, expose()); /* any change of the space */
+    }
+    assert_int_equal(level_for_peers(lasting), UM_LEVEL_MAPPED);
+    assert_true(lasting->region->changes != changes); /* peers see that what they know has ended */
+    um_mem_conceal(space, lasting);
+}
+
+static void what_ends_while_it_waits_is_forgotten(void **state)
+{
+    (void)state;
+    exhaust();
+    int before = moves;
+    struct um_exposed *first = expose(), *second = expose();
+    um_mem_conceal(space, first);
+    um_mem_conceal(space, second);
+    assert_true(um_list_is_empty(&space->thrift.waiting));
+    assert_int_equal(moves, before);
+}
+
+static void what_was_spent_is_forgiven_in_time(void **state)
+{
+    (void)state;
+    struct um_thrift thrift;
+    const struct um_exposed brief = {.what = {.len = 4096}, .since_ns = 1000};
+    um_thrift_init(&thrift, 0);
+    um_thrift_ended(&thrift, &brief, 2000, 300000000);
+    assert_false(um_thrift_allows(&thrift, 3000));
+    assert_false(um_thrift_allows(&thrift, 400000000));
+    assert_true(um_thrift_allows(&thrift, 600000000));
+    um_thrift_ended(&thrift, &brief, 2000, UINT64_MAX / 2); /* one that is huge */
+    assert_false(um_thrift_allows(&thrift, 600001000));
+    assert_true(um_thrift_allows(&thrift, 600000000 + 2600000000u));
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(registrations_that_end_at_once_stop_being_moved), T(registrations_that_last_are_always_moved),
+        T(one_that_was_not_moved_and_lasts_is_moved_later), T(what_ends_while_it_waits_is_forgotten),
+        cmocka_unit_test(what_was_spent_is_forgiven_in_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,293 @@
+/*
+ * Contacts with peers of other pid namespaces (contact.h): who asked, who was asked, whose descriptors are here.
+ *
+ * Owns: struct um_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
+ * mapped (mapper.c): seals, size, the port's nonce. A user other than ours gets nothing. Threading: machine.h.
+ */
+#include "machine/shm/contact.h"
+
+#include "base/log.h"
+#include "machine/shm/adopt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77 /* Linux 6.5 */
+#endif
+
+void um_contact_watch(const struct um_contacts *cs, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
+    (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_ADD, fd, &event); /* else the tick looks */
+}
+
+void um_contact_fd_drop(const struct um_contacts *cs, int fd)
+{
+    if (fd < 0)
+        return;
+    (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_DEL, fd, NULL);
+    close(fd);
+}
+
+/* ---- the table ---- */
+
+struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um_addr *addr)
+{
+    /* NOLINTBEGIN(clang-analyzer-unix.Malloc): a contact that was dropped is not in the list any more */
+    for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
+        struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
+        if (memcmp(&c->addr, addr, sizeof(*addr)) == 0)
+            return c;
+    }
+    /* NOLINTEND(clang-analyzer-unix.Malloc) */
+    return NULL;
+}
+
+struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *addr)
+{
+    struct um_contact *c = cs->count < cs->port->lanes ? calloc(1, sizeof(*c)) : NULL;
+    if (!c)
+        return NULL;
+    c->addr = *addr;
+    c->number = ++cs->numbers;
+    c->out = c->in = c->listener = -1;
+    for (int f = 0; f < UM_CONTACT_FILES; f++)
+        c->file[f] = -1;
+    um_list_append(&cs->all, &c->node);
+    cs->count++;
+    return c;
+}
+
+void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
+{
+    um_contact_fd_drop(cs, c->out);
+    um_contact_fd_drop(cs, c->in);
+    if (c->listener >= 0)
+        close(c->listener);
+    um_contact_files_close(c->file);
+    um_list_unlink(&c->node);
+    cs->count--;
+    free(c);
+}
+
+/* A port that closed hangs up; a process that died ends, even where a child of it still has the socket. */
+bool um_contact_is_over(const struct um_contact *c)
+{
+    return um_contact_is_hung_up(c->in) || (c->known && um_contact_is_hung_up(c->out)) ||
+           um_contact_is_ended(c->listener) || um_contact_is_ended(c->file[UM_CONTACT_PROCESS]);
+}
+
+/* Can these be a port's? Nothing is asked of the files that another file system's server would have to answer. */
+bool um_contact_files_are_good(const int *file)
+{
+    struct rlimit most;
+    int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
+    bool good = seals >= 0 && seals & F_SEAL_SHRINK && file[UM_CONTACT_WAKE] >= 0 &&
+                fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) > 0;
+    /* The last quarter of the descriptors is the program's. */
+    for (int f = 0; good && f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++)
+        good = file[f] < 0 || (rlim_t)file[f] < most.rlim_cur - most.rlim_cur / 4;
+    return good;
+}
+
+/* Keeps the peer's files, or closes them when there are some already. */
+void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files)
+{
+    if (c->known) {
+        um_contact_files_close(files);
+        return;
+    }
+    memcpy(c->file, files, sizeof(c->file));
+    c->own = wire->number;
+    c->known = true;
+}
+
+/* Says who we are, with our files. */
+int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c)
+{
+    const struct um_mem_port *port = cs->port;
+    const struct um_space *space = port->config.space;
+    struct um_contact_wire wire = {
+        .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = c->addr, .from = port->addr, .number = c->number};
+    int adopted = space ? um_adopt_fd() : -1;
+    const int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
+    const int files[UM_CONTACT_FILES] = {
+        [UM_CONTACT_MEMORY] = ((const struct um_shm_port *)port->mapper_state)->memory_fd,
+        [UM_CONTACT_WAKE] = port->wait_write,
+        [UM_CONTACT_PROCESS] = process < 0 ? -1 : process,
+        [UM_CONTACT_SPACE] = space ? (int)space->handle : -1,
+        [UM_CONTACT_ADOPTED] = adopted < 0 ? -1 : adopted,
+    };
+    int ret = um_contact_send(fd, &wire, files);
+    if (process >= 0)
+        close(process);
+    return ret;
+}
+
+/* ---- the side that asks ---- */
+
+static int contact_start(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
+{
+    int fd = um_contact_connect(cs->port, addr);
+    if (fd < 0)
+        return fd;
+    struct um_contact *c = um_contact_new(cs, addr);
+    if (!c) {
+        close(fd);
+        return -ENOMEM;
+    }
+    socklen_t len = sizeof(c->listener);
+    c->out = fd;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &c->listener, &len) != 0)
+        c->listener = -1;
+    int ret = um_contact_introduce(cs, fd, c);
+    if (ret) {
+        um_contact_drop(cs, c);
+        return ret == -ETOOMANYREFS || ret == -EAGAIN ? -EAGAIN : -ECONNREFUSED;
+    }
+    um_contact_watch(cs, fd);
+    *contact_p = c;
+    return 0;
+}
+
+/* What the refusal means here; logged. */
+static int reply_refused(const struct um_contact *c, const struct um_contact_wire *reply)
+{
+    if (reply->version != UM_WIRE_VERSION)
+        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+               reply->version, (unsigned)UM_WIRE_VERSION);
+    else if (reply->status != -ECONNREFUSED)
+        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace refused the contact: %s",
+               um_shm_addr_of(&c->addr)->pid,
+               reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
+               : reply->status == -EINVAL
+                   ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
+                   : "it takes this process for another one");
+    return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
+}
+
+/* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
+static int reply_take(struct um_contacts *cs, struct um_contact *c)
+{
+    struct um_contact_wire reply;
+    int files[UM_CONTACT_FILES];
+    int ret = um_contact_receive(c->out, &reply, files);
+    if (ret == -EAGAIN)
+        return um_contact_is_ended(c->listener) ? -ECONNREFUSED : -EAGAIN;
+    if (ret == -ECONNRESET) { /* hung up without a word: the next try tells whether it is gone */
+        um_contact_drop(cs, c);
+        return -EAGAIN;
+    }
+    if (ret == 0 && reply.status)
+        ret = reply_refused(c, &reply);
+    else if (ret == 0 && (memcmp(&reply.from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files)))
+        ret = -EPROTO;
+    if (ret) {
+        if (ret == -EPROTO)
+            um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
+                   um_shm_addr_of(&c->addr)->pid);
+        return ret;
+    }
+    um_contact_know(c, &reply, files);
+    return 0;
+}
+
+int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
+{
+    struct um_contact *c = um_contact_find(cs, addr);
+    int ret = c ? 0 : contact_start(cs, addr, &c);
+    if (ret == 0 && !c->known) {
+        um_contacts_serve(cs); /* it may ask us at the same time; may end c */
+        c = um_contact_find(cs, addr);
+        ret = !c ? -EAGAIN : c->known ? 0 : reply_take(cs, c);
+        if (ret && ret != -EAGAIN)
+            um_contact_drop(cs, c);
+    }
+    if (ret == 0)
+        *contact_p = c;
+    return ret;
+}
+
+bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
+{
+    struct um_contact *c = um_contact_find(cs, addr);
+    if (c && um_contact_is_over(c)) {
+        um_contact_drop(cs, c);
+        c = NULL;
+    }
+    if (c && c->known)
+        return true;
+    int ret = um_contact_get(cs, addr, &c);
+    return ret != -ECONNREFUSED && ret != -EPROTO && ret != -EACCES;
+}
+
+bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number)
+{
+    for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
+        const struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
+        if (c->number == number)
+            return !um_contact_is_over(c);
+    }
+    return false;
+}
+
+/* ---- the port's ---- */
+
+int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
+{
+    struct um_contacts *cs = calloc(1, sizeof(*cs));
+    if (!cs)
+        return -ENOMEM;
+    cs->port = port;
+    um_list_init(&cs->all);
+    for (int i = 0; i < UM_CONTACT_HALVES; i++)
+        cs->half[i].fd = -1;
+    int ret = cs->listening = um_contact_listen(port, &cs->name);
+    if (ret < 0)
+        goto free_contacts;
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = port->wait_read};
+    port->wait_set = epoll_create1(EPOLL_CLOEXEC);
+    if (port->wait_set < 0 || epoll_ctl(port->wait_set, EPOLL_CTL_ADD, port->wait_read, &event) != 0) {
+        ret = -errno;
+        um_log(UM_LOG_WARN, "no epoll set: %s; raise the limit of open files (ulimit -n)", strerror(-ret));
+        um_contacts_close(cs);
+        return ret;
+    }
+    um_contact_watch(cs, cs->listening);
+    *contacts_p = cs;
+    return 0;
+
+free_contacts:
+    free(cs);
+    return ret;
+}
+
+void um_contacts_close(struct um_contacts *cs)
+{
+    struct um_list *first;
+    if (cs->name.sun_path[0])
+        unlink(cs->name.sun_path);
+    /* A forked child may have them too: nobody shall find the port through it. */
+    shutdown(cs->listening, SHUT_RDWR);
+    while ((first = um_list_first(&cs->all)) != NULL) {
+        struct um_contact *c = UM_CONTAINER(first, struct um_contact, node);
+        shutdown(c->out >= 0 ? c->out : c->in, SHUT_RDWR);
+        if (c->out >= 0 && c->in >= 0)
+            shutdown(c->in, SHUT_RDWR);
+        um_contact_drop(cs, c);
+    }
+    for (int i = 0; i < UM_CONTACT_HALVES; i++)
+        um_contact_fd_drop(cs, cs->half[i].fd);
+    um_contact_fd_drop(cs, cs->listening);
+    if (cs->port->wait_set >= 0)
+        close(cs->port->wait_set);
+    cs->port->wait_set = -1;
+    free(cs);
+}

@@ -1,0 +1,123 @@
+/*
+ * Private to the shm mapper: peers of another pid namespace, whose descriptors no /proc shows here.
+ *
+ * Each of the two gives the other its descriptors once, over a unix socket that the port listens on; the connection
+ * stays open and tells when the peer's port ends. docs/protocol.md section 11. Nobody waits: a contact that the peer
+ * has not served yet is -EAGAIN, and the peer serves when it makes progress or sleeps. Threading: machine.h.
+ */
+#ifndef UM_MACHINE_SHM_CONTACT_H
+#define UM_MACHINE_SHM_CONTACT_H
+
+#include "machine/shm/shm.h"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* What is passed, in this order; the bits of um_contact_wire.files. */
+enum um_contact_file {
+    UM_CONTACT_MEMORY,  /* the port's memory */
+    UM_CONTACT_WAKE,    /* the write end of its wake-up pipe */
+    UM_CONTACT_PROCESS, /* a pidfd of the process, where the kernel has them */
+    UM_CONTACT_SPACE,   /* the space's memory, if the port has one */
+    UM_CONTACT_ADOPTED, /* the file that adopted pages lie in, likewise */
+    UM_CONTACT_FILES,
+};
+
+#define UM_CONTACT_MAGIC 0x746361746e6f6375u /* "ucontact", little endian */
+
+/* Both the hello and the reply. */
+struct um_contact_wire {
+    uint64_t magic;
+    uint32_t version; /* wire version */
+    int32_t status;   /* reply: 0, or a negative errno and nothing else holds */
+    struct um_addr to;
+    struct um_addr from;
+    uint32_t number; /* what the receiver of this message is called in the words that the sender of it reads */
+    uint32_t files;  /* bit f: enum um_contact_file f is among the descriptors */
+    uint64_t reserved;
+};
+static_assert(sizeof(struct um_contact_wire) == 128, "docs/protocol.md section 11");
+
+struct um_contact {
+    struct um_list node;
+    struct um_addr addr;
+    uint32_t number; /* the peer's, here */
+    uint32_t own;    /* ours, there; valid once known */
+    int file[UM_CONTACT_FILES];
+    int out;      /* the connection that we made, or -1 */
+    int in;       /* the one that the peer made, or -1 */
+    int listener; /* a pidfd of who listens at the other end of out, or -1 */
+    bool known;   /* the peer's files are here */
+};
+
+enum { UM_CONTACT_HALVES = 16 };
+
+/* An accepted connection that has not said hello. */
+struct um_contact_half {
+    int fd;
+    uint64_t deadline;
+};
+
+struct um_contacts {
+    struct um_mem_port *port;
+    struct um_list all;
+    uint32_t count;
+    uint32_t numbers; /* given so far */
+    int listening;
+    uint64_t sweep_at; /* when contacts that are over are looked for again */
+    bool stranger_logged;
+    bool full_logged;
+    struct um_contact_half half[UM_CONTACT_HALVES];
+    struct sockaddr_un name; /* ours */
+};
+
+/* Listens where the port's config says; sets port->wait_set. Errors as port_open, logged. */
+int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p);
+void um_contacts_close(struct um_contacts *cs);
+/* Takes what peers ask for; bounded, never blocks. */
+void um_contacts_serve(struct um_contacts *cs);
+/* The peer's files. -EAGAIN: it has not served us yet; the errors of lane_open. */
+int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p);
+/* False only when the peer is certainly gone. */
+bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr);
+bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number);
+
+/* Between contact.c and contact_serve.c. */
+struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um_addr *addr);
+/* NULL: no memory, or as many as the port has lanes. */
+struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *addr);
+void um_contact_drop(struct um_contacts *cs, struct um_contact *c);
+/* The peer's port is closed, or its process has ended. */
+bool um_contact_is_over(const struct um_contact *c);
+/* Can these be a port's, and is there room for them? */
+bool um_contact_files_are_good(const int *file);
+/* Keeps the peer's files, or closes them when there are some already. */
+void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files);
+/* Says who we are, with our files. */
+int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c);
+/* News on fd ends a sleep; and no longer: fd (or -1) is closed. */
+void um_contact_watch(const struct um_contacts *cs, int fd);
+void um_contact_fd_drop(const struct um_contacts *cs, int fd);
+
+/* contact_socket.c: the name of a port's socket. */
+socklen_t um_contact_name(const struct um_mem_port *port, const struct um_addr *addr, struct sockaddr_un *name_p);
+/* The listening socket, or a negative errno, logged. */
+int um_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p);
+/* A connection to the peer's socket. -EAGAIN: its queue is full; -ECONNREFUSED, -EACCES: logged. */
+int um_contact_connect(const struct um_mem_port *port, const struct um_addr *addr);
+/* Is the process at the other end this user's? */
+bool um_contact_is_own_user(int fd);
+/* 0 or a negative errno. files: UM_CONTACT_FILES descriptors, -1 where there is none; NULL: none. */
+int um_contact_send(int fd, struct um_contact_wire *wire, const int *files);
+/*
+ * 0: a whole message, and files_p is the caller's to close. -EAGAIN: nothing yet; -ECONNRESET: the end; -EPROTO:
+ * something else came (and is closed).
+ */
+int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p);
+void um_contact_files_close(int *files);
+/* Has the other end gone? */
+bool um_contact_is_hung_up(int fd);
+/* Has the process of a pidfd ended? False for -1. */
+bool um_contact_is_ended(int pidfd);
+
+#endif

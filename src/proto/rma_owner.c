@@ -1,0 +1,152 @@
+/*
+ * RMA that the owner of the memory executes: the target's side of rma.c, where the picture is.
+ *
+ * Key, bounds and access are checked before every step. Owns no state. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
+
+/* The target hears of a write only when it carried data. */
+static void write_announce(struct um_ep *ep, struct um_peer *peer, uint64_t len, uint64_t data, bool with_data)
+{
+    ep->stats.received++;
+    ep->stats.bytes_received += len;
+    if (!with_data)
+        return;
+    struct um_completion c = {
+        .flags = UM_OP_REMOTE_WRITE | UM_OP_DATA, .len = (size_t)len, .data = data, .source = peer};
+    ep->config.complete(ep->config.arg, &c);
+}
+
+int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    const struct um_write_wire *head = rec->head;
+    uint16_t token = head->token;
+    void *to;
+    if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
+        return -EPROTO;
+    int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
+    if (ret == 0) {
+        memcpy(to, rec->body ? rec->body : head->body, rec->len);
+        um_core_ep_count(ep, head->key, UM_COUNT_WRITE_SHIFT);
+        write_announce(ep, peer, rec->len, head->data, rec->flags & UM_WIRE_DATA);
+    }
+    ep->machine->answer(rec->rx, token, ret);
+    return 0;
+}
+
+int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    const struct um_notify_wire *head = rec->head;
+    if (rec->body || !(rec->flags & UM_WIRE_DATA))
+        return -EPROTO;
+    write_announce(ep, peer, head->len, head->data, rec->flags & UM_WIRE_DATA);
+    return 0;
+}
+
+int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+{
+    int error;
+    struct um_inbound *in = um_inbound_open(peer, rec, &error);
+    if (!in)
+        return error;
+    um_inbound_start(ep, in);
+    return 0;
+}
+
+/* Parts were returned already: the error goes behind them. Returns whether the body still lives. */
+static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
+{
+    struct um_lane *lane;
+    struct um_slot slot;
+    in->failed = error;
+    int ret = um_peer_lane(in->peer, &lane);
+    if (ret == 0)
+        ret = ep->machine->claim(lane, 0, &slot);
+    if (ret == -EAGAIN) {
+        um_peer_claim_failed(in->peer, ret);
+        return true;
+    }
+    if (ret == 0) {
+        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
+        ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, (uint32_t)error);
+    }
+    um_inbound_finish(ep, in, error);
+    return false;
+}
+
+/* Sends parts of what is read as records, as credit allows. Returns whether the body still lives. */
+static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned char *from, uint64_t left)
+{
+    struct um_lane *lane;
+    int ret = um_peer_lane(in->peer, &lane);
+    for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
+        uint32_t most = ep->machine->lane_body_max(lane, ep->body_max);
+        uint32_t part = left < most ? (uint32_t)left : most;
+        struct um_slot slot;
+        ret = ep->machine->claim(lane, part, &slot);
+        if (ret)
+            break;
+        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
+        memcpy(slot.body, from, part);
+        slot.more = part < left;
+        ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, part);
+        in->moved += part;
+        from += part;
+        left -= part;
+    }
+    if (ret == -EAGAIN) {
+        if (in->peer->lane)
+            um_peer_claim_failed(in->peer, ret);
+        return true;
+    }
+    if (ret == 0 && left > 0)
+        return true;
+    um_inbound_finish(ep, in, ret ? ECONNRESET : 0);
+    return false;
+}
+
+bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
+{
+    bool read = in->op == UM_WIRE_READ;
+    uint64_t left = in->arrival.len - in->moved;
+    void *here;
+    int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
+                                 read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
+    if (in->failed || (ret && read && in->moved > 0))
+        return return_fail(ep, in, in->failed ? in->failed : -ret);
+    if (ret) {
+        um_inbound_finish(ep, in, -ret);
+        return false;
+    }
+    if (read)
+        return return_step(ep, in, here, left);
+    if (left > 0) {
+        ret = um_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
+        if (ret < 0)
+            return false;
+        if (in->pushed)
+            return true;
+    }
+    if (in->moved < in->arrival.len)
+        return true;
+    um_inbound_finish(ep, in, 0);
+    return false;
+}
+
+void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error)
+{
+    if (error)
+        return;
+    um_core_ep_count(ep, in->key, in->op == UM_WIRE_READ ? UM_COUNT_READ_SHIFT : UM_COUNT_WRITE_SHIFT);
+    if (in->op == UM_WIRE_WRITE_RTS) {
+        write_announce(ep, in->peer, in->arrival.len, in->arrival.data, in->arrival.flags & UM_OP_DATA);
+    } else {
+        ep->stats.received++;
+        ep->stats.bytes_received += in->arrival.len;
+    }
+}

@@ -1,0 +1,147 @@
+/*
+ * Messages that came before their receive: queued, looked at, reserved, dropped, handed over.
+ *
+ * Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
+ */
+#include "proto/receive.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
+{
+    if (u->body != u->small)
+        free(u->body);
+    um_pool_release(&((struct um_receive *)ep->receive)->unexpected, u);
+}
+
+int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
+                          struct um_inbound *inbound)
+{
+    struct um_receive *r = ep->receive;
+    if (ep->reported)
+        return -EAGAIN; /* what was just reported may post the receive for it, and save the copy */
+    struct um_unexpected *u = um_pool_alloc(&r->unexpected);
+    if (!u)
+        return -ENOMEM;
+    u->body = u->small;
+    u->inbound = inbound;
+    u->arrival = *arrival;
+    um_list_init(&u->link);
+    if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {
+        u->body = malloc(arrival->len);
+        if (!u->body) {
+            um_pool_release(&r->unexpected, u);
+            return -ENOMEM;
+        }
+    }
+    if (!inbound)
+        memcpy(u->body, body, arrival->len);
+    u->match.tag = arrival->tag;
+    u->match.source = arrival->peer->number;
+    um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
+    ep->stats.unexpected++;
+    return 0;
+}
+
+/* The message goes to the target, which lies in target (eager) or is set in the inbound's own. */
+void um_unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target)
+{
+    struct um_inbound *in = u->inbound;
+    if (in) {
+        in->matched = true;
+        um_inbound_start(ep, in);
+    } else {
+        um_iov_scatter(&target->cursor, u->body, u->arrival.len < target->len ? (size_t)u->arrival.len : target->len);
+        um_receive_finish(ep, target, &u->arrival, 0);
+    }
+    um_unexpected_free(ep, u);
+}
+
+/* Gives an unexpected message to a receive that is not posted. */
+void um_unexpected_give(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u)
+{
+    struct um_target local;
+    struct um_target *target = u->inbound ? &u->inbound->target : &local;
+    target->recv = recv;
+    target->cursor = recv->buffers.cursor;
+    target->len = recv->len;
+    target->base = NULL;
+    um_unexpected_deliver(ep, u, target);
+}
+
+struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *msg)
+{
+    uint32_t source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
+    struct um_match_msg *found = um_match_find_msg(um_receive_engine(ep, msg->flags), msg->tag, msg->ignore, source);
+    return found ? UM_CONTAINER(found, struct um_unexpected, match) : NULL;
+}
+
+static struct um_unexpected *claimed_find(struct um_ep *ep, const void *context)
+{
+    struct um_receive *r = ep->receive;
+    for (struct um_list *l = r->claimed.next; l != &r->claimed; l = l->next) {
+        struct um_unexpected *u = UM_CONTAINER(l, struct um_unexpected, link);
+        if (u->claimed_by == context)
+            return u;
+    }
+    return NULL;
+}
+
+static void unexpected_discard(struct um_ep *ep, struct um_unexpected *u)
+{
+    if (u->inbound)
+        um_inbound_discard(ep, u->inbound);
+    um_unexpected_free(ep, u);
+}
+
+/* The receive of a message that a peek reserved. */
+int um_unexpected_receive_claimed(struct um_ep *ep, const struct um_msg *msg)
+{
+    struct um_unexpected *u = claimed_find(ep, msg->context);
+    if (!u)
+        return -ENOMSG;
+    if (msg->flags & UM_OP_DISCARD) {
+        struct um_completion c = {.context = msg->context,
+                                  .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
+                                  .tag = u->arrival.tag,
+                                  .data = u->arrival.data,
+                                  .source = u->arrival.peer};
+        um_list_unlink(&u->link);
+        unexpected_discard(ep, u);
+        ep->config.complete(ep->config.arg, &c);
+        return 0;
+    }
+    struct um_recv *recv = um_recv_alloc(ep, msg);
+    if (!recv)
+        return -ENOMEM;
+    um_list_unlink(&u->link);
+    um_unexpected_give(ep, recv, u);
+    return 0;
+}
+
+int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p)
+{
+    struct um_receive *r = ep->receive;
+    struct um_unexpected *u = um_unexpected_find(ep, msg);
+    if (!u)
+        return -ENOMSG;
+    *found_p = (struct um_completion){
+        .context = msg->context,
+        .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
+        .len = (size_t)u->arrival.len,
+        .tag = u->arrival.tag,
+        .data = u->arrival.data,
+        .source = u->arrival.peer,
+    };
+    if (msg->flags & (UM_OP_CLAIM | UM_OP_DISCARD))
+        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+    if (msg->flags & UM_OP_DISCARD) {
+        unexpected_discard(ep, u);
+    } else if (msg->flags & UM_OP_CLAIM) {
+        u->claimed_by = msg->context;
+        um_list_append(&r->claimed, &u->link);
+    }
+    return 0;
+}

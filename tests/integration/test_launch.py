@@ -1,0 +1,130 @@
+"""What `unimem run` says when the program cannot be run: what is wrong with it, and what to do."""
+
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from harness import BUILD
+from mpis import compile_c, script
+
+UNIMEM = BUILD / "unimem"
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+Make = Callable[[Path], object]
+
+
+def call(folder: Path, *arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    base = {"PATH": os.environ["PATH"]}
+    command = [UNIMEM, "run", *arguments]
+    return subprocess.run(command, cwd=folder, env=base | env, capture_output=True, text=True, timeout=30, check=False)
+
+
+def executable(content: bytes) -> Make:
+    def make(path: Path) -> None:
+        path.write_bytes(content)
+        path.chmod(0o755)
+
+    return make
+
+
+def program(*, machine: int | None = None, length: int | None = None) -> Make:
+    """A real program, for another processor or cut off."""
+    image = bytearray(Path("/bin/true").read_bytes())
+    if machine is not None:
+        struct.pack_into("<H", image, 18, machine)
+    return executable(bytes(image[:length]))
+
+
+def other_loader(path: Path) -> None:
+    compile_c(path, "int main(void) { return 0; }", "-Wl,--dynamic-linker=/lib/ld-of-another-system.so.1")
+
+
+ARM = 40
+AARCH64 = 183
+OTHER = ARM if os.uname().machine == "aarch64" else AARCH64
+
+
+@pytest.mark.parametrize(
+    "make, status, says",
+    [
+        (lambda path: None, NOT_FOUND, "there is no such file, seen from {folder}. Build it"),
+        (lambda path: path.symlink_to("/gone/app"), NOT_FOUND, "a symbolic link to /gone/app, which does not exist"),
+        (lambda path: path.symlink_to(path), NOT_EXECUTABLE, "symbolic links"),
+        (Path.mkdir, NOT_EXECUTABLE, "it is a folder"),
+        (os.mkfifo, NOT_EXECUTABLE, "it is not a file"),
+        (lambda path: path.write_text("#!/bin/sh\n"), NOT_EXECUTABLE, "chmod +x ./app"),
+        (executable(b"#!/no/such/shell -e\ntrue\n"), NOT_EXECUTABLE, "asks for /no/such/shell, which does not exist"),
+        (executable(b"#! /no/such/shell"), NOT_EXECUTABLE, "asks for /no/such/shell, which"),
+        (executable(b"#!/bin/sh\r\ntrue\r\n"), NOT_EXECUTABLE, r"sed -i 's/\r$//' ./app"),
+        (executable(b"#!/etc/passwd\n"), NOT_EXECUTABLE, "what runs it"),
+        (executable(b""), NOT_EXECUTABLE, "it is empty"),
+        (executable(b"\x7fELF"), NOT_EXECUTABLE, "a damaged program"),
+        (program(length=500), NOT_EXECUTABLE, "a damaged program"),
+        (program(machine=OTHER), NOT_EXECUTABLE, "another kind of processor"),
+        (executable(bytes(range(256))), NOT_EXECUTABLE, "neither a program of this machine nor a script"),
+        (other_loader, NOT_EXECUTABLE, "its loader /lib/ld-of-another-system.so.1 does not exist"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_wrong_with_the_file(tmp_path: Path, make: Make, status: int, says: str) -> None:
+    make(tmp_path / "app")
+    run = call(tmp_path, "--", "./app")
+    assert (run.returncode, run.stdout) == (status, ""), run
+    assert run.stderr.splitlines()[-1].startswith("unimem: cannot run ./app: "), run.stderr
+    assert says.format(folder=tmp_path) in run.stderr, run.stderr
+
+
+def test_names_that_are_not_in_path(tmp_path: Path) -> None:
+    script(tmp_path / "here")
+    for word, says in (
+        ("nowhere-at-all", "add its folder to PATH"),
+        ("mpiexec.nowhere", "./quickstart puts MPICH's mpiexec into .venv/bin"),
+        ("A=b", "write: env A=b PROGRAM"),
+        ("here", "Write: ./here"),
+    ):
+        run = call(tmp_path, word, "true")
+        assert run.returncode == NOT_FOUND
+        assert says in run.stderr and run.stderr.count("\n") == 1, run.stderr
+
+
+@pytest.mark.parametrize("words", [[""], ["--", "", "true"]])
+def test_an_empty_name_is_a_wrong_command_line(tmp_path: Path, words: list[str]) -> None:
+    run = call(tmp_path, *words)
+    assert run.returncode == 2 and "the name of the program is empty" in run.stderr, run
+
+
+@pytest.mark.parametrize("words", [["run", "--mpi"], ["run", "--mpi="], ["run", "--mpi", "--", "true"], ["env", "--mpi"]])
+def test_mpi_without_a_name(words: list[str]) -> None:
+    run = subprocess.run([UNIMEM, *words], capture_output=True, text=True, timeout=30, check=False)
+    assert run.returncode == 2, run
+    assert "--mpi needs a name: mpich, openmpi, intel, sos, or any" in run.stderr, run.stderr
+
+
+def test_a_text_without_first_line_is_run_by_sh(tmp_path: Path) -> None:
+    executable(b'echo "$0 $*"; exit 3\n')(tmp_path / "app")
+    run = call(tmp_path, "./app", "a", "b c")
+    assert (run.returncode, run.stdout) == (3, "./app a b c\n")
+
+
+def test_folders_of_that_name_in_path_are_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "first" / "tool").mkdir(parents=True)
+    script(tmp_path / "second" / "tool", "echo right\n")
+    assert call(tmp_path, "tool", PATH=f"{tmp_path}/first:{tmp_path}/second").stdout == "right\n"
+
+
+def test_another_provider_is_named_even_quietly(tmp_path: Path) -> None:
+    """It is a warning: unimem is not used at all."""
+    assert "FI_PROVIDER=tcp is yours and wins" in call(tmp_path, "-q", "true", FI_PROVIDER="tcp").stderr
+    assert call(tmp_path, "-q", "true", FI_PROVIDER="unimem").stderr == ""
+
+
+def test_an_empty_choice_of_provider_is_none(tmp_path: Path) -> None:
+    assert call(tmp_path, "printenv", "FI_PROVIDER", FI_PROVIDER="").stdout == "unimem\n"
+
+
+def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:
+    script(tmp_path / "sudo", "exit 0\n")
+    assert "put `unimem run --` behind it" in call(tmp_path, "./sudo", "mpiexec").stderr
+    assert "behind it" not in call(tmp_path, "./sudo", "-E", "mpiexec").stderr
