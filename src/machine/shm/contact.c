@@ -173,6 +173,21 @@ static int reply_refused(const struct um_contact *c, const struct um_contact_wir
     return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
 }
 
+/* Keeps what the reply brought, or says why not; then what came with it is closed. */
+static int reply_check(struct um_contact *c, const struct um_contact_wire *reply, int *files)
+{
+    int ret = 0;
+    if (reply->status)
+        ret = reply_refused(c, reply);
+    else if (memcmp(&reply->from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files))
+        ret = -EPROTO;
+    if (ret)
+        um_contact_files_close(files);
+    else
+        um_contact_know(c, reply, files);
+    return ret;
+}
+
 /* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
 static int reply_take(struct um_contacts *cs, struct um_contact *c)
 {
@@ -185,18 +200,14 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
         um_contact_drop(cs, c);
         return -EAGAIN;
     }
-    if (ret == 0 && reply.status)
-        ret = reply_refused(c, &reply);
-    else if (ret == 0 && (memcmp(&reply.from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files)))
-        ret = -EPROTO;
-    if (ret) {
-        if (ret == -EPROTO)
-            um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
-                   um_shm_addr_of(&c->addr)->pid);
-        return ret;
-    }
-    um_contact_know(c, &reply, files);
-    return 0;
+    if (ret == 0)
+        ret = reply_check(c, &reply, files);
+    if (ret == -EPROTO)
+        um_log(UM_LOG_WARN,
+               "the peer (pid %u there) in another pid namespace passed what is not a port, or this process is short "
+               "of descriptors (ulimit -n)",
+               um_shm_addr_of(&c->addr)->pid);
+    return ret;
 }
 
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)

@@ -59,9 +59,14 @@ static bool hello_take(struct um_contacts *cs, int fd, const struct um_contact_w
         return false;
     }
     um_contact_know(c, hello, files);
-    c->in = fd;
-    (void)um_contact_introduce(cs, fd, c); /* gone meanwhile: the hang-up tells */
-    return true;
+    if (um_contact_introduce(cs, fd, c) == 0) {
+        c->in = fd;
+        return true;
+    }
+    /* It is gone, or too many descriptors are under way (unix(7), ETOOMANYREFS): hung up, it asks again. */
+    if (c->out < 0)
+        um_contact_drop(cs, c);
+    return false;
 }
 
 /* Looks whether a connection has said hello. */
