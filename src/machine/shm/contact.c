@@ -84,17 +84,20 @@ bool um_contact_is_over(const struct um_contact *c)
            um_contact_is_ended(c->listener) || um_contact_is_ended(c->file[UM_CONTACT_PROCESS]);
 }
 
-/* Can these be a port's? Nothing is asked of the files that another file system's server would have to answer. */
-bool um_contact_files_are_good(const int *file)
+/* Nothing is asked of the files that another file system's server would have to answer. */
+int um_contact_files_check(const int *file)
 {
     struct rlimit most;
     int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
-    bool good = seals >= 0 && seals & F_SEAL_SHRINK && file[UM_CONTACT_WAKE] >= 0 &&
-                fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) > 0;
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || file[UM_CONTACT_WAKE] < 0 ||
+        fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) <= 0)
+        return -EINVAL;
     /* The last quarter of the descriptors is the program's. */
-    for (int f = 0; good && f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++)
-        good = file[f] < 0 || (rlim_t)file[f] < most.rlim_cur - most.rlim_cur / 4;
-    return good;
+    for (int f = 0; f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++) {
+        if (file[f] >= 0 && (rlim_t)file[f] >= most.rlim_cur - most.rlim_cur / 4)
+            return -EMFILE;
+    }
+    return 0;
 }
 
 /* Keeps the peer's files, or closes them when there are some already. */
@@ -179,7 +182,9 @@ static int reply_check(struct um_contact *c, const struct um_contact_wire *reply
     int ret = 0;
     if (reply->status)
         ret = reply_refused(c, reply);
-    else if (memcmp(&reply->from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files))
+    else if (memcmp(&reply->from, &c->addr, sizeof(c->addr)) != 0)
+        ret = -EPROTO;
+    else if ((ret = um_contact_files_check(files)) == -EINVAL)
         ret = -EPROTO;
     if (ret)
         um_contact_files_close(files);
@@ -203,10 +208,11 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
     if (ret == 0)
         ret = reply_check(c, &reply, files);
     if (ret == -EPROTO)
-        um_log(UM_LOG_WARN,
-               "the peer (pid %u there) in another pid namespace passed what is not a port, or this process is short "
-               "of descriptors (ulimit -n)",
+        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
                um_shm_addr_of(&c->addr)->pid);
+    else if (ret == -EMFILE)
+        um_log(UM_LOG_WARN, "no descriptors are left for what a peer of another pid namespace passes; raise the limit "
+                            "of open files (ulimit -n)");
     return ret;
 }
 

@@ -37,7 +37,7 @@ static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hel
     if (from->machine != UM_SHM_MACHINE_ID || from->boot != own->boot || from->nonce == 0 ||
         from->pid_space == own->pid_space)
         return -EPROTO;
-    return um_contact_files_are_good(files) ? 0 : -EINVAL;
+    return um_contact_files_check(files) ? -EINVAL : 0;
 }
 
 /* A hello came: makes or completes the contact. Whether fd is kept. */
@@ -77,6 +77,8 @@ static void half_look(struct um_contacts *cs, struct um_contact_half *half, uint
     int ret = um_contact_receive(half->fd, &hello, files);
     if (ret == -EAGAIN && now < half->deadline)
         return;
+    if (ret == -EMFILE) /* else it would ask again for ever */
+        refuse(half->fd, &hello, &cs->port->addr, -EINVAL);
     if (ret != 0 || !hello_take(cs, half->fd, &hello, files))
         um_contact_fd_drop(cs, half->fd);
     half->fd = -1;
