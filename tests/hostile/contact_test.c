@@ -323,7 +323,7 @@ static int answer_within(int fd, int more)
     int next = dup(0); /* the connection will have it, and what was passed the next two */
     assert_true(next > 8);
     close(next);
-    few.rlim_cur = (rlim_t)(next + more);
+    few.rlim_cur = (rlim_t)next + (rlim_t)more;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
     int status = answer(fd);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &most), 0);

@@ -179,12 +179,9 @@ static int reply_refused(const struct um_contact *c, const struct um_contact_wir
 /* Keeps what the reply brought, or says why not; then what came with it is closed. */
 static int reply_check(struct um_contact *c, const struct um_contact_wire *reply, int *files)
 {
-    int ret = 0;
-    if (reply->status)
-        ret = reply_refused(c, reply);
-    else if (memcmp(&reply->from, &c->addr, sizeof(c->addr)) != 0)
-        ret = -EPROTO;
-    else if ((ret = um_contact_files_check(files)) == -EINVAL)
+    const bool is_it = memcmp(&reply->from, &c->addr, sizeof(c->addr)) == 0;
+    int ret = reply->status ? reply_refused(c, reply) : is_it ? um_contact_files_check(files) : -EPROTO;
+    if (ret == -EINVAL)
         ret = -EPROTO;
     if (ret)
         um_contact_files_close(files);
