@@ -59,8 +59,10 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
  */
 static __attribute__((noinline)) void causes_first(struct um_peer *peer)
 {
+    const bool reported = peer->ep->reported;
     if (peer->lane && um_peer_harvest(peer) > 0) /* that a lane has ended is found again: awaiting_progress() */
         peer->heard = true;
+    peer->ep->reported = reported; /* a stream of sends must not put off the records of its receiver for ever */
 }
 
 /* Returns whether the record was taken. */

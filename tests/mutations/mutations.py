@@ -215,9 +215,30 @@ MUTATIONS = [
     (
         "memory that was passed over a socket need not be sealed",
         "src/machine/shm/contact.c",
-        "    bool good = seals >= 0 && seals & F_SEAL_SHRINK && ",
-        "    bool good = seals >= 0 && ",
+        "    if (seals < 0 || !(seals & F_SEAL_SHRINK) || ",
+        "    if (seals < 0 || ",
         ["hostile contact"],
+    ),
+    (
+        "what comes with a refused reply stays open",
+        "src/machine/shm/contact.c",
+        "    if (ret)\n        um_contact_files_close(files);\n    else\n        um_contact_know(c, reply, files);",
+        "    if (ret == 0)\n        um_contact_know(c, reply, files);",
+        ["hostile contact"],
+    ),
+    (
+        "who cannot be answered over a socket waits for ever",
+        "src/machine/shm/contact_serve.c",
+        "    if (um_contact_introduce(cs, fd, c) == 0) {",
+        "    if (um_contact_introduce(cs, fd, c) <= 0) {",
+        ["hostile contact"],
+    ),
+    (
+        "what is told before a record counts as news for it: a stream of sends puts it off for ever",
+        "src/core/progress.c",
+        "    peer->ep->reported = reported;",
+        "    (void)reported;",
+        ["proto message shm"],
     ),
     (
         "a connection that says nothing keeps its place",

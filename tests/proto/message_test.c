@@ -287,6 +287,36 @@ static void empty_messages_need_no_buffer(void **state)
     world_close(&w);
 }
 
+/*
+ * A message without a receive may wait for what this call of progress completes, but not for ever: whoever streams to
+ * its sender completes something in every call.
+ */
+static void a_stream_of_sends_holds_up_no_message_of_its_receiver(void **state)
+{
+    (void)state;
+    struct world w;
+    char to;
+    size_t seen = 0;
+    world_open(&w, 2);
+    recv_buf(&w, 0, NULL, &to, 1, 2, 0, UM_OP_TAGGED, CTX(9));
+    send_buf(&w, 0, 1, "s", 1, 5, UM_OP_TAGGED, NULL); /* a lane there is */
+    inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED);     /* nobody awaits it */
+    inject_buf(&w, 1, 0, "y", 1, 2, UM_OP_TAGGED);
+    for (int i = 0; i < 100 && seen == 0; i++) {
+        const struct iovec iov = {"s", 1};
+        const struct um_msg msg = {
+            .iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .tag = 5, .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+        (void)um_send(w.node[0].ep, &msg);
+        for (int k = 0; k < 10; k++)
+            um_ep_progress(w.node[1].ep);
+        um_ep_progress(w.node[0].ep);
+        for (size_t n = 0; n < w.node[0].count; n++)
+            seen += w.node[0].done[n].context == CTX(9);
+    }
+    assert_int_equal(seen, 1);
+    world_close(&w);
+}
+
 static void a_receiver_that_never_inserted_its_sender_can_receive_and_reply(void **state)
 {
     (void)state;
@@ -347,6 +377,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_cancelled_receive_completes_once_and_takes_nothing),
     cmocka_unit_test(an_injected_buffer_is_free_at_return),
     cmocka_unit_test(empty_messages_need_no_buffer),
+    cmocka_unit_test(a_stream_of_sends_holds_up_no_message_of_its_receiver),
     cmocka_unit_test(a_receiver_that_never_inserted_its_sender_can_receive_and_reply),
     cmocka_unit_test(an_endpoint_can_send_to_itself),
 };

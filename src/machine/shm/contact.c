@@ -84,17 +84,20 @@ bool um_contact_is_over(const struct um_contact *c)
            um_contact_is_ended(c->listener) || um_contact_is_ended(c->file[UM_CONTACT_PROCESS]);
 }
 
-/* Can these be a port's? Nothing is asked of the files that another file system's server would have to answer. */
-bool um_contact_files_are_good(const int *file)
+/* Nothing is asked of the files that another file system's server would have to answer. */
+int um_contact_files_check(const int *file)
 {
     struct rlimit most;
     int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
-    bool good = seals >= 0 && seals & F_SEAL_SHRINK && file[UM_CONTACT_WAKE] >= 0 &&
-                fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) > 0;
+    if (seals < 0 || !(seals & F_SEAL_SHRINK) || file[UM_CONTACT_WAKE] < 0 ||
+        fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) <= 0)
+        return -EINVAL;
     /* The last quarter of the descriptors is the program's. */
-    for (int f = 0; good && f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++)
-        good = file[f] < 0 || (rlim_t)file[f] < most.rlim_cur - most.rlim_cur / 4;
-    return good;
+    for (int f = 0; f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++) {
+        if (file[f] >= 0 && (rlim_t)file[f] >= most.rlim_cur - most.rlim_cur / 4)
+            return -EMFILE;
+    }
+    return 0;
 }
 
 /* Keeps the peer's files, or closes them when there are some already. */
@@ -173,6 +176,20 @@ static int reply_refused(const struct um_contact *c, const struct um_contact_wir
     return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
 }
 
+/* Keeps what the reply brought, or says why not; then what came with it is closed. */
+static int reply_check(struct um_contact *c, const struct um_contact_wire *reply, int *files)
+{
+    const bool is_it = memcmp(&reply->from, &c->addr, sizeof(c->addr)) == 0;
+    int ret = reply->status ? reply_refused(c, reply) : is_it ? um_contact_files_check(files) : -EPROTO;
+    if (ret == -EINVAL)
+        ret = -EPROTO;
+    if (ret)
+        um_contact_files_close(files);
+    else
+        um_contact_know(c, reply, files);
+    return ret;
+}
+
 /* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
 static int reply_take(struct um_contacts *cs, struct um_contact *c)
 {
@@ -185,18 +202,15 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
         um_contact_drop(cs, c);
         return -EAGAIN;
     }
-    if (ret == 0 && reply.status)
-        ret = reply_refused(c, &reply);
-    else if (ret == 0 && (memcmp(&reply.from, &c->addr, sizeof(c->addr)) != 0 || !um_contact_files_are_good(files)))
-        ret = -EPROTO;
-    if (ret) {
-        if (ret == -EPROTO)
-            um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
-                   um_shm_addr_of(&c->addr)->pid);
-        return ret;
-    }
-    um_contact_know(c, &reply, files);
-    return 0;
+    if (ret == 0)
+        ret = reply_check(c, &reply, files);
+    if (ret == -EPROTO)
+        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
+               um_shm_addr_of(&c->addr)->pid);
+    else if (ret == -EMFILE)
+        um_log(UM_LOG_WARN, "no descriptors are left for what a peer of another pid namespace passes; raise the limit "
+                            "of open files (ulimit -n)");
+    return ret;
 }
 
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)

@@ -89,8 +89,8 @@ struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *
 void um_contact_drop(struct um_contacts *cs, struct um_contact *c);
 /* The peer's port is closed, or its process has ended. */
 bool um_contact_is_over(const struct um_contact *c);
-/* Can these be a port's, and is there room for them? */
-bool um_contact_files_are_good(const int *file);
+/* Can these be a port's (-EINVAL), and is there room for them (-EMFILE)? */
+int um_contact_files_check(const int *file);
 /* Keeps the peer's files, or closes them when there are some already. */
 void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files);
 /* Says who we are, with our files. */
@@ -110,8 +110,8 @@ bool um_contact_is_own_user(int fd);
 /* 0 or a negative errno. files: UM_CONTACT_FILES descriptors, -1 where there is none; NULL: none. */
 int um_contact_send(int fd, struct um_contact_wire *wire, const int *files);
 /*
- * 0: a whole message, and files_p is the caller's to close. -EAGAIN: nothing yet; -ECONNRESET: the end; -EPROTO:
- * something else came (and is closed).
+ * 0: a whole message, and files_p is the caller's to close. -EAGAIN: nothing yet; -ECONNRESET: the end; -EMFILE: this
+ * process has no room for all that *wire_p names (what came is closed); -EPROTO: something else came (and is closed).
  */
 int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p);
 void um_contact_files_close(int *files);

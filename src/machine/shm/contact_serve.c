@@ -37,7 +37,7 @@ static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hel
     if (from->machine != UM_SHM_MACHINE_ID || from->boot != own->boot || from->nonce == 0 ||
         from->pid_space == own->pid_space)
         return -EPROTO;
-    return um_contact_files_are_good(files) ? 0 : -EINVAL;
+    return um_contact_files_check(files) ? -EINVAL : 0;
 }
 
 /* A hello came: makes or completes the contact. Whether fd is kept. */
@@ -59,9 +59,14 @@ static bool hello_take(struct um_contacts *cs, int fd, const struct um_contact_w
         return false;
     }
     um_contact_know(c, hello, files);
-    c->in = fd;
-    (void)um_contact_introduce(cs, fd, c); /* gone meanwhile: the hang-up tells */
-    return true;
+    if (um_contact_introduce(cs, fd, c) == 0) {
+        c->in = fd;
+        return true;
+    }
+    /* It is gone, or too many descriptors are under way (unix(7), ETOOMANYREFS): hung up, it asks again. */
+    if (c->out < 0)
+        um_contact_drop(cs, c);
+    return false;
 }
 
 /* Looks whether a connection has said hello. */
@@ -72,6 +77,8 @@ static void half_look(struct um_contacts *cs, struct um_contact_half *half, uint
     int ret = um_contact_receive(half->fd, &hello, files);
     if (ret == -EAGAIN && now < half->deadline)
         return;
+    if (ret == -EMFILE) /* else it would ask again for ever */
+        refuse(half->fd, &hello, &cs->port->addr, -EINVAL);
     if (ret != 0 || !hello_take(cs, half->fd, &hello, files))
         um_contact_fd_drop(cs, half->fd);
     half->fd = -1;

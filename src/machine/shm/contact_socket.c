@@ -212,7 +212,7 @@ int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p)
         char bytes[CMSG_SPACE(UM_CONTACT_FILES * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct um_contact_wire wire;
+    struct um_contact_wire wire = {.files = 0};
     struct iovec iov = {.iov_base = &wire, .iov_len = sizeof(wire)};
     struct msghdr msg = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
@@ -220,18 +220,19 @@ int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p)
     ssize_t len = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
         return errno == EAGAIN || errno == EINTR ? -EAGAIN : -ECONNRESET;
-    size_t count = message_files(&msg, list);
-    bool good = len == (ssize_t)sizeof(wire) && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-                wire.magic == UM_CONTACT_MAGIC && wire.files < 1u << UM_CONTACT_FILES &&
-                (size_t)__builtin_popcount(wire.files) == count;
-    size_t next = 0;
+    size_t count = message_files(&msg, list), next = 0;
+    const size_t named = (size_t)__builtin_popcount(wire.files);
+    bool whole = len == (ssize_t)sizeof(wire) && !(msg.msg_flags & MSG_TRUNC) && wire.magic == UM_CONTACT_MAGIC &&
+                 wire.files < 1u << UM_CONTACT_FILES;
+    bool good = whole && named == count && !(msg.msg_flags & MSG_CTRUNC);
+    bool lacks = whole && named > count && msg.msg_flags & MSG_CTRUNC;
     for (int f = 0; good && f < UM_CONTACT_FILES; f++)
         files_p[f] = wire.files >> f & 1 ? list[next++] : -1;
     for (size_t i = 0; !good && i < count; i++)
         close(list[i]);
-    if (good)
+    if (good || lacks)
         *wire_p = wire;
-    return good ? 0 : len == 0 ? -ECONNRESET : -EPROTO;
+    return good ? 0 : lacks ? -EMFILE : len == 0 ? -ECONNRESET : -EPROTO;
 }
 
 bool um_contact_is_hung_up(int fd)
