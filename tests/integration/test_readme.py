@@ -110,7 +110,7 @@ def check_installed(root: Path) -> None:
     """What the README promises about the installed files."""
     files = {file.name: file for file in root.rglob("*") if file.is_file()}
     assert files["libunimem-fi.so"].parent.name == "libfabric"
-    pages = {"fi_unimem.7", "unimem.1"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}
+    pages = {"fi_unimem.7", "unimem.1", "unimem-boardd.8"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}
     if not shutil.which("pandoc"):
         pages = set()
     board = {"libunimem.so.1", "libunimem.so", "unimem-boardd", "unimem.h", "libunimem.pc"}
