@@ -160,22 +160,26 @@ static int contact_start(struct um_contacts *cs, const struct um_addr *addr, str
 /* What the refusal means here; logged. */
 static int reply_refused(const struct um_contact *c, const struct um_contact_wire *reply)
 {
+    static struct um_log_limit other, refused;
     if (reply->version != UM_WIRE_VERSION)
-        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-               reply->version, (unsigned)UM_WIRE_VERSION);
+        um_log_limited(&other, UM_LOG_WARN,
+                       "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+                       reply->version, (unsigned)UM_WIRE_VERSION);
     else if (reply->status != -ECONNREFUSED)
-        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace refused the contact: %s",
-               um_shm_addr_of(&c->addr)->pid,
-               reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
-               : reply->status == -EINVAL
-                   ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
-                   : "it takes this process for another one");
+        um_log_limited(&refused, UM_LOG_WARN,
+                       "the peer (pid %u there) in another pid namespace refused the contact: %s",
+                       um_shm_addr_of(&c->addr)->pid,
+                       reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
+                       : reply->status == -EINVAL
+                           ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
+                           : "it takes this process for another one");
     return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
 }
 
 /* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
 static int reply_take(struct um_contacts *cs, struct um_contact *c)
 {
+    static struct um_log_limit limit;
     struct um_contact_wire reply;
     int files[UM_CONTACT_FILES];
     int ret = um_contact_receive(c->out, &reply, files);
@@ -191,8 +195,9 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
         ret = -EPROTO;
     if (ret) {
         if (ret == -EPROTO)
-            um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
-                   um_shm_addr_of(&c->addr)->pid);
+            um_log_limited(&limit, UM_LOG_WARN,
+                           "the peer (pid %u there) in another pid namespace passed what is not a port",
+                           um_shm_addr_of(&c->addr)->pid);
         return ret;
     }
     um_contact_know(c, &reply, files);
