@@ -214,6 +214,16 @@ static void make_own(uintptr_t from, size_t len, size_t page)
 }
 
 /*
+ * Grown by mremap, a mapping of the file would go on with what is adopted at the addresses behind it. Across two
+ * mappings mremap does not grow, and realloc copies instead: advice that changes nothing makes two of one.
+ */
+static void forbid_growth(uintptr_t start, size_t len, size_t page)
+{
+    if (len > page)
+        madvise((void *)(start + len - page), page, MADV_RANDOM);
+}
+
+/*
  * The same where other threads run on: a private mapping of the file takes the place of the shared one. What was stored
  * before is in the file, what is stored afterwards is this process's own, and so is every page once it was written to;
  * then the file's pages go, and what was never touched reads as zero. It stays a mapping of a file by name.
@@ -236,6 +246,7 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
         make_own(seg->start + ((uint64_t)data - seg->offset), stop - (uint64_t)data, state->page);
         at = stop;
     }
+    forbid_growth(seg->start, size, state->page);
     if (seg->prot != prot)
         mprotect(place, size, seg->prot);
     punch(state, seg->offset, end);
