@@ -140,6 +140,7 @@ long um_scan_runs(const struct um_move *m, uintptr_t from, um_run_fn *run, bool 
             return ret;
         for (size_t i = 0; i < r.count; i++) {
             const struct page_region *p = &r.region[i];
+            /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the kernel has filled them */
             if (p->categories & m->scan.guards)
                 return -EFAULT; /* must stay a fault */
             ret = run(m, p->start, p->end - p->start, m->offset + (p->start - from), again_p);
