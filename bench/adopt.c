@@ -15,7 +15,7 @@
 
 static void *memory(size_t len)
 {
-    void *mem = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *mem = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mem == MAP_FAILED)
         exit(1);
     return mem;
@@ -86,6 +86,7 @@ int main(int argc, char **argv)
     for (size_t len = 4096; len <= most; len *= 16)
         times("touched", len, true, 20);
     times("untouched", (size_t)512 << 20, false, 5);
+    times("untouched", (size_t)1 << 40, false, 3);
     stream(most);
     char *many = memory((size_t)4000 << 12); /* every other page read-only: 4000 mappings below the range or above */
     for (size_t i = 0; i < 4000; i += 2)

@@ -1,7 +1,7 @@
 /*
  * mpi_rma: MPI one-sided operations between two ranks, passive target, one line per measurement, data checked.
  *
- *   mpi_rma [--create] [--native] [--bytes WINDOW] [--max BYTES] [--batches N] [--stop]
+ *   mpi_rma [--create] [--native] [--bytes WINDOW] [--min BYTES] [--max BYTES] [--batches N] [--stop]
  *
  * Rank 0 operates on rank 1's window inside MPI_Win_lock_all. Latency: one operation and one MPI_Win_flush, as in the
  * OSU benchmarks (osu_put_latency, osu_cas_latency, ...; each swap's result is looked at, too), in batches of 100,
@@ -25,7 +25,7 @@ enum { BATCH = 100, BATCHES_MAX = 1000, IN_FLIGHT = 64 };
 
 struct options {
     bool create, stop, native;
-    size_t bytes, max;
+    size_t bytes, min, max;
     int batches;
 };
 
@@ -154,7 +154,7 @@ static void measure(struct bench *b)
     MPI_Win_flush(1, b->win);
     if (end != sums)
         fail("an atomic operation was lost");
-    for (b->size = 8; b->size <= b->opt.max; b->size *= b->size < 4096 ? 2 : 4) {
+    for (b->size = b->opt.min; b->size <= b->opt.max; b->size *= b->size < 4096 ? 2 : 4) {
         check(b);
         measure_latency(b, PUT);
         measure_latency(b, GET);
@@ -167,7 +167,7 @@ static void measure(struct bench *b)
 
 static struct options options_read(int argc, char **argv)
 {
-    struct options o = {.bytes = 1 << 20, .max = 65536, .batches = 100};
+    struct options o = {.bytes = 1 << 20, .min = 8, .max = 65536, .batches = 100};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--create") == 0)
             o.create = true;
@@ -177,17 +177,20 @@ static struct options options_read(int argc, char **argv)
             o.stop = true;
         else if (strcmp(argv[i], "--bytes") == 0 && i + 1 < argc)
             o.bytes = strtoull(argv[++i], NULL, 0);
+        else if (strcmp(argv[i], "--min") == 0 && i + 1 < argc)
+            o.min = strtoull(argv[++i], NULL, 0);
         else if (strcmp(argv[i], "--max") == 0 && i + 1 < argc)
             o.max = strtoull(argv[++i], NULL, 0);
         else if (strcmp(argv[i], "--batches") == 0 && i + 1 < argc)
             o.batches = atoi(argv[++i]);
         else
-            fail("usage: mpi_rma [--create] [--native] [--bytes WINDOW] [--max BYTES] [--batches N] [--stop]");
+            fail("usage: mpi_rma [--create] [--native] [--bytes WINDOW] [--min BYTES] [--max BYTES] [--batches N] "
+                 "[--stop]");
     }
     if (o.max > o.bytes)
         o.max = o.bytes;
-    if (o.batches < 1 || o.batches > BATCHES_MAX || o.bytes < 8)
-        fail("--batches is 1 to 1000, --bytes at least 8");
+    if (o.batches < 1 || o.batches > BATCHES_MAX || o.bytes < 8 || o.min < 1)
+        fail("--batches is 1 to 1000, --bytes at least 8, --min at least 1");
     return o;
 }
 

@@ -38,7 +38,7 @@ def run(options: argparse.Namespace, transport: str, window: int, create: bool) 
     env.update(TRANSPORTS[transport])
     if transport == "unimem":
         env["FI_PROVIDER_PATH"] = str(options.build)
-    command = [str(options.venv / "bin/mpiexec"), "-n", "2", "-bind-to", "core", str(options.program), "--bytes", str(window),
+    command = [str(options.venv / "bin/mpiexec"), "-n", "2", "-bind-to", "core", str(options.program), "--bytes", str(window), "--min", str(options.min),
                "--max", str(options.max), "--batches", str(options.batches), *(["--create"] if create else [])]
     try:
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=options.timeout, check=False)
@@ -60,6 +60,7 @@ def main() -> int:
     parser.add_argument("--venv", type=pathlib.Path, default=ROOT / ".venv")
     parser.add_argument("--transports", default="unimem,posix,shm,ucx")
     parser.add_argument("--windows", default="4096,262144,16777216", help="bytes")
+    parser.add_argument("--min", type=int, default=8, help="smallest put and get, bytes")
     parser.add_argument("--max", type=int, default=65536, help="largest operation, bytes")
     parser.add_argument("--batches", type=int, default=30)
     parser.add_argument("--repeat", type=int, default=5)

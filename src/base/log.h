@@ -7,6 +7,8 @@
 #ifndef UM_BASE_LOG_H
 #define UM_BASE_LOG_H
 
+#include <stdint.h>
+
 enum um_log_level { UM_LOG_WARN, UM_LOG_INFO, UM_LOG_DEBUG };
 
 typedef void (*um_log_sink)(enum um_log_level level, const char *text);
@@ -15,5 +17,19 @@ typedef void (*um_log_sink)(enum um_log_level level, const char *text);
 void um_log_set_sink(um_log_sink sink);
 
 void um_log(enum um_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * What may be said again and again (a peer whose memory cannot be mapped is tried with every message): UM_LOG_BURST
+ * lines in UM_LOG_PERIOD_NS; the first one after that tells how many were left out. limit: static, one for each place
+ * that logs, zero at first.
+ */
+enum { UM_LOG_BURST = 4 };
+static const uint64_t UM_LOG_PERIOD_NS = UINT64_C(10000000000);
+struct um_log_limit {
+    uint64_t since_ns; /* when the period began */
+    uint64_t asked;    /* lines of this period */
+};
+void um_log_limited(struct um_log_limit *limit, enum um_log_level level, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -160,7 +160,7 @@ static void force(const char *how)
     else if (strcmp(how, "user") == 0)
         um_adopt_tuning.user_mode = true;
     else if (strcmp(how, "compare") == 0)
-        um_adopt_tuning.no_move = true;
+        um_adopt_tuning.no_move = um_adopt_tuning.no_scan = true;
     else if (strcmp(how, "full") != 0) {
         fprintf(stderr, "unknown way %s\n", how);
         exit(2);

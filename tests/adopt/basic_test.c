@@ -242,6 +242,48 @@ static void untouched_pages_read_as_zero_and_cost_nothing(void **state)
     munmap(mem, len);
 }
 
+/* The pages of a large range that have contents: alone, side by side, every other one. */
+static bool is_used(size_t page)
+{
+    return page % 20011 == 7 || (page >= 5000 && page < 5100) || (page >= 300000 && page < 300400 && page % 2);
+}
+
+static void of_a_large_sparse_range_only_what_is_used_moves(void **state)
+{
+    (void)state;
+    const size_t page = page_size(), pages = (size_t)1 << 20;
+    size_t used = 0;
+    unsigned char *mem =
+        mmap(NULL, pages * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(mem != MAP_FAILED);
+    madvise(mem, pages * page, MADV_NOHUGEPAGE);
+    for (size_t i = 0; i < pages; i++) {
+        if (is_used(i))
+            memset(mem + i * page, (int)(i % 251) + 1, page);
+        used += is_used(i);
+    }
+    size_t before = resident();
+    adopt_must(mem, pages * page);
+    assert_int_equal(file_bytes(), used * page);
+    assert_true(resident() < before + (4 << 20));
+    assert_true(is_shared(mem, pages * page));
+    for (int round = 0; round < 2; round++) {
+        for (size_t i = 0; i < pages; i++) {
+            if (is_used(i)) {
+                assert_int_equal(mem[i * page], i % 251 + 1);
+                assert_int_equal(mem[i * page + page - 1], i % 251 + 1);
+            }
+        }
+        if (round == 0)
+            um_adopt_release((uintptr_t)mem, pages * page);
+    }
+    assert_true(is_private(mem, pages * page));
+    assert_int_equal(file_bytes(), 0);
+    assert_true(resident() < before + (4 << 20));
+    assert_int_equal(mem[3 * page], 0);
+    munmap(mem, pages * page);
+}
+
 static void what_the_program_unmapped_or_mapped_over_is_left_alone(void **state)
 {
     (void)state;
@@ -353,6 +395,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(neighbouring_registrations_are_released_in_any_order),
     cmocka_unit_test(private_again_means_one_mapping_again),
     cmocka_unit_test(untouched_pages_read_as_zero_and_cost_nothing),
+    cmocka_unit_test(of_a_large_sparse_range_only_what_is_used_moves),
     cmocka_unit_test(what_the_program_unmapped_or_mapped_over_is_left_alone),
     cmocka_unit_test(what_the_program_moved_keeps_its_contents),
     cmocka_unit_test(new_memory_at_the_place_of_registered_memory_is_adopted),

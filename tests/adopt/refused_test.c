@@ -82,6 +82,56 @@ static void with_one_thread_adopted_with_two_refused(void **state)
     munmap(other, len);
 }
 
+/* A mapping of the file that is released while other threads run must not go on behind its end. */
+static void what_was_released_shows_nobody_elses_bytes(void **state)
+{
+    (void)state;
+    const size_t page = page_size(), len = 8 * page, large = (size_t)1 << 20;
+    unsigned char *mem = private_memory(2 * len), *place = private_memory(len), *block = malloc(large);
+    struct writer writer = {.word = &(uint64_t){0}, .words = 1, .step = 1};
+    const char *why = "";
+    pthread_t id;
+    memset(mem, 1, len - page);
+    memset(mem + page, 0, page);
+    madvise(mem + page, page, MADV_DONTNEED);
+    memset(mem + len, 7, len);
+    memset(block, 3, large);
+    adopt_must(mem, len);
+    adopt_must(mem + len, len);
+    adopt_must(block, large);
+    pthread_create(&id, NULL, write_on, &writer);
+    um_adopt_release((uintptr_t)mem, len);
+    um_adopt_release((uintptr_t)block, large);
+    um_store_relaxed_u32(&writer.stop, 1);
+    pthread_join(id, NULL);
+    assert_true(is_private(mem, len));
+    assert_ptr_equal(mremap(mem, len, 2 * len, MREMAP_MAYMOVE), MAP_FAILED);
+    assert_int_equal(mem[0], 1);
+    assert_int_equal(mem[len - 1], 0);
+    block = realloc(block, 2 * large); /* copies */
+    assert_non_null(block);
+    for (size_t i = 0; i < large; i++)
+        assert_int_equal(block[i], 3);
+    /* Moved, its untouched pages still read the file at their old place, where nobody else's pages may come. */
+    assert_ptr_equal(mremap(mem, 4 * page, 4 * page, MREMAP_MAYMOVE | MREMAP_FIXED, place), place);
+    void *again = mmap(mem, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    assert_ptr_equal(again, mem);
+    memset(mem, 5, 4 * page);
+    assert_int_equal(um_adopt((uintptr_t)mem, 4 * page, &why), -EBUSY);
+    assert_non_null(strstr(why, "mremap"));
+    assert_int_equal(place[0], 1);
+    assert_int_equal(place[page], 0);
+    munmap(place, len);
+    adopt_must(mem, 4 * page);
+    um_adopt_release((uintptr_t)mem, 4 * page);
+    um_adopt_release((uintptr_t)mem + len, len);
+    assert_int_equal(mem[0], 5);
+    assert_int_equal(mem[len], 7);
+    assert_nothing_adopted();
+    free(block);
+    munmap(mem, 2 * len);
+}
+
 /* The way back needs more of the kernel than the way there. */
 static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
 {
@@ -102,5 +152,6 @@ static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_nobody_can_stop_is_moved_back_by_one_thread),
     cmocka_unit_test(with_one_thread_adopted_with_two_refused),
+    cmocka_unit_test(what_was_released_shows_nobody_elses_bytes),
 };
 ADOPT_MAIN(tests)

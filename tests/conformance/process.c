@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -387,8 +388,63 @@ static void a_fork_disturbs_no_lane(void **state)
     machine->port_close(a);
 }
 
+/* ---- what cannot be mapped ---- */
+
+static const char *waiter(struct parent *parent)
+{
+    struct um_port *port;
+    struct um_port_config config = {.private_copy = true};
+    char byte;
+    if (machine->port_open(&config, &port) != 0)
+        return "no port";
+    struct um_addr addr = addr_of(port);
+    pipe_put(parent->to_parent, &addr, sizeof(addr));
+    pipe_get(parent->from_parent, &byte, 1);
+    machine->port_close(port);
+    return NULL;
+}
+
+static void try_often(struct um_link *link, int resource, rlim_t most)
+{
+    struct rlimit before, now;
+    struct um_lane *lane;
+    int failed = 0;
+    assert_int_equal(getrlimit(resource, &before), 0);
+    now = (struct rlimit){.rlim_cur = most, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(resource, &now), 0);
+    log_count = 0;
+    for (int i = 0; i < 1000; i++)
+        failed += machine->lane_open(link, &lane) != 0;
+    setrlimit(resource, &before);
+    assert_int_equal(failed, 1000);
+    assert_in_range(log_count, 1, 8);
+    assert_non_null(strstr(logged, "ulimit"));
+}
+
+static void a_peer_that_cannot_be_mapped_floods_no_log(void **state)
+{
+    (void)state;
+    struct um_port *port = port_new(0);
+    struct um_addr addr;
+    struct um_link *link;
+    struct um_lane *lane;
+    struct child child = child_start(waiter, NULL);
+    pipe_get(child.from_child, &addr, sizeof(addr));
+    assert_int_equal(machine->link_open(port, &addr, &link), 0);
+    try_often(link, RLIMIT_NOFILE, 3);
+#if !defined(__SANITIZE_ADDRESS__) /* it needs address space of its own */
+    try_often(link, RLIMIT_AS, 4096);
+#endif
+    assert_int_equal(machine->lane_open(link, &lane), 0);
+    machine->lane_close(lane);
+    machine->link_close(link);
+    pipe_put(child.to_child, "", 1);
+    child_join(&child);
+    machine->port_close(port);
+}
+
 GROUP(process, T(processes_talk), T(processes_that_sleep_wake_each_other),
       T(memory_of_another_process_is_read_and_written), T(an_address_of_another_host_is_refused_by_name),
       T(an_address_of_another_version_is_refused_by_number), T(a_process_that_took_over_the_pid_is_not_the_peer),
       T(another_user_is_refused_with_the_remedy), T(a_fork_disturbs_no_lane),
-      T(the_pages_of_grown_lanes_go_back_to_the_system));
+      T(the_pages_of_grown_lanes_go_back_to_the_system), T(a_peer_that_cannot_be_mapped_floods_no_log));

@@ -135,7 +135,8 @@ static bool lane_body_fits(const struct um_lane *lane, uint32_t start, uint32_t 
 static int lane_make_room(struct um_lane *lane, uint32_t body_len)
 {
     if (!lane_refresh_credit(lane)) {
-        um_log(UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
+        static struct um_log_limit limit;
+        um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
     }
     if (lane_room(lane) && lane_body_fits(lane, um_body_start(&lane->ring, lane->bytes_head, body_len), body_len))

@@ -64,8 +64,10 @@ static int peer_port_check(const struct um_link *link, const struct um_port_shm 
     if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
         return -ECONNREFUSED; /* another port, or another file, took its place */
     if (peer->version != UM_WIRE_VERSION) {
-        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-               peer->version, (unsigned)UM_WIRE_VERSION);
+        static struct um_log_limit limit;
+        um_log_limited(&limit, UM_LOG_WARN,
+                       "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+                       peer->version, (unsigned)UM_WIRE_VERSION);
         return -EPROTO;
     }
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */

@@ -99,6 +99,7 @@ static void rx_go_on_grown(struct um_rx *rx)
 /* Checks a record and describes it. 1 offered, 0 nothing to offer (it was the machine's own, or the lane was ended). */
 static int rx_offer(struct um_rx *rx, uint64_t word, struct um_record *rec_p)
 {
+    static struct um_log_limit limit;
     uint8_t op = (uint8_t)(word >> 32);
     uint8_t flags = (uint8_t)(word >> 40);
     uint32_t len = (uint32_t)(word >> 48);
@@ -128,7 +129,8 @@ static int rx_offer(struct um_rx *rx, uint64_t word, struct um_record *rec_p)
     };
     return 1;
 bad:
-    um_log(UM_LOG_WARN, "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op, len);
+    um_log_limited(&limit, UM_LOG_WARN,
+                   "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op, len);
     rx_end_refused(rx);
     return 0;
 }

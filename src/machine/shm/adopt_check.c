@@ -262,9 +262,14 @@ static uint32_t advice_of(const struct um_map *map)
            (um_map_flag(map, "rr") ? UM_ADVICE_RANDOM : 0) | (map->huge_kb ? UM_ADVICE_IS_HUGE : 0);
 }
 
+static bool is_of_file(const struct um_adopt_state *state, const struct um_map *map)
+{
+    return state->fd >= 0 && map->ino == state->ino && map->dev == state->dev;
+}
+
 static bool is_ours(const struct um_adopt_state *state, const struct um_map *map)
 {
-    return state->fd >= 0 && map->perms[3] == 's' && map->ino == state->ino && map->dev == state->dev;
+    return map->perms[3] == 's' && is_of_file(state, map);
 }
 
 static struct um_segment segment_of(const struct um_map *map, uintptr_t start, uintptr_t end)
@@ -356,8 +361,13 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
     while (count >= 0 && um_maps_next(&maps, &map)) {
         state->held = state->held ? state->held : holder_of(map.path);
         uint64_t last = map.offset + (map.end - map.start);
-        if (!is_ours(state, &map) || last <= start || map.offset >= end)
+        if (!is_of_file(state, &map) || last <= start || map.offset >= end)
             continue;
+        if (!is_ours(state, &map)) { /* released with nobody stopped: pages never written to are still the file's */
+            if (map.offset != map.start)
+                state->held = "the program moved (mremap) released memory away from there that still reads the file";
+            continue;
+        }
         uint64_t from = map.offset > start ? map.offset : start, to = last < end ? last : end;
         count = ours_add(state, &map, from, to, count);
     }

@@ -1,7 +1,7 @@
 /*
  * Private to adoption: what its files share. adopt.c has the calls, adopt_table.c keeps the books, adopt_check.c
- * decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them, adopt_stop.c stops
- * the other threads meanwhile, adopt_fork.c looks after children.
+ * decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them, adopt_scan.c finds
+ * the pages that have contents, adopt_stop.c stops the other threads meanwhile, adopt_fork.c looks after children.
  *
  * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
  */
@@ -20,7 +20,7 @@ enum {
     UM_ADOPT_SEGMENTS = 3 * UM_ADOPT_RANGES, /* mappings that one call may span */
     UM_ADOPT_TEXT = 1 << 16,                 /* bytes of /proc files read at a time */
 };
-static const size_t um_adopt_slice = (size_t)32 << 20; /* moved at a time: bounds the memory held twice */
+static const size_t um_adopt_slice = (size_t)32 << 20; /* with contents, moved at a time: bounds what is held twice */
 #if defined(__x86_64__)
 static const uint64_t um_adopt_file_size = (uint64_t)1 << 47; /* every address of a user */
 #else
@@ -79,6 +79,7 @@ struct um_adopt_tuning {
     bool no_dev;         /* not by /dev/userfaultfd */
     bool no_minor;       /* as before Linux 5.14 */
     bool no_move;        /* no UFFDIO_MOVE (Linux before 6.8): compare instead */
+    bool no_scan;        /* no PAGEMAP_SCAN (Linux before 6.7) */
     bool held;           /* try although a device may hold pages */
     bool by_node;        /* copy under a memory policy per NUMA node, even with one node */
     size_t ranges;       /* 0: UM_ADOPT_RANGES */
@@ -137,13 +138,41 @@ void um_node_restore(const struct um_node_policy *policy);
  */
 size_t um_node_follow(uintptr_t at, size_t count, size_t page);
 
+/* ---- adopt_scan.c: which pages have contents ---- */
+
+/* How the page map of this process is read. */
+struct um_scan {
+    int pagemap;
+    bool skips;      /* by PAGEMAP_SCAN, which skips what was never touched at once */
+    uint64_t guards; /* the category of guards, if that tells them */
+};
+/* known: some mapped page. */
+void um_scan_open(int pagemap, uintptr_t known, size_t page, struct um_scan *scan_p);
+
+struct um_move;
+/* What is done with a run of pages at an address, whose place in the file is offset. Not 0 ends the scan. */
+typedef long um_run_fn(const struct um_move *move, uintptr_t at, size_t len, uint64_t offset, bool *again_p);
+/* Calls run for every run of populated pages of the slice, whose pages are at from now. -EFAULT: there is a guard. */
+long um_scan_runs(const struct um_move *move, uintptr_t from, um_run_fn *run, bool *again_p);
+/* Calls run for every run of bytes that the file holds of the slice; at: their place in the shadow. */
+long um_scan_data(const struct um_move *move, um_run_fn *run, bool *again_p);
+
+/*
+ * How much of a range to move at a time: so much that moving it takes as long as slice bytes that all have contents, at
+ * least slice, at most most.
+ * Where that cannot be seen quickly: slice. most: what um_scan_slice_most() says of a length.
+ */
+size_t um_scan_slice_most(size_t len, size_t slice);
+size_t um_scan_slice(const struct um_scan *scan, uintptr_t start, size_t most, size_t slice, size_t page);
+size_t um_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, size_t page);
+
 /* ---- adopt_move.c ---- */
 
 /* One slice on its way. It lies on the stack of the mover. */
 struct um_move {
     const struct um_stop *stop;
     int file;
-    int pagemap;
+    struct um_scan scan;
     uintptr_t base;
     size_t len;
     uint64_t offset;  /* in the file: base, unless the program moved the mapping */
@@ -168,6 +197,7 @@ struct um_mover {
     struct um_stop stop;
     long threads;
     int pagemap;
+    struct um_scan scan;
     bool unstopped; /* the way back, and nobody can be stopped: part_private() */
 };
 /* 0, or why pages cannot be moved now. */

@@ -10,7 +10,7 @@
  *
  * Rule: between stop and resume only the stack of the caller is touched, and no other library is called: the range may
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
- * Sources: mremap(2), proc_pid_pagemap(5), lseek(2) SEEK_DATA, fallocate(2).
+ * Sources: mremap(2), fallocate(2).
  */
 #include "machine/shm/adopt_internal.h"
 #include "machine/shm/adopt_sys.h"
@@ -24,13 +24,7 @@
 #define MREMAP_DONTUNMAP 4
 #endif
 
-enum {
-    ENTRIES = 512,
-    COMPARE_ROUNDS = 16,
-    COMPARE_WORDS = 512,
-};
-static const uint64_t pagemap_populated = (uint64_t)3 << 62; /* present, or swapped */
-static const uint64_t pagemap_guard = (uint64_t)1 << 58;     /* MADV_GUARD_INSTALL */
+enum { COMPARE_ROUNDS = 16, COMPARE_WORDS = 512 };
 
 static long write_all(int file, uintptr_t from, size_t len, uint64_t offset)
 {
@@ -77,9 +71,6 @@ static long page_same(const struct um_move *m, uintptr_t at, uint64_t offset)
     }
     return 1;
 }
-
-/* What is done with a run of pages at an address: their place in the file is base + (at - from). */
-typedef long run_fn(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p);
 
 static long run_write(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
 {
@@ -130,55 +121,6 @@ static long run_read_again(const struct um_move *m, uintptr_t at, size_t len, ui
     return changed_again(m, at, len, offset, again_p, read_all);
 }
 
-struct entries {
-    uint64_t entry[ENTRIES];
-    size_t count;
-};
-
-/* The runs of populated pages among entries of the page map; the first is that of from + done. */
-static long runs_of(const struct um_move *m, uintptr_t from, size_t done, const struct entries *map, run_fn *run,
-                    bool *again_p)
-{
-    size_t first = 0;
-    for (size_t i = 0; i <= map->count; i++) {
-        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): the kernel has filled them */
-        if (i < map->count && (map->entry[i] & pagemap_guard))
-            return -EFAULT; /* must stay a fault */
-        if (i < map->count && (map->entry[i] & pagemap_populated))
-            continue;
-        size_t at = done + first * m->page;
-        if (i > first) {
-            long ret = run(m, from + at, (i - first) * m->page, m->offset + at, again_p);
-            if (ret)
-                return ret;
-        }
-        first = i + 1;
-    }
-    return 0;
-}
-
-/* Calls run for every run of populated pages of the slice, whose pages are at from now. */
-static long for_runs(const struct um_move *m, uintptr_t from, run_fn *run, bool *again_p)
-{
-    struct entries map;
-    if (m->whole)
-        return run(m, from, m->len, m->offset, again_p);
-    for (size_t done = 0; done < m->len;) {
-        size_t count = (m->len - done) / m->page;
-        count = count < ENTRIES ? count : ENTRIES;
-        long n = um_sys_pread(m->pagemap, map.entry, count * sizeof(map.entry[0]),
-                              (from + done) / m->page * sizeof(map.entry[0]));
-        if (n < (long)sizeof(map.entry[0]))
-            return n < 0 ? n : -EIO;
-        map.count = (size_t)n / sizeof(map.entry[0]);
-        long ret = runs_of(m, from, done, &map, run, again_p);
-        if (ret)
-            return ret;
-        done += map.count * m->page;
-    }
-    return 0;
-}
-
 static void punch(const struct um_move *m)
 {
     um_sys(SYS_fallocate,
@@ -192,10 +134,10 @@ static long fill_and_map(const struct um_move *m, uintptr_t from, bool compare)
     struct um_node_policy policy;
     if (m->by_node)
         um_node_save(&policy);
-    long ret = for_runs(m, from, run_write, &again);
+    long ret = um_scan_runs(m, from, run_write, &again);
     for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
         again = false;
-        ret = for_runs(m, from, run_write_again, &again);
+        ret = um_scan_runs(m, from, run_write_again, &again);
     }
     if (m->by_node)
         um_node_restore(&policy);
@@ -237,13 +179,13 @@ static long move_in_proven(const struct um_move *m)
         ret = um_stop_begin(m->stop, m->proof, m->len, false);
     if (ret)
         return ret;
-    ret = for_runs(m, m->shadow, run_shift, &unused);
+    ret = um_scan_runs(m, m->shadow, run_shift, &unused);
     bool shifted = ret == 0;
     if (shifted)
         ret = fill_and_map(m, m->proof, false);
     if (ret) {
         um_stop_end(m->stop, m->shadow, m->len); /* else our own writes there would wait */
-        for_runs(m, m->proof, run_back, &unused);
+        um_scan_runs(m, m->proof, run_back, &unused);
         um_sys_madvise(m->proof, m->len, MADV_DONTNEED);
     }
     if (!shifted && ret != -EBUSY)
@@ -291,36 +233,14 @@ static long run_read(const struct um_move *m, uintptr_t at, size_t len, uint64_t
     return read_all(m->file, at, len, offset);
 }
 
-/* Calls run for every run of bytes that the file holds of the slice; at: their place in the shadow. */
-static long for_data(const struct um_move *m, run_fn *run, bool *again_p)
-{
-    uint64_t end = m->offset + m->len;
-    for (uint64_t at = m->offset; at < end;) {
-        long data = um_sys3(SYS_lseek, m->file, (long)at, SEEK_DATA);
-        if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
-            return 0;
-        if (data < 0)
-            return data;
-        long hole = um_sys3(SYS_lseek, m->file, data, SEEK_HOLE);
-        if (hole < 0)
-            return hole;
-        uint64_t stop = (uint64_t)hole < end ? (uint64_t)hole : end;
-        long ret = run(m, m->shadow + ((uint64_t)data - m->offset), stop - (uint64_t)data, (uint64_t)data, again_p);
-        if (ret)
-            return ret;
-        at = stop;
-    }
-    return 0;
-}
-
 /* Copies what the file holds to the shadow, until a look finds no difference. */
 static long fetch(const struct um_move *m)
 {
     bool again = !m->keep; /* a child's parent goes on writing */
-    long ret = for_data(m, run_read, &again);
+    long ret = um_scan_data(m, run_read, &again);
     for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
         again = false;
-        ret = for_data(m, run_read_again, &again);
+        ret = um_scan_data(m, run_read_again, &again);
     }
     return ret == 0 && again ? -EBUSY : ret;
 }

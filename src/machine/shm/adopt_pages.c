@@ -14,6 +14,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
 static int refuse(int error, const char **why_p, const char *why)
 {
     *why_p = why;
@@ -38,6 +42,7 @@ int um_mover_open(struct um_adopt_state *state, struct um_mover *mover_p, const 
         um_stop_close(&mover->stop);
         return -EPERM;
     }
+    um_scan_open(mover->pagemap, (uintptr_t)state, state->page, &mover->scan);
     return 0;
 }
 
@@ -90,13 +95,15 @@ static void advise_again(const struct um_segment *seg, uintptr_t at, size_t len)
     }
 }
 
-/* The slices of [start, end). What was moved is in the table, also upon failure. */
+/* The slices of [start, end), of at most most bytes. What was moved is in the table, also upon failure. */
 static long slices_in(struct um_adopt_state *state, const struct um_segment *seg, struct um_move *move,
-                      uintptr_t shadow)
+                      uintptr_t shadow, size_t most)
 {
     for (uintptr_t at = seg->start; at < seg->end; at += move->len) {
         move->base = move->offset = at;
-        move->len = seg->end - at < slice_size() ? seg->end - at : slice_size();
+        move->len = seg->end - at < most ? seg->end - at : most;
+        if (!move->whole)
+            move->len = um_scan_slice(&move->scan, at, move->len, slice_size(), state->page);
         move->shadow = shadow ? shadow + (at - seg->start) : 0;
         long ret = um_move_in(move);
         if (ret) {
@@ -113,6 +120,20 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
     return 0;
 }
 
+/*
+ * Where pages go to see whether they are free, for slices of at most *most_p bytes; where address space is short, it
+ * becomes less. 0: there is none.
+ */
+static uintptr_t proof_reserve(const struct um_segment *seg, size_t *most_p)
+{
+    uintptr_t proof = place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
+    if (!proof && *most_p > slice_size()) {
+        *most_p = slice_size();
+        proof = place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
+    }
+    return proof;
+}
+
 /* Moves a segment in. */
 static long segment_in(struct um_mover *mover, const struct um_segment *seg)
 {
@@ -121,7 +142,7 @@ static long segment_in(struct um_mover *mover, const struct um_segment *seg)
     bool proves = stops && mover->stop.can_move;
     struct um_move move = {.stop = &mover->stop,
                            .file = mover->state->fd,
-                           .pagemap = mover->pagemap,
+                           .scan = mover->scan,
                            .page = mover->state->page,
                            .prot = seg->prot,
                            .whole = seg->kind == UM_SEGMENT_FILE,
@@ -129,12 +150,14 @@ static long segment_in(struct um_mover *mover, const struct um_segment *seg)
     uintptr_t shadow = stops ? place_reserve(seg->start, size, PROT_NONE) : 0;
     if (stops && !shadow)
         return -ENOMEM;
-    move.proof = proves ? place_reserve(seg->start, most, PROT_READ | PROT_WRITE) : 0;
+    if (mover->scan.skips && !move.whole)
+        most = um_scan_slice_most(size, slice_size());
+    move.proof = proves ? proof_reserve(seg, &most) : 0;
     if (proves && !move.proof) {
         munmap((void *)shadow, size);
         return -ENOMEM;
     }
-    long ret = slices_in(mover->state, seg, &move, shadow);
+    long ret = slices_in(mover->state, seg, &move, shadow, most);
     if (move.proof)
         munmap((void *)move.proof, most);
     return ret;
@@ -172,7 +195,8 @@ static long part_out(struct um_mover *mover, const struct um_segment *seg, uintp
     for (size_t done = 0; done < size; done += move.len) {
         move.base = seg->start + done;
         move.offset = seg->offset + done;
-        move.len = size - done < slice_size() ? size - done : slice_size();
+        move.len = um_scan_file_slice(state->fd, move.offset, um_scan_slice_most(size - done, slice_size()),
+                                      slice_size(), state->page);
         move.shadow = shadow + done;
         long ret = um_move_out(&move);
         if (ret) {
@@ -188,9 +212,21 @@ static long part_out(struct um_mover *mover, const struct um_segment *seg, uintp
 /* A page of a private mapping of a file becomes this process's own by a write, which here writes nothing. */
 static void make_own(uintptr_t from, size_t len, size_t page)
 {
+    if (madvise((void *)from, len, MADV_POPULATE_WRITE) == 0)
+        return; /* Linux 5.14 */
     for (uintptr_t at = from; at < from + len; at += page)
         um_rmw_add_u64((uint64_t *)at,
                        0); /* sync: none (other threads may write there at the same time: it is atomic) */
+}
+
+/*
+ * Grown by mremap, a mapping of the file would go on with what is adopted at the addresses behind it. Across two
+ * mappings mremap does not grow, and realloc copies instead: advice that changes nothing makes two of one.
+ */
+static void forbid_growth(uintptr_t start, size_t len, size_t page)
+{
+    if (len > page)
+        madvise((void *)(start + len - page), page, MADV_RANDOM);
 }
 
 /*
@@ -216,6 +252,7 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
         make_own(seg->start + ((uint64_t)data - seg->offset), stop - (uint64_t)data, state->page);
         at = stop;
     }
+    forbid_growth(seg->start, size, state->page);
     if (seg->prot != prot)
         mprotect(place, size, seg->prot);
     punch(state, seg->offset, end);

@@ -163,16 +163,19 @@ static int contact_start(struct um_contacts *cs, const struct um_addr *addr, str
 /* What the refusal means here; logged. */
 static int reply_refused(const struct um_contact *c, const struct um_contact_wire *reply)
 {
+    static struct um_log_limit other, refused;
     if (reply->version != UM_WIRE_VERSION)
-        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-               reply->version, (unsigned)UM_WIRE_VERSION);
+        um_log_limited(&other, UM_LOG_WARN,
+                       "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+                       reply->version, (unsigned)UM_WIRE_VERSION);
     else if (reply->status != -ECONNREFUSED)
-        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace refused the contact: %s",
-               um_shm_addr_of(&c->addr)->pid,
-               reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
-               : reply->status == -EINVAL
-                   ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
-                   : "it takes this process for another one");
+        um_log_limited(&refused, UM_LOG_WARN,
+                       "the peer (pid %u there) in another pid namespace refused the contact: %s",
+                       um_shm_addr_of(&c->addr)->pid,
+                       reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
+                       : reply->status == -EINVAL
+                           ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
+                           : "it takes this process for another one");
     return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
 }
 
@@ -193,6 +196,7 @@ static int reply_check(struct um_contact *c, const struct um_contact_wire *reply
 /* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
 static int reply_take(struct um_contacts *cs, struct um_contact *c)
 {
+    static struct um_log_limit liar, full;
     struct um_contact_wire reply;
     int files[UM_CONTACT_FILES];
     int ret = um_contact_receive(c->out, &reply, files);
@@ -205,11 +209,12 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
     if (ret == 0)
         ret = reply_check(c, &reply, files);
     if (ret == -EPROTO)
-        um_log(UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
-               um_shm_addr_of(&c->addr)->pid);
+        um_log_limited(&liar, UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
+                       um_shm_addr_of(&c->addr)->pid);
     else if (ret == -EMFILE)
-        um_log(UM_LOG_WARN, "no descriptors are left for what a peer of another pid namespace passes; raise the limit "
-                            "of open files (ulimit -n)");
+        um_log_limited(&full, UM_LOG_WARN,
+                       "no descriptors are left for what a peer of another pid namespace passes; raise the limit "
+                       "of open files (ulimit -n)");
     return ret;
 }
 

@@ -116,13 +116,14 @@ bool um_contact_is_own_user(int fd)
 
 int um_contact_connect(const struct um_mem_port *port, const struct um_addr *addr)
 {
+    static struct um_log_limit no_socket, stranger, unreached;
     struct sockaddr_un name;
     const socklen_t len = um_contact_name(port, addr, &name);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         int error = errno;
-        um_log(UM_LOG_WARN, "no socket to a peer of another pid namespace: %s%s", strerror(error),
-               error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+        um_log_limited(&no_socket, UM_LOG_WARN, "no socket to a peer of another pid namespace: %s%s", strerror(error),
+                       error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
         return -error;
     }
     int error = connect(fd, (struct sockaddr *)&name, is_abstract(port) ? len - 1 : sizeof(name)) ? errno : 0;
@@ -132,14 +133,15 @@ int um_contact_connect(const struct um_mem_port *port, const struct um_addr *add
     if (error == EAGAIN)
         return -EAGAIN;
     if (error == 0 || error == EACCES || error == EPERM) {
-        um_log(UM_LOG_WARN,
-               "the peer (pid %u there) in another pid namespace is not this user's: run both as the same user, in the "
-               "same user namespace",
-               um_shm_addr_of(addr)->pid);
+        um_log_limited(
+            &stranger, UM_LOG_WARN,
+            "the peer (pid %u there) in another pid namespace is not this user's: run both as the same user, in the "
+            "same user namespace",
+            um_shm_addr_of(addr)->pid);
         return -EACCES;
     }
-    um_log(
-        UM_LOG_INFO,
+    um_log_limited(
+        &unreached, UM_LOG_INFO,
         "the peer (pid %u there) in another pid namespace cannot be reached (FI_UNIMEM_ATTACH=%s): %s; it has ended, "
         "or it has another FI_UNIMEM_ATTACH, or the containers do not share %s",
         um_shm_addr_of(addr)->pid, port->config.attach, strerror(error),

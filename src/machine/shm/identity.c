@@ -90,30 +90,35 @@ bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr)
 
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
 {
+    static struct um_log_limit none, version, host, space;
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     if (peer->machine != UM_SHM_MACHINE_ID || peer->boot == 0 || peer->pid == 0 || peer->nonce == 0) {
-        um_log(UM_LOG_WARN, "these 48 bytes are not the address of a unimem endpoint (machine id %u)", peer->machine);
+        um_log_limited(&none, UM_LOG_WARN, "these 48 bytes are not the address of a unimem endpoint (machine id %u)",
+                       peer->machine);
         return -EPROTO;
     }
     if (peer->version != UM_WIRE_VERSION) {
-        um_log(UM_LOG_WARN, "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-               peer->version, (unsigned)UM_WIRE_VERSION);
+        um_log_limited(&version, UM_LOG_WARN,
+                       "a peer speaks wire version %u, this process %u: use the same unimem in every process",
+                       peer->version, (unsigned)UM_WIRE_VERSION);
         return -EPROTO;
     }
     if (peer->boot != own->boot) {
-        um_log(UM_LOG_WARN,
-               "the peer is on another host (\"%.8s\", this one is \"%.8s\"), which unimem cannot reach yet: run all "
-               "processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
-               peer->host, own->host);
+        um_log_limited(
+            &host, UM_LOG_WARN,
+            "the peer is on another host (\"%.8s\", this one is \"%.8s\"), which unimem cannot reach yet: run all "
+            "processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
+            peer->host, own->host);
         return -EHOSTUNREACH;
     }
     if (um_shm_is_apart(port, addr) && port->config.attach[0] == '\0') {
-        um_log(UM_LOG_WARN,
-               "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
-               "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
-               "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
-               peer->pid);
+        um_log_limited(
+            &space, UM_LOG_WARN,
+            "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
+            "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
+            "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
+            peer->pid);
         return -EHOSTUNREACH;
     }
     return 0;

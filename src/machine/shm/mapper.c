@@ -186,20 +186,22 @@ static int peer_open(const struct um_shm_addr *peer, int number, int flags)
 
 static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
 {
+    static struct um_log_limit refused, failed;
     int fd = peer_open(peer, (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
     if (fd >= 0)
         return fd;
     if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
         return -ECONNREFUSED;
     if (fd == -EACCES || fd == -EPERM) {
-        um_log(UM_LOG_WARN,
-               "not permitted to open the memory of peer process %u: run both as the same user, and do not clear the "
-               "dumpable flag (prctl PR_SET_DUMPABLE, set-user-id programs)",
-               peer->pid);
+        um_log_limited(
+            &refused, UM_LOG_WARN,
+            "not permitted to open the memory of peer process %u: run both as the same user, and do not clear the "
+            "dumpable flag (prctl PR_SET_DUMPABLE, set-user-id programs)",
+            peer->pid);
         return -EACCES;
     }
-    um_log(UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", peer->pid, strerror(-fd),
-           fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    um_log_limited(&failed, UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", peer->pid, strerror(-fd),
+                   fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     return fd;
 }
 
@@ -234,6 +236,7 @@ static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uin
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p)
 {
+    static struct um_log_limit limit;
     const bool is_apart = um_shm_is_apart(port, addr);
     int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
     if (fd < 0)
@@ -246,8 +249,9 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
                                MAP_SHARED | MAP_NORESERVE, fd, (off_t)(part->offset - inset));
     if (base == MAP_FAILED) {
         ret = -errno;
-        um_log(UM_LOG_WARN, "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count",
-               part->len, strerror(-ret));
+        um_log_limited(&limit, UM_LOG_WARN,
+                       "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count", part->len,
+                       strerror(-ret));
         goto close_fd;
     }
     madvise(base, len, MADV_DONTFORK);
@@ -312,11 +316,13 @@ static int peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
 
 static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
 {
+    static struct um_log_limit limit;
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     int fd = um_shm_alive(port, addr) ? peer_pipe_open(port, addr) : -ESRCH;
     if (fd < 0) {
-        um_log(UM_LOG_INFO, "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
-               strerror(-fd));
+        um_log_limited(&limit, UM_LOG_INFO,
+                       "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
+                       strerror(-fd));
         return fd;
     }
     *handle_p = fd;
