@@ -71,8 +71,17 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
     }
 }
 
+/*
+ * The domain of a host's memory has the provider's name, unless FI_UNIMEM_MACHINE gives that one another meaning: Open
+ * MPI shows the domain's name as the provider's, and "shm" would be taken for libfabric's own.
+ */
+static const char *um_domain_name(const struct um_env *env, const struct um_machine *machine)
+{
+    return machine == env->machine && machine == &um_machine_shm ? UM_PROV_NAME : machine->name;
+}
+
 /* NULL: out of memory. fi_allocinfo(), because structures of a newer libfabric are larger than ours. */
-static struct fi_info *um_offer_new(const struct um_machine *machine, uint32_t version)
+static struct fi_info *um_offer_new(const struct um_env *env, const struct um_machine *machine, uint32_t version)
 {
     struct um_limits limits;
     struct fi_info *info = fi_allocinfo();
@@ -96,7 +105,7 @@ static struct fi_info *um_offer_new(const struct um_machine *machine, uint32_t v
     info->ep_attr->rx_ctx_cnt = 1;
     info->fabric_attr->prov_version = um_provider.version; /* prov_name is libfabric's to set */
     info->fabric_attr->name = strdup(UM_PROV_NAME);
-    info->domain_attr->name = strdup(machine->name);
+    info->domain_attr->name = strdup(um_domain_name(env, machine));
     if (!info->fabric_attr->name || !info->domain_attr->name) {
         fi_freeinfo(info);
         return NULL;
@@ -218,7 +227,7 @@ int um_info_get(uint32_t version, const char *node, const char *service, uint64_
     const struct um_machine *machine = um_info_machine(&env, hints);
     if (!machine)
         return -FI_ENODATA;
-    struct fi_info *offer = um_offer_new(machine, version);
+    struct fi_info *offer = um_offer_new(&env, machine, version);
     if (!offer)
         return -FI_ENOMEM;
     if (hints) {

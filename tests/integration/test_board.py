@@ -33,7 +33,7 @@ def test_fi_info_shows_the_board(launcher: Launcher) -> None:
     by_variable = launcher.run([tool("fi_info"), "-p", "unimem"], env=env | {"FI_UNIMEM_MACHINE": "board"}).succeeded()
     assert by_name.out == by_variable.out and "domain: board" in by_name.out, str(by_name)
     usual = launcher.run([tool("fi_info"), "-p", "unimem"], env=env).succeeded()
-    assert "domain: shm" in usual.out and "board" not in usual.out, str(usual)
+    assert "domain: unimem" in usual.out and "board" not in usual.out, str(usual)
     unknown = launcher.run([tool("fi_info"), "-p", "unimem", "-d", "table"], env=env | {"FI_LOG_LEVEL": "info"})
     assert unknown.status != 0 and "only shm, board" in unknown.err, str(unknown)
 
