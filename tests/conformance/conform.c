@@ -277,6 +277,18 @@ void expect_nothing(struct um_port *port)
             fail_msg("%s came instead of nothing", record_text(&rec));
 }
 
+void arm_now(struct um_port *port)
+{
+    struct um_record rec;
+    for (int i = 0; i < 5; i++) {
+        if (machine->poll(port, &rec))
+            fail_msg("op 0x%x came before the port could sleep", rec.op);
+        if (machine->arm(port) == 0)
+            return;
+    }
+    fail_msg("the port cannot be armed though nothing is there");
+}
+
 /* ---- main ---- */
 
 static void log_keep(enum um_log_level level, const char *text)

@@ -103,6 +103,8 @@ void expect_left(struct um_port *port, const struct um_rx *rx, int error);
 int expect_death(struct um_port *port, const struct um_rx *rx);
 /* There must be no record, however often one asks. */
 void expect_nothing(struct um_port *port);
+/* Arms a port that has nothing to do; the first try may still have to put things away. */
+void arm_now(struct um_port *port);
 
 /* ---- time and chance ---- */
 

@@ -17,19 +17,6 @@ static void close_two(void)
     machine->port_close(a);
 }
 
-/* Arms a port that has nothing to do; the first try may still have to put things away. */
-static void arm_now(struct um_port *port)
-{
-    struct um_record rec;
-    for (int i = 0; i < 5; i++) {
-        if (machine->poll(port, &rec))
-            fail_msg("op 0x%x came before the port could sleep", rec.op);
-        if (machine->arm(port) == 0)
-            return;
-    }
-    fail_msg("the port cannot be armed though nothing is there");
-}
-
 /* Says the port that the next record of this one lane is all there is to wait for? */
 static void expect_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
 {

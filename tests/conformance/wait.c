@@ -27,19 +27,6 @@ static bool is_awake(struct um_port *port)
     return is_readable(machine->wait_fd(port), 0);
 }
 
-/* Arms a port that has nothing to do; the first try may still have to put things away. */
-static void arm_now(struct um_port *port)
-{
-    struct um_record rec;
-    for (int i = 0; i < 5; i++) {
-        if (machine->poll(port, &rec))
-            fail_msg("op 0x%x came before the port could sleep", rec.op);
-        if (machine->arm(port) == 0)
-            return;
-    }
-    fail_msg("the port cannot be armed though nothing is there");
-}
-
 /* The sleeping port must have been woken; it wakes up in good order. */
 static void expect_woken(struct um_port *port)
 {
