@@ -110,7 +110,10 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
             apply_pieces(a, &place);
         else
             apply_lists(a, &place);
-        executed(ep, a->peer, w, a->kind, a->op);
+        if (__builtin_expect(um_window_is_gone(w), 0))
+            ret = -EFAULT; /* some elements may have been updated, and shall not be twice */
+        else
+            executed(ep, a->peer, w, a->kind, a->op);
     }
     ep->stats.sent++;
     ep->stats.bytes_sent += len;
@@ -143,6 +146,8 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
                                         .result = a->result};
     um_core_ep_settle(ep);
     um_atomic_apply_lockless(&call);
+    if (__builtin_expect(um_window_is_gone(w), 0))
+        return false;
     executed(ep, peer, w, a->kind, a->op);
     ep->stats.sent++;
     ep->stats.bytes_sent += size;
