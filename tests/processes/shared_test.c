@@ -15,7 +15,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { OWNER = 0, INITIATOR = 1, KEY = 5, LEN = 64 * 1024, PAGE = 65536, MANY = 1000 };
+enum { OWNER = 0, INITIATOR = 1, KEY = 5, LEN = 64 * 1024, PAGE = 65536, MANY = 1000, INSET = 24 };
 
 /* A shared mapping, and how much of its file can still be reached from here. */
 struct kind {
@@ -108,6 +108,9 @@ static const uint32_t both = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE;
 
 /* ---- the initiator ---- */
 
+/* What it maps itself of the owner's file, from before the fork. */
+static struct kind inherited;
+
 static int rma_error(struct world *w, struct um_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
 {
     const struct iovec iov = {.iov_base = buf, .iov_len = len};
@@ -126,7 +129,7 @@ static int rma_error(struct world *w, struct um_peer *owner, uint64_t at, void *
     return done_of(w, 0, CTX(1)).error;
 }
 
-/* word[0]: whether loads and stores are expected; word[1]: what access there is. */
+/* word[0]: whether loads and stores are expected; word[1]: what access there is; word[2]: how many bytes. */
 static void puts_and_gets(int index)
 {
     struct world w;
@@ -135,14 +138,23 @@ static void puts_and_gets(int index)
     struct um_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     bool writes = shared->word[1] & UM_ACCESS_REMOTE_WRITE;
-    memset(sent, 0x5a, LEN);
-    child_demand((rma_error(&w, owner, 0, sent, LEN, UM_OP_WRITE) == 0) == writes, "a put, or its refusal");
-    child_demand(rma_error(&w, owner, 0, got, LEN, UM_OP_READ) == 0, "a get");
-    child_demand(memcmp(got, sent, LEN) == 0, "other bytes came back");
+    size_t len = shared->word[2];
+    memset(sent, 0x5a, len);
+    child_demand((rma_error(&w, owner, 0, sent, len, UM_OP_WRITE) == 0) == writes, "a put, or its refusal");
+    child_demand(rma_error(&w, owner, 0, got, len, UM_OP_READ) == 0, "a get");
+    child_demand(memcmp(got, sent, len) == 0, "other bytes came back");
     uint64_t mapped = um_ep_stats(w.node[0].ep)->mapped;
     child_demand(mapped == (shared->word[0] ? 1u + writes : 0u), "not at the level that was expected");
     um_store_release_u32(&shared->flag[1], 1);
     node_close(&w.node[0]);
+}
+
+static void tell(bool mapped, uint32_t access, size_t len)
+{
+    shared->word[0] = mapped;
+    shared->word[1] = access;
+    shared->word[2] = len;
+    um_store_release_u32(&shared->flag[0], 1);
 }
 
 static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t access)
@@ -158,9 +170,7 @@ static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t acces
         memset(k.at, 0x5a, LEN);
     child_open(&w, OWNER);
     expose(&w, &r, &k, access);
-    shared->word[0] = always_mapped || has_map_files(&k);
-    shared->word[1] = access;
-    um_store_release_u32(&shared->flag[0], 1);
+    tell(always_mapped || has_map_files(&k), access, LEN);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     assert_true(is_all(k.at, LEN, 0x5a));
@@ -188,6 +198,43 @@ static void the_file_is_known_by_its_mapping_alone(void **state)
     (void)state;
     run(make_closed, false, both);
     run(make_anonymous, false, both);
+}
+
+/* The owner cannot open its file, but the initiator maps it, too: somewhere else, and only the half that is asked for.
+ */
+static void joins_in(int index)
+{
+    size_t half = LEN / 2;
+    unsigned char *twin = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_SHARED, inherited.fd, 0);
+    child_demand(twin != MAP_FAILED && close(inherited.fd) == 0, "no mapping");
+    child_demand(munmap(inherited.at, LEN) == 0 && munmap(twin, half) == 0, "no mapping");
+    puts_and_gets(index);
+    child_demand(is_all(twin + half + INSET, half - INSET, 0x5a), "it is not the same memory");
+}
+
+static void who_maps_the_file_joins_in(void **state)
+{
+    struct world w = {.nodes = 1};
+    struct um_region r;
+    (void)state;
+    needs(has_private_copy());
+    shared_reset();
+    make_open(&inherited);
+    pid_t child = child_start(joins_in, INITIATOR);
+    close(inherited.fd);
+    inherited.fd = -1;
+    child_open(&w, OWNER);
+    const bool is_closed = !has_map_files(&inherited);
+    r = (struct um_region){
+        .key = KEY, .base = (uintptr_t)inherited.at + LEN / 2 + INSET, .len = LEN / 2 - INSET, .access = both};
+    assert_int_equal(um_regions_add(w.node[0].regions, &r), 0);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r) == UM_LEVEL_COPY, is_closed);
+    tell(true, both, LEN / 2 - INSET);
+    wait_for(&w, &shared->flag[1], 1);
+    child_join(child);
+    um_regions_remove(w.node[0].regions, &r);
+    node_close(&w.node[0]);
+    kind_end(&inherited);
 }
 
 /* Registrations of one file share a descriptor. */
@@ -239,9 +286,7 @@ static void write_protected_memory_stays_so(void **state)
     pid_t child = child_start(puts_and_gets, INITIATOR);
     child_open(&w, OWNER);
     expose(&w, &r, &k, both);
-    shared->word[0] = 0;
-    shared->word[1] = UM_ACCESS_REMOTE_READ; /* which is what comes out of it */
-    um_store_release_u32(&shared->flag[0], 1);
+    tell(false, UM_ACCESS_REMOTE_READ, LEN); /* which is what comes out of it */
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     um_regions_remove(w.node[0].regions, &r);
@@ -301,7 +346,8 @@ static void memory_that_goes_away_costs_an_error(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_program_has_its_descriptor),         cmocka_unit_test(the_file_has_a_name),
-    cmocka_unit_test(the_file_is_known_by_its_mapping_alone), cmocka_unit_test(many_registrations_take_one_descriptor),
-    cmocka_unit_test(write_protected_memory_stays_so),        cmocka_unit_test(memory_that_goes_away_costs_an_error),
+    cmocka_unit_test(the_file_is_known_by_its_mapping_alone), cmocka_unit_test(who_maps_the_file_joins_in),
+    cmocka_unit_test(many_registrations_take_one_descriptor), cmocka_unit_test(write_protected_memory_stays_so),
+    cmocka_unit_test(memory_that_goes_away_costs_an_error),
 };
 WORLD_MAIN("memory that the program shares", tests)

@@ -15,6 +15,7 @@
 #define UM_PORT_MAGIC  0x31306d656d696e75u /* "unimem01", little endian */
 #define UM_SPACE_MAGIC 0x3130656361707375u /* "uspace01", little endian */
 #define UM_NO_HANDLE   UINT32_MAX
+#define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory that has no handle: for those who map it already */
 
 enum {
     UM_WIRE_VERSION = 1,

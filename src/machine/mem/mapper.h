@@ -61,7 +61,9 @@ struct um_mapper {
     void (*disown)(struct um_space *space, uint64_t base, uint64_t len);
     /*
      * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
-     * none; another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL: never.
+     * none; -EPERM with *why_p: only peers that map it themselves can (their window_attach() finds out, from the
+     * region's base); another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL:
+     * never.
      */
     int (*share)(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p);
     void (*unshare)(struct um_space *space, const struct um_place *place);

@@ -51,7 +51,8 @@ void um_mem_space_close(struct um_space *space)
 /* Writes its entry of the table; empties it. What stands there is for the peers: nothing of it is read. */
 static void region_write(struct um_space *space, const struct um_exposed *exposed, bool is_there)
 {
-    const struct um_exposed nothing = {.level = UM_LEVEL_REMOTE}, *e = is_there ? exposed : &nothing;
+    const struct um_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
+                            *e = is_there ? exposed : &nothing;
     const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT;
     struct um_region_shm *r = exposed->region;
     um_store_relaxed_u64(&r->changes, space->changes + 1);
@@ -158,9 +159,11 @@ static enum um_level exposed_map(struct um_space *space, struct um_exposed *expo
     bool mapped = exposed_adopt(space, exposed, why_p);
     if (mapped)
         *why_p = "";
-    else if (mapper->share && mapper->share(space, &exposed->what, &exposed->at, why_p) == 0) {
-        mapped = exposed->shared = true;
-        *why_p = "the program's own shared mapping";
+    else if (mapper->share) {
+        int ret = mapper->share(space, &exposed->what, &exposed->at, why_p);
+        mapped = exposed->shared = ret == 0;
+        exposed->at.file = ret == -EPERM ? UM_JOIN_HANDLE : exposed->at.file;
+        *why_p = mapped ? "the program's own shared mapping" : *why_p;
     }
     exposed->cost_ns = um_clock_ns() - start;
     return mapped ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
@@ -211,7 +214,8 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
     const char *why = "the table of regions is full";
     if (!exposed)
         return -ENOMEM;
-    *exposed = (struct um_exposed){.what = *what, .level = UM_LEVEL_REMOTE, .since_ns = um_clock_ns()};
+    *exposed = (struct um_exposed){
+        .what = *what, .level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}, .since_ns = um_clock_ns()};
     um_list_init(&exposed->waiting);
     waiting_adopt(space, exposed->since_ns);
     if (um_mem_own_place(space, exposed) != 0) {

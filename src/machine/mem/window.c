@@ -71,16 +71,17 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
     }
 }
 
-/* Maps what the level promises, or lowers the level. */
+/* Maps what the level promises, or lowers the level; what could only be joined in may come out higher. */
 static void window_attach(const struct um_link *link, struct um_mem_window *mw, const struct um_place *place)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
     bool copies = port->config.private_copy && !link->is_apart;
     const struct um_space_shm *shm = link->space.base;
-    if (w->level == UM_LEVEL_MAPPED &&
-        port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw) != 0)
-        w->level = UM_LEVEL_COPY;
+    if (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && place->file == UM_JOIN_HANDLE)) {
+        int ret = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw);
+        w->level = ret == 0 ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
+    }
     if (w->level == UM_LEVEL_COPY && !copies)
         w->level = UM_LEVEL_REMOTE;
 }

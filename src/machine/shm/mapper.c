@@ -239,6 +239,18 @@ static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uin
     return c->file[passed] < 0 ? -ENOENT : c->file[passed];
 }
 
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p)
+{
+    madvise(base, len, MADV_DONTFORK);
+    /* a sealed file too: one on a full file system has no room for a page that was not there */
+    int ret = stale ? um_fault_guard(base, len, stale) : 0;
+    if (ret)
+        munmap(base, len);
+    else
+        *map_p = (struct um_mapping){.base = base + inset, .len = len - inset, .is_guarded = stale};
+    return ret;
+}
+
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p)
 {
@@ -260,13 +272,7 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
                        strerror(-ret));
         goto close_fd;
     }
-    madvise(base, len, MADV_DONTFORK);
-    /* a sealed file too: one on a full file system has no room for a page that was not there */
-    ret = part->stale ? um_fault_guard(base, len, part->stale) : 0;
-    if (ret)
-        munmap(base, len);
-    else
-        *map_p = (struct um_mapping){.base = base + inset, .len = part->len, .is_guarded = part->stale};
+    ret = um_shm_mapping_keep(base, len, inset, part->stale, map_p);
 close_fd:
     if (!is_apart)
         close(fd);

@@ -3,6 +3,9 @@
  * through a descriptor that the program still has, through /proc/self/map_files (which takes CAP_CHECKPOINT_RESTORE),
  * or by its name. See shared.h.
  *
+ * Where the file cannot be reached at all, a peer that maps it itself (ranks of one MPI often do) can still join in, by
+ * a second mapping of its own: mremap(2) of 0 bytes of a shared mapping makes one, and needs no descriptor.
+ *
  * Owns: one descriptor of each such file, counted. Source: proc(5).
  */
 #include "machine/shm/shared.h"
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -129,14 +133,19 @@ void um_shm_shared_drop(int fd)
     pthread_mutex_unlock(&files_lock);
 }
 
-/*
- * The mapping that begins at or before base, and the others that go on in the same file up to the end: *map_p is the
- * first. 0, or why not.
- */
-static int range_look(struct um_maps *maps, uintptr_t base, uintptr_t end, bool writable, struct um_map *map_p,
-                      const char **why_p)
+/* ---- what is mapped where ---- */
+
+struct look {
+    uintptr_t base, end;
+    bool writable;
+    struct um_map first; /* the mapping that holds base */
+};
+
+/* The mapping that holds base, and the others that go on in the same file up to the end. 0, or why not. */
+static int range_look(struct um_maps *maps, struct look *look, const char **why_p)
 {
-    struct um_map map;
+    const uintptr_t base = look->base, end = look->end;
+    struct um_map map, *map_p = &look->first;
     uintptr_t reached = base;
     while (reached < end && um_maps_next(maps, &map)) {
         if (map.end <= base)
@@ -148,7 +157,7 @@ static int range_look(struct um_maps *maps, uintptr_t base, uintptr_t end, bool 
         else if (map.dev != map_p->dev || map.ino != map_p->ino ||
                  map.offset - map_p->offset != map.start - map_p->start)
             return -ENOENT;
-        if (map.perms[0] != 'r' || (writable && map.perms[1] != 'w')) {
+        if (map.perms[0] != 'r' || (look->writable && map.perms[1] != 'w')) {
             *why_p = "it is a shared mapping that this process itself may not read, or write, as the registration says";
             return -EACCES;
         }
@@ -157,25 +166,85 @@ static int range_look(struct um_maps *maps, uintptr_t base, uintptr_t end, bool 
     return reached < end ? -ENOENT : 0;
 }
 
+/* In the process whose maps these are. */
+static int look_at(const char *path, struct look *look, const char **why_p)
+{
+    char text[8192];
+    struct um_maps maps;
+    if (um_maps_open(&maps, path, text, sizeof(text)) != 0)
+        return -ENOENT;
+    int ret = range_look(&maps, look, why_p);
+    um_maps_close(&maps);
+    return ret;
+}
+
+static uint64_t offset_of(const struct look *look)
+{
+    return look->first.offset + (look->base - look->first.start);
+}
+
 int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uint64_t *offset_p, const char **why_p)
+{
+    struct look look = {.base = base, .end = base + len, .writable = writable};
+    int ret = look_at("/proc/self/maps", &look, why_p);
+    if (ret)
+        return ret;
+    *offset_p = offset_of(&look);
+    pthread_mutex_lock(&files_lock);
+    ret = file_get(&look.first, fd_p);
+    pthread_mutex_unlock(&files_lock);
+    if (ret == 0)
+        return 0;
+    *why_p = "a shared mapping whose file cannot be opened: mapped only by peers that share it; else keep its "
+             "descriptor open, or its name";
+    return -EPERM;
+}
+
+/* ---- what another process maps, and this one too ---- */
+
+/* Where this process maps the byte that look is about in another one; NULL: nowhere, or not as it is wanted. */
+static void *twin_of(const struct look *look)
 {
     char text[8192];
     struct um_maps maps;
     struct um_map map;
-    int ret = um_maps_open(&maps, "/proc/self/maps", text, sizeof(text));
-    if (ret)
-        return -ENOENT;
-    ret = range_look(&maps, base, base + len, writable, &map, why_p);
-    um_maps_close(&maps);
-    if (ret)
-        return ret;
-    pthread_mutex_lock(&files_lock);
-    ret = file_get(&map, fd_p);
-    pthread_mutex_unlock(&files_lock);
-    if (ret) {
-        *why_p = "it is a shared mapping whose file cannot be opened: keep its descriptor open, or its name";
-        return ret;
+    const uint64_t offset = offset_of(look);
+    void *found = NULL;
+    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0)
+        return NULL;
+    while (!found && um_maps_next(&maps, &map)) {
+        if (map.perms[3] == 's' && map.perms[0] == 'r' && (map.perms[1] == 'w' || !look->writable) &&
+            map.dev == look->first.dev && map.ino == look->first.ino && map.offset <= offset &&
+            offset - map.offset < map.end - map.start)
+            found = (void *)(map.start + (uintptr_t)(offset - map.offset));
     }
-    *offset_p = map.offset + (base - map.start);
-    return 0;
+    um_maps_close(&maps);
+    return found;
+}
+
+/* Is it what was meant? The program may have put something else there meanwhile. */
+static bool is_meant(const void *base, size_t len, const struct look *meant)
+{
+    const char *why;
+    struct look look = {.base = (uintptr_t)base, .end = (uintptr_t)base + len, .writable = meant->writable};
+    return look_at("/proc/self/maps", &look, &why) == 0 && look.first.dev == meant->first.dev &&
+           look.first.ino == meant->first.ino && offset_of(&look) == offset_of(meant);
+}
+
+void *um_shm_shared_join(uint32_t pid, uintptr_t base, size_t len, bool writable)
+{
+    char path[64];
+    const char *why;
+    struct look look = {.base = base, .end = base + len, .writable = writable};
+    snprintf(path, sizeof(path), "/proc/%u/maps", pid);
+    if (look_at(path, &look, &why) != 0)
+        return NULL;
+    void *twin = twin_of(&look);
+    void *own = twin ? mremap(twin, 0, len, MREMAP_MAYMOVE) : MAP_FAILED; /* of nothing: a second mapping */
+    if (own == MAP_FAILED)
+        return NULL;
+    if (is_meant(own, len, &look) && (writable || mprotect(own, len, PROT_READ) == 0))
+        return own;
+    munmap(own, len);
+    return NULL;
 }

@@ -68,6 +68,11 @@ struct um_shm_file {
     uint32_t number;
     uint32_t passed;
 };
+/*
+ * What was mapped at base, len bytes, becomes *map_p, without its first inset bytes; or is unmapped again. stale: as in
+ * struct um_shm_part. 0; the errors of um_fault_guard().
+ */
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p);
 /* Maps a part of a peer's file. Errors as lane_open's, logged. */
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);

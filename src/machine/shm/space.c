@@ -104,10 +104,29 @@ int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, ui
     return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
+/* By a mapping that this process has of the same file. */
+static int window_join(const struct um_mem_port *port, const struct um_addr *addr, struct um_mem_window *window)
+{
+    struct um_window *w = &window->window;
+    const uint64_t inset = w->region.base % (uint64_t)sysconf(_SC_PAGESIZE), len = inset + w->region.len;
+    if (um_shm_is_apart(port, addr) || len < inset)
+        return -ENOENT;
+    unsigned char *base = um_shm_shared_join(um_shm_addr_of(addr)->pid, (uintptr_t)(w->region.base - inset), len,
+                                             w->region.access & UM_ACCESS_REMOTE_WRITE);
+    if (!base)
+        return -ENOENT;
+    int ret = um_shm_mapping_keep(base, len, inset, &w->changes, &window->map);
+    if (ret == 0)
+        w->base = base + inset;
+    return ret;
+}
+
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_place *place, struct um_mem_window *window)
 {
     struct um_window *w = &window->window;
+    if (place->file == UM_JOIN_HANDLE)
+        return window_join(port, addr, window);
     const bool is_adopted = place->file == adopted;
     const struct um_shm_file file = {.number = place->file, .passed = UM_CONTACT_ADOPTED};
     const uint64_t inset = place->offset % UM_PAGE;
