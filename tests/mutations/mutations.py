@@ -187,7 +187,7 @@ MUTATIONS = [
     (
         "a registration that is closed stays in the table",
         "src/machine/mem/space.c",
-        "        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);",
+        "        region_write(space, exposed, false);",
         "        ;",
         ["sim_region"],
     ),
@@ -302,5 +302,19 @@ MUTATIONS = [
         "um_clock_share(high > UM_TICK_LANES ? high : UM_TICK_LANES, passed)",
         "um_clock_share(UM_TICK_LANES, passed)",
         ["proto lanes sim"],
+    ),
+    (
+        "a file that shrinks ends who writes to it",
+        "src/machine/shm/mapper.c",
+        "    int ret = stale ? um_fault_guard(base, len, stale) : 0;",
+        "    int ret = 0;\n    (void)stale;",
+        ["processes shared"],
+    ),
+    (
+        "the mapping of whatever has the same inode is joined in",
+        "src/machine/shm/shared.c",
+        "    if (stat(\"/dev/shm\", &st) == 0 && st.st_dev == dev)\n",
+        "    if (dev)\n        return true;\n    if (stat(\"/dev/shm\", &st) == 0 && st.st_dev == dev)\n",
+        ["processes shared by an ordinary user"],
     ),
 ]

@@ -8,9 +8,11 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
@@ -200,8 +202,7 @@ static void the_file_is_known_by_its_mapping_alone(void **state)
     run(make_anonymous, false, both);
 }
 
-/* The owner cannot open its file, but the initiator maps it, too: somewhere else, and only the half that is asked for.
- */
+/* The initiator maps the file, too: somewhere else, and only the half that is asked for. */
 static void joins_in(int index)
 {
     size_t half = LEN / 2;
@@ -212,29 +213,52 @@ static void joins_in(int index)
     child_demand(is_all(twin + half + INSET, half - INSET, 0x5a), "it is not the same memory");
 }
 
-static void who_maps_the_file_joins_in(void **state)
+/* Both map it, and the owner cannot open it (unless it is root). Who is_memory joins in; else it is copied. */
+static void run_joined(void (*make)(struct kind *k), bool is_memory)
 {
     struct world w = {.nodes = 1};
     struct um_region r;
-    (void)state;
     needs(has_private_copy());
     shared_reset();
-    make_open(&inherited);
+    make(&inherited);
     pid_t child = child_start(joins_in, INITIATOR);
     close(inherited.fd);
     inherited.fd = -1;
     child_open(&w, OWNER);
-    const bool is_closed = !has_map_files(&inherited);
     r = (struct um_region){
         .key = KEY, .base = (uintptr_t)inherited.at + LEN / 2 + INSET, .len = LEN / 2 - INSET, .access = both};
     assert_int_equal(um_regions_add(w.node[0].regions, &r), 0);
-    assert_int_equal(um_regions_level(w.node[0].regions, &r) == UM_LEVEL_COPY, is_closed);
-    tell(true, both, LEN / 2 - INSET);
+    bool is_opened = is_memory && has_map_files(&inherited);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r), is_opened ? UM_LEVEL_MAPPED : UM_LEVEL_COPY);
+    tell(is_memory, both, LEN / 2 - INSET);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     um_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     kind_end(&inherited);
+}
+
+static void who_maps_the_file_joins_in(void **state)
+{
+    (void)state;
+    run_joined(make_open, true);
+}
+
+/* A file like any other: what is mapped of a device, say, may be other memory for whoever maps it. */
+static void make_of_another_file_system(struct kind *k)
+{
+    char path[] = "/var/tmp/unimem-shared-test-XXXXXX";
+    k->fd = mkstemp(path);
+    assert_true(k->fd >= 0 && unlink(path) == 0 && ftruncate(k->fd, LEN) == 0);
+    map(k, k->fd, 0);
+}
+
+static void what_is_not_known_to_be_memory_is_copied(void **state)
+{
+    struct statfs fs;
+    (void)state;
+    needs(statfs("/var/tmp", &fs) == 0 && fs.f_type != TMPFS_MAGIC);
+    run_joined(make_of_another_file_system, false);
 }
 
 /* Registrations of one file share a descriptor. */
@@ -345,9 +369,13 @@ static void memory_that_goes_away_costs_an_error(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(the_program_has_its_descriptor),         cmocka_unit_test(the_file_has_a_name),
-    cmocka_unit_test(the_file_is_known_by_its_mapping_alone), cmocka_unit_test(who_maps_the_file_joins_in),
-    cmocka_unit_test(many_registrations_take_one_descriptor), cmocka_unit_test(write_protected_memory_stays_so),
+    cmocka_unit_test(the_program_has_its_descriptor),
+    cmocka_unit_test(the_file_has_a_name),
+    cmocka_unit_test(the_file_is_known_by_its_mapping_alone),
+    cmocka_unit_test(who_maps_the_file_joins_in),
+    cmocka_unit_test(what_is_not_known_to_be_memory_is_copied),
+    cmocka_unit_test(many_registrations_take_one_descriptor),
+    cmocka_unit_test(write_protected_memory_stays_so),
     cmocka_unit_test(memory_that_goes_away_costs_an_error),
 };
 WORLD_MAIN("memory that the program shares", tests)

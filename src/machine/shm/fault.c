@@ -13,11 +13,13 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 struct guard {
     struct guard *next; /* constant once it is in the list */
     uint64_t base, len; /* len 0: not in use */
     uint64_t stale;     /* address of the word to write to */
+    uint64_t pid;       /* a forked child has none of these mappings */
 };
 
 static uint64_t guards; /* the first node; grows only */
@@ -31,9 +33,10 @@ static struct guard *first(void)
 
 static struct guard *find(uint64_t at)
 {
+    const uint64_t pid = (uint64_t)getpid();
     for (struct guard *g = first(); g; g = g->next) {
         uint64_t len = um_load_acquire_u64(&g->len); /* sync: guard-use (partner guard-use) */
-        if (at - um_load_relaxed_u64(&g->base) < len)
+        if (at - um_load_relaxed_u64(&g->base) < len && um_load_relaxed_u64(&g->pid) == pid)
             return g;
     }
     return NULL;
@@ -97,6 +100,7 @@ int um_fault_guard(void *base, size_t len, uint64_t *stale)
     if (g) {
         um_store_relaxed_u64(&g->base, (uintptr_t)base);
         um_store_relaxed_u64(&g->stale, (uintptr_t)stale);
+        um_store_relaxed_u64(&g->pid, (uint64_t)getpid());
         um_store_release_u64(&g->len, len); /* sync: guard-use (partner guard-use) */
     }
     pthread_mutex_unlock(&guards_lock);

@@ -202,6 +202,24 @@ int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uin
 
 /* ---- what another process maps, and this one too ---- */
 
+/*
+ * Is an inode of this file system one piece of memory, whoever maps it? Not so where it is a device's (each that opens
+ * it may see something else) or everybody's (anon_inode). The kernel's own tmpfs holds memfds, System V segments and
+ * anonymous memory; /dev/shm usually is another one.
+ */
+static bool is_memory(uint64_t dev)
+{
+    struct stat st;
+    struct statfs fs;
+    if (stat("/dev/shm", &st) == 0 && st.st_dev == dev)
+        return statfs("/dev/shm", &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+    int fd = memfd_create("unimem-look", MFD_CLOEXEC);
+    bool is = fd >= 0 && fstat(fd, &st) == 0 && st.st_dev == dev;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
 /* Where this process maps the byte that look is about in another one; NULL: nowhere, or not as it is wanted. */
 static void *twin_of(const struct look *look)
 {
@@ -237,7 +255,7 @@ void *um_shm_shared_join(uint32_t pid, uintptr_t base, size_t len, bool writable
     const char *why;
     struct look look = {.base = base, .end = base + len, .writable = writable};
     snprintf(path, sizeof(path), "/proc/%u/maps", pid);
-    if (look_at(path, &look, &why) != 0)
+    if (look_at(path, &look, &why) != 0 || !is_memory(look.first.dev))
         return NULL;
     void *twin = twin_of(&look);
     void *own = twin ? mremap(twin, 0, len, MREMAP_MAYMOVE) : MAP_FAILED; /* of nothing: a second mapping */
