@@ -159,8 +159,8 @@ MUTATIONS = [
     (
         "a file that could be shrunk under its users is mapped",
         "src/machine/shm/mapper.c",
-        "seals >= 0 && seals & F_SEAL_SHRINK && fstat",
-        "seals >= 0 && fstat",
+        "    return (part->stale || !can_shrink(fd)) && fstat(",
+        "    return (part->stale || !can_shrink(fd) || fd) && fstat(",
         ["hostile address"],
     ),
     (
