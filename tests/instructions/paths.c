@@ -261,6 +261,8 @@ static bool is_wanted(const struct path *p, char **names)
 
 static void paths_count(char **names)
 {
+    expect_message(); /* from now on progress has a lane to look at */
+    settle();
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
         if (is_wanted(&paths[i], names))
             path_count(&paths[i]);
