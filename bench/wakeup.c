@@ -1,11 +1,14 @@
 /*
  * wakeup PROVIDER cq|cntr [COUNT]: how long a process that sleeps takes to see what another one did.
+ * wakeup PROVIDER cq|cntr idle SECONDS: what sleeping costs while nothing happens.
  *
  * One process sleeps in fi_cq_sread() for a message, or in fi_cntr_wait() on a counter of writes to its memory
  * (FI_RMA_EVENT); the other one sends, or writes, after 0.1 to 3 ms at random. A sample is from just before the
  * sender's call to the return of the sleeper's. Prints one line: minimum, median, 90 and 99 percent, maximum in
- * microseconds, and the sleeper's processor time as a part of the whole. Exit status: 0; 1 something failed; 77 the
- * provider does not offer this.
+ * microseconds, and the sleeper's processor time as a part of the whole. The other form lets the
+ * sleeper alone, blocked without a limit of time, until the sender ends it; it prints the same part, of the process and
+ * so with any thread of the provider's, and how often a second it gave up its processor, each of them a wake-up. Exit
+ * status: 0; 1 something failed; 77 the provider does not offer this.
  *
  * bench/wakeup.py runs it for several providers in turn.
  */
@@ -23,11 +26,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { COUNT = 2000, COUNT_MAX = 1000000, WARM = 20, NAME_MAX_LEN = 256, KEY = 7, PATIENCE_MS = 10000, SKIPPED = 77 };
+enum {
+    COUNT = 2000,
+    COUNT_MAX = 1000000,
+    WARM = 20,
+    NAME_MAX_LEN = 256,
+    KEY = 7,
+    PATIENCE_MS = 10000,
+    IDLE_MAX_S = 3600,
+    SKIPPED = 77
+};
 
 /* What the two processes share beside the fabric. */
 struct shared {
@@ -56,7 +69,8 @@ struct side {
 };
 
 static struct shared *shared;
-static bool counts; /* fi_cntr_wait() instead of fi_cq_sread() */
+static bool counts;     /* fi_cntr_wait() instead of fi_cq_sread() */
+static unsigned idle_s; /* not 0: the last round takes so long */
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -168,21 +182,42 @@ static void pin(int number)
 
 static void sleep_once(struct side *s, uint64_t round)
 {
+    const int timeout = idle_s ? -1 : PATIENCE_MS;
     struct fi_cq_msg_entry entry;
     ssize_t ret;
     if (counts) {
         put(&shared->ready, round);
-        while ((ret = fi_cntr_wait(s->cntr, round, PATIENCE_MS)) == -FI_EAGAIN || ret == -FI_EINTR)
+        while ((ret = fi_cntr_wait(s->cntr, round, timeout)) == -FI_EAGAIN || ret == -FI_EINTR)
             ;
         must("fi_cntr_wait", ret);
         return;
     }
     must("fi_recv", fi_recv(s->ep, s->memory, sizeof(s->memory), NULL, FI_ADDR_UNSPEC, NULL));
     put(&shared->ready, round);
-    uint64_t end = now_ns(CLOCK_MONOTONIC) + PATIENCE_MS * 1000000ull;
-    while ((ret = fi_cq_sread(s->cq, &entry, 1, NULL, PATIENCE_MS)) == -FI_EAGAIN && now_ns(CLOCK_MONOTONIC) < end)
+    uint64_t end = now_ns(CLOCK_MONOTONIC) + idle_s * 1000000000ull + PATIENCE_MS * 1000000ull;
+    while ((ret = fi_cq_sread(s->cq, &entry, 1, NULL, timeout)) == -FI_EAGAIN && now_ns(CLOCK_MONOTONIC) < end)
         ;
     must("fi_cq_sread", ret);
+}
+
+static uint64_t switches(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (uint64_t)usage.ru_nvcsw;
+}
+
+static void sleeper_run_idle(struct side *s)
+{
+    for (uint64_t round = 1; round <= WARM; round++)
+        sleep_once(s, round);
+    uint64_t wall = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_PROCESS_CPUTIME_ID), slept = switches();
+    sleep_once(s, WARM + 1);
+    wall = now_ns(CLOCK_MONOTONIC) - wall;
+    cpu = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
+    printf("seconds=%.2f cpu=%.5f wakeups_per_s=%.2f\n", (double)wall / 1e9, (double)cpu / (double)wall,
+           (double)(switches() - slept) * 1e9 / (double)wall);
+    put(&shared->ready, WARM + 2);
 }
 
 static int compare(const void *a, const void *b)
@@ -239,7 +274,10 @@ static void sender_run(struct side *s, uint64_t count)
     unsigned seed = 1;
     for (uint64_t round = 1; round <= WARM + count; round++) {
         await(&shared->ready, round);
-        usleep(100 + (unsigned)rand_r(&seed) % 2900);
+        if (idle_s && round > WARM)
+            sleep(idle_s);
+        else
+            usleep(100 + (unsigned)rand_r(&seed) % 2900);
         send_once(s);
     }
     await(&shared->ready, WARM + count + 1);
@@ -258,7 +296,9 @@ static int run(int number, const char *provider, uint64_t count)
         shared->address = s.info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uint64_t)(uintptr_t)s.memory : 0;
     }
     side_join(&s, number);
-    if (number == 0)
+    if (number == 0 && idle_s)
+        sleeper_run_idle(&s);
+    else if (number == 0)
         sleeper_run(&s, count);
     else
         sender_run(&s, count);
@@ -272,10 +312,14 @@ static int run(int number, const char *provider, uint64_t count)
 
 int main(int argc, char **argv)
 {
-    uint64_t count = argc == 4 ? strtoull(argv[3], NULL, 10) : COUNT;
+    const bool idle = argc == 5 && strcmp(argv[3], "idle") == 0;
+    uint64_t count = idle ? 1 : argc == 4 ? strtoull(argv[3], NULL, 10) : COUNT;
     counts = argc >= 3 && strcmp(argv[2], "cntr") == 0;
-    if (argc < 3 || argc > 4 || (!counts && strcmp(argv[2], "cq") != 0) || count == 0 || count > COUNT_MAX) {
-        fprintf(stderr, "usage: wakeup PROVIDER cq|cntr [COUNT, at most %d]\n", COUNT_MAX);
+    idle_s = idle ? (unsigned)strtoul(argv[4], NULL, 10) : 0;
+    if (argc < 3 || (argc > 4 && !idle) || (!counts && strcmp(argv[2], "cq") != 0) || count == 0 || count > COUNT_MAX ||
+        (idle && (idle_s == 0 || idle_s > IDLE_MAX_S))) {
+        fprintf(stderr, "usage: wakeup PROVIDER cq|cntr [COUNT, at most %d | idle SECONDS, at most %d]\n", COUNT_MAX,
+                IDLE_MAX_S);
         return 2;
     }
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -11,9 +11,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { SKIPPED = 77 };
@@ -38,6 +42,63 @@ bool has_userfaultfd(void)
 bool has_madvise(void)
 {
     return madvise(NULL, 0, INT_MAX) != 0;
+}
+
+/* What the probe says in a process of its own, where it may spoil what it likes. */
+static bool in_child(bool (*probe)(void))
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(!probe());
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
+}
+
+static bool limits_memory(void)
+{
+    struct rlimit most, now;
+    if (getrlimit(RLIMIT_AS, &most) != 0)
+        return false;
+    const struct rlimit few = {.rlim_cur = 4096, .rlim_max = most.rlim_max};
+    return setrlimit(RLIMIT_AS, &few) == 0 && getrlimit(RLIMIT_AS, &now) == 0 && now.rlim_cur == few.rlim_cur;
+}
+
+bool has_memory_limit(void)
+{
+    return in_child(limits_memory);
+}
+
+enum { SENT = 16 };
+
+/* One descriptor fits, or two: the lowest number that is free afterwards tells whether others came. */
+static bool drops_descriptors(void)
+{
+    union {
+        struct cmsghdr head;
+        char room[CMSG_SPACE(SENT * sizeof(int))];
+    } out = {{0}}, in = {{0}};
+    char byte = 0;
+    struct iovec iov = {&byte, 1};
+    struct msghdr to = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &out, .msg_controllen = sizeof(out)};
+    struct msghdr from = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &in, .msg_controllen = CMSG_SPACE(sizeof(int))};
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair) != 0)
+        return false;
+    out.head =
+        (struct cmsghdr){.cmsg_len = CMSG_LEN(SENT * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    for (int i = 0; i < SENT; i++)
+        memcpy(CMSG_DATA(&out.head) + (size_t)i * sizeof(int), &pair[0], sizeof(int));
+    int before = dup(pair[0]);
+    close(before);
+    if (sendmsg(pair[0], &to, 0) != 1 || recvmsg(pair[1], &from, 0) != 1)
+        return false;
+    return dup(pair[0]) <= before + 2;
+}
+
+bool has_exact_descriptors(void)
+{
+    return in_child(drops_descriptors);
 }
 
 bool has_one_thread(void)

@@ -14,6 +14,10 @@ bool has_private_copy(void);
 bool has_userfaultfd(void);
 /* madvise(2) that looks at what it is asked: emulators say yes to anything. */
 bool has_madvise(void);
+/* setrlimit(2) that limits address space */
+bool has_memory_limit(void);
+/* recvmsg(2) that keeps no descriptor for which the receiver has no room: an emulator's own buffer has. */
+bool has_exact_descriptors(void);
 /* No thread but those that the program starts. */
 bool has_one_thread(void);
 

@@ -18,6 +18,8 @@ PACKAGES=(gcc libc6-dev meson ninja-build pkg-config libfabric-dev libfabric-bin
 
 # What tools/lint calls; clang-format's and clang-tidy's verdicts differ from version to version.
 LINT_PACKAGES=(shellcheck clang-format-14 clang-tidy-14 mandoc man-db pandoc)
+# What counts instructions (tests/instructions).
+COUNT_PACKAGES=(valgrind)
 # Allocators under which adoption is tested.
 ALLOCATOR_PACKAGES=(libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0)
 

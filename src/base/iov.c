@@ -55,7 +55,7 @@ size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
     return done;
 }
 
-size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat, size_t n)
+size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
     size_t done = 0;
     while (done < n) {

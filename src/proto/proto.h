@@ -74,6 +74,18 @@ struct um_rma {
 };
 int um_rma(struct um_ep *ep, const struct um_rma *rma);
 
+/* One local buffer, as in struct um_rma. */
+struct um_rma_one {
+    struct iovec iov;
+    uint64_t addr, key;
+    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE */
+};
+/*
+ * The lean path, as um_atomic_now(): by loads and stores, without a description of the operation. True: executed, and
+ * no completion follows. False: nothing happened; um_rma() can do it, or tells why not.
+ */
+bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
+
 /*
  * An atomic operation. Executed by the caller where it can reach the memory itself (then it has completed at return),
  * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while an

@@ -35,34 +35,63 @@ static inline void mapped_copy(unsigned char *to, const unsigned char *from, siz
         memcpy(to, from, len);
 }
 
-static void mapped_move(const struct um_rma *rma, unsigned char *there)
+/* The flags say which way. */
+static inline void mapped_move(struct um_ep *ep, uint32_t flags, const struct iovec *iov, size_t count,
+                               unsigned char *there)
 {
+    if (flags & UM_OP_READ)
+        um_core_ep_settle(ep);
+    else
+        ep->stored = true;
     um_fence_acquire(); /* sync: rma-order (partner rma-order): what is seen of the peer before is before */
-    for (size_t i = 0; i < rma->count; i++) {
-        unsigned char *here = rma->iov[i].iov_base;
-        size_t len = rma->iov[i].iov_len;
-        if (rma->flags & UM_OP_READ)
+    for (size_t i = 0; i < count; i++) {
+        unsigned char *here = iov[i].iov_base;
+        size_t len = iov[i].iov_len;
+        if (flags & UM_OP_READ)
             mapped_copy(here, there, len);
         else
             mapped_copy(there, here, len);
         there += len;
     }
     um_fence_release(); /* sync: rma-order (partner rma-order): what the caller does next comes after */
+    ep->stats.mapped++;
+}
+
+static inline unsigned count_shift(uint32_t flags)
+{
+    return flags & UM_OP_READ ? UM_COUNT_READ_SHIFT : UM_COUNT_WRITE_SHIFT;
+}
+
+static inline uint32_t access_wanted(uint32_t flags)
+{
+    return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
+}
+
+bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+{
+    struct um_window *w = um_window_find(peer, r->key);
+    uint64_t offset;
+    if (!w || w->level != UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
+        um_window_check(w, r->addr, r->iov.iov_len, access_wanted(r->flags), &offset) != 0)
+        return false;
+    mapped_move(ep, r->flags, &r->iov, 1, w->base + offset);
+    if (__builtin_expect(um_window_is_gone(w), 0))
+        return false;
+    um_window_count(peer, w, count_shift(r->flags));
+    ep->stats.sent++;
+    ep->stats.bytes_sent += r->iov.iov_len;
+    ep->reported = true;
+    return true;
 }
 
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
 static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
-    unsigned shift = rma->flags & UM_OP_READ ? UM_COUNT_READ_SHIFT : UM_COUNT_WRITE_SHIFT;
+    const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level == UM_LEVEL_MAPPED, 1)) {
-        if (rma->flags & UM_OP_READ)
-            um_core_ep_settle(ep);
-        else
-            ep->stored = true;
-        mapped_move(rma, w->base + offset);
+        mapped_move(ep, rma->flags, rma->iov, rma->count, w->base + offset);
         if (__builtin_expect(um_window_is_gone(w), 0))
             return -EAGAIN;
-        ep->stats.mapped++;
         um_window_count(rma->peer, w, shift);
         return 0;
     }
@@ -125,11 +154,10 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
 static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_window *w)
 {
     size_t len = um_iov_length(rma->iov, rma->count);
-    uint32_t access = rma->flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
     uint64_t offset;
     if (__builtin_expect(rma->peer->unfinished != 0, 0))
         return -EAGAIN;
-    int ret = um_window_check(w, rma->addr, len, access, &offset);
+    int ret = um_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
     if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
         ret = window_notify(ep, rma, w, offset, len);
         if (ret == -EAGAIN || ret == -ENOMEM || ret == -EPIPE || ret == -ECONNREFUSED)

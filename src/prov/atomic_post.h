@@ -42,22 +42,6 @@ ssize_t um_atomic_post_lists(struct um_prov_ep *ep, enum um_atomic_kind kind, co
 ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
                                  const struct um_atomic_lists *l, uint64_t flags);
 
-/* Counts and reports what was executed while it was posted. */
-static inline void um_atomic_executed_locked(struct um_prov_ep *ep, const struct um_atomic_one *a, bool event,
-                                             void *context)
-{
-    const uint32_t what = UM_OP_ATOMIC | (a->kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ);
-    struct um_cntr *cntr = ep->cntr[a->kind == UM_ATOMIC_BASE ? UM_CNTR_WRITE : UM_CNTR_READ];
-    const size_t len = um_atomic_size(a->type);
-    um_cq_stop_lingering(ep->tx_cq);
-    if (cntr)
-        um_cntr_count_locked(cntr, len);
-    if (event) {
-        const struct um_completion c = {.context = context, .flags = what, .len = len};
-        um_prov_ep_executed_locked(ep, &c);
-    }
-}
-
 /*
  * The lean path, of one element of a valid operation. True: it is done, completion included. False: nothing happened,
  * and the long way finds out what is to be done or said.
@@ -69,7 +53,8 @@ static inline bool um_atomic_post_one(struct um_prov_ep *ep, const struct um_ato
     um_guard_lock(&ep->domain->guard);
     bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_atomic_now(ep->core, peer, a);
     if (__builtin_expect(done, 1))
-        um_atomic_executed_locked(ep, a, event, context);
+        um_post_executed_locked(ep, UM_OP_ATOMIC | (a->kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
+                                um_atomic_size(a->type), event, context);
     um_guard_unlock(&ep->domain->guard);
     return done;
 }

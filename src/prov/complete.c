@@ -68,20 +68,38 @@ static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const 
     um_cq_write_locked(cq, &entry);
 }
 
-/* Straight into the reader's array when it waits for this, field by field: a copy by larger pieces would stall. */
-static inline void um_complete_write(struct um_cq *cq, const struct um_completion *c, uint64_t flags, fi_addr_t source)
+static inline void um_complete_fill(struct fi_cq_tagged_entry *to, const struct um_completion *c, uint64_t flags)
 {
-    struct fi_cq_tagged_entry *to = um_cq_direct_locked(cq, source);
-    if (__builtin_expect(!to, 0)) {
-        um_complete_queue(cq, c, flags, source);
-        return;
-    }
     to->op_context = c->context;
     to->flags = flags;
     to->len = c->len;
     to->buf = c->buf;
     to->data = c->flags & UM_OP_DATA ? c->data : 0;
     to->tag = c->tag;
+}
+
+/*
+ * Straight into the reader's array when it waits for this, else into the ring; field by field: a copy by larger pieces
+ * would stall.
+ */
+static inline void um_complete_write(struct um_cq *cq, const struct um_completion *c, uint64_t flags, fi_addr_t source)
+{
+    struct fi_cq_tagged_entry *to = um_cq_direct_locked(cq, source);
+    struct um_cq_entry *slot;
+    if (__builtin_expect(to != NULL, 1)) {
+        um_complete_fill(to, c, flags);
+        return;
+    }
+    slot = um_cq_slot_locked(cq);
+    if (__builtin_expect(!slot, 0)) {
+        um_complete_queue(cq, c, flags, source);
+        return;
+    }
+    um_complete_fill((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
+    slot->source = source;
+    slot->error = NULL;
+    cq->unsettled = cq->unsettled || c->flags & UM_OP_WRITE;
+    um_cq_filled_locked(cq);
 }
 
 /* Looks up a sender that has no name yet; it keeps the one that is found. */

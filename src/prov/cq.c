@@ -56,8 +56,8 @@ static void um_cq_push(struct um_cq *cq, const struct um_cq_entry *entry)
         free(entry->error);
         return;
     }
-    cq->ring[cq->tail++ & cq->mask] = *entry;
-    um_waiter_signal(&cq->source.waiter);
+    cq->ring[cq->tail & cq->mask] = *entry;
+    um_cq_filled_locked(cq);
 }
 
 void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry)
@@ -86,6 +86,14 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
     um_cq_push(cq, entry);
 }
 
+/* The format's part of an entry, word by word: it may just have been stored that way, and a larger load would stall. */
+static inline char *um_cq_copy(char *to, const struct um_cq_entry *entry, size_t size)
+{
+    for (size_t at = 0; at < size; at += sizeof(uint64_t))
+        memcpy(to + at, (const char *)entry + at, sizeof(uint64_t));
+    return to + size;
+}
+
 /*
  * From the ring into the caller's array, up to the first error.
  *
@@ -108,8 +116,7 @@ static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf
         const struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
         if (entry->error)
             return done ? (ssize_t)done : -FI_EAVAIL;
-        memcpy(out, entry, cq->entry_size);
-        out += cq->entry_size;
+        out = um_cq_copy(out, entry, cq->entry_size);
         if (source)
             source[done] = entry->source;
         cq->head++;

@@ -75,6 +75,21 @@ static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, f
     return to;
 }
 
+/*
+ * The next place in the ring, to be filled the same way, error and source included, and then told with
+ * um_cq_filled_locked(). NULL: a reader of another format waits, or the ring is full; um_cq_write_locked() then.
+ */
+static inline struct um_cq_entry *um_cq_slot_locked(struct um_cq *cq)
+{
+    return cq->direct_left || cq->tail - cq->head > cq->mask ? NULL : &cq->ring[cq->tail & cq->mask];
+}
+
+static inline void um_cq_filled_locked(struct um_cq *cq)
+{
+    cq->tail++;
+    um_waiter_signal(&cq->source.waiter);
+}
+
 /* The caller does something else than to await messages: it has to show anew that it spins. */
 static inline void um_cq_stop_lingering(struct um_cq *cq)
 {

@@ -52,6 +52,19 @@ static inline int um_post_started_locked(struct um_prov_ep *ep, int started)
     return ret;
 }
 
+/* Counts and reports a one-sided operation that was executed at once, by a lean path. */
+static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, bool event, void *context)
+{
+    struct um_cntr *cntr = ep->cntr[what & UM_OP_READ ? UM_CNTR_READ : UM_CNTR_WRITE];
+    um_cq_stop_lingering(ep->tx_cq);
+    if (cntr)
+        um_cntr_count_locked(cntr, len);
+    if (event) {
+        const struct um_completion c = {.context = context, .flags = what, .len = len};
+        um_prov_ep_executed_locked(ep, &c);
+    }
+}
+
 /* 0; -FI_EINVAL: too many pieces, or too large to inject; -FI_EOPNOTSUPP: a completion level that we cannot keep. */
 static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags)
 {

@@ -21,6 +21,19 @@ static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t 
     return ret;
 }
 
+/* The lean path, of one buffer. True: done, completion included. False: nothing happened, the long way tells. */
+static inline bool um_rma_post_one(struct um_prov_ep *ep, const struct um_rma_one *r, fi_addr_t dest, bool event,
+                                   void *context)
+{
+    struct um_peer *peer;
+    um_guard_lock(&ep->domain->guard);
+    bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_rma_now(ep->core, peer, r);
+    if (__builtin_expect(done, 1))
+        um_post_executed_locked(ep, r->flags, r->iov.iov_len, event, context);
+    um_guard_unlock(&ep->domain->guard);
+    return done;
+}
+
 static ssize_t um_rma_readv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
                             uint64_t addr, uint64_t key, void *context)
 {
@@ -34,9 +47,12 @@ static ssize_t um_rma_readv(struct fid_ep *fid, const struct iovec *iov, void **
 static ssize_t um_rma_read(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t addr,
                            uint64_t key, void *context)
 {
-    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    struct um_prov_ep *ep = um_post_ep(fid);
+    const struct um_rma_one one = {.iov = {buf, len}, .addr = addr, .key = key, .flags = UM_OP_READ};
     (void)desc;
-    return um_rma_readv(fid, &iov, NULL, 1, source, addr, key, context);
+    if (__builtin_expect(um_rma_post_one(ep, &one, source, !(ep->tx_flags & UM_OP_NO_EVENT), context), 1))
+        return 0;
+    return um_rma_readv(fid, &one.iov, NULL, 1, source, addr, key, context);
 }
 
 static ssize_t um_rma_writev(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
@@ -52,14 +68,32 @@ static ssize_t um_rma_writev(struct fid_ep *fid, const struct iovec *iov, void *
 static ssize_t um_rma_write(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t addr,
                             uint64_t key, void *context)
 {
-    const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
+    struct um_prov_ep *ep = um_post_ep(fid);
+    const struct um_rma_one one = {.iov = {(void *)buf, len}, .addr = addr, .key = key, .flags = UM_OP_WRITE};
     (void)desc;
-    return um_rma_writev(fid, &iov, NULL, 1, dest, addr, key, context);
+    if (__builtin_expect(um_rma_post_one(ep, &one, dest, !(ep->tx_flags & UM_OP_NO_EVENT), context), 1))
+        return 0;
+    return um_rma_writev(fid, &one.iov, NULL, 1, dest, addr, key, context);
+}
+
+/* From one buffer to one place, and nothing else about it is unusual. */
+static inline bool um_rma_msg_is_one(const struct um_prov_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
+{
+    return !(flags & (FI_FENCE | FI_REMOTE_CQ_DATA | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE)) && m->iov_count == 1 &&
+           m->rma_iov_count == 1 && m->rma_iov[0].len == m->msg_iov[0].iov_len &&
+           (!(flags & FI_INJECT) || m->msg_iov[0].iov_len <= ep->domain->limits.inject_max);
 }
 
 /* The target is one piece at most (rma_iov_limit), and none only when there is nothing to move. */
 static ssize_t um_rma_msg(struct um_prov_ep *ep, const struct fi_msg_rma *m, uint64_t flags, uint32_t direction)
 {
+    if (__builtin_expect(um_rma_msg_is_one(ep, m, flags), 1)) {
+        const struct um_rma_one one = {
+            .iov = m->msg_iov[0], .addr = m->rma_iov[0].addr, .key = m->rma_iov[0].key, .flags = direction};
+        if (__builtin_expect(um_rma_post_one(ep, &one, m->addr, !ep->tx_selective || flags & FI_COMPLETION, m->context),
+                             1))
+            return 0;
+    }
     struct um_rma rma = {.iov = m->msg_iov,
                          .count = m->iov_count,
                          .data = m->data,
@@ -120,6 +154,10 @@ static ssize_t um_rma_inject_any(struct fid_ep *fid, const struct um_rma *what, 
 static ssize_t um_rma_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t addr,
                              uint64_t key)
 {
+    struct um_prov_ep *ep = um_post_ep(fid);
+    const struct um_rma_one one = {.iov = {(void *)buf, len}, .addr = addr, .key = key, .flags = UM_OP_WRITE};
+    if (__builtin_expect(len <= ep->domain->limits.inject_max && um_rma_post_one(ep, &one, dest, false, NULL), 1))
+        return 0;
     struct um_rma rma = {.addr = addr, .key = key};
     return um_rma_inject_any(fid, &rma, buf, len, dest);
 }

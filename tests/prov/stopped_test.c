@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "needs.h"
 #include "team.h"
 
 #include "base/atomic.h"
@@ -224,6 +225,7 @@ static void mapped_memory_of_a_stopped_process_is_put_got_and_changed(void **sta
 {
     bool mapped = true;
     (void)state;
+    needs(has_userfaultfd());
     assert_int_equal(team_run(&config, NULL, run, &mapped), 0);
 }
 
@@ -231,6 +233,7 @@ static void copied_memory_of_a_stopped_process_is_put_and_got(void **state)
 {
     bool mapped = false;
     (void)state;
+    needs(has_private_copy());
     assert_int_equal(team_run(&config, do_not_adopt, run, &mapped), 0);
 }
 
@@ -247,5 +250,5 @@ int main(void)
         cmocka_unit_test(copied_memory_of_a_stopped_process_is_put_and_got),
         cmocka_unit_test(what_a_stopped_owner_is_to_execute_it_does_later),
     };
-    return cmocka_run_group_tests_name("prov/stopped", tests, NULL, NULL);
+    return needs_status(cmocka_run_group_tests_name("prov/stopped", tests, NULL, NULL));
 }

@@ -1,0 +1,284 @@
+/*
+ * paths PROVIDER [PATH...]: every hot path, called CALLS times, for callgrind to count its instructions.
+ *
+ * The peer of a path is this process's own endpoint, or that of another process: started by this one, outside of
+ * callgrind, where memory cannot be adopted; it keeps its memory and makes progress. What a call needs around it (a
+ * message for it to find, completions to be read) is not counted. The counts of a path come as a callgrind dump of its
+ * name; of what must follow before the operation has taken effect, as another one, "then" and its name: providers that
+ * execute at the target have it there. Prints the names and how often each was called.
+ *
+ * tests/instructions/run.py runs it, and reads the dumps. Without valgrind it counts nothing.
+ */
+#include "member.h"
+
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else
+#define CALLGRIND_TOGGLE_COLLECT   ((void)0)
+#define CALLGRIND_DUMP_STATS_AT(s) ((void)(s))
+#endif
+
+enum { CALLS = 1000, WARM = 200, TAG = 5 };
+
+static struct fi_cq_tagged_entry entry;
+static uint64_t word, old, comparand, inbox;
+static int whom; /* enum above: the peer of the path */
+
+/* ---- what is not counted ---- */
+
+/* Progress until nothing more comes. */
+static void settle(void)
+{
+    for (int quiet = 0; quiet < 3; quiet++) {
+        ssize_t ret = fi_cq_read(cq, &entry, 1);
+        if (ret == 1)
+            quiet = 0;
+        else
+            demand(ret, -FI_EAGAIN, "fi_cq_read");
+    }
+}
+
+/* Providers that execute at the target may refuse: progress, then. */
+#define POST(call)                                                                                                     \
+    do {                                                                                                               \
+        ssize_t post_ret;                                                                                              \
+        while ((post_ret = (call)) == -FI_EAGAIN)                                                                      \
+            settle();                                                                                                  \
+        if (post_ret)                                                                                                  \
+            demand(post_ret, 0, #call);                                                                                \
+    } while (0)
+
+static void post_receive(void)
+{
+    POST(fi_trecv(ep, &inbox, 8, NULL, FI_ADDR_UNSPEC, TAG, 0, NULL));
+}
+
+static void send_to_self(void)
+{
+    POST(fi_tinject(ep, &word, 8, peer[SELF], TAG));
+}
+
+static void expect_message(void)
+{
+    post_receive();
+    send_to_self();
+}
+
+/* The message lies there before its receive is posted. */
+static void leave_message(void)
+{
+    send_to_self();
+    for (int i = 0; i < 4; i++)
+        demand(fi_cq_read(cq, &entry, 1), -FI_EAGAIN, "fi_cq_read");
+}
+
+static void nothing(void)
+{
+}
+
+/* ---- what is ---- */
+
+static uint64_t there(void)
+{
+    return shared->member[whom].base + 64;
+}
+
+static uint64_t key(void)
+{
+    return shared->member[whom].key;
+}
+
+/* The completion of what was just posted. */
+static void completion(void)
+{
+    while (fi_cq_read(cq, &entry, 1) != 1)
+        ;
+}
+
+static void cq_read_empty(void)
+{
+    ssize_t ret = fi_cq_read(cq, &entry, 1);
+    if (ret != -FI_EAGAIN)
+        demand(ret, -FI_EAGAIN, "fi_cq_read");
+}
+
+static void cntr_read(void)
+{
+    fi_cntr_read(writes);
+}
+
+static void tinject(void)
+{
+    POST(fi_tinject(ep, &word, 8, peer[SELF], TAG));
+}
+
+static void tsend(void)
+{
+    POST(fi_tsend(ep, &word, 8, NULL, peer[SELF], TAG, NULL));
+    completion();
+}
+
+static void write_8(void)
+{
+    POST(fi_write(ep, &word, 8, NULL, peer[whom], there(), key(), NULL));
+    completion();
+}
+
+static void writemsg(void)
+{
+    const struct iovec iov = {.iov_base = &word, .iov_len = 8};
+    const struct fi_rma_iov to = {.addr = there(), .len = 8, .key = key()};
+    const struct fi_msg_rma m = {
+        .msg_iov = &iov, .iov_count = 1, .addr = peer[whom], .rma_iov = &to, .rma_iov_count = 1};
+    POST(fi_writemsg(ep, &m, FI_COMPLETION));
+    completion();
+}
+
+static void inject_write(void)
+{
+    POST(fi_inject_write(ep, &word, 8, peer[whom], there(), key()));
+}
+
+static void read_8(void)
+{
+    POST(fi_read(ep, &inbox, 8, NULL, peer[whom], there(), key(), NULL));
+    completion();
+}
+
+static void inject_atomic(void)
+{
+    POST(fi_inject_atomic(ep, &word, 1, peer[whom], there(), key(), FI_UINT64, FI_SUM));
+}
+
+static void atomicmsg(void)
+{
+    const struct fi_ioc ioc = {.addr = &word, .count = 1};
+    const struct fi_rma_ioc to = {.addr = there(), .count = 1, .key = key()};
+    const struct fi_msg_atomic m = {.msg_iov = &ioc,
+                                    .iov_count = 1,
+                                    .addr = peer[whom],
+                                    .rma_iov = &to,
+                                    .rma_iov_count = 1,
+                                    .datatype = FI_UINT64,
+                                    .op = FI_BXOR};
+    POST(fi_atomicmsg(ep, &m, FI_COMPLETION));
+    completion();
+}
+
+static void fetch_atomic(void)
+{
+    POST(fi_fetch_atomic(ep, &word, 1, NULL, &old, NULL, peer[whom], there(), key(), FI_UINT64, FI_SUM, NULL));
+    completion();
+}
+
+static void compare_atomic(void)
+{
+    POST(fi_compare_atomic(ep, &word, 1, NULL, &comparand, NULL, &old, NULL, peer[whom], there(), key(), FI_UINT64,
+                           FI_CSWAP, NULL));
+    completion();
+}
+
+static void unexpected(void)
+{
+    post_receive();
+    completion();
+}
+
+/* ---- */
+
+static const struct path {
+    const char *name;
+    void (*before)(void), (*call)(void), (*after)(void);
+    int whom;
+} paths[] = {
+    {"cq_read_empty", nothing, cq_read_empty, nothing, SELF},
+    {"cntr_read", nothing, cntr_read, nothing, SELF},
+    {"tinject", post_receive, tinject, settle, SELF},
+    {"tsend+completion", post_receive, tsend, settle, SELF},
+    {"trecv", nothing, post_receive, send_to_self, SELF},
+    {"message", expect_message, completion, settle, SELF},
+    {"trecv_unexpected", leave_message, unexpected, settle, SELF},
+    {"write+completion", nothing, write_8, settle, SELF},
+    {"writemsg+completion", nothing, writemsg, settle, SELF},
+    {"inject_write", nothing, inject_write, settle, SELF},
+    {"inject_write_other", nothing, inject_write, settle, OTHER},
+    {"read+completion", nothing, read_8, settle, SELF},
+    {"inject_atomic", nothing, inject_atomic, settle, SELF},
+    {"inject_atomic_other", nothing, inject_atomic, settle, OTHER},
+    {"atomicmsg+completion", nothing, atomicmsg, settle, SELF},
+    {"fetch_atomic+completion", nothing, fetch_atomic, settle, SELF},
+    {"compare_atomic+completion", nothing, compare_atomic, settle, SELF},
+};
+
+static void path_count(const struct path *p)
+{
+    char then[64];
+    snprintf(then, sizeof(then), "then %s", p->name);
+    whom = p->whom;
+    for (int i = 0; i < WARM; i++) {
+        p->before();
+        p->call();
+        p->after();
+        settle();
+    }
+    for (int i = 0; i < CALLS; i++) {
+        p->before();
+        CALLGRIND_TOGGLE_COLLECT;
+        p->call();
+        CALLGRIND_TOGGLE_COLLECT;
+        p->after();
+        settle();
+    }
+    CALLGRIND_DUMP_STATS_AT(p->name);
+    for (int i = 0; i < CALLS; i++) {
+        p->before();
+        p->call();
+        CALLGRIND_TOGGLE_COLLECT;
+        p->after();
+        CALLGRIND_TOGGLE_COLLECT;
+        settle();
+    }
+    CALLGRIND_DUMP_STATS_AT(then);
+    printf("%s %d\n", p->name, CALLS);
+}
+
+static bool is_wanted(const struct path *p, char **names)
+{
+    bool found = !names[0];
+    for (; *names && !found; names++)
+        found = strcmp(*names, p->name) == 0;
+    return found;
+}
+
+static void paths_count(char **names)
+{
+    expect_message(); /* from now on progress has a lane to look at */
+    settle();
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        if (is_wanted(&paths[i], names))
+            path_count(&paths[i]);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[0], MEMBER_OTHER) == 0)
+        return member_serve(argv);
+    if (argc < 2) {
+        fprintf(stderr, "usage: paths PROVIDER [PATH...]\n");
+        return 2;
+    }
+    member_open(argv[0], argv[1]);
+    paths_count(argv + 2);
+    member_close();
+    return 0;
+}

@@ -1,0 +1,244 @@
+/*
+ * The lean paths, um_rma_now() and um_atomic_now(): what they execute, and that they leave to the long way whatever
+ * that is to refuse, to wait for, or to do under a lock.
+ */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/sim/sim.h"
+
+enum { MEMORY = 4096, KEY = 7, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE };
+
+/* Registered: the first `LENGTH` bytes. The last word of them is not whole. */
+enum { LENGTH = 60 };
+
+static unsigned char memory[MEMORY] __attribute__((aligned(MEMORY)));
+static uint64_t here;
+
+struct
+try {
+    struct world w;
+    struct um_region region;
+    struct um_peer *peer;
+};
+
+static void open_try(struct try *t, int to, uint32_t access)
+{
+    memset(memory, 0x11, sizeof(memory));
+    here = 0x22;
+    world_open(&t->w, 2);
+    t->region = (struct um_region){.key = KEY, .base = (uintptr_t)memory, .len = LENGTH, .access = access};
+    assert_int_equal(um_regions_add(t->w.node[to].regions, &t->region), 0);
+    t->peer = peer_of(&t->w, 0, to);
+}
+
+static void close_try(struct try *t, int to)
+{
+    um_regions_remove(t->w.node[to].regions, &t->region);
+    world_close(&t->w);
+}
+
+static bool move(struct try *t, uint32_t flags, uint64_t addr, size_t len)
+{
+    const struct um_rma_one r = {.iov = {&here, len}, .addr = addr, .key = KEY, .flags = flags};
+    return um_rma_now(t->w.node[0].ep, t->peer, &r);
+}
+
+static bool update(struct try *t, uint8_t kind, uint8_t op, uint64_t addr)
+{
+    static const uint64_t operand = 1, compare = 0x1111111111111111;
+    const struct um_atomic_one a = {.operand = &operand,
+                                    .compare = &compare,
+                                    .result = kind == UM_ATOMIC_BASE ? NULL : &here,
+                                    .addr = addr,
+                                    .key = KEY,
+                                    .type = UM_TYPE_UINT64,
+                                    .op = op,
+                                    .kind = kind};
+    return um_atomic_now(t->w.node[0].ep, t->peer, &a);
+}
+
+/* Every kind of operation on one word: one bit each for those that were executed. */
+enum { PUT = 1, GET = 2, ADD = 4, LOOK = 8, FETCH = 16, SWAP = 32 };
+static unsigned executed(struct try *t, uint64_t addr)
+{
+    const struct um_stats *stats = um_ep_stats(t->w.node[0].ep);
+    const uint64_t mapped = stats->mapped, sent = stats->sent;
+    unsigned done = 0;
+    done |= move(t, UM_OP_WRITE, addr, 8) ? PUT : 0;
+    done |= move(t, UM_OP_READ, addr, 8) ? GET : 0;
+    done |= update(t, UM_ATOMIC_BASE, UM_ATOMIC_SUM, addr) ? ADD : 0;
+    done |= update(t, UM_ATOMIC_FETCH, UM_ATOMIC_READ, addr) ? LOOK : 0;
+    done |= update(t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, addr) ? FETCH : 0;
+    done |= update(t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, addr) ? SWAP : 0;
+    assert_int_equal(stats->mapped - mapped, (uint64_t)__builtin_popcount(done));
+    assert_int_equal(stats->sent - sent, (uint64_t)__builtin_popcount(done));
+    return done;
+}
+
+static void expect_untouched(void)
+{
+    assert_true(is_all(memory, sizeof(memory), 0x11));
+    assert_int_equal(here, 0x22);
+}
+
+/* Windows of private memory are mapped where it is adopted, and this process's own where it may be copied. */
+static bool is_mapped(struct try *t)
+{
+    const struct um_window *w = t->peer->window;
+    return w && w->level == UM_LEVEL_MAPPED;
+}
+
+static void what_is_mapped_is_done_at_once(void **state)
+{
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        struct try t;
+        uint64_t *word = (uint64_t *)(void *)(memory + 8);
+        open_try(&t, to, BOTH);
+        bool done = move(&t, UM_OP_WRITE, 8, 8);
+        assert_int_equal(done, is_mapped(&t));
+        if (variant.adopt && variant.private_copy)
+            assert_true(done);
+        if (done) {
+            assert_int_equal(*word, 0x22);
+            assert_true(update(&t, UM_ATOMIC_BASE, UM_ATOMIC_SUM, 8));
+            assert_int_equal(*word, 0x23);
+            assert_true(update(&t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, 8));
+            assert_int_equal(here, 0x23);
+            assert_int_equal(*word, 0x24);
+            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 8)); /* it is not what is compared with */
+            assert_int_equal(here, 0x24);
+            assert_int_equal(*word, 0x24);
+            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 16)); /* it is */
+            assert_int_equal(memory[16], 1);
+            assert_true(move(&t, UM_OP_READ, 16, 8));
+            assert_int_equal(here, 1);
+        } else {
+            expect_untouched();
+        }
+        assert_int_equal(t.w.node[0].count, 0); /* no completion follows */
+        close_try(&t, to);
+    }
+}
+
+static void what_lies_outside_is_left_alone(void **state)
+{
+    static const uint64_t outside[] = {56, 64, 128, MEMORY, (uint64_t)0 - 8, (uint64_t)0 - 64};
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        struct try t;
+        open_try(&t, to, BOTH);
+        for (size_t i = 0; i < sizeof(outside) / sizeof(outside[0]); i++)
+            assert_int_equal(executed(&t, outside[i]), 0);
+        assert_false(move(&t, UM_OP_WRITE, LENGTH, 1));
+        assert_false(move(&t, UM_OP_WRITE, 0, SIZE_MAX));
+        expect_untouched();
+        assert_int_equal(move(&t, UM_OP_WRITE, LENGTH - 4, 4), is_mapped(&t));
+        close_try(&t, to);
+    }
+}
+
+static void what_is_not_allowed_is_left_alone(void **state)
+{
+    static const struct {
+        uint32_t access;
+        unsigned may;
+    } cases[] = {{0, 0},
+                 {UM_ACCESS_REMOTE_READ, GET | LOOK},
+                 {UM_ACCESS_REMOTE_WRITE, PUT | ADD},
+                 {BOTH, PUT | GET | ADD | LOOK | FETCH | SWAP}};
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+            struct try t;
+            open_try(&t, to, cases[i].access);
+            unsigned done = executed(&t, 8);
+            assert_int_equal(done, is_mapped(&t) ? cases[i].may : 0);
+            if (!(done & (PUT | ADD)))
+                assert_true(is_all(memory, sizeof(memory), 0x11));
+            close_try(&t, to);
+        }
+    }
+}
+
+/* A processor's own atomic takes none of the locks that wider and misaligned elements are under. */
+static void a_misaligned_element_is_left_to_who_takes_the_lock(void **state)
+{
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        struct try t;
+        open_try(&t, to, BOTH);
+        for (uint64_t addr = 1; addr < 8; addr++)
+            assert_int_equal(executed(&t, addr) & ~(unsigned)(PUT | GET), 0);
+        close_try(&t, to);
+    }
+}
+
+/* One region is mapped, the other one only its owner reaches: nothing on the first passes what is due on the second. */
+static void nothing_overtakes_what_the_peer_has_not_answered(void **state)
+{
+    static unsigned char result[MIB], remote[MIB];
+    struct iovec all = {result, MIB};
+    struct try t;
+    (void)state;
+    open_try(&t, 1, BOTH);
+    struct um_region other = {.key = KEY + 1, .base = (uintptr_t)remote, .len = MIB, .access = UM_ACCESS_REMOTE_READ};
+    um_regions_add(t.w.node[1].regions, &other);
+    const struct um_atomic slow = {.result = &all,
+                                   .result_count = 1,
+                                   .peer = t.peer,
+                                   .key = KEY + 1,
+                                   .count = MIB / 8,
+                                   .type = UM_TYPE_UINT64,
+                                   .op = UM_ATOMIC_READ,
+                                   .kind = UM_ATOMIC_FETCH};
+    int ret;
+    while ((ret = um_atomic(t.w.node[0].ep, &slow)) == -EAGAIN)
+        world_progress(&t.w);
+    assert_int_equal(ret, 0);
+    if (t.w.node[0].count == 0) {
+        assert_int_equal(executed(&t, 8), 0);
+        expect_untouched();
+    }
+    assert_int_equal(next_of(&t.w, 0)->error, 0);
+    unsigned done = executed(&t, 8);
+    assert_int_equal(done != 0, is_mapped(&t));
+    um_regions_remove(t.w.node[1].regions, &other);
+    close_try(&t, 1);
+}
+
+static void a_peer_that_is_lost_is_left_alone(void **state)
+{
+    static uint64_t in;
+    struct try t;
+    (void)state;
+    if (variant.machine != &um_machine_sim)
+        return; /* the others' processes cannot die here */
+    open_try(&t, 1, BOTH);
+    (void)executed(&t, 8);
+    memset(memory, 0x11, sizeof(memory));
+    here = 0x22;
+    send_buf(&t.w, 1, 0, &in, 8, 1, 0, NULL);
+    recv_buf(&t.w, 0, t.peer, &in, 8, 1, 0, 0, NULL);
+    assert_int_equal(next_of(&t.w, 0)->error, 0);
+    recv_buf(&t.w, 0, t.peer, &in, 8, 2, 0, 0, NULL);
+    um_sim_kill(&t.w.node[1].addr);
+    struct um_ep *dead = t.w.node[1].ep;
+    t.w.node[1].ep = NULL;
+    assert_int_equal(next_of(&t.w, 0)->error, ECONNRESET);
+    assert_int_equal(executed(&t, 8), 0);
+    expect_untouched();
+    t.w.node[1].ep = dead;
+    close_try(&t, 1);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_is_mapped_is_done_at_once),
+    cmocka_unit_test(what_lies_outside_is_left_alone),
+    cmocka_unit_test(what_is_not_allowed_is_left_alone),
+    cmocka_unit_test(a_misaligned_element_is_left_to_who_takes_the_lock),
+    cmocka_unit_test(nothing_overtakes_what_the_peer_has_not_answered),
+    cmocka_unit_test(a_peer_that_is_lost_is_left_alone),
+};
+WORLD_MAIN("lean", tests)
