@@ -126,8 +126,10 @@ static void initiator(int index)
     wait_for(&w, &shared->flag[0], 1);
     hammer(&w, owner);
     add_everywhere(&w, owner);
-    uint64_t mapped = um_ep_stats(w.node[0].ep)->mapped;
-    child_demand(mapped == mapped_expected(), "not at the level that was expected");
+    uint64_t mapped = um_ep_stats(w.node[0].ep)->mapped, expected = mapped_expected();
+    /* The contact with another pid namespace may come about during the first: that one is the owner's then. */
+    child_demand(mapped == expected || (variant.attach && mapped == expected - 1),
+                 "not at the level that was expected");
     um_store_release_u32(&shared->flag[index], 1);
     node_close(&w.node[0]);
 }
