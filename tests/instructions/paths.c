@@ -44,6 +44,7 @@ static bool is_counting;
  * In the place of the C library's, for the provider too: time stands still while instructions are counted. What looks
  * after peers a few times a second would else fall to a call now and then, the slower the machine the more often.
  */
+/* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
 {
     static struct timespec stopped;
