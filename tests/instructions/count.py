@@ -26,8 +26,8 @@ TIMEOUT = 100
 ALLOWANCE = 1.15  # compilers differ
 NAME = re.compile(r"^desc: Trigger: Client Request: (.*)$", re.M)
 TOTAL = re.compile(r"^totals: (\d+)$", re.M)
-ADVICE = """A path became longer. Find out why: valgrind --tool=callgrind, callgrind_annotate (tests/instructions/paths.c says how
-the paths are told apart). If the instructions are worth it, say so in the commit and write the new count and limit:
+ADVICE = """A path became longer. Find out why (CONTRIBUTING.md tells how to see its instructions). If they are worth it, say so in
+the commit, and write the new counts and limits:
   python3 tests/instructions/count.py --limits tests/instructions/limits.toml --update BUILD/tests/instructions/paths"""
 HEAD = """# Instructions of each hot path (tests/instructions/paths.c), as callgrind counts them: measured with gcc 12, -O2, x86-64, and
 # the limit, 15 % above because compilers differ. A limit is raised only for a reason that the commit tells; it is lowered
@@ -63,7 +63,7 @@ def count(program: pathlib.Path, provider: str, build: pathlib.Path) -> dict[str
 
 def judge(counts: dict[str, float], limits: dict[str, dict]) -> list[str]:
     """What is wrong, a line each."""
-    wrong = [f"{p}: {counts[p]:.0f} instructions, {limits[p]['measured']} when the limit of {limits[p]['limit']} was set"
+    wrong = [f"{p}: {counts[p]:.0f} instructions; the limit is {limits[p]['limit']}, set when there were {limits[p]['measured']}"
              for p in counts if p in limits and counts[p] > limits[p]["limit"]]
     wrong += [f"{p}: {counts[p]:.0f} instructions, and no limit" for p in counts if p not in limits]
     return wrong + [f"{p}: a limit, and no such path" for p in limits if p not in counts]
