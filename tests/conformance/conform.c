@@ -50,6 +50,29 @@ bool is_readable(int fd, int ms)
     return n == 1 && (p.revents & POLLIN);
 }
 
+/* ---- memory ---- */
+
+static struct um_space *memory_space;
+
+void *memory_begin(void *plain, size_t len)
+{
+    const struct um_space_config config = {.adopt = true};
+    void *memory = NULL;
+    if (!machine->memory_alloc)
+        return plain;
+    if (!memory_space)
+        assert_int_equal(machine->space_open(&config, &memory_space), 0);
+    assert_int_equal(machine->memory_alloc(memory_space, len, &memory), 0);
+    return memory;
+}
+
+void memory_end(void)
+{
+    if (memory_space)
+        machine->space_close(memory_space);
+    memory_space = NULL;
+}
+
 /* ---- ports and paths ---- */
 
 struct um_port *port_new(uint32_t lanes_max)
