@@ -187,6 +187,8 @@ struct um_machine {
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
+    /* Had this body better wait for the peer's link_read() than be copied into a record? NULL: none. */
+    bool (*waits_better)(struct um_port *port, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);

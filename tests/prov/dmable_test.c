@@ -1,6 +1,8 @@
 /* The machine's own memory (unimem/fi_ext_unimem.h): allocation, and what goes by DMA from and to it. */
 #include "pair.h"
 
+#include <rdma/fi_atomic.h>
+
 #include <unimem/fi_ext_unimem.h>
 
 enum { BYTES = 3000017, KEY = 7 };

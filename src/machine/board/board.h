@@ -363,6 +363,8 @@ int um_board_link_read(struct um_link *link, const struct um_piece *remote, size
 int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                         const struct iovec *local, size_t local_count, size_t len);
 
+bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len);
+
 /* ---- space.c: what a domain exposes ---- */
 
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p);

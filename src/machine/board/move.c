@@ -15,7 +15,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { SLICE = 4 << 20, DIRECT = 1 << 20, PART_MIN = 4096, CALLS = 2048 };
+enum { SLICE = 4 << 20, DIRECT = 1 << 20, PART_MIN = 4096, CALLS = 2048, WAIT_MIN = 1024 };
 
 struct flight {
     uint64_t dma;
@@ -182,6 +182,20 @@ static int copy(struct um_link *link, bool write, const struct um_piece *remote,
     for (size_t i = 0; i < remote_count; i++)
         there[i] = (struct iovec){(void *)(uintptr_t)remote[i].addr, (size_t)remote[i].len};
     return move(&m, there, remote_count, local, local_count, len);
+}
+
+/* An announcement and an answer take less time than two copies of so many bytes. */
+bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len)
+{
+    const struct um_board_port *port = (const struct um_board_port *)base;
+    bool all = port->copies && len >= WAIT_MIN && um_board_step() >= UM_BOARD_DIRECT;
+    if (!all)
+        return false;
+    um_board_enter();
+    for (size_t i = 0; i < count && all; i++)
+        all = um_board_arena_of(iov[i].iov_base, iov[i].iov_len) != NULL;
+    um_board_leave();
+    return all;
 }
 
 int um_board_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,

@@ -275,6 +275,7 @@ const struct um_machine um_machine_board = {
     .link_write = um_board_link_write,
     .memory_alloc = um_board_memory_alloc,
     .memory_free = um_board_memory_free,
+    .waits_better = um_board_waits_better,
     .space_open = um_board_space_open,
     .space_close = um_board_space_close,
     .expose = um_board_expose,
