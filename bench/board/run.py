@@ -57,6 +57,7 @@ def measure(step: str, params: dict[str, int], tagged: bool, smallest: int, larg
         "FI_UNIMEM_BOARD_LIBRARY": str(BUILD / "libunimem.so.1"),
         "FI_UNIMEM_BOARD_STEP": step,
         "UNIMEM_BOARD": f"bench-{uuid.uuid4().hex[:12]}",
+        "FI_UNIMEM_LINGER": "0",  # it goes by the clock of the host
         "UNIMEM_EMU_TIMING": "virtual",
         "UNIMEM_EMU_PARAMS": ",".join(f"{name}={value}" for name, value in values.items()),
         "MPIR_CVAR_CH4_OFI_ENABLE_TAGGED": "1" if tagged else "0",
