@@ -125,6 +125,8 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
         rx->closed = true;
     else if (message->op == UM_BOARD_ASK)
         rx->ask_seen = message->value;
+    else if (message->op == UM_BOARD_ARENAS)
+        um_board_reach_told(rx->peer.node, rx->peer.context, message->more, message->value);
     else if (message->value - rx->released > UM_BOARD_LINES + UM_BOARD_EMBEDS)
         refuse(rx, EPROTO);
     else
