@@ -32,9 +32,8 @@ static const struct emu_param table[] = {
      "to be fitted to paper 1's 23.41 us (naive, 0 bytes): bench/board does that, this is what it found"},
     {"cpu_copy_bandwidth", offsetof(struct emu_params, cpu_copy_bandwidth), 1000000000, 1000, UINT64_C(1000000000000),
      "assumed: 1 GB/s, an in-order core of the board's time"},
-    {"virtual_patience", offsetof(struct emu_params, virtual_patience), 0, 0, 1000000,
-     "assumed, and not of the board: polls in a row that find nothing yet before the virtual clock moves to what they "
-     "wait for"},
+    {"cpu_poll_ns", offsetof(struct emu_params, cpu_poll_ns), 100, 1, SECOND,
+     "assumed: a register of a device is read; who polls for something must not stop the virtual clock"},
     {"nodes", offsetof(struct emu_params, nodes), 64, 1, 64, "assumed"},
     {"mailbox_depth", offsetof(struct emu_params, mailbox_depth), 64, 1, 4096,
      "assumed: 64 messages are 1.5 KiB of block RAM a mailbox"},

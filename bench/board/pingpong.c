@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TURNS = 20, BATCHES = 5, WINDOW = 16, TAG = 3 };
+enum { WARM_UP_MS = 200, TURNS = 64, WINDOW = 16, WINDOWS = 4, TAG = 3 };
 
 static uint64_t (*emu_now)(void *board);
 static void (*emu_compute)(void *board, uint64_t ns);
@@ -78,19 +78,35 @@ static void turn(unsigned char *out, unsigned char *in, size_t len)
     }
 }
 
-/* ns, the best batch */
+/* Some of the host's time: the provider looks every 25 ms of it whether peers live, and until then asks for more. */
+static void warm_up(unsigned char *out, unsigned char *in)
+{
+    double end = MPI_Wtime() + WARM_UP_MS / 1e3;
+    int more = 1;
+    while (more) {
+        for (int i = 0; i < TURNS; i++)
+            turn(out, in, 0);
+        more = MPI_Wtime() < end;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    }
+}
+
+/* How often something is done with messages of this size: the model repeats itself, large ones need not. */
+static int times(int most, size_t len)
+{
+    return len <= 65536 ? most : most / 8;
+}
+
+/* ns */
 static double latency(unsigned char *out, unsigned char *in, size_t len)
 {
-    double best = 1e300;
-    for (int batch = 0; batch < BATCHES; batch++) {
-        uint64_t begin = emu_now(NULL);
-        for (int i = 0; i < TURNS; i++)
-            turn(out, in, len);
-        double each = (double)(emu_now(NULL) - begin) / (2.0 * TURNS);
-        best = each < best ? each : best;
-        check(in, len, (unsigned)(1 - rank));
-    }
-    return best;
+    int turns = times(TURNS, len);
+    uint64_t begin = emu_now(NULL);
+    for (int i = 0; i < turns; i++)
+        turn(out, in, len);
+    double each = (double)(emu_now(NULL) - begin) / (2.0 * turns);
+    check(in, len, (unsigned)(1 - rank));
+    return each;
 }
 
 static void window(unsigned char *out, unsigned char *in, size_t len)
@@ -114,19 +130,17 @@ static void window(unsigned char *out, unsigned char *in, size_t len)
         MPI_Send(&answer, 1, MPI_BYTE, 0, TAG + 1, MPI_COMM_WORLD);
 }
 
-/* MB/s, the best window */
+/* MB/s */
 static double bandwidth(unsigned char *out, unsigned char *in, size_t len)
 {
-    double best = 0;
-    for (int batch = 0; batch < BATCHES && len; batch++) {
-        uint64_t begin = emu_now(NULL);
+    window(out, in, len);
+    uint64_t begin = emu_now(NULL);
+    for (int i = 0; i < WINDOWS; i++)
         window(out, in, len);
-        double each = (double)len * WINDOW / (double)(emu_now(NULL) - begin) * 1e3;
-        best = each > best ? each : best;
-        if (rank == 1)
-            check(in, len, 0);
-    }
-    return best;
+    uint64_t took = emu_now(NULL) - begin;
+    if (rank == 1)
+        check(in, len, 0);
+    return (double)len * WINDOW * WINDOWS / (double)took * 1e3;
 }
 
 int main(int argc, char **argv)
@@ -151,6 +165,7 @@ int main(int argc, char **argv)
         fail("no memory");
     clock_find();
     fill(out, max, (unsigned)rank);
+    warm_up(out, in);
     for (size_t len = min; len <= max; len = len ? len * 2 : 1) {
         for (int i = 0; i < 3; i++)
             turn(out, in, len);

@@ -32,8 +32,6 @@ VENV = TOP / ".venv"
 PROGRAM = BUILD / "bench" / "board_pingpong"
 STEPS = ("naive", "cache", "dmable", "eager", "embedded")
 PAPER = {"naive": 23.41, "dmable": 14.47, "bandwidth": 360.59}
-# Polls that find nothing before the virtual clock moves: who has something to do does it first.
-PATIENCE = 200
 VARIED = {
     "mailbox_latency_ns": 1000,
     "mailbox_gap_ns": 125,
@@ -54,11 +52,12 @@ def build() -> None:
 
 
 def measure(step: str, params: dict[str, int], tagged: bool, smallest: int, largest: int) -> list[Row]:
-    values = {"virtual_patience": PATIENCE} | params
+    values = params
     env = os.environ | {
         "FI_UNIMEM_BOARD_LIBRARY": str(BUILD / "libunimem.so.1"),
         "FI_UNIMEM_BOARD_STEP": step,
         "UNIMEM_BOARD": f"bench-{uuid.uuid4().hex[:12]}",
+        "FI_UNIMEM_LINGER": "0",  # it goes by the clock of the host
         "UNIMEM_EMU_TIMING": "virtual",
         "UNIMEM_EMU_PARAMS": ",".join(f"{name}={value}" for name, value in values.items()),
         "MPIR_CVAR_CH4_OFI_ENABLE_TAGGED": "1" if tagged else "0",

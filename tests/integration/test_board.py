@@ -73,7 +73,7 @@ def test_steps_in_the_time_of_the_model(
             "FI_UNIMEM_BOARD_LIBRARY": str(BUILD / "libunimem.so.1"),
             "FI_UNIMEM_BOARD_STEP": step,
             "UNIMEM_EMU_TIMING": "virtual",
-            "UNIMEM_EMU_PARAMS": "cpu_call_ns=588,virtual_patience=200",
+            "UNIMEM_EMU_PARAMS": "cpu_call_ns=588",
             "MPIR_CVAR_CH4_OFI_ENABLE_TAGGED": tagged,
         }
         done = run(launcher, env, program("bench/board/pingpong.c"), "--max", "0").succeeded()
