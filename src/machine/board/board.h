@@ -294,6 +294,8 @@ bool um_board_lane_push(struct um_lane *lane);
 /* Waits for what its DMAs, or those of all lanes, have under way: for the engine, not for a peer. */
 void um_board_lane_settle(struct um_lane *lane);
 void um_board_lanes_settle(void);
+/* Ends the registration of the receiver's ring, if there is one. */
+void um_board_lane_forget_ring(const struct um_lane *lane);
 bool um_board_lane_holds_back(const struct um_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 

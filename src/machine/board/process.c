@@ -180,9 +180,7 @@ void um_board_lane_free(struct um_lane *lane)
 {
     if (lane) {
         um_board_lane_settle(lane);
-        struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
-        if (reach)
-            um_board_reach_drop(reach); /* the ring's memory may be another's soon */
+        um_board_lane_forget_ring(lane); /* its memory may be another's soon */
         if (lane->staging)
             um_board_ring_put(lane->staging, false);
         free(lane->scratch);
