@@ -28,7 +28,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-enum { EMU_PATIENCE_MS = 250 };
+enum { EMU_PATIENCE_MS = 1000 };
 
 struct emu_clock {
     const struct emu_params *params;

@@ -30,6 +30,7 @@ enum { WARM = 20, TURNS = 100, BATCHES = 4, WINDOW = 16, DMA_MB_S = 1000, BOUND_
 static size_t max = 4 << 20;
 static bool checks;
 static uint64_t (*emu_now)(void *board);
+static uint64_t (*emu_given_up)(void *board);
 static unsigned char *dmable, *target, *plain; /* each 2 * max */
 
 static void clock_find(struct team *t)
@@ -37,7 +38,8 @@ static void clock_find(struct team *t)
     void *library = dlopen(getenv("FI_UNIMEM_BOARD_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
     TEAM_DEMAND(t, library, "FI_UNIMEM_BOARD_LIBRARY does not name the library that the provider has loaded");
     *(void **)&emu_now = dlsym(library, "unimem_emu_now");
-    TEAM_DEMAND(t, emu_now, "it has no clock");
+    *(void **)&emu_given_up = dlsym(library, "unimem_emu_given_up");
+    TEAM_DEMAND(t, emu_now && emu_given_up, "it has no clock");
 }
 
 static void memory_get(struct team *t)
@@ -248,8 +250,12 @@ static void body(struct team *t, void *arg)
 {
     double put_us, send_us;
     (void)arg;
+    team_barrier(t);
+    uint64_t given_up = emu_given_up(NULL);
     for (size_t len = 1; len <= max; len *= 2)
         measure(t, len, &put_us, &send_us);
+    TEAM_DEMAND(t, emu_given_up(NULL) == given_up,
+                "the host left a process without a processor for so long that the other one went on: not exact");
     free(plain);
 }
 

@@ -22,6 +22,7 @@ enum { WARM_UP_MS = 200, TURNS = 64, WINDOW = 16, WINDOWS = 4, TAG = 3 };
 
 static uint64_t (*emu_now)(void *board);
 static void (*emu_compute)(void *board, uint64_t ns);
+static uint64_t (*emu_given_up)(void *board);
 static double copy_speed; /* bytes a second; 0: not told */
 static int rank;
 
@@ -41,7 +42,8 @@ static void clock_find(void)
             "FI_UNIMEM_BOARD_LIBRARY does not name the library that the provider has loaded: FI_UNIMEM_MACHINE=board?");
     *(void **)&emu_now = dlsym(library, "unimem_emu_now");
     *(void **)&emu_compute = dlsym(library, "unimem_emu_compute");
-    if (!emu_now || !emu_compute || !emu_now(NULL))
+    *(void **)&emu_given_up = dlsym(library, "unimem_emu_given_up");
+    if (!emu_now || !emu_compute || !emu_given_up || !emu_now(NULL))
         fail("no clock: UNIMEM_EMU_TIMING=virtual or real is needed");
 }
 
@@ -166,6 +168,7 @@ int main(int argc, char **argv)
     clock_find();
     fill(out, max, (unsigned)rank);
     warm_up(out, in);
+    uint64_t given_up = emu_given_up(NULL);
     for (size_t len = min; len <= max; len = len ? len * 2 : 1) {
         for (int i = 0; i < 3; i++)
             turn(out, in, len);
@@ -173,6 +176,8 @@ int main(int argc, char **argv)
         if (rank == 0)
             printf("%zu %.3f %.2f\n", len, us, mbs);
     }
+    if (emu_given_up(NULL) != given_up)
+        fail("the host left a process without a processor for so long that the other one went on: not exact");
     MPI_Finalize();
     free(out);
     free(in);
