@@ -216,6 +216,8 @@ static void window_fill(const struct um_link *link, struct um_window *w)
     const struct um_board_seek *seek = link->seek;
     struct um_board_notice_wire notice;
     bool told = notice_read(seek, &notice);
+    if (notice.changes == UINT64_MAX)
+        return; /* no owner says so: core/window.h has another meaning for it */
     w->changes = notice.changes;
     w->changes_at = &seek->notice->changes;
     const struct um_board_entry_wire *bucket = told ? bucket_read(link, &notice, w->region.key) : NULL;
