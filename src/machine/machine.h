@@ -73,7 +73,7 @@ struct um_slot {
     void *body;
     uint32_t body_len;
     bool more; /* false after claim(); the caller may set it before commit(): it claims the next one of this lane at
-                  once */
+                  once, or soon, and polls meanwhile */
 };
 
 /* A received record. Valid until release(). */

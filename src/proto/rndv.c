@@ -95,7 +95,7 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
         }
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = op->moved, .token = op->token};
         um_iov_gather(&op->buffers.cursor, slot.body, part);
-        slot.more = part < left;
+        slot.more = part < left || um_job_is_followed(ep, job);
         ep->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;

@@ -196,6 +196,48 @@ static void who_dies_looking_holds_up_nobody(void **state)
     owner_close();
 }
 
+/* A DMA tells nobody: who counts executes. */
+static void what_counts_has_no_window(void **state)
+{
+    const struct um_exposure what = {.key = KEY + 1, .len = BYTES, .access = BOTH, .counters = 3};
+    struct um_exposure counting = what;
+    struct um_exposed *other;
+    struct um_window *w;
+    (void)state;
+    assert_null(owner_open());
+    struct um_port *peer = port_new(0);
+    struct um_addr addr = addr_of(port);
+    assert_int_equal(machine->link_open(peer, &addr, &link), 0);
+    counting.base = (uintptr_t)memory;
+    assert_int_equal(machine->expose(space, &counting, &other), 0);
+    for (uint32_t counters = 3; counters != UINT32_MAX; counters = counters ? 0 : UINT32_MAX) {
+        enum um_level expected = counters ? UM_LEVEL_REMOTE : UM_LEVEL_COPY;
+        machine->exposed_set_counters(space, other, counters);
+        assert_int_equal(machine->exposed_level(other), expected);
+        assert_int_equal(machine->window_open(link, KEY + 1, &w), 0);
+        assert_int_equal(w->level, expected);
+        machine->window_close(w);
+    }
+    w = window_await();
+    assert_non_null(w);
+    machine->port_set_counters(port, 3 << UM_COUNT_READ_SHIFT);
+    assert_false(is_current(w));
+    machine->window_close(w);
+    assert_int_equal(machine->window_open(link, KEY, &w), 0);
+    assert_int_equal(w->level, UM_LEVEL_REMOTE);
+    machine->port_set_counters(port, 0);
+    assert_false(is_current(w));
+    machine->window_close(w);
+    machine->conceal(space, other);
+    assert_int_equal(machine->expose(space, &counting, &other), 0);
+    assert_int_equal(machine->exposed_level(other), UM_LEVEL_REMOTE);
+    machine->conceal(space, other);
+    machine->conceal(space, exposed);
+    machine->link_close(link);
+    machine->port_close(peer);
+    owner_close();
+}
+
 /* ---- a peer that lies: a context of its own, which speaks through the board's interface alone ---- */
 
 static struct unimem_board *liar;
@@ -277,6 +319,11 @@ static void a_table_of_lies_reaches_nothing(void **state)
     assert_int_equal(level_now(), UM_LEVEL_REMOTE);
     entry_lie((struct um_board_entry_wire){.key = KEY, .base = 4096, .len = 100, .access = BOTH});
     assert_int_equal(level_now(), UM_LEVEL_COPY); /* believed, and not found there */
+    for (int i = 0; i < 2 * UM_BOARD_BUCKET; i++)
+        lies[i * UM_BOARD_LINE + 60]++; /* as if it were being written */
+    assert_int_equal(level_now(), UM_LEVEL_REMOTE);
+    for (int i = 0; i < 2 * UM_BOARD_BUCKET; i++)
+        lies[i * UM_BOARD_LINE + 60]--;
     lie(&asked,
         (struct um_board_notice_wire){.changes = 8, .table = there, .buckets = 2, .directory = 4096, .version = 1});
     assert_int_equal(level_now(), UM_LEVEL_COPY);
@@ -331,5 +378,5 @@ static void messages_that_mean_nothing_are_ignored(void **state)
 }
 
 GROUP(dma, T(a_window_has_ended_when_conceal_returns_whoever_polls), T(an_owner_that_died_is_told_of),
-      T(who_dies_looking_holds_up_nobody), T(a_table_of_lies_reaches_nothing),
+      T(who_dies_looking_holds_up_nobody), T(what_counts_has_no_window), T(a_table_of_lies_reaches_nothing),
       T(messages_that_mean_nothing_are_ignored));

@@ -56,7 +56,7 @@ def test_mpich(launcher: Launcher, board: dict[str, str], program: Program, tagg
     run(launcher, env, program("collectives.c"), "65536").succeeded()
 
 
-@pytest.mark.parametrize("step", ["naive", "cache", "dmable", "eager", "embedded"])
+@pytest.mark.parametrize("step", ["naive", "cache", "dmable", "eager", "embedded", "direct", "native"])
 def test_every_step(launcher: Launcher, board: dict[str, str], program: Program, step: str) -> None:
     env = board | {"FI_UNIMEM_BOARD_STEP": step}
     run(launcher, env, program("exchange.c"), "20", "5").succeeded()

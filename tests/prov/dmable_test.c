@@ -210,7 +210,7 @@ static unsigned char *buffer_of(unsigned char *dmable, unsigned char *plain, int
 
 static void messages_arrive_whole_from_and_in_either_kind(void **state)
 {
-    static const size_t sizes[] = {0, 1, 4096, 32768, 32769, 100000, 1 << 20, 1500001};
+    static const size_t sizes[] = {0, 1, 4096, 32768, 32769, 100000, 1 << 20, 2500001}; /* steps of 1 MiB */
     struct pair p;
     struct fi_cq_tagged_entry e;
     (void)state;

@@ -49,6 +49,13 @@ static bool tell_ask(struct um_lane *lane)
 
 /* ---- records on their way ---- */
 
+void um_board_lane_forget_ring(const struct um_lane *lane)
+{
+    struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
+    if (reach)
+        um_board_reach_drop(reach);
+}
+
 /* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
 static bool flight_land(struct um_lane *lane)
 {
@@ -58,8 +65,8 @@ static bool flight_land(struct um_lane *lane)
         return false;
     lane->ended |= ret != 0;
     lane->moved++;
-    if (um_board_step() == UM_BOARD_NAIVE && ret == 0)
-        um_board_reach_drop(lane->flight_by[place]);
+    if (um_board_step() == UM_BOARD_NAIVE)
+        um_board_lane_forget_ring(lane);
     return true;
 }
 

@@ -180,9 +180,7 @@ void um_board_lane_free(struct um_lane *lane)
 {
     if (lane) {
         um_board_lane_settle(lane);
-        struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
-        if (reach)
-            um_board_reach_drop(reach); /* the ring's memory may be another's soon */
+        um_board_lane_forget_ring(lane); /* its memory may be another's soon */
         if (lane->staging)
             um_board_ring_put(lane->staging, false);
         free(lane->scratch);
@@ -298,24 +296,20 @@ static void take(struct um_board_port *port, const struct um_board_message_wire 
     }
 }
 
-static bool take_all(struct um_board_port *port)
+static void take_all(struct um_board_port *port)
 {
     struct um_board_message_wire message;
-    bool any = false;
-    while (um_board_api.mailbox_receive(port->mailbox, &message) == 0) {
+    while (um_board_api.mailbox_receive(port->mailbox, &message) == 0)
         take(port, &message);
-        any = true;
-    }
-    return any;
 }
 
 void um_board_drive(void)
 {
-    bool any;
+    bool any; /* something was told, perhaps to a port of this process */
     do {
         any = false;
         for (struct um_board_port *port = ports; port; port = port->next)
-            any |= take_all(port);
+            take_all(port);
         for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
             next = um_board_lane_next(lane);
             any |= um_board_lane_push(lane);

@@ -314,13 +314,13 @@ struct um_board_scratch *um_board_scratch(void)
 
 void um_board_reaches_forget(void)
 {
-    while (!um_list_is_empty(&reaches)) {
-        struct um_board_reach *reach = UM_CONTAINER(reaches.next, struct um_board_reach, link);
-        um_list_unlink(&reach->link);
-        free(reach);
+    struct um_list *first;
+    while ((first = um_list_first(&reaches)) != NULL) {
+        um_list_unlink(first);
+        free(UM_CONTAINER(first, struct um_board_reach, link));
     }
-    while (!um_list_is_empty(&contexts))
-        context_free(UM_CONTAINER(contexts.next, struct context, link));
+    while ((first = um_list_first(&contexts)) != NULL)
+        context_free(UM_CONTAINER(first, struct context, link));
     pinned = 0;
     scratch = NULL;
 }

@@ -53,10 +53,10 @@ void um_board_reach_unpin(struct um_board_reach *reach);
 
 /* A registration that covers this memory of a peer, which its directory tells of. -EPERM: none does. */
 int um_board_reach_peer(const struct unimem_remote *at, size_t len, struct um_board_reach **reach_p);
-/* Where a context has its directory, and that it has changed. */
-void um_board_reach_told(uint32_t node, uint32_t context, uint64_t directory, uint32_t version);
+/* Where a context, by its number, has its directory, and that it has changed. */
+void um_board_reach_told(uint32_t node, uint32_t number, uint64_t directory, uint32_t version);
 /* What is known of a context may be wrong: look again. */
-void um_board_reach_doubt(uint32_t node, uint32_t context);
+void um_board_reach_doubt(uint32_t node, uint32_t number);
 
 /* One DMA, to its end; local: dmable. 0; -EAGAIN; -ENXIO, -EFAULT: gone, and the registration with it; -EIO. */
 struct um_board_transfer {

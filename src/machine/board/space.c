@@ -112,12 +112,13 @@ static bool table_grow(struct um_space *space, void **old_p)
     if (buckets > UM_BOARD_BUCKETS_MAX || space->count * 2 < space->buckets ||
         um_board_api.alloc_dmable(um_board_handle(), buckets * UM_BOARD_BUCKET_BYTES, &memory))
         return false;
-    for (uint64_t i = 0; i < space->buckets * UM_BOARD_BUCKET; i++)
+    for (uint64_t i = 0; space->table && i < space->buckets * UM_BOARD_BUCKET; i++)
         if (space->table[i].check)
-            entry_put(memory, buckets, &space->table[i]); /* half of a bucket at most: there is room */
+            entry_put(memory, buckets, &space->table[i]); /* of one bucket before: there is room */
     if (*old_p)
-        um_board_api.free_dmable(um_board_handle(), *old_p); /* of which nobody was told */
-    *old_p = space->table;
+        um_board_api.free_dmable(um_board_handle(), space->table); /* of which nobody was told */
+    else
+        *old_p = space->table;
     space->table = memory;
     space->buckets = buckets;
     return true;

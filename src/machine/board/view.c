@@ -207,8 +207,9 @@ void um_board_views_end(const struct um_board_port *port)
 
 void um_board_views_forget(void)
 {
-    while (!um_list_is_empty(&views)) {
-        struct view *view = UM_CONTAINER(views.next, struct view, link);
+    struct um_list *first;
+    while ((first = um_list_first(&views)) != NULL) {
+        struct view *view = UM_CONTAINER(first, struct view, link);
         view->reach = NULL; /* gone with the context */
         view_free(view);
     }
