@@ -40,6 +40,13 @@ bool has_madvise(void)
     return madvise(NULL, 0, INT_MAX) != 0;
 }
 
+bool has_robust_locks(void)
+{
+    void *head;
+    size_t len;
+    return syscall(SYS_get_robust_list, 0, &head, &len) == 0 || errno != ENOSYS;
+}
+
 bool has_one_thread(void)
 {
     DIR *dir = opendir("/proc/self/task");

@@ -14,6 +14,8 @@ bool has_private_copy(void);
 bool has_userfaultfd(void);
 /* madvise(2) that looks at what it is asked: emulators say yes to anything. */
 bool has_madvise(void);
+/* set_robust_list(2): a lock outlives its holder. */
+bool has_robust_locks(void);
 /* No thread but those that the program starts. */
 bool has_one_thread(void);
 

@@ -130,7 +130,7 @@ def fit(params: Params) -> int:
 
 
 def predictions(params: Params) -> tuple[float, float]:
-    peak = max(row[2] for row in mpich("dmable", params, False, 1 << 20, LARGEST))
+    peak = max(row[2] for row in mpich("dmable", params, False, 1 << 16, 1 << 19))
     return latency("dmable", params), peak
 
 
