@@ -148,7 +148,7 @@ int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p)
         goto leave_server;
     }
     pthread_mutex_init(&board->lock, NULL);
-    emu_clock_init(&board->clock, board->params);
+    emu_clock_init(&board->clock, board->shm, board->context);
     opened_last = board;
     *board_p = board;
     return 0;
@@ -206,7 +206,7 @@ void unimem_get_info(const struct unimem_board *board, struct unimem_info *info_
 
 bool emu_context_lives(struct unimem_board *board, uint32_t node, uint32_t context)
 {
-    uint32_t slot = context & (EMU_CONTEXTS - 1);
+    uint32_t slot = emu_slot(context);
     emu_lock_take(&board->shm->tables);
     bool lives = context && board->shm->contexts[slot] == context && board->shm->context_nodes[slot] == node;
     emu_lock_give(&board->shm->tables);
@@ -237,5 +237,12 @@ void unimem_emu_compute(struct unimem_board *board, uint64_t ns)
     if (!board)
         board = opened_last;
     if (board)
-        emu_clock_spend(&board->clock, emu_clock_now(&board->clock), ns);
+        emu_clock_end(&board->clock, emu_clock_begin(&board->clock), ns);
+}
+
+uint64_t unimem_emu_given_up(struct unimem_board *board)
+{
+    if (!board)
+        board = opened_last;
+    return board ? __atomic_load_n(&board->shm->given_up, __ATOMIC_SEQ_CST) : 0;
 }

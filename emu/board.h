@@ -8,6 +8,7 @@
 #ifndef UNIMEM_EMU_BOARD_H
 #define UNIMEM_EMU_BOARD_H
 
+#include "emu/clock.h"
 #include "emu/timing.h"
 
 #include <stdbool.h>

@@ -59,14 +59,13 @@ static int flight_begin(struct unimem_board *board, const struct transfer *what,
 
 static int begin(struct unimem_board *board, const struct transfer *what, uint64_t *dma_p)
 {
-    uint64_t entered = emu_clock_now(&board->clock), cost = emu_cost_call(board->params);
     if (!what->len || what->len > board->params->dma_size_max)
         return -EINVAL;
+    uint64_t entered = emu_clock_turn(&board->clock), done_calling = entered + emu_cost_of(board->params, 0);
     pthread_mutex_lock(&board->lock);
-    int ret = board->failed ? -EIO : flight_begin(board, what, entered + cost, dma_p);
+    int ret = board->failed ? -EIO : flight_begin(board, what, done_calling, dma_p);
     pthread_mutex_unlock(&board->lock);
-    if (!ret)
-        emu_clock_spend(&board->clock, entered, cost);
+    emu_clock_end(&board->clock, entered, emu_cost_of(board->params, ret));
     return ret;
 }
 
@@ -134,23 +133,20 @@ static int flight_poll(struct unimem_board *board, struct emu_flight *flight, ui
     if (first && timing == EMU_TIMING_OFF)
         return -EINPROGRESS;
     int ret = first || timing == EMU_TIMING_OFF ? flight_move(board, flight) : 0;
-    if (!ret && !emu_clock_reached(&board->clock, flight->done))
+    if (!ret && !emu_clock_reached(&board->clock, begin_p, flight->done))
         return -EINPROGRESS;
-    if (*begin_p < flight->done)
-        *begin_p = flight->done;
     flight_end(flight);
     return ret;
 }
 
 int unimem_dma_poll(struct unimem_board *board, uint64_t dma)
 {
-    uint64_t begin = emu_clock_now(&board->clock), place = (dma & 0xffff) - 1;
+    uint64_t begin = emu_clock_begin(&board->clock), place = (dma & 0xffff) - 1;
     int ret = -EINVAL;
     pthread_mutex_lock(&board->lock);
     if (place < board->flights_end && board->flights[place].used && name_of(board, &board->flights[place]) == dma)
         ret = flight_poll(board, &board->flights[place], &begin);
     pthread_mutex_unlock(&board->lock);
-    if (!ret)
-        emu_clock_spend(&board->clock, begin, emu_cost_call(board->params));
+    emu_clock_end(&board->clock, begin, emu_cost_of(board->params, ret));
     return ret;
 }

@@ -19,6 +19,12 @@ uint64_t unimem_emu_now(struct unimem_board *board);
 /* The caller computes for so long: the virtual clock moves, the real one is waited for. NULL: as above. */
 void unimem_emu_compute(struct unimem_board *board, uint64_t ns);
 
+/*
+ * How often, in virtual time, a context of the board was not waited for any more because it made no call for long: what
+ * was measured while this number went on depends on the host (emu/clock.h). NULL: as above.
+ */
+uint64_t unimem_emu_given_up(struct unimem_board *board);
+
 #pragma GCC visibility pop
 
 #endif

@@ -21,7 +21,7 @@
 #define EMU_MAGIC UINT64_C(0x31647261426d6e55) /* "UnmBard1" */
 
 enum {
-    EMU_VERSION = 1,
+    EMU_VERSION = 2,
     EMU_NODES = 64,
     EMU_CONTEXTS = 1024, /* a context's number: its generation above, its slot in the lower 10 bits */
     EMU_CONTEXT_BITS = 10,
@@ -33,9 +33,11 @@ enum {
 
 struct emu_message_shm {
     uint64_t arrival; /* when the receiver may see it; emu/timing.h */
+    uint32_t sender;  /* its context: of messages that arrive at once, the one of the lowest slot is first */
+    uint32_t zero;
     unsigned char bytes[UNIMEM_MESSAGE_SIZE];
 };
-static_assert(sizeof(struct emu_message_shm) == 32, "messages follow each other");
+static_assert(sizeof(struct emu_message_shm) == 40, "messages follow each other");
 
 /* All of it under its lock; opened and ended by the server. Full: tail - head == depth. */
 struct emu_mailbox_shm {
@@ -55,6 +57,22 @@ struct emu_node_shm {
     uint64_t mailbox_free;
 };
 
+/*
+ * A context in virtual time, emu/clock.h. Atomic words. The server makes it anew with its context, and sets word to 0
+ * at its end; who waits for it writes its word, too, and the rest is written by its process.
+ */
+struct emu_time_shm {
+    _Alignas(64) uint64_t word; /* its clock, and above it one of the states */
+    uint64_t beat;              /* goes on with every call */
+    uint64_t seen;              /* when it noticed others last */
+    uint64_t process;           /* never changes */
+    uint64_t thread;            /* that called last: a number within the process */
+};
+static_assert(sizeof(struct emu_time_shm) == 64, "one writer a line");
+#define EMU_TIME_MASK    (~UINT64_C(0) >> 2)
+#define EMU_TIME_PRESENT (UINT64_C(1) << 62) /* the others wait for it */
+#define EMU_TIME_AWAY    (UINT64_C(2) << 62) /* they do not: it has not called yet, sleeps, or was given up */
+
 struct emu_board_shm {
     uint64_t magic;
     uint64_t version;
@@ -65,10 +83,20 @@ struct emu_board_shm {
     uint32_t contexts[EMU_CONTEXTS];      /* the number of the one that lives in this slot, or 0 */
     uint32_t context_nodes[EMU_CONTEXTS]; /* its node */
     uint32_t areas[EMU_AREAS];            /* generation of the area in this slot, or 0 */
+    uint64_t contexts_end;                /* no slot from here on was ever used; atomic */
+    uint64_t epoch;                       /* goes on when a context comes to take part in time; atomic */
+    uint64_t given_up;                    /* how often somebody was; atomic */
+    struct emu_time_shm times[EMU_CONTEXTS];
     struct emu_node_shm nodes[EMU_NODES];
     struct emu_mailbox_shm mailboxes[EMU_MAILBOXES];
     struct emu_message_shm messages[]; /* params.mailbox_depth for each mailbox */
 };
+
+/* Where a context has its place. */
+static inline uint32_t emu_slot(uint32_t context)
+{
+    return context & (EMU_CONTEXTS - 1);
+}
 
 static inline size_t emu_board_size(const struct emu_params *params)
 {

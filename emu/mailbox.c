@@ -115,6 +115,7 @@ static int put(struct unimem_board *board, const struct unimem_mailbox_address *
     if (mailbox->armed) {
         interrupt(board, to->mailbox, to->generation);
         mailbox->armed = 0;
+        emu_clock_wake(board->shm, mailbox->context, place->arrival);
     }
     emu_lock_step(); /* a sender that dies before this has sent nothing */
     mailbox->tail++;
@@ -128,19 +129,48 @@ int unimem_mailbox_send(struct unimem_board *board, const struct unimem_mailbox_
         return -EMSGSIZE;
     if (to->mailbox >= EMU_MAILBOXES)
         return -ENXIO;
-    uint64_t begin = emu_clock_now(&board->clock), cost = emu_cost_call(board->params);
-    struct emu_message_shm filled = {.arrival = begin + cost};
+    struct emu_message_shm filled = {.sender = board->context};
     if (len)
         memcpy(filled.bytes, message, len);
+    uint64_t begin = emu_clock_turn(&board->clock);
+    filled.arrival = begin + emu_cost_of(board->params, 0);
     emu_lock_take(&board->shm->mailboxes[to->mailbox].lock);
     int ret = put(board, to, &filled);
     emu_lock_give(&board->shm->mailboxes[to->mailbox].lock);
-    if (!ret)
-        emu_clock_spend(&board->clock, begin, cost);
+    emu_clock_end(&board->clock, begin, emu_cost_of(board->params, ret));
     return ret;
 }
 
-/* Under the mailbox's lock. *begin_p: not before it arrived. */
+/*
+ * The message that is to be taken first. In virtual time that is the one that arrives first, of those that arrive at
+ * once the one of the lowest slot: the order in which the host had them sent does not matter. Under the mailbox's lock.
+ */
+static uint64_t first_of(const struct unimem_mailbox *mailbox)
+{
+    const struct unimem_board *board = mailbox->board;
+    uint64_t first = mailbox->shm->head, best = UINT64_MAX;
+    for (uint64_t i = first; board->params->timing == EMU_TIMING_VIRTUAL && i != mailbox->shm->tail; i++) {
+        const struct emu_message_shm *message = emu_message_at(board->shm, mailbox->number, i);
+        const struct emu_message_shm *before = emu_message_at(board->shm, mailbox->number, first);
+        if (message->arrival > best ||
+            (message->arrival == best && emu_slot(message->sender) >= emu_slot(before->sender)))
+            continue;
+        best = message->arrival;
+        first = i;
+    }
+    return first;
+}
+
+/* Takes that message out; those before it move up. Under the mailbox's lock. */
+static void remove_at(struct unimem_mailbox *mailbox, uint64_t place)
+{
+    struct unimem_board *board = mailbox->board;
+    for (; place != mailbox->shm->head; place--)
+        *emu_message_at(board->shm, mailbox->number, place) = *emu_message_at(board->shm, mailbox->number, place - 1);
+    mailbox->shm->head++;
+}
+
+/* Under the mailbox's lock. message NULL: only looks. *begin_p: not before it arrived. */
 static int take(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p)
 {
     struct unimem_board *board = mailbox->board;
@@ -148,25 +178,39 @@ static int take(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p
         return -EIO; /* only a server that takes this process for dead does that */
     if (mailbox->shm->head == mailbox->shm->tail)
         return -EAGAIN;
-    const struct emu_message_shm *first = emu_message_at(board->shm, mailbox->number, mailbox->shm->head);
-    if (!emu_clock_reached(&board->clock, first->arrival))
+    uint64_t place = first_of(mailbox);
+    const struct emu_message_shm *first = emu_message_at(board->shm, mailbox->number, place);
+    if (!emu_clock_reached(&board->clock, begin_p, first->arrival))
         return -EAGAIN;
-    if (*begin_p < first->arrival)
-        *begin_p = first->arrival;
+    if (!message)
+        return 0;
     memcpy(message, first->bytes, UNIMEM_MESSAGE_SIZE);
-    mailbox->shm->head++;
+    remove_at(mailbox, place);
     return 0;
+}
+
+static int take_locked(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p)
+{
+    emu_lock_take(&mailbox->shm->lock);
+    int ret = take(mailbox, message, begin_p);
+    emu_lock_give(&mailbox->shm->lock);
+    return ret;
 }
 
 int unimem_mailbox_receive(struct unimem_mailbox *mailbox, void *message)
 {
     struct emu_clock *clock = &mailbox->board->clock;
-    uint64_t begin = emu_clock_now(clock);
-    emu_lock_take(&mailbox->shm->lock);
-    int ret = take(mailbox, message, &begin);
-    emu_lock_give(&mailbox->shm->lock);
+    const struct emu_params *params = mailbox->board->params;
+    uint64_t begin = emu_clock_look(clock);
+    int ret = 0;
+    if (params->timing == EMU_TIMING_VIRTUAL) { /* who sends notices that there is room: not before its turn */
+        ret = take_locked(mailbox, NULL, &begin);
+        if (!ret)
+            begin = emu_clock_take(clock, begin);
+    }
     if (!ret)
-        emu_clock_spend(clock, begin, emu_cost_call(mailbox->board->params));
+        ret = take_locked(mailbox, message, &begin);
+    emu_clock_end(clock, begin, emu_cost_of(params, ret));
     return ret;
 }
 
@@ -179,8 +223,10 @@ int unimem_mailbox_arm(struct unimem_mailbox *mailbox)
 {
     emu_lock_take(&mailbox->shm->lock);
     bool empty = mailbox->shm->head == mailbox->shm->tail;
-    if (empty)
+    if (empty) {
         mailbox->shm->armed = 1;
+        emu_clock_sleep(&mailbox->board->clock);
+    }
     emu_lock_give(&mailbox->shm->lock);
     return empty ? 0 : -EAGAIN;
 }

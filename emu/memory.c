@@ -115,10 +115,10 @@ int unimem_free_dmable(struct unimem_board *board, void *memory)
 
 void unimem_copy(struct unimem_board *board, void *to, const void *from, size_t len)
 {
-    uint64_t begin = emu_clock_now(&board->clock);
+    uint64_t begin = emu_clock_begin(&board->clock);
     if (len)
         memcpy(to, from, len);
-    emu_clock_spend(&board->clock, begin, emu_cost_copy(board->params, len));
+    emu_clock_end(&board->clock, begin, emu_cost_copy(board->params, len));
 }
 
 /* ---- registrations ---- */
@@ -207,20 +207,19 @@ static int registration_make(struct unimem_board *board, const struct unimem_rem
 
 int unimem_register(struct unimem_board *board, const struct unimem_remote *remote, size_t len)
 {
-    uint64_t begin = emu_clock_now(&board->clock);
     if (!len)
         return -EINVAL;
+    uint64_t begin = emu_clock_begin(&board->clock);
     pthread_mutex_lock(&board->lock);
     int ret = registration_make(board, remote, len);
     pthread_mutex_unlock(&board->lock);
-    if (!ret)
-        emu_clock_spend(&board->clock, begin, board->params->register_ns);
+    emu_clock_end(&board->clock, begin, ret ? 0 : board->params->register_ns);
     return ret;
 }
 
 int unimem_deregister(struct unimem_board *board, const struct unimem_remote *remote)
 {
-    uint64_t begin = emu_clock_now(&board->clock);
+    uint64_t begin = emu_clock_begin(&board->clock);
     int ret = -ENOENT;
     pthread_mutex_lock(&board->lock);
     for (uint32_t i = 0; i < board->registrations_end; i++) {
@@ -235,8 +234,7 @@ int unimem_deregister(struct unimem_board *board, const struct unimem_remote *re
         break;
     }
     pthread_mutex_unlock(&board->lock);
-    if (!ret)
-        emu_clock_spend(&board->clock, begin, board->params->deregister_ns);
+    emu_clock_end(&board->clock, begin, ret ? 0 : board->params->deregister_ns);
     return ret;
 }
 

@@ -32,7 +32,7 @@ struct emu_params {
     uint64_t deregister_ns;
     uint64_t cpu_call_ns;
     uint64_t cpu_copy_bandwidth;
-    uint64_t virtual_patience;
+    uint64_t cpu_poll_ns;
     /* how much there is */
     uint64_t nodes;
     uint64_t mailbox_depth;

@@ -46,6 +46,13 @@ static int reply_send(int fd, const struct emu_reply_wire *reply, int passed)
     return sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*reply) ? 0 : -errno;
 }
 
+static pid_t pid_of(int fd)
+{
+    struct ucred peer;
+    socklen_t len = sizeof(peer);
+    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ? 0 : peer.pid;
+}
+
 /* One request of connection i. False: the connection is of no use any more. */
 static bool serve(nfds_t i)
 {
@@ -58,7 +65,7 @@ static bool serve(nfds_t i)
     if (got != sizeof(request) || (request.op == EMU_OP_HELLO) != (contexts[i] == 0))
         return false;
     if (request.op == EMU_OP_HELLO) {
-        emu_server_hello(&server, request.node, &reply);
+        emu_server_hello(&server, request.node, pid_of(polled[i].fd), &reply);
         contexts[i] = reply.status ? 0 : reply.first;
         passed = reply.status ? -1 : server.shm_fd;
     } else if (request.op == EMU_OP_END) {

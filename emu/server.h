@@ -11,6 +11,7 @@
 #include "emu/layout.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 /* One allocation of dmable memory. */
 struct emu_area_entry {
@@ -37,8 +38,8 @@ struct emu_server {
 /* 0 or a negative errno. */
 int emu_server_init(struct emu_server *server, const struct emu_params *params);
 
-/* A new context on a node. Its number and its node: first and second of the reply. */
-void emu_server_hello(struct emu_server *server, uint32_t node, struct emu_reply_wire *reply_p);
+/* A new context of a process on a node. Its number and its node: first and second of the reply. */
+void emu_server_hello(struct emu_server *server, uint32_t node, pid_t pid, struct emu_reply_wire *reply_p);
 /* It is gone: with it its mailboxes and its memory. */
 void emu_server_context_end(struct emu_server *server, uint32_t context);
 

@@ -8,11 +8,6 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-static uint32_t slot_of(uint32_t context)
-{
-    return context & (EMU_CONTEXTS - 1);
-}
-
 /* Memory without a name that nobody can shrink. A descriptor, or a negative errno. */
 static int memory_new(const char *what, uint64_t size)
 {
@@ -69,7 +64,17 @@ static uint32_t node_choose(const struct emu_server *server)
     return best;
 }
 
-void emu_server_hello(struct emu_server *server, uint32_t node, struct emu_reply_wire *reply_p)
+/* A context comes into virtual time with its first call. */
+static void time_new(struct emu_board_shm *shm, uint32_t slot, pid_t pid)
+{
+    struct emu_time_shm *time = &shm->times[slot];
+    *time = (struct emu_time_shm){.process = (uint64_t)pid};
+    __atomic_store_n(&time->word, EMU_TIME_AWAY, __ATOMIC_SEQ_CST);
+    if (slot >= shm->contexts_end)
+        __atomic_store_n(&shm->contexts_end, slot + 1, __ATOMIC_SEQ_CST);
+}
+
+void emu_server_hello(struct emu_server *server, uint32_t node, pid_t pid, struct emu_reply_wire *reply_p)
 {
     uint32_t slot = 0;
     while (slot < EMU_CONTEXTS && server->contexts[slot])
@@ -85,6 +90,7 @@ void emu_server_hello(struct emu_server *server, uint32_t node, struct emu_reply
     server->contexts[slot] = context;
     server->nodes[slot] = node;
     server->dmable[slot] = 0;
+    time_new(server->shm, slot, pid);
     emu_lock_take(&server->shm->tables);
     server->shm->context_nodes[slot] = node;
     server->shm->contexts[slot] = context;
@@ -99,7 +105,7 @@ static void area_end(struct emu_server *server, uint32_t slot)
     emu_lock_take(&server->shm->tables);
     server->shm->areas[slot] = 0;
     emu_lock_give(&server->shm->tables);
-    server->dmable[slot_of(area->context)] -= area->len;
+    server->dmable[emu_slot(area->context)] -= area->len;
     if (area->map)
         munmap(area->map, area->len);
     close(area->fd);
@@ -117,10 +123,11 @@ static void mailbox_end(struct emu_server *server, uint32_t number)
 
 void emu_server_context_end(struct emu_server *server, uint32_t context)
 {
-    uint32_t slot = slot_of(context);
+    uint32_t slot = emu_slot(context);
     emu_lock_take(&server->shm->tables);
     server->shm->contexts[slot] = 0;
     emu_lock_give(&server->shm->tables);
+    __atomic_store_n(&server->shm->times[slot].word, 0, __ATOMIC_SEQ_CST);
     for (uint32_t i = 0; i < EMU_MAILBOXES; i++)
         if (server->mailboxes[i] == context)
             mailbox_end(server, i);
@@ -136,7 +143,7 @@ static int op_alloc(struct emu_server *server, uint32_t context, const struct em
                     struct emu_reply_wire *reply_p)
 {
     const struct emu_params *params = &server->shm->params;
-    uint64_t *has = &server->dmable[slot_of(context)], len = request->len;
+    uint64_t *has = &server->dmable[emu_slot(context)], len = request->len;
     uint32_t slot = 0;
     while (slot < EMU_AREAS && server->areas[slot].context)
         slot++;
@@ -197,7 +204,7 @@ static int op_mailbox_open(struct emu_server *server, uint32_t context, struct e
     emu_lock_take(&mailbox->lock);
     mailbox->generation = generation;
     mailbox->context = context;
-    mailbox->node = server->nodes[slot_of(context)];
+    mailbox->node = server->nodes[emu_slot(context)];
     mailbox->armed = 0;
     mailbox->head = mailbox->tail = 0;
     emu_lock_give(&mailbox->lock);
@@ -218,7 +225,7 @@ static int op_mailbox_close(struct emu_server *server, uint32_t context, const s
 
 static int op_find(struct emu_server *server, const struct emu_request_wire *request, struct emu_reply_wire *reply_p)
 {
-    uint32_t slot = slot_of(request->context);
+    uint32_t slot = emu_slot(request->context);
     if (!request->context || server->contexts[slot] != request->context || server->nodes[slot] != request->node)
         return -ENXIO;
     struct emu_area_entry *area = area_find(server, request->context, request->address, request->len);

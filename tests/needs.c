@@ -101,6 +101,13 @@ bool has_exact_descriptors(void)
     return in_child(drops_descriptors);
 }
 
+bool has_robust_locks(void)
+{
+    void *head;
+    size_t len;
+    return syscall(SYS_get_robust_list, 0, &head, &len) == 0 || errno != ENOSYS;
+}
+
 bool has_one_thread(void)
 {
     DIR *dir = opendir("/proc/self/task");

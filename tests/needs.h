@@ -18,6 +18,8 @@ bool has_madvise(void);
 bool has_memory_limit(void);
 /* recvmsg(2) that keeps no descriptor for which the receiver has no room: an emulator's own buffer has. */
 bool has_exact_descriptors(void);
+/* set_robust_list(2): a lock outlives its holder. */
+bool has_robust_locks(void);
 /* No thread but those that the program starts. */
 bool has_one_thread(void);
 

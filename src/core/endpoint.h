@@ -189,6 +189,12 @@ static inline void um_core_ep_settle(struct um_ep *ep)
     }
 }
 
+/* Another job has its turn after this one, in this call of progress or the next. */
+static inline bool um_job_is_followed(const struct um_ep *ep, const struct um_job *job)
+{
+    return ep->jobs.next != &job->link || job->link.next != &ep->jobs;
+}
+
 static inline void um_job_start(struct um_ep *ep, struct um_job *job)
 {
     um_list_append(&ep->jobs, &job->link);

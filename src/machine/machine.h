@@ -73,7 +73,7 @@ struct um_slot {
     void *body;
     uint32_t body_len;
     bool more; /* false after claim(); the caller may set it before commit(): it claims the next one of this lane at
-                  once */
+                  once, or soon, and polls meanwhile */
 };
 
 /* A received record. Valid until release(). */
@@ -173,14 +173,25 @@ struct um_machine {
     bool (*link_alive)(struct um_link *link);
     /*
      * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0
-     * when all of it moved; -EPERM refused by the system (then it always will be: use the bounce); -ESRCH the peer is
-     * gone; -EFAULT a piece is not the peer's memory; -EAGAIN the peer is moving that memory at this moment. At most
-     * UM_IOV_LIMIT entries on either side.
+     * when all of it moved; -EPERM this memory cannot be reached, or not any more (part of it may have moved): use
+     * records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN the peer is moving that
+     * memory at this moment. At most UM_IOV_LIMIT entries on either side. It may wait for an engine that moves the
+     * bytes.
      */
     int (*link_read)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len);
     int (*link_write)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len);
+
+    /*
+     * Memory that this machine moves best: page-aligned, zeroed, the space's until it closes. NULL: it moves none
+     * better than any other. alloc: -ENOMEM, -ENOSPC the machine has no more of it; the errors of port_open. free:
+     * -EINVAL it is not what alloc() gave for this space; -EBUSY a region that is exposed lies in it.
+     */
+    int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
+    int (*memory_free)(struct um_space *space, void *memory);
+    /* Had this body better wait for the peer's link_read() than be copied into a record? NULL: none. */
+    bool (*waits_better)(struct um_port *port, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);

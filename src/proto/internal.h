@@ -81,10 +81,11 @@ struct um_inbound {
     bool pushed;  /* the body comes, or goes, in records */
     struct um_arrival arrival;
     struct um_target target;
-    uint64_t key, addr; /* RMA */
-    uint64_t moved;     /* bytes */
-    int failed;         /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
-    int left;           /* its peer left, with this errno, before it was matched */
+    struct um_iov_cursor start; /* of the target */
+    uint64_t key, addr;         /* RMA */
+    uint64_t moved;             /* bytes */
+    int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
+    int left;   /* its peer left, with this errno, before it was matched */
     uint32_t count;
     struct um_piece piece[]; /* count */
 };

@@ -95,7 +95,7 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
         }
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = op->moved, .token = op->token};
         um_iov_gather(&op->buffers.cursor, slot.body, part);
-        slot.more = part < left;
+        slot.more = part < left || um_job_is_followed(ep, job);
         ep->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;
@@ -237,7 +237,9 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 {
     if (ret == -EAGAIN)
         return COPY_NOT_NOW;
-    if (ret == -EPERM && in->moved == 0) {
+    if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
+        in->moved = 0;
+        in->target.cursor = in->start;
         in->pushed = true;
         um_list_unlink(&in->job.link);
         ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH);
@@ -304,6 +306,7 @@ void um_inbound_start(struct um_ep *ep, struct um_inbound *in)
         return;
     }
     in->job.step = inbound_step;
+    in->start = in->target.cursor;
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
     if (lives && (!in->pushed || in->op == UM_WIRE_READ))
         um_job_start(ep, &in->job);

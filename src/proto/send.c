@@ -2,7 +2,7 @@
  * Sending: the choice between eager and rendezvous, and the lean path of small injected messages.
  *
  *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
- *   longer                              → rndv.c
+ *   longer, or memory of the machine's  → rndv.c
  *
  * Owns no state. Threading: core.h.
  */
@@ -11,6 +11,17 @@
 #include <errno.h>
 #include <string.h>
 
+static bool is_eager(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len)
+{
+    const struct um_machine *machine = ep->machine;
+    if (len <= UM_EAGER_INLINE)
+        return true;
+    if (len > ep->body_max || len > machine->lane_body_max(lane, (uint32_t)len))
+        return false;
+    return __builtin_expect(!machine->waits_better, 1) || (msg->flags & UM_OP_INJECT) ||
+           !machine->waits_better(ep->port, msg->iov, msg->count, len);
+}
+
 int um_send(struct um_ep *ep, const struct um_msg *msg)
 {
     struct um_lane *lane;
@@ -18,7 +29,7 @@ int um_send(struct um_ep *ep, const struct um_msg *msg)
     if (__builtin_expect(ret != 0, 0))
         return ret;
     size_t len = um_iov_length(msg->iov, msg->count);
-    if (len <= UM_EAGER_INLINE || (len <= ep->body_max && len <= ep->machine->lane_body_max(lane, (uint32_t)len)))
+    if (is_eager(ep, msg, lane, len))
         return um_eager_send(ep, msg, lane, len);
     return um_rndv_send(ep, msg, len);
 }

@@ -72,18 +72,12 @@ static int um_domain_control(struct fid *fid, int command, void *arg)
     }
 }
 
-static int um_domain_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
-{
-    (void)fid, (void)name, (void)flags, (void)ops, (void)context;
-    return -FI_ENOSYS;
-}
-
 static struct fi_ops um_domain_fid_ops = {
     .size = sizeof(struct fi_ops),
     .close = um_domain_close,
     .bind = um_domain_bind,
     .control = um_domain_control,
-    .ops_open = um_domain_ops_open,
+    .ops_open = um_memory_ops_open,
 };
 
 static int um_domain_scalable_ep(struct fid_domain *d, struct fi_info *info, struct fid_ep **ep, void *context)

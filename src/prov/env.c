@@ -32,7 +32,7 @@ void um_env_define(void)
         "(default: libunimem.so.1, beside the provider, where the loader finds it, or in the directory above)");
     fi_param_define(&um_provider, "board_step", FI_PARAM_STRING,
                     "How far to go beyond the simplest way to carry messages over a Unimem board, each step with those "
-                    "before it. Allowed: naive, cache, dmable, eager, embedded (default: embedded)");
+                    "before it. Allowed: naive, cache, dmable, eager, embedded, direct, native (default: native)");
     fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
                     "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
                     "where the system refuses it, they go through shared buffers (default: 1)");
@@ -153,7 +153,7 @@ static int um_env_read_machine(struct um_env *env)
                              "a library that can be read, or its name for the loader");
     text = um_env_text("board_step");
     if (text && um_board_step_named(text, &board.step))
-        return um_env_refuse(9, "BOARD_STEP", text, "naive, cache, dmable, eager, embedded");
+        return um_env_refuse(9, "BOARD_STEP", text, "naive, cache, dmable, eager, embedded, direct, native");
     um_board_configure(&board);
     return 0;
 }

@@ -36,6 +36,8 @@ static const struct um_error_row um_error_table[] = {
     {EMFILE, FI_EMFILE, "too many open files"},
     {EAGAIN, FI_EAGAIN, "no room now; make progress and try again"},
     {EINVAL, FI_EINVAL, "invalid argument"},
+    {EBUSY, FI_EBUSY, "something still uses it"},
+    {ENOSPC, FI_ENOSPC, "the machine has no more of it"},
     {ENOENT, FI_ENOENT, "no such operation"},
     {ENOSYS, FI_ENOSYS, "not implemented by this system"},
     {EOPNOTSUPP, FI_EOPNOTSUPP, "not supported"},

@@ -114,6 +114,9 @@ static inline uint32_t um_domain_api(const struct um_domain *d)
     return d->fabric->fid.api_version;
 }
 
+/* memory.c: fi_open_ops() on a domain */
+int um_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+
 /* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
 int um_progress_start(struct um_domain *d);
 void um_progress_stop(struct um_domain *d);

@@ -50,6 +50,29 @@ bool is_readable(int fd, int ms)
     return n == 1 && (p.revents & POLLIN);
 }
 
+/* ---- memory ---- */
+
+static struct um_space *memory_space;
+
+void *memory_begin(void *plain, size_t len)
+{
+    const struct um_space_config config = {.adopt = true};
+    void *memory = NULL;
+    if (!machine->memory_alloc)
+        return plain;
+    if (!memory_space)
+        assert_int_equal(machine->space_open(&config, &memory_space), 0);
+    assert_int_equal(machine->memory_alloc(memory_space, len, &memory), 0);
+    return memory;
+}
+
+void memory_end(void)
+{
+    if (memory_space)
+        machine->space_close(memory_space);
+    memory_space = NULL;
+}
+
 /* ---- ports and paths ---- */
 
 struct um_port *port_new(uint32_t lanes_max)
@@ -304,7 +327,7 @@ static void log_keep(enum um_log_level level, const char *text)
 static const struct group *const groups[] = {
     &address_group, &lane_group,    &body_group,  &credit_group,         &answer_group, &facing_group, &close_group,
     &reuse_group,   &refuse_group,  &copy_group,  &region_group,         &wait_group,   &wakeup_group, &stress_group,
-    &sim_group,     &process_group, &death_group, &receiver_death_group, &board_group,  &line_group,
+    &sim_group,     &process_group, &death_group, &receiver_death_group, &board_group,  &dma_group,    &line_group,
 };
 
 static char board_name[64];

@@ -110,6 +110,10 @@ void arm_now(struct um_port *port);
 
 uint64_t now_ms(void);
 void sleep_us(unsigned us);
+/* Memory that peers reach at the machine's best: its own where it has such, else what is given. Until memory_end(). */
+void *memory_begin(void *plain, size_t len);
+void memory_end(void);
+
 /* Different in every run of the sequence; from a seed. */
 uint32_t chance(uint64_t *seed, uint32_t below);
 /* Is the descriptor readable within so many milliseconds? */
@@ -158,6 +162,6 @@ struct group {
 
 extern const struct group address_group, lane_group, body_group, credit_group, answer_group, facing_group, close_group,
     reuse_group, refuse_group, copy_group, region_group, wait_group, wakeup_group, stress_group, sim_group,
-    process_group, death_group, receiver_death_group, board_group, line_group;
+    process_group, death_group, receiver_death_group, board_group, dma_group, line_group;
 
 #endif

@@ -8,11 +8,12 @@ enum { BYTES = 300000 };
 
 static struct um_port *a, *b;
 static struct um_link *link;
-static unsigned char remote[BYTES], local[BYTES], expected[BYTES];
+static unsigned char plain[BYTES], *remote, local[BYTES], expected[BYTES];
 
 static void open_link(void)
 {
     uint64_t seed = 77;
+    remote = memory_begin(plain, BYTES);
     a = port_new(0);
     b = port_new(0);
     struct um_addr addr = addr_of(b);
@@ -28,6 +29,7 @@ static void close_link(void)
     machine->link_close(link);
     machine->port_close(b);
     machine->port_close(a);
+    memory_end();
 }
 
 static struct um_piece piece(size_t at, size_t len)
@@ -173,6 +175,7 @@ static void the_memory_of_a_closed_port_is_not_copied(void **state)
     assert_memory_equal(remote, expected, 100);
     machine->link_close(link);
     machine->port_close(a);
+    memory_end();
 }
 
 GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),

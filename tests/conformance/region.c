@@ -5,7 +5,9 @@
 
 enum { BYTES = 3 * 4096, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE };
 
-static _Alignas(4096) unsigned char memory[BYTES];
+static _Alignas(4096) unsigned char plain[BYTES];
+static unsigned char *memory;
+static struct um_exposure whole = {.len = BYTES, .origin = 77, .access = BOTH}; /* all of memory */
 static struct um_space *space;
 static struct um_port *owner, *peer;
 static struct um_link *link;
@@ -13,6 +15,8 @@ static struct um_link *link;
 static void regions_open(bool adopt)
 {
     const struct um_space_config config = {.adopt = adopt};
+    memory = memory_begin(plain, BYTES);
+    whole.base = (uintptr_t)memory;
     assert_int_equal(machine->space_open(&config, &space), 0);
     struct um_port_config with = {.space = space, .private_copy = true, .lanes_max = 4};
     assert_int_equal(machine->port_open(&with, &owner), 0);
@@ -27,6 +31,7 @@ static void regions_close(void)
     machine->port_close(peer);
     machine->port_close(owner);
     machine->space_close(space);
+    memory_end();
 }
 
 static struct um_exposed *expose(uint64_t key, const struct um_exposure *what)
@@ -37,8 +42,6 @@ static struct um_exposed *expose(uint64_t key, const struct um_exposure *what)
     assert_int_equal(machine->expose(space, &own, &exposed), 0);
     return exposed;
 }
-
-static const struct um_exposure whole = {.base = (uintptr_t)memory, .len = BYTES, .origin = 77, .access = BOTH};
 
 static struct um_window *window(uint64_t key)
 {
@@ -160,10 +163,10 @@ static void many_regions_are_found_each(void **state)
     (void)state;
     enum { N = 100000 };
     struct um_exposed **exposed = calloc(N, sizeof(struct um_exposed *));
-    struct um_exposure small = whole;
     uint64_t without = 0;
-    small.access = UM_ACCESS_REMOTE_READ;
     regions_open(true);
+    struct um_exposure small = whole;
+    small.access = UM_ACCESS_REMOTE_READ;
     for (uint64_t i = 0; i < N; i++) {
         small.len = i % BYTES;
         exposed[i] = expose(i * i, &small);
@@ -185,12 +188,12 @@ static void many_regions_are_found_each(void **state)
 static void overlapping_regions_show_the_same_bytes(void **state)
 {
     (void)state;
+    regions_open(true);
     struct um_exposure parts[] = {whole, whole, whole};
     parts[1].base += 100;
     parts[1].len = 5000;
     parts[2].base += 4096;
     parts[2].len = 4096;
-    regions_open(true);
     struct um_exposed *exposed[3];
     for (uint64_t i = 0; i < 3; i++)
         exposed[i] = expose(i, &parts[i]);

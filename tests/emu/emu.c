@@ -162,7 +162,7 @@ void child_kill(struct child *child)
     child_end(child);
 }
 
-/* Is that process "unimem-boardd NAME"? */
+/* Is that process "unimem-boardd NAME", or an emulator that runs it? */
 static bool is_server(const char *pid, const char *name)
 {
     char path[300], text[4096];
@@ -174,8 +174,11 @@ static bool is_server(const char *pid, const char *name)
     if (len <= 0)
         return false;
     text[len] = 0;
-    size_t first = strlen(text);
-    return strstr(text, "unimem-boardd") && first + 1 < (size_t)len && strcmp(text + first + 1, name) == 0;
+    const char *word = text, *next;
+    for (; (next = word + strlen(word) + 1) < text + len; word = next)
+        if (strstr(word, "unimem-boardd") && strcmp(next, name) == 0)
+            return true;
+    return false;
 }
 
 pid_t server_of(const char *name)
@@ -195,5 +198,5 @@ int run_group(int argc, char **argv, const char *name, const struct CMUnitTest *
 {
     setenv("UNIMEM_EMU_ENGINE", argc > 1 ? argv[1] : "local", 1);
     unsetenv("UNIMEM_BOARD");
-    return _cmocka_run_group_tests(name, tests, count, NULL, NULL);
+    return needs_status(_cmocka_run_group_tests(name, tests, count, NULL, NULL));
 }

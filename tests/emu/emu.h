@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "emu/emu.h"
+#include "needs.h"
 
 #include <errno.h>
 #include <stdlib.h>

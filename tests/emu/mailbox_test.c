@@ -285,6 +285,7 @@ static void spin_us(unsigned us)
 static void a_sender_that_dies_leaves_the_queue_whole(void **state)
 {
     (void)state;
+    needs(has_robust_locks());
     board_fresh("off", "mailbox_depth=4096");
     struct unimem_board *board = board_open(0);
     struct unimem_mailbox *mailbox = mailbox_open(board);
@@ -319,6 +320,7 @@ static void lock_and_die(int from, int to, void *arg)
 static void a_lock_outlives_its_holder(void **state)
 {
     (void)state;
+    needs(has_robust_locks());
     struct emu_lock_shm *lock = mmap(NULL, sizeof(*lock), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(lock, MAP_FAILED);
     assert_int_equal(emu_lock_init(lock), 0);

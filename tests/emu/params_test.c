@@ -67,9 +67,14 @@ static void a_board_that_is_set_up_wrongly_does_not_start(void **state)
     set("off", "nobody", NULL);
     assert_int_equal(unimem_open(board_name, 0, &board), -ENOENT);
     set("off", "local", NULL);
+    const char *given = getenv("UNIMEM_EMU_SERVER");
+    char *kept = given ? strdup(given) : NULL;
     setenv("UNIMEM_EMU_SERVER", "/nonexistent/unimem-boardd", 1);
     assert_int_equal(unimem_open(board_name, 0, &board), -ENOENT);
     unsetenv("UNIMEM_EMU_SERVER");
+    if (kept)
+        setenv("UNIMEM_EMU_SERVER", kept, 1);
+    free(kept);
     assert_int_equal(unimem_open(board_name, 0, &board), 0);
     unimem_close(board);
 }

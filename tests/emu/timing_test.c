@@ -6,8 +6,9 @@
 
 #define PARAMS                                                                                                         \
     "mailbox_latency_ns=811,mailbox_gap_ns=1300,dma_setup_ns=1117,dma_bandwidth=2000000000,register_ns=10007,"         \
-    "deregister_ns=2003,cpu_call_ns=151,cpu_copy_bandwidth=500000000"
-enum { LATENCY = 811, GAP = 1300, SETUP = 1117, REGISTER = 10007, DEREGISTER = 2003, CALL = 151, AREA = 1 << 20 };
+    "deregister_ns=2003,cpu_call_ns=151,cpu_poll_ns=71,cpu_copy_bandwidth=500000000"
+enum { LATENCY = 811, GAP = 1300, SETUP = 1117, REGISTER = 10007, DEREGISTER = 2003, CALL = 151, POLL = 71 };
+enum { AREA = 1 << 20 };
 
 static struct unimem_board *a, *b;
 
@@ -38,18 +39,15 @@ static void a_message_takes_its_latency(void **state)
     struct unimem_mailbox *to_b = mailbox_open(b), *to_a = mailbox_open(a);
     struct unimem_mailbox_address b_address = address_of(to_b), a_address = address_of(to_a);
     char message[UNIMEM_MESSAGE_SIZE];
-    for (int i = 0; i < 1000; i++)
-        assert_int_equal(unimem_mailbox_receive(to_b, message), -EAGAIN); /* free in the model */
-    assert_int_equal(now(b), 0);
     uint64_t t = 0;
     for (int round = 0; round < 100; round++) { /* ping-pong: half a round trip is call + latency + call */
         assert_int_equal(unimem_mailbox_send(a, &b_address, "p", 1), 0);
         assert_int_equal(now(a), t + CALL);
-        assert_int_equal(unimem_mailbox_receive(to_b, message), 0);
+        receive_patiently(to_b, message);
         t += CALL + LATENCY + CALL;
         assert_int_equal(now(b), t);
         assert_int_equal(unimem_mailbox_send(b, &a_address, "p", 1), 0);
-        assert_int_equal(unimem_mailbox_receive(to_a, message), 0);
+        receive_patiently(to_a, message);
         t += CALL + LATENCY + CALL;
         assert_int_equal(now(a), t);
         unimem_emu_compute(a, GAP); /* so that the rate is no matter */
@@ -71,16 +69,40 @@ static void messages_leave_at_their_rate(void **state)
         assert_int_equal(unimem_mailbox_send(a, &address, "p", 1), 0);
     assert_int_equal(now(a), BURST * CALL); /* the sender does not wait for the wire */
     for (int i = 0; i < BURST; i++) {
-        assert_int_equal(unimem_mailbox_receive(mailbox, message), 0);
+        receive_patiently(mailbox, message);
         assert_int_equal(now(b), CALL + (uint64_t)i * GAP + LATENCY + CALL);
     }
     uint64_t t = now(b);
     assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
-    assert_int_equal(now(b), t);
+    assert_int_equal(now(b), t + POLL);
     close_two();
 }
 
-static void a_full_queue_costs_nothing_but_the_wait(void **state)
+/* What a look finds in its time ends it at once: a message that comes POLL later is seen, one that comes after is not.
+ */
+static void looking_for_nothing_takes_its_time(void **state)
+{
+    (void)state;
+    open_two(1);
+    struct unimem_mailbox *mailbox = mailbox_open(b);
+    struct unimem_mailbox_address address = address_of(mailbox);
+    char message[UNIMEM_MESSAGE_SIZE];
+    for (uint64_t i = 1; i <= 10; i++) {
+        assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
+        assert_int_equal(now(b), i * POLL);
+    }
+    unimem_emu_compute(a, 30 * POLL + 1 - CALL - LATENCY);
+    assert_int_equal(unimem_mailbox_send(a, &address, "p", 1), 0);
+    uint64_t arrival = now(a) + LATENCY;
+    while (now(b) + POLL < arrival)
+        assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
+    assert_int_equal(now(b) + 1, arrival); /* so it ends early */
+    assert_int_equal(unimem_mailbox_receive(mailbox, message), 0);
+    assert_int_equal(now(b), arrival + CALL);
+    close_two();
+}
+
+static void a_full_queue_costs_looks(void **state)
 {
     (void)state;
     open_two(1);
@@ -91,7 +113,7 @@ static void a_full_queue_costs_nothing_but_the_wait(void **state)
     uint64_t t = now(a);
     for (int i = 0; i < 10; i++)
         assert_int_equal(unimem_mailbox_send(a, &address, "p", 1), -EAGAIN);
-    assert_int_equal(now(a), t);
+    assert_int_equal(now(a), t + 10 * POLL);
     close_two();
 }
 
@@ -231,10 +253,13 @@ static void time_travels_between_processes(void **state)
     char message[UNIMEM_MESSAGE_SIZE] = "x";
     pipe_put(child.to, &here, sizeof(here));
     pipe_get(child.from, &there, sizeof(there));
-    for (uint64_t i = 1; i <= 50; i++) {
+    uint64_t t = 0;
+    for (int i = 0; i < 50; i++) { /* who came later did so at some time: the first round tells */
         send_patiently(board, &there, message);
         receive_patiently(mailbox, message);
-        assert_int_equal(now(board), i * 2 * (33 + 700 + 33));
+        if (i > 0)
+            assert_int_equal(now(board), t + 2 * (33 + 700 + 33));
+        t = now(board);
     }
     pipe_put(child.to, "e", 1);
     child_join(&child);
@@ -272,6 +297,6 @@ static void in_real_time_nothing_is_too_early(void **state)
 }
 
 RUN("emu timing", T(a_message_takes_its_latency), T(messages_leave_at_their_rate),
-    T(a_full_queue_costs_nothing_but_the_wait), T(a_dma_takes_setup_and_bytes), T(an_engine_does_one_dma_at_a_time),
-    T(contexts_of_a_node_share_its_engine), T(the_processor_copies_slowly), T(what_fails_costs_nothing),
-    T(time_travels_between_processes), T(in_real_time_nothing_is_too_early))
+    T(looking_for_nothing_takes_its_time), T(a_full_queue_costs_looks), T(a_dma_takes_setup_and_bytes),
+    T(an_engine_does_one_dma_at_a_time), T(contexts_of_a_node_share_its_engine), T(the_processor_copies_slowly),
+    T(what_fails_costs_nothing), T(time_travels_between_processes), T(in_real_time_nothing_is_too_early))

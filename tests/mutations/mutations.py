@@ -304,6 +304,20 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "a board's peers are not told that a region was closed",
+        "src/machine/board/space.c",
+        "    space->count--;\n    space->changes++;\n    um_board_views_tell(space, NULL);",
+        "    space->count--;\n    space->changes++;",
+        ["board_dma"],
+    ),
+    (
+        "a body that comes in records after all goes on where its copies ended",
+        "src/proto/rndv.c",
+        "        in->target.cursor = in->start;",
+        "",
+        ["prov/dmable board"],
+    ),
+    (
         "a file that shrinks ends who writes to it",
         "src/machine/shm/mapper.c",
         "    int ret = stale ? um_fault_guard(base, len, stale) : 0;",

@@ -12,6 +12,10 @@
  * All that must be told is kept as state ("how far was it told"), so a mailbox that is full only delays: push() tries
  * again with every call, a port does not go to sleep over it, and one that is closed waits for it, a second at most.
  *
+ * Memory that the application has from memory_alloc() (memory.c) is dmable: link_read() and link_write() reach it by
+ * DMA (move.c), regions that lie in it are shown to peers in a table (space.c), which they read by DMA, too (window.c).
+ * What is registered for that stays so while there is room (reach.c).
+ *
  * The driver below the ports (drive()) takes messages out of the mailboxes of all ports of the process into memory and
  * pushes what is to be told. Every call that looks for news runs it. So ports of one process meet at once; a peer in
  * another process gives a lane when it next polls, until when lane_open() says -EAGAIN.
@@ -21,74 +25,12 @@
 #ifndef UM_MACHINE_BOARD_BOARD_H
 #define UM_MACHINE_BOARD_BOARD_H
 
+#include "base/list.h"
 #include "machine/board/config.h"
 #include "machine/board/library.h"
+#include "machine/board/reach.h"
+#include "machine/board/wire.h"
 #include "machine/machine.h"
-
-#include <assert.h>
-
-enum {
-    UM_BOARD_LINE = 64,
-    UM_BOARD_LINES = 8192,     /* of a ring; a record takes one, and as many as its body needs */
-    UM_BOARD_BODY_MAX = 32768, /* a body may run over the ring's end into this much more */
-    UM_BOARD_FLIGHTS = 2,      /* DMAs that a lane has under way */
-    UM_BOARD_EMBEDS = 64,      /* records inside messages that a lane has unconsumed */
-    UM_BOARD_RING = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
-    UM_BOARD_LANES_MAX = 256, /* incoming, by default */
-    UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
-};
-#define UM_BOARD_ADDR_MAGIC UINT64_C(0x01647261426d6e55) /* "UnmBard", version 1 */
-
-/* ---- on the wire ---- */
-
-/* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
- * it. */
-struct um_board_record_wire {
-    uint32_t len;
-    uint8_t op;
-    uint8_t flags;
-    uint16_t body; /* 1: len bytes of body */
-    unsigned char head[UM_HEAD_MAX];
-};
-static_assert(sizeof(struct um_board_record_wire) == UM_BOARD_LINE, "a record begins with a line");
-
-enum um_board_op {
-    UM_BOARD_JOIN =
-        1,          /* to a port: number of the sender's lane; token: node, value: context, more: mailbox, generation */
-    UM_BOARD_DATA,  /* to an rx: value: so many records were written */
-    UM_BOARD_CLOSE, /* to an rx: no more come */
-    UM_BOARD_GRANT, /* to a lane: value: number of the rx, 0: there is none; more: the ring's address */
-    UM_BOARD_CREDIT, /* to a lane: value: records consumed, more: lines consumed */
-    UM_BOARD_ANSWER, /* to a lane: token, value: status */
-    UM_BOARD_ENDED,  /* to a lane: the receiver ended it */
-    UM_BOARD_ASK,    /* to an rx: value: so many records wait at the sender (before UM_BOARD_EAGER) */
-    UM_BOARD_GO,     /* to a lane: value: so many records may be written */
-    UM_BOARD_RECORD, /* to an rx: a record, struct um_board_embedded_wire */
-};
-
-struct um_board_message_wire {
-    uint16_t op;
-    uint16_t token;
-    uint32_t number;
-    uint32_t value;
-    uint32_t zero;
-    uint64_t more;
-};
-static_assert(sizeof(struct um_board_message_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
-
-/*
- * A record whose head has at most two words that are not zero, and whose len is small: they travel in the message.
- * kind: bits 0-3 UM_BOARD_RECORD, 4-10 which words, 11-15 len.
- */
-struct um_board_embedded_wire {
-    uint16_t kind;
-    uint8_t op;
-    uint8_t flags;
-    uint32_t number;
-    uint64_t word[2];
-};
-static_assert(sizeof(struct um_board_embedded_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
-enum { UM_BOARD_KIND_MASK = 0xf, UM_BOARD_WORDS_SHIFT = 4, UM_BOARD_LEN_SHIFT = 11, UM_BOARD_LEN_MAX = 31 };
 
 /* ---- objects ---- */
 
@@ -96,6 +38,9 @@ struct um_board_port {
     struct um_port base;
     struct unimem_mailbox *mailbox;
     struct unimem_mailbox_address address;
+    struct um_space *space; /* or NULL */
+    uint32_t counters;      /* port_set_counters() */
+    bool copies;            /* memory of peers may be reached, and they may be told of ours */
     uint32_t rx_max, rx_used;
     uint32_t idle;   /* polls since the last record */
     uint32_t cursor; /* the slot of the rx that poll() looks at first */
@@ -107,7 +52,9 @@ struct um_board_port {
 struct um_link {
     struct um_board_port *port;
     struct unimem_mailbox_address peer;
-    struct um_lane *opening; /* asked for, and not granted yet */
+    struct um_lane *opening;    /* asked for, and not granted yet */
+    struct um_board_seek *seek; /* or NULL */
+    struct um_board_hint hint;  /* of the peer's memory */
 };
 
 enum um_lane_state { UM_LANE_ASKING = 0, UM_LANE_DENIED, UM_LANE_OPEN };
@@ -125,15 +72,17 @@ struct um_lane {
     unsigned char *staging; /* dmable: what is committed and not embedded */
     unsigned char *scratch; /* what is claimed: a line and a body in ordinary memory */
     struct unimem_remote ring;
-    bool registered;
-    uint32_t claimed; /* lines */
+    struct um_board_hint hint; /* of the ring */
+    uint32_t arenas_told;      /* version of the directory */
+    uint32_t claimed;          /* lines */
     /* Records, each at most the one before: in staging, their DMA begun, done, told of; consumed by the receiver. */
     uint32_t committed, started, moved, told, consumed;
     uint32_t lines_committed, lines_started, lines_consumed;
     uint64_t flight[UM_BOARD_FLIGHTS]; /* of record n: n modulo UM_BOARD_FLIGHTS */
-    uint32_t asked_for, allowed;       /* before UM_BOARD_EAGER: records */
-    bool more;                         /* the next commit comes soon: nobody waits for what is in flight */
-    uint32_t committed_seen;           /* at the last poll */
+    struct um_board_reach *flight_by[UM_BOARD_FLIGHTS];
+    uint32_t asked_for, allowed; /* before UM_BOARD_EAGER: records */
+    bool more;                   /* the next commit comes soon: nobody waits for what is in flight */
+    uint32_t committed_seen;     /* at the last poll */
     struct um_answer answers[UM_TOKENS];
     uint32_t answers_in, answers_out;
     uint32_t consumed_seen; /* what lane_consumed() told last */
@@ -217,8 +166,11 @@ static inline struct um_board_record_wire *um_board_lane_staged(const struct um_
 
 /* Sends what is to be told: true if something went. May free the lane. */
 bool um_board_lane_push(struct um_lane *lane);
-/* Waits for what its DMAs have under way: for the engine, not for a peer. */
+/* Waits for what its DMAs, or those of all lanes, have under way: for the engine, not for a peer. */
 void um_board_lane_settle(struct um_lane *lane);
+void um_board_lanes_settle(void);
+/* Ends the registration of the receiver's ring, if there is one. */
+void um_board_lane_forget_ring(const struct um_lane *lane);
 bool um_board_lane_holds_back(const struct um_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 
@@ -256,22 +208,82 @@ int um_board_poll_now(struct um_board_port *port, struct um_record *rec_p);
 /* What is told lazily is due. */
 void um_board_credit_due(struct um_board_port *port);
 
-/* ---- space.c: what a domain exposes is left to its owner ---- */
+/* ---- memory.c: dmable memory of the application ---- */
+
+/* What one memory_alloc() gave. */
+struct um_board_arena {
+    struct um_list link;
+    struct um_space *space;
+    unsigned char *base;
+    size_t len;
+    uint32_t slot;    /* in the directory; UM_BOARD_ARENAS_MAX: it is full */
+    uint32_t regions; /* that lie in it */
+};
+
+int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p);
+int um_board_memory_free(struct um_space *space, void *memory);
+/* All of a space. */
+void um_board_memory_end(struct um_space *space);
+/* The piece in which all of it lies; NULL: it is not such memory. */
+struct um_board_arena *um_board_arena_of(const void *memory, size_t len);
+/* A region in it has ended. */
+void um_board_arena_region_end(struct um_board_arena *arena);
+/* The directory's address and version; version 0: there is none. */
+uint64_t um_board_directory(uint32_t *version_p);
+/* The context was closed. */
+void um_board_directory_forget(void);
+
+/* ---- move.c ---- */
+
+int um_board_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                       const struct iovec *local, size_t local_count, size_t len);
+int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                        const struct iovec *local, size_t local_count, size_t len);
+
+bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len);
+
+/* ---- space.c: what a domain exposes ---- */
 
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p);
 void um_board_space_close(struct um_space *space);
+/* The context stays open while the space is there. */
+int um_board_space_hold(struct um_space *space);
 int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_board_conceal(struct um_space *space, struct um_exposed *exposed);
 enum um_level um_board_exposed_level(const struct um_exposed *exposed);
 int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
 void um_board_counter_close(struct um_space *space, uint32_t number);
 void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
-void um_board_port_set_counters(struct um_port *port, uint32_t counters);
+void um_board_port_set_counters(struct um_port *base, uint32_t counters);
 void um_board_space_count(struct um_space *space, uint32_t counters, unsigned shift);
 struct um_locks_shm *um_board_space_locks(struct um_space *space);
+/* What a notice is to tell, check and all. */
+void um_board_space_notice(const struct um_space *space, struct um_board_notice_wire *notice_p);
+
+/* ---- view.c: peers that look at a space ---- */
+
+void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_wire *message);
+void um_board_view_take(struct um_board_port *port, const struct um_board_message_wire *message);
+/* Writes the notices of all who look at it, or at it by way of a port: they are told when this returns. */
+void um_board_views_tell(const struct um_space *space, const struct um_board_port *port);
+/* The same, for the last time. */
+void um_board_views_end(const struct um_board_port *port);
+bool um_board_views_push(void);
+bool um_board_views_hold_back(const struct um_board_port *port);
+void um_board_views_forget(void);
+
+/* ---- window.c: looking at the spaces of others ---- */
+
 int um_board_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
 void um_board_window_close(struct um_window *window);
 void um_board_window_count(struct um_window *window, unsigned shift);
+void um_board_seek_take(struct um_board_port *port, const struct um_board_message_wire *message);
+void um_board_seek_close(struct um_board_seek *seek);
+bool um_board_seeks_push(void);
+bool um_board_seeks_hold_back(const struct um_board_port *port);
+/* The port is closed. */
+void um_board_seeks_end(const struct um_board_port *port);
+void um_board_seeks_forget(void);
 
 /* ---- port.c ---- */
 

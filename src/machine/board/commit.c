@@ -92,10 +92,9 @@ void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t o
     }
     lane->more = slot->more;
     lane->claimed = 0;
-    if (lane->more)
-        um_board_lane_push(lane);
-    else
-        um_board_drive();
+    um_board_lane_push(lane);
+    if (!lane->more && lane->told != lane->committed)
+        um_board_drive(); /* a mailbox is full: ours must not be so for long */
     um_board_leave();
 }
 

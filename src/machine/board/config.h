@@ -16,6 +16,8 @@ enum um_board_step {
     UM_BOARD_DMABLE,   /* the receiver takes a body out of the memory that it came into, without a copy in between */
     UM_BOARD_EAGER,    /* nobody is asked: the ring was given to the sender before */
     UM_BOARD_EMBEDDED, /* what fits into a mailbox message goes in one */
+    UM_BOARD_DIRECT,   /* large bodies go by DMA from and to the application's dmable memory */
+    UM_BOARD_NATIVE,   /* registered memory that is dmable is read and written by DMA, without its owner */
     UM_BOARD_STEPS
 };
 
@@ -24,7 +26,7 @@ struct um_board_config {
     const char *library; /* the file of the board's library; NULL: looked for (library.h) */
 };
 
-/* The step of that name (naive, cache, dmable, eager, embedded); -EINVAL: there is none. */
+/* The step of that name (naive, cache, dmable, eager, embedded, direct, native); -EINVAL: there is none. */
 int um_board_step_named(const char *name, enum um_board_step *step_p);
 
 void um_board_configure(const struct um_board_config *config);

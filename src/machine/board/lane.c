@@ -49,18 +49,24 @@ static bool tell_ask(struct um_lane *lane)
 
 /* ---- records on their way ---- */
 
+void um_board_lane_forget_ring(const struct um_lane *lane)
+{
+    struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
+    if (reach)
+        um_board_reach_drop(reach);
+}
+
 /* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
 static bool flight_land(struct um_lane *lane)
 {
-    int ret = um_board_api.dma_poll(um_board_handle(), lane->flight[lane->moved % UM_BOARD_FLIGHTS]);
+    uint32_t place = lane->moved % UM_BOARD_FLIGHTS;
+    int ret = um_board_dma_end(lane->flight_by[place], lane->flight[place]);
     if (ret == -EINPROGRESS)
         return false;
     lane->ended |= ret != 0;
     lane->moved++;
-    if (um_board_step() == UM_BOARD_NAIVE) {
-        um_board_api.deregister(um_board_handle(), &lane->ring);
-        lane->registered = false;
-    }
+    if (um_board_step() == UM_BOARD_NAIVE)
+        um_board_lane_forget_ring(lane);
     return true;
 }
 
@@ -70,28 +76,39 @@ void um_board_lane_settle(struct um_lane *lane)
         flight_land(lane);
 }
 
-static bool ring_register(struct um_lane *lane)
+void um_board_lanes_settle(void)
 {
-    if (!lane->registered)
-        lane->registered = um_board_api.enter(um_board_handle(), &lane->ring, UM_BOARD_RING) == 0;
-    lane->ended |= !lane->registered;
-    return lane->registered;
+    for (struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+        um_board_lane_settle(lane);
+}
+
+/* NULL: it has to wait for a place in the engine's table, or the lane has ended. */
+static struct um_board_reach *ring_register(struct um_lane *lane)
+{
+    struct um_board_reach *reach = um_board_reach_again(&lane->hint, &lane->ring, UM_BOARD_RING);
+    if (reach)
+        return reach;
+    int ret = um_board_reach_get(&lane->ring, UM_BOARD_RING, &reach);
+    um_board_reach_remember(&lane->hint, reach);
+    lane->ended |= ret && ret != -EAGAIN && ret != -ENOMEM;
+    return reach;
 }
 
 /* Begins the DMA of the next record. False: it has to wait, or the lane has ended. */
 static bool flight_start(struct um_lane *lane)
 {
-    const struct um_board_record_wire *record = um_board_lane_staged(lane, lane->lines_started);
-    uint32_t body = record->body ? record->len : 0;
-    struct unimem_remote to = lane->ring;
-    if (!ring_register(lane))
-        return false;
-    to.address += (uintptr_t)record - (uintptr_t)lane->staging;
-    int ret = um_board_api.dma_write(um_board_handle(), &to, record, sizeof(*record) + body,
-                                     &lane->flight[lane->started % UM_BOARD_FLIGHTS]);
+    struct um_board_record_wire *record = um_board_lane_staged(lane, lane->lines_started);
+    uint32_t body = record->body ? record->len : 0, place = lane->started % UM_BOARD_FLIGHTS;
+    struct um_board_transfer what = {.reach = ring_register(lane),
+                                     .address = lane->ring.address + ((uintptr_t)record - (uintptr_t)lane->staging),
+                                     .local = record,
+                                     .len = sizeof(*record) + body,
+                                     .write = true};
+    int ret = what.reach ? um_board_dma_begin(&what, &lane->flight[place]) : -EAGAIN;
     lane->ended |= ret && ret != -EAGAIN;
     if (ret)
         return false;
+    lane->flight_by[place] = what.reach;
     lane->started++;
     lane->lines_started += um_board_lines(body);
     return true;
@@ -143,11 +160,26 @@ static bool push_close(struct um_lane *lane)
     return um_board_api.mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message)) != -EAGAIN;
 }
 
+/* Where the peer finds our dmable memory, before it hears of any. */
+static bool tell_arenas(struct um_lane *lane)
+{
+    uint32_t version;
+    struct um_board_message_wire message = {.op = UM_BOARD_ARENAS, .number = lane->rx};
+    message.more = um_board_directory(&version);
+    message.value = version;
+    if (version == lane->arenas_told || um_board_step() < UM_BOARD_DIRECT || !tell(lane, &message))
+        return false;
+    lane->arenas_told = version;
+    return true;
+}
+
 bool um_board_lane_push(struct um_lane *lane)
 {
     bool any = false;
     if (!lane->asked && !lane->ended)
         any = tell_join(lane);
+    if (lane->state == UM_LANE_OPEN && !lane->ended)
+        any |= tell_arenas(lane);
     if (lane->state == UM_LANE_OPEN && lane->told != lane->committed && !lane->ended)
         any |= push_records(lane);
     if (!lane->closed || (lane->state == UM_LANE_ASKING && !lane->ended))

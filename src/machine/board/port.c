@@ -89,6 +89,8 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
         return -ENOMEM;
     port->base.machine = &um_machine_board;
     port->rx_max = config->lanes_max ? config->lanes_max : UM_BOARD_LANES_MAX;
+    port->space = config->space;
+    port->copies = config->private_copy;
     um_board_enter();
     int ret = port_begin(port);
     um_board_leave();
@@ -147,7 +149,9 @@ static void port_close(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
+    um_board_views_end(port);
     port_end_rxs(port);
+    um_board_seeks_end(port);
     um_board_ports_remove(port);
     port_end_lanes(port);
     um_board_api.mailbox_close(port->mailbox);
@@ -183,6 +187,8 @@ static void link_close(struct um_link *link)
     um_board_enter();
     if (link->opening)
         link->opening->closed = true;
+    if (link->seek)
+        um_board_seek_close(link->seek);
     um_board_drive();
     um_board_leave();
     free(link);
@@ -191,14 +197,6 @@ static void link_close(struct um_link *link)
 static bool link_alive(struct um_link *link)
 {
     return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
-}
-
-/* A board reaches no memory that is not dmable. */
-static int link_copy(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len)
-{
-    (void)link, (void)remote, (void)remote_count, (void)local, (void)local_count, (void)len;
-    return -EPERM;
 }
 
 /* ---- sleeping ---- */
@@ -273,8 +271,11 @@ const struct um_machine um_machine_board = {
     .link_open = link_open,
     .link_close = link_close,
     .link_alive = link_alive,
-    .link_read = link_copy,
-    .link_write = link_copy,
+    .link_read = um_board_link_read,
+    .link_write = um_board_link_write,
+    .memory_alloc = um_board_memory_alloc,
+    .memory_free = um_board_memory_free,
+    .waits_better = um_board_waits_better,
     .space_open = um_board_space_open,
     .space_close = um_board_space_close,
     .expose = um_board_expose,

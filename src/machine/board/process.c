@@ -31,7 +31,8 @@ static enum um_board_step step = UM_BOARD_STEPS - 1;
 
 int um_board_step_named(const char *name, enum um_board_step *step_p)
 {
-    static const char *const names[UM_BOARD_STEPS] = {"naive", "cache", "dmable", "eager", "embedded"};
+    static const char *const names[UM_BOARD_STEPS] = {"naive",    "cache",  "dmable", "eager",
+                                                      "embedded", "direct", "native"};
     for (int i = 0; i < UM_BOARD_STEPS; i++) {
         if (strcmp(name, names[i]) == 0) {
             *step_p = (enum um_board_step)i;
@@ -102,7 +103,11 @@ void um_board_end(void)
         return;
     while (lanes_end)
         um_board_lane_free(lanes[lanes_end - 1]);
-    um_board_api.close(handle); /* and with it the rings */
+    um_board_api.close(handle); /* and with it all dmable memory and registrations */
+    um_board_reaches_forget();
+    um_board_directory_forget();
+    um_board_views_forget();
+    um_board_seeks_forget();
     rings = NULL;
     handle = NULL;
 }
@@ -175,8 +180,7 @@ void um_board_lane_free(struct um_lane *lane)
 {
     if (lane) {
         um_board_lane_settle(lane);
-        if (lane->registered)
-            um_board_api.deregister(handle, &lane->ring);
+        um_board_lane_forget_ring(lane); /* its memory may be another's soon */
         if (lane->staging)
             um_board_ring_put(lane->staging, false);
         free(lane->scratch);
@@ -262,31 +266,50 @@ void um_board_ring_put(unsigned char *memory, bool lost)
 
 /* ---- the driver ---- */
 
-static bool take_all(struct um_board_port *port)
+static void take(struct um_board_port *port, const struct um_board_message_wire *message)
+{
+    switch (message->op & UM_BOARD_KIND_MASK) {
+    case UM_BOARD_RECORD:
+        um_board_rx_embedded(port, (const void *)message);
+        break;
+    case UM_BOARD_JOIN:
+        um_board_rx_join(port, message);
+        break;
+    case UM_BOARD_DATA:
+    case UM_BOARD_CLOSE:
+    case UM_BOARD_ASK:
+    case UM_BOARD_ARENAS:
+        um_board_rx_take(port, message);
+        break;
+    case UM_BOARD_SEEK:
+        um_board_view_seek(port, (const void *)message);
+        break;
+    case UM_BOARD_UNSEEK:
+        um_board_view_take(port, message);
+        break;
+    case UM_BOARD_SHOWN:
+    case UM_BOARD_GONE:
+        um_board_seek_take(port, message);
+        break;
+    default:
+        um_board_lane_take(port, message);
+    }
+}
+
+static void take_all(struct um_board_port *port)
 {
     struct um_board_message_wire message;
-    bool any = false;
-    while (um_board_api.mailbox_receive(port->mailbox, &message) == 0) {
-        any = true;
-        if ((message.op & UM_BOARD_KIND_MASK) == UM_BOARD_RECORD)
-            um_board_rx_embedded(port, (const void *)&message);
-        else if (message.op == UM_BOARD_JOIN)
-            um_board_rx_join(port, &message);
-        else if (message.op == UM_BOARD_DATA || message.op == UM_BOARD_CLOSE || message.op == UM_BOARD_ASK)
-            um_board_rx_take(port, &message);
-        else
-            um_board_lane_take(port, &message);
-    }
-    return any;
+    while (um_board_api.mailbox_receive(port->mailbox, &message) == 0)
+        take(port, &message);
 }
 
 void um_board_drive(void)
 {
-    bool any;
+    bool any; /* something was told, perhaps to a port of this process */
     do {
         any = false;
         for (struct um_board_port *port = ports; port; port = port->next)
-            any |= take_all(port);
+            take_all(port);
         for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
             next = um_board_lane_next(lane);
             any |= um_board_lane_push(lane);
@@ -295,6 +318,8 @@ void um_board_drive(void)
             next = um_board_rx_next(rx);
             any |= um_board_rx_push(rx);
         }
+        any |= um_board_views_push();
+        any |= um_board_seeks_push();
     } while (any);
 }
 
@@ -306,5 +331,5 @@ bool um_board_holds_back(const struct um_board_port *port)
     for (const struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && um_board_rx_holds_back(rx))
             return true;
-    return false;
+    return um_board_views_hold_back(port) || um_board_seeks_hold_back(port);
 }

@@ -125,6 +125,8 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
         rx->closed = true;
     else if (message->op == UM_BOARD_ASK)
         rx->ask_seen = message->value;
+    else if (message->op == UM_BOARD_ARENAS)
+        um_board_reach_told(rx->peer.node, rx->peer.context, message->more, message->value);
     else if (message->value - rx->released > UM_BOARD_LINES + UM_BOARD_EMBEDS)
         refuse(rx, EPROTO);
     else
@@ -301,7 +303,7 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
     else
         record_release(rx, rec);
     port->cursor = (rx->number & 0xffff) + 1;
-    um_board_drive();
+    um_board_rx_push(rx);
     um_board_leave();
 }
 
@@ -312,7 +314,7 @@ void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status)
     um_board_enter();
     if (rx->answers_in - rx->answers_out < UM_TOKENS)
         rx->answers[rx->answers_in++ % UM_TOKENS] = (struct um_answer){token, status};
-    um_board_drive();
+    um_board_rx_push(rx);
     um_board_leave();
 }
 

@@ -1,8 +1,15 @@
 /*
- * Spaces of the machine over a board. Nothing is mapped: every region is left to its owner, who executes.
+ * Spaces of the machine over a board: the table of regions that peers read by DMA. board.h.
  *
- * That is the lowest level of the contract (UM_LEVEL_REMOTE). Windows on dmable regions, through DMA, are not built
- * yet. Owns: the counters and locks that the owner itself uses. Threading: as machine.h; nothing here is shared.
+ * A region that lies in dmable memory of the application stands in the table, and peers read and write it by DMA. All
+ * others, and those that count accesses (a DMA tells nobody), are left to their owner, who executes. The table is made
+ * with the first entry and doubled when a bucket is full; what has no place in it is left to its owner, too.
+ *
+ * An entry is emptied before the peers are told that something has changed (view.c), and they are told before conceal()
+ * returns: who reads the table later does not find it, and who has read it before sees that it has.
+ *
+ * Owns: the table, the counters and locks that the owner itself uses. Threading: machine.h; the table is under the
+ * process's lock.
  */
 #include "machine/board/board.h"
 
@@ -17,10 +24,16 @@ struct um_space {
     struct um_locks_shm locks;
     uint64_t counts[COUNTERS + 1]; /* number 0 is none */
     bool used[COUNTERS + 1];
+    bool holds; /* the process's context */
+    struct um_board_entry_wire *table;
+    uint64_t buckets, count;
+    uint64_t changes;
 };
 
 struct um_exposed {
-    uint32_t counters;
+    struct um_exposure what;
+    struct um_board_arena *arena; /* NULL: it does not lie in one */
+    bool shown;
 };
 
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p)
@@ -29,37 +42,163 @@ int um_board_space_open(const struct um_space_config *config, struct um_space **
     struct um_space *space = calloc(1, sizeof(*space));
     if (!space)
         return -ENOMEM;
+    space->changes = 1;
     *space_p = space;
     return 0;
 }
 
 void um_board_space_close(struct um_space *space)
 {
+    um_board_enter();
+    if (space->holds) {
+        um_board_memory_end(space);
+        if (space->table)
+            um_board_api.free_dmable(um_board_handle(), space->table);
+        um_board_end();
+    }
+    um_board_leave();
     free(space);
+}
+
+int um_board_space_hold(struct um_space *space)
+{
+    struct unimem_board *board;
+    int ret = space->holds ? 0 : um_board_begin(&board);
+    space->holds |= ret == 0;
+    return ret;
+}
+
+void um_board_space_notice(const struct um_space *space, struct um_board_notice_wire *notice_p)
+{
+    uint32_t version;
+    uint64_t directory = um_board_directory(&version);
+    *notice_p = (struct um_board_notice_wire){.changes = space->changes,
+                                              .table = space->count ? (uintptr_t)space->table : 0,
+                                              .buckets = space->buckets,
+                                              .directory = directory,
+                                              .version = version};
+}
+
+/* ---- the table ---- */
+
+static struct um_board_entry_wire *entry_find(const struct um_space *space, uint64_t key)
+{
+    struct um_board_entry_wire *bucket = space->table + um_board_bucket_of(key, space->buckets) * UM_BOARD_BUCKET;
+    for (unsigned i = 0; i < UM_BOARD_BUCKET; i++)
+        if (bucket[i].check && bucket[i].key == key)
+            return &bucket[i];
+    return NULL;
+}
+
+/* False: the bucket is full. */
+static bool entry_put(struct um_board_entry_wire *table, uint64_t buckets, const struct um_board_entry_wire *entry)
+{
+    struct um_board_entry_wire *bucket = table + um_board_bucket_of(entry->key, buckets) * UM_BOARD_BUCKET;
+    for (unsigned i = 0; i < UM_BOARD_BUCKET; i++) {
+        if (bucket[i].check)
+            continue;
+        bucket[i] = *entry;
+        return true;
+    }
+    return false;
+}
+
+/* Twice the buckets, or the first ones. The old table stays for who reads it now: *old_p is freed when all were told.
+ */
+static bool table_grow(struct um_space *space, void **old_p)
+{
+    uint64_t buckets = space->buckets ? space->buckets * 2 : 2;
+    void *memory;
+    if (buckets > UM_BOARD_BUCKETS_MAX || space->count * 2 < space->buckets ||
+        um_board_api.alloc_dmable(um_board_handle(), buckets * UM_BOARD_BUCKET_BYTES, &memory))
+        return false;
+    for (uint64_t i = 0; space->table && i < space->buckets * UM_BOARD_BUCKET; i++)
+        if (space->table[i].check)
+            entry_put(memory, buckets, &space->table[i]); /* of one bucket before: there is room */
+    if (*old_p)
+        um_board_api.free_dmable(um_board_handle(), space->table); /* of which nobody was told */
+    else
+        *old_p = space->table;
+    space->table = memory;
+    space->buckets = buckets;
+    return true;
+}
+
+static bool entry_add(struct um_space *space, const struct um_exposure *what, void **old_p)
+{
+    struct um_board_entry_wire entry = {
+        .key = what->key, .base = what->base, .len = what->len, .origin = what->origin, .access = what->access};
+    entry.check = um_board_check(&entry, 7);
+    while (!space->table || !entry_put(space->table, space->buckets, &entry))
+        if (!table_grow(space, old_p))
+            return false;
+    space->count++;
+    return true;
+}
+
+/* Peers find it from now on, if it can be: it lies in dmable memory and counts nothing. */
+static void show(struct um_space *space, struct um_exposed *exposed)
+{
+    void *old = NULL;
+    if (!exposed->arena || exposed->what.counters || um_board_step() < UM_BOARD_NATIVE)
+        return;
+    exposed->shown = entry_add(space, &exposed->what, &old);
+    if (exposed->shown || old) {
+        space->changes++;
+        um_board_views_tell(space, NULL);
+    }
+    if (old)
+        um_board_api.free_dmable(um_board_handle(), old);
+}
+
+static void hide(struct um_space *space, struct um_exposed *exposed)
+{
+    struct um_board_entry_wire *entry = exposed->shown ? entry_find(space, exposed->what.key) : NULL;
+    exposed->shown = false;
+    if (!entry)
+        return;
+    *entry = (struct um_board_entry_wire){0};
+    space->count--;
+    space->changes++;
+    um_board_views_tell(space, NULL);
 }
 
 int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
 {
-    (void)space;
     struct um_exposed *exposed = calloc(1, sizeof(*exposed));
     if (!exposed)
         return -ENOMEM;
-    exposed->counters = what->counters;
+    exposed->what = *what;
+    um_board_enter();
+    if (what->len < UINT64_MAX)
+        exposed->arena = um_board_arena_of((const void *)(uintptr_t)what->base, what->len);
+    if (exposed->arena && um_board_space_hold(space) == 0) {
+        exposed->arena->regions++;
+        show(space, exposed);
+    } else {
+        exposed->arena = NULL;
+    }
+    um_board_leave();
     *exposed_p = exposed;
     return 0;
 }
 
 void um_board_conceal(struct um_space *space, struct um_exposed *exposed)
 {
-    (void)space;
+    um_board_enter();
+    hide(space, exposed);
+    if (exposed->arena)
+        um_board_arena_region_end(exposed->arena);
+    um_board_leave();
     free(exposed);
 }
 
 enum um_level um_board_exposed_level(const struct um_exposed *exposed)
 {
-    (void)exposed;
-    return UM_LEVEL_REMOTE;
+    return exposed->shown ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
 }
+
+/* ---- counters, locks: the owner's ---- */
 
 int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p)
 {
@@ -80,17 +219,29 @@ void um_board_counter_close(struct um_space *space, uint32_t number)
     space->used[number] = false;
 }
 
-/* Peers read none of this: the owner counts what it executes, by what its own table says. */
+/* What counts is executed by who can count it. */
 void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
 {
-    (void)space;
-    exposed->counters = counters;
+    um_board_enter();
+    exposed->what.counters = counters;
+    if (counters)
+        hide(space, exposed);
+    else if (!exposed->shown)
+        show(space, exposed);
+    um_board_leave();
 }
 
-void um_board_port_set_counters(struct um_port *port, uint32_t counters)
+void um_board_port_set_counters(struct um_port *base, uint32_t counters)
 {
-    (void)port;
-    (void)counters;
+    struct um_board_port *port = (struct um_board_port *)base;
+    um_board_enter();
+    bool same = !port->counters == !counters;
+    port->counters = counters;
+    if (port->space && !same) {
+        port->space->changes++;
+        um_board_views_tell(port->space, NULL);
+    }
+    um_board_leave();
 }
 
 void um_board_space_count(struct um_space *space, uint32_t counters, unsigned shift)
@@ -103,24 +254,4 @@ void um_board_space_count(struct um_space *space, uint32_t counters, unsigned sh
 struct um_locks_shm *um_board_space_locks(struct um_space *space)
 {
     return &space->locks;
-}
-
-/* Ask the owner. */
-int um_board_window_open(struct um_link *link, uint64_t key, struct um_window **window_p)
-{
-    (void)link;
-    (void)key;
-    (void)window_p;
-    return -ENOENT;
-}
-
-void um_board_window_close(struct um_window *window)
-{
-    (void)window;
-}
-
-void um_board_window_count(struct um_window *window, unsigned shift)
-{
-    (void)window;
-    (void)shift;
 }

@@ -1,0 +1,216 @@
+/*
+ * Copies between dmable memory of a peer and memory here, by DMA. board.h.
+ *
+ * Local memory that is dmable takes part in the DMA itself. Other memory goes through the process's bounce buffers:
+ * while one of them is in the engine the processor copies the next, in parts of a size at which neither waits long for
+ * the other. Up to UM_BOARD_BOUNCES DMAs are under way, so the engine has work while the processor looks after it.
+ *
+ * All is waited for before the call returns, but the lock is given up in between: SLICE bytes at a time.
+ * Threading: takes the process's lock.
+ */
+#include "machine/board/board.h"
+
+#include "base/iov.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum { SLICE = 4 << 20, DIRECT = 1 << 20, PART_MIN = 4096, CALLS = 2048, WAIT_MIN = 1024 };
+
+struct flight {
+    uint64_t dma;
+    struct um_board_reach *reach;
+    unsigned char *bounce, *user; /* bounce NULL: the user's memory takes part */
+    size_t len;
+};
+
+struct mover {
+    struct um_link *link;
+    bool write;
+    size_t part;     /* bytes of one bounce */
+    size_t size_max; /* of one DMA */
+    struct flight flight[UM_BOARD_BOUNCES];
+    unsigned begun, landed;
+    int error;
+};
+
+/* Waits for the oldest DMA. */
+static void land(struct mover *m)
+{
+    struct flight *f = &m->flight[m->landed++ % UM_BOARD_BOUNCES];
+    int ret;
+    while ((ret = um_board_dma_end(f->reach, f->dma)) == -EINPROGRESS)
+        ;
+    if (ret == 0 && f->bounce && !m->write)
+        um_board_api.copy(um_board_handle(), f->user, f->bounce, f->len);
+    if (ret && !m->error)
+        m->error = ret;
+}
+
+static int reach_peer(struct mover *m, uint64_t address, size_t len, struct um_board_reach **reach_p)
+{
+    const struct unimem_remote at = {m->link->peer.node, m->link->peer.context, address};
+    struct um_board_reach *reach = um_board_reach_again(&m->link->hint, &at, len);
+    int ret = 0;
+    while (!reach && (ret = um_board_reach_peer(&at, len, &reach)) == -EAGAIN && m->landed != m->begun)
+        land(m); /* what it uses may make room */
+    if (ret == 0) {
+        um_board_reach_remember(&m->link->hint, reach);
+        *reach_p = reach;
+    }
+    return ret == -EAGAIN || ret == -ENOMEM ? -EPERM : ret;
+}
+
+/* Begins the next part of at most len bytes. Returns how many, or an error. */
+static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, size_t len)
+{
+    struct flight *f = &m->flight[m->begun % UM_BOARD_BOUNCES];
+    bool direct = um_board_arena_of(user, len) != NULL;
+    struct um_board_transfer what = {.address = address, .write = m->write};
+    size_t most = direct ? DIRECT : m->part;
+    if (!direct && !um_board_scratch())
+        return -EPERM;
+    what.len = len < most ? len : most;
+    what.len = what.len < m->size_max ? what.len : m->size_max;
+    if (m->begun - m->landed == UM_BOARD_BOUNCES)
+        land(m);
+    int ret = reach_peer(m, address, what.len, &what.reach);
+    if (ret)
+        return ret;
+    um_board_reach_hold(what.reach); /* while we wait */
+    *f = (struct flight){.reach = what.reach, .user = user, .len = what.len};
+    f->bounce = direct ? NULL : um_board_scratch()->bounce[m->begun % UM_BOARD_BOUNCES];
+    if (f->bounce && m->write)
+        um_board_api.copy(um_board_handle(), f->bounce, user, what.len);
+    what.local = f->bounce ? f->bounce : user;
+    while ((ret = um_board_dma_begin(&what, &f->dma)) == -EAGAIN) {
+        if (m->landed != m->begun)
+            land(m);
+        else
+            um_board_lanes_settle();
+    }
+    um_board_reach_release(what.reach);
+    m->begun += ret == 0;
+    return ret ? ret : (ssize_t)what.len;
+}
+
+/* As much as can be done before others shall have the lock; moves the cursors on. */
+static int slice(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
+{
+    m->begun = m->landed = 0;
+    m->error = 0;
+    for (size_t moved = 0; moved < len && !m->error;) {
+        struct iovec there, here;
+        struct um_iov_cursor ahead = *remote, behind = *local;
+        if (!um_iov_take(&ahead, len - moved, &there, 1) || !um_iov_take(&behind, there.iov_len, &here, 1))
+            break; /* the lists hold less than len */
+        ssize_t ret = launch(m, (uintptr_t)there.iov_base, here.iov_base, here.iov_len);
+        if (ret < 0) {
+            m->error = (int)ret;
+            break;
+        }
+        um_iov_skip(remote, (size_t)ret);
+        um_iov_skip(local, (size_t)ret);
+        moved += (size_t)ret;
+    }
+    while (m->landed != m->begun)
+        land(m);
+    return m->error;
+}
+
+/* In parts of this size the first copy, which nothing overlaps, costs about as much as all calls together. */
+static size_t part_of(size_t len)
+{
+    size_t part = PART_MIN;
+    while (part < UM_BOARD_BOUNCE && part * part < len * CALLS)
+        part *= 2;
+    return part;
+}
+
+/* A port of this process that was closed; those of others end with what they exposed. */
+static bool is_closed(const struct um_link *link)
+{
+    struct unimem_info own;
+    um_board_api.get_info(um_board_handle(), &own);
+    if (link->peer.context != own.context || link->peer.node != own.node)
+        return false;
+    for (const struct um_board_port *port = um_board_ports(); port; port = port->next)
+        if (port->address.mailbox == link->peer.mailbox && port->address.generation == link->peer.generation)
+            return false;
+    return true;
+}
+
+/* What was freed may have been known too long: once more, with what is there now. */
+static int slice_again(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
+{
+    struct um_iov_cursor first_remote = *remote, first_local = *local;
+    int ret = slice(m, remote, local, len);
+    if (ret != -EFAULT && ret != -EACCES)
+        return ret;
+    um_board_reach_doubt(m->link->peer.node, m->link->peer.context);
+    *remote = first_remote;
+    *local = first_local;
+    return slice(m, remote, local, len);
+}
+
+static int move(struct mover *m, const struct iovec *remote, size_t remote_count, const struct iovec *local,
+                size_t local_count, size_t len)
+{
+    struct um_iov_cursor there = um_iov_begin(remote, remote_count), here = um_iov_begin(local, local_count);
+    struct unimem_info info;
+    int ret = 0;
+    um_board_enter();
+    um_board_api.get_info(um_board_handle(), &info);
+    m->size_max = info.dma_size_max < SIZE_MAX ? (size_t)info.dma_size_max : SIZE_MAX;
+    if (is_closed(m->link))
+        ret = -ESRCH;
+    for (size_t moved = 0; ret == 0 && moved < len; moved += SLICE) {
+        size_t most = len - moved < SLICE ? len - moved : (size_t)SLICE;
+        ret = slice_again(m, &there, &here, most);
+        if (ret == 0 && most == SLICE) {
+            um_board_leave();
+            um_board_enter();
+            um_board_drive();
+        }
+    }
+    um_board_leave();
+    return ret == -ENXIO ? -ESRCH : ret == -EACCES ? -EPERM : ret;
+}
+
+static int copy(struct um_link *link, bool write, const struct um_piece *remote, size_t remote_count,
+                const struct iovec *local, size_t local_count, size_t len)
+{
+    struct mover m = {.link = link, .write = write, .part = part_of(len)};
+    struct iovec there[UM_IOV_LIMIT];
+    if (!link->port->copies || um_board_step() < UM_BOARD_DIRECT)
+        return -EPERM;
+    for (size_t i = 0; i < remote_count; i++)
+        there[i] = (struct iovec){(void *)(uintptr_t)remote[i].addr, (size_t)remote[i].len};
+    return move(&m, there, remote_count, local, local_count, len);
+}
+
+/* An announcement and an answer take less time than two copies of so many bytes. */
+bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len)
+{
+    const struct um_board_port *port = (const struct um_board_port *)base;
+    bool all = port->copies && len >= WAIT_MIN && um_board_step() >= UM_BOARD_DIRECT;
+    if (!all)
+        return false;
+    um_board_enter();
+    for (size_t i = 0; i < count && all; i++)
+        all = um_board_arena_of(iov[i].iov_base, iov[i].iov_len) != NULL;
+    um_board_leave();
+    return all;
+}
+
+int um_board_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                       const struct iovec *local, size_t local_count, size_t len)
+{
+    return copy(link, false, remote, remote_count, local, local_count, len);
+}
+
+int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+                        const struct iovec *local, size_t local_count, size_t len)
+{
+    return copy(link, true, remote, remote_count, local, local_count, len);
+}

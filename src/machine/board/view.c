@@ -1,0 +1,216 @@
+/*
+ * Views: peers that look at the space of a port, and the notices by which they are told of its changes. board.h.
+ *
+ *   link (window.c)                       port
+ *   SEEK {address of the notice}  ──────→ view: writes the notice, by DMA
+ *                                 ←────── SHOWN {number of the view}
+ *   reads the table by DMA                a change of the table: writes the notice, by DMA
+ *   UNSEEK {number}               ──────→ view ends
+ *                                 ←────── GONE: the notice may be another's
+ *
+ * A notice lies in the memory of who looks, so that he sees a change in a load; it is written by DMA, so that the owner
+ * knows it is there without his help. The area of notices of a peer stays registered while a view of his is there; if
+ * the engine's table has no place for that, the peer is told NO_ROOM, and the owner executes what it asks for.
+ *
+ * Owns: the views. Threading: under the process's lock.
+ */
+#include "machine/board/board.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VIEWS = 4096 };
+
+struct view {
+    struct um_list link;
+    struct um_board_port *port; /* NULL: only GONE, or SHOWN, is to be told */
+    struct unimem_mailbox_address peer;
+    uint32_t number, seek;
+    uint64_t notice;
+    struct um_board_reach *reach;
+    uint64_t dma;
+    bool telling;      /* its notice is on its way */
+    uint16_t to_send;  /* a message that is to be sent: its op, or 0 */
+    uint32_t to_value; /* and its value */
+};
+
+static struct um_list views = {&views, &views};
+static uint32_t views_count, views_number, unsent;
+
+static void view_free(struct view *view)
+{
+    um_list_unlink(&view->link);
+    views_count--;
+    unsent -= view->to_send != 0;
+    if (view->reach)
+        um_board_reach_unpin(view->reach);
+    free(view);
+}
+
+static void view_send(struct view *view, uint16_t op, uint32_t value)
+{
+    unsent += !view->to_send;
+    view->to_send = op;
+    view->to_value = value;
+}
+
+/* ---- notices ---- */
+
+/* Composes what the view's notice says, in memory that the engine reaches. */
+static void notice_compose(const struct um_board_port *port)
+{
+    struct um_board_notice_wire notice;
+    um_board_space_notice(port->space, &notice);
+    if (port->counters)
+        notice.table = 0; /* what counts is executed by who counts */
+    notice.check = um_board_check(&notice, 7);
+    memcpy(um_board_scratch()->notice, &notice, sizeof(notice));
+}
+
+/* -ENXIO, -EFAULT: nobody is there to be told. */
+static int notice_write(struct view *view)
+{
+    return um_board_dma_now(&(struct um_board_transfer){.reach = view->reach,
+                                                        .address = view->notice,
+                                                        .local = um_board_scratch()->notice,
+                                                        .len = UM_BOARD_LINE,
+                                                        .write = true});
+}
+
+void um_board_views_tell(const struct um_space *space, const struct um_board_port *port)
+{
+    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        next = l->next;
+        if (!view->port || !view->reach || view->port->space != space || (port && view->port != port))
+            continue;
+        notice_compose(view->port);
+        if (notice_write(view))
+            view_free(view);
+    }
+}
+
+/* ---- who looks ---- */
+
+/* Those whose process has ended, when there are many. */
+static void views_sweep(void)
+{
+    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        next = l->next;
+        if (um_board_api.context_alive(um_board_handle(), view->peer.node, view->peer.context) != 1)
+            view_free(view);
+    }
+}
+
+/* The notice can be written at any time from now on. False: it cannot. */
+static bool view_begin(struct view *view, const struct um_board_seek_wire *message)
+{
+    uint64_t offset = (uint64_t)(message->kind >> 4) * UM_BOARD_LINE;
+    const struct unimem_remote area = {view->peer.node, view->peer.context, message->notice - offset};
+    struct um_board_reach *reach;
+    if (!um_board_scratch() || um_board_reach_get(&area, UM_BOARD_NOTICE_AREA, &reach))
+        return false;
+    if (!um_board_reach_pin(reach))
+        return false;
+    view->reach = reach;
+    notice_compose(view->port);
+    return notice_write(view) == 0;
+}
+
+void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_wire *message)
+{
+    if (views_count == VIEWS)
+        views_sweep();
+    struct view *view = views_count < VIEWS ? calloc(1, sizeof(*view)) : NULL;
+    if (!view)
+        return; /* the peer goes on without */
+    view->port = port;
+    view->peer = (struct unimem_mailbox_address){.node = message->node,
+                                                 .context = message->context,
+                                                 .mailbox = message->mailbox,
+                                                 .generation = message->generation};
+    view->seek = message->kind >> 4;
+    view->notice = message->notice;
+    views_number = views_number > UM_BOARD_NO_ROOM ? views_number + 1 : UM_BOARD_NO_ROOM + 1;
+    view->number = views_number;
+    um_list_append(&views, &view->link);
+    views_count++;
+    uint32_t value = !port->space || !port->copies || um_board_step() < UM_BOARD_NATIVE ? UM_BOARD_NO_SPACE
+                     : view_begin(view, message)                                        ? view->number
+                                                                                        : UM_BOARD_NO_ROOM;
+    if (value != view->number)
+        view->port = NULL;
+    view_send(view, UM_BOARD_SHOWN, value);
+}
+
+void um_board_view_take(struct um_board_port *port, const struct um_board_message_wire *message)
+{
+    for (struct um_list *l = views.next; l != &views; l = l->next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        if (view->number != message->number || view->port != port || view->notice != message->more)
+            continue;
+        view->port = NULL;
+        view_send(view, UM_BOARD_GONE, 0);
+        return;
+    }
+}
+
+bool um_board_views_push(void)
+{
+    bool any = false;
+    for (struct um_list *l = views.next, *next; l != &views && unsent; l = next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        next = l->next;
+        struct um_board_message_wire message = {.op = view->to_send, .number = view->seek, .value = view->to_value};
+        if (!view->to_send)
+            continue;
+        int ret = um_board_api.mailbox_send(um_board_handle(), &view->peer, &message, sizeof(message));
+        if (ret == -EAGAIN)
+            continue;
+        any = true;
+        view->to_send = 0;
+        unsent--;
+        if (ret || !view->port)
+            view_free(view);
+    }
+    return any;
+}
+
+bool um_board_views_hold_back(const struct um_board_port *port)
+{
+    for (struct um_list *l = views.next; l != &views && unsent; l = l->next) {
+        const struct view *view = UM_CONTAINER(l, const struct view, link);
+        if (view->to_send && (view->port == port || !view->port))
+            return true;
+    }
+    return false;
+}
+
+void um_board_views_end(const struct um_board_port *port)
+{
+    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        next = l->next;
+        if (view->port != port)
+            continue;
+        struct um_board_notice_wire *notice = (void *)um_board_scratch()->notice;
+        notice_compose(port);
+        notice->changes++;
+        notice->table = 0;
+        notice->check = um_board_check(notice, 7);
+        notice_write(view);
+        view_free(view);
+    }
+}
+
+void um_board_views_forget(void)
+{
+    struct um_list *first;
+    while ((first = um_list_first(&views)) != NULL) {
+        struct view *view = UM_CONTAINER(first, struct view, link);
+        view->reach = NULL; /* gone with the context */
+        view_free(view);
+    }
+}

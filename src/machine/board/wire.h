@@ -1,0 +1,140 @@
+/*
+ * What the machine over a board puts into messages, rings and tables that peers read: docs/protocol.md section 10.
+ *
+ * Fixed-width fields, little endian as the memory is; every value is checked before use. A DMA promises no order of its
+ * bytes: what may be read while it is written has a check.
+ */
+#ifndef UM_MACHINE_BOARD_WIRE_H
+#define UM_MACHINE_BOARD_WIRE_H
+
+#include "machine/machine.h"
+
+#include <unimem/unimem.h>
+
+#include <assert.h>
+
+enum {
+    UM_BOARD_LINE = 64,
+    UM_BOARD_LINES = 8192,     /* of a ring; a record takes one, and as many as its body needs */
+    UM_BOARD_BODY_MAX = 32768, /* a body may run over the ring's end into this much more */
+    UM_BOARD_FLIGHTS = 2,      /* DMAs that a lane has under way */
+    UM_BOARD_EMBEDS = 64,      /* records inside messages that a lane has unconsumed */
+    UM_BOARD_RING = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
+    UM_BOARD_LANES_MAX = 256, /* incoming, by default */
+    UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
+};
+#define UM_BOARD_ADDR_MAGIC UINT64_C(0x01647261426d6e55) /* "UnmBard", version 1 */
+
+/* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
+ * it. */
+struct um_board_record_wire {
+    uint32_t len;
+    uint8_t op;
+    uint8_t flags;
+    uint16_t body; /* 1: len bytes of body */
+    unsigned char head[UM_HEAD_MAX];
+};
+static_assert(sizeof(struct um_board_record_wire) == UM_BOARD_LINE, "a record begins with a line");
+
+/* enum um_board_op: bits 0-3 of a message's first 2 bytes; those above are for UM_BOARD_RECORD and UM_BOARD_SEEK. */
+enum um_board_op {
+    UM_BOARD_JOIN =
+        1,          /* to a port: number of the sender's lane; token: node, value: context, more: mailbox, generation */
+    UM_BOARD_DATA,  /* to an rx: value: so many records were written */
+    UM_BOARD_CLOSE, /* to an rx: no more come */
+    UM_BOARD_GRANT, /* to a lane: value: number of the rx, 0: there is none; more: the ring's address */
+    UM_BOARD_CREDIT, /* to a lane: value: records consumed, more: lines consumed */
+    UM_BOARD_ANSWER, /* to a lane: token, value: status */
+    UM_BOARD_ENDED,  /* to a lane: the receiver ended it */
+    UM_BOARD_ASK,    /* to an rx: value: so many records wait at the sender (before UM_BOARD_EAGER) */
+    UM_BOARD_GO,     /* to a lane: value: so many records may be written */
+    UM_BOARD_RECORD, /* to an rx: a record, struct um_board_embedded_wire */
+    UM_BOARD_SEEK,   /* to a port: struct um_board_seek_wire */
+    UM_BOARD_SHOWN,  /* to a seek: value: number of the view, UM_BOARD_NO_SPACE or UM_BOARD_NO_ROOM */
+    UM_BOARD_UNSEEK, /* to a view: it is not wanted any more; more: address of the notice */
+    UM_BOARD_GONE,   /* to a seek: nobody writes its notice any more */
+    UM_BOARD_ARENAS, /* to an rx: value: version, more: address of the directory of the sender's dmable memory */
+};
+enum { UM_BOARD_NO_SPACE = 0, UM_BOARD_NO_ROOM = 0xffff };
+
+struct um_board_message_wire {
+    uint16_t op;
+    uint16_t token;
+    uint32_t number;
+    uint32_t value;
+    uint32_t zero;
+    uint64_t more;
+};
+static_assert(sizeof(struct um_board_message_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
+
+/*
+ * A record whose head has at most two words that are not zero, and whose len is small: they travel in the message.
+ * kind: bits 0-3 UM_BOARD_RECORD, 4-10 which words, 11-15 len.
+ */
+struct um_board_embedded_wire {
+    uint16_t kind;
+    uint8_t op;
+    uint8_t flags;
+    uint32_t number;
+    uint64_t word[2];
+};
+static_assert(sizeof(struct um_board_embedded_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
+enum { UM_BOARD_KIND_MASK = 0xf, UM_BOARD_WORDS_SHIFT = 4, UM_BOARD_LEN_SHIFT = 11, UM_BOARD_LEN_MAX = 31 };
+
+/* The peer wants to see what the port's space exposes: the line at notice shall tell. */
+struct um_board_seek_wire {
+    uint16_t
+        kind; /* bits 0-3 UM_BOARD_SEEK, 4-15 the notice's place in its area of UM_BOARD_NOTICES, which is its number */
+    uint16_t node; /* of the sender's mailbox, as the next three */
+    uint32_t context;
+    uint32_t mailbox;
+    uint32_t generation;
+    uint64_t notice;
+};
+static_assert(sizeof(struct um_board_seek_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
+
+/* In the dmable memory of who seeks. Written by the owner of the space, by DMA. All zero: nothing was told yet. */
+struct um_board_notice_wire {
+    uint64_t changes; /* another number whenever anything that peers know has ended, or is new */
+    uint64_t table;   /* address; 0: nothing can be reached by DMA */
+    uint64_t buckets; /* of the table; a power of two */
+    uint64_t directory, version;
+    uint64_t zero[2];
+    uint64_t check; /* um_board_check() of the words before */
+};
+static_assert(sizeof(struct um_board_notice_wire) == UM_BOARD_LINE, "a notice is a line");
+
+/* A region, in the bucket of its key. Written by its owner, read by peers by DMA. */
+struct um_board_entry_wire {
+    uint64_t key, base, len, origin;
+    uint64_t access; /* enum um_access */
+    uint64_t zero[2];
+    uint64_t check; /* um_board_check() of the words before; else the entry is empty, or being written */
+};
+static_assert(sizeof(struct um_board_entry_wire) == UM_BOARD_LINE, "an entry is a line");
+enum {
+    UM_BOARD_NOTICES = 4096,
+    UM_BOARD_BUCKET = 8, /* entries */
+    UM_BOARD_BUCKETS_MAX = 1 << 15,
+    UM_BOARD_NOTICE_AREA = UM_BOARD_NOTICES * UM_BOARD_LINE,
+    UM_BOARD_BUCKET_BYTES = UM_BOARD_BUCKET * UM_BOARD_LINE
+};
+
+/* Bytes that arrive in any order are all there when this fits. Never 0. */
+static inline uint64_t um_board_check(const void *memory, unsigned words)
+{
+    uint64_t hash = UINT64_C(0x9e3779b97f4a7c15), word;
+    for (unsigned i = 0; i < words; i++) {
+        __builtin_memcpy(&word, (const char *)memory + (size_t)i * 8, 8);
+        hash = (hash ^ word) * UINT64_C(0xff51afd7ed558ccd);
+        hash ^= hash >> 31;
+    }
+    return hash | 1;
+}
+
+static inline uint64_t um_board_bucket_of(uint64_t key, uint64_t buckets)
+{
+    return key * UINT64_C(0x9e3779b97f4a7c15) >> 20 & (buckets - 1);
+}
+
+#endif

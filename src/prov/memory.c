@@ -1,0 +1,50 @@
+/*
+ * The extension of include/unimem/fi_ext_unimem.h: memory that a domain's machine moves best.
+ *
+ * Owns nothing: the memory is the machine's. Threading: the guard.
+ */
+#include "prov/prov.h"
+
+#include "base/log.h"
+
+#include <unimem/fi_ext_unimem.h>
+
+#include <string.h>
+
+static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
+    um_guard_lock(&d->guard);
+    int ret = um_error_result(d->env.machine->memory_alloc(um_regions_space(d->regions), len, memory_p));
+    um_guard_unlock(&d->guard);
+    return ret;
+}
+
+static int um_memory_free(struct fid_domain *fid, void *memory)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
+    um_guard_lock(&d->guard);
+    int ret = um_error_result(d->env.machine->memory_free(um_regions_space(d->regions), memory));
+    um_guard_unlock(&d->guard);
+    return ret;
+}
+
+static struct fi_unimem_memory_ops um_memory_ops = {
+    .size = sizeof(struct fi_unimem_memory_ops), .alloc = um_memory_alloc, .free = um_memory_free};
+
+int um_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+{
+    struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid.fid);
+    (void)context;
+    if (!name || strcmp(name, FI_UNIMEM_MEMORY_OPS) != 0)
+        return -FI_ENOSYS;
+    if (flags)
+        return -FI_EBADFLAGS;
+    if (!d->env.machine->memory_alloc) {
+        um_log(UM_LOG_INFO, "the machine %s has no memory of its own to give: any memory will do",
+               d->env.machine->name);
+        return -FI_ENOSYS;
+    }
+    *ops = &um_memory_ops;
+    return 0;
+}
