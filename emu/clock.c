@@ -132,6 +132,8 @@ static void move(const struct emu_clock *clock, uint64_t time)
             return; /* the server takes this process for dead */
         if (time < time_of(word))
             time = time_of(word);
+        if (time > EMU_TIME_MASK) /* a program computes for centuries */
+            time = EMU_TIME_MASK;
     } while (!change(&own(clock)->word, word, EMU_TIME_PRESENT | time));
 }
 
@@ -245,7 +247,7 @@ uint64_t emu_clock_look(struct emu_clock *clock)
 void emu_clock_end(struct emu_clock *clock, uint64_t begin, uint64_t cost)
 {
     if (clock->params->timing == EMU_TIMING_REAL) {
-        while (monotonic() < begin + cost)
+        while (cost && monotonic() < begin + cost)
             ;
     } else if (clock->params->timing == EMU_TIMING_VIRTUAL) {
         if (cost)
