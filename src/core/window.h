@@ -19,6 +19,12 @@ static inline bool um_window_is_current(const struct um_window *w)
     return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
+/* Its memory went away while it was used: what was done there was done to nothing, and is to be done again. */
+static inline bool um_window_is_gone(const struct um_window *w)
+{
+    return um_load_relaxed_u64(&w->changes) == UINT64_MAX;
+}
+
 /* The slow side of um_window_find(). */
 struct um_window *um_window_open(struct um_peer *peer, uint64_t key);
 void um_windows_close(struct um_peer *peer);

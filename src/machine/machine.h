@@ -114,7 +114,10 @@ struct um_exposure {
 /* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
-/* A region as a peer sees it. It is what it was (current) while *changes_at is changes. */
+/*
+ * A region as a peer sees it. It is what it was (current) while *changes_at is changes. changes becomes UINT64_MAX,
+ * from whatever thread, if its memory goes away while it is used; accesses then end in memory that is nobody's.
+ */
 struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */

@@ -73,6 +73,24 @@ static void apply_pieces(const struct um_atomic *a, const struct um_atomic_place
     um_atomic_apply_at(a->type, a->op, &o, place, a->count);
 }
 
+/* An element that the processor updates itself: docs/protocol.md section 6.8. */
+static bool is_lockless(uint64_t owners_addr, size_t size)
+{
+    return size <= 8 && (owners_addr & (size - 1)) == 0;
+}
+
+static inline void executed(struct um_ep *ep, struct um_peer *peer, struct um_window *w, uint8_t kind, uint8_t op)
+{
+    ep->stats.mapped++;
+#if !defined(__x86_64__)
+    ep->stored = true; /* elsewhere an update may wait while later loads go ahead */
+#endif
+    if (kind != UM_ATOMIC_BASE)
+        um_window_count(peer, w, UM_COUNT_READ_SHIFT);
+    if (op != UM_ATOMIC_READ)
+        um_window_count(peer, w, UM_COUNT_WRITE_SHIFT);
+}
+
 /*
  * Executes it here: complete at return. -EAGAIN: the peer still has operations to execute, which this would overtake.
  */
@@ -92,14 +110,10 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
             apply_pieces(a, &place);
         else
             apply_lists(a, &place);
-        ep->stats.mapped++;
-#if !defined(__x86_64__)
-        ep->stored = true; /* elsewhere an update may wait while later loads go ahead */
-#endif
-        if (fetch)
-            um_window_count(a->peer, w, UM_COUNT_READ_SHIFT);
-        if (a->op != UM_ATOMIC_READ)
-            um_window_count(a->peer, w, UM_COUNT_WRITE_SHIFT);
+        if (__builtin_expect(um_window_is_gone(w), 0))
+            ret = -EFAULT; /* some elements may have been updated, and shall not be twice */
+        else
+            executed(ep, a->peer, w, a->kind, a->op);
     }
     ep->stats.sent++;
     ep->stats.bytes_sent += len;
@@ -112,6 +126,33 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
     };
     ep->config.complete(ep->config.arg, &c);
     return 0;
+}
+
+bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
+{
+    const size_t size = um_atomic_size(a->type);
+    struct um_window *w = um_window_find(peer, a->key);
+    uint64_t offset;
+    if (!w || w->level != UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
+        um_window_check(w, a->addr, size, um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset) != 0 ||
+        !is_lockless(w->region.base + offset, size))
+        return false;
+    const struct um_atomic_call call = {.type = a->type,
+                                        .op = a->op,
+                                        .count = 1,
+                                        .target = w->base + offset,
+                                        .operand = a->operand,
+                                        .compare = a->compare,
+                                        .result = a->result};
+    um_core_ep_settle(ep);
+    um_atomic_apply_lockless(&call);
+    if (__builtin_expect(um_window_is_gone(w), 0))
+        return false;
+    executed(ep, peer, w, a->kind, a->op);
+    ep->stats.sent++;
+    ep->stats.bytes_sent += size;
+    ep->reported = true;
+    return true;
 }
 
 /* ---- by the owner ---- */
@@ -254,19 +295,15 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
     return 0;
 }
 
-/* Is every element the processor's to update? docs/protocol.md section 6.8. */
-static bool needs_no_lock(const struct um_atomic *a, const struct um_window *w)
-{
-    const size_t size = um_atomic_size(a->type);
-    return size <= 8 && ((w->region.base + (a->addr - w->region.origin)) & (size - 1)) == 0;
-}
-
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);
-    if (__builtin_expect(w && w->level == UM_LEVEL_MAPPED && (w->locks || needs_no_lock(a, w)), 1))
+    if (__builtin_expect(
+            w && w->level == UM_LEVEL_MAPPED &&
+                (w->locks || is_lockless(w->region.base + (a->addr - w->region.origin), um_atomic_size(a->type))),
+            1))
         return atomic_by_window(ep, a, w);
     return atomic_by_owner(ep, a);
 }

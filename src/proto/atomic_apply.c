@@ -123,10 +123,9 @@ struct um_kernels {
     void (*locked)(const struct um_atomic_call *c);
     void (*by_op[UM_ATOMIC_OPS])(const struct um_atomic_call *c); /* NULL: always locked */
     uint8_t size;
-    uint8_t class;
 };
 
-#define UM_KERNELS(name, type, k) .locked = name##_locked, .size = sizeof(type), .class = (k)
+#define UM_KERNELS(name, type) .locked = name##_locked, .size = sizeof(type)
 #define UM_KERNELS_ALL(name)                                                                                           \
     [UM_ATOMIC_SUM] = name##_sum, [UM_ATOMIC_PROD] = name##_prod, [UM_ATOMIC_LOR] = name##_lor,                        \
     [UM_ATOMIC_LAND] = name##_land, [UM_ATOMIC_LXOR] = name##_lxor, [UM_ATOMIC_READ] = name##_read,                    \
@@ -141,11 +140,7 @@ struct um_kernels {
     [UM_ATOMIC_MSWAP] = name##_mswap
 #define UM_KERNELS_INTEGER(name, type)                                                                                 \
     {                                                                                                                  \
-        UM_KERNELS(name, type, K_INTEGER), .by_op = {                                                                  \
-            UM_KERNELS_ALL(name),                                                                                      \
-            UM_KERNELS_ORDER(name),                                                                                    \
-            UM_KERNELS_BITS(name)                                                                                      \
-        }                                                                                                              \
+        UM_KERNELS(name, type), .by_op = { UM_KERNELS_ALL(name), UM_KERNELS_ORDER(name), UM_KERNELS_BITS(name) }       \
     }
 
 static const struct um_kernels kernels[UM_TYPES] = {
@@ -157,19 +152,23 @@ static const struct um_kernels kernels[UM_TYPES] = {
     [UM_TYPE_UINT32] = UM_KERNELS_INTEGER(um_uint32, uint32_t),
     [UM_TYPE_INT64] = UM_KERNELS_INTEGER(um_int64, int64_t),
     [UM_TYPE_UINT64] = UM_KERNELS_INTEGER(um_uint64, uint64_t),
-    [UM_TYPE_FLOAT] = {UM_KERNELS(um_float, float, K_REAL),
-                       .by_op = {UM_KERNELS_ALL(um_float), UM_KERNELS_ORDER(um_float)}},
-    [UM_TYPE_DOUBLE] = {UM_KERNELS(um_double, double, K_REAL),
+    [UM_TYPE_FLOAT] = {UM_KERNELS(um_float, float), .by_op = {UM_KERNELS_ALL(um_float), UM_KERNELS_ORDER(um_float)}},
+    [UM_TYPE_DOUBLE] = {UM_KERNELS(um_double, double),
                         .by_op = {UM_KERNELS_ALL(um_double), UM_KERNELS_ORDER(um_double)}},
-    [UM_TYPE_FLOAT_COMPLEX] = {UM_KERNELS(um_float_complex, float complex, K_COMPLEX),
+    [UM_TYPE_FLOAT_COMPLEX] = {UM_KERNELS(um_float_complex, float complex),
                                .by_op = {UM_KERNELS_ALL(um_float_complex)}},
-    [UM_TYPE_DOUBLE_COMPLEX] = {UM_KERNELS(um_double_complex, double complex, K_COMPLEX)},
-    [UM_TYPE_LONG_DOUBLE] = {UM_KERNELS(um_long_double, long double, K_REAL)},
-    [UM_TYPE_LONG_DOUBLE_COMPLEX] = {UM_KERNELS(um_long_double_complex, long double complex, K_COMPLEX)},
-    [UM_TYPE_INT128] = {UM_KERNELS(um_int128, um_int128, K_INTEGER)},
-    [UM_TYPE_UINT128] = {UM_KERNELS(um_uint128, um_uint128, K_INTEGER)},
+    [UM_TYPE_DOUBLE_COMPLEX] = {UM_KERNELS(um_double_complex, double complex)},
+    [UM_TYPE_LONG_DOUBLE] = {UM_KERNELS(um_long_double, long double)},
+    [UM_TYPE_LONG_DOUBLE_COMPLEX] = {UM_KERNELS(um_long_double_complex, long double complex)},
+    [UM_TYPE_INT128] = {UM_KERNELS(um_int128, um_int128)},
+    [UM_TYPE_UINT128] = {UM_KERNELS(um_uint128, um_uint128)},
 };
 static_assert(sizeof(long double complex) == UM_ATOMIC_ELEMENT_MAX, "the widest datatype");
+
+void um_atomic_apply_lockless(const struct um_atomic_call *call)
+{
+    kernels[call->type].by_op[call->op](call);
+}
 
 void um_atomic_apply(const struct um_atomic_call *call)
 {
@@ -186,17 +185,38 @@ void um_atomic_apply(const struct um_atomic_call *call)
     um_fence_full();
 }
 
-bool um_atomic_is_valid(enum um_atomic_kind kind, uint32_t type, uint32_t op)
-{
-    const uint32_t bits = 1u << UM_ATOMIC_BOR | 1u << UM_ATOMIC_BAND | 1u << UM_ATOMIC_BXOR | 1u << UM_ATOMIC_MSWAP;
-    const uint32_t order = 1u << UM_ATOMIC_MIN | 1u << UM_ATOMIC_MAX | 1u << UM_ATOMIC_CSWAP_LE |
-                           1u << UM_ATOMIC_CSWAP_LT | 1u << UM_ATOMIC_CSWAP_GE | 1u << UM_ATOMIC_CSWAP_GT;
-    if (type >= UM_TYPES || op >= UM_ATOMIC_OPS || um_atomic_compares(op) != (kind == UM_ATOMIC_COMPARE))
-        return false;
-    if (op == UM_ATOMIC_READ && kind != UM_ATOMIC_FETCH)
-        return false;
-    uint32_t refused = kernels[type].class == K_INTEGER ? 0 : kernels[type].class == K_REAL ? bits : bits | order;
-    return !(refused >> op & 1);
-}
+#define UM_BIT(op) (1u << UM_ATOMIC_##op)
+#define UM_ORDERED                                                                                                     \
+    (UM_BIT(MIN) | UM_BIT(MAX) | UM_BIT(CSWAP_LE) | UM_BIT(CSWAP_LT) | UM_BIT(CSWAP_GE) | UM_BIT(CSWAP_GT))
+#define UM_BITWISE  (UM_BIT(BOR) | UM_BIT(BAND) | UM_BIT(BXOR) | UM_BIT(MSWAP))
+#define UM_COMPARES (((1u << (UM_ATOMIC_MSWAP + 1)) - 1) & ~(UM_BIT(CSWAP) - 1))
+#define UM_EVERY    ((1u << UM_ATOMIC_OPS) - 1)
+#define UM_OPS(refused)                                                                                                \
+    {                                                                                                                  \
+        [UM_ATOMIC_BASE] = UM_EVERY & ~(refused) & ~UM_COMPARES & ~UM_BIT(READ),                                       \
+        [UM_ATOMIC_FETCH] = UM_EVERY & ~(refused) & ~UM_COMPARES, [UM_ATOMIC_COMPARE] = UM_COMPARES & ~(refused)       \
+    }
+#define UM_OPS_INTEGER UM_OPS(0u)
+#define UM_OPS_REAL    UM_OPS(UM_BITWISE)
+#define UM_OPS_COMPLEX UM_OPS(UM_BITWISE | UM_ORDERED)
+
+const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS] = {
+    [UM_TYPE_INT8] = UM_OPS_INTEGER,
+    [UM_TYPE_UINT8] = UM_OPS_INTEGER,
+    [UM_TYPE_INT16] = UM_OPS_INTEGER,
+    [UM_TYPE_UINT16] = UM_OPS_INTEGER,
+    [UM_TYPE_INT32] = UM_OPS_INTEGER,
+    [UM_TYPE_UINT32] = UM_OPS_INTEGER,
+    [UM_TYPE_INT64] = UM_OPS_INTEGER,
+    [UM_TYPE_UINT64] = UM_OPS_INTEGER,
+    [UM_TYPE_FLOAT] = UM_OPS_REAL,
+    [UM_TYPE_DOUBLE] = UM_OPS_REAL,
+    [UM_TYPE_FLOAT_COMPLEX] = UM_OPS_COMPLEX,
+    [UM_TYPE_DOUBLE_COMPLEX] = UM_OPS_COMPLEX,
+    [UM_TYPE_LONG_DOUBLE] = UM_OPS_REAL,
+    [UM_TYPE_LONG_DOUBLE_COMPLEX] = UM_OPS_COMPLEX,
+    [UM_TYPE_INT128] = UM_OPS_INTEGER,
+    [UM_TYPE_UINT128] = UM_OPS_INTEGER,
+};
 
 const uint8_t um_atomic_shift[UM_TYPES] = {0, 0, 1, 1, 2, 2, 3, 3, 2, 3, 3, 4, 4, 5, 4, 4};

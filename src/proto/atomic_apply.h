@@ -67,6 +67,7 @@ enum um_atomic_kind {
     UM_ATOMIC_BASE,    /* updates */
     UM_ATOMIC_FETCH,   /* updates, or reads, and tells what stood there */
     UM_ATOMIC_COMPARE, /* the same, depending on a comparison */
+    UM_ATOMIC_KINDS,
 };
 
 enum {
@@ -89,9 +90,17 @@ struct um_atomic_call {
 
 /* Does it. type and op must be valid together (of any kind). */
 void um_atomic_apply(const struct um_atomic_call *call);
+/* The same, of elements that are the processor's to update: lock_key, locks and party do not matter. */
+void um_atomic_apply_lockless(const struct um_atomic_call *call);
+
+/* The operations of each kind that a datatype has, one bit each. */
+extern const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS];
 
 /* Any numbers may be asked about. */
-bool um_atomic_is_valid(enum um_atomic_kind kind, uint32_t type, uint32_t op);
+static inline bool um_atomic_is_valid(enum um_atomic_kind kind, uint32_t type, uint32_t op)
+{
+    return type < UM_TYPES && op < UM_ATOMIC_OPS && um_atomic_ops[type][kind] >> op & 1;
+}
 
 /* The binary logarithm of an element's size. */
 extern const uint8_t um_atomic_shift[UM_TYPES];

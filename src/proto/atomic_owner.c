@@ -41,13 +41,6 @@ static void apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct 
     um_atomic_apply_at(type, op, o, &place, count);
 }
 
-uint32_t um_atomic_access(uint8_t op, bool fetch)
-{
-    if (op == UM_ATOMIC_READ)
-        return UM_ACCESS_REMOTE_READ;
-    return fetch ? UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE : UM_ACCESS_REMOTE_WRITE;
-}
-
 /* An operation of several records, or results that wait for room. */
 struct um_atomic_inbound {
     struct um_list link; /* in peer->atomics */

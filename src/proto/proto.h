@@ -98,4 +98,18 @@ struct um_atomic {
 };
 int um_atomic(struct um_ep *ep, const struct um_atomic *a);
 
+/* One element, as in struct um_atomic. */
+struct um_atomic_one {
+    const void *operand, *compare;
+    void *result;
+    uint64_t addr, key;
+    uint8_t type, op, kind;
+};
+/*
+ * The lean path: what takes the processor some ten instructions is not worth a hundred to describe, and the memory it
+ * waits for is asked for the sooner. True: executed, and no completion follows. False: nothing happened; um_atomic()
+ * can do it, or tells why not.
+ */
+bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a);
+
 #endif

@@ -60,6 +60,8 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
         else
             ep->stored = true;
         mapped_move(rma, w->base + offset);
+        if (__builtin_expect(um_window_is_gone(w), 0))
+            return -EAGAIN;
         ep->stats.mapped++;
         um_window_count(rma->peer, w, shift);
         return 0;

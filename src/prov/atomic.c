@@ -5,7 +5,7 @@
  * see post.h. Descriptors of local memory are ignored: none is needed, NULL is fine. The data of a message is, too: an
  * atomic tells the target nothing.
  */
-#include "prov/post.h"
+#include "prov/atomic_post.h"
 
 #include <rdma/fi_atomic.h>
 
@@ -85,122 +85,7 @@ int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op
     return ret;
 }
 
-/* ---- posting ---- */
-
-static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_addr_t dest, uint64_t fi_flags)
-{
-    int ret = um_post_check(ep, a->operand, a->operand_count, fi_flags);
-    if (ret)
-        return ret;
-    if (a->count == 0 || a->count > um_atomic_count_max(a->type))
-        return -FI_EINVAL;
-    um_guard_lock(&ep->domain->guard);
-    ret = um_prov_ep_peer(ep, dest, &a->peer);
-    if (ret == 0) {
-        ret = um_post_begin_locked(ep, fi_flags);
-        if (ret == 0)
-            ret = um_post_started_locked(ep, um_atomic(ep->core, a));
-    }
-    um_guard_unlock(&ep->domain->guard);
-    return ret;
-}
-
-/* What every form of a call says of the operation and where it goes. */
-struct um_atomic_where {
-    fi_addr_t dest;
-    uint64_t addr, key;
-    enum fi_datatype type;
-    enum fi_op op;
-};
-
-static inline struct um_atomic um_atomic_make(const struct um_prov_ep *ep, enum um_atomic_kind kind,
-                                              const struct um_atomic_where *to, size_t count, void *context)
-{
-    return (struct um_atomic){.kind = (uint8_t)kind,
-                              .type = (uint8_t)to->type,
-                              .op = (uint8_t)to->op,
-                              .addr = to->addr,
-                              .key = to->key,
-                              .count = count,
-                              .context = context,
-                              .flags = ep->tx_flags};
-}
-
-/* One buffer of each kind that the operation has. */
-struct um_atomic_buffers {
-    const void *operand, *compare;
-    void *result;
-};
-
-static ssize_t um_atomic_post_flat(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_buffers *b,
-                                   const struct um_atomic_where *to, uint64_t fi_flags)
-{
-    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)to->type, (uint32_t)to->op), 0))
-        return -FI_EOPNOTSUPP;
-    size_t len = a->count <= um_atomic_count_max(a->type) ? a->count * um_atomic_size(a->type) : 0;
-    const struct iovec operand = {.iov_base = (void *)b->operand, .iov_len = len};
-    const struct iovec compare = {.iov_base = (void *)b->compare, .iov_len = len};
-    const struct iovec result = {.iov_base = b->result, .iov_len = len};
-    a->operand = &operand;
-    a->operand_count = a->op != UM_ATOMIC_READ;
-    a->compare = &compare;
-    a->compare_count = a->kind == UM_ATOMIC_COMPARE;
-    a->result = &result;
-    a->result_count = a->kind != UM_ATOMIC_BASE;
-    ssize_t ret = um_post_atomic(ep, a, to->dest, fi_flags);
-    a->operand = a->compare = a->result = NULL;
-    return ret;
-}
-
-/* Lists as the application has them. */
-struct um_atomic_lists {
-    const struct fi_ioc *operand, *compare, *result;
-    size_t operand_count, compare_count, result_count;
-};
-
-/* -FI_EINVAL: too many pieces, or not as many elements as the operation has. */
-static int um_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc, size_t pieces,
-                          const struct um_atomic *a, struct iovec *iov)
-{
-    size_t size = um_atomic_size(a->type), sum = 0;
-    if (pieces > ep->domain->limits.iov_max || a->count > um_atomic_count_max(a->type))
-        return -FI_EINVAL;
-    for (size_t i = 0; i < pieces; i++) {
-        if (ioc[i].count > a->count - sum)
-            return -FI_EINVAL;
-        sum += ioc[i].count;
-        iov[i] = (struct iovec){.iov_base = ioc[i].addr, .iov_len = ioc[i].count * size};
-    }
-    return sum == a->count ? 0 : -FI_EINVAL;
-}
-
-static ssize_t um_atomic_post_lists(struct um_prov_ep *ep, struct um_atomic *a, const struct um_atomic_lists *l,
-                                    const struct um_atomic_where *to, uint64_t fi_flags)
-{
-    struct iovec operand[UM_IOV_LIMIT], compare[UM_IOV_LIMIT], result[UM_IOV_LIMIT];
-    if (__builtin_expect(!um_atomic_is_valid(a->kind, (uint32_t)to->type, (uint32_t)to->op), 0))
-        return -FI_EOPNOTSUPP;
-    int ret = 0;
-    if (a->op != UM_ATOMIC_READ) {
-        ret = um_atomic_list(ep, l->operand, l->operand_count, a, operand);
-        a->operand = operand;
-        a->operand_count = l->operand_count;
-    }
-    if (ret == 0 && a->kind == UM_ATOMIC_COMPARE) {
-        ret = um_atomic_list(ep, l->compare, l->compare_count, a, compare);
-        a->compare = compare;
-        a->compare_count = l->compare_count;
-    }
-    if (ret == 0 && a->kind != UM_ATOMIC_BASE) {
-        ret = um_atomic_list(ep, l->result, l->result_count, a, result);
-        a->result = result;
-        a->result_count = l->result_count;
-    }
-    if (ret == 0)
-        ret = (int)um_post_atomic(ep, a, to->dest, fi_flags);
-    a->operand = a->compare = a->result = NULL;
-    return ret;
-}
+/* ---- base ---- */
 
 static size_t um_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
 {
@@ -210,38 +95,23 @@ static size_t um_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
     return sum;
 }
 
-/* The target is one piece (rma_iov_limit); its length is that of the operation. */
-static ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
-                                  const struct um_atomic_lists *l, uint64_t flags)
-{
-    if (m->rma_iov_count != 1)
-        return -FI_EINVAL;
-    const struct um_atomic_where to = {m->addr, m->rma_iov[0].addr, m->rma_iov[0].key, m->datatype, m->op};
-    struct um_atomic a = um_atomic_make(ep, kind, &to, m->rma_iov[0].count, m->context);
-    a.flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA);
-    return um_atomic_post_lists(ep, &a, l, &to, flags);
-}
-
-/* ---- base ---- */
-
 static ssize_t um_atomic_write(struct fid_ep *fid, const void *buf, size_t count, void *desc, fi_addr_t dest,
                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, count, context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     (void)desc;
-    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, &to, 0);
+    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &(struct um_atomic_buffers){.operand = buf}, &to, count);
 }
 
 static ssize_t um_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
                                 uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, um_ioc_elements(iov, count), context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     (void)desc;
-    return um_atomic_post_lists(ep, &a, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, &to, 0);
+    return um_atomic_post_lists(ep, UM_ATOMIC_BASE, &(struct um_atomic_lists){.operand = iov, .operand_count = count},
+                                &to, um_ioc_elements(iov, count));
 }
 
 static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
@@ -255,10 +125,9 @@ static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t coun
                                 uint64_t key, enum fi_datatype type, enum fi_op op)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_BASE, &to, count, NULL);
-    a.flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT;
-    return um_atomic_post_flat(ep, &a, &(struct um_atomic_buffers){.operand = buf}, &to, FI_INJECT);
+    const struct um_atomic_where to = {
+        dest, addr, key, type, op, NULL, (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT, FI_INJECT};
+    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &(struct um_atomic_buffers){.operand = buf}, &to, count);
 }
 
 /* ---- fetch ---- */
@@ -268,11 +137,10 @@ static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t c
                                    enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_FETCH, &to, count, context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     const struct um_atomic_buffers b = {.operand = buf, .result = result};
     (void)desc, (void)result_desc;
-    return um_atomic_post_flat(ep, &a, &b, &to, 0);
+    return um_atomic_post_flat(ep, UM_ATOMIC_FETCH, &b, &to, count);
 }
 
 static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -280,13 +148,12 @@ static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    /* a read has no operands */
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_FETCH, &to, um_ioc_elements(resultv, result_count), context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     const struct um_atomic_lists l = {
         .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
     (void)desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &a, &l, &to, 0);
+    return um_atomic_post_lists(ep, UM_ATOMIC_FETCH, &l, &to,
+                                um_ioc_elements(resultv, result_count)); /* a read has no operands */
 }
 
 static ssize_t um_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
@@ -305,11 +172,10 @@ static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t c
                                    uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_COMPARE, &to, count, context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     const struct um_atomic_buffers b = {.operand = buf, .compare = compare, .result = result};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_flat(ep, &a, &b, &to, 0);
+    return um_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &b, &to, count);
 }
 
 static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -318,8 +184,7 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op};
-    struct um_atomic a = um_atomic_make(ep, UM_ATOMIC_COMPARE, &to, um_ioc_elements(iov, count), context);
+    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
     const struct um_atomic_lists l = {.operand = iov,
                                       .operand_count = count,
                                       .compare = comparev,
@@ -327,7 +192,7 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                       .result = resultv,
                                       .result_count = result_count};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &a, &l, &to, 0);
+    return um_atomic_post_lists(ep, UM_ATOMIC_COMPARE, &l, &to, um_ioc_elements(iov, count));
 }
 
 static ssize_t um_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *comparev,

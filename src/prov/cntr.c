@@ -9,12 +9,6 @@
 
 #include <stdlib.h>
 
-void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
-{
-    cntr->value += cntr->bytes ? len : 1;
-    um_waiter_signal(&cntr->source.waiter);
-}
-
 void um_cntr_fail_locked(struct um_cntr *cntr)
 {
     cntr->errors++;

@@ -160,6 +160,11 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c)
     }
 }
 
+void um_prov_ep_executed_locked(struct um_prov_ep *ep, const struct um_completion *c)
+{
+    um_complete_write(ep->tx_cq, c, um_complete_rma_flags(c->flags), FI_ADDR_NOTAVAIL);
+}
+
 /* A peek always reports, also with FI_SELECTIVE_COMPLETION, and is not counted. */
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c)
 {

@@ -148,7 +148,11 @@ struct um_cntr {
 };
 
 int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
-void um_cntr_count_locked(struct um_cntr *cntr, size_t len);
+static inline void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
+{
+    cntr->value += cntr->bytes ? len : 1;
+    um_waiter_signal(&cntr->source.waiter);
+}
 void um_cntr_fail_locked(struct um_cntr *cntr);
 /* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
 int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p);
@@ -281,6 +285,8 @@ int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_completion *c);
+/* The event of a one-sided operation that was executed while it was posted. */
+void um_prov_ep_executed_locked(struct um_prov_ep *ep, const struct um_completion *c);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
 /*
  * Sleepers share the port's one arm. Every arm wants its disarm, also after -EAGAIN (there is work to do first). What

@@ -279,6 +279,7 @@ static enum um_level level_now(void)
     struct um_window *w = NULL;
     int ret = machine->window_open(link, KEY, &w);
     enum um_level level = ret ? UM_LEVEL_REMOTE : w->level;
+    assert_true(ret || w->changes != UINT64_MAX); /* which would say that its memory is gone */
     if (ret == 0 && level == UM_LEVEL_COPY)
         assert_int_not_equal(word_write(w, 0, 1), 0);
     if (ret == 0)
@@ -311,6 +312,7 @@ static void a_table_of_lies_reaches_nothing(void **state)
         {.changes = 4, .table = there + 1, .buckets = 1024},
         {.changes = 5, .table = UINT64_MAX, .buckets = UM_BOARD_BUCKETS_MAX},
         {.changes = 6},
+        {.changes = UINT64_MAX, .table = there, .buckets = 2},
     };
     for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
         lie(&asked, notices[i]);

@@ -75,7 +75,8 @@ def world_readable(impi: OtherMpi) -> Iterator[Path]:
         for name in ("bin", "lib", "etc"):
             if (impi.bin.parent / name).is_dir():
                 shutil.copytree(impi.bin.parent / name, top / name, ignore=ignored, symlinks=True)
-        for file in (BUILD / "unimem", BUILD / "libunimem-fi.so", impi.build("exchange.c"), impi.build("matching.c")):
+        programs = [impi.build(name) for name in ("exchange.c", "matching.c", "bench/mpi_rma.c")]
+        for file in (BUILD / "unimem", BUILD / "libunimem-fi.so", *programs):
             shutil.copy(file, top / "bin")
         yield top
     finally:
@@ -95,9 +96,12 @@ def test_ordinary_user(impi: OtherMpi, world_readable: Path, as_user: list[str])
     for ranks, command, said in (
         (2, [home / "exchange", "50", "3"], "exchanged 50 small and 3 large"),
         (4, [home / "matching"], "matching is right on 4 ranks"),
+        (2, [home / "mpi_rma", "--batches", "3"], "data ok"),
     ):
         mpiexec = [*as_user, home / "unimem", "run", "--", home / "mpiexec.hydra", "-n", str(ranks), *command]
         run = impi.launcher.run(mpiexec, env=env, cwd="/").succeeded()
         assert said in run.out
         assert "MPI startup(): libfabric provider: unimem" in run.out, str(run)
         assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)
+    # MPI_Win_allocate gives a part of a file that is open no more: both ranks map it, and so join in
+    assert max(rank["mapped"] for rank in other_mpi.stats_of_ranks(run)) > 1000, str(run)

@@ -78,7 +78,7 @@ def test_openmpi5_mpi4py(
 @pytest.mark.needs_impi
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_intel_mpi(impi: OtherMpi, ranks: int) -> None:
-    """Intel MPI executes accumulates by messages; MPI_Win_create's puts and gets are loads and stores."""
+    """Intel MPI executes accumulates by messages; puts and gets are loads and stores."""
     run = impi.run(ranks, [impi.build("windows.c")], env=STATS).succeeded()
     assert run.out == f"windows are right on {ranks} ranks\n"
     assert all(rank["mapped"] > 0 and rank["sent"] > 100 for rank in stats_of_ranks(run)), str(run)

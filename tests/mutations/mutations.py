@@ -159,8 +159,8 @@ MUTATIONS = [
     (
         "a file that could be shrunk under its users is mapped",
         "src/machine/shm/mapper.c",
-        "seals >= 0 && seals & F_SEAL_SHRINK && fstat",
-        "seals >= 0 && fstat",
+        "    return (part->stale || !can_shrink(fd)) && fstat(",
+        "    return (part->stale || !can_shrink(fd) || fd) && fstat(",
         ["hostile address"],
     ),
     (
@@ -187,7 +187,7 @@ MUTATIONS = [
     (
         "a registration that is closed stays in the table",
         "src/machine/mem/space.c",
-        "        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);",
+        "        region_write(space, exposed, false);",
         "        ;",
         ["sim_region"],
     ),
@@ -316,5 +316,19 @@ MUTATIONS = [
         "        in->target.cursor = in->start;",
         "",
         ["prov/dmable board"],
+    ),
+    (
+        "a file that shrinks ends who writes to it",
+        "src/machine/shm/mapper.c",
+        "    int ret = stale ? um_fault_guard(base, len, stale) : 0;",
+        "    int ret = 0;\n    (void)stale;",
+        ["processes shared"],
+    ),
+    (
+        "the mapping of whatever has the same inode is joined in",
+        "src/machine/shm/shared.c",
+        "    if (stat(\"/dev/shm\", &st) == 0 && st.st_dev == dev)\n",
+        "    if (dev)\n        return true;\n    if (stat(\"/dev/shm\", &st) == 0 && st.st_dev == dev)\n",
+        ["processes shared by an ordinary user"],
     ),
 ]

@@ -54,6 +54,7 @@ struct um_link {
     struct unimem_mailbox_address peer;
     struct um_lane *opening;    /* asked for, and not granted yet */
     struct um_board_seek *seek; /* or NULL */
+    struct um_board_hint hint;  /* of the peer's memory */
 };
 
 enum um_lane_state { UM_LANE_ASKING = 0, UM_LANE_DENIED, UM_LANE_OPEN };
@@ -71,8 +72,9 @@ struct um_lane {
     unsigned char *staging; /* dmable: what is committed and not embedded */
     unsigned char *scratch; /* what is claimed: a line and a body in ordinary memory */
     struct unimem_remote ring;
-    uint32_t arenas_told; /* version of the directory */
-    uint32_t claimed;     /* lines */
+    struct um_board_hint hint; /* of the ring */
+    uint32_t arenas_told;      /* version of the directory */
+    uint32_t claimed;          /* lines */
     /* Records, each at most the one before: in staging, their DMA begun, done, told of; consumed by the receiver. */
     uint32_t committed, started, moved, told, consumed;
     uint32_t lines_committed, lines_started, lines_consumed;

@@ -85,8 +85,11 @@ void um_board_lanes_settle(void)
 /* NULL: it has to wait for a place in the engine's table, or the lane has ended. */
 static struct um_board_reach *ring_register(struct um_lane *lane)
 {
-    struct um_board_reach *reach = NULL;
+    struct um_board_reach *reach = um_board_reach_again(&lane->hint, &lane->ring, UM_BOARD_RING);
+    if (reach)
+        return reach;
     int ret = um_board_reach_get(&lane->ring, UM_BOARD_RING, &reach);
+    um_board_reach_remember(&lane->hint, reach);
     lane->ended |= ret && ret != -EAGAIN && ret != -ENOMEM;
     return reach;
 }

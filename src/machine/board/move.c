@@ -25,7 +25,7 @@ struct flight {
 };
 
 struct mover {
-    const struct um_link *link;
+    struct um_link *link;
     bool write;
     size_t part;     /* bytes of one bounce */
     size_t size_max; /* of one DMA */
@@ -50,9 +50,14 @@ static void land(struct mover *m)
 static int reach_peer(struct mover *m, uint64_t address, size_t len, struct um_board_reach **reach_p)
 {
     const struct unimem_remote at = {m->link->peer.node, m->link->peer.context, address};
-    int ret;
-    while ((ret = um_board_reach_peer(&at, len, reach_p)) == -EAGAIN && m->landed != m->begun)
+    struct um_board_reach *reach = um_board_reach_again(&m->link->hint, &at, len);
+    int ret = 0;
+    while (!reach && (ret = um_board_reach_peer(&at, len, &reach)) == -EAGAIN && m->landed != m->begun)
         land(m); /* what it uses may make room */
+    if (ret == 0) {
+        um_board_reach_remember(&m->link->hint, reach);
+        *reach_p = reach;
+    }
     return ret == -EAGAIN || ret == -ENOMEM ? -EPERM : ret;
 }
 

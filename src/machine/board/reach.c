@@ -18,6 +18,7 @@ struct context {
 
 static struct um_list reaches = {&reaches, &reaches}, contexts = {&contexts, &contexts};
 static uint32_t pinned, contexts_count;
+static uint64_t ends; /* registrations that have ended */
 static struct um_board_scratch *scratch;
 
 /* ---- registrations ---- */
@@ -35,18 +36,36 @@ static void to_front(struct um_board_reach *reach)
     reaches.next = &reach->link;
 }
 
+static bool covers(const struct um_board_reach *reach, const struct unimem_remote *at, size_t len)
+{
+    uint64_t offset = at->address - reach->at.address;
+    return !reach->stale && same_context(&reach->at, at) && offset <= reach->len && len <= reach->len - offset;
+}
+
 struct um_board_reach *um_board_reach_find(const struct unimem_remote *at, size_t len)
 {
     for (struct um_list *l = reaches.next; l != &reaches; l = l->next) {
         struct um_board_reach *reach = UM_CONTAINER(l, struct um_board_reach, link);
-        uint64_t offset = at->address - reach->at.address;
-        if (reach->stale || !same_context(&reach->at, at) || offset > reach->len || len > reach->len - offset)
+        if (!covers(reach, at, len))
             continue;
-        if (l != reaches.next)
-            to_front(reach);
+        to_front(reach);
         return reach;
     }
     return NULL;
+}
+
+void um_board_reach_remember(struct um_board_hint *hint, struct um_board_reach *reach)
+{
+    *hint = (struct um_board_hint){.reach = reach, .ends = ends};
+}
+
+struct um_board_reach *um_board_reach_again(const struct um_board_hint *hint, const struct unimem_remote *at,
+                                            size_t len)
+{
+    if (!hint->reach || hint->ends != ends || !covers(hint->reach, at, len))
+        return NULL;
+    to_front(hint->reach);
+    return hint->reach;
 }
 
 void um_board_reach_drop(struct um_board_reach *reach)
@@ -56,6 +75,7 @@ void um_board_reach_drop(struct um_board_reach *reach)
         return;
     um_board_api.deregister(um_board_handle(), &reach->at);
     um_list_unlink(&reach->link);
+    ends++;
     free(reach);
 }
 
@@ -315,6 +335,7 @@ struct um_board_scratch *um_board_scratch(void)
 void um_board_reaches_forget(void)
 {
     struct um_list *first;
+    ends++;
     while ((first = um_list_first(&reaches)) != NULL) {
         um_list_unlink(first);
         free(UM_CONTAINER(first, struct um_board_reach, link));

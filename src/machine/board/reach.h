@@ -44,6 +44,15 @@ struct um_board_reach *um_board_reach_find(const struct unimem_remote *at, size_
  */
 int um_board_reach_get(const struct unimem_remote *at, size_t len, struct um_board_reach **reach_p);
 void um_board_reach_drop(struct um_board_reach *reach);
+/* The one that was used last, for who will use it again: found without a search, however many there are. */
+struct um_board_hint {
+    struct um_board_reach *reach;
+    uint64_t ends; /* registrations that had ended when it was remembered */
+};
+void um_board_reach_remember(struct um_board_hint *hint, struct um_board_reach *reach);
+/* NULL: it has ended, or does not cover this. */
+struct um_board_reach *um_board_reach_again(const struct um_board_hint *hint, const struct unimem_remote *at,
+                                            size_t len);
 /* Between these two it stays, though it may become stale. */
 void um_board_reach_hold(struct um_board_reach *reach);
 void um_board_reach_release(struct um_board_reach *reach);

@@ -197,7 +197,7 @@ void um_board_views_end(const struct um_board_port *port)
             continue;
         struct um_board_notice_wire *notice = (void *)um_board_scratch()->notice;
         notice_compose(port);
-        notice->changes = UINT64_MAX;
+        notice->changes++;
         notice->table = 0;
         notice->check = um_board_check(notice, 7);
         notice_write(view);

@@ -192,16 +192,16 @@ static const struct um_board_entry_wire *bucket_read(const struct um_link *link,
                                                      const struct um_board_notice_wire *notice, uint64_t key)
 {
     const struct unimem_remote at = {link->peer.node, link->peer.context, notice->table};
-    struct um_board_reach *reach;
     struct um_board_scratch *scratch = um_board_scratch();
-    if (!scratch || um_board_reach_get(&at, (size_t)notice->buckets * UM_BOARD_BUCKET_BYTES, &reach))
-        return NULL;
-    struct um_board_transfer what = {.reach = reach,
-                                     .address =
-                                         at.address + um_board_bucket_of(key, notice->buckets) * UM_BOARD_BUCKET_BYTES,
-                                     .local = scratch->small,
-                                     .len = UM_BOARD_BUCKET_BYTES};
-    return um_board_dma_now(&what) ? NULL : (const void *)scratch->small;
+    int ret = scratch ? -EFAULT : -ENOMEM;
+    for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) { /* what was registered may be a table of before */
+        struct um_board_transfer what = {.local = scratch->small, .len = UM_BOARD_BUCKET_BYTES};
+        what.address = at.address + um_board_bucket_of(key, notice->buckets) * UM_BOARD_BUCKET_BYTES;
+        ret = um_board_reach_get(&at, (size_t)notice->buckets * UM_BOARD_BUCKET_BYTES, &what.reach);
+        if (ret == 0)
+            ret = um_board_dma_now(&what);
+    }
+    return ret ? NULL : (const void *)scratch->small;
 }
 
 static bool entry_is_good(const struct um_board_entry_wire *entry, uint64_t key)
@@ -216,6 +216,8 @@ static void window_fill(const struct um_link *link, struct um_window *w)
     const struct um_board_seek *seek = link->seek;
     struct um_board_notice_wire notice;
     bool told = notice_read(seek, &notice);
+    if (notice.changes == UINT64_MAX)
+        return; /* no owner says so: core/window.h has another meaning for it */
     w->changes = notice.changes;
     w->changes_at = &seek->notice->changes;
     const struct um_board_entry_wire *bucket = told ? bucket_read(link, &notice, w->region.key) : NULL;

@@ -15,6 +15,7 @@
 #define UM_PORT_MAGIC  0x31306d656d696e75u /* "unimem01", little endian */
 #define UM_SPACE_MAGIC 0x3130656361707375u /* "uspace01", little endian */
 #define UM_NO_HANDLE   UINT32_MAX
+#define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory that has no handle: for those who map it already */
 
 enum {
     UM_WIRE_VERSION = 1,
@@ -134,8 +135,9 @@ struct um_region_shm {
     uint64_t base;
     uint64_t len;
     uint64_t origin;
-    uint64_t counters; /* enum um_counters */
-    uint64_t reserved;
+    uint32_t counters; /* enum um_counters */
+    uint32_t file;     /* level mapped: the memory that it lies in, as the mapper names it */
+    uint64_t offset;   /* of the byte at base in that memory */
 };
 static_assert(sizeof(struct um_region_shm) == UM_LINE, "a region is one cache line");
 
@@ -153,7 +155,7 @@ static_assert(sizeof(struct um_counter_shm) == UM_LINE, "a counter has a cache l
 struct um_space_shm {
     uint64_t magic; /* constant once state is UM_PORT_OPEN */
     uint32_t version;
-    uint32_t memory; /* the memory that adopted pages lie in, as the mapper names it; UM_NO_HANDLE: none yet (owner) */
+    uint32_t memory; /* the memory that adopted pages lie in, likewise; UM_NO_HANDLE: none yet (owner) */
     uint64_t nonce;
     uint32_t state;   /* owner */
     uint32_t moving;  /* owner: odd while it moves pages, another number after each time */

@@ -10,11 +10,13 @@
 #include "machine/machine.h"
 
 struct um_mem_port;
+struct um_mem_window;
 
 /* A peer's memory as this process sees it. */
 struct um_mapping {
     void *base;
     size_t len;
+    bool is_guarded; /* the mapper's */
 };
 
 /* A copy between a peer's private memory and this process's. */
@@ -25,6 +27,12 @@ struct um_copy {
     const struct iovec *local;
     size_t local_count;
     size_t len; /* bytes */
+};
+
+/* Where a region lies that peers can map. */
+struct um_place {
+    uint32_t file;   /* as the mapper names it, for peers */
+    uint64_t offset; /* of the region's first byte there */
 };
 
 struct um_mapper {
@@ -43,24 +51,32 @@ struct um_mapper {
     /* Makes zeroed memory of UM_SPACE_SIZE bytes that peers can map; fills memory, handle and nonce of the space. */
     int (*space_create)(struct um_space *space);
     void (*space_destroy)(struct um_space *space);
-    /* Can peers map this memory as it is? Then memory of the space's header names what they map. NULL: never. */
-    bool (*is_shareable)(struct um_space *space, uint64_t base, uint64_t len);
+    /* Can peers map this memory as it is, from birth? NULL: never. */
+    bool (*is_shareable)(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
     /*
-     * Makes private memory of this process such that peers can map it, and names what they map in memory of the space's
-     * header. Otherwise a negative errno, *why_p in words, and nothing has changed. Counted; disown() gives one count
-     * back. NULL: never.
+     * Makes private memory of this process such that peers can map it. Otherwise a negative errno, *why_p in words, and
+     * nothing has changed. Counted; disown() gives one count back. NULL: never.
      */
-    int (*adopt)(struct um_space *space, uint64_t base, uint64_t len, const char **why_p);
+    int (*adopt)(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
     void (*disown)(struct um_space *space, uint64_t base, uint64_t len);
+    /*
+     * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
+     * none; -EPERM with *why_p: only peers that map it themselves can (their window_attach() finds out, from the
+     * region's base); another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL:
+     * never.
+     */
+    int (*share)(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p);
+    void (*unshare)(struct um_space *space, const struct um_place *place);
     /* Maps the space of a peer by the handle in its port. */
     int (*space_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
                         struct um_mapping *map_p);
     /*
-     * Makes a peer's adopted region reachable here; memory: as its space names it. *base_p: the region's first byte;
-     * *map_p: what detach() is to end, if anything.
+     * Makes a peer's mapped region reachable here; adopted: the memory that its space names. Fills base of the window
+     * (the region's first byte) and map (what detach() is to end, if anything). When the memory goes away under it, in
+     * whatever way, accesses still end in memory, and window.changes becomes odd: no longer current.
      */
-    int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
-                         const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
+    int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
+                         const struct um_place *place, struct um_mem_window *window);
     /* Is the peer's memory this process's own? */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Does the peer's process have no number here? Then there are no private copies, and no locks that name it. NULL:

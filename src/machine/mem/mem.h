@@ -137,7 +137,8 @@ struct um_exposed {
     struct um_exposed **place;    /* its twin in um_space.place */
     struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
-    bool adopted;
+    struct um_place at; /* level mapped */
+    bool adopted, shared;
     uint64_t since_ns, cost_ns; /* when it was exposed, and what moving its memory took */
     struct um_list waiting;     /* of thrift */
 };

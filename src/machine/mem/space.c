@@ -48,18 +48,23 @@ void um_mem_space_close(struct um_space *space)
     free(space);
 }
 
-/* Writes an entry of the table; NULL empties it. What stands there is for the peers: nothing of it is read. */
-static void region_write(struct um_space *space, struct um_region_shm *r, const struct um_exposure *what,
-                         enum um_level level)
+/* Writes its entry of the table; empties it. What stands there is for the peers: nothing of it is read. */
+static void region_write(struct um_space *space, const struct um_exposed *exposed, bool is_there)
 {
+    const struct um_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
+                            *e = is_there ? exposed : &nothing;
+    const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT;
+    struct um_region_shm *r = exposed->region;
     um_store_relaxed_u64(&r->changes, space->changes + 1);
     um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
-    um_store_relaxed_u64(&r->meta, what ? what->access | (uint64_t)level << UM_REGION_LEVEL_SHIFT | UM_REGION_USED : 0);
-    um_store_relaxed_u64(&r->key, what ? what->key : 0);
-    um_store_relaxed_u64(&r->base, what ? what->base : 0);
-    um_store_relaxed_u64(&r->len, what ? what->len : 0);
-    um_store_relaxed_u64(&r->origin, what ? what->origin : 0);
-    um_store_relaxed_u64(&r->counters, what ? what->counters : 0);
+    um_store_relaxed_u64(&r->meta, e->what.access | level | (is_there ? UM_REGION_USED : 0));
+    um_store_relaxed_u64(&r->key, e->what.key);
+    um_store_relaxed_u64(&r->base, e->what.base);
+    um_store_relaxed_u64(&r->len, e->what.len);
+    um_store_relaxed_u64(&r->origin, e->what.origin);
+    um_store_relaxed_u32(&r->counters, e->what.counters);
+    um_store_relaxed_u32(&r->file, e->at.file);
+    um_store_relaxed_u64(&r->offset, e->at.offset);
     space->changes += 2;
     um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
     /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
@@ -122,30 +127,46 @@ static bool is_range(const struct um_exposure *what)
     return what->base && what->len && what->len <= UINT64_MAX - what->base;
 }
 
-/* Why it cannot be adopted, whatever the memory is; NULL: it can. */
-static const char *never_adopted(const struct um_space *space, const struct um_exposure *what)
+/* Why this space lets peers map nothing of it, whatever the memory is; NULL: it may. */
+static const char *never_mapped(const struct um_space *space, const struct um_exposure *what)
 {
     if (!space->adopt)
         return "adoption is switched off";
     if (!space->mapper->adopt)
         return "this machine adopts no memory";
-    if (!(what->access & UM_ACCESS_REMOTE_WRITE))
-        return "only registrations for remote writing are adopted";
     return is_range(what) ? NULL : "it is not a range of memory";
 }
 
-/* Adopts it: the level then. *why_p: why it is not mapped, or "". */
-static enum um_level exposed_adopt(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+/* Moves private memory so that peers can map it. False, and *why_p. */
+static bool exposed_adopt(struct um_space *space, struct um_exposed *exposed, const char **why_p)
 {
-    uint64_t start = um_clock_ns();
+    const struct um_exposure *what = &exposed->what;
+    if (!(what->access & UM_ACCESS_REMOTE_WRITE)) {
+        *why_p = "only registrations for remote writing are adopted";
+        return false;
+    }
     um_mem_own_move_begin();
-    exposed->adopted = space->mapper->adopt(space, exposed->what.base, exposed->what.len, why_p) == 0;
+    exposed->adopted = space->mapper->adopt(space, what->base, what->len, &exposed->at, why_p) == 0;
     um_mem_own_move_end();
+    return exposed->adopted;
+}
+
+/* Makes it mapped in one way or the other: the level then. *why_p: how, or why not. */
+static enum um_level exposed_map(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+{
+    const struct um_mapper *mapper = space->mapper;
+    uint64_t start = um_clock_ns();
+    bool mapped = exposed_adopt(space, exposed, why_p);
+    if (mapped)
+        *why_p = "";
+    else if (mapper->share) {
+        int ret = mapper->share(space, &exposed->what, &exposed->at, why_p);
+        mapped = exposed->shared = ret == 0;
+        exposed->at.file = ret == -EPERM ? UM_JOIN_HANDLE : exposed->at.file;
+        *why_p = mapped ? "the program's own shared mapping" : *why_p;
+    }
     exposed->cost_ns = um_clock_ns() - start;
-    if (!exposed->adopted)
-        return UM_LEVEL_COPY;
-    *why_p = "";
-    return UM_LEVEL_MAPPED;
+    return mapped ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
 }
 
 /* The level that peers get; *why_p: why it is this one. */
@@ -153,15 +174,15 @@ static enum um_level exposed_prepare(struct um_space *space, struct um_exposed *
 {
     const struct um_exposure *what = &exposed->what;
     const struct um_mapper *mapper = space->mapper;
-    if (is_range(what) && mapper->is_shareable && mapper->is_shareable(space, what->base, what->len)) {
+    if (is_range(what) && mapper->is_shareable && mapper->is_shareable(space, what->base, what->len, &exposed->at)) {
         *why_p = "from the heap";
         return UM_LEVEL_MAPPED;
     }
-    *why_p = never_adopted(space, what);
+    *why_p = never_mapped(space, what);
     if (*why_p)
         return UM_LEVEL_COPY;
     if (um_thrift_allows(&space->thrift, exposed->since_ns))
-        return exposed_adopt(space, exposed, why_p);
+        return exposed_map(space, exposed, why_p);
     *why_p = "too much time went into moving memory whose registration ended at once";
     um_list_append(&space->thrift.waiting, &exposed->waiting);
     return UM_LEVEL_COPY;
@@ -181,9 +202,9 @@ static void waiting_adopt(struct um_space *space, uint64_t now)
     const char *why = "";
     if (!exposed)
         return;
-    um_mem_own_list(exposed, exposed_adopt(space, exposed, &why), exposed->what.counters);
-    if (exposed->adopted)
-        region_write(space, exposed->region, &exposed->what, exposed->level);
+    um_mem_own_list(exposed, exposed_map(space, exposed, &why), exposed->what.counters);
+    if (exposed->level == UM_LEVEL_MAPPED)
+        region_write(space, exposed, true);
     exposed_log(exposed, why);
 }
 
@@ -193,7 +214,8 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
     const char *why = "the table of regions is full";
     if (!exposed)
         return -ENOMEM;
-    *exposed = (struct um_exposed){.what = *what, .level = UM_LEVEL_REMOTE, .since_ns = um_clock_ns()};
+    *exposed = (struct um_exposed){
+        .what = *what, .level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}, .since_ns = um_clock_ns()};
     um_list_init(&exposed->waiting);
     waiting_adopt(space, exposed->since_ns);
     if (um_mem_own_place(space, exposed) != 0) {
@@ -202,7 +224,7 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
     }
     if (exposed->region) {
         um_mem_own_list(exposed, exposed_prepare(space, exposed, &why), what->counters);
-        region_write(space, exposed->region, what, exposed->level);
+        region_write(space, exposed, true);
     }
     exposed_log(exposed, why);
     *exposed_p = exposed;
@@ -218,7 +240,7 @@ void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *expo
 {
     um_mem_own_list(exposed, exposed->level, counters);
     if (exposed->region)
-        region_write(space, exposed->region, &exposed->what, exposed->level);
+        region_write(space, exposed, true);
 }
 
 void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
@@ -226,13 +248,16 @@ void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
     um_mem_own_unlist(exposed);
     um_list_unlink(&exposed->waiting);
     if (exposed->region)
-        region_write(space, exposed->region, NULL, UM_LEVEL_REMOTE);
+        region_write(space, exposed, false);
+    uint64_t start = um_clock_ns();
     if (exposed->adopted) {
-        uint64_t start = um_clock_ns();
         um_mem_own_move_begin();
         space->mapper->disown(space, exposed->what.base, exposed->what.len);
         um_mem_own_move_end();
-        um_thrift_ended(&space->thrift, exposed, start, exposed->cost_ns + um_clock_ns() - start);
     }
+    if (exposed->shared)
+        space->mapper->unshare(space, &exposed->at);
+    if (exposed->adopted || exposed->shared)
+        um_thrift_ended(&space->thrift, exposed, start, exposed->cost_ns + um_clock_ns() - start);
     free(exposed);
 }

@@ -34,8 +34,9 @@ static void fake_destroy(struct um_space *s)
     free(s->memory);
 }
 
-static int fake_adopt(struct um_space *s, uint64_t base, uint64_t len, const char **why_p)
+static int fake_adopt(struct um_space *s, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
 {
+    *place_p = (struct um_place){.file = 0};
     (void)s, (void)base, (void)len, (void)why_p;
     wait_ms(MOVE_MS);
     moves++;

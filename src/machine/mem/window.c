@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 /* A consistent copy of an entry, if it is the key's. */
-static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_window *w)
+static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_window *w, struct um_place *place_p)
 {
     uint64_t changes = um_load_acquire_u64(&r->changes); /* sync: region-read (partner region-change) */
     uint64_t meta = um_load_relaxed_u64(&r->meta);
@@ -24,9 +24,10 @@ static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_w
         .base = um_load_relaxed_u64(&r->base),
         .len = um_load_relaxed_u64(&r->len),
         .origin = um_load_relaxed_u64(&r->origin),
-        .counters = (uint32_t)um_load_relaxed_u64(&r->counters),
+        .counters = um_load_relaxed_u32(&r->counters),
         .access = (uint32_t)meta,
     };
+    *place_p = (struct um_place){.file = um_load_relaxed_u32(&r->file), .offset = um_load_relaxed_u64(&r->offset)};
     uint8_t level = (uint8_t)(meta >> UM_REGION_LEVEL_SHIFT);
     w->level = level <= UM_LEVEL_MAPPED ? (enum um_level)level : UM_LEVEL_REMOTE;
     w->changes = changes;
@@ -37,14 +38,14 @@ static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_w
 }
 
 /* The key's region in the peer's table; level remote: there is none, as long as the table does not change. */
-static void region_find(const struct um_link *link, struct um_window *w)
+static void region_find(const struct um_link *link, struct um_window *w, struct um_place *place_p)
 {
     const struct um_space_shm *shm = link->space.base;
     const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
     const uint64_t key = w->region.key;
     uint64_t changes = um_load_acquire_u64(&shm->changes); /* sync: table-read (partner table-change): before a look */
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        if (region_read(&table[um_region_place(key, i)], key, w))
+        if (region_read(&table[um_region_place(key, i)], key, w, place_p))
             return;
     }
     w->region = (struct um_exposure){.key = key};
@@ -70,16 +71,17 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
     }
 }
 
-/* Maps what the level promises, or lowers the level. */
-static void window_attach(const struct um_link *link, struct um_mem_window *mw)
+/* Maps what the level promises, or lowers the level; what could only be joined in may come out higher. */
+static void window_attach(const struct um_link *link, struct um_mem_window *mw, const struct um_place *place)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
     bool copies = port->config.private_copy && !link->is_apart;
     const struct um_space_shm *shm = link->space.base;
-    if (w->level == UM_LEVEL_MAPPED && port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory),
-                                                                   &w->region, &mw->map, &w->base) != 0)
-        w->level = UM_LEVEL_COPY;
+    if (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && place->file == UM_JOIN_HANDLE)) {
+        int ret = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw);
+        w->level = ret == 0 ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
+    }
     if (w->level == UM_LEVEL_COPY && !copies)
         w->level = UM_LEVEL_REMOTE;
 }
@@ -100,8 +102,9 @@ int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **wi
         um_mem_own_find(&link->addr, &mw->window);
         window_reach_own(link->port, &mw->window);
     } else {
-        region_find(link, &mw->window);
-        window_attach(link, mw);
+        struct um_place place;
+        region_find(link, &mw->window, &place);
+        window_attach(link, mw, &place);
     }
     *window_p = &mw->window;
     return 0;

@@ -5,6 +5,7 @@
  * /dev/shm does not matter. Sources: memfd_create(2), membarrier(2), proc(5). Threading: machine.h.
  */
 #include "machine/shm/contact.h"
+#include "machine/shm/fault.h"
 
 #include "base/atomic.h"
 #include "base/log.h"
@@ -212,13 +213,18 @@ static size_t page_inset(uint64_t at)
     return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
 }
 
+static bool can_shrink(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals < 0 || !(seals & F_SEAL_SHRINK);
+}
+
 /* What another process may shrink turns stores into SIGBUS; huge pages may not be there. */
 static bool is_mappable(int fd, const struct um_shm_part *part)
 {
     struct stat st;
     struct statfs fs;
-    int seals = fcntl(fd, F_GET_SEALS);
-    return seals >= 0 && seals & F_SEAL_SHRINK && fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 &&
+    return (part->stale || !can_shrink(fd)) && fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 &&
            fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_size >= part->offset + part->len;
 }
 
@@ -231,6 +237,18 @@ static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uin
     if (ret)
         return ret;
     return c->file[passed] < 0 ? -ENOENT : c->file[passed];
+}
+
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p)
+{
+    madvise(base, len, MADV_DONTFORK);
+    /* a sealed file too: one on a full file system has no room for a page that was not there */
+    int ret = stale ? um_fault_guard(base, len, stale) : 0;
+    if (ret)
+        munmap(base, len);
+    else
+        *map_p = (struct um_mapping){.base = base + inset, .len = len - inset, .is_guarded = stale};
+    return ret;
 }
 
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
@@ -254,9 +272,7 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
                        strerror(-ret));
         goto close_fd;
     }
-    madvise(base, len, MADV_DONTFORK);
-    *map_p = (struct um_mapping){.base = base + inset, .len = part->len};
-    ret = 0;
+    ret = um_shm_mapping_keep(base, len, inset, part->stale, map_p);
 close_fd:
     if (!is_apart)
         close(fd);
@@ -274,6 +290,8 @@ static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size
 static void shm_detach(struct um_mapping *map)
 {
     const size_t inset = page_inset((uintptr_t)map->base);
+    if (map->is_guarded)
+        um_fault_forget(map->base);
     munmap((unsigned char *)map->base - inset, inset + map->len);
     *map = (struct um_mapping){0};
 }
@@ -352,6 +370,8 @@ static const struct um_mapper shm_mapper = {
     .is_shareable = um_shm_is_shareable,
     .adopt = um_shm_adopt,
     .disown = um_shm_disown,
+    .share = um_shm_share,
+    .unshare = um_shm_unshare,
     .space_attach = um_shm_space_attach,
     .window_attach = um_shm_window_attach,
     .is_own = um_shm_is_own,

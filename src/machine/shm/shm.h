@@ -61,12 +61,18 @@ struct um_shm_part {
     size_t offset;
     size_t len;
     bool read_only;
+    uint64_t *stale; /* not NULL: the file may be one that can shrink; then this becomes odd if it does (fault.h) */
 };
 /* A file of a peer: its descriptor number there, and what it was passed as where that cannot be opened (contact.h). */
 struct um_shm_file {
     uint32_t number;
     uint32_t passed;
 };
+/*
+ * What was mapped at base, len bytes, becomes *map_p, without its first inset bytes; or is unmapped again. stale: as in
+ * struct um_shm_part. 0; the errors of um_fault_guard().
+ */
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p);
 /* Maps a part of a peer's file. Errors as lane_open's, logged. */
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);
@@ -74,13 +80,15 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
 /* space.c */
 int um_shm_space_create(struct um_space *space);
 void um_shm_space_destroy(struct um_space *space);
-int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, const char **why_p);
-bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len);
+int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
+bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
+int um_shm_share(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p);
+void um_shm_unshare(struct um_space *space, const struct um_place *place);
 void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len);
 int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
                         struct um_mapping *map_p);
-int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
-                         const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p);
+int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
+                         const struct um_place *place, struct um_mem_window *window);
 bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
 
 /* State of one port. */

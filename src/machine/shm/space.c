@@ -11,8 +11,10 @@
 #include "machine/shm/adopt.h"
 #include "machine/shm/contact.h"
 #include "machine/shm/heap.h"
+#include "machine/shm/shared.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -43,7 +45,15 @@ void um_shm_space_destroy(struct um_space *space)
     close((int)space->handle);
 }
 
-int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, const char **why_p)
+/* Adopted memory, and the heap's: in one file, each page at its own address. */
+static struct um_place adopted_place(struct um_space *space, uint64_t base)
+{
+    const struct um_place place = {.file = (uint32_t)um_adopt_fd(), .offset = base};
+    um_store_relaxed_u32(&space->shm->memory, place.file);
+    return place;
+}
+
+int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
 {
     int fd = um_adopt_fd();
     if (fd < 0) {
@@ -52,16 +62,33 @@ int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, const char
     }
     int ret = um_adopt((uintptr_t)base, (size_t)len, why_p);
     if (ret == 0)
-        um_store_relaxed_u32(&space->shm->memory, (uint32_t)fd);
+        *place_p = adopted_place(space, base);
     return ret;
 }
 
-bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len)
+bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p)
 {
     bool is = um_shm_heap_holds((uintptr_t)base, (size_t)len) && um_adopt_is_heaps();
     if (is)
-        um_store_relaxed_u32(&space->shm->memory, (uint32_t)um_adopt_fd());
+        *place_p = adopted_place(space, base);
     return is;
+}
+
+int um_shm_share(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p)
+{
+    int fd;
+    bool writable = what->access & UM_ACCESS_REMOTE_WRITE;
+    (void)space;
+    int ret = um_shm_shared_find((uintptr_t)what->base, (size_t)what->len, writable, &fd, &place_p->offset, why_p);
+    if (ret == 0)
+        place_p->file = (uint32_t)fd;
+    return ret;
+}
+
+void um_shm_unshare(struct um_space *space, const struct um_place *place)
+{
+    (void)space;
+    um_shm_shared_drop((int)place->file);
 }
 
 void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len)
@@ -77,17 +104,42 @@ int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, ui
     return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
-int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
-                         const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p)
+/* By a mapping that this process has of the same file. */
+static int window_join(const struct um_mem_port *port, const struct um_addr *addr, struct um_mem_window *window)
 {
-    const struct um_shm_file file = {.number = memory, .passed = UM_CONTACT_ADOPTED};
-    const uint64_t first = region->base & ~(uint64_t)(UM_PAGE - 1);
-    const uint64_t end = (region->base + region->len + UM_PAGE - 1) & ~(uint64_t)(UM_PAGE - 1);
-    const struct um_shm_part part = {
-        .offset = first, .len = end - first, .read_only = !(region->access & UM_ACCESS_REMOTE_WRITE)};
-    int ret = memory == UM_NO_HANDLE || end <= first ? -ENOENT : um_shm_peer_map(port, addr, &file, &part, map_p);
+    struct um_window *w = &window->window;
+    const uint64_t inset = w->region.base % (uint64_t)sysconf(_SC_PAGESIZE), len = inset + w->region.len;
+    if (um_shm_is_apart(port, addr) || len < inset)
+        return -ENOENT;
+    unsigned char *base = um_shm_shared_join(um_shm_addr_of(addr)->pid, (uintptr_t)(w->region.base - inset), len,
+                                             w->region.access & UM_ACCESS_REMOTE_WRITE);
+    if (!base)
+        return -ENOENT;
+    int ret = um_shm_mapping_keep(base, len, inset, &w->changes, &window->map);
     if (ret == 0)
-        *base_p = (unsigned char *)map_p->base + (region->base - first);
+        w->base = base + inset;
+    return ret;
+}
+
+int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
+                         const struct um_place *place, struct um_mem_window *window)
+{
+    struct um_window *w = &window->window;
+    if (place->file == UM_JOIN_HANDLE)
+        return window_join(port, addr, window);
+    const bool is_adopted = place->file == adopted;
+    const struct um_shm_file file = {.number = place->file, .passed = UM_CONTACT_ADOPTED};
+    const uint64_t inset = place->offset % UM_PAGE;
+    const struct um_shm_part part = {.offset = place->offset - inset,
+                                     .len = inset + w->region.len,
+                                     .read_only = !(w->region.access & UM_ACCESS_REMOTE_WRITE),
+                                     .stale = is_adopted ? NULL : &w->changes};
+    if (place->file > INT_MAX || part.len < inset || part.offset + part.len < part.len ||
+        (!is_adopted && um_shm_is_apart(port, addr)))
+        return -ENOENT;
+    int ret = um_shm_peer_map(port, addr, &file, &part, &window->map);
+    if (ret == 0)
+        w->base = (unsigned char *)window->map.base + inset;
     return ret;
 }
 

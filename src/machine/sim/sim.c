@@ -149,9 +149,10 @@ static void sim_space_destroy(struct um_space *space)
 }
 
 /* All memory is every port's here. */
-static int sim_adopt(struct um_space *space, uint64_t base, uint64_t len, const char **why_p)
+static int sim_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
 {
     (void)space, (void)base, (void)len, (void)why_p;
+    *place_p = (struct um_place){.file = 0};
     return 0;
 }
 
@@ -178,11 +179,11 @@ static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr
     return ret;
 }
 
-static int sim_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t memory,
-                             const struct um_exposure *region, struct um_mapping *map_p, unsigned char **base_p)
+static int sim_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
+                             const struct um_place *place, struct um_mem_window *window)
 {
-    (void)port, (void)addr, (void)memory, (void)map_p;
-    *base_p = (unsigned char *)(uintptr_t)region->base;
+    (void)port, (void)addr, (void)adopted, (void)place;
+    window->window.base = (unsigned char *)(uintptr_t)window->window.region.base;
     return 0;
 }
 

@@ -1,0 +1,117 @@
+/*
+ * The handler of SIGBUS. It is installed when the first such file is mapped; signals that are not ours go to who had it
+ * before. A program that installs a handler later, without passing on, takes the protection away. See fault.h.
+ *
+ * Owns: the list of guarded mappings. Nodes are never freed, so that the handler can walk it at any moment.
+ */
+#include "machine/shm/fault.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct guard {
+    struct guard *next; /* constant once it is in the list */
+    uint64_t base, len; /* len 0: not in use */
+    uint64_t stale;     /* address of the word to write to */
+    uint64_t pid;       /* a forked child has none of these mappings */
+};
+
+static uint64_t guards; /* the first node; grows only */
+static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct sigaction before;
+
+static struct guard *first(void)
+{
+    return (struct guard *)(uintptr_t)um_load_acquire_u64(&guards); /* sync: guard-list (partner guard-list) */
+}
+
+static struct guard *find(uint64_t at)
+{
+    const uint64_t pid = (uint64_t)getpid();
+    for (struct guard *g = first(); g; g = g->next) {
+        uint64_t len = um_load_acquire_u64(&g->len); /* sync: guard-use (partner guard-use) */
+        if (at - um_load_relaxed_u64(&g->base) < len && um_load_relaxed_u64(&g->pid) == pid)
+            return g;
+    }
+    return NULL;
+}
+
+static void pass_on(int number, siginfo_t *info, void *context)
+{
+    if (before.sa_flags & SA_SIGINFO)
+        before.sa_sigaction(number, info, context);
+    else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
+        before.sa_handler(number);
+    else
+        signal(number, SIG_DFL); /* the access is tried again, and ends the process */
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int error = errno;
+    struct guard *g = info->si_code == BUS_ADRERR ? find((uintptr_t)info->si_addr) : NULL;
+    void *base = g ? (void *)(uintptr_t)um_load_relaxed_u64(&g->base) : NULL;
+    if (base && mmap(base, um_load_relaxed_u64(&g->len), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == base)
+        um_store_relaxed_u64((uint64_t *)(uintptr_t)um_load_relaxed_u64(&g->stale), UINT64_MAX);
+    else
+        pass_on(number, info, context);
+    errno = error;
+}
+
+/* Lock held. */
+static int install(void)
+{
+    static bool installed;
+    struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    sigemptyset(&action.sa_mask);
+    if (!installed && sigaction(SIGBUS, &action, &before) != 0)
+        return -errno;
+    installed = true;
+    return 0;
+}
+
+/* Lock held. A node that nobody uses, or a new one. */
+static struct guard *spare(void)
+{
+    for (struct guard *g = first(); g; g = g->next) {
+        if (um_load_relaxed_u64(&g->len) == 0)
+            return g;
+    }
+    struct guard *g = calloc(1, sizeof(*g));
+    if (g) {
+        g->next = first();
+        um_store_release_u64(&guards, (uintptr_t)g); /* sync: guard-list (partner guard-list) */
+    }
+    return g;
+}
+
+int um_fault_guard(void *base, size_t len, uint64_t *stale)
+{
+    pthread_mutex_lock(&guards_lock);
+    int ret = install();
+    struct guard *g = ret == 0 ? spare() : NULL;
+    if (g) {
+        um_store_relaxed_u64(&g->base, (uintptr_t)base);
+        um_store_relaxed_u64(&g->stale, (uintptr_t)stale);
+        um_store_relaxed_u64(&g->pid, (uint64_t)getpid());
+        um_store_release_u64(&g->len, len); /* sync: guard-use (partner guard-use) */
+    }
+    pthread_mutex_unlock(&guards_lock);
+    return ret == 0 && !g ? -ENOMEM : ret;
+}
+
+void um_fault_forget(const void *base)
+{
+    pthread_mutex_lock(&guards_lock);
+    struct guard *g = find((uintptr_t)base);
+    if (g)
+        um_store_relaxed_u64(&g->len, 0);
+    pthread_mutex_unlock(&guards_lock);
+}

@@ -1,0 +1,111 @@
+/* The long way of posting an atomic operation. See atomic_post.h. */
+#include "prov/atomic_post.h"
+
+static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_addr_t dest, uint64_t fi_flags)
+{
+    int ret = um_post_check(ep, a->operand, a->operand_count, fi_flags);
+    if (ret)
+        return ret;
+    if (a->count == 0 || a->count > um_atomic_count_max(a->type))
+        return -FI_EINVAL;
+    um_guard_lock(&ep->domain->guard);
+    ret = um_prov_ep_peer(ep, dest, &a->peer);
+    if (ret == 0) {
+        ret = um_post_begin_locked(ep, fi_flags);
+        if (ret == 0)
+            ret = um_post_started_locked(ep, um_atomic(ep->core, a));
+    }
+    um_guard_unlock(&ep->domain->guard);
+    return ret;
+}
+
+static struct um_atomic um_atomic_make(enum um_atomic_kind kind, const struct um_atomic_where *to, size_t count)
+{
+    return (struct um_atomic){.kind = (uint8_t)kind,
+                              .type = (uint8_t)to->type,
+                              .op = (uint8_t)to->op,
+                              .addr = to->addr,
+                              .key = to->key,
+                              .count = count,
+                              .context = to->context,
+                              .flags = to->flags};
+}
+
+ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_buffers *b,
+                               const struct um_atomic_where *to, size_t count)
+{
+    struct um_atomic a = um_atomic_make(kind, to, count);
+    if (!um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op))
+        return -FI_EOPNOTSUPP;
+    size_t len = count <= um_atomic_count_max(a.type) ? count * um_atomic_size(a.type) : 0;
+    const struct iovec operand = {.iov_base = (void *)b->operand, .iov_len = len};
+    const struct iovec compare = {.iov_base = (void *)b->compare, .iov_len = len};
+    const struct iovec result = {.iov_base = b->result, .iov_len = len};
+    a.operand = &operand;
+    a.operand_count = a.op != UM_ATOMIC_READ;
+    a.compare = &compare;
+    a.compare_count = kind == UM_ATOMIC_COMPARE;
+    a.result = &result;
+    a.result_count = kind != UM_ATOMIC_BASE;
+    return um_post_atomic(ep, &a, to->dest, to->fi_flags);
+}
+
+/* -FI_EINVAL: too many pieces, or not as many elements as the operation has. */
+static int um_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc, size_t pieces,
+                          const struct um_atomic *a, struct iovec *iov)
+{
+    size_t size = um_atomic_size(a->type), sum = 0;
+    if (pieces > ep->domain->limits.iov_max || a->count > um_atomic_count_max(a->type))
+        return -FI_EINVAL;
+    for (size_t i = 0; i < pieces; i++) {
+        if (ioc[i].count > a->count - sum)
+            return -FI_EINVAL;
+        sum += ioc[i].count;
+        iov[i] = (struct iovec){.iov_base = ioc[i].addr, .iov_len = ioc[i].count * size};
+    }
+    return sum == a->count ? 0 : -FI_EINVAL;
+}
+
+ssize_t um_atomic_post_lists(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_lists *l,
+                             const struct um_atomic_where *to, size_t count)
+{
+    struct iovec operand[UM_IOV_LIMIT], compare[UM_IOV_LIMIT], result[UM_IOV_LIMIT];
+    struct um_atomic a = um_atomic_make(kind, to, count);
+    if (!um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op))
+        return -FI_EOPNOTSUPP;
+    int ret = 0;
+    if (a.op != UM_ATOMIC_READ) {
+        ret = um_atomic_list(ep, l->operand, l->operand_count, &a, operand);
+        a.operand = operand;
+        a.operand_count = l->operand_count;
+    }
+    if (ret == 0 && kind == UM_ATOMIC_COMPARE) {
+        ret = um_atomic_list(ep, l->compare, l->compare_count, &a, compare);
+        a.compare = compare;
+        a.compare_count = l->compare_count;
+    }
+    if (ret == 0 && kind != UM_ATOMIC_BASE) {
+        ret = um_atomic_list(ep, l->result, l->result_count, &a, result);
+        a.result = result;
+        a.result_count = l->result_count;
+    }
+    return ret ? ret : um_post_atomic(ep, &a, to->dest, to->fi_flags);
+}
+
+ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
+                                 const struct um_atomic_lists *l, uint64_t flags)
+{
+    if (m->rma_iov_count != 1) /* rma_iov_limit; its length is that of the operation */
+        return -FI_EINVAL;
+    const struct um_atomic_where to = {
+        .dest = m->addr,
+        .addr = m->rma_iov[0].addr,
+        .key = m->rma_iov[0].key,
+        .type = m->datatype,
+        .op = m->op,
+        .context = m->context,
+        .flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA),
+        .fi_flags = flags,
+    };
+    return um_atomic_post_lists(ep, kind, l, &to, m->rma_iov[0].count);
+}

@@ -1,0 +1,131 @@
+/*
+ * Posting an atomic operation: what the calls of atomic.c have in common. The lean path of one element is inline; every
+ * other operation takes the long way (atomic_post.c).
+ *
+ * Owns nothing. Threading: see post.h.
+ */
+#ifndef UM_PROV_ATOMIC_POST_H
+#define UM_PROV_ATOMIC_POST_H
+
+#include "prov/post.h"
+
+#include <rdma/fi_atomic.h>
+
+/* What every form of a call says of the operation and where it goes. */
+struct um_atomic_where {
+    fi_addr_t dest;
+    uint64_t addr, key;
+    enum fi_datatype type;
+    enum fi_op op;
+    void *context;
+    uint32_t flags; /* um_op_flag */
+    uint64_t fi_flags;
+};
+
+/* One buffer of each kind that the operation has. */
+struct um_atomic_buffers {
+    const void *operand, *compare;
+    void *result;
+};
+
+/* Lists as the application has them. */
+struct um_atomic_lists {
+    const struct fi_ioc *operand, *compare, *result;
+    size_t operand_count, compare_count, result_count;
+};
+
+/* The long way: one buffer of each kind; lists; lists and a message. */
+ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_buffers *b,
+                               const struct um_atomic_where *to, size_t count);
+ssize_t um_atomic_post_lists(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_lists *l,
+                             const struct um_atomic_where *to, size_t count);
+ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
+                                 const struct um_atomic_lists *l, uint64_t flags);
+
+/* Counts and reports what was executed while it was posted. */
+static inline void um_atomic_executed_locked(struct um_prov_ep *ep, const struct um_atomic_one *a, bool event,
+                                             void *context)
+{
+    const uint32_t what = UM_OP_ATOMIC | (a->kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ);
+    struct um_cntr *cntr = ep->cntr[a->kind == UM_ATOMIC_BASE ? UM_CNTR_WRITE : UM_CNTR_READ];
+    const size_t len = um_atomic_size(a->type);
+    um_cq_stop_lingering(ep->tx_cq);
+    if (cntr)
+        um_cntr_count_locked(cntr, len);
+    if (event) {
+        const struct um_completion c = {.context = context, .flags = what, .len = len};
+        um_prov_ep_executed_locked(ep, &c);
+    }
+}
+
+/*
+ * The lean path, of one element of a valid operation. True: it is done, completion included. False: nothing happened,
+ * and the long way finds out what is to be done or said.
+ */
+static inline bool um_atomic_post_one(struct um_prov_ep *ep, const struct um_atomic_one *a, fi_addr_t dest, bool event,
+                                      void *context)
+{
+    struct um_peer *peer;
+    um_guard_lock(&ep->domain->guard);
+    bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_atomic_now(ep->core, peer, a);
+    if (__builtin_expect(done, 1))
+        um_atomic_executed_locked(ep, a, event, context);
+    um_guard_unlock(&ep->domain->guard);
+    return done;
+}
+
+static inline ssize_t um_atomic_post_flat(struct um_prov_ep *ep, enum um_atomic_kind kind,
+                                          const struct um_atomic_buffers *b, const struct um_atomic_where *to,
+                                          size_t count)
+{
+    if (__builtin_expect(count == 1 && um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op), 1)) {
+        const struct um_atomic_one one = {.operand = b->operand,
+                                          .compare = b->compare,
+                                          .result = b->result,
+                                          .addr = to->addr,
+                                          .key = to->key,
+                                          .type = (uint8_t)to->type,
+                                          .op = (uint8_t)to->op,
+                                          .kind = (uint8_t)kind};
+        if (__builtin_expect(um_atomic_post_one(ep, &one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context), 1))
+            return 0;
+    }
+    return um_atomic_post_buffers(ep, kind, b, to, count);
+}
+
+static inline bool um_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
+{
+    return pieces == 1 && ioc->count == 1;
+}
+
+/* The lists of a message's operation are of one element each, and nothing else about it is unusual. */
+static inline bool um_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_atomic_kind kind,
+                                        const struct um_atomic_lists *l, uint64_t flags)
+{
+    return !(flags & (FI_FENCE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE)) &&
+           um_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) && m->rma_iov_count == 1 &&
+           m->rma_iov[0].count == 1 && (m->op == FI_ATOMIC_READ || um_ioc_is_one(l->operand, l->operand_count)) &&
+           (kind != UM_ATOMIC_COMPARE || um_ioc_is_one(l->compare, l->compare_count)) &&
+           (kind == UM_ATOMIC_BASE || um_ioc_is_one(l->result, l->result_count));
+}
+
+static inline ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
+                                         const struct um_atomic_lists *l, uint64_t flags)
+{
+    if (__builtin_expect(um_atomic_msg_is_one(m, kind, l, flags), 1)) {
+        const struct um_atomic_one one = {.operand = m->op == FI_ATOMIC_READ ? NULL : l->operand->addr,
+                                          .compare = kind == UM_ATOMIC_COMPARE ? l->compare->addr : NULL,
+                                          .result = kind == UM_ATOMIC_BASE ? NULL : l->result->addr,
+                                          .addr = m->rma_iov[0].addr,
+                                          .key = m->rma_iov[0].key,
+                                          .type = (uint8_t)m->datatype,
+                                          .op = (uint8_t)m->op,
+                                          .kind = (uint8_t)kind};
+        if (__builtin_expect(
+                um_atomic_post_one(ep, &one, m->addr, !ep->tx_selective || flags & FI_COMPLETION, m->context), 1))
+            return 0;
+    }
+    return um_atomic_post_msg_lists(ep, m, kind, l, flags);
+}
+
+#endif
