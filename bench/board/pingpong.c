@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP = 2000, TURNS = 64, WINDOW = 16, BYTES = 32 << 20, TAG = 3 };
+enum { WARM_UP = 2000, TURNS = 64, WINDOW = 16, BYTES = 8 << 20, TAG = 3 };
 
 static uint64_t (*emu_now)(void *board);
 static void (*emu_compute)(void *board, uint64_t ns);
