@@ -82,8 +82,8 @@ static void turn(unsigned char *out, unsigned char *in, size_t len)
 }
 
 /*
- * The provider looks by the clock, every 25 ms and thousand calls, whether peers live, and until then asks for more than
- * it does later. So that is over, after a number of turns that is always the same: by the host's clock and by the
+ * The provider looks by the clock, every 25 ms and thousand calls, whether peers live, and until then asks for more
+ * than it does later. So that is over, after a number of turns that is always the same: by the host's clock and by the
  * board's, which bench/board/clock.c puts in its place.
  */
 static void warm_up(unsigned char *out, unsigned char *in)
