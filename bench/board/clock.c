@@ -9,10 +9,9 @@
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <sys/syscall.h>
 
 enum { CALL_NS = 20 };
 
@@ -29,11 +28,11 @@ static uint64_t virtual_ns(void)
     return __atomic_add_fetch(&calls, CALL_NS, __ATOMIC_RELAXED) + (emu_now ? emu_now(NULL) : 0);
 }
 
-__attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *ts)
+__attribute__((visibility("default"))) int clock_gettime(clockid_t clock_id, struct timespec *tp)
 {
-    if (clock != CLOCK_MONOTONIC)
-        return (int)syscall(SYS_clock_gettime, clock, ts);
+    if (clock_id != CLOCK_MONOTONIC)
+        return (int)syscall(SYS_clock_gettime, clock_id, tp);
     const uint64_t ns = virtual_ns() + UINT64_C(1000000000000);
-    *ts = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
+    *tp = (struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
     return 0;
 }
