@@ -87,7 +87,7 @@ static int hello(struct unimem_board *board, uint32_t node)
     if (ret || reply.status || passed < 0) {
         if (passed >= 0)
             close(passed);
-        return !ret && reply.status ? reply.status : -EIO;
+        return ret ? ret : reply.status ? reply.status : -EMFILE; /* a descriptor that finds no place is dropped */
     }
     off_t size = lseek(passed, 0, SEEK_END);
     shm = size < (off_t)sizeof(*shm) ? MAP_FAILED
@@ -222,7 +222,9 @@ int unimem_context_alive(struct unimem_board *board, uint32_t node, uint32_t con
 
 void unimem_emu_get_params(const struct unimem_board *board, struct emu_params *params_p)
 {
-    *params_p = *board->params;
+    if (!board)
+        board = opened_last;
+    *params_p = board ? *board->params : (struct emu_params){0};
 }
 
 uint64_t unimem_emu_now(struct unimem_board *board)

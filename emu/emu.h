@@ -10,18 +10,18 @@
 
 #pragma GCC visibility push(default)
 
+/* NULL, here and below: the board that this process opened last. If none is open: all 0. */
 void unimem_emu_get_params(const struct unimem_board *board, struct emu_params *params_p);
 
-/* The time of this context, in nanoseconds: emu/timing.h. NULL: of the one that this process opened last; 0: none is
- * open. */
+/* The time of this context, in nanoseconds: emu/clock.h. */
 uint64_t unimem_emu_now(struct unimem_board *board);
 
-/* The caller computes for so long: the virtual clock moves, the real one is waited for. NULL: as above. */
+/* The caller computes for so long: the virtual clock moves, the real one is waited for. */
 void unimem_emu_compute(struct unimem_board *board, uint64_t ns);
 
 /*
  * How often, in virtual time, a context of the board was not waited for any more because it made no call for long: what
- * was measured while this number went on depends on the host (emu/clock.h). NULL: as above.
+ * was measured while this number went on depends on the host (emu/clock.h).
  */
 uint64_t unimem_emu_given_up(struct unimem_board *board);
 

@@ -48,12 +48,13 @@ static int area_make(struct unimem_board *board, void *base, size_t len)
     int ret = emu_request(board, &request, &reply, &passed);
     if (!ret)
         ret = reply.status;
-    if (!ret && passed < 0)
-        ret = -EIO;
     if (ret)
         return ret;
-    void *map = mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, passed, 0);
-    close(passed);
+    void *map = MAP_FAILED; /* a descriptor that finds no place in this process is dropped */
+    if (passed >= 0) {
+        map = mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, passed, 0);
+        close(passed);
+    }
     if (map == MAP_FAILED) {
         request = (struct emu_request_wire){.op = EMU_OP_FREE, .first = reply.first, .second = reply.second};
         emu_request(board, &request, &reply, &passed);
@@ -196,6 +197,8 @@ static int registration_make(struct unimem_board *board, const struct unimem_rem
     if (passed >= 0) {
         ret = registration_map(&made, passed);
         close(passed);
+    } else if (board->params->engine == EMU_ENGINE_LOCAL) {
+        ret = -ENOMEM; /* the descriptor found no place in this process */
     }
     if (ret)
         return ret;

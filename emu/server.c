@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { FIRST_CONTEXT_MS = 10000, CONNECTIONS = EMU_CONTEXTS + 16 };
@@ -93,9 +94,13 @@ static void connection_begin(void)
 {
     struct ucred peer;
     socklen_t len = sizeof(peer);
+    const struct timespec pause = {.tv_nsec = 10000000};
     int fd = accept4(polled[0].fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
+            nanosleep(&pause, NULL); /* it goes on to be readable: not as fast as one can ask */
         return;
+    }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != geteuid() ||
         polled_count == 1 + CONNECTIONS) {
         close(fd);

@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WARM_UP = 2000, TURNS = 64, WINDOW = 16, BYTES = 32 << 20, TAG = 3 };
+enum { WARM_UP = 2000, TURNS = 64, WINDOW = 16, BYTES = 8 << 20, TAG = 3 };
 
 static uint64_t (*emu_now)(void *board);
 static void (*emu_compute)(void *board, uint64_t ns);
@@ -82,15 +82,18 @@ static void turn(unsigned char *out, unsigned char *in, size_t len)
 }
 
 /*
- * The provider looks by the host's clock, every 25 ms and thousand calls, whether peers live, and until then asks for
- * more than it does later. So that is over, after a number of turns that is always the same.
+ * The provider looks by the clock, every 25 ms and thousand calls, whether peers live, and until then asks for more
+ * than it does later. So that is over, after a number of turns that is always the same: by the host's clock and by the
+ * board's, which bench/board/clock.c puts in its place.
  */
 static void warm_up(unsigned char *out, unsigned char *in)
 {
     const struct timespec pause = {.tv_nsec = 100000000};
     for (int i = 0; i < WARM_UP; i++) {
-        if (i == WARM_UP / 2)
+        if (i == WARM_UP / 2) {
             nanosleep(&pause, NULL);
+            emu_compute(NULL, (uint64_t)pause.tv_nsec);
+        }
         turn(out, in, 0);
     }
 }

@@ -89,6 +89,7 @@ uint32_t unimem_version(void);
  * its engine.
  * -EINVAL  the name, or no such node      -ENOENT  there is no such board and none can be started
  * -EBUSY   the board has no context left  -EACCES  the board is another user's      -ENOMEM, -EMFILE
+ * -EPROTO  the board is run by another version of the library
  */
 int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p);
 

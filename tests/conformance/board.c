@@ -1,6 +1,8 @@
 /* What the machine over a board does otherwise than the contract's best: it reaches no private memory. */
 #include "conform.h"
 
+#include "needs.h"
+
 static struct um_port *a, *b;
 static struct um_link *link;
 
@@ -198,6 +200,7 @@ static void what_was_sent_before_the_last_port_closed_arrives(void **state)
 static void a_sender_that_dies_leaves_with_an_error(void **state)
 {
     (void)state;
+    needs(has_robust_locks()); /* the emulated board's mailboxes have such */
     struct child child = child_start(sender, NULL);
     b = port_new(0);
     struct um_addr addr = addr_of(b);

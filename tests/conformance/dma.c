@@ -1,6 +1,8 @@
 /* Windows by DMA over a board: between processes that conceal or die, and with a peer that lies. */
 #include "conform.h"
 
+#include "needs.h"
+
 #include "base/atomic.h"
 #include "machine/board/board.h"
 
@@ -128,6 +130,7 @@ static void an_owner_that_died_is_told_of(void **state)
 {
     struct child child;
     (void)state;
+    needs(has_robust_locks());
     struct um_window *w = owner_seen(&child), *again;
     child_kill(&child);
     uint64_t end = now_ms() + PATIENCE;
@@ -170,6 +173,7 @@ static void who_dies_looking_holds_up_nobody(void **state)
     const struct um_exposure what = {.key = KEY, .len = BYTES, .access = BOTH};
     struct um_record rec;
     (void)state;
+    needs(has_robust_locks());
     for (int i = 0; i < LOOKERS; i++)
         child[i] = child_start(looker, NULL);
     assert_null(owner_open());

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { PAGE = 4096, AREA = 16 * PAGE };
@@ -425,9 +426,37 @@ static void the_servers_engine_maps_no_memory_of_a_peer(void **state)
     assert_int_equal(dmable_mappings(), 0);
 }
 
+/* What needs a descriptor says that there is none, and works again when there is one. */
+static void a_process_without_descriptors_is_told(void **state)
+{
+    (void)state;
+    struct rlimit was, none;
+    struct unimem_board *third = NULL;
+    void *memory = NULL;
+    two_open(NULL);
+    int fd = dup(0); /* the lowest that is free */
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = (struct rlimit){(rlim_t)fd, was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int opened = unimem_open(board_name, 0, &third), allocated = unimem_alloc_dmable(near, AREA, &memory);
+    int entered = registered(remote, AREA);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_int_equal(opened, -EMFILE);
+    assert_int_equal(allocated, -ENOMEM);
+    bool mapped = strcmp(getenv("UNIMEM_EMU_ENGINE"), "local") == 0;
+    assert_int_equal(entered, mapped ? -ENOMEM : 0);
+    if (mapped)
+        assert_int_equal(registered(remote, AREA), 0);
+    assert_int_equal(unimem_alloc_dmable(near, AREA, &memory), 0);
+    both_ways(memory, remote, AREA, 0);
+    two_close();
+}
+
 RUN("emu dma", T(dmable_memory_is_zeroed_aligned_and_bounded), T(bytes_arrive), T(local_memory_must_be_dmable),
     T(remote_memory_must_be_registered), T(only_dmable_memory_can_be_registered),
     T(size_and_number_of_dmas_are_bounded), T(bytes_are_not_there_before_completion), T(what_a_dma_uses_stays),
     T(freed_remote_memory_is_an_error), T(a_context_reaches_its_own_memory),
     T(a_message_after_completion_finds_the_bytes), T(a_dead_owner_is_an_error),
-    T(the_servers_engine_maps_no_memory_of_a_peer))
+    T(the_servers_engine_maps_no_memory_of_a_peer), T(a_process_without_descriptors_is_told))
