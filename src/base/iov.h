@@ -44,7 +44,8 @@ size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n);
 static inline size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
-    if (__builtin_expect(!cur->count || n > cur->iov->iov_len - cur->offset, 0))
+    /* nothing to copy, to a null pointer perhaps; more than the current buffer has */
+    if (__builtin_expect(n == 0 || !cur->count || n > cur->iov->iov_len - cur->offset, 0))
         return um_iov_scatter_list(cur, flat, n);
     memcpy((char *)cur->iov->iov_base + cur->offset, flat, n);
     cur->offset += n;
