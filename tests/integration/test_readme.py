@@ -113,7 +113,7 @@ def check_installed(root: Path) -> None:
     pages = {"fi_unimem.7", "unimem.1", "unimem-boardd.8"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}
     if not shutil.which("pandoc"):
         pages = set()
-    board = {"libunimem.so.1", "libunimem.so", "unimem-boardd", "unimem.h", "libunimem.pc"}
+    board = {"libunimem.so.1", "libunimem.so", "unimem-boardd", "unimem.h", "fi_ext_unimem.h", "libunimem.pc"}
     assert set(files) == {"libunimem-fi.so", "libunimem-heap.so", "unimem", "unimem.pc", "LICENSE"} | board | pages
 
     prefix = next(parent for parent in files["unimem"].parents if parent.name == "bin").parent
