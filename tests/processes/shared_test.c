@@ -262,7 +262,6 @@ static void what_is_not_known_to_be_memory_is_copied(void **state)
     run_joined(make_of_another_file_system, false);
 }
 
-/* Registrations of one file share a descriptor. */
 static size_t descriptors(void)
 {
     size_t n = 0;
@@ -306,8 +305,7 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
     shared_reset();
     make_of_another_file_system(&k);
     child_open(&w, OWNER);
-    int first = dup2(k.fd, 0);
-    assert_int_equal(first, 0);
+    assert_int_equal(dup2(k.fd, 0), 0);
     errno = 0; /* which is not to be taken for a result */
     expose(&w, &r, &k, both);
     um_regions_remove(w.node[0].regions, &r);
