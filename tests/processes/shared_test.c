@@ -7,7 +7,6 @@
 #include "needs.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sched.h>
