@@ -90,10 +90,12 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
     const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level == UM_LEVEL_MAPPED, 1)) {
         mapped_move(ep, rma->flags, rma->iov, rma->count, w->base + offset);
-        if (__builtin_expect(um_window_is_gone(w), 0))
-            return -EAGAIN;
-        um_window_count(rma->peer, w, shift);
-        return 0;
+        if (__builtin_expect(!um_window_is_gone(w), 1)) {
+            um_window_count(rma->peer, w, shift);
+            return 0;
+        }
+        /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
+         */
     }
     const struct um_piece piece = {.addr = w->region.base + offset, .len = len};
     struct um_link *link = rma->peer->link;

@@ -3,6 +3,8 @@
 
 #include "needs.h"
 
+#include "machine/board/board.h"
+
 static struct um_port *a, *b;
 static struct um_link *link;
 
@@ -62,6 +64,59 @@ static void regions_are_left_to_their_owner(void **state)
     machine->conceal(space, exposed);
     machine->space_close(space);
     close_link();
+}
+
+/* By the board's interface alone: a context of its own. Returns its notice. */
+static const struct um_board_notice_wire *notice_ask(const struct um_port *port, struct unimem_board **asker_p)
+{
+    const struct um_addr addr = addr_of(port);
+    const struct unimem_mailbox_address to = {.node = (uint32_t)(addr.word[1] >> 32),
+                                              .context = (uint32_t)addr.word[1],
+                                              .mailbox = (uint32_t)addr.word[2],
+                                              .generation = (uint32_t)(addr.word[2] >> 32)};
+    struct unimem_mailbox_address from;
+    struct unimem_mailbox *mailbox;
+    void *area;
+    assert_int_equal(um_board_api.open(NULL, UNIMEM_NODE_ANY, asker_p), 0);
+    assert_int_equal(um_board_api.mailbox_open(*asker_p, &mailbox), 0);
+    assert_int_equal(um_board_api.alloc_dmable(*asker_p, UM_BOARD_NOTICE_AREA, &area), 0);
+    um_board_api.mailbox_get_address(mailbox, &from);
+    const struct um_board_seek_wire seek = {.kind = UM_BOARD_SEEK,
+                                            .node = (uint16_t)from.node,
+                                            .context = from.context,
+                                            .mailbox = from.mailbox,
+                                            .generation = from.generation,
+                                            .notice = (uintptr_t)area};
+    assert_int_equal(um_board_api.mailbox_send(*asker_p, &to, &seek, sizeof(seek)), 0);
+    return area;
+}
+
+/* The question is in the mailbox when the port begins to close, and is taken out while it tells the last things. */
+static void who_asks_a_port_that_closes_hears_that_it_has(void **state)
+{
+    (void)state;
+    const struct um_space_config config = {.adopt = true};
+    struct um_exposure what = {.key = 5, .len = 64, .access = UM_ACCESS_REMOTE_READ};
+    struct um_port_config with = {.private_copy = true};
+    struct unimem_board *asker;
+    struct um_space *space;
+    struct um_exposed *exposed;
+    void *memory;
+    assert_int_equal(machine->space_open(&config, &space), 0);
+    assert_int_equal(machine->memory_alloc(space, 4096, &memory), 0);
+    what.base = (uintptr_t)memory;
+    with.space = space;
+    assert_int_equal(machine->expose(space, &what, &exposed), 0);
+    assert_int_equal(machine->port_open(&with, &a), 0);
+    const struct um_board_notice_wire *notice = notice_ask(a, &asker);
+    machine->port_close(a);
+    uint64_t changes = notice->changes;
+    assert_true(changes || um_board_step() < UM_BOARD_NATIVE);
+    assert_int_equal(notice->table, 0);
+    machine->conceal(space, exposed); /* tells nobody who asked that port */
+    assert_int_equal(notice->changes, changes);
+    machine->space_close(space);
+    um_board_api.close(asker);
 }
 
 static void there_is_no_line_to_wait_for(void **state)
@@ -232,6 +287,7 @@ static void a_sender_that_dies_leaves_with_an_error(void **state)
     machine->port_close(b);
 }
 
-GROUP(board, T(private_memory_is_refused), T(regions_are_left_to_their_owner), T(there_is_no_line_to_wait_for),
+GROUP(board, T(private_memory_is_refused), T(regions_are_left_to_their_owner),
+      T(who_asks_a_port_that_closes_hears_that_it_has), T(there_is_no_line_to_wait_for),
       T(records_travel_between_processes), T(what_was_sent_before_the_last_port_closed_arrives),
       T(a_sender_that_dies_leaves_with_an_error));

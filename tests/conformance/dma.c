@@ -294,6 +294,24 @@ static void entry_lie(struct um_board_entry_wire entry)
         memcpy(lies + (size_t)i * sizeof(entry), &entry, sizeof(entry));
 }
 
+/* A table at there is good, but for what each of these says of it. */
+static void notices_lie(const struct um_board_seek_wire *asked, uint64_t there)
+{
+    const struct um_board_notice_wire notices[] = {
+        {.changes = 1, .table = 4096, .buckets = 2},
+        {.changes = 2, .table = there, .buckets = 3},
+        {.changes = 3, .table = there, .buckets = UINT64_C(1) << 63},
+        {.changes = 4, .table = there + 1, .buckets = 1024},
+        {.changes = 5, .table = UINT64_MAX, .buckets = UM_BOARD_BUCKETS_MAX},
+        {.changes = 6},
+        {.changes = UINT64_MAX, .table = there, .buckets = 2},
+    };
+    for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
+        lie(asked, notices[i]);
+        assert_int_equal(level_now(), UM_LEVEL_REMOTE);
+    }
+}
+
 static void a_table_of_lies_reaches_nothing(void **state)
 {
     struct um_board_seek_wire asked;
@@ -305,19 +323,7 @@ static void a_table_of_lies_reaches_nothing(void **state)
     assert_int_equal(um_board_api.mailbox_receive(mailbox, &asked), 0);
     assert_int_equal(asked.kind & UM_BOARD_KIND_MASK, UM_BOARD_SEEK);
     const uint64_t there = (uintptr_t)lies;
-    const struct um_board_notice_wire notices[] = {
-        {.changes = 1, .table = 4096, .buckets = 2},
-        {.changes = 2, .table = there, .buckets = 3},
-        {.changes = 3, .table = there, .buckets = UINT64_C(1) << 63},
-        {.changes = 4, .table = there + 1, .buckets = 1024},
-        {.changes = 5, .table = UINT64_MAX, .buckets = UM_BOARD_BUCKETS_MAX},
-        {.changes = 6},
-        {.changes = UINT64_MAX, .table = there, .buckets = 2},
-    };
-    for (size_t i = 0; i < sizeof(notices) / sizeof(notices[0]); i++) {
-        lie(&asked, notices[i]);
-        assert_int_equal(level_now(), UM_LEVEL_REMOTE);
-    }
+    notices_lie(&asked, there);
     entry_lie((struct um_board_entry_wire){.key = KEY, .base = UINT64_MAX - 5, .len = 100, .access = BOTH});
     lie(&asked, (struct um_board_notice_wire){.changes = 7, .table = there, .buckets = 2});
     assert_int_equal(level_now(), UM_LEVEL_REMOTE);

@@ -129,7 +129,7 @@ static void the_host_does_not_decide_who_is_first(void **state)
     (void)state;
     uint64_t first = 0;
     for (int good = 0, tries = 0; good < RUNS; tries++) {
-        assert_in_range(tries, 0, 10 * RUNS); /* a host that gives a process nothing for a quarter of a second */
+        assert_in_range(tries, 0, 10 * RUNS); /* a host that gives a process nothing for EMU_PATIENCE_MS */
         uint64_t hash = run_once((uint64_t)tries * 1000 + 7);
         if (!hash)
             continue;

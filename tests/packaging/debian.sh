@@ -82,7 +82,7 @@ enter sh -c "$APT install -y --no-install-recommends /root/libunimem1_*.deb /roo
 enter fi_info -p unimem -d board
 enter timeout 60 sh -c "export FI_UNIMEM_MACHINE=board; fi_pingpong -p unimem -e rdm -I 100 & server=\$!; sleep 2
     fi_pingpong -p unimem -e rdm -I 100 127.0.0.1 && wait \$server"
-enter sh -c "$APT install -y --no-install-recommends /root/libunimem-dev_*.deb && test -s /usr/include/unimem/unimem.h"
+enter sh -c "$APT install -y --no-install-recommends /root/libunimem-dev_*.deb && test -s /usr/include/unimem/unimem.h && test -s /usr/include/unimem/fi_ext_unimem.h"
 
 say "purge"
 enter sh -c "$APT purge -y unimem libunimem-dev libunimem1 unimem-boardd"

@@ -261,7 +261,6 @@ static void what_is_not_known_to_be_memory_is_copied(void **state)
     run_joined(make_of_another_file_system, false);
 }
 
-/* Registrations of one file share a descriptor. */
 static size_t descriptors(void)
 {
     size_t n = 0;
@@ -291,6 +290,25 @@ static void many_registrations_take_one_descriptor(void **state)
     for (int i = 0; i < MANY; i++)
         um_regions_remove(w.node[0].regions, &r[i]);
     assert_true(descriptors() <= before);
+    node_close(&w.node[0]);
+    kind_end(&k);
+}
+
+/* A file that peers cannot have is no reason to take, and to close, a descriptor of the program's. */
+static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
+{
+    struct world w = {.nodes = 1};
+    struct um_region r;
+    struct kind k = {.fd = -1};
+    (void)state;
+    shared_reset();
+    make_of_another_file_system(&k);
+    child_open(&w, OWNER);
+    assert_int_equal(dup2(k.fd, 0), 0);
+    errno = 0; /* which is not to be taken for a result */
+    expose(&w, &r, &k, both);
+    um_regions_remove(w.node[0].regions, &r);
+    assert_true(fcntl(0, F_GETFD) >= 0);
     node_close(&w.node[0]);
     kind_end(&k);
 }
@@ -375,6 +393,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_maps_the_file_joins_in),
     cmocka_unit_test(what_is_not_known_to_be_memory_is_copied),
     cmocka_unit_test(many_registrations_take_one_descriptor),
+    cmocka_unit_test(a_file_that_is_not_memory_takes_no_descriptor),
     cmocka_unit_test(write_protected_memory_stays_so),
     cmocka_unit_test(memory_that_goes_away_costs_an_error),
 };

@@ -121,10 +121,10 @@ static int slice(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cu
 /* In parts of this size the first copy, which nothing overlaps, costs about as much as all calls together. */
 static size_t part_of(size_t len)
 {
-    size_t part = PART_MIN;
-    while (part < UM_BOARD_BOUNCE && part * part < len * CALLS)
+    uint64_t part = PART_MIN;
+    while (part < UM_BOARD_BOUNCE && part * part < (uint64_t)len * CALLS)
         part *= 2;
-    return part;
+    return (size_t)part;
 }
 
 /* A port of this process that was closed; those of others end with what they exposed. */

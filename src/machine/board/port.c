@@ -149,8 +149,8 @@ static void port_close(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
-    um_board_views_end(port);
     port_end_rxs(port);
+    um_board_views_end(port); /* what is asked until now has an answer; from now on nobody takes messages for it */
     um_board_seeks_end(port);
     um_board_ports_remove(port);
     port_end_lanes(port);

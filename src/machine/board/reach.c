@@ -189,15 +189,16 @@ int um_board_dma_end(struct um_board_reach *reach, uint64_t dma)
 int um_board_dma_now(const struct um_board_transfer *what)
 {
     uint64_t dma;
+    um_board_reach_hold(what->reach); /* while lanes settle, which may find that it is stale */
     int ret = um_board_dma_begin(what, &dma);
     if (ret == -EAGAIN) {
         um_board_lanes_settle();
         ret = um_board_dma_begin(what, &dma);
     }
-    if (ret)
-        return ret;
-    while ((ret = um_board_dma_end(what->reach, dma)) == -EINPROGRESS)
-        ;
+    if (ret == 0)
+        while ((ret = um_board_dma_end(what->reach, dma)) == -EINPROGRESS)
+            ;
+    um_board_reach_release(what->reach);
     return ret;
 }
 

@@ -178,7 +178,7 @@ static const void *body_view(struct um_rx *rx, const struct um_board_record_wire
     return rx->scratch;
 }
 
-/* A record as it stands in the ring; false: it breaks the format. */
+/* A record as it stands in the ring, where its sender can still write: read once. False: it breaks the format. */
 static bool record_view(struct um_rx *rx, struct um_record *rec_p)
 {
     const struct um_board_record_wire *kept = embedded_next(rx);
@@ -192,15 +192,16 @@ static bool record_view(struct um_rx *rx, struct um_record *rec_p)
     }
     const struct um_board_record_wire *record = record_at(rx);
     uint32_t len = record->len;
+    uint8_t op = record->op, flags = record->flags;
     bool body = record->body != 0;
-    if (record->op >= UM_OP_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
+    if (op >= UM_OP_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
         return false;
     *rec_p = (struct um_record){.rx = rx,
                                 .head = record->head,
                                 .body = body ? body_view(rx, record, len) : NULL,
                                 .len = len,
-                                .op = record->op,
-                                .flags = record->flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
+                                .op = op,
+                                .flags = flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
     return true;
 }
 

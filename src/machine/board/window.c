@@ -179,12 +179,14 @@ void um_board_seeks_forget(void)
 
 /* ---- windows ---- */
 
-/* False: it is not all there, or it says that there is nothing. */
+/* False: it says that there is nothing, or it is not all there: then changes is what it was before, at the latest. */
 static bool notice_read(const struct um_board_seek *seek, struct um_board_notice_wire *notice_p)
 {
     memcpy(notice_p, seek->notice, sizeof(*notice_p));
-    return notice_p->check == um_board_check(notice_p, 7) && notice_p->table && notice_p->buckets &&
-           notice_p->buckets <= UM_BOARD_BUCKETS_MAX && (notice_p->buckets & (notice_p->buckets - 1)) == 0;
+    bool whole = notice_p->check == um_board_check(notice_p, 7);
+    notice_p->changes -= !whole && notice_p->changes;
+    return whole && notice_p->table && notice_p->buckets && notice_p->buckets <= UM_BOARD_BUCKETS_MAX &&
+           (notice_p->buckets & (notice_p->buckets - 1)) == 0;
 }
 
 /* Reads the key's bucket, into the scratch. */

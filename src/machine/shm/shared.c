@@ -53,11 +53,14 @@ static int open_by_name(const char *path, const struct um_map *map)
     char self[32];
     if (look < 0)
         return -errno;
+    int fd = -ENOENT;
     snprintf(self, sizeof(self), "/proc/self/fd/%d", look);
-    int fd = is_it(look, map) ? open(self, O_RDWR | O_CLOEXEC) : -1;
-    int error = errno;
+    if (is_it(look, map)) {
+        fd = open(self, O_RDWR | O_CLOEXEC);
+        fd = fd < 0 ? -errno : fd;
+    }
     close(look);
-    return fd < 0 ? -error : fd;
+    return fd;
 }
 
 /* A copy of a descriptor that the program has of it. */
