@@ -158,7 +158,7 @@ MUTATIONS = [
     ),
     (
         "a file that could be shrunk under its users is mapped",
-        "src/machine/shm/mapper.c",
+        "src/machine/shm/peer.c",
         "    return (part->stale || !can_shrink(fd)) && fstat(",
         "    return (part->stale || !can_shrink(fd) || fd) && fstat(",
         ["hostile address"],
@@ -319,7 +319,7 @@ MUTATIONS = [
     ),
     (
         "a file that shrinks ends who writes to it",
-        "src/machine/shm/mapper.c",
+        "src/machine/shm/peer.c",
         "    int ret = stale ? um_fault_guard(base, len, stale) : 0;",
         "    int ret = 0;\n    (void)stale;",
         ["processes shared"],

@@ -76,6 +76,9 @@ int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t 
 /* Maps a part of a peer's file. Errors as lane_open's, logged. */
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);
+void um_shm_detach(struct um_mapping *map);
+/* A descriptor of a peer's wake-up pipe, or a negative errno. */
+int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr);
 
 /* space.c */
 int um_shm_space_create(struct um_space *space);

@@ -1,0 +1,149 @@
+/*
+ * What is a peer's: its memory and its wake-up pipe, opened through /proc/PID/fd, or passed by a contact where it has
+ * no number here. See shm.h. Source: proc(5).
+ */
+#include "machine/shm/contact.h"
+#include "machine/shm/fault.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+/* Opens a descriptor of a peer through /proc; a negative errno says why not. */
+static int peer_open(const struct um_shm_addr *peer, int number, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%u/fd/%d", peer->pid, number);
+    int fd = open(path, flags | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
+{
+    static struct um_log_limit refused, failed;
+    int fd = peer_open(peer, (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
+    if (fd >= 0)
+        return fd;
+    if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
+        return -ECONNREFUSED;
+    if (fd == -EACCES || fd == -EPERM) {
+        um_log_limited(
+            &refused, UM_LOG_WARN,
+            "not permitted to open the memory of peer process %u: run both as the same user, and do not clear the "
+            "dumpable flag (prctl PR_SET_DUMPABLE, set-user-id programs)",
+            peer->pid);
+        return -EACCES;
+    }
+    um_log_limited(&failed, UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", peer->pid, strerror(-fd),
+                   fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    return fd;
+}
+
+/* How far an offset or address lies in its page: offsets are multiples of UM_PAGE, a page may be larger (Arm: 64 KiB).
+ */
+static size_t page_inset(uint64_t at)
+{
+    return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
+}
+
+static bool can_shrink(int fd)
+{
+    int seals = fcntl(fd, F_GET_SEALS);
+    return seals < 0 || !(seals & F_SEAL_SHRINK);
+}
+
+/* What another process may shrink turns stores into SIGBUS; huge pages may not be there. */
+static bool is_mappable(int fd, const struct um_shm_part *part)
+{
+    struct stat st;
+    struct statfs fs;
+    return (part->stale || !can_shrink(fd)) && fstat(fd, &st) == 0 && fstatfs(fd, &fs) == 0 &&
+           fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_size >= part->offset + part->len;
+}
+
+/* The file that a peer of another pid namespace has passed; the contact's, who closes it. */
+static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uint32_t passed)
+{
+    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    struct um_contact *c;
+    int ret = contacts ? um_contact_get(contacts, addr, &c) : -EHOSTUNREACH;
+    if (ret)
+        return ret;
+    return c->file[passed] < 0 ? -ENOENT : c->file[passed];
+}
+
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p)
+{
+    madvise(base, len, MADV_DONTFORK);
+    /* a sealed file too: one on a full file system has no room for a page that was not there */
+    int ret = stale ? um_fault_guard(base, len, stale) : 0;
+    if (ret)
+        munmap(base, len);
+    else
+        *map_p = (struct um_mapping){.base = base + inset, .len = len - inset, .is_guarded = stale};
+    return ret;
+}
+
+int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
+                    const struct um_shm_part *part, struct um_mapping *map_p)
+{
+    static struct um_log_limit limit;
+    const bool is_apart = um_shm_is_apart(port, addr);
+    int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
+    if (fd < 0)
+        return fd;
+    int ret = -ECONNREFUSED;
+    if (!is_mappable(fd, part))
+        goto close_fd;
+    const size_t inset = page_inset(part->offset), len = inset + part->len;
+    unsigned char *base = mmap(NULL, len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
+                               MAP_SHARED | MAP_NORESERVE, fd, (off_t)(part->offset - inset));
+    if (base == MAP_FAILED) {
+        ret = -errno;
+        um_log_limited(&limit, UM_LOG_WARN,
+                       "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count", part->len,
+                       strerror(-ret));
+        goto close_fd;
+    }
+    ret = um_shm_mapping_keep(base, len, inset, part->stale, map_p);
+close_fd:
+    if (!is_apart)
+        close(fd);
+    return ret;
+}
+
+void um_shm_detach(struct um_mapping *map)
+{
+    const size_t inset = page_inset((uintptr_t)map->base);
+    if (map->is_guarded)
+        um_fault_forget(map->base);
+    munmap((unsigned char *)map->base - inset, inset + map->len);
+    *map = (struct um_mapping){0};
+}
+
+/*
+ * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process.
+ * When the peer closed the port, another file may have its number: nothing but a pipe is taken. One that was passed is
+ * opened anew as well: its flags are the peer's to change, and a write is not to block.
+ */
+int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
+{
+    const struct um_shm_addr self = {.pid = (uint32_t)getpid()};
+    const bool is_apart = um_shm_is_apart(port, addr);
+    const struct um_shm_addr *peer = is_apart ? &self : um_shm_addr_of(addr);
+    const int number = is_apart ? peer_passed(port, addr, UM_CONTACT_WAKE) : peer->wake_fd;
+    struct stat st;
+    int fd = number < 0 ? number : peer_open(peer, number, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0 || (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)))
+        return fd;
+    close(fd);
+    return -ENXIO;
+}
