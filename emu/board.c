@@ -1,4 +1,4 @@
-/* Opening and ending a handle, and its conversation with the server. */
+/* Opening and ending a handle, its conversation with the server, and what a forked child has of it: nothing. */
 #include "emu/board.h"
 
 #include "emu/connect.h"
@@ -124,7 +124,65 @@ static int meet_server(struct unimem_board *board, const char *name, uint32_t no
     return ret;
 }
 
+/* ---- fork ---- */
+
 static struct unimem_board *opened_last; /* for unimem_emu_now() */
+static struct unimem_board *boards;      /* all of this process */
+static pthread_mutex_t boards_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&boards_lock);
+}
+
+static void after_fork(void)
+{
+    pthread_mutex_unlock(&boards_lock);
+}
+
+/* It has no handles. Above all it does not keep its parent's connections open, or that one would seem to live on. */
+static void begin_child(void)
+{
+    for (struct unimem_board *board = boards; board; board = board->next) {
+        close(board->fd);
+        close(board->interrupt_fd);
+        board->fd = board->interrupt_fd = -1;
+        board->failed = true;
+    }
+    boards = opened_last = NULL;
+    pthread_mutex_unlock(&boards_lock);
+}
+
+static void watch_forks(void)
+{
+    pthread_atfork(before_fork, after_fork, begin_child);
+}
+
+static void boards_add(struct unimem_board *board)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&boards_lock);
+    board->next = boards;
+    boards = opened_last = board;
+    pthread_mutex_unlock(&boards_lock);
+}
+
+/* And its descriptors, so that no child closes what has their numbers next. */
+static void boards_remove(struct unimem_board *board)
+{
+    pthread_mutex_lock(&boards_lock);
+    struct unimem_board **link = &boards;
+    while (*link && *link != board)
+        link = &(*link)->next;
+    if (*link)
+        *link = board->next;
+    if (opened_last == board)
+        opened_last = NULL;
+    pthread_mutex_unlock(&boards_lock);
+}
+
+/* ---- open and close ---- */
 
 int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p)
 {
@@ -149,7 +207,7 @@ int unimem_open(const char *name, uint32_t node, struct unimem_board **board_p)
     }
     pthread_mutex_init(&board->lock, NULL);
     emu_clock_init(&board->clock, board->shm, board->context);
-    opened_last = board;
+    boards_add(board);
     *board_p = board;
     return 0;
 
@@ -169,9 +227,8 @@ void unimem_close(struct unimem_board *board)
 {
     struct emu_request_wire request = {.op = EMU_OP_END};
     struct emu_reply_wire reply;
-    if (opened_last == board)
-        opened_last = NULL;
     emu_ask(board, &request, &reply);
+    boards_remove(board);
     emu_mailboxes_fini(board);
     emu_memory_fini(board);
     emu_clock_fini(&board->clock);
@@ -213,9 +270,25 @@ bool emu_context_lives(struct unimem_board *board, uint32_t node, uint32_t conte
     return lives;
 }
 
+/* Who lives is what the server says. Without it nobody is known to live, so it has to be there. */
+static bool server_is_there(struct unimem_board *board)
+{
+    char byte;
+    pthread_mutex_lock(&board->lock);
+    if (!board->failed) {
+        ssize_t n = recv(board->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+        board->failed = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
+    }
+    bool is = !board->failed;
+    pthread_mutex_unlock(&board->lock);
+    return is;
+}
+
 int unimem_context_alive(struct unimem_board *board, uint32_t node, uint32_t context)
 {
-    return node < board->params->nodes ? emu_context_lives(board, node, context) : -EINVAL;
+    if (node >= board->params->nodes)
+        return -EINVAL;
+    return server_is_there(board) ? emu_context_lives(board, node, context) : -EIO;
 }
 
 /* ---- emu/emu.h ---- */

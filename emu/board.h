@@ -44,8 +44,9 @@ struct emu_flight {
 };
 
 struct unimem_board {
-    int fd;           /* connection to the server */
-    int interrupt_fd; /* sends interrupts */
+    struct unimem_board *next; /* of the process's, under a lock of theirs */
+    int fd;                    /* connection to the server */
+    int interrupt_fd;          /* sends interrupts */
     struct emu_board_shm *shm;
     const struct emu_params *params;
     uint32_t node, context;

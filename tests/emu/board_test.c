@@ -225,13 +225,68 @@ static void nothing_is_left_when_all_were_killed(void **state)
     await(server_of(board_name) == 0 && !has_socket(board_name));
 }
 
+struct forked {
+    struct unimem_info info; /* the parent's */
+    pid_t pid;
+};
+
+static void forks(int from, int to, void *arg)
+{
+    struct unimem_info info;
+    (void)arg, (void)from;
+    struct unimem_board *board = board_open(0);
+    unimem_get_info(board, &info);
+    struct forked told = {.info = info, .pid = fork()};
+    demand(told.pid >= 0);
+    if (told.pid > 0)
+        pipe_put(to, &told, sizeof(told));
+    for (;;)
+        pause();
+}
+
+/* It has its parent's descriptors, but those to the board. */
+static void a_childs_parent_is_noticed_to_be_dead(void **state)
+{
+    (void)state;
+    struct forked told;
+    board_fresh("off", NULL);
+    struct unimem_board *board = board_open(0);
+    struct child child = child_start(forks, NULL);
+    pipe_get(child.from, &told, sizeof(told));
+    assert_int_equal(unimem_context_alive(board, 0, told.info.context), 1);
+    child_kill(&child);
+    await(unimem_context_alive(board, 0, told.info.context) == 0);
+    assert_int_equal(kill(told.pid, SIGKILL), 0); /* it was there all the time */
+    unimem_close(board);
+}
+
+static void a_forked_child_opens_the_board_itself(void **state)
+{
+    (void)state;
+    struct unimem_info info, parents;
+    board_fresh("off", NULL);
+    struct unimem_board *board = board_open(0);
+    unimem_get_info(board, &parents);
+    struct child child = child_start(opener, NULL);
+    pipe_put(child.to, "g", 1);
+    pipe_get(child.from, &info, sizeof(info));
+    assert_int_not_equal(info.context, parents.context);
+    assert_int_equal(unimem_context_alive(board, info.node, info.context), 1);
+    child_kill(&child);
+    (void)dmable(board, 1); /* it still has a connection of its own */
+    unimem_close(board);
+}
+
 static void a_board_that_dies_answers_with_an_error(void **state)
 {
     (void)state;
     void *memory = NULL;
     struct unimem_mailbox *mailbox = NULL;
     board_fresh("off", NULL);
-    struct unimem_board *board = board_open(0);
+    struct unimem_info info;
+    struct unimem_board *board = board_open(0), *other = board_open(0);
+    unimem_get_info(board, &info);
+    assert_int_equal(unimem_context_alive(other, info.node, info.context), 1);
     pid_t server = server_of(board_name);
     assert_true(server > 0); /* 0 would mean this process and its friends */
     assert_int_equal(kill(server, SIGKILL), 0);
@@ -239,6 +294,8 @@ static void a_board_that_dies_answers_with_an_error(void **state)
     assert_null(memory);
     assert_int_equal(unimem_mailbox_open(board, &mailbox), -EIO);
     assert_null(mailbox);
+    assert_int_equal(unimem_context_alive(other, info.node, info.context), -EIO); /* it has asked for nothing since */
+    unimem_close(other);
     await(server_of(board_name) == 0);
     struct unimem_board *next = board_open(0); /* a new board of that name */
     unimem_close(next);
@@ -248,4 +305,5 @@ static void a_board_that_dies_answers_with_an_error(void **state)
 RUN("emu board", T(a_name_is_checked), T(contexts_spread_over_the_nodes), T(boards_know_nothing_of_each_other),
     T(processes_that_open_at_once_meet), T(a_board_that_ends_can_be_opened_at_any_moment),
     T(opening_leaves_the_caller_without_a_child), T(a_dead_process_is_noticed), T(memory_ends_with_its_context),
-    T(nothing_is_left_when_all_were_killed), T(a_board_that_dies_answers_with_an_error))
+    T(nothing_is_left_when_all_were_killed), T(a_childs_parent_is_noticed_to_be_dead),
+    T(a_forked_child_opens_the_board_itself), T(a_board_that_dies_answers_with_an_error))

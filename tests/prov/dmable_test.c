@@ -5,6 +5,10 @@
 
 #include <unimem/fi_ext_unimem.h>
 
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 enum { BYTES = 3000017, KEY = 7 };
 
 static const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -278,6 +282,40 @@ static void memory_that_was_freed_and_taken_again_is_reached(void **state)
     pair_close(&p);
 }
 
+static void put_and_get(struct pair *p)
+{
+    struct fid_mr *mr;
+    char word[8] = "written";
+    char *remote = (char *)memory_new(&p->b, 4096);
+    assert_int_equal(fi_mr_reg(p->b.domain, remote, 4096, both, 0, KEY, 0, &mr, NULL), 0);
+    assert_int_equal(fi_write(p->a.ep, word, 8, NULL, p->a.other, 16, KEY, NULL), 0);
+    assert_done(&p->a, NULL);
+    assert_string_equal(remote + 16, word);
+    assert_int_equal(fi_close(&mr->fid), 0);
+}
+
+static void a_forked_child_has_a_board_of_its_own(void **state)
+{
+    struct pair p, childs;
+    int status = -1;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    put_and_get(&p);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* cmocka would go on with the next test, twice */
+        alarm(30);
+        pair_open(&childs, &(struct pair_config){0});
+        put_and_get(&childs);
+        pair_close(&childs);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    put_and_get(&p);
+    pair_close(&p);
+}
+
 /* The memory of one host needs none that is special. */
 static void another_machine_has_none(void **state)
 {
@@ -302,6 +340,7 @@ int main(void)
         cmocka_unit_test(atomics_are_the_owners),
         cmocka_unit_test(messages_arrive_whole_from_and_in_either_kind),
         cmocka_unit_test(memory_that_was_freed_and_taken_again_is_reached),
+        cmocka_unit_test(a_forked_child_has_a_board_of_its_own),
     };
     const char *machine = getenv("FI_UNIMEM_MACHINE");
     if (machine && strcmp(machine, "board") == 0)

@@ -224,6 +224,8 @@ int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p);
 int um_board_memory_free(struct um_space *space, void *memory);
 /* All of a space. */
 void um_board_memory_end(struct um_space *space);
+/* In a forked child: what there is is its parent's. */
+void um_board_memory_forget(void);
 /* The piece in which all of it lies; NULL: it is not such memory. */
 struct um_board_arena *um_board_arena_of(const void *memory, size_t len);
 /* A region in it has ended. */

@@ -130,6 +130,11 @@ int um_board_memory_free(struct um_space *space, void *memory)
     return ret;
 }
 
+void um_board_memory_forget(void)
+{
+    um_list_init(&arenas);
+}
+
 void um_board_memory_end(struct um_space *space)
 {
     for (struct um_list *l = arenas.next, *next; l != &arenas; l = next) {

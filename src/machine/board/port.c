@@ -242,7 +242,7 @@ static void tick(struct um_port *base)
     um_board_drive();
     for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && !rx->closed &&
-            um_board_api.context_alive(um_board_handle(), rx->peer.node, rx->peer.context) == 0) {
+            um_board_api.context_alive(um_board_handle(), rx->peer.node, rx->peer.context) != 1) {
             rx->closed = true;
             rx->error = ECONNRESET;
         }

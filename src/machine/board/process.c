@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { SLOTS = 1 << 12 };
 static_assert(SLOTS <= 1 << UM_BOARD_NUMBER_BITS, "a slot fits into its number");
@@ -20,6 +21,7 @@ struct ring {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct unimem_board *handle;
 static int users;
+static pid_t opened_by;
 static struct um_board_port *ports;
 static struct um_lane *lanes[SLOTS];
 static struct um_rx *rxs[SLOTS];
@@ -82,8 +84,33 @@ static void open_failed(int error)
            strerror(-error), remedy);
 }
 
+/* What was made on a handle that is closed. */
+static void forget(void)
+{
+    um_board_reaches_forget();
+    um_board_directory_forget();
+    um_board_views_forget();
+    um_board_seeks_forget();
+    rings = NULL;
+    handle = NULL;
+}
+
+/* A forked child has no context, nor dmable memory: what there is its parent has. It opens one of its own. */
+static void forget_parents(void)
+{
+    memset(lanes, 0, sizeof(lanes));
+    memset(rxs, 0, sizeof(rxs));
+    lanes_end = rxs_end = 0;
+    ports = NULL;
+    users = 0;
+    um_board_memory_forget();
+    forget();
+}
+
 int um_board_begin(struct unimem_board **board_p)
 {
+    if (users && opened_by != getpid())
+        forget_parents();
     int ret = users ? 0 : um_board_library_load(*library_path ? library_path : NULL);
     if (ret)
         return ret;
@@ -92,6 +119,7 @@ int um_board_begin(struct unimem_board **board_p)
         open_failed(ret);
         return ret;
     }
+    opened_by = getpid();
     users++;
     *board_p = handle;
     return 0;
@@ -104,12 +132,7 @@ void um_board_end(void)
     while (lanes_end)
         um_board_lane_free(lanes[lanes_end - 1]);
     um_board_api.close(handle); /* and with it all dmable memory and registrations */
-    um_board_reaches_forget();
-    um_board_directory_forget();
-    um_board_views_forget();
-    um_board_seeks_forget();
-    rings = NULL;
-    handle = NULL;
+    forget();
 }
 
 enum um_board_step um_board_step(void)
