@@ -7,7 +7,7 @@
  * name; of what must follow before the operation has taken effect, as another one, "then" and its name: providers that
  * execute at the target have it there. Prints the names and how often each was called.
  *
- * tests/instructions/run.py runs it, and reads the dumps. Without valgrind it counts nothing.
+ * tests/instructions/count.py runs it, and reads the dumps. Without valgrind it counts nothing.
  */
 #include "member.h"
 
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#if __has_include(<valgrind/callgrind.h>)
+#if defined(UM_HAS_VALGRIND)
 #include <valgrind/callgrind.h>
 #else
 #define CALLGRIND_TOGGLE_COLLECT   ((void)0)
