@@ -126,10 +126,10 @@ static struct fi_info *info_get(struct team *t)
     return info;
 }
 
-static void endpoint_open(struct team *t)
+void team_endpoint_open(struct team *t, enum fi_cq_format format, uint64_t cq_flags)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_NONE};
+    struct fi_cq_attr cq = {.format = format, .wait_obj = FI_WAIT_NONE};
     struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_NONE};
     TEAM_CALL(t, fi_fabric(t->info->fabric_attr, &t->fabric, NULL));
     TEAM_CALL(t, fi_domain(t->fabric, t->info, &t->domain, NULL));
@@ -139,7 +139,7 @@ static void endpoint_open(struct team *t)
     TEAM_CALL(t, fi_cntr_open(t->domain, &cntr, &t->gets, NULL));
     TEAM_CALL(t, fi_endpoint(t->domain, t->info, &t->ep, NULL));
     TEAM_CALL(t, fi_ep_bind(t->ep, &t->av->fid, 0));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
+    TEAM_CALL(t, fi_ep_bind(t->ep, &t->cq->fid, FI_TRANSMIT | FI_RECV | cq_flags));
     TEAM_CALL(t, fi_ep_bind(t->ep, &t->puts->fid, FI_WRITE));
     TEAM_CALL(t, fi_ep_bind(t->ep, &t->gets->fid, FI_READ));
     TEAM_CALL(t, fi_enable(t->ep));
@@ -199,7 +199,7 @@ static void member_run(struct team *t, void (*prepare)(int rank), void (*body)(s
         t->config.open(t);
     } else {
         t->info = info_get(t);
-        endpoint_open(t);
+        team_endpoint_open(t, FI_CQ_FORMAT_CONTEXT, FI_SELECTIVE_COMPLETION);
         memory_expose(t);
     }
     if (t->rank == 0)

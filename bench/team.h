@@ -77,6 +77,12 @@ struct team {
 int team_run(const struct team_config *config, void (*prepare)(int rank), void (*body)(struct team *t, void *arg),
              void *arg);
 
+/*
+ * For a config->open of one's own, once t->info is set: fabric, domain, queues, counters and the endpoint, enabled.
+ * cq_flags: beyond FI_TRANSMIT | FI_RECV.
+ */
+void team_endpoint_open(struct team *t, enum fi_cq_format format, uint64_t cq_flags);
+
 /* Says what is wrong and ends this member with status 1, and the run with it. */
 void team_fail(const struct team *t, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
 

@@ -70,26 +70,12 @@ static void memory_get(struct team *t)
 static void open_all(struct team *t)
 {
     struct fi_info *hints = fi_allocinfo();
-    struct fi_av_attr av = {.type = FI_AV_TABLE};
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_MSG};
-    struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP};
     hints->fabric_attr->prov_name = strdup("unimem");
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = FI_RMA | FI_ATOMIC | FI_TAGGED;
     TEAM_CALL(t, fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &t->info));
     fi_freeinfo(hints);
-    TEAM_CALL(t, fi_fabric(t->info->fabric_attr, &t->fabric, NULL));
-    TEAM_CALL(t, fi_domain(t->fabric, t->info, &t->domain, NULL));
-    TEAM_CALL(t, fi_av_open(t->domain, &av, &t->av, NULL));
-    TEAM_CALL(t, fi_cq_open(t->domain, &cq, &t->cq, NULL));
-    TEAM_CALL(t, fi_cntr_open(t->domain, &cntr, &t->puts, NULL));
-    TEAM_CALL(t, fi_cntr_open(t->domain, &cntr, &t->gets, NULL));
-    TEAM_CALL(t, fi_endpoint(t->domain, t->info, &t->ep, NULL));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->av->fid, 0));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->cq->fid, FI_TRANSMIT | FI_RECV));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->puts->fid, FI_WRITE));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->gets->fid, FI_READ));
-    TEAM_CALL(t, fi_enable(t->ep));
+    team_endpoint_open(t, FI_CQ_FORMAT_MSG, 0);
     memory_get(t);
     clock_find(t);
 }

@@ -50,11 +50,7 @@ static struct um_completion sum(struct world *w, struct um_peer *peer, uint8_t t
             sched_yield();
     }
     child_demand(ret == 0, "the operation was refused");
-    while (!untaken(w, 0)) {
-        if (!world_progress(w))
-            sched_yield();
-    }
-    return done_of(w, 0, CTX(1));
+    return child_done(w, CTX(1));
 }
 
 /* One, as an element of the datatype. */

@@ -51,11 +51,7 @@ static int put(struct world *w, struct um_peer *owner)
             sched_yield();
     }
     child_demand(ret == 0, "the operation was refused");
-    while (!untaken(w, 0)) {
-        if (!world_progress(w))
-            sched_yield();
-    }
-    return done_of(w, 0, &sent).error;
+    return child_done(w, &sent).error;
 }
 
 static void puts_where_there_is_no_room(int index)

@@ -111,6 +111,15 @@ void child_open(struct world *w, int index)
     um_store_release_u32(&shared->ready[index], 1); /* sync: test-ready (partner test-peer) */
 }
 
+struct um_completion child_done(struct world *w, void *context)
+{
+    while (!untaken(w, 0)) {
+        if (!world_progress(w))
+            sched_yield();
+    }
+    return done_of(w, 0, context);
+}
+
 void wait_for(struct world *w, const uint32_t *word, uint32_t value)
 {
     uint64_t start = um_clock_ns();

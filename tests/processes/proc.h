@@ -41,6 +41,8 @@ void child_open(struct world *w, int index);
 struct um_peer *peer_at(struct world *w, int index);
 /* Waits, with progress of w (may be NULL), until *word is at least value. */
 void wait_for(struct world *w, const uint32_t *word, uint32_t value);
+/* Waits for the completion of the operation with that context, which node 0 posted. */
+struct um_completion child_done(struct world *w, void *context);
 void child_demand(bool condition, const char *what);
 
 #endif

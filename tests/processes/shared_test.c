@@ -124,11 +124,7 @@ static int rma_error(struct world *w, struct um_peer *owner, uint64_t at, void *
             sched_yield();
     }
     child_demand(ret == 0, "the operation was refused");
-    while (!untaken(w, 0)) {
-        if (!world_progress(w))
-            sched_yield();
-    }
-    return done_of(w, 0, CTX(1)).error;
+    return child_done(w, CTX(1)).error;
 }
 
 /* word[0]: whether loads and stores are expected; word[1]: what access there is; word[2]: how many bytes. */

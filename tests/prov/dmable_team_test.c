@@ -28,9 +28,6 @@ static const size_t sizes[SIZES] = {0, 40, 5000, 33000, SLOT};
 static void open_all(struct team *t)
 {
     struct fi_info *hints = fi_allocinfo();
-    struct fi_av_attr av = {.type = FI_AV_TABLE};
-    struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_MSG};
-    struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP};
     struct fi_unimem_memory_ops *memory;
     void *ops, *got[3];
     hints->fabric_attr->prov_name = strdup("unimem");
@@ -38,18 +35,7 @@ static void open_all(struct team *t)
     hints->caps = FI_RMA | FI_ATOMIC | FI_TAGGED;
     TEAM_CALL(t, fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &t->info));
     fi_freeinfo(hints);
-    TEAM_CALL(t, fi_fabric(t->info->fabric_attr, &t->fabric, NULL));
-    TEAM_CALL(t, fi_domain(t->fabric, t->info, &t->domain, NULL));
-    TEAM_CALL(t, fi_av_open(t->domain, &av, &t->av, NULL));
-    TEAM_CALL(t, fi_cq_open(t->domain, &cq, &t->cq, NULL));
-    TEAM_CALL(t, fi_cntr_open(t->domain, &cntr, &t->puts, NULL));
-    TEAM_CALL(t, fi_cntr_open(t->domain, &cntr, &t->gets, NULL));
-    TEAM_CALL(t, fi_endpoint(t->domain, t->info, &t->ep, NULL));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->av->fid, 0));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->cq->fid, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->puts->fid, FI_WRITE));
-    TEAM_CALL(t, fi_ep_bind(t->ep, &t->gets->fid, FI_READ));
-    TEAM_CALL(t, fi_enable(t->ep));
+    team_endpoint_open(t, FI_CQ_FORMAT_MSG, FI_SELECTIVE_COMPLETION);
     TEAM_CALL(t, fi_open_ops(&t->domain->fid, FI_UNIMEM_MEMORY_OPS, 0, &ops, NULL));
     memory = ops;
     for (int i = 0; i < 3; i++)
