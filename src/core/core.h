@@ -68,7 +68,8 @@ struct um_ep_config {
     struct um_regions *regions; /* what peers may read and write; outlives the endpoint */
     void (*complete)(void *arg, const struct um_completion *c);
     void *arg;
-    size_t multi_min; /* free bytes below which a multi-receive buffer is given back */
+    size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
+    size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
 };
 
 void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);

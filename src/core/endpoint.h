@@ -150,6 +150,10 @@ int um_core_ep_jobs(struct um_ep *ep);
 void um_core_ep_flush(struct um_ep *ep);
 void um_core_ep_close(struct um_ep *ep);
 
+/* Asks the peer for no more messages until um_core_ep_lift(), which ends all holds. */
+void um_peer_hold(struct um_peer *peer);
+void um_core_ep_lift(struct um_ep *ep);
+
 /* The lane to a peer, opened at first contact. Errors of lane_open; -EPIPE when the peer is lost. */
 int um_peer_lane_open(struct um_peer *peer);
 static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)

@@ -132,6 +132,23 @@ int um_peer_claim_failed(struct um_peer *peer, int error)
     return error;
 }
 
+void um_peer_hold(struct um_peer *peer)
+{
+    if (!peer->rx || !um_list_is_empty(&peer->held))
+        return;
+    um_list_append(&peer->ep->held, &peer->held);
+    peer->ep->machine->rx_hold(peer->rx, true);
+}
+
+void um_core_ep_lift(struct um_ep *ep)
+{
+    struct um_list *first;
+    while ((first = um_list_first(&ep->held)) != NULL) {
+        um_list_unlink(first);
+        ep->machine->rx_hold(UM_CONTAINER(first, struct um_peer, held)->rx, false);
+    }
+}
+
 int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count)
 {
     b->iov = b->small;

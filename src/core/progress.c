@@ -44,6 +44,7 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
         return;
     peer->rx = NULL;
     peer->left = true;
+    um_list_unlink(&peer->held);
     ep->rx_count--;
     ep->machine->rx_set_user(rec->rx, NULL);
     int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;
@@ -125,6 +126,8 @@ static int awaiting_progress(struct um_ep *ep)
 {
     int count = 0;
     struct um_list *next;
+    if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
+        um_core_ep_lift(ep); /* who waits for a peer holds none: of two that wait for each other, none is held */
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;

@@ -231,6 +231,7 @@ int um_recv(struct um_ep *ep, const struct um_msg *msg)
     }
     um_match_post(um_receive_engine(ep, msg->flags), &recv->match);
     um_list_append(&r->posted, &recv->link);
+    um_unexpected_lift(ep);
     if (msg->peer)
         um_peer_expect(msg->peer);
     if (msg->flags & UM_OP_MULTI)

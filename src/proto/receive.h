@@ -7,7 +7,12 @@
 
 #include "proto/internal.h"
 
-enum { UM_UNEXPECTED_INLINE = 128 };
+enum {
+    UM_UNEXPECTED_INLINE = 128,
+    UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
+    UM_INBOUND_SIZE = sizeof(struct um_inbound) + sizeof(struct um_piece),
+    UM_PEEK_LOOKS = 4096, /* messages that are taken for a peek that found nothing: eight full lanes */
+};
 
 struct um_unexpected {
     struct um_match_msg match;
@@ -15,6 +20,7 @@ struct um_unexpected {
     void *claimed_by;    /* context */
     struct um_arrival arrival;
     struct um_inbound *inbound; /* a rendezvous; else the body is below */
+    bool is_announced;          /* it is a rendezvous, whose inbound may have ended */
     void *body;
     unsigned char small[UM_UNEXPECTED_INLINE];
 };
@@ -23,6 +29,8 @@ struct um_receive {
     struct um_match *engine[2]; /* untagged, tagged */
     struct um_list posted;      /* um_recv, by age */
     struct um_list claimed;     /* um_unexpected */
+    size_t kept;                /* bytes that unexpected messages take */
+    uint32_t peek_looks;        /* so many more are taken past the bound, because a peek waits */
     struct um_pool recvs;
     struct um_pool unexpected;
 };
@@ -39,6 +47,12 @@ void um_recv_free(struct um_ep *ep, struct um_recv *recv);
 /* ---- unexpected.c ---- */
 /* The oldest message that the receive, or the peek, would take; NULL. It stays queued. */
 struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *msg);
+/* Something waits for a message: whoever is held goes on. */
+static inline void um_unexpected_lift(struct um_ep *ep)
+{
+    if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
+        um_core_ep_lift(ep);
+}
 /* Gives it, no longer queued, to a receive that is not posted. */
 void um_unexpected_give(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u);
 /* The same to the target, which lies in *target (eager) or is set in the inbound's own. */

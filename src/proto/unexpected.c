@@ -1,7 +1,10 @@
 /*
  * Messages that came before their receive: queued, looked at, reserved, dropped, handed over.
  *
- * Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
+ * They take memory, and senders are held (machine rx_hold) when it is more than the bound, unless this endpoint waits
+ * for anything: a posted receive or a peek that found nothing may want a message that comes behind these, and a peer
+ * that this endpoint waits for may itself be unable to go on while it is held. So a hold is never part of a circle of
+ * waits. Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -9,11 +12,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+static size_t unexpected_max(const struct um_ep *ep)
+{
+    return ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
+}
+
+/* What a message takes, its announced body's description included. */
+static size_t unexpected_size(const struct um_unexpected *u)
+{
+    return sizeof(*u) + (u->body != u->small ? (size_t)u->arrival.len : 0) + (u->is_announced ? UM_INBOUND_SIZE : 0);
+}
+
+/* One more message lies here. */
+static void unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
+{
+    if (r->kept <= unexpected_max(ep))
+        return;
+    if (r->peek_looks > 0)
+        r->peek_looks--;
+    else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))
+        um_peer_hold(sender);
+}
+
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 {
+    struct um_receive *r = ep->receive;
+    r->kept -= unexpected_size(u);
+    if (r->kept < unexpected_max(ep) / 2)
+        um_unexpected_lift(ep);
     if (u->body != u->small)
         free(u->body);
-    um_pool_release(&((struct um_receive *)ep->receive)->unexpected, u);
+    um_pool_release(&r->unexpected, u);
 }
 
 int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
@@ -27,6 +56,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
         return -ENOMEM;
     u->body = u->small;
     u->inbound = inbound;
+    u->is_announced = inbound != NULL;
     u->arrival = *arrival;
     um_list_init(&u->link);
     if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {
@@ -42,6 +72,8 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
     ep->stats.unexpected++;
+    r->kept += unexpected_size(u);
+    unexpected_bound(ep, r, arrival->peer);
     return 0;
 }
 
@@ -125,8 +157,11 @@ int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *fo
 {
     struct um_receive *r = ep->receive;
     struct um_unexpected *u = um_unexpected_find(ep, msg);
-    if (!u)
+    if (!u) {
+        r->peek_looks = UM_PEEK_LOOKS;
+        um_unexpected_lift(ep);
         return -ENOMSG;
+    }
     *found_p = (struct um_completion){
         .context = msg->context,
         .flags = msg->flags | UM_OP_RECV | u->arrival.flags,

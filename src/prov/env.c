@@ -48,6 +48,9 @@ void um_env_define(void)
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
                     "Bytes that busy lanes into an endpoint may grow to together, 65536 to 1099511627776 "
                     "(default: 67108864)");
+    fi_param_define(&um_provider, "unexpected_memory", FI_PARAM_STRING,
+                    "Bytes that messages without a receive may take in an endpoint before it asks their senders to "
+                    "wait, 65536 to 1099511627776 (default: 67108864)");
     fi_param_define(&um_provider, "linger", FI_PARAM_STRING,
                     "Let an empty fi_cq_read of a caller that spins look for messages for about a microsecond, and a "
                     "blocking call for some before it sleeps; only while the ranks do not outnumber the processors "
@@ -134,6 +137,11 @@ static int um_env_read_numbers(struct um_env *env)
     if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
         return um_env_refuse(1, "LANE_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
     env->port.memory_max = v;
+    text = um_env_text("unexpected_memory");
+    v = 0;
+    if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
+        return um_env_refuse(10, "UNEXPECTED_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
+    env->unexpected_max = v;
     return 0;
 }
 
@@ -180,7 +188,7 @@ int um_env_read(struct um_env *env_p)
         return um_env_refuse(6, "ADOPT", text, allowed);
     text = um_env_text("attach");
     if (text && um_env_attach(text, env.port.attach))
-        return um_env_refuse(8, "ATTACH", text, "off, abstract, the absolute path (up to 79 bytes) of a directory");
+        return um_env_refuse(11, "ATTACH", text, "off, abstract, the absolute path (up to 79 bytes) of a directory");
     text = um_env_text("mpich_atomics");
     if (text && um_env_bool(text, &env.mpich_atomics))
         return um_env_refuse(7, "MPICH_ATOMICS", text, allowed);

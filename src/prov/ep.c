@@ -100,6 +100,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .complete = um_prov_ep_complete,
         .arg = ep,
         .multi_min = ep->multi_min,
+        .unexpected_max = d->env.unexpected_max,
     };
     if (ep->core)
         return 0;

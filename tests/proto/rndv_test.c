@@ -22,20 +22,21 @@ static void unmatched_bodies_have_no_bound(struct world *w, int from, int to, in
 static void many_unmatched_bodies_are_received_in_any_order(void **state)
 {
     (void)state;
-    enum { N = 3000, LEN = 70000 };
+    enum { LEN = 70000 };
+    const int n = (int)many(1000);
     struct world w;
     unsigned char *body = malloc(LEN), *got = malloc(LEN);
     fill(body, LEN, 1);
     for (int order = 0; order < 3; order++) {
         world_open(&w, 2);
-        unmatched_bodies_have_no_bound(&w, 0, 1, N, body);
-        unmatched_bodies_have_no_bound(&w, 1, 0, N, body);
-        for (int i = 0; i < N; i++) {
-            uint64_t tag = (uint64_t)(order == 0 ? i : order == 1 ? N - 1 - i : i * 7 % N);
+        unmatched_bodies_have_no_bound(&w, 0, 1, n, body);
+        unmatched_bodies_have_no_bound(&w, 1, 0, n, body);
+        for (int i = 0; i < n; i++) {
+            uint64_t tag = (uint64_t)(order == 0 ? i : order == 1 ? n - 1 - i : i * 7 % n);
             for (int node = 0; node < 2; node++) {
                 memset(got, 0, LEN);
-                recv_buf(&w, node, NULL, got, LEN, tag, 0, UM_OP_TAGGED, CTX(N + 1));
-                assert_int_equal(done_of(&w, node, CTX(N + 1)).error, 0);
+                recv_buf(&w, node, NULL, got, LEN, tag, 0, UM_OP_TAGGED, CTX(n + 1));
+                assert_int_equal(done_of(&w, node, CTX(n + 1)).error, 0);
                 assert_true(is_filled(got, LEN, 1));
                 assert_int_equal(done_of(&w, 1 - node, CTX(tag + 1)).error, 0);
             }

@@ -46,6 +46,7 @@ void node_open(struct node *n, size_t multi_min)
         .complete = on_complete,
         .arg = n,
         .multi_min = multi_min,
+        .unexpected_max = variant.unexpected_max,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
@@ -70,6 +71,11 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
     um_sim_configure(++seed, variant.stall_percent);
     for (int i = 0; i < nodes; i++)
         node_open(&w->node[i], multi_min);
+}
+
+uint32_t many(uint32_t count)
+{
+    return variant.machine == &um_machine_board ? count / 5 : count;
 }
 
 void world_open(struct world *w, int nodes)

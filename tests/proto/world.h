@@ -31,6 +31,7 @@ struct variant {
     bool adopt;             /* false: windows are at level copy, at best */
     uint64_t memory_max;    /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
+    size_t unexpected_max; /* 0: the default */
     const char *attach; /* shm: as um_port_config.attach; NULL: off. Then children are in pid namespaces of their own */
 };
 extern struct variant variant;
@@ -55,6 +56,9 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min);
 void world_close(struct world *w);
 void node_open(struct node *n, size_t multi_min);
 void node_close(struct node *n);
+
+/* A number of messages: a fifth over a board, whose model takes as much longer. */
+uint32_t many(uint32_t count);
 
 /* One round of progress of every endpoint; returns how much moved. */
 int world_progress(struct world *w);
