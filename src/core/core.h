@@ -33,6 +33,7 @@ enum um_op_flag {
     UM_OP_MULTI_END = 1 << 11,   /* completion: the multi-receive buffer is the caller's again */
     UM_OP_CLAIM = 1 << 12,   /* peek: reserve the message found; receive: take the one reserved under this context */
     UM_OP_DISCARD = 1 << 13, /* peek or claim: throw the message away */
+    UM_OP_MATCH = 1 << 15,   /* send: complete when a receive has taken it */
     UM_OP_ATOMIC = 1 << 14,  /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
 };
 

@@ -3,6 +3,7 @@
  *
  *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
  *   longer, or memory of the machine's  → rndv.c
+ *   whatever is to complete when matched → rndv.c
  *
  * Owns no state. Threading: core.h.
  */
@@ -14,6 +15,8 @@
 static bool is_eager(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len)
 {
     const struct um_machine *machine = ep->machine;
+    if (__builtin_expect(msg->flags & UM_OP_MATCH, 0))
+        return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */
     if (len <= UM_EAGER_INLINE)
         return true;
     if (len > ep->body_max || len > machine->lane_body_max(lane, (uint32_t)len))

@@ -3,7 +3,7 @@
 
 static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_addr_t dest, uint64_t fi_flags)
 {
-    int ret = um_post_check(ep, a->operand, a->operand_count, fi_flags);
+    int ret = um_post_check(ep, a->operand, a->operand_count, fi_flags, UM_RMA_FLAGS);
     if (ret)
         return ret;
     if (a->count == 0 || a->count > um_atomic_count_max(a->type))

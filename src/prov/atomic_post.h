@@ -87,9 +87,9 @@ static inline bool um_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
 static inline bool um_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_atomic_kind kind,
                                         const struct um_atomic_lists *l, uint64_t flags)
 {
-    return !(flags & (FI_FENCE | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE)) &&
-           um_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) && m->rma_iov_count == 1 &&
-           m->rma_iov[0].count == 1 && (m->op == FI_ATOMIC_READ || um_ioc_is_one(l->operand, l->operand_count)) &&
+    return !(flags & ~(UM_RMA_FLAGS & ~FI_FENCE)) && um_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) &&
+           m->rma_iov_count == 1 && m->rma_iov[0].count == 1 &&
+           (m->op == FI_ATOMIC_READ || um_ioc_is_one(l->operand, l->operand_count)) &&
            (kind != UM_ATOMIC_COMPARE || um_ioc_is_one(l->compare, l->compare_count)) &&
            (kind == UM_ATOMIC_BASE || um_ioc_is_one(l->result, l->result_count));
 }

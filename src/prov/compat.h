@@ -19,6 +19,7 @@
 #include <rdma/fi_tagged.h>
 #include <rdma/providers/fi_log.h>
 #include <rdma/providers/fi_prov.h>
+#include <string.h>
 
 /* Values of later headers, under our names: most are enumerators there, which the preprocessor cannot test for. */
 enum {
@@ -57,6 +58,19 @@ struct um_domain_attr_tail {
 #define UM_DOMAIN_ATTR_TAIL_OFFSET 192
 static_assert(offsetof(struct fi_domain_attr, tclass) + 8 == UM_DOMAIN_ATTR_TAIL_OFFSET,
               "fi_domain_attr: the fields up to tclass take 192 bytes in every version");
+
+/* What hints ask of fields that the API version at hand has; 0 of others. */
+static inline struct um_domain_attr_tail um_domain_attr_tail_asked(const struct fi_domain_attr *attr, uint32_t version)
+{
+    struct um_domain_attr_tail asked = {0};
+    const void *tail = (const char *)attr + UM_DOMAIN_ATTR_TAIL_OFFSET;
+    size_t len = version >= FI_VERSION(2, 5)    ? sizeof(asked)
+                 : version >= FI_VERSION(2, 0)  ? offsetof(struct um_domain_attr_tail, max_cntr_value)
+                 : version >= FI_VERSION(1, 20) ? offsetof(struct um_domain_attr_tail, max_group_id)
+                                                : 0;
+    memcpy(&asked, tail, len);
+    return asked;
+}
 
 /* Fields that the API version at hand has; NULL before 2.5. */
 static inline struct um_domain_attr_tail *um_domain_attr_tail(struct fi_domain_attr *attr, uint32_t version)

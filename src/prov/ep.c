@@ -4,7 +4,8 @@
  * Owns: struct um_prov_ep. Must not know protocols.
  * Threading: under the guard of the domain.
  */
-#include "prov/prov.h"
+#include "prov/info.h"
+#include "prov/post.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -234,6 +235,9 @@ static int um_prov_ep_ops_flag(struct um_prov_ep *ep, bool set, uint64_t *flags)
         *flags = *mine;
         return 0;
     }
+    int ret = um_post_check_flags(*flags & ~which, which == FI_TRANSMIT ? UM_TX_OP_FLAGS : UM_RX_OP_FLAGS);
+    if (ret)
+        return ret;
     um_guard_lock(&ep->domain->guard);
     *mine = *flags & ~which;
     um_prov_ep_set_flags(ep);

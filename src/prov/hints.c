@@ -138,7 +138,10 @@ static int um_hints_domain(uint32_t version, const struct fi_domain_attr *hint, 
     if (ret || version < FI_VERSION(1, 5))
         return ret;
     const struct um_bits_row bits[] = {{"domain_attr->caps", hint->caps, offer->caps}};
+    const struct um_domain_attr_tail tail = um_domain_attr_tail_asked(hint, version);
     const struct um_limit_row later[] = {
+        {"domain_attr->max_ep_auth_key", tail.max_ep_auth_key, 0},
+        {"domain_attr->max_group_id", tail.max_group_id, 0},
         {"domain_attr->mr_iov_limit", hint->mr_iov_limit, offer->mr_iov_limit},
         {"domain_attr->auth_key_size", hint->auth_key_size, 0},
         {"domain_attr->max_err_data", hint->max_err_data, offer->max_err_data},

@@ -16,7 +16,8 @@
  */
 #define UM_CAPS_LISTED (UM_CAPS_TX | UM_CAPS_RX | UM_CAPS_DOMAIN)
 
-#define UM_TX_OP_FLAGS (FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define UM_TX_OP_FLAGS                                                                                                 \
+    (FI_COMPLETION | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
 #define UM_RX_OP_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 /*
  * Messages to one peer keep their order among themselves, and so do atomics: they take effect at once, or in the order

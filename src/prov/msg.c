@@ -28,6 +28,9 @@ static ssize_t um_msg_recvmsg(struct fid_ep *fid, const struct fi_msg *m, uint64
                          .count = m->iov_count,
                          .context = m->context,
                          .flags = um_post_recv_flags(ep, flags) | (flags & FI_MULTI_RECV ? UM_OP_MULTI : 0)};
+    int ret = um_post_check_flags(flags, UM_RECV_FLAGS);
+    if (__builtin_expect(ret != 0, 0))
+        return ret;
     if (flags & FI_PEEK)
         return um_post_peek(ep, &msg, ep->directed, m->addr);
     return um_post_recv(ep, &msg, ep->directed, m->addr);
@@ -38,7 +41,7 @@ static ssize_t um_msg_sendv(struct fid_ep *fid, const struct iovec *iov, void **
 {
     struct um_prov_ep *ep = um_post_ep(fid);
     struct um_msg msg = {.iov = iov, .count = count, .context = context, .flags = ep->tx_flags};
-    int ret = um_post_check(ep, iov, count, 0);
+    int ret = um_post_check(ep, iov, count, 0, UM_SEND_FLAGS);
     (void)desc;
     return ret ? ret : um_post_send(ep, &msg, dest, 0);
 }
@@ -60,7 +63,7 @@ static ssize_t um_msg_sendmsg(struct fid_ep *fid, const struct fi_msg *m, uint64
                          .data = m->data,
                          .context = m->context,
                          .flags = um_prov_ep_tx_flags(ep, flags)};
-    int ret = um_post_check(ep, m->msg_iov, m->iov_count, flags);
+    int ret = um_post_check(ep, m->msg_iov, m->iov_count, flags, UM_SEND_FLAGS);
     return ret ? ret : um_post_send(ep, &msg, m->addr, flags);
 }
 

@@ -65,14 +65,32 @@ static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what,
     }
 }
 
-/* 0; -FI_EINVAL: too many pieces, or too large to inject; -FI_EOPNOTSUPP: a completion level that we cannot keep. */
-static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags)
+/* The flags that calls take: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). FI_MORE, FI_PRIORITY, FI_AFFINITY:
+ * hints. */
+#define UM_HINT_FLAGS (FI_MORE | FI_PRIORITY | FI_AFFINITY)
+#define UM_RMA_FLAGS                                                                                                   \
+    (UM_HINT_FLAGS | FI_COMPLETION | FI_INJECT | FI_REMOTE_CQ_DATA | FI_FENCE | FI_INJECT_COMPLETE |                   \
+     FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
+#define UM_SEND_FLAGS (UM_RMA_FLAGS | FI_MATCH_COMPLETE)
+#define UM_RECV_FLAGS (UM_HINT_FLAGS | FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD)
+
+/* 0; -FI_EOPNOTSUPP: a completion level that we cannot keep; -FI_EBADFLAGS: a flag that this call does not have. */
+static inline int um_post_check_flags(uint64_t fi_flags, uint64_t known)
+{
+    if (__builtin_expect(!(fi_flags & ~known), 1))
+        return 0;
+    return fi_flags & ~known & ~(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EBADFLAGS : -FI_EOPNOTSUPP;
+}
+
+/* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_post_check_flags() says. */
+static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags,
+                                uint64_t known)
 {
     if (count > ep->domain->limits.iov_max)
         return -FI_EINVAL;
     if (fi_flags & FI_INJECT && um_iov_length(iov, count) > ep->domain->limits.inject_max)
         return -FI_EINVAL;
-    return fi_flags & (FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EOPNOTSUPP : 0;
+    return um_post_check_flags(fi_flags, known);
 }
 
 static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi_addr_t dest, uint64_t fi_flags)

@@ -331,9 +331,11 @@ static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct
 /* The flags of a transmission whose call gave fi_flags: completion level, data, inject, event or not. */
 static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
-    const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
+    const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
     uint64_t level = fi_flags & levels ? fi_flags : ep->tx_op_flags;
     uint32_t flags = level & FI_DELIVERY_COMPLETE ? UM_OP_DELIVERY : 0;
+    if (__builtin_expect(level & FI_MATCH_COMPLETE, 0))
+        flags |= UM_OP_MATCH;
     if (fi_flags & FI_REMOTE_CQ_DATA)
         flags |= UM_OP_DATA;
     if (fi_flags & FI_INJECT)

@@ -7,7 +7,7 @@
 
 static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t dest, uint64_t fi_flags)
 {
-    int ret = um_post_check(ep, rma->iov, rma->count, fi_flags);
+    int ret = um_post_check(ep, rma->iov, rma->count, fi_flags, UM_RMA_FLAGS);
     if (ret)
         return ret;
     um_guard_lock(&ep->domain->guard);
@@ -79,8 +79,8 @@ static ssize_t um_rma_write(struct fid_ep *fid, const void *buf, size_t len, voi
 /* From one buffer to one place, and nothing else about it is unusual. */
 static inline bool um_rma_msg_is_one(const struct um_prov_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
 {
-    return !(flags & (FI_FENCE | FI_REMOTE_CQ_DATA | FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE)) && m->iov_count == 1 &&
-           m->rma_iov_count == 1 && m->rma_iov[0].len == m->msg_iov[0].iov_len &&
+    return !(flags & ~(UM_RMA_FLAGS & ~(FI_FENCE | FI_REMOTE_CQ_DATA))) && m->iov_count == 1 && m->rma_iov_count == 1 &&
+           m->rma_iov[0].len == m->msg_iov[0].iov_len &&
            (!(flags & FI_INJECT) || m->msg_iov[0].iov_len <= ep->domain->limits.inject_max);
 }
 

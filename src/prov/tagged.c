@@ -36,8 +36,10 @@ static ssize_t um_tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged 
                          .ignore = m->ignore,
                          .context = m->context,
                          .flags = um_post_recv_flags(ep, flags) | UM_OP_TAGGED};
-    if (flags & FI_MULTI_RECV)
-        return -FI_EBADFLAGS; /* FI_TAGGED_MULTI_RECV is not offered */
+    /* FI_TAGGED_MULTI_RECV is not offered */
+    int ret = um_post_check_flags(flags, UM_RECV_FLAGS & ~FI_MULTI_RECV);
+    if (__builtin_expect(ret != 0, 0))
+        return ret;
     if (flags & FI_PEEK)
         return um_post_peek(ep, &msg, ep->tagged_directed, m->addr);
     return um_post_recv(ep, &msg, ep->tagged_directed, m->addr);
@@ -49,7 +51,7 @@ static ssize_t um_tagged_sendv(struct fid_ep *fid, const struct iovec *iov, void
     struct um_prov_ep *ep = um_post_ep(fid);
     struct um_msg msg = {
         .iov = iov, .count = count, .tag = tag, .context = context, .flags = ep->tx_flags | UM_OP_TAGGED};
-    int ret = um_post_check(ep, iov, count, 0);
+    int ret = um_post_check(ep, iov, count, 0, UM_SEND_FLAGS);
     (void)desc;
     return ret ? ret : um_post_send(ep, &msg, dest, 0);
 }
@@ -73,7 +75,7 @@ static ssize_t um_tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged 
                          .data = m->data,
                          .context = m->context,
                          .flags = um_prov_ep_tx_flags(ep, flags) | UM_OP_TAGGED};
-    int ret = um_post_check(ep, m->msg_iov, m->iov_count, flags);
+    int ret = um_post_check(ep, m->msg_iov, m->iov_count, flags, UM_SEND_FLAGS);
     return ret ? ret : um_post_send(ep, &msg, m->addr, flags);
 }
 

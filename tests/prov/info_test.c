@@ -91,7 +91,7 @@ static void what_is_not_there_is_refused(void **state)
     REFUSED(tx_attr->caps, FI_HMEM);
     REFUSED(tx_attr->msg_order, FI_ORDER_WAW);
     REFUSED(tx_attr->comp_order, FI_ORDER_DATA);
-    REFUSED(tx_attr->op_flags, FI_MATCH_COMPLETE);
+    REFUSED(tx_attr->op_flags, FI_COMMIT_COMPLETE);
     REFUSED(tx_attr->inject_size, SIZE_MAX);
     REFUSED(tx_attr->iov_limit, 33);
     REFUSED(tx_attr->rma_iov_limit, 33);

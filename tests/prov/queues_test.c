@@ -190,7 +190,7 @@ static void levels_that_cannot_be_kept_are_refused(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){0});
     const struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = p.a.other};
-    assert_int_equal(fi_sendmsg(p.a.ep, &m, FI_MATCH_COMPLETE), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_sendmsg(p.a.ep, &m, FI_COMMIT_COMPLETE), -FI_EOPNOTSUPP);
     pair_close(&p);
 }
 
