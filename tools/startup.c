@@ -25,13 +25,14 @@ struct search {
 
 static bool is_new(struct search *search, const char *name)
 {
-    if (search->seen_count == SEEN_MAX || strlen(name) >= NAME_LENGTH_MAX)
+    size_t size = strlen(name) + 1;
+    if (search->seen_count == SEEN_MAX || size > NAME_LENGTH_MAX)
         return false;
     for (unsigned i = 0; i < search->seen_count; i++) {
         if (!strcmp(search->seen[i], name))
             return false;
     }
-    strcpy(search->seen[search->seen_count++], name);
+    memcpy(search->seen[search->seen_count++], name, size);
     return true;
 }
 
