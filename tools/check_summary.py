@@ -80,13 +80,20 @@ def read_skips(path: Path) -> list[dict[str, str]]:
     return skips
 
 
+def allows(skip: dict[str, str], result: Result) -> bool:
+    """An entry may ask for what the test says of itself, too."""
+    named = fnmatch.fnmatchcase(result.name, skip["test"])
+    return named and fnmatch.fnmatchcase(result.detail, skip.get("says", "*"))
+
+
 def judge_skips(results: list[Result], skips: list[dict[str, str]]) -> list[Result]:
     judged = []
     for result in results:
         if result.outcome == "skipped":
-            reasons = [skip["reason"] for skip in skips if fnmatch.fnmatchcase(result.name, skip["test"])]
-            if reasons:
-                result = result._replace(detail=reasons[0])
+            allowing = [skip for skip in skips if allows(skip, result)]
+            if allowing:
+                said = f" ({result.detail})" if "says" in allowing[0] else ""
+                result = result._replace(detail=allowing[0]["reason"] + said)
             else:
                 detail = f"skipped ({result.detail}), and tests/skips.toml does not allow it"
                 result = result._replace(outcome="failed", detail=detail)

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <link.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -97,8 +98,11 @@ int um_elf_open(const char *path, struct um_elf *elf)
     const ElfW(Phdr) * at;
     for (unsigned i = 0; (at = segment(elf, i)); i++) {
         const ElfW(Dyn) *dynamic = at->p_type == PT_DYNAMIC ? part(elf, at->p_offset, at->p_filesz) : NULL;
-        if (dynamic && at->p_offset % sizeof(void *) == 0)
-            read_dynamic(elf, dynamic, at->p_filesz / sizeof *dynamic);
+        if (dynamic && at->p_offset % sizeof(void *) == 0) {
+            elf->dynamic = at->p_offset;
+            elf->dynamic_count = at->p_filesz / sizeof *dynamic;
+            read_dynamic(elf, dynamic, elf->dynamic_count);
+        }
         if (at->p_type == PT_INTERP)
             elf->loader = text_at(elf, at->p_offset, 0);
     }
@@ -109,6 +113,30 @@ void um_elf_close(struct um_elf *elf)
 {
     munmap((void *)elf->bytes, elf->size);
     *elf = (struct um_elf){0};
+}
+
+unsigned um_elf_startup(const struct um_elf *elf, struct um_elf_word *words)
+{
+    const ElfW(Dyn) *dynamic = part(elf, elf->dynamic, elf->dynamic_count * sizeof *dynamic);
+    unsigned count = 0;
+    for (size_t i = 0; dynamic && i < elf->dynamic_count && dynamic[i].d_tag != DT_NULL; i++) {
+        size_t at = elf->dynamic + i * sizeof *dynamic;
+        if (count == UM_ELF_STARTUP_MAX)
+            break;
+        switch (dynamic[i].d_tag) {
+        case DT_INIT: /* an entry that a library's loader passes over instead: its address must not be 0 */
+        case DT_FINI:
+            words[count++] = (struct um_elf_word){at + offsetof(ElfW(Dyn), d_tag), DT_DEBUG};
+            break;
+        case DT_INIT_ARRAYSZ:
+        case DT_FINI_ARRAYSZ:
+            words[count++] = (struct um_elf_word){at + offsetof(ElfW(Dyn), d_un), 0};
+            break;
+        default:
+            break;
+        }
+    }
+    return count;
 }
 
 bool um_elf_holds(const struct um_elf *elf, const void *bytes, size_t size)

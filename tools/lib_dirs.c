@@ -53,15 +53,23 @@ static bool visit_once(struct walk *walk, const char *path)
     return found;
 }
 
+/* scandir() gives its filter nothing but the entry; this program has one thread. */
+static bool (*wanted_now)(const char *name);
+
+static int is_wanted(const struct dirent *entry)
+{
+    return wanted_now(entry->d_name);
+}
+
 static bool walk_dir(struct walk *walk, const char *dir)
 {
     struct dirent **entries;
     char path[PATH_MAX];
     bool found = false;
-    int count = scandir(dir, &entries, NULL, alphasort);
+    wanted_now = walk->wanted;
+    int count = scandir(dir, &entries, is_wanted, alphasort);
     for (int i = 0; i < count; i++) {
-        if (!found && walk->wanted(entries[i]->d_name) &&
-            snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name) < (int)sizeof path)
+        if (!found && snprintf(path, sizeof path, "%s/%s", dir, entries[i]->d_name) < (int)sizeof path)
             found = visit_once(walk, path);
         free(entries[i]);
     }

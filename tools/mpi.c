@@ -2,6 +2,7 @@
 #include "mpi.h"
 #include "child.h"
 #include "elf_file.h"
+#include "startup.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROBE_TIMEOUT_MS = 20000, ANSWER_MAX = 2048 };
+enum { PROBE_TIMEOUT_MS = 20000, QUICK_TIMEOUT_MS = 5000, ANSWER_MAX = 2048 };
 
 static const struct kind {
     const char *word, *title;
@@ -69,12 +70,20 @@ bool um_mpi_library_name(const char *name)
     return false;
 }
 
+struct question {
+    const char *library;
+    const char *slow; /* what shall not run its code at loading, or NULL */
+};
+
 /* In the child: the library's own description of itself. */
 static void describe(void *arg, int out)
 {
     static char text[64 << 10]; /* MPI_MAX_LIBRARY_VERSION_STRING is 8 KiB at most today */
+    const struct question *question = arg;
     int length = 0;
-    void *library = dlopen(arg, RTLD_LAZY | RTLD_LOCAL);
+    if (question->slow)
+        um_startup_skip(question->slow);
+    void *library = dlopen(question->library, RTLD_LAZY | RTLD_LOCAL);
     if (!library)
         return;
     int (*version)(char *, int *) = (int (*)(char *, int *))dlsym(library, "MPI_Get_library_version");
@@ -144,6 +153,7 @@ static bool openmpi_has_ofi(const struct um_elf *elf, const char *dir)
 {
     static const char built_in[] = "mca_mtl_ofi_component";
     return um_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
+           exists("%s/openmpi/lib/openmpi*/mca_mtl_ofi.so", dir) || /* before the pattern for a folder of thousands */
            exists("%s/openmpi*/lib/openmpi*/mca_mtl_ofi.so", dir) || exists("%s/../openmpi*/mca_mtl_ofi.so", dir);
 }
 
@@ -164,6 +174,21 @@ static bool has_ofi(const struct um_mpi *mpi, const struct um_elf *elf, const ch
     }
 }
 
+/* Asked without the code that takes long, and again with it when that gave no answer. */
+static void ask(const char *library, char *text)
+{
+    char slow[PATH_MAX];
+    struct question question = {.library = library};
+    text[0] = '\0';
+    if (um_startup_find(library, slow) == 0) {
+        question.slow = slow;
+        um_child_run(describe, &question, text, ANSWER_MAX, QUICK_TIMEOUT_MS);
+        question.slow = NULL;
+    }
+    if (!text[0])
+        um_child_run(describe, &question, text, ANSWER_MAX, PROBE_TIMEOUT_MS);
+}
+
 static void find_providers(struct um_mpi *mpi, const char *dir)
 {
     static const char *const below[] = {"%s",
@@ -181,13 +206,12 @@ static void find_providers(struct um_mpi *mpi, const char *dir)
         if (exists("%s", pattern) && realpath(path, mpi->providers))
             return;
     }
-    mpi->providers[0] = '\0';
 }
 
 static int probe_elf(const struct um_elf *elf, struct um_mpi *mpi)
 {
     char text[ANSWER_MAX], dir[PATH_MAX];
-    um_child_run(describe, mpi->library, text, sizeof text, PROBE_TIMEOUT_MS);
+    ask(mpi->library, text);
     mpi->kind = kind_of_text(text);
     if (mpi->kind)
         value_after(text, kinds[mpi->kind].says, false, mpi->version, sizeof mpi->version);
@@ -198,24 +222,30 @@ static int probe_elf(const struct um_elf *elf, struct um_mpi *mpi)
     value_after(text, "MPICH Device:", true, mpi->device, sizeof mpi->device);
     snprintf(dir, sizeof dir, "%.*s", (int)(strrchr(mpi->library, '/') - mpi->library), mpi->library);
     mpi->has_ofi = has_ofi(mpi, elf, dir);
-    find_providers(mpi, dir);
+    if (mpi->kind == UM_MPI_INTEL)
+        find_providers(mpi, dir);
     return 0;
 }
 
 int um_mpi_probe(const char *path, struct um_mpi *mpi)
 {
+    static struct um_mpi last; /* a launcher and its program mostly lead to the same library */
     struct um_mpi found = {0};
     struct um_elf elf;
 
     if (!realpath(path, found.library))
         return -errno;
+    if (last.kind && !strcmp(found.library, last.library)) {
+        *mpi = last;
+        return 0;
+    }
     int ret = um_elf_open(found.library, &elf);
     if (ret)
         return ret;
     ret = probe_elf(&elf, &found);
     um_elf_close(&elf);
     if (!ret)
-        *mpi = found;
+        *mpi = last = found;
     return ret;
 }
 

@@ -25,7 +25,7 @@ struct um_mpi {
     char device[64];          /* MPICH: what it was built for, "ch4:ofi"; otherwise empty */
     bool has_ofi;             /* can it use libfabric? True as well if that cannot be known. */
     char library[PATH_MAX];   /* the library file, empty if there is none to look at */
-    char providers[PATH_MAX]; /* the folder of the libfabric providers that it brings along; empty if there is none */
+    char providers[PATH_MAX]; /* Intel MPI: the folder of the libfabric providers that it brings along; else empty */
 };
 
 /* "MPICH", for people; "mpich", for --mpi. */

@@ -4,15 +4,19 @@ Every process started here carries a marker in its environment, so that ranks ar
 gone and they were adopted by init. A run that does not end is a failure that shows what it printed.
 """
 
+import copy
 import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from rank_files import RankFiles
 
 TOP = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("UNIMEM_BUILD", TOP / "build"))
@@ -56,6 +60,15 @@ class Launcher:
     def __init__(self, provider: str) -> None:
         self.provider = provider
         self.marker = uuid.uuid4().hex
+        self.under: Sequence[str] = ()
+        self.outputs = tempfile.TemporaryDirectory(prefix="unimem-ranks-", ignore_cleanup_errors=True)
+        os.chmod(self.outputs.name, 0o755)  # ranks may be another user's
+
+    def inside(self, wrapper: Sequence[str]) -> "Launcher":
+        """The same, but all that it starts runs under this command. Its processes are this launcher's, too."""
+        other = copy.copy(self)
+        other.under = wrapper
+        return other
 
     def environment(self, provider: str | None = None, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """The environment in which `unimem run` is called: for unimem the user sets nothing at all."""
@@ -72,13 +85,13 @@ class Launcher:
         return env
 
     @staticmethod
-    def mpi_command(ranks: int, command: Sequence[str | Path]) -> list[str]:
+    def mpi_command(ranks: int, command: Sequence[str | Path] = ()) -> list[str]:
         return [str(BUILD / "unimem"), "run", "--", str(VENV / "bin" / "mpiexec"), "-n", str(ranks), *map(str, command)]
 
     def start(self, command: Sequence[str | Path], env: Mapping[str, str], **popen: object) -> subprocess.Popen[str]:
         streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         return subprocess.Popen(  # type: ignore[call-overload]
-            [str(part) for part in command],
+            [*self.under, *map(str, command)],
             env=dict(env),
             text=True,
             errors="replace",
@@ -86,17 +99,22 @@ class Launcher:
             **(streams | popen),
         )
 
-    def finish(self, process: subprocess.Popen[str], timeout: float) -> Run:
+    def finish(self, process: subprocess.Popen[str], timeout: float, files: RankFiles | None = None) -> Run:
+        """What the ranks wrote into files of their own comes behind what the process itself printed."""
         command = [str(part) for part in process.args]  # type: ignore[union-attr]
+        ended = True
         try:
             out, err = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
+            ended = False
             self.kill_leftovers()
             process.kill()
             out, err = process.communicate(timeout=30)
-            run = Run(command, -signal.SIGKILL, out, err)
-            raise AssertionError(f"did not end within {timeout:g} s and was killed:\n{run}") from None
-        return Run(command, process.returncode, out, err)
+        if files:
+            out, err = (out or "") + files.text("out"), (err or "") + files.text("err")
+        run = Run(command, process.returncode if ended else -signal.SIGKILL, out, err)
+        assert ended, f"did not end within {timeout:g} s and was killed:\n{run}"
+        return run
 
     def run(
         self,
@@ -109,16 +127,35 @@ class Launcher:
         process = self.start(command, self.environment(provider, env), **popen)
         return self.finish(process, timeout)
 
-    def mpi(
+    def start_ranks(
         self,
-        ranks: int,
-        command: Sequence[str | Path],
+        launch: Sequence[str | Path],
+        program: Sequence[str | Path],
+        env: Mapping[str, str],
+        more: Sequence[Sequence[str | Path]] = (),
+        **popen: object,
+    ) -> "Job":
+        """A launcher with its options, and what its ranks run; each program in `more` is one rank more."""
+        files = RankFiles(Path(tempfile.mkdtemp(dir=self.outputs.name)))
+        command = [*map(str, launch), *files.wrap(program)]
+        for other in more:
+            command += [":", "-n", "1", *files.wrap(other)]
+        return Job(self, self.start(command, env, **popen), files)
+
+    def run_ranks(
+        self,
+        launch: Sequence[str | Path],
+        program: Sequence[str | Path],
         provider: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = 120,
-        **popen: object,
+        **how: object,
     ) -> Run:
-        return self.run(self.mpi_command(ranks, command), provider, env, timeout, **popen)
+        return self.start_ranks(launch, program, self.environment(provider, env), **how).finish(timeout)  # type: ignore[arg-type]
+
+    def mpi(self, ranks: int, program: Sequence[str | Path], **how: object) -> Run:
+        """Ranks of .venv's MPICH."""
+        return self.run_ranks(self.mpi_command(ranks), program, **how)  # type: ignore[arg-type]
 
     def processes(self) -> list[int]:
         """The living processes that this launcher started, and their descendants."""
@@ -147,6 +184,32 @@ class Launcher:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+
+
+@dataclass(frozen=True)
+class Job:
+    """Ranks under their launcher, and where their output goes."""
+
+    launcher: Launcher
+    process: subprocess.Popen[str]
+    files: RankFiles
+
+    def finish(self, timeout: float) -> Run:
+        return self.launcher.finish(self.process, timeout, self.files)
+
+    def wait_for(self, stream: str, pattern: str, count: int, seconds: float = 60) -> list[re.Match[str]]:
+        """Waits until so many places in what the ranks print on "out" or "err" match, and returns them."""
+        end = time.monotonic() + seconds
+        while True:
+            ended = self.process.poll() is not None
+            found = [m for text in self.files.read(stream) for m in re.finditer(pattern, text, re.MULTILINE)]
+            if len(found) >= count:
+                return found
+            if ended or time.monotonic() > end:
+                break
+            time.sleep(0.02)
+        self.launcher.kill_leftovers()
+        raise AssertionError(f"{len(found)} of {count} times {pattern!r}:\n{self.finish(30)}")
 
 
 def describe(pid: int) -> str:

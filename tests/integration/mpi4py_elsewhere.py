@@ -1,13 +1,16 @@
 """mpi4py's own tests on another MPI than .venv's, over unimem: nothing may go wrong that goes right over that MPI's own
 transport."""
 
+import dataclasses
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harness import PROGRAMS
+from harness import PROGRAMS, Launcher
 from other_mpi import OtherMpi
+from reference import Reference
 from test_mpi4py import Outcomes, not_good, watch_suite
 
 # What is nearest to the provider: pieces of every kind, probes, collectives and what a communicator needs. About 1000 tests.
@@ -34,18 +37,28 @@ def compare(
     at_least: int = 400,
 ) -> None:
     """Known: names of tests that fail over other providers, too, for a reason that stands where they are listed."""
-    results = {}
-    for name, own in ((f"{mpi.name}-own", True), (f"{mpi.name}-unimem", False)):
+
+    def side(name: str, own: bool, under: Launcher) -> Outcomes:
         start = time.monotonic()
-        results[own] = run(mpi, own, arguments, directory, scratch / name)
-        counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(results[own][0].values()).items()))
-        bad = sorted(not_good(results[own]))
+        prefix = Path(tempfile.mkdtemp(dir=scratch)) / f"{mpi.name}-{name}"
+        outcomes = run(dataclasses.replace(mpi, launcher=under), own, arguments, directory, prefix)
+        counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(outcomes[0].values()).items()))
+        bad = sorted(not_good(outcomes))
         seconds = time.monotonic() - start
-        figure(f"mpi4py's tests, 2 ranks, {name}: {counts}; {seconds:.0f} s; not good: {', '.join(bad) or 'none'}")
-    assert sum(outcome == "passed" for outcome in results[True][0].values()) >= at_least, "too few tests ran"
+        figure(f"mpi4py's tests, 2 ranks, {prefix.name}: {counts}; {seconds:.0f} s; not good: {', '.join(bad) or 'none'}")
+        return outcomes
+
+    def own_transport(under: Launcher) -> Outcomes:
+        outcomes = side("own", True, under)
+        assert sum(outcome == "passed" for outcome in outcomes[0].values()) >= at_least, "too few tests ran"
+        return outcomes
+
+    assert mpi.launcher
+    ours = side("unimem", False, mpi.launcher)
+    reference = Reference(f"{mpi.name}-own", mpi.launcher).result(own_transport)
     for rank in range(2):
-        assert results[False][rank].keys() == results[True][rank].keys(), "not the same tests ran"
-    new = not_good(results[False]).keys() - not_good(results[True]).keys()
+        assert ours[rank].keys() == reference[rank].keys(), "not the same tests ran"
+    new = not_good(ours).keys() - not_good(reference).keys()
     assert {test for test in new if not any(test.endswith(name) for name in known)} == set()
-    skipped = [{test for test, outcome in results[own][0].items() if outcome == "skipped"} for own in (False, True)]
+    skipped = [{test for test, outcome in outcomes[0].items() if outcome == "skipped"} for outcomes in (ours, reference)]
     assert skipped[0] <= skipped[1], "skipped over unimem alone"

@@ -49,11 +49,14 @@ class OtherMpi:
             subprocess.run([compiler, *flags, *libraries], check=True)
         return target
 
-    def command(self, ranks: int, command: Sequence[str | Path], own_transport: bool = False) -> list[str]:
-        root = ["--allow-run-as-root"] if os.geteuid() == 0 and self.crowded else []
+    def command(self, ranks: int, command: Sequence[str | Path] = (), own_transport: bool = False) -> list[str]:
         options = self.own_transport if own_transport else self.over_unimem
-        mpiexec = [str(self.bin / self.mpiexec), *root, *self.crowded, *options]
-        return [*mpiexec, "-n", str(ranks), *map(str, command)]
+        return [*self.mpiexec_here(), *options, "-n", str(ranks), *map(str, command)]
+
+    def mpiexec_here(self) -> list[str]:
+        """The launcher with what this machine needs, without a word about transports."""
+        root = ["--allow-run-as-root"] if os.geteuid() == 0 and self.crowded else []
+        return [str(self.bin / self.mpiexec), *root, *self.crowded]
 
     def environment(self, extra: Mapping[str, str] | None = None, own_transport: bool = False) -> dict[str, str]:
         assert self.launcher
@@ -71,8 +74,16 @@ class OtherMpi:
         **popen: object,
     ) -> Run:
         assert self.launcher
-        process = self.launcher.start(self.command(ranks, command), self.environment(env), **popen)
-        return self.launcher.finish(process, timeout)
+        return self.launcher.start_ranks(self.command(ranks), command, self.environment(env), **popen).finish(timeout)
+
+    def run_by_unimem(
+        self, ranks: int, command: Sequence[str | Path], env: Mapping[str, str], timeout: float = 120
+    ) -> Run:
+        """`unimem run -- mpiexec ...`: no option, no variable by hand."""
+        assert self.launcher
+        launch = [BUILD / "unimem", "run", "--", *self.mpiexec_here(), "-n", str(ranks)]
+        env = self.launcher.environment() | dict(self.settings) | dict(env)
+        return self.launcher.start_ranks(launch, command, env).finish(timeout)
 
 
 def openmpi5() -> OtherMpi:
@@ -177,11 +188,6 @@ def matching_is_right(mpi: OtherMpi, ranks: int) -> None:
 
 
 def unimem_run_is_enough(mpi: OtherMpi) -> None:
-    """`unimem run -- mpiexec ...` recognises the MPI and sets what it needs: no option, no variable by hand."""
-    assert mpi.launcher
-    root = ["--allow-run-as-root"] if os.geteuid() == 0 and mpi.crowded else []
-    mpiexec = [mpi.bin / mpi.mpiexec, *root, *mpi.crowded, "-n", "2", mpi.build("exchange.c"), SMALL, LARGE]
-    env = mpi.launcher.environment() | dict(mpi.settings) | {"FI_UNIMEM_STATS": "1"}
-    process = mpi.launcher.start([BUILD / "unimem", "run", "--", *mpiexec], env)
-    run = mpi.launcher.finish(process, 120).succeeded()
+    """`unimem run` recognises the MPI and sets what it needs."""
+    run = mpi.run_by_unimem(2, [mpi.build("exchange.c"), SMALL, LARGE], {"FI_UNIMEM_STATS": "1"}).succeeded()
     assert [line["sent"] >= SMALL + LARGE for line in stats_of_ranks(run)] == [True, True], str(run)

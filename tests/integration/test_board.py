@@ -14,6 +14,7 @@ from fabric_tools import pingpong, rows, tool, tool_environment
 from harness import BUILD, VENV, Launcher, Run, stats_lines
 
 Program = Callable[[str], Path]
+MPIEXEC = [BUILD / "unimem", "run", "--machine", "board", "--", VENV / "bin" / "mpiexec", "-n"]
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def board() -> Iterator[dict[str, str]]:
 
 
 def run(launcher: Launcher, env: dict[str, str], *command: str | Path, ranks: int = 2, timeout: float = 240) -> Run:
-    words = [str(BUILD / "unimem"), "run", "--machine", "board", "--", str(VENV / "bin" / "mpiexec"), "-n", str(ranks)]
-    return launcher.run([*words, *command], env=env, timeout=timeout)
+    return launcher.run_ranks([*MPIEXEC, str(ranks)], command, env=env, timeout=timeout)
 
 
 def test_fi_info_shows_the_board(launcher: Launcher) -> None:
@@ -128,13 +128,12 @@ def test_another_machine_on_the_command_line(launcher: Launcher) -> None:
 
 def test_killed_ranks_end_the_board(launcher: Launcher, board: dict[str, str], program: Program) -> None:
     """Its process ends with its last context: the launcher fixture finds it if it does not."""
-    command = [BUILD / "unimem", "run", "--machine", "board", "--", VENV / "bin" / "mpiexec", "-n", "2"]
-    process = launcher.start([*command, program("forever.c")], launcher.environment(extra=board))
-    assert process.stdout and process.stdout.readline(), "it never began"
+    job = launcher.start_ranks([*MPIEXEC, "2"], [program("forever.c")], launcher.environment(extra=board))
+    job.wait_for("out", "^running .*\n", 2)
     names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in launcher.processes() if Path(f"/proc/{pid}").exists()}
     assert "unimem-boardd" in names
     for pid in launcher.processes():
         if Path(f"/proc/{pid}/comm").read_text().strip() == "forever":
             os.kill(pid, 9)
-    launcher.finish(process, timeout=60)
+    job.finish(timeout=60)
     assert not launcher.wait_until_gone(10)

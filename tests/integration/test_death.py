@@ -5,27 +5,19 @@ The launcher fixture checks processes and /dev/shm after every test; here the de
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from harness import Launcher, shared_files
+from harness import Job, Launcher, shared_files
 
 Program = Callable[[str], Path]
 RANKS = 4
 
 
-def ranks_running(process: subprocess.Popen[str], ranks: int) -> list[int]:
+def ranks_running(job: Job, ranks: int) -> list[int]:
     """Waits until every rank reported that its traffic flows; returns their process ids."""
-    pids = []
-    assert process.stdout
-    while len(pids) < ranks:
-        line = process.stdout.readline()
-        assert line, f"the job ended too early: {process.stderr.read() if process.stderr else ''}"
-        if line.startswith("running "):
-            pids.append(int(line.split()[2]))
-    return pids
+    return [int(line[1]) for line in job.wait_for("out", r"^running \d+ (\d+)\n", ranks)]
 
 
 def shared_memory_kib() -> int:
@@ -40,34 +32,33 @@ def shared_memory_kib() -> int:
     raise AssertionError("/proc/meminfo has no Shmem")
 
 
-def start_ring(launcher: Launcher, program: Program, ranks: int = RANKS) -> subprocess.Popen[str]:
-    command = launcher.mpi_command(ranks, [program("forever.c")])
-    return launcher.start(command, launcher.environment())
+def start_ring(launcher: Launcher, program: Program, ranks: int = RANKS) -> Job:
+    return launcher.start_ranks(launcher.mpi_command(ranks), [program("forever.c")], launcher.environment())
 
 
 def test_one_rank_killed_ends_the_job(launcher: Launcher, program: Program) -> None:
     """mpiexec sees the death and ends the others: they must not hold it up."""
-    process = start_ring(launcher, program)
-    os.kill(ranks_running(process, RANKS)[1], signal.SIGKILL)
-    assert launcher.finish(process, timeout=60).status != 0
+    job = start_ring(launcher, program)
+    os.kill(ranks_running(job, RANKS)[1], signal.SIGKILL)
+    assert job.finish(timeout=60).status != 0
 
 
 def test_all_ranks_killed_leave_nothing(launcher: Launcher, program: Program) -> None:
-    process = start_ring(launcher, program)
-    for pid in ranks_running(process, RANKS):
+    job = start_ring(launcher, program)
+    for pid in ranks_running(job, RANKS):
         os.kill(pid, signal.SIGKILL)
-    assert launcher.finish(process, timeout=60).status != 0
+    assert job.finish(timeout=60).status != 0
 
 
 def test_everything_killed_at_once_leaves_nothing(launcher: Launcher, program: Program) -> None:
     """No process of the job lives to clean up: not mpiexec, not its proxy, not a rank."""
-    process = start_ring(launcher, program)
-    ranks_running(process, RANKS)
+    job = start_ring(launcher, program)
+    ranks_running(job, RANKS)
     for pid in launcher.processes():
         os.kill(pid, signal.SIGSTOP)  # none may notice the death of another
     for pid in launcher.processes():
         os.kill(pid, signal.SIGKILL)
-    launcher.finish(process, timeout=60)
+    job.finish(timeout=60)
     assert launcher.wait_until_gone(10) == []
 
 
@@ -75,11 +66,11 @@ def test_killed_jobs_give_their_memory_back(launcher: Launcher, program: Program
     """Ten jobs killed in full flight: the host's shared memory does not grow by even one job's."""
 
     def killed_job() -> int:
-        process = start_ring(launcher, program, 2)
-        ranks_running(process, 2)
+        job = start_ring(launcher, program, 2)
+        ranks_running(job, 2)
         held = shared_memory_kib()
         launcher.kill_leftovers()
-        launcher.finish(process, timeout=60)
+        job.finish(timeout=60)
         assert launcher.wait_until_gone(10) == []
         return held
 
@@ -93,8 +84,8 @@ def test_killed_jobs_give_their_memory_back(launcher: Launcher, program: Program
 
 
 def test_next_job_runs_after_a_killed_one(launcher: Launcher, program: Program) -> None:
-    process = start_ring(launcher, program)
-    ranks_running(process, RANKS)
+    job = start_ring(launcher, program)
+    ranks_running(job, RANKS)
     launcher.kill_leftovers()
-    launcher.finish(process, timeout=60)
+    job.finish(timeout=60)
     launcher.mpi(RANKS, [program("collectives.c"), 4096]).succeeded()

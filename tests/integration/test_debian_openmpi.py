@@ -126,8 +126,8 @@ def test_hpcc_as_an_ordinary_user(openmpi4: OtherMpi, users_directory: Path, as_
     assert openmpi4.launcher
     env = {"FI_PROVIDER_PATH": str(users_directory), "FI_UNIMEM_STATS": "1", "HOME": "/", "PATH": os.environ["PATH"]}
     options = [*openmpi4.crowded, *openmpi4.over_unimem]
-    command = [*as_user, openmpi4.bin / openmpi4.mpiexec, *options, "-n", "2", "/usr/bin/hpcc"]
-    run = openmpi4.launcher.run(command, env=env, timeout=300, cwd=users_directory)
+    mpiexec = [*as_user, openmpi4.bin / openmpi4.mpiexec, *options, "-n", "2"]
+    run = openmpi4.launcher.run_ranks(mpiexec, ["/usr/bin/hpcc"], env=env, timeout=300, cwd=users_directory)
     hpcc_succeeded(users_directory, 2, run)
 
 

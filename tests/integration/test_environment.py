@@ -2,14 +2,12 @@
 
 import os
 import re
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fabric_tools import pingpong, rows, tool, tool_environment
-from harness import BUILD, Launcher, stats_lines
+from harness import BUILD, Launcher, Run, stats_lines
 
 Program = Callable[[str], Path]
 
@@ -58,8 +56,8 @@ def test_wrong_value_ends_an_mpi_program_at_once(launcher: Launcher, program: Pr
 def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program: Program, tmp_path: Path) -> None:
     """What the README describes under "When it does not work"."""
     env = {"FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(tmp_path), "MPIR_CVAR_CH4_NETMOD": "ofi"}
-    mpiexec = launcher.mpi_command(1, [program("exchange.c"), 1, 1])[3:]
-    run = launcher.run(mpiexec, env=env | {"MPIR_CVAR_NOLOCAL": "1"}, timeout=30)
+    mpiexec = launcher.mpi_command(1)[3:]
+    run = launcher.run_ranks(mpiexec, [program("exchange.c"), 1, 1], env=env | {"MPIR_CVAR_NOLOCAL": "1"}, timeout=30)
     assert run.status != 0
     assert "OFI call getinfo failed" in run.out + run.err, str(run)
 
@@ -85,18 +83,11 @@ def test_tight_settings_slow_down_but_work(launcher: Launcher, program: Program,
 def test_too_few_lanes_are_named(launcher: Launcher, program: Program) -> None:
     """More peers than lanes, and none of them leaves: the job waits, as the manual page says; the log says for what."""
     env = {"FI_UNIMEM_LANES": "1", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
-    command = launcher.mpi_command(5, [program("collectives.c"), 64])
-    with tempfile.TemporaryFile("w+") as log:
-        process = launcher.start(command, launcher.environment(extra=env), stderr=log)
-        end = time.monotonic() + 60
-        text = ""
-        while "lanes into a peer are taken" not in text and time.monotonic() < end:
-            time.sleep(0.2)
-            log.seek(0)
-            text = log.read()
-        launcher.kill_leftovers()
-        launcher.finish(process, timeout=60)
-    assert "all 1 lanes into a peer are taken" in text and "set FI_UNIMEM_LANES to at least" in text, text[-2000:]
+    job = launcher.start_ranks(launcher.mpi_command(5), [program("collectives.c"), 64], launcher.environment(extra=env))
+    (said, *_) = job.wait_for("err", "lanes into a peer are taken.*", 1)
+    launcher.kill_leftovers()
+    run = job.finish(timeout=60)
+    assert "all 1 lanes into a peer are taken" in run.err and "set FI_UNIMEM_LANES to at least" in said[0], str(run)
 
 
 @pytest.mark.parametrize(
@@ -120,9 +111,9 @@ def test_refused_system_calls_have_a_substitute(launcher: Launcher, program: Pro
 
 def test_one_side_refused_is_enough_for_the_substitute(launcher: Launcher, program: Program) -> None:
     """A rank in a container, its peer outside."""
-    refused = [program("refuse.c"), "process_vm_readv,process_vm_writev", program("exchange.c"), "50", "10"]
-    colon = [":", "-n", "1", program("exchange.c"), "50", "10"]
-    launcher.mpi(1, [*refused, *colon]).succeeded()
+    exchange = [program("exchange.c"), "50", "10"]
+    refused = [program("refuse.c"), "process_vm_readv,process_vm_writev", *exchange]
+    launcher.mpi(1, refused, more=[exchange]).succeeded()
 
 
 @pytest.mark.parametrize("options", ["ro", "size=4k"])
@@ -144,10 +135,10 @@ def test_build_folder_holds_one_provider(launcher: Launcher) -> None:
 APART = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
-def apart(launcher: Launcher, command: list[str], *options: str) -> list[str]:
+def run_apart(launcher: Launcher, program: list[str], *options: str, env: dict[str, str] | None = None) -> Run:
     """Two ranks, each in a pid namespace of its own."""
-    wrapped = [*APART, *options, *command]
-    return [*launcher.mpi_command(1, wrapped), ":", "-n", "1", *wrapped]
+    wrapped = [*APART, *options, *program]
+    return launcher.mpi(1, wrapped, more=[wrapped], env=env)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")
@@ -156,12 +147,12 @@ def test_ranks_in_two_pid_namespaces(launcher: Launcher, program: Program, tmp_p
     tmp_path.chmod(0o700)
     env = {"FI_UNIMEM_ATTACH": "abstract" if how == "abstract" else str(tmp_path), "FI_UNIMEM_STATS": "1"}
     for command in ([str(program("exchange.c")), "50", "10"], [str(program("collectives.c")), "65536"]):
-        run = launcher.run(apart(launcher, command, *options), env=env, timeout=120).succeeded()
+        run = run_apart(launcher, command, *options, env=env).succeeded()
         assert all(line["copied"] == 0 and line["sent"] > 0 for line in stats_lines(run)), str(run)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")
 def test_another_pid_namespace_is_refused_with_the_remedy(launcher: Launcher, program: Program) -> None:
-    run = launcher.run(apart(launcher, [str(program("exchange.c")), "1", "1"]), timeout=60)
+    run = run_apart(launcher, [str(program("exchange.c")), "1", "1"])
     assert run.status != 0 and "set FI_UNIMEM_ATTACH" in run.out + run.err, str(run)

@@ -17,8 +17,8 @@ LOG = {"FI_UNIMEM_ADOPT": "0", "FI_UNIMEM_STATS": "1", "FI_LOG_LEVEL": "info", "
 
 
 def with_heap(launcher: Launcher, ranks: int, *command: str | Path, **env: str) -> Run:
-    words = [UNIMEM, "run", "--heap", "--", VENV / "bin" / "mpiexec", "-n", str(ranks), *command]
-    return launcher.run(words, env=env, timeout=120)
+    mpiexec = [UNIMEM, "run", "--heap", "--", VENV / "bin" / "mpiexec", "-n", str(ranks)]
+    return launcher.run_ranks(mpiexec, command, env=env)
 
 
 @pytest.mark.parametrize("how", [[], ["--create"]], ids=["MPI_Win_allocate", "MPI_Win_create"])

@@ -98,8 +98,8 @@ def test_ordinary_user(impi: OtherMpi, world_readable: Path, as_user: list[str])
         (4, [home / "matching"], "matching is right on 4 ranks"),
         (2, [home / "mpi_rma", "--batches", "3"], "data ok"),
     ):
-        mpiexec = [*as_user, home / "unimem", "run", "--", home / "mpiexec.hydra", "-n", str(ranks), *command]
-        run = impi.launcher.run(mpiexec, env=env, cwd="/").succeeded()
+        mpiexec = [*as_user, home / "unimem", "run", "--", home / "mpiexec.hydra", "-n", str(ranks)]
+        run = impi.launcher.run_ranks(mpiexec, command, env=env, cwd="/").succeeded()
         assert said in run.out
         assert "MPI startup(): libfabric provider: unimem" in run.out, str(run)
         assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)

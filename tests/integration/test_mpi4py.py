@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import BUILD, PROGRAMS, VENV, Launcher
+from reference import Reference
 
 REFERENCE = "shm"
 # Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
@@ -77,23 +79,25 @@ def test_suite_gives_the_results_of_shm(
     tmp_path: Path,
     figure: Callable[[str], None],
 ) -> None:
-    sides: dict[str, dict[str, str]] = {REFERENCE: {}, provider: {}}
+    sides: dict[str, dict[str, str]] = {provider: {}}
     if ranks == 2 and provider == "unimem":
         sides["board"] = {"FI_UNIMEM_MACHINE": "board", "UNIMEM_BOARD": launcher.marker, "UNIMEM_EMU_TIMING": "off"}
-    results = {}
-    for name, extra in sides.items():
-        start = time.monotonic()
-        fi_provider = provider if name == "board" else name
-        results[name] = run_suite(launcher, fi_provider, ranks, suite_directory, tmp_path / name, extra)
-        seconds = time.monotonic() - start
-        counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(results[name][0].values()).items()))
-        bad = sorted(not_good(results[name]))
-        figure(f"mpi4py's tests, {ranks} ranks, {name}: {counts}; {seconds:.0f} s; not good: {', '.join(bad) or 'none'}")
 
-    reference = results[REFERENCE]
-    assert sum(outcome == "passed" for outcome in reference[0].values()) > 900, "the reference run is not to be trusted"
-    for name in sides:
-        compare(results[name], reference)
+    def run(under: Launcher, name: str, fi_provider: str, extra: dict[str, str]) -> Outcomes:
+        start = time.monotonic()
+        prefix = Path(tempfile.mkdtemp(dir=tmp_path)) / name  # a second attempt must not find files of the first
+        outcomes = run_suite(under, fi_provider, ranks, suite_directory, prefix, extra)
+        seconds = time.monotonic() - start
+        counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(outcomes[0].values()).items()))
+        bad = sorted(not_good(outcomes))
+        figure(f"mpi4py's tests, {ranks} ranks, {name}: {counts}; {seconds:.0f} s; not good: {', '.join(bad) or 'none'}")
+        assert sum(outcome == "passed" for outcome in outcomes[0].values()) > 900, "too few tests passed"
+        return outcomes
+
+    ours = [run(launcher, name, provider, extra) for name, extra in sides.items()]
+    reference = Reference(REFERENCE, launcher).result(lambda inside: run(inside, REFERENCE, REFERENCE, {}))
+    for outcomes in ours:
+        compare(outcomes, reference)
 
 
 def compare(ours: Outcomes, reference: Outcomes) -> None:

@@ -104,7 +104,7 @@ def test_ordinary_user(openmpi5: OtherMpi, world_readable: Path, as_user: list[s
         (2, [home / "exchange", "50", "3"], "exchanged 50 small and 3 large"),
         (4, [home / "matching"], "matching is right on 4 ranks"),
     ):
-        mpiexec = [*as_user, home / "mpiexec", *options, "-n", str(ranks), *command]
-        run = openmpi5.launcher.run(mpiexec, env=env, cwd="/").succeeded()
+        mpiexec = [*as_user, home / "mpiexec", *options, "-n", str(ranks)]
+        run = openmpi5.launcher.run_ranks(mpiexec, command, env=env, cwd="/").succeeded()
         assert said in run.out
         assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)

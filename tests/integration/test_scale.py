@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 from harness import Launcher
+from reference import Reference
 
 REFERENCE = "shm"
 ROUNDS = 3
 
 
-def run_collectives(launcher: Launcher, program: Path, ranks: int, provider: str) -> dict[str, float]:
+def run_collectives(
+    launcher: Launcher, program: Path, ranks: int, provider: str, timeout: float = 600
+) -> dict[str, float]:
     env = {"UM_TEST_START": repr(time.monotonic())}
-    out = launcher.mpi(ranks, [program], provider=provider, env=env, timeout=600).succeeded().out
+    out = launcher.mpi(ranks, [program], provider=provider, env=env, timeout=timeout).succeeded().out
     values = {key: float(value) for key, value in re.findall(r"(\w+)=([\d.]+)", out)}
     assert values["ranks"] == ranks, out
     return values
@@ -30,17 +33,23 @@ def test_alltoall_and_allreduce(
     figure: Callable[[str], None],
 ) -> None:
     collectives = program("collectives.c")
-    providers = list(dict.fromkeys((provider, REFERENCE)))
-    measured: dict[str, list[dict[str, float]]] = {name: [] for name in providers}
+    reference = Reference(REFERENCE, launcher)
+    measured: dict[str, list[dict[str, float]]] = {provider: [], REFERENCE: []}
+    limit = 120 + 8 * ranks
     for _ in range(ROUNDS):  # interleaved: the machine's own speed drifts
-        for name in providers:
-            measured[name].append(run_collectives(launcher, collectives, ranks, name))
+        measured[provider].append(run_collectives(launcher, collectives, ranks, provider))
+        if beside := reference.attempt(lambda inside: run_collectives(inside, collectives, ranks, REFERENCE, limit)):
+            measured[REFERENCE].append(beside)
+    if reference.failure:
+        figure(f"{ranks} ranks: {reference.failure}")
     for name, runs in measured.items():
+        if not runs:
+            continue
         init = statistics.median(run["init_seconds"] for run in runs)
         mean = statistics.median(run["pss_mean_kib"] for run in runs)
         most = max(run["pss_max_kib"] for run in runs)
         figure(
-            f"{ranks} ranks, {name}: MPI_Init ends after {init:.2f} s (median of {ROUNDS}), "
+            f"{ranks} ranks, {name}: MPI_Init ends after {init:.2f} s (median of {len(runs)}), "
             f"memory per rank {mean / 1024:.1f} MiB (Pss, mean), at most {most / 1024:.1f} MiB"
         )
 

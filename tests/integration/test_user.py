@@ -28,9 +28,9 @@ def world_readable(program: Callable[[str], Path]) -> Iterator[Path]:
 
 def test_ordinary_user_runs_mpi(launcher: Launcher, world_readable: Path, as_user: list[str]) -> None:
     bin_directory = world_readable / "bin"
-    mpiexec = [bin_directory / "unimem", "run", "--", bin_directory / "mpiexec.hydra", "-n"]
+    mpiexec = [*as_user, bin_directory / "unimem", "run", "--", bin_directory / "mpiexec.hydra", "-n"]
     env = {"LD_LIBRARY_PATH": str(world_readable / "lib"), "HOME": "/", "MPIR_CVAR_DEBUG_SUMMARY": "1"}
-    run = launcher.run([*as_user, *mpiexec, "2", bin_directory / "exchange", "50", "3"], env=env, cwd="/").succeeded()
+    run = launcher.run_ranks([*mpiexec, "2"], [bin_directory / "exchange", "50", "3"], env=env, cwd="/").succeeded()
     assert "exchanged 50 small and 3 large" in run.out
     assert f"libfabric provider: {launcher.provider}" in run.out, str(run)
-    launcher.run([*as_user, *mpiexec, "8", bin_directory / "collectives", "16384"], env=env, cwd="/").succeeded()
+    launcher.run_ranks([*mpiexec, "8"], [bin_directory / "collectives", "16384"], env=env, cwd="/").succeeded()

@@ -1,6 +1,5 @@
 """MPI windows over unimem: one-sided operations of every rank on every rank, all results checked, on each MPI."""
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import mpi4py_elsewhere
 import pytest
-from harness import BUILD, Launcher, stats_lines
+from harness import Launcher, stats_lines
 from other_mpi import OtherMpi, stats_of_ranks
 
 Program = Callable[[str], Path]
@@ -40,11 +39,7 @@ def test_openmpi5_rdma(openmpi5: OtherMpi, ranks: int) -> None:
 
 def test_openmpi5_by_unimem_run(openmpi5: OtherMpi) -> None:
     """Without a word about windows Open MPI takes its shared memory for MPI_Win_allocate, and unimem for the rest."""
-    assert openmpi5.launcher
-    root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
-    mpiexec = [openmpi5.bin / openmpi5.mpiexec, *root, *openmpi5.crowded, "-n", "2", openmpi5.build("windows.c")]
-    env = openmpi5.launcher.environment() | STATS | VERBOSE
-    run = openmpi5.launcher.finish(openmpi5.launcher.start([BUILD / "unimem", "run", "--", *mpiexec], env), 120)
+    run = openmpi5.run_by_unimem(2, [openmpi5.build("windows.c")], STATS | VERBOSE)
     assert "windows are right on 2 ranks\n" in run.succeeded().out
     chosen = Counter(re.findall(r"select: component (\w+) selected", run.err + run.out))
     assert chosen["sm"] and chosen["rdma"], str(run)
