@@ -22,7 +22,7 @@ static uint64_t um_cntr_value_locked(struct um_cntr *cntr)
     if (__builtin_expect(!cntr->remote, 1))
         return cntr->value;
     cntr->remote_seen = um_load_acquire_u64(cntr->remote); /* sync: event-look (partners event-count, event-wake) */
-    return cntr->value + cntr->remote_seen - cntr->remote_base;
+    return um_cntr_known(cntr);
 }
 
 /* sync: event-look (partners event-count, event-wake): the port is armed, the count is looked at once more. */
@@ -251,6 +251,7 @@ static int um_cntr_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (used)
         return -FI_EBUSY;
+    um_live_remove(&cntr->live);
     um_source_fini(&cntr->source);
     free(cntr);
     um_domain_drop(d);
@@ -312,6 +313,7 @@ int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
     cntr->fid.fid.ops = &um_cntr_fid_ops;
     cntr->fid.ops = &um_cntr_ops;
     um_domain_hold(d);
+    um_live_add(&cntr->live, &cntr->fid.fid);
     *cntr_p = &cntr->fid;
     return 0;
 }

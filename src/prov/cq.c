@@ -256,6 +256,7 @@ static int um_cq_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&cq->live);
     for (; cq->head != cq->tail; cq->head++)
         free(cq->ring[cq->head & cq->mask].error);
     um_source_fini(&cq->source);
@@ -334,6 +335,7 @@ int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
     cq->fid.fid.ops = &um_cq_fid_ops;
     cq->fid.ops = &um_cq_ops;
     um_domain_hold(d);
+    um_live_add(&cq->live, &cq->fid.fid);
     *cq_p = &cq->fid;
     return 0;
 }

@@ -148,7 +148,7 @@ static ssize_t um_eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_
     }
 }
 
-static const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len)
+const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len)
 {
     const char *text = fi_strerror(prov_errno);
     (void)fid, (void)err_data;
@@ -185,6 +185,7 @@ static int um_eq_close(struct fid *fid)
     pthread_mutex_unlock(&eq->mutex);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&eq->live);
     for (struct um_eq_event *e; (e = um_eq_first(eq)) != NULL;)
         um_eq_remove(eq, e);
     um_waiter_close(&eq->waiter);
@@ -253,6 +254,7 @@ int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq
     eq->fid.fid.context = context;
     eq->fid.fid.ops = &um_eq_fid_ops;
     eq->fid.ops = &um_eq_ops;
+    um_live_add(&eq->live, &eq->fid.fid);
     *eq_p = &eq->fid;
     return 0;
 }

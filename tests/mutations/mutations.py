@@ -373,4 +373,18 @@ MUTATIONS = [
         "(FI_FENCE | FI_MATCH_COMPLETE",
         ["prov/lean"],
     ),
+    (
+        "a forked child keeps the atomics of its parent's endpoints",
+        "src/prov/fork.c",
+        "    ep->atomic = &um_inherited_atomic_ops;\n",
+        "",
+        ["prov/fork"],
+    ),
+    (
+        "a forked child keeps its parent's tables of regions in its books",
+        "src/machine/mem/own.c",
+        "    um_list_init(&own_spaces);\n",
+        "",
+        ["prov/fork"],
+    ),
 ]
