@@ -213,8 +213,8 @@ static int um_cntr_seterr(struct fid_cntr *fid, uint64_t value)
 /* 0: the threshold is reached. -FI_EAVAIL: an operation failed meanwhile. */
 static int um_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
+    struct um_wait wait = um_wait_enter(timeout);
     struct um_cntr *cntr = um_cntr_lock(fid);
-    struct um_wait wait = {.timeout = timeout};
     uint64_t errors = cntr->errors;
     int ret = 0;
     for (;;) {
@@ -226,6 +226,7 @@ static int um_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
             break;
     }
     um_cntr_unlock(cntr);
+    um_wait_leave(&wait);
     return ret;
 }
 

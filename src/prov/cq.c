@@ -204,7 +204,7 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
                                int timeout)
 {
     struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    struct um_wait wait = {.timeout = timeout};
+    struct um_wait wait = um_wait_enter(timeout);
     ssize_t ret;
     (void)cond;
     um_guard_lock(&cq->source.domain->guard);
@@ -218,6 +218,7 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
     if (ret == -FI_EAGAIN)
         cq->signaled = false;
     um_guard_unlock(&cq->source.domain->guard);
+    um_wait_leave(&wait);
     return ret;
 }
 

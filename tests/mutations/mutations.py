@@ -387,4 +387,11 @@ MUTATIONS = [
         "",
         ["prov/fork"],
     ),
+    (
+        "a sleeper can be cancelled while the lock is held",
+        "src/prov/wait.h",
+        "    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &w.cancel_state);",
+        "    w.cancel_state = PTHREAD_CANCEL_ENABLE;",
+        ["prov/wait"],
+    ),
 ]
