@@ -24,7 +24,10 @@ void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p)
 
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
 int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p);
-/* Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint. */
+/*
+ * Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint.
+ * Receives that are still posted complete with ECANCELED.
+ */
 void um_ep_close(struct um_ep *ep);
 
 /* A message operation. iov may be NULL when count is 0. */

@@ -205,7 +205,7 @@ static int um_prov_ep_close(struct fid *fid)
     struct um_domain *d = ep->domain;
     um_live_remove(&ep->live);
     um_guard_lock(&d->guard);
-    ep->closing = true; /* what is discarded now is not reported */
+    ep->closing = true; /* sends that are discarded now are not reported; receives are, as canceled */
     um_prov_ep_unbind_locked(ep);
     if (ep->core) {
         if (ep->armed)

@@ -394,4 +394,11 @@ MUTATIONS = [
         "    w.cancel_state = PTHREAD_CANCEL_ENABLE;",
         ["prov/wait"],
     ),
+    (
+        "receives that are posted when the endpoint closes are not reported",
+        "src/prov/complete.c",
+        "ep->closing && tx",
+        "ep->closing",
+        ["prov/messages"],
+    ),
 ]
