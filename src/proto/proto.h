@@ -76,6 +76,8 @@ struct um_rma {
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
 };
 int um_rma(struct um_ep *ep, const struct um_rma *rma);
+/* The same of no bytes at no place: key and addr mean nothing. Data that comes with a write is told. */
+int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma);
 
 /* One local buffer, as in struct um_rma. */
 struct um_rma_one {

@@ -401,4 +401,18 @@ MUTATIONS = [
         "ep->closing",
         ["prov/messages"],
     ),
+    (
+        "a directory of sockets that others can write to is taken",
+        "src/machine/shm/contact_socket.c",
+        "    return trusted && !shared ? 0 : -EACCES;",
+        "    return trusted || shared ? 0 : -EACCES;",
+        ["prov/attach"],
+    ),
+    (
+        "data that comes with no bytes is not told",
+        "src/proto/rma.c",
+        "    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ)) {\n        int ret = window_notify",
+        "    if (rma->flags & UM_OP_READ) {\n        int ret = window_notify",
+        ["prov/rma"],
+    ),
 ]
