@@ -55,6 +55,9 @@ struct um_target {
 };
 
 int um_receive_open(struct um_ep *ep);
+/* Ends every posted receive with ECANCELED. */
+void um_receive_cancel_all(struct um_ep *ep);
+/* Nothing is posted any more. */
 void um_receive_close(struct um_ep *ep);
 /* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
 bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p);

@@ -73,6 +73,7 @@ void um_ep_close(struct um_ep *ep)
         um_inbound_peer_left(ep, ep->peers[i], ECANCELED);
         um_atomic_peer_left(ep->peers[i]);
     }
+    um_receive_cancel_all(ep);
     um_receive_close(ep);
     um_core_ep_close(ep);
 }

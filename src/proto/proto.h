@@ -24,7 +24,10 @@ void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p)
 
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
 int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p);
-/* Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint. */
+/*
+ * Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint.
+ * Receives that are still posted complete with ECANCELED.
+ */
 void um_ep_close(struct um_ep *ep);
 
 /* A message operation. iov may be NULL when count is 0. */
@@ -73,6 +76,8 @@ struct um_rma {
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
 };
 int um_rma(struct um_ep *ep, const struct um_rma *rma);
+/* The same of no bytes at no place: key and addr mean nothing. Data that comes with a write is told. */
+int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma);
 
 /* One local buffer, as in struct um_rma. */
 struct um_rma_one {

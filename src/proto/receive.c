@@ -45,10 +45,6 @@ void um_receive_close(struct um_ep *ep)
 {
     struct um_receive *r = ep->receive;
     struct um_list *first;
-    while ((first = um_list_first(&r->posted)) != NULL) {
-        um_list_unlink(first);
-        um_recv_free(ep, UM_CONTAINER(first, struct um_recv, link));
-    }
     while ((first = um_list_first(&r->claimed)) != NULL) {
         struct um_unexpected *u = UM_CONTAINER(first, struct um_unexpected, link);
         um_list_unlink(first);
@@ -263,6 +259,14 @@ int um_cancel(struct um_ep *ep, void *context)
         }
     }
     return -ENOENT;
+}
+
+void um_receive_cancel_all(struct um_ep *ep)
+{
+    struct um_receive *r = ep->receive;
+    struct um_list *first;
+    while ((first = um_list_first(&r->posted)) != NULL)
+        recv_abandon(ep, UM_CONTAINER(first, struct um_recv, link), ECANCELED);
 }
 
 void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error)

@@ -117,7 +117,7 @@ static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t l
     ep->config.complete(ep->config.arg, &c);
 }
 
-/* A write with data: the record that tells it is claimed before the bytes move. */
+/* A write with data: the record that tells it is claimed before the bytes move. No window: none move. */
 static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     struct um_lane *lane;
@@ -134,7 +134,7 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
             um_op_free(op);
         return um_peer_claim_failed(rma->peer, ret);
     }
-    ret = window_move(ep, rma, w, offset, len);
+    ret = w ? window_move(ep, rma, w, offset, len) : 0;
     if (ret) {
         ep->machine->abort(lane, &slot);
         if (op)
@@ -270,6 +270,23 @@ int um_rma(struct um_ep *ep, const struct um_rma *rma)
             return ret;
     }
     return rma_by_target(ep, rma);
+}
+
+int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)
+{
+    if (rma->peer->lost)
+        return -EPIPE;
+    if (rma->peer->unfinished)
+        return -EAGAIN;
+    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ)) {
+        int ret = window_notify(ep, rma, NULL, 0, 0);
+        if (ret)
+            return ret;
+    } else {
+        window_complete(ep, rma, 0, 0);
+    }
+    ep->stats.sent++;
+    return 0;
 }
 
 /* ---- the initiator's side of a returned read ---- */

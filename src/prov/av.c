@@ -240,7 +240,7 @@ static int um_av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_
     return 0;
 }
 
-static const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
+const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
 {
     struct um_addr a;
     (void)fid;
@@ -270,6 +270,7 @@ static int um_av_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&av->live);
     for (size_t i = 0; i < UM_VECTOR_CHUNKS; i++)
         free(av->chunks[i]);
     if (av->eq)
@@ -283,7 +284,7 @@ static int um_av_close(struct fid *fid)
 static int um_av_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
     struct um_av *av = UM_CONTAINER(fid, struct um_av, fid.fid);
-    if (bfid->fclass != FI_CLASS_EQ || av->eq)
+    if (bfid->fclass != FI_CLASS_EQ || av->eq || um_fork_is_inherited(bfid))
         return -FI_EINVAL;
     if (flags)
         return -FI_EBADFLAGS;
@@ -338,6 +339,7 @@ int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av
     av->fid.fid.ops = &um_av_fid_ops;
     av->fid.ops = &um_av_ops;
     um_domain_hold(d);
+    um_live_add(&av->live, &av->fid.fid);
     *av_p = &av->fid;
     return 0;
 }

@@ -22,7 +22,7 @@ static uint64_t um_cntr_value_locked(struct um_cntr *cntr)
     if (__builtin_expect(!cntr->remote, 1))
         return cntr->value;
     cntr->remote_seen = um_load_acquire_u64(cntr->remote); /* sync: event-look (partners event-count, event-wake) */
-    return cntr->value + cntr->remote_seen - cntr->remote_base;
+    return um_cntr_known(cntr);
 }
 
 /* sync: event-look (partners event-count, event-wake): the port is armed, the count is looked at once more. */
@@ -213,8 +213,8 @@ static int um_cntr_seterr(struct fid_cntr *fid, uint64_t value)
 /* 0: the threshold is reached. -FI_EAVAIL: an operation failed meanwhile. */
 static int um_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
+    struct um_wait wait = um_wait_enter(timeout);
     struct um_cntr *cntr = um_cntr_lock(fid);
-    struct um_wait wait = {.timeout = timeout};
     uint64_t errors = cntr->errors;
     int ret = 0;
     for (;;) {
@@ -226,6 +226,7 @@ static int um_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
             break;
     }
     um_cntr_unlock(cntr);
+    um_wait_leave(&wait);
     return ret;
 }
 
@@ -251,6 +252,7 @@ static int um_cntr_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (used)
         return -FI_EBUSY;
+    um_live_remove(&cntr->live);
     um_source_fini(&cntr->source);
     free(cntr);
     um_domain_drop(d);
@@ -312,6 +314,7 @@ int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fi
     cntr->fid.fid.ops = &um_cntr_fid_ops;
     cntr->fid.ops = &um_cntr_ops;
     um_domain_hold(d);
+    um_live_add(&cntr->live, &cntr->fid.fid);
     *cntr_p = &cntr->fid;
     return 0;
 }

@@ -161,7 +161,7 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c)
     struct um_prov_ep *ep = arg;
     bool tx = um_complete_is_tx(c->flags);
     ep->pending -= tx;
-    if (ep->closing)
+    if (__builtin_expect(ep->closing && tx, 0))
         return;
     if (__builtin_expect(c->error != 0, 0)) {
         um_complete_failed(ep, c);

@@ -204,7 +204,7 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
                                int timeout)
 {
     struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    struct um_wait wait = {.timeout = timeout};
+    struct um_wait wait = um_wait_enter(timeout);
     ssize_t ret;
     (void)cond;
     um_guard_lock(&cq->source.domain->guard);
@@ -218,6 +218,7 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
     if (ret == -FI_EAGAIN)
         cq->signaled = false;
     um_guard_unlock(&cq->source.domain->guard);
+    um_wait_leave(&wait);
     return ret;
 }
 
@@ -256,6 +257,7 @@ static int um_cq_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&cq->live);
     for (; cq->head != cq->tail; cq->head++)
         free(cq->ring[cq->head & cq->mask].error);
     um_source_fini(&cq->source);
@@ -334,6 +336,7 @@ int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
     cq->fid.fid.ops = &um_cq_fid_ops;
     cq->fid.ops = &um_cq_ops;
     um_domain_hold(d);
+    um_live_add(&cq->live, &cq->fid.fid);
     *cq_p = &cq->fid;
     return 0;
 }

@@ -55,6 +55,7 @@ struct um_cq {
     uint64_t looked_at; /* the last look at the clock, ns */
     bool overrun;       /* memory ran out while growing: completions were lost */
     uint32_t refs;
+    struct um_live live;
 };
 
 int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);

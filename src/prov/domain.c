@@ -38,6 +38,7 @@ static int um_domain_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&d->live);
     um_progress_stop(d);
     um_fabric_drop(d->fabric);
     um_domain_free(d);
@@ -183,6 +184,7 @@ int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct f
     d->fid.ops = &um_domain_ops;
     d->fid.mr = &um_mr_ops;
     um_fabric_hold(fabric);
+    um_live_add(&d->live, &d->fid.fid);
     *domain_p = &d->fid;
     return 0;
 }

@@ -205,8 +205,9 @@ static int um_prov_ep_close(struct fid *fid)
 {
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_domain *d = ep->domain;
+    um_live_remove(&ep->live);
     um_guard_lock(&d->guard);
-    ep->closing = true; /* what is discarded now is not reported */
+    ep->closing = true; /* sends that are discarded now are not reported; receives are, as canceled */
     um_prov_ep_unbind_locked(ep);
     if (ep->core) {
         if (ep->armed)
@@ -324,6 +325,7 @@ int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_
     ep->fid.rma = &um_prov_rma_ops;
     ep->fid.atomic = &um_prov_atomic_ops;
     um_domain_hold(d);
+    um_live_add(&ep->live, &ep->fid.fid);
     *ep_p = &ep->fid;
     return 0;
 }

@@ -69,7 +69,7 @@ static int um_bind_av_locked(struct um_prov_ep *ep, struct um_av *av)
 
 static int um_bind_eq(struct um_prov_ep *ep, struct um_eq *eq)
 {
-    if (ep->eq)
+    if (ep->eq || um_fork_is_inherited(&eq->fid.fid))
         return -FI_EINVAL;
     ep->eq = eq; /* no event of a connectionless endpoint is reported there, but binding is allowed */
     um_eq_hold(eq);

@@ -6,7 +6,6 @@
  */
 #include "prov/prov.h"
 
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,10 +127,10 @@ static ssize_t um_eq_write(struct fid_eq *fid, uint32_t event, const void *buf, 
     return ret ? ret : (ssize_t)len;
 }
 
-static ssize_t um_eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
+static ssize_t um_eq_await(struct um_eq *eq, uint32_t *event, void *buf, size_t len, const struct um_wait *wait,
+                           uint64_t flags)
 {
-    struct um_eq *eq = UM_CONTAINER(fid, struct um_eq, fid);
-    uint64_t deadline = um_deadline(timeout);
+    uint64_t deadline = um_deadline(wait->timeout);
     for (;;) {
         pthread_mutex_lock(&eq->mutex);
         ssize_t ret = um_eq_take(eq, event, buf, len, flags);
@@ -142,13 +141,20 @@ static ssize_t um_eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_
             return ret;
         if (opened)
             return opened;
-        struct pollfd pfd = {.fd = eq->waiter.poll_fd, .events = POLLIN};
-        if (poll(&pfd, 1, left) < 0)
+        if (um_poll(eq->waiter.poll_fd, left, wait->cancel_state) != 0)
             return -FI_EINTR;
     }
 }
 
-static const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len)
+static ssize_t um_eq_sread(struct fid_eq *fid, uint32_t *event, void *buf, size_t len, int timeout, uint64_t flags)
+{
+    const struct um_wait wait = um_wait_enter(timeout);
+    ssize_t ret = um_eq_await(UM_CONTAINER(fid, struct um_eq, fid), event, buf, len, &wait, flags);
+    um_wait_leave(&wait);
+    return ret;
+}
+
+const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len)
 {
     const char *text = fi_strerror(prov_errno);
     (void)fid, (void)err_data;
@@ -185,6 +191,7 @@ static int um_eq_close(struct fid *fid)
     pthread_mutex_unlock(&eq->mutex);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&eq->live);
     for (struct um_eq_event *e; (e = um_eq_first(eq)) != NULL;)
         um_eq_remove(eq, e);
     um_waiter_close(&eq->waiter);
@@ -253,6 +260,7 @@ int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq
     eq->fid.fid.context = context;
     eq->fid.fid.ops = &um_eq_fid_ops;
     eq->fid.ops = &um_eq_ops;
+    um_live_add(&eq->live, &eq->fid.fid);
     *eq_p = &eq->fid;
     return 0;
 }

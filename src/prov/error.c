@@ -4,7 +4,7 @@
  * Owns nothing. Threading: any.
  *
  * Below, an error is an errno. Above, libfabric's clients compare with FI_E* values; most of those are the errno of the
- * same name. The table holds those that are not, or that say something else to a client.
+ * same name. The table holds those that are not, or that say something else to a client; any other stays what it is.
  */
 #include "prov/prov.h"
 
@@ -42,6 +42,8 @@ static const struct um_error_row um_error_table[] = {
     {ENOSYS, FI_ENOSYS, "not implemented by this system"},
     {EOPNOTSUPP, FI_EOPNOTSUPP, "not supported"},
     {EEXIST, FI_ENOKEY, "the key is in use"},
+    {EFBIG, EFBIG, "larger than the limit of file sizes (ulimit -f)"},
+    {ENOTDIR, ENOTDIR, "not a directory"},
 };
 
 static const struct um_error_row *um_error_find(int error)
@@ -56,11 +58,13 @@ static const struct um_error_row *um_error_find(int error)
 int um_error_to_fi(int error)
 {
     const struct um_error_row *row = um_error_find(error);
-    return row ? row->fabric : FI_EOTHER;
+    if (row)
+        return row->fabric;
+    return error > 0 && error < FI_ERRNO_OFFSET ? error : FI_EOTHER; /* fi_strerror() knows every errno */
 }
 
 const char *um_error_text(int error)
 {
     const struct um_error_row *row = um_error_find(error);
-    return row ? row->text : "unexpected error";
+    return row ? row->text : fi_strerror(um_error_to_fi(error));
 }

@@ -30,6 +30,7 @@ static int um_fabric_close(struct fid *fid)
     pthread_mutex_unlock(&fabric->mutex);
     if (refs)
         return -FI_EBUSY;
+    um_live_remove(&fabric->live);
     pthread_mutex_destroy(&fabric->mutex);
     free(fabric);
     return 0;
@@ -107,6 +108,8 @@ static int um_fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int c
     (void)fabric;
     for (int i = 0; i < count; i++) {
         int ret;
+        if (um_fork_is_inherited(fids[i]))
+            return -FI_EOPBADSTATE;
         switch (fids[i]->fclass) {
         case FI_CLASS_CQ:
             ret = um_cq_try(UM_CONTAINER(fids[i], struct um_cq, fid.fid));
@@ -146,6 +149,9 @@ int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric_p, vo
 {
     if (attr->name && strcmp(attr->name, UM_PROV_NAME) != 0)
         return -FI_EINVAL;
+    int ret = um_fork_watch();
+    if (ret)
+        return ret;
     struct um_fabric *fabric = calloc(1, sizeof(*fabric));
     if (!fabric)
         return -FI_ENOMEM;
@@ -155,6 +161,7 @@ int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric_p, vo
     fabric->fid.fid.ops = &um_fabric_fid_ops;
     fabric->fid.ops = &um_fabric_ops;
     fabric->fid.api_version = attr->api_version;
+    um_live_add(&fabric->live, &fabric->fid.fid);
     *fabric_p = &fabric->fid;
     return 0;
 }

@@ -14,6 +14,8 @@
 static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
 {
     struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
+    if (um_fork_is_inherited(&fid->fid))
+        return -FI_EOPBADSTATE;
     um_guard_lock(&d->guard);
     int ret = um_error_result(d->env.machine->memory_alloc(um_regions_space(d->regions), len, memory_p));
     um_guard_unlock(&d->guard);
@@ -23,6 +25,8 @@ static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
 static int um_memory_free(struct fid_domain *fid, void *memory)
 {
     struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
+    if (um_fork_is_inherited(&fid->fid))
+        return -FI_EOPBADSTATE;
     um_guard_lock(&d->guard);
     int ret = um_error_result(d->env.machine->memory_free(um_regions_space(d->regions), memory));
     um_guard_unlock(&d->guard);

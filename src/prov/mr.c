@@ -12,6 +12,7 @@
 static int um_mr_close(struct fid *fid)
 {
     struct um_mr *mr = UM_CONTAINER(fid, struct um_mr, fid.fid);
+    um_live_remove(&mr->live);
     um_guard_lock(&mr->domain->guard);
     um_regions_remove(mr->domain->regions, &mr->region);
     for (int i = 0; i < UM_REMOTE_KINDS; i++) {
@@ -151,6 +152,7 @@ static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, st
     mr->fid.fid.ops = &um_mr_fid_ops;
     mr->fid.mem_desc = mr;
     mr->fid.key = mr->region.key;
+    um_live_add(&mr->live, &mr->fid.fid);
     *mr_p = &mr->fid;
     return 0;
 }

@@ -31,7 +31,7 @@ static void *um_progress_run(void *arg)
         um_source_progress_locked(&p->source);
         um_cntrs_tell_locked(p->source.domain);
         /* -FI_EAGAIN: there is work already. Let the application's threads in between. */
-        if (um_source_sleep_locked(&p->source, -1) == -FI_EAGAIN) {
+        if (um_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
             um_guard_unlock(g);
             um_guard_lock(g);
         }

@@ -75,12 +75,28 @@ static inline void um_guard_unlock(struct um_guard *g)
         pthread_mutex_unlock(&g->mutex);
 }
 
+/* ---- fork.c ---- */
+
+/* An object in the list of those that a forked child must not use: the last member of its struct. */
+struct um_live {
+    struct um_list link;
+    struct fid *fid;
+};
+/* Before any object. 0 or -FI_ENOMEM. */
+int um_fork_watch(void);
+/* When the object is whole; before anything of it ends. */
+void um_live_add(struct um_live *live, struct fid *fid);
+void um_live_remove(struct um_live *live);
+/* It is a parent's, in its child. */
+bool um_fork_is_inherited(const struct fid *fid);
+
 /* ---- fabric, domain ---- */
 
 struct um_fabric {
     struct fid_fabric fid;
     pthread_mutex_t mutex; /* guards refs */
     uint32_t refs;
+    struct um_live live;
 };
 
 struct um_prov_ep;
@@ -102,6 +118,7 @@ struct um_domain {
     struct um_list remote_cntrs;  /* counters that peers add to */
     struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
     unsigned useless_pauses;      /* of it, for registrations */
+    struct um_live live;
 };
 
 int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
@@ -146,6 +163,7 @@ struct um_cntr {
     uint64_t remote_seen; /* what the caller knows of */
     uint64_t remote_told; /* what sleepers were woken for */
     struct um_list remote_link;
+    struct um_live live;
 };
 
 int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
@@ -155,6 +173,11 @@ static inline void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
     um_waiter_signal(&cntr->source.waiter);
 }
 void um_cntr_fail_locked(struct um_cntr *cntr);
+/* What was counted when somebody last looked. */
+static inline uint64_t um_cntr_known(const struct um_cntr *cntr)
+{
+    return cntr->value + (cntr->remote ? cntr->remote_seen - cntr->remote_base : 0);
+}
 /* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
 int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p);
 /* Wakes who sleeps on counters that peers have added to. */
@@ -181,6 +204,7 @@ struct um_eq {
     struct um_waiter waiter;
     struct um_list events;
     uint32_t refs;
+    struct um_live live;
 };
 
 int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context);
@@ -190,6 +214,7 @@ void um_eq_drop(struct um_eq *eq);
 int um_eq_post(struct um_eq *eq, uint32_t event, const struct fi_eq_entry *entry, int err);
 /* fi_trywait(): 0 or -FI_EAGAIN. */
 int um_eq_arm(struct um_eq *eq);
+const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
 
 /* ---- av.c ---- */
 
@@ -215,6 +240,7 @@ struct um_av {
     uint64_t count;
     struct um_list eps; /* bound endpoints */
     uint32_t refs;
+    struct um_live live;
 };
 
 int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
@@ -222,6 +248,7 @@ int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av
 const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index);
 /* FI_ADDR_NOTAVAIL: not inserted. */
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
+const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
 
 /* ---- mr.c ---- */
 
@@ -230,6 +257,7 @@ struct um_mr {
     struct um_domain *domain;
     struct um_region region;
     struct um_cntr *cntr[UM_REMOTE_KINDS];
+    struct um_live live;
 };
 
 extern struct fi_ops_mr um_mr_ops;
@@ -270,6 +298,7 @@ struct um_prov_ep {
     size_t tx_size, rx_size;
     struct um_list av_link;
     struct um_list domain_link;
+    struct um_live live;
 };
 
 int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);

@@ -5,7 +5,8 @@
  */
 #include "prov/post.h"
 
-static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t dest, uint64_t fi_flags)
+static inline ssize_t um_post_rma_by(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t dest, uint64_t fi_flags,
+                                     int (*start)(struct um_ep *ep, const struct um_rma *rma))
 {
     int ret = um_post_check(ep, rma->iov, rma->count, fi_flags, UM_RMA_FLAGS);
     if (ret)
@@ -15,10 +16,15 @@ static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t 
     if (ret == 0) {
         ret = um_post_begin_locked(ep, fi_flags);
         if (ret == 0)
-            ret = um_post_started_locked(ep, um_rma(ep->core, rma));
+            ret = um_post_started_locked(ep, start(ep->core, rma));
     }
     um_guard_unlock(&ep->domain->guard);
     return ret;
+}
+
+static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t dest, uint64_t fi_flags)
+{
+    return um_post_rma_by(ep, rma, dest, fi_flags, um_rma);
 }
 
 /* The lean path, of one buffer. True: done, completion included. False: nothing happened, the long way tells. */
@@ -102,10 +108,10 @@ static ssize_t um_rma_msg(struct um_prov_ep *ep, const struct fi_msg_rma *m, uin
     size_t len = um_iov_length(m->msg_iov, m->iov_count);
     if (m->rma_iov_count > 1 || (m->rma_iov_count ? m->rma_iov[0].len : 0) != len)
         return -FI_EINVAL;
-    if (m->rma_iov_count) {
-        rma.addr = m->rma_iov[0].addr;
-        rma.key = m->rma_iov[0].key;
-    }
+    if (!m->rma_iov_count)
+        return um_post_rma_by(ep, &rma, m->addr, flags, um_rma_nothing);
+    rma.addr = m->rma_iov[0].addr;
+    rma.key = m->rma_iov[0].key;
     return um_post_rma(ep, &rma, m->addr, flags);
 }
 

@@ -100,6 +100,15 @@ static void um_waiter_set_timer(struct um_waiter *w, long ms)
     timerfd_settime(w->timer_fd, 0, &when, NULL);
 }
 
+int um_poll(int fd, int ms, int cancel_state)
+{
+    struct pollfd pfd = {.fd = fd, .events = POLLIN};
+    pthread_setcancelstate(cancel_state, NULL);
+    int ret = poll(&pfd, 1, ms) < 0 && errno == EINTR ? -FI_EINTR : 0;
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+    return ret;
+}
+
 /* ---- the set of endpoints ---- */
 
 int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj)
@@ -246,7 +255,32 @@ void um_source_disarm_locked(struct um_event_source *s)
         um_waiter_drain(&s->waiter);
 }
 
-int um_source_sleep_locked(struct um_event_source *s, int ms)
+/* After a sleep. The last one drains: another sleeper that was woken, too, must not find the fd empty and sleep on. */
+static void um_source_wake_locked(struct um_event_source *s)
+{
+    um_source_disarm_eps(s);
+    if (--s->waiter.sleepers == 0 && !s->waiter.armed)
+        um_waiter_drain(&s->waiter);
+}
+
+static void um_source_cancelled(void *arg)
+{
+    struct um_event_source *s = arg;
+    um_guard_lock(&s->domain->guard);
+    um_source_wake_locked(s);
+    um_guard_unlock(&s->domain->guard);
+}
+
+static int um_source_poll(struct um_event_source *s, int ms, int cancel_state)
+{
+    int ret;
+    pthread_cleanup_push(um_source_cancelled, s);
+    ret = um_poll(s->waiter.poll_fd, ms, cancel_state);
+    pthread_cleanup_pop(0);
+    return ret;
+}
+
+int um_source_sleep_locked(struct um_event_source *s, int ms, int cancel_state)
 {
     int ret = um_source_ensure(s);
     if (ret == 0)
@@ -257,17 +291,11 @@ int um_source_sleep_locked(struct um_event_source *s, int ms)
         ms = UM_TICK_MS;
     s->waiter.sleepers++;
     um_guard_unlock(&s->domain->guard);
-    struct pollfd pfd = {.fd = s->waiter.poll_fd, .events = POLLIN};
-    ret = poll(&pfd, 1, ms) < 0 && errno == EINTR ? -FI_EINTR : 0;
+    ret = um_source_poll(s, ms, cancel_state);
     um_guard_lock(&s->domain->guard);
-    um_source_disarm_eps(s);
-    /* The last one drains: another sleeper that was woken as well must not find the fd empty and sleep on. */
-    if (--s->waiter.sleepers == 0 && !s->waiter.armed)
-        um_waiter_drain(&s->waiter);
+    um_source_wake_locked(s);
     return ret;
 }
-
-/* ---- a blocking call ---- */
 
 bool um_source_has_processors(const struct um_event_source *s)
 {
@@ -349,7 +377,7 @@ int um_source_wait_locked(struct um_event_source *s, struct um_wait *w)
     int left = um_deadline_left(w->deadline);
     if (left == 0)
         return -FI_ETIMEDOUT;
-    int ret = um_source_sleep_locked(s, left);
+    int ret = um_source_sleep_locked(s, left, w->cancel_state);
     if (ret == 0)
         um_wait_begin(s, w); /* somebody is at work: what is still missing may come soon */
     return ret == -FI_EAGAIN ? 0 : ret;

@@ -6,6 +6,7 @@
 
 #include "prov/compat.h"
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -57,19 +58,34 @@ int um_source_arm_locked(struct um_event_source *s);
 void um_source_disarm_locked(struct um_event_source *s);
 /*
  * Sleeps until something may have happened or the time is over (ms < 0: no limit), without the guard. 0; -FI_EAGAIN
- * there is work already; -FI_EINTR.
+ * there is work already; -FI_EINTR. The thread can be cancelled meanwhile if cancel_state is PTHREAD_CANCEL_ENABLE.
  */
-int um_source_sleep_locked(struct um_event_source *s, int ms);
+int um_source_sleep_locked(struct um_event_source *s, int ms, int cancel_state);
 
-/* A blocking call as it goes on (wait.c tells the stages). Begins as {.timeout = ms}, < 0: no limit. */
+/*
+ * A blocking call as it goes on (wait.c tells the stages). From um_wait_enter(), before the guard is taken, to
+ * um_wait_leave() the thread can be cancelled only while it sleeps: system calls are points of cancellation, and most
+ * are made under the guard. timeout: ms, < 0: no limit.
+ */
 enum um_wait_stage { UM_WAIT_NEW, UM_WAIT_SPIN, UM_WAIT_REST, UM_WAIT_SLEEP };
 struct um_wait {
     int timeout;
+    int cancel_state; /* of the caller */
     enum um_wait_stage stage;
     uint32_t rounds;   /* of this spin */
     uint64_t until;    /* the end of this stage, ns */
     uint64_t deadline; /* as um_deadline() */
 };
+static inline struct um_wait um_wait_enter(int timeout)
+{
+    struct um_wait w = {.timeout = timeout};
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &w.cancel_state);
+    return w;
+}
+static inline void um_wait_leave(const struct um_wait *w)
+{
+    pthread_setcancelstate(w->cancel_state, NULL);
+}
 /*
  * One round of a wait whose caller has just looked, under this hold of the guard, and found nothing. Gives the guard
  * back in between. 0: look again; -FI_ETIMEDOUT; -FI_EINTR; what opening the wait object failed with.
@@ -87,6 +103,8 @@ static inline void um_waiter_signal(struct um_waiter *w)
     if (__builtin_expect(w->sleepers || w->armed, 0))
         um_waiter_wake(w);
 }
+/* 0, or -FI_EINTR. The thread cannot be cancelled before and after, and meanwhile as cancel_state says. */
+int um_poll(int fd, int ms, int cancel_state);
 /* A deadline in ns from a timeout in ms (< 0: never), and the ms that are left of it. */
 uint64_t um_deadline(int ms);
 int um_deadline_left(uint64_t deadline);

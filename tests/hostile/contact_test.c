@@ -442,7 +442,7 @@ static void another_user_gets_nothing(void **state)
         char byte;
         const socklen_t len = um_contact_name(port, &port->addr, &name);
         int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
-        if (setuid(65534) != 0 || connect(fd, (struct sockaddr *)&name, len - 1) != 0)
+        if (setuid(65534) != 0 || connect(fd, (struct sockaddr *)&name, len) != 0)
             _exit(1);
         struct um_contact_wire hello = hello_good();
         (void)um_contact_send(fd, &hello, NULL);
@@ -464,7 +464,7 @@ static int pretend(const struct um_addr *addr)
     struct sockaddr_un name;
     const socklen_t len = um_contact_name(port, addr, &name);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    assert_int_equal(bind(fd, (struct sockaddr *)&name, len - 1), 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
     assert_int_equal(listen(fd, 4), 0);
     return fd;
 }

@@ -56,6 +56,8 @@ static void slot_empty(struct slot *s)
 static void multi_arrived(struct actor *a, const struct um_completion *c)
 {
     size_t which = (uintptr_t)c->context - 1;
+    if (a->closing && c->error == ECANCELED)
+        return; /* the last buffers are still posted */
     DEMAND(c->error == 0, "multi-receive: error %d", c->error);
     if (c->buf) {
         uint32_t head[2];
@@ -367,6 +369,7 @@ bool actor_is_done(const struct actor *a)
 
 void actor_close(struct actor *a)
 {
+    a->closing = true;
     um_ep_close(a->node.ep);
     um_regions_remove(a->node.regions, &a->region);
     um_regions_close(a->node.regions);

@@ -32,6 +32,7 @@ struct actor {
     struct slot out[SLOTS], in[SLOTS], rma;
     unsigned char *multi[2];
     bool multi_given[2];
+    bool closing;
     uint32_t rma_done;
     bool rma_reads;
     unsigned char *window; /* what the others write: a part for each; then what all count in: TALLIES numbers */

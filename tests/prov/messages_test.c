@@ -235,6 +235,35 @@ static void a_cancelled_receive_completes_with_an_error(void **state)
     pair_close(&p);
 }
 
+/* Tagged or not, for many messages, directed. */
+static void closing_cancels_what_is_posted(void **state)
+{
+    struct pair p;
+    struct fi_cq_err_entry err = {0};
+    struct fi_cq_tagged_entry e;
+    char context[4];
+    const struct iovec iov = {.iov_base = in + 100, .iov_len = 100};
+    const struct fi_msg multi = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &context[2]};
+    static const uint64_t flags[4] = {FI_RECV | FI_TAGGED, FI_RECV | FI_MSG, FI_RECV | FI_MSG | FI_MULTI_RECV,
+                                      FI_RECV | FI_TAGGED};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.counters = true, .selective = true});
+    assert_int_equal(fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, &context[0]), 0);
+    assert_int_equal(fi_recv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, &context[1]), 0);
+    assert_int_equal(fi_recvmsg(p.b.ep, &multi, FI_MULTI_RECV), 0);
+    assert_int_equal(fi_trecv(p.b.ep, in, 8, NULL, p.b.other, 2, 0, &context[3]), 0);
+    side_close_ep(&p.b);
+    for (int i = 0; i < 4; i++) {
+        pair_await_error(&p, &p.b, &err);
+        assert_int_equal(err.err, FI_ECANCELED);
+        assert_ptr_equal(err.op_context, &context[i]);
+        assert_true(err.flags == flags[i]);
+    }
+    assert_int_equal(fi_cq_read(p.b.cq, &e, 1), -FI_EAGAIN);
+    assert_int_equal(fi_cntr_readerr(p.b.cntr[CNTR_RECV]), 4);
+    pair_close(&p);
+}
+
 static void directed_receives_wait_for_their_source(void **state)
 {
     struct pair p;
@@ -368,6 +397,7 @@ int main(void)
         cmocka_unit_test(order_is_kept_across_sizes),
         cmocka_unit_test(truncation_is_an_error_with_all_details),
         cmocka_unit_test(a_cancelled_receive_completes_with_an_error),
+        cmocka_unit_test(closing_cancels_what_is_posted),
         cmocka_unit_test(directed_receives_wait_for_their_source),
         cmocka_unit_test(without_the_capability_the_source_of_a_receive_is_ignored),
         cmocka_unit_test(a_multi_receive_takes_messages_until_it_is_full),

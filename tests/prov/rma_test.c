@@ -273,6 +273,39 @@ static void all_memory_can_be_registered_at_once(void **state)
     pair_close(&p);
 }
 
+/* rma_iov_count 0: nothing moves, whatever is registered; data that comes with it arrives. */
+static void a_message_without_a_place_moves_nothing(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct fi_msg_rma m = {.addr = 0, .context = &p, .data = 0x77};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.counters = true});
+    m.addr = p.a.other;
+    PAIR_POST(&p, fi_writemsg(p.a.ep, &m, FI_COMPLETION));
+    pair_await(&p, &p.a, &e, NULL);
+    assert_ptr_equal(e.op_context, &p);
+    assert_true(e.flags == (FI_RMA | FI_WRITE));
+    PAIR_POST(&p, fi_readmsg(p.a.ep, &m, FI_COMPLETION));
+    pair_await(&p, &p.a, &e, NULL);
+    assert_true(e.flags == (FI_RMA | FI_READ));
+    pair_assert_quiet(&p, &p.b);
+    PAIR_POST(&p, fi_writemsg(p.a.ep, &m, FI_COMPLETION | FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE));
+    pair_await(&p, &p.a, &e, NULL);
+    pair_await(&p, &p.b, &e, NULL);
+    assert_true(e.flags == (FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA));
+    assert_int_equal(e.data, 0x77);
+    assert_int_equal(e.len, 0);
+    pair_await_cntr(&p, p.a.cntr[CNTR_WRITE], 2);
+    pair_await_cntr(&p, p.a.cntr[CNTR_READ], 1);
+    const struct iovec iov = {.iov_base = &m, .iov_len = 1};
+    m.msg_iov = &iov;
+    m.iov_count = 1;
+    assert_int_equal(fi_writemsg(p.a.ep, &m, 0), -FI_EINVAL); /* a byte, and no place for it */
+    side_close_ep(&p.b);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -284,6 +317,7 @@ int main(void)
         cmocka_unit_test(keys_are_unique),
         cmocka_unit_test(raw_keys_can_be_exchanged),
         cmocka_unit_test(all_memory_can_be_registered_at_once),
+        cmocka_unit_test(a_message_without_a_place_moves_nothing),
     };
     return needs_status(cmocka_run_group_tests_name("prov/rma", tests, setup_buffers, teardown_buffers));
 }

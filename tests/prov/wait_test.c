@@ -171,6 +171,78 @@ static void a_signal_unblocks_a_reader(void **state)
     pair_close(&p);
 }
 
+enum { CANCELS = 60 };
+
+static void *read_for_ever(void *arg)
+{
+    struct side *s = arg;
+    struct fi_cq_tagged_entry e;
+    for (;;)
+        (void)fi_cq_sread(s->cq, &e, 1, NULL, -1);
+    return NULL;
+}
+
+static void *wait_for_ever(void *arg)
+{
+    struct side *s = arg;
+    (void)fi_cntr_wait(s->cntr[CNTR_READ], 1, -1);
+    return NULL;
+}
+
+static void *wait_for_an_event(void *arg)
+{
+    struct fid_eq *eq = arg;
+    struct fi_eq_entry entry;
+    uint32_t event;
+    (void)fi_eq_sread(eq, &event, &entry, sizeof(entry), -1, 0);
+    return NULL;
+}
+
+static void cancel(pthread_t thread)
+{
+    void *result;
+    assert_int_equal(pthread_cancel(thread), 0);
+    assert_int_equal(pthread_join(thread, &result), 0);
+    assert_ptr_equal(result, PTHREAD_CANCELED);
+}
+
+/* A lock that was left held ends the test by its alarm. */
+static void a_cancelled_thread_leaves_no_lock_held(void **state)
+{
+    struct pair p;
+    struct fid_eq *eq;
+    struct fi_eq_attr attr = {.wait_obj = FI_WAIT_UNSPEC};
+    const struct fi_eq_entry entry = {.data = 1};
+    pthread_t reader, waiter, listener;
+    (void)state;
+    alarm(PAIR_PATIENCE_MS / 1000 * 3);
+    pair_open(&p, &(struct pair_config){
+                      .wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE, .counters = true, .selective = true});
+    assert_int_equal(fi_eq_open(p.b.fabric, &attr, &eq, NULL), 0);
+    for (unsigned i = 0; i < CANCELS; i++) {
+        assert_int_equal(pthread_create(&reader, NULL, read_for_ever, &p.b), 0);
+        assert_int_equal(pthread_create(&waiter, NULL, wait_for_ever, &p.b), 0);
+        assert_int_equal(pthread_create(&listener, NULL, wait_for_an_event, eq), 0);
+        for (uint64_t end = pair_now_ns() + i * 200000; pair_now_ns() < end;) { /* what wakes them again and again */
+            PAIR_POST(&p, fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
+            PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
+        }
+        cancel(reader);
+        cancel(waiter);
+        cancel(listener);
+        (void)fi_cq_read(p.b.cq, NULL, 0);
+        (void)fi_cntr_read(p.b.cntr[CNTR_READ]);
+        assert_int_equal(fi_eq_write(eq, FI_NOTIFY, &entry, sizeof(entry), 0), sizeof(entry));
+        uint32_t event;
+        struct fi_eq_entry got;
+        assert_int_equal(fi_eq_sread(eq, &event, &got, sizeof(got), -1, 0), sizeof(got));
+    }
+    block_in_vain(&p.b, UINT64_MAX, "after the cancelled ones");
+    assert_int_equal(fi_close(&eq->fid), 0);
+    pair_close(&p);
+    alarm(0);
+}
+
 /* wait_test [MS]: how long a blocked call whose cost is measured takes. */
 int main(int argc, char **argv)
 {
@@ -181,6 +253,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_blocked_call_takes_at_most_a_hundredth_of_a_core),
         cmocka_unit_test(a_message_wakes_at_whatever_moment_it_comes),
         cmocka_unit_test(a_signal_unblocks_a_reader),
+        cmocka_unit_test(a_cancelled_thread_leaves_no_lock_held),
     };
     return cmocka_run_group_tests_name("prov/wait", tests, NULL, NULL);
 }

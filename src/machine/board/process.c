@@ -52,8 +52,21 @@ void um_board_configure(const struct um_board_config *config)
     um_board_leave();
 }
 
+/* In a child: another thread of the parent may have held it. */
+static void lock_renew(void)
+{
+    lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+}
+
+static void lock_watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, lock_renew);
+}
+
 void um_board_enter(void)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, lock_watch_forks);
     pthread_mutex_lock(&lock);
 }
 

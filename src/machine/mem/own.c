@@ -22,10 +22,37 @@ static unsigned own_movers;
 static uint32_t own_moves;                         /* odd while pages of this process move */
 static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each change of what is exposed */
 
+/* ---- children ---- */
+
+/*
+ * A child has none of these: what is listed is its parent's, whose memory is not mapped in it. Another thread of the
+ * parent may have held the lock.
+ */
+static void own_forget(void)
+{
+    own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    um_list_init(&own_spaces);
+    um_list_init(&own_ports);
+    own_movers = 0;
+    own_moves &= ~UINT32_C(1);
+}
+
+static void own_watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, own_forget);
+}
+
+static void own_prepare(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, own_watch_forks);
+}
+
 /* ---- ports and spaces ---- */
 
 void um_mem_own_port_add(struct um_mem_port *port)
 {
+    own_prepare();
     pthread_mutex_lock(&own_lock);
     um_list_append(&own_ports, &port->of_process);
     pthread_mutex_unlock(&own_lock);
@@ -40,6 +67,7 @@ void um_mem_own_port_remove(struct um_mem_port *port)
 
 void um_mem_own_space_add(struct um_space *space)
 {
+    own_prepare();
     pthread_mutex_lock(&own_lock);
     um_store_relaxed_u32(&space->shm->moving, own_moves);
     um_list_append(&own_spaces, &space->of_process);

@@ -35,7 +35,23 @@ socklen_t um_contact_name(const struct um_mem_port *port, const struct um_addr *
     else
         len = snprintf(name.sun_path, sizeof(name.sun_path), "%s/unimem-%016llx", port->config.attach, nonce);
     *name_p = name;
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len); /* one: a zero, before it or behind */
+}
+
+/*
+ * Who may write in the directory of others can put something else in a socket's place. A peer of another user is
+ * refused all the same, but none would be reached.
+ */
+static int directory_check(const char *path)
+{
+    struct stat st;
+    if (stat(path, &st) != 0)
+        return -errno;
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    bool trusted = st.st_uid == geteuid() || st.st_uid == 0;
+    bool shared = st.st_mode & (S_IWGRP | S_IWOTH) && !(st.st_mode & S_ISVTX);
+    return trusted && !shared ? 0 : -EACCES;
 }
 
 /* Removes the sockets of processes that were killed: nobody listens there, and has not for a while. */
@@ -88,9 +104,9 @@ int um_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p)
     if (fd < 0) {
         ret = -errno;
     } else if (is_abstract(port)) {
-        if (bind(fd, (struct sockaddr *)&name, len - 1) != 0 || listen(fd, UM_CONTACT_QUEUE) != 0)
+        if (bind(fd, (struct sockaddr *)&name, len) != 0 || listen(fd, UM_CONTACT_QUEUE) != 0)
             ret = -errno;
-    } else {
+    } else if ((ret = directory_check(port->config.attach)) == 0) {
         directory_sweep(port->config.attach);
         ret = directory_bind(fd, &name);
     }
@@ -101,7 +117,10 @@ int um_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p)
     um_log(UM_LOG_WARN, "cannot listen for peers of other pid namespaces (FI_UNIMEM_ATTACH=%s): %s; %s",
            port->config.attach, strerror(-ret),
            ret == -EMFILE ? "raise the limit of open files (ulimit -n)"
-                          : "name a directory that exists and is this user's, or unset it");
+           : ret == -EACCES
+               ? "the directory has to be this user's or root's, and writable by nobody else (chmod 700, or "
+                 "1777 like /tmp)"
+               : "name a directory that exists and is this user's, or unset it");
     if (fd >= 0)
         close(fd);
     return ret;
@@ -126,7 +145,7 @@ int um_contact_connect(const struct um_mem_port *port, const struct um_addr *add
                        error == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
         return -error;
     }
-    int error = connect(fd, (struct sockaddr *)&name, is_abstract(port) ? len - 1 : sizeof(name)) ? errno : 0;
+    int error = connect(fd, (struct sockaddr *)&name, is_abstract(port) ? len : sizeof(name)) ? errno : 0;
     if (error == 0 && um_contact_is_own_user(fd))
         return fd;
     close(fd);

@@ -65,6 +65,19 @@ static void on_fault(int number, siginfo_t *info, void *context)
     errno = error;
 }
 
+/* In a child: another thread of the parent may have held the lock, and none of the mappings is there. */
+static void forget(void)
+{
+    guards_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    for (struct guard *g = first(); g; g = g->next)
+        um_store_relaxed_u64(&g->len, 0);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, forget);
+}
+
 /* Lock held. */
 static int install(void)
 {
@@ -94,6 +107,8 @@ static struct guard *spare(void)
 
 int um_fault_guard(void *base, size_t len, uint64_t *stale)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&guards_lock);
     int ret = install();
     struct guard *g = ret == 0 ? spare() : NULL;

@@ -37,6 +37,18 @@ struct shared_file {
 static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list files = {&files, &files};
 
+/* In a child: another thread of the parent may have held the lock. The program may close the descriptors, too. */
+static void files_forget(void)
+{
+    files_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    um_list_init(&files);
+}
+
+static void files_watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, files_forget);
+}
+
 /* The same file, and one whose pages are memory: what it takes to be mapped by others as by us. */
 static bool is_it(int fd, const struct um_map *map)
 {
@@ -188,11 +200,13 @@ static uint64_t offset_of(const struct look *look)
 
 int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uint64_t *offset_p, const char **why_p)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct look look = {.base = base, .end = base + len, .writable = writable};
     int ret = look_at("/proc/self/maps", &look, why_p);
     if (ret)
         return ret;
     *offset_p = offset_of(&look);
+    pthread_once(&once, files_watch_forks);
     pthread_mutex_lock(&files_lock);
     ret = file_get(&look.first, fd_p);
     pthread_mutex_unlock(&files_lock);

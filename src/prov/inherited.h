@@ -1,0 +1,30 @@
+/*
+ * The objects of a parent in its forked child (inherited*.c): every call answers that this is not their process.
+ *
+ * An endpoint is a process's: its lanes, registrations and peers know the parent by its number, and its memory is not
+ * mapped in the child. So the child's copies of the objects get tables of their own (fork.c), whose functions answer
+ * -FI_EOPBADSTATE and touch nothing that the parent still uses; closing frees the object's own memory.
+ */
+#ifndef UM_PROV_INHERITED_H
+#define UM_PROV_INHERITED_H
+
+#include "prov/prov.h"
+
+enum { UM_INHERITED = -FI_EOPBADSTATE };
+
+extern struct fi_ops um_inherited_fid_ops;
+extern struct fi_ops_fabric um_inherited_fabric_ops;
+extern struct fi_ops_domain um_inherited_domain_ops;
+extern struct fi_ops_mr um_inherited_mr_ops;
+extern struct fi_ops_av um_inherited_av_ops;
+extern struct fi_ops_cq um_inherited_cq_ops;
+extern struct fi_ops_cntr um_inherited_cntr_ops;
+extern struct fi_ops_eq um_inherited_eq_ops;
+extern struct fi_ops_ep um_inherited_ep_ops;
+extern struct fi_ops_cm um_inherited_cm_ops;
+extern struct fi_ops_msg um_inherited_msg_ops;
+extern struct fi_ops_tagged um_inherited_tagged_ops;
+extern struct fi_ops_rma um_inherited_rma_ops;
+extern struct fi_ops_atomic um_inherited_atomic_ops;
+
+#endif
