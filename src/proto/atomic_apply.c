@@ -194,7 +194,7 @@ void um_atomic_apply(const struct um_atomic_call *call)
     else if (call->count == 1)
         kernel->one(call);
     else
-        um_atomic_bulk(call, kernel, k->size);
+        um_atomic_bulk(call, kernel);
 }
 
 #define UM_BIT(op) (1u << UM_ATOMIC_##op)

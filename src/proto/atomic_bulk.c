@@ -19,8 +19,8 @@ enum { UM_WORD = sizeof(uint64_t), UM_PAIR = 2 * UM_WORD, UM_STAGE_WORDS = 32, U
 struct um_bulk {
     const struct um_atomic_call *c;
     const struct um_kernel *kernel;
-    size_t size; /* of an element */
-    size_t at;   /* bytes of the target that are done */
+    unsigned shift; /* the binary logarithm of an element's size */
+    size_t at;      /* bytes of the target that are done */
 };
 
 /* What stood in a part of the target, and what is to. */
@@ -42,34 +42,39 @@ static void bulk_singly(struct um_bulk *b, size_t len)
     part.operand = element_at(part.operand, b->at);
     part.compare = element_at(part.compare, b->at);
     part.result = part.result ? (unsigned char *)part.result + b->at : NULL;
-    part.count = len / b->size;
+    part.count = len >> b->shift;
     if (part.count)
         b->kernel->one(&part);
     b->at += len;
 }
 
-static void block_compute(const struct um_bulk *b, struct um_stage *s, size_t word, size_t words)
+/* What is to stand there, from what stands there, which next holds. */
+static inline void next_compute(const struct um_bulk *b, struct um_stage *s, size_t word, size_t words)
 {
     size_t at = b->at + word * UM_WORD;
-    memcpy(s->next + word, s->old + word, words * UM_WORD);
     b->kernel->block(s->next + word, element_at(b->c->operand, at), element_at(b->c->compare, at),
-                     words * UM_WORD / b->size);
+                     words * UM_WORD >> b->shift);
 }
 
 /* One access: what did not change needs none. */
 static inline void swap_word(const struct um_bulk *b, struct um_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element): who sees the new value sees what came before it. */
-    while (s->next[word] != s->old[word] && !um_rmw_acqrel_cas_bits64(there + word, &s->old[word], s->next[word]))
-        block_compute(b, s, word, 1);
+    while (s->next[word] != s->old[word] && !um_rmw_acqrel_cas_bits64(there + word, &s->old[word], s->next[word])) {
+        s->next[word] = s->old[word];
+        next_compute(b, s, word, 1);
+    }
 }
 
 static inline void swap_pair(const struct um_bulk *b, struct um_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element) */
     while ((s->next[word] != s->old[word] || s->next[word + 1] != s->old[word + 1]) &&
-           !um_rmw_acqrel_cas_pair(there + word, s->old + word, s->next + word))
-        block_compute(b, s, word, 2);
+           !um_rmw_acqrel_cas_pair(there + word, s->old + word, s->next + word)) {
+        s->next[word] = s->old[word];
+        s->next[word + 1] = s->old[word + 1];
+        next_compute(b, s, word, 2);
+    }
 }
 
 /* The next words, a multiple of what one access covers. */
@@ -80,8 +85,8 @@ static void bulk_update(struct um_bulk *b, size_t len, bool pairs)
         size_t words = (end - b->at < UM_STAGE ? end - b->at : UM_STAGE) / UM_WORD;
         uint64_t *there = (uint64_t *)(void *)((unsigned char *)b->c->target + b->at);
         for (size_t i = 0; i < words; i++)
-            s.old[i] = um_load_acquire_u64(there + i); /* sync: atomic-element (partner atomic-element) */
-        block_compute(b, &s, 0, words);
+            s.next[i] = s.old[i] = um_load_acquire_u64(there + i); /* sync: atomic-element (partner atomic-element) */
+        next_compute(b, &s, 0, words);
         if (pairs) {
             for (size_t i = 0; i < words; i += 2)
                 swap_pair(b, &s, there, i);
@@ -127,13 +132,13 @@ static size_t bytes_before(const struct um_bulk *b, size_t unit, size_t left)
     return before < left ? before : left;
 }
 
-void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t size)
+void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel)
 {
-    struct um_bulk b = {.c = c, .kernel = kernel, .size = size};
+    struct um_bulk b = {.c = c, .kernel = kernel, .shift = um_atomic_shift[c->type]};
     const bool reads = c->op == UM_ATOMIC_READ, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
-    const size_t len = c->count * size;
-    if (size == UM_WORD && !pairs && !reads && !writes) {
+    const size_t len = c->count << b.shift;
+    if (1u << b.shift == UM_WORD && !pairs && !reads && !writes) {
         kernel->one(c);
         return;
     }

@@ -17,10 +17,10 @@ struct um_kernel {
 };
 
 /*
- * Elements of size bytes, at multiples of it: as many at a time as the processor compares and swaps, and single ones
- * where such an access would reach beyond the target's first or last byte.
+ * Elements of up to 8 bytes, at multiples of their size: as many at a time as the processor compares and swaps, and
+ * single ones where such an access would reach beyond the target's first or last byte.
  */
-void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t size);
+void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel);
 /* Elements that are no single access: those that begin in one cache line at a time, under its lock. */
 void um_atomic_locked(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t size);
 

@@ -376,15 +376,15 @@ MUTATIONS = [
     (
         "many elements of an atomic operation are stored without a look at what came meanwhile",
         "src/proto/atomic_bulk.c",
-        "           !um_rmw_acqrel_cas_pair(there + word, s->old + word, s->next + word))",
-        "           (there[word] = s->next[word], there[word + 1] = s->next[word + 1], false))",
+        "           !um_rmw_acqrel_cas_pair(there + word, s->old + word, s->next + word)) {",
+        "           (there[word] = s->next[word], there[word + 1] = s->next[word + 1], false)) {",
         ["atomic_apply"],
     ),
     (
         "an access of many elements covers bytes behind the last one",
         "src/proto/atomic_bulk.c",
         "        bulk_update(&b, (len - b.at) & ~(size_t)(UM_WORD - 1), false);",
-        "        bulk_update(&b, (len - b.at + size) & ~(size_t)(UM_WORD - 1), false);",
+        "        bulk_update(&b, (len - b.at + UM_WORD) & ~(size_t)(UM_WORD - 1), false);",
         ["atomic_apply"],
     ),
     (
