@@ -140,6 +140,25 @@ UM_ATOMIC_WIDTH(16)
 UM_ATOMIC_WIDTH(32)
 UM_ATOMIC_WIDTH(64)
 
+/*
+ * Two words at once, at a multiple of 16 bytes, for processors of which um_cpu_has_pairs() (base/cpu_pair.h) says that
+ * they can. On failure seen holds what stands there.
+ */
+static inline bool um_rmw_acqrel_cas_pair(uint64_t *p, uint64_t seen[2], const uint64_t v[2])
+{
+#if defined(__x86_64__)
+    bool done;
+    __asm__ volatile("lock cmpxchg16b %1" /* the compilers want -mcx16, or a library, for theirs */
+                     : "=@ccz"(done), "+m"(*(uint64_t(*)[2])(void *)p), "+a"(seen[0]), "+d"(seen[1])
+                     : "b"(v[0]), "c"(v[1])
+                     : "memory");
+    return done;
+#else
+    (void)p, (void)seen, (void)v;
+    __builtin_trap();
+#endif
+}
+
 /* Orders all earlier stores before all later loads: the costly half of a Dekker pattern. */
 static inline void um_fence_full(void)
 {

@@ -1,5 +1,5 @@
 /* The table of kernels, and the choice among them. See atomic_apply.h. */
-#include "proto/atomic_apply.h"
+#include "proto/atomic_bulk.h"
 
 #include <complex.h>
 #include <string.h>
@@ -120,69 +120,81 @@ __extension__ typedef unsigned __int128 um_uint128;
 #include "proto/atomic_kernel.h"
 
 struct um_kernels {
-    void (*locked)(const struct um_atomic_call *c);
-    void (*by_op[UM_ATOMIC_OPS])(const struct um_atomic_call *c); /* NULL: always locked */
+    struct um_kernel by_op[UM_ATOMIC_OPS];
     uint8_t size;
 };
 
-#define UM_KERNELS(name, type) .locked = name##_locked, .size = sizeof(type)
-#define UM_KERNELS_ALL(name)                                                                                           \
-    [UM_ATOMIC_SUM] = name##_sum, [UM_ATOMIC_PROD] = name##_prod, [UM_ATOMIC_LOR] = name##_lor,                        \
-    [UM_ATOMIC_LAND] = name##_land, [UM_ATOMIC_LXOR] = name##_lxor, [UM_ATOMIC_READ] = name##_read,                    \
-    [UM_ATOMIC_WRITE] = name##_write, [UM_ATOMIC_CSWAP] = name##_cswap, [UM_ATOMIC_CSWAP_NE] = name##_cswap_ne,        \
-    [UM_ATOMIC_DIFF] = name##_diff
-#define UM_KERNELS_ORDER(name)                                                                                         \
-    [UM_ATOMIC_MIN] = name##_min, [UM_ATOMIC_MAX] = name##_max, [UM_ATOMIC_CSWAP_LE] = name##_cswap_le,                \
-    [UM_ATOMIC_CSWAP_LT] = name##_cswap_lt, [UM_ATOMIC_CSWAP_GE] = name##_cswap_ge,                                    \
-    [UM_ATOMIC_CSWAP_GT] = name##_cswap_gt
-#define UM_KERNELS_BITS(name)                                                                                          \
-    [UM_ATOMIC_BOR] = name##_bor, [UM_ATOMIC_BAND] = name##_band, [UM_ATOMIC_BXOR] = name##_bxor,                      \
-    [UM_ATOMIC_MSWAP] = name##_mswap
-#define UM_KERNELS_INTEGER(name, type)                                                                                 \
+/* What the processor accesses itself, and what is wider. */
+#define UM_NARROW(name, op)                                                                                            \
     {                                                                                                                  \
-        UM_KERNELS(name, type), .by_op = { UM_KERNELS_ALL(name), UM_KERNELS_ORDER(name), UM_KERNELS_BITS(name) }       \
+        name##op, name##_block##op                                                                                     \
+    }
+#define UM_WIDE(name, op)                                                                                              \
+    {                                                                                                                  \
+        NULL, name##_block##op                                                                                         \
+    }
+#define UM_KERNELS_ALL(width, name)                                                                                    \
+    [UM_ATOMIC_SUM] = width(name, _sum), [UM_ATOMIC_PROD] = width(name, _prod), [UM_ATOMIC_LOR] = width(name, _lor),   \
+    [UM_ATOMIC_LAND] = width(name, _land), [UM_ATOMIC_LXOR] = width(name, _lxor),                                      \
+    [UM_ATOMIC_READ] = width(name, _read), [UM_ATOMIC_WRITE] = width(name, _write),                                    \
+    [UM_ATOMIC_CSWAP] = width(name, _cswap), [UM_ATOMIC_CSWAP_NE] = width(name, _cswap_ne),                            \
+    [UM_ATOMIC_DIFF] = width(name, _diff)
+#define UM_KERNELS_ORDER(width, name)                                                                                  \
+    [UM_ATOMIC_MIN] = width(name, _min), [UM_ATOMIC_MAX] = width(name, _max),                                          \
+    [UM_ATOMIC_CSWAP_LE] = width(name, _cswap_le), [UM_ATOMIC_CSWAP_LT] = width(name, _cswap_lt),                      \
+    [UM_ATOMIC_CSWAP_GE] = width(name, _cswap_ge), [UM_ATOMIC_CSWAP_GT] = width(name, _cswap_gt)
+#define UM_KERNELS_BITS(width, name)                                                                                   \
+    [UM_ATOMIC_BOR] = width(name, _bor), [UM_ATOMIC_BAND] = width(name, _band), [UM_ATOMIC_BXOR] = width(name, _bxor), \
+    [UM_ATOMIC_MSWAP] = width(name, _mswap)
+#define UM_COMPLEX(width, name, type)                                                                                  \
+    {                                                                                                                  \
+        .by_op = {UM_KERNELS_ALL(width, name)}, .size = sizeof(type)                                                   \
+    }
+#define UM_REAL(width, name, type)                                                                                     \
+    {                                                                                                                  \
+        .by_op = {UM_KERNELS_ALL(width, name), UM_KERNELS_ORDER(width, name)}, .size = sizeof(type)                    \
+    }
+#define UM_INTEGER(width, name, type)                                                                                  \
+    {                                                                                                                  \
+        .by_op = {UM_KERNELS_ALL(width, name), UM_KERNELS_ORDER(width, name), UM_KERNELS_BITS(width, name)},           \
+        .size = sizeof(type)                                                                                           \
     }
 
 static const struct um_kernels kernels[UM_TYPES] = {
-    [UM_TYPE_INT8] = UM_KERNELS_INTEGER(um_int8, int8_t),
-    [UM_TYPE_UINT8] = UM_KERNELS_INTEGER(um_uint8, uint8_t),
-    [UM_TYPE_INT16] = UM_KERNELS_INTEGER(um_int16, int16_t),
-    [UM_TYPE_UINT16] = UM_KERNELS_INTEGER(um_uint16, uint16_t),
-    [UM_TYPE_INT32] = UM_KERNELS_INTEGER(um_int32, int32_t),
-    [UM_TYPE_UINT32] = UM_KERNELS_INTEGER(um_uint32, uint32_t),
-    [UM_TYPE_INT64] = UM_KERNELS_INTEGER(um_int64, int64_t),
-    [UM_TYPE_UINT64] = UM_KERNELS_INTEGER(um_uint64, uint64_t),
-    [UM_TYPE_FLOAT] = {UM_KERNELS(um_float, float), .by_op = {UM_KERNELS_ALL(um_float), UM_KERNELS_ORDER(um_float)}},
-    [UM_TYPE_DOUBLE] = {UM_KERNELS(um_double, double),
-                        .by_op = {UM_KERNELS_ALL(um_double), UM_KERNELS_ORDER(um_double)}},
-    [UM_TYPE_FLOAT_COMPLEX] = {UM_KERNELS(um_float_complex, float complex),
-                               .by_op = {UM_KERNELS_ALL(um_float_complex)}},
-    [UM_TYPE_DOUBLE_COMPLEX] = {UM_KERNELS(um_double_complex, double complex)},
-    [UM_TYPE_LONG_DOUBLE] = {UM_KERNELS(um_long_double, long double)},
-    [UM_TYPE_LONG_DOUBLE_COMPLEX] = {UM_KERNELS(um_long_double_complex, long double complex)},
-    [UM_TYPE_INT128] = {UM_KERNELS(um_int128, um_int128)},
-    [UM_TYPE_UINT128] = {UM_KERNELS(um_uint128, um_uint128)},
+    [UM_TYPE_INT8] = UM_INTEGER(UM_NARROW, um_int8, int8_t),
+    [UM_TYPE_UINT8] = UM_INTEGER(UM_NARROW, um_uint8, uint8_t),
+    [UM_TYPE_INT16] = UM_INTEGER(UM_NARROW, um_int16, int16_t),
+    [UM_TYPE_UINT16] = UM_INTEGER(UM_NARROW, um_uint16, uint16_t),
+    [UM_TYPE_INT32] = UM_INTEGER(UM_NARROW, um_int32, int32_t),
+    [UM_TYPE_UINT32] = UM_INTEGER(UM_NARROW, um_uint32, uint32_t),
+    [UM_TYPE_INT64] = UM_INTEGER(UM_NARROW, um_int64, int64_t),
+    [UM_TYPE_UINT64] = UM_INTEGER(UM_NARROW, um_uint64, uint64_t),
+    [UM_TYPE_FLOAT] = UM_REAL(UM_NARROW, um_float, float),
+    [UM_TYPE_DOUBLE] = UM_REAL(UM_NARROW, um_double, double),
+    [UM_TYPE_FLOAT_COMPLEX] = UM_COMPLEX(UM_NARROW, um_float_complex, float complex),
+    [UM_TYPE_DOUBLE_COMPLEX] = UM_COMPLEX(UM_WIDE, um_double_complex, double complex),
+    [UM_TYPE_LONG_DOUBLE] = UM_REAL(UM_WIDE, um_long_double, long double),
+    [UM_TYPE_LONG_DOUBLE_COMPLEX] = UM_COMPLEX(UM_WIDE, um_long_double_complex, long double complex),
+    [UM_TYPE_INT128] = UM_INTEGER(UM_WIDE, um_int128, um_int128),
+    [UM_TYPE_UINT128] = UM_INTEGER(UM_WIDE, um_uint128, um_uint128),
 };
 static_assert(sizeof(long double complex) == UM_ATOMIC_ELEMENT_MAX, "the widest datatype");
 
 void um_atomic_apply_lockless(const struct um_atomic_call *call)
 {
-    kernels[call->type].by_op[call->op](call);
+    kernels[call->type].by_op[call->op].one(call);
 }
 
 void um_atomic_apply(const struct um_atomic_call *call)
 {
     const struct um_kernels *k = &kernels[call->type];
-    if (__builtin_expect(k->by_op[call->op] != NULL && (call->lock_key & (k->size - 1u)) == 0, 1)) {
-        k->by_op[call->op](call);
-        return;
-    }
-    k->locked(call);
-    /*
-     * x86's atomics are barriers; a lock given back is none. Whoever waits for the completion and then reads
-     * elsewhere relies on one. sync: none (no partner: it orders this thread's own stores before its later loads)
-     */
-    um_fence_full();
+    const struct um_kernel *kernel = &k->by_op[call->op];
+    if (__builtin_expect(!kernel->one || (call->lock_key & (k->size - 1u)) != 0, 0))
+        um_atomic_locked(call, kernel, k->size);
+    else if (call->count == 1)
+        kernel->one(call);
+    else
+        um_atomic_bulk(call, kernel);
 }
 
 #define UM_BIT(op) (1u << UM_ATOMIC_##op)

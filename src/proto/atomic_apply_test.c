@@ -1,9 +1,10 @@
 /*
- * Every datatype times every operation against an independent reference, aligned and not; then several processes at
- * once on the same memory, where no update may be lost; then holders of locks that die.
+ * Every datatype times every operation against an independent reference, aligned and not, few elements and many; then
+ * several processes at once on the same memory, where no update may be lost; then holders of locks that die.
  */
 #include "proto/atomic_apply.h"
 
+#include "base/cpu_pair.h"
 #include "base/process.h"
 
 #include <complex.h>
@@ -275,10 +276,19 @@ static void any_value(unsigned type, void *to)
     memcpy(to, &v, size);
 }
 
-enum { COUNT_MAX = 9, ROOM = COUNT_MAX * UM_ATOMIC_ELEMENT_MAX + 3 * 64 };
+enum { FEW = 9, BYTES_MAX = 700, ROOM = BYTES_MAX + 3 * 64 };
 
 static unsigned char target[ROOM] __attribute__((aligned(64)));
 static unsigned char expected[ROOM] __attribute__((aligned(64)));
+
+/* All but these bytes of the room are what they were filled with. */
+static void check_beside(const unsigned char *room, size_t from, size_t len, unsigned char fill)
+{
+    bool same = true;
+    for (size_t i = 0; i < ROOM; i++)
+        same = same && (room[i] == fill || (i >= from && i < from + len));
+    assert_true(same);
+}
 
 /* One call at this distance from an aligned address; operand, compare and result lie anywhere. */
 static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bool wants_result)
@@ -318,35 +328,40 @@ static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bo
         if (wants_result)
             assert_memory_equal(result + skew + i * size, before + at + i * size, size);
     }
-    for (size_t i = 0; i < ROOM; i++) {
-        if (i < at || i >= at + count * size)
-            assert_int_equal(target[i], 0xa5);
-        if (!wants_result || i < skew || i >= skew + count * size)
-            assert_int_equal(result[i], 0x5a);
-    }
+    check_beside(target, at, count * size, 0xa5);
+    check_beside(result, skew, wants_result ? count * size : 0, 0x5a);
     for (int i = 0; i < UM_LOCKS; i++)
         assert_int_equal(own_locks.lock[i].holder, 0);
+}
+
+/* One element, a few, or more than one stage of atomic_bulk.c takes. */
+static size_t any_count(unsigned type, int round)
+{
+    if (round < 20)
+        return 1;
+    return 1 + rnd() % (round < 40 ? FEW : BYTES_MAX / um_atomic_size(type));
 }
 
 static void every_datatype_and_operation_agrees_with_the_reference(void **state)
 {
     static const size_t shifts[] = {0, 1, 2, 4, 7, 8, 16, 31, 60, 63};
     unsigned pairs = 0;
-    (void)state;
+    um_cpu_pairs_forbid(*state != NULL);
     for (unsigned type = 0; type < UM_TYPES; type++) {
         for (unsigned op = 0; op < UM_ATOMIC_OPS; op++) {
             bool base = um_atomic_is_valid(UM_ATOMIC_BASE, type, op);
             bool fetch = um_atomic_is_valid(UM_ATOMIC_FETCH, type, op);
             bool swap = um_atomic_is_valid(UM_ATOMIC_COMPARE, type, op);
             pairs += base + fetch + swap;
-            for (int round = 0; round < 40 && (base || fetch || swap); round++) {
-                size_t shift = shifts[round % 10], count = round < 20 ? 1 : 1 + rnd() % COUNT_MAX;
+            for (int round = 0; round < 50 && (base || fetch || swap); round++) {
+                size_t shift = shifts[round % 10], count = any_count(type, round);
                 check_one(type, op, count, shift, fetch || swap);
                 if (base)
                     check_one(type, op, count, shift, false);
             }
         }
     }
+    um_cpu_pairs_forbid(false);
     /* 10 integers, 3 reals without bits, 3 complex numbers without order */
     assert_int_equal(pairs, 10 * (12 + 13 + 7) + 3 * (9 + 10 + 6) + 3 * (7 + 8 + 2));
 }
@@ -541,6 +556,148 @@ static void no_update_of_several_processes_is_lost(void **state)
 }
 static_assert(ROUNDS % 8 == 0 && ROUNDS / 8 % 2 == 1 && PROCESSES == 4, "the flips");
 
+/* ---- many elements at a time, single ones, and stores beside them ---- */
+
+enum {
+    FIELD = 512,       /* bytes that both bulk initiators may update, from BESIDE on */
+    BESIDE = 72,       /* before them, in the same word: stores */
+    MANY_ROUNDS = 6000 /* of each process */
+};
+
+struct field {
+    struct um_locks_shm locks;
+    unsigned char byte[FIELD + 2 * BESIDE] __attribute__((aligned(64)));
+    uint32_t go, done;
+} __attribute__((aligned(4096)));
+
+struct part {
+    size_t from, count; /* elements of the field */
+};
+
+/* Elements that begin at BESIDE + skew, of which the last ends within the field. */
+static size_t field_count(unsigned type, size_t skew)
+{
+    return (FIELD - skew) / um_atomic_size(type);
+}
+
+static void field_sum(struct field *f, unsigned type, size_t skew, struct part part, bool fetch)
+{
+    unsigned char one[FIELD], old[FIELD];
+    size_t size = um_atomic_size(type);
+    struct um_lock_party self = party();
+    unsigned char *at = f->byte + BESIDE + skew + part.from * size;
+    for (size_t i = 0; i < part.count; i++)
+        one_of(type, one + i * size);
+    um_atomic_apply(&(struct um_atomic_call){.type = (uint8_t)type,
+                                             .op = UM_ATOMIC_SUM,
+                                             .count = part.count,
+                                             .target = at,
+                                             .operand = one,
+                                             .result = fetch ? old : NULL,
+                                             .lock_key = (uintptr_t)at,
+                                             .locks = &f->locks,
+                                             .party = &self});
+}
+
+/* What each of the processes updates in a round: the whole, nearly the whole, one element. */
+static struct part part_of(unsigned process, uint64_t round, size_t count)
+{
+    if (process == 0)
+        return (struct part){0, count};
+    if (process == 1)
+        return (struct part){round % 3, count - 4};
+    return (struct part){round % count, 1};
+}
+
+/* Stores right before the first element and right after the last one, and looks whether they stay. */
+static bool stores_beside_stay(struct field *f, unsigned type, size_t skew)
+{
+    volatile unsigned char *before = f->byte + BESIDE + skew - 1;
+    volatile unsigned char *after = f->byte + BESIDE + skew + field_count(type, skew) * um_atomic_size(type);
+    bool stay = true;
+    for (unsigned n = 0; um_load_acquire_u32(&f->done) < 3; n++) {
+        *before = (unsigned char)n;
+        *after = (unsigned char)~n;
+        for (int look = 0; look < 50; look++)
+            stay = stay && *before == (unsigned char)n && *after == (unsigned char)~n;
+    }
+    return stay;
+}
+
+static void field_process(struct field *f, unsigned process, unsigned type, size_t skew)
+{
+    while (um_load_acquire_u32(&f->go) == 0)
+        um_cpu_relax();
+    if (process == 3)
+        _exit(stores_beside_stay(f, type, skew) ? 0 : 1);
+    for (uint64_t round = 0; round < MANY_ROUNDS; round++)
+        field_sum(f, type, skew, part_of(process, round, field_count(type, skew)), round % 2);
+    um_rmw_add_u32(&f->done, 1);
+    _exit(0);
+}
+
+static void field_check(const struct field *f, unsigned type, size_t skew)
+{
+    size_t count = field_count(type, skew), size = um_atomic_size(type);
+    uint64_t sum[FIELD] = {0};
+    for (unsigned process = 0; process < 3; process++) {
+        for (uint64_t round = 0; round < MANY_ROUNDS; round++) {
+            struct part part = part_of(process, round, count);
+            for (size_t i = part.from; i < part.from + part.count; i++)
+                sum[i]++;
+        }
+    }
+    for (size_t i = 0; i < count; i++) {
+        unsigned char wanted[UM_ATOMIC_ELEMENT_MAX];
+        if (is_integer(type))
+            memcpy(wanted, &(u128){sum[i]}, size);
+        else
+            real_put(type, (struct real){(long double)sum[i], is_complex(type) ? (long double)sum[i] : 0}, wanted);
+        if (!is_same(type, f->byte + BESIDE + skew + i * size, wanted))
+            fail_msg("datatype %u, skew %zu: updates of element %zu of %zu were lost", type, skew, i, count);
+    }
+}
+
+static void field_run(unsigned type, size_t skew)
+{
+    struct field *f = mmap(NULL, sizeof(*f), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child[4];
+    assert_true(f != MAP_FAILED);
+    for (unsigned p = 0; p < 4; p++) {
+        child[p] = fork();
+        assert_true(child[p] >= 0);
+        if (child[p] == 0)
+            field_process(f, p, type, skew);
+    }
+    um_store_release_u32(&f->go, 1);
+    for (unsigned p = 0; p < 4; p++) {
+        int status;
+        assert_int_equal(waitpid(child[p], &status, 0), child[p]);
+        if (status)
+            fail_msg("datatype %u, skew %zu: a store beside the elements was lost", type, skew);
+    }
+    field_check(f, type, skew);
+    munmap(f, sizeof(*f));
+}
+
+/*
+ * Two processes update many elements at a time, one single ones, one stores to the bytes beside them. The skews leave
+ * elements at both ends that share a word, or a pair of words, with those bytes.
+ */
+static void no_update_is_lost_to_many_at_a_time(void **state)
+{
+    static const unsigned types[] = {UM_TYPE_UINT8, UM_TYPE_INT16, UM_TYPE_UINT32,
+                                     UM_TYPE_FLOAT, UM_TYPE_INT64, UM_TYPE_DOUBLE_COMPLEX};
+    um_cpu_pairs_forbid(*state != NULL);
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+        size_t size = um_atomic_size(types[i]);
+        field_run(types[i], size == 1 ? 3 : size);
+        field_run(types[i], 3 * size);
+    }
+    field_run(UM_TYPE_INT64, 5); /* not aligned: under locks */
+    um_cpu_pairs_forbid(false);
+}
+
 /* ---- holders that die ---- */
 
 static struct um_lock_shm *lock_of(struct shared *s, const void *at)
@@ -669,10 +826,14 @@ static void a_process_knows_itself_after_a_fork(void **state)
 
 int main(void)
 {
+    static char words_only[] = "the processor swaps no pairs of words";
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_datatype_and_operation_agrees_with_the_reference),
+        cmocka_unit_test_prestate(every_datatype_and_operation_agrees_with_the_reference, words_only),
         cmocka_unit_test(the_matrix_is_that_of_fi_atomic),
         cmocka_unit_test(no_update_of_several_processes_is_lost),
+        cmocka_unit_test(no_update_is_lost_to_many_at_a_time),
+        cmocka_unit_test_prestate(no_update_is_lost_to_many_at_a_time, words_only),
         cmocka_unit_test(a_holder_that_is_killed_is_succeeded),
         cmocka_unit_test(a_holder_that_only_sleeps_is_waited_for),
         cmocka_unit_test(others_go_on_when_processes_are_killed_at_random),

@@ -85,38 +85,22 @@ static inline __attribute__((always_inline)) bool K(_next)(unsigned op, K_TYPE o
 }
 
 /*
- * Under locks. What overlaps belongs to the same lock only if it begins at the same address: that is all that
- * fi_atomic(3) promises. Elements in a row that share a lock are done in one go.
+ * A block of elements in memory that nobody else sees: what stood there becomes what is to. This the compiler makes
+ * vectors of.
  */
-static void K(_locked)(const struct um_atomic_call *c)
+typedef K_TYPE K(_any) __attribute__((aligned(1), may_alias));
+
+static inline __attribute__((always_inline)) void K(_block)(void *block, const void *operand, const void *compare,
+                                                            size_t count, const unsigned op)
 {
-    unsigned char *target = c->target;
-    const unsigned char *operand = c->operand;
-    const unsigned char *compare = c->compare;
-    unsigned char *result = c->result;
-    struct um_lock_shm *held = NULL;
-    for (size_t i = 0; i < c->count; i++) {
-        size_t at = i * sizeof(K_TYPE);
-        K_TYPE old, value = 0, wanted = 0, next;
-        struct um_lock_shm *lock = um_lock_of(c->locks, (c->lock_key + at) / UM_LOCK_LINE);
-        if (lock != held) {
-            if (held)
-                um_lock_give(held);
-            um_lock_take(lock, c->party);
-            held = lock;
-        }
-        if (c->op != UM_ATOMIC_READ)
-            memcpy(&value, operand + at, sizeof(value));
-        if (um_atomic_compares(c->op))
-            memcpy(&wanted, compare + at, sizeof(wanted));
-        memcpy(&old, target + at, sizeof(old));
-        if (result)
-            memcpy(result + at, target + at, sizeof(old));
-        if (K(_next)(c->op, old, value, wanted, &next))
-            memcpy(target + at, &next, sizeof(next));
+    K(_any) *restrict value = block;
+    const K(_any) *const by = operand, *const wanted = compare;
+    for (size_t i = 0; i < count; i++) {
+        K_TYPE old = value[i], next;
+        K_TYPE own = op != UM_ATOMIC_READ ? by[i] : 0, other = um_atomic_compares(op) ? wanted[i] : 0;
+        bool changes = K(_next)(op, old, own, other, &next);
+        value[i] = changes ? next : old;
     }
-    if (held)
-        um_lock_give(held);
 }
 
 #if K_BITS
@@ -197,10 +181,20 @@ static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic
     }
 }
 
-#define K_FUNCTION(name, op)                                                                                           \
+#define K_FUNCTION_ONE(name, op)                                                                                       \
     static void K(name)(const struct um_atomic_call *c)                                                                \
     {                                                                                                                  \
         K(_run)(c, op);                                                                                                \
+    }
+#else
+#define K_FUNCTION_ONE(name, op)
+#endif
+
+#define K_FUNCTION(name, op)                                                                                           \
+    K_FUNCTION_ONE(name, op)                                                                                           \
+    static void K(K_PASTE(_block, name))(void *block, const void *operand, const void *compare, size_t count)          \
+    {                                                                                                                  \
+        K(_block)(block, operand, compare, count, op);                                                                 \
     }
 #if K_CLASS != K_COMPLEX
 K_FUNCTION(_min, UM_ATOMIC_MIN)
@@ -227,6 +221,8 @@ K_FUNCTION(_write, UM_ATOMIC_WRITE)
 K_FUNCTION(_cswap, UM_ATOMIC_CSWAP)
 K_FUNCTION(_cswap_ne, UM_ATOMIC_CSWAP_NE)
 #undef K_FUNCTION
+#undef K_FUNCTION_ONE
+#if K_BITS
 #undef K_UINT
 #undef K_LOAD
 #undef K_RMW

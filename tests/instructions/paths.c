@@ -34,6 +34,7 @@ enum { CALLS = 1000, WARM = 200, TAG = 5 };
 
 static struct fi_cq_tagged_entry entry;
 static uint64_t word, old, comparand, inbox;
+static uint8_t many[1024];
 static int whom; /* enum above: the peer of the path */
 
 /* ---- what is not counted ---- */
@@ -195,6 +196,12 @@ static void atomicmsg(void)
     completion();
 }
 
+static void atomic_many(void)
+{
+    POST(fi_atomic(ep, many, sizeof(many), NULL, peer[whom], there(), key(), FI_UINT8, FI_SUM, NULL));
+    completion();
+}
+
 static void fetch_atomic(void)
 {
     POST(fi_fetch_atomic(ep, &word, 1, NULL, &old, NULL, peer[whom], there(), key(), FI_UINT64, FI_SUM, NULL));
@@ -236,6 +243,7 @@ static const struct path {
     {"inject_atomic", nothing, inject_atomic, settle, SELF},
     {"inject_atomic_other", nothing, inject_atomic, settle, OTHER},
     {"atomicmsg+completion", nothing, atomicmsg, settle, SELF},
+    {"atomic_many+completion", nothing, atomic_many, settle, SELF},
     {"fetch_atomic+completion", nothing, fetch_atomic, settle, SELF},
     {"compare_atomic+completion", nothing, compare_atomic, settle, SELF},
 };

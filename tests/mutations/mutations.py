@@ -436,4 +436,25 @@ MUTATIONS = [
         "    if (rma->flags & UM_OP_READ) {\n        int ret = window_notify",
         ["prov/rma"],
     ),
+    (
+        "many elements of an atomic operation are stored without a look at what came meanwhile",
+        "src/proto/atomic_bulk.c",
+        "           !um_rmw_acqrel_cas_pair(there + word, s->old + word, s->next + word)) {",
+        "           (there[word] = s->next[word], there[word + 1] = s->next[word + 1], false)) {",
+        ["atomic_apply"],
+    ),
+    (
+        "an access of many elements covers bytes behind the last one",
+        "src/proto/atomic_bulk.c",
+        "        bulk_update(&b, (len - b.at) & ~(size_t)(UM_WORD - 1), false);",
+        "        bulk_update(&b, (len - b.at + UM_WORD) & ~(size_t)(UM_WORD - 1), false);",
+        ["atomic_apply"],
+    ),
+    (
+        "a line's elements are updated without its lock",
+        "src/proto/atomic_bulk.c",
+        "        um_lock_take(lock, c->party);\n        line_update(c, kernel, at, part, size);",
+        "        line_update(c, kernel, at, part, size);",
+        ["atomic_apply"],
+    ),
 ]
