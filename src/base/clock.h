@@ -5,6 +5,14 @@
 #include <stdint.h>
 #include <time.h>
 
+/* The same clock as it was at the system's last timer tick: some milliseconds behind, and a quarter of the cost. */
+static inline uint64_t um_clock_coarse_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
 static inline uint64_t um_clock_ns(void)
 {
     struct timespec ts;

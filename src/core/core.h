@@ -82,6 +82,9 @@ const struct um_stats *um_ep_stats(const struct um_ep *ep);
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
 
+/* Looks at the clock, and after peers if it is time. After so many calls it had better be looked at again. */
+int32_t um_ep_look(struct um_ep *ep);
+
 /* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
 int um_ep_wait_fd(const struct um_ep *ep);
 int um_ep_arm(struct um_ep *ep);

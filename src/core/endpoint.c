@@ -26,6 +26,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
     ep->config.port.space = um_regions_space(config->regions);
+    ep->calls_counted = 1;
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->held);
@@ -140,7 +141,7 @@ int um_ep_arm(struct um_ep *ep)
 void um_ep_disarm(struct um_ep *ep)
 {
     ep->machine->disarm(ep->port);
-    ep->calls = UM_CALLS_PER_CLOCK - 1; /* a sleeper makes few calls: the next one looks at the clock */
+    ep->calls = 0; /* a sleeper makes few calls: the next one looks at the clock */
 }
 
 void um_ep_kick(struct um_ep *ep)

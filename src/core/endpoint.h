@@ -17,7 +17,7 @@
 enum {
     UM_OPCODES = 16,
     UM_OP_IOV_SMALL = 4,
-    UM_CALLS_PER_CLOCK = 1024, /* calls of progress between two looks at the clock */
+    UM_CALLS_PER_CLOCK = 23, /* calls between two looks at the clock, at most */
 };
 
 /* Work that continues at every progress: a copy in pieces, a body pushed as credit allows. */
@@ -124,10 +124,11 @@ struct um_ep {
     const struct um_protocols *protocols;
     struct um_port *port;
     uint32_t body_max;
-    bool reported;  /* this call of progress has completed something */
-    bool stored;    /* through a window, and no full fence since */
-    uint32_t calls; /* of progress, for the tick */
-    uint64_t tick_at;
+    bool reported;          /* this call of progress has completed something */
+    bool stored;            /* through a window, and no full fence since */
+    int32_t calls;          /* without a look at the clock */
+    uint32_t calls_counted; /* between the last look and the next */
+    uint64_t looked_at, tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
     struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
     struct um_list held;     /* peers that are asked to send no messages, because too many wait for a receive */
@@ -144,6 +145,14 @@ struct um_ep {
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
+/*
+ * Counts a call; whether um_ep_look() is due. Some callers make a million a second, others one; some make none but of
+ * one kind: every call that may be made for ever without another one counts.
+ */
+static inline bool um_core_ep_is_due(struct um_ep *ep)
+{
+    return __builtin_expect(--ep->calls < 0, 0);
+}
 /* Moves jobs on; returns how many moved. */
 int um_core_ep_jobs(struct um_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */

@@ -201,16 +201,35 @@ static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
 }
 
 /* Who died? Looks at the peers that operations wait for; the machine looks at those that send to us. */
-static void ep_tick(struct um_ep *ep)
+static void ep_tick(struct um_ep *ep, uint64_t passed)
 {
-    uint64_t now = um_clock_ns(), passed = now - ep->tick_at;
-    if (passed < UM_TICK_NS)
-        return;
-    ep->tick_at = now;
     uint32_t looks = um_clock_share(ep->peer_count > UM_TICK_PEERS ? ep->peer_count : UM_TICK_PEERS, passed);
     tick_first(ep, &ep->awaiting, looks, awaiting_tick);
     tick_first(ep, &ep->expected, looks, expected_tick);
     ep->machine->tick(ep->port);
+}
+
+/*
+ * The clock is looked at after UM_CALLS_PER_CLOCK calls, or sooner: after as many as lately fitted into half a tick.
+ * Who calls often pays a fraction of a look at each; who calls seldom looks at each; who changes is found out after
+ * UM_CALLS_PER_CLOCK calls.
+ */
+int32_t um_ep_look(struct um_ep *ep)
+{
+    const uint64_t now = um_clock_coarse_ns(), since = now - ep->looked_at, passed = now - ep->tick_at;
+    uint64_t fit = UM_CALLS_PER_CLOCK;
+    ep->looked_at = now;
+    if (__builtin_expect(since > UM_TICK_NS / 2, 0))
+        fit = (uint64_t)ep->calls_counted * (UM_TICK_NS / 2) / since;
+    else if (ep->calls_counted < UM_CALLS_PER_CLOCK)
+        fit = 2 * ep->calls_counted; /* how much faster is not known: it may have been no time at all */
+    ep->calls_counted = fit == 0 ? 1 : fit < UM_CALLS_PER_CLOCK ? (uint32_t)fit : UM_CALLS_PER_CLOCK;
+    ep->calls = (int32_t)ep->calls_counted - 1;
+    if (__builtin_expect(passed >= UM_TICK_NS, 0)) {
+        ep->tick_at = now;
+        ep_tick(ep, passed);
+    }
+    return (int32_t)ep->calls_counted;
 }
 
 int um_ep_progress(struct um_ep *ep)
@@ -228,7 +247,7 @@ int um_ep_progress(struct um_ep *ep)
         count += awaiting_progress(ep);
     if (!um_list_is_empty(&ep->jobs))
         count += um_core_ep_jobs(ep);
-    if (__builtin_expect(++ep->calls % UM_CALLS_PER_CLOCK == 0, 0))
-        ep_tick(ep);
+    if (um_core_ep_is_due(ep))
+        (void)um_ep_look(ep);
     return count;
 }

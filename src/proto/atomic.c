@@ -128,7 +128,8 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
     return 0;
 }
 
-bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
+static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, struct um_peer *peer,
+                                                             const struct um_atomic_one *a)
 {
     const size_t size = um_atomic_size(a->type);
     struct um_window *w = um_window_find(peer, a->key);
@@ -153,6 +154,18 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
     ep->stats.bytes_sent += size;
     ep->reported = true;
     return true;
+}
+
+static __attribute__((noinline)) bool atomic_now_looked(struct um_ep *ep, struct um_peer *peer,
+                                                        const struct um_atomic_one *a)
+{
+    (void)um_ep_look(ep); /* may end the peer, and its windows */
+    return atomic_now(ep, peer, a);
+}
+
+bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
+{
+    return um_core_ep_is_due(ep) ? atomic_now_looked(ep, peer, a) : atomic_now(ep, peer, a);
 }
 
 /* ---- by the owner ---- */
@@ -297,6 +310,8 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
+    if (um_core_ep_is_due(ep))
+        (void)um_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);

@@ -67,7 +67,8 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, struct um_peer *peer,
+                                                          const struct um_rma_one *r)
 {
     struct um_window *w = um_window_find(peer, r->key);
     uint64_t offset;
@@ -82,6 +83,17 @@ bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one 
     ep->stats.bytes_sent += r->iov.iov_len;
     ep->reported = true;
     return true;
+}
+
+static __attribute__((noinline)) bool rma_now_looked(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+{
+    (void)um_ep_look(ep); /* may end the peer, and its windows */
+    return rma_now(ep, peer, r);
+}
+
+bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+{
+    return um_core_ep_is_due(ep) ? rma_now_looked(ep, peer, r) : rma_now(ep, peer, r);
 }
 
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
@@ -261,6 +273,8 @@ static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
 int um_rma(struct um_ep *ep, const struct um_rma *rma)
 {
     struct um_peer *peer = rma->peer;
+    if (um_core_ep_is_due(ep))
+        (void)um_ep_look(ep);
     if (__builtin_expect(peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(peer, rma->key);

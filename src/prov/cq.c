@@ -94,6 +94,18 @@ static inline char *um_cq_copy(char *to, const struct um_cq_entry *entry, size_t
     return to + size;
 }
 
+/* Progress, after so many reads that made none; after fewer next time if they took long. May move the ring. */
+static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
+{
+    cq->drains = UM_CQ_DRAINS;
+    for (size_t i = 0; i < cq->source.eps.count; i++) {
+        struct um_prov_ep *ep = cq->source.eps.eps[i];
+        int32_t calls = ep->core ? um_ep_look(ep->core) : UM_CQ_DRAINS;
+        cq->drains = calls < cq->drains ? calls : cq->drains;
+    }
+    um_source_progress_locked(&cq->source);
+}
+
 /*
  * From the ring into the caller's array, up to the first error.
  *
@@ -110,8 +122,10 @@ static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf
         um_fence_full(); /* sync: rma-settle (partner rma-settle): what is told to be complete is */
         cq->unsettled = false;
     }
-    if (cq->ring[cq->head & cq->mask].error || ++cq->drains % UM_CQ_DRAINS == 0)
+    if (cq->ring[cq->head & cq->mask].error)
         um_source_progress_locked(&cq->source); /* may move the ring */
+    else if (--cq->drains < 0)
+        um_cq_look(cq);
     while (done < count && cq->head != cq->tail) {
         const struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
         if (entry->error)

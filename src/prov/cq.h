@@ -51,7 +51,7 @@ struct um_cq {
     bool lingers;       /* the caller spins, and may: see um_cq_linger() */
     bool told;          /* the last read told something: the next empty one may be but a look around */
     uint32_t empties;   /* empty reads */
-    uint32_t drains;    /* reads from the ring */
+    int32_t drains;     /* reads from the ring without progress */
     uint64_t looked_at; /* the last look at the clock, ns */
     bool overrun;       /* memory ran out while growing: completions were lost */
     uint32_t refs;

@@ -48,11 +48,11 @@ static bool is_counting;
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    static struct timespec stopped;
-    if (!is_counting || clock != CLOCK_MONOTONIC)
+    static struct timespec stopped; /* what was told last before, so that it never goes back */
+    if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
         return (int)syscall(SYS_clock_gettime, clock, now);
-    if (stopped.tv_sec == 0)
-        syscall(SYS_clock_gettime, clock, &stopped);
+    if (!is_counting || stopped.tv_sec == 0)
+        syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &stopped);
     *now = stopped;
     return 0;
 }

@@ -457,4 +457,18 @@ MUTATIONS = [
         "        line_update(c, kernel, at, part, size);",
         ["atomic_apply"],
     ),
+    (
+        "the clock is looked at after so many calls, however seldom they come",
+        "src/core/endpoint.h",
+        "    UM_CALLS_PER_CLOCK = 23,",
+        "    UM_CALLS_PER_CLOCK = 1024,",
+        ["death/habits"],
+    ),
+    (
+        "a put by the lean path is not counted as a call: who makes no other never notices a death",
+        "src/proto/rma.c",
+        "return um_core_ep_is_due(ep) ? rma_now_looked(ep, peer, r) : rma_now(ep, peer, r);",
+        "return rma_now(ep, peer, r);",
+        ["death/habits"],
+    ),
 ]

@@ -1,0 +1,78 @@
+/*
+ * One process's endpoint, with memory that peers may write, opened through the real libfabric; and a page between
+ * processes in which they tell of theirs. What the tests of death share. Knows libfabric's interface only.
+ *
+ * What must succeed does so, or ends the process with a line that says what did not, and status 1.
+ */
+#ifndef UM_TESTS_DEATH_MEMBER_H
+#define UM_TESTS_DEATH_MEMBER_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+enum { MEMBER_NAME = 48 };
+
+/* As others see it. */
+struct member_face {
+    unsigned char name[MEMBER_NAME];
+    uint64_t base, key;
+    uint32_t ready; /* written last */
+};
+
+struct member_config {
+    size_t bytes; /* exposed; 0: none */
+    bool automatic;
+    bool sleeps; /* the queue can be slept on */
+};
+
+struct member {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_cntr *writes;
+    struct fid_ep *ep;
+    struct fid_mr *mr;
+    unsigned char *memory;
+    size_t bytes;
+};
+
+void member_open(struct member *m, const struct member_config *config);
+void member_close(struct member *m);
+void member_tell(const struct member *m, struct member_face *face);
+fi_addr_t member_meet(const struct member *m, const struct member_face *face);
+
+/* The next entry of the queue: 1, and its context; -1: it is an error, in *error_p; 0: there is none. */
+int member_next(const struct member *m, void **context_p, int *error_p);
+
+/* Memory shared with the processes forked from now on. */
+void *member_share(size_t bytes);
+/* Runs fn(arg) in a new process that ends with this one. */
+pid_t member_fork(void (*fn)(void *arg), void *arg);
+/* Ends it by SIGKILL, if it has not ended, and waits for that. */
+void member_kill(pid_t pid);
+
+double member_now(void);
+void member_sleep(double seconds);
+uint32_t member_look(const uint32_t *word);
+void member_set(uint32_t *word, uint32_t value);
+/* Waits until *word is at least value, with progress of m if it is not NULL. */
+void member_await(const struct member *m, const uint32_t *word, uint32_t value);
+
+void member_demand(bool holds, const char *what, long long value);
+#define MEMBER_DEMAND(what) member_demand((what), #what, errno)
+#define MEMBER_CALL(call)   member_must((call), #call)
+void member_must(ssize_t ret, const char *what);
+
+#endif
