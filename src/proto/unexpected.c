@@ -11,6 +11,7 @@
 
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 {
+    um_peer_drop(u->arrival.peer);
     if (u->body != u->small)
         free(u->body);
     um_pool_release(&((struct um_receive *)ep->receive)->unexpected, u);
@@ -41,6 +42,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
     u->match.tag = arrival->tag;
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
+    um_peer_hold(arrival->peer);
     ep->stats.unexpected++;
     return 0;
 }

@@ -221,6 +221,8 @@ int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av
 const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index);
 /* FI_ADDR_NOTAVAIL: not inserted. */
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
+/* The next entry of the same address, likewise. */
+fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index);
 
 /* ---- mr.c ---- */
 
