@@ -2,8 +2,8 @@
  * The endpoint below libfabric: peers, operations in flight, progress. What prov calls besides proto/proto.h.
  *
  * Owns: the port, the peers, the dispatch of records to opcode handlers. Must not know any fi_* type nor what a
- * protocol does with a record. Exactly two calls go upward, both function pointers: the handler of an opcode (set by
- * proto) and the completion of an operation (set by prov).
+ * protocol does with a record. Few calls go upward, all function pointers: the handler of an opcode (set by proto), the
+ * completion of an operation and the end of a peer (set by prov).
  * Threading: calls that touch one endpoint are serialised by the caller; um_ep_kick() may come from any thread.
  * Errors: 0 or a negative errno.
  */
@@ -68,6 +68,8 @@ struct um_ep_config {
     struct um_port_config port;
     struct um_regions *regions; /* what peers may read and write; outlives the endpoint */
     void (*complete)(void *arg, const struct um_completion *c);
+    /* This peer is gone and ends now: um_peer_gone() is to take its place. NULL: peers live as long as the endpoint. */
+    void (*forget)(void *arg, struct um_peer *peer);
     void *arg;
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
     size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
@@ -82,8 +84,10 @@ const struct um_stats *um_ep_stats(const struct um_ep *ep);
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
 
-/* Looks at the clock, and after peers if it is time. After so many calls it had better be looked at again. */
-int32_t um_ep_look(struct um_ep *ep);
+/* The next call of progress looks after peers, if it is time; it had better come after so many calls without progress.
+ */
+void um_ep_hasten(struct um_ep *ep);
+uint32_t um_ep_patience(const struct um_ep *ep);
 
 /* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
 int um_ep_wait_fd(const struct um_ep *ep);
@@ -97,10 +101,12 @@ bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
 
 /* 0, or the errors of machine addr_check (already logged). */
 int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
-/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives as long as the endpoint. */
+/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until um_ep_config.forget. */
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);
 /* The same, but NULL when the endpoint does not know it. */
 struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr);
+/* A peer to which every operation fails. */
+struct um_peer *um_peer_gone(struct um_ep *ep);
 void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p);
 /* A name that prov gives (its fi_addr_t); UM_PEER_UNNAMED until then. */
 #define UM_PEER_UNNAMED UINT64_MAX

@@ -31,6 +31,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     um_list_init(&ep->expected);
     um_list_init(&ep->held);
     um_list_init(&ep->jobs);
+    um_peer_gone_init(ep);
     um_pool_init(&ep->ops, sizeof(struct um_op));
     int ret = ep->machine->port_open(&ep->config.port, &ep->port);
     if (ret) {
@@ -48,9 +49,9 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
 static uint32_t ep_pending(const struct um_ep *ep)
 {
     uint32_t pending = !um_list_is_empty(&ep->jobs);
-    for (uint32_t i = 0; i < ep->peer_count; i++) {
+    for (uint32_t i = 0; i < ep->peer_slots; i++) {
         const struct um_peer *peer = ep->peers[i];
-        if (!peer->lost)
+        if (peer && !peer->lost)
             pending += peer->tokens.used;
     }
     return pending;
@@ -83,8 +84,10 @@ void um_core_ep_flush(struct um_ep *ep)
 void um_core_ep_close(struct um_ep *ep)
 {
     const struct um_machine *m = ep->machine;
-    for (uint32_t i = 0; i < ep->peer_count; i++) {
+    for (uint32_t i = 0; i < ep->peer_slots; i++) {
         struct um_peer *peer = ep->peers[i];
+        if (!peer)
+            continue;
         if (peer->lane)
             m->lane_close(peer->lane);
         for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
@@ -95,13 +98,15 @@ void um_core_ep_close(struct um_ep *ep)
         while ((first = um_list_first(&peer->acks)) != NULL)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
         um_windows_close(peer);
-        m->link_close(peer->link);
+        if (peer->link)
+            m->link_close(peer->link);
         um_tokens_fini(&peer->tokens);
         free(peer);
     }
     m->port_close(ep->port);
     um_pool_fini(&ep->ops);
     free(ep->peers);
+    free(ep->peer_free);
     free(ep->peer_hash);
     free(ep);
 }
@@ -158,7 +163,8 @@ int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *
 
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
 {
-    return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected);
+    return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected) ||
+           !um_list_is_empty(&ep->leaving);
 }
 
 void um_ep_set_counters(struct um_ep *ep, uint32_t counters)

@@ -82,13 +82,17 @@ struct um_peer {
     bool starved;         /* an operation was refused for lack of credit since the last look */
     bool heard;           /* credit or answers came since the last look whether it lives */
     bool left;            /* its lane to us ended: nothing more comes from it */
+    bool doubted;         /* it was found gone at the last look */
+    bool banned;          /* it broke the protocol */
     uint64_t name;
     struct um_addr addr;
-    struct um_link *link;
+    struct um_link *link;    /* NULL: it is lost, and what it had is given back (ended.c) */
     struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
     struct um_list acks;     /* um_op, by ack */
     struct um_list awaiting; /* in ep->awaiting */
     struct um_list expected; /* in ep->expected */
+    struct um_list ended;    /* in ep->leaving or ep->ended */
+    uint32_t retained;       /* messages of it that wait to be received */
     struct um_list atomics;  /* of proto/atomic: the peer's operations that are not through */
     struct um_tokens tokens;
     struct um_inbounds *inbound; /* of proto/inbound; made when first needed */
@@ -132,27 +136,33 @@ struct um_ep {
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
     struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
     struct um_list held;     /* peers that are asked to send no messages, because too many wait for a receive */
+    struct um_list leaving;  /* peers whose lane to us has ended: the tick looks whether their port has, too */
+    struct um_list ended;    /* peers of which nothing is left */
     struct um_list jobs;
     struct um_pool ops;
     struct um_stats stats;
-    struct um_peer **peers;
-    uint32_t peer_count, peer_capacity;
+    struct um_peer **peers; /* by number; NULL: a free one */
+    uint32_t *peer_free;    /* free numbers below peer_slots: peer_slots - peer_count of them */
+    uint32_t peer_count, peer_slots, peer_capacity;
     struct um_peer **peer_hash;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
-    uint32_t counters; /* enum um_counters */
-    void *receive;     /* proto/receive: posted and unexpected */
+    uint32_t counters;   /* enum um_counters */
+    void *receive;       /* proto/receive: posted and unexpected */
+    struct um_peer gone; /* in the place of those that were freed */
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
 /*
- * Counts a call; whether um_ep_look() is due. Some callers make a million a second, others one; some make none but of
- * one kind: every call that may be made for ever without another one counts.
+ * Counts a call; whether um_core_ep_look() is due. Some callers make a million a second, others one; some make none but
+ * of one kind: every call that may be made for ever without another one counts.
  */
 static inline bool um_core_ep_is_due(struct um_ep *ep)
 {
     return __builtin_expect(--ep->calls < 0, 0);
 }
+/* Looks at the clock, and after peers if it is time. No peer is freed, but each may be lost. */
+void um_core_ep_look(struct um_ep *ep);
 /* Moves jobs on; returns how many moved. */
 int um_core_ep_jobs(struct um_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */
@@ -185,8 +195,31 @@ static inline void um_peer_expect(struct um_peer *peer)
 }
 /* Takes the acknowledgements and answers that are there. Returns how many, or -EPIPE: the lane has ended. */
 int um_peer_harvest(struct um_peer *peer);
-/* Ends everything that goes to and comes from this peer; what it took before counts as done. */
+/* Ends everything that goes to and comes from this peer; what it took before counts as done. error 0: its port closed
+ * in good order. */
 void um_peer_lose(struct um_peer *peer, int error);
+
+/* ---- ended.c ---- */
+void um_peer_gone_init(struct um_ep *ep);
+/* Its lane to us has ended: has its port, too? The tick looks, each at one peer. */
+void um_peer_watch_leaving(struct um_peer *peer);
+void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended);
+/* If it is lost, and nothing more comes from it: gives back what it had. */
+void um_peer_settle(struct um_peer *peer);
+/* Frees the peers of which nothing is left. Not while a caller has one in its hands. */
+void um_peers_free_ended(struct um_ep *ep);
+void um_peer_free(struct um_peer *peer);
+/* A message of the peer waits to be received; no more. */
+static inline void um_peer_retain(struct um_peer *peer)
+{
+    peer->retained++;
+}
+void um_peer_let_go(struct um_peer *peer);
+static inline void um_peer_release(struct um_peer *peer)
+{
+    if (__builtin_expect(--peer->retained == 0, 1))
+        um_peer_let_go(peer);
+}
 
 /* A new operation; NULL without memory. */
 struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags);

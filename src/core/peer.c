@@ -2,9 +2,10 @@
  * Peers and the operations that go to them.
  *
  * Owns: struct um_peer, struct um_op. A peer exists apart from any address vector: it is found by address, made
- * by the first use or by the first contact from it, and lives as long as the endpoint. Threading: core.h.
+ * by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading: core.h.
  */
 #include "core/endpoint.h"
+#include "core/window.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -35,6 +36,10 @@ static int peers_grow(struct um_ep *ep)
     if (!peers)
         return -ENOMEM;
     ep->peers = peers;
+    uint32_t *numbers = realloc(ep->peer_free, capacity * sizeof(*numbers));
+    if (!numbers)
+        return -ENOMEM;
+    ep->peer_free = numbers;
     struct um_peer **hash = calloc(capacity, sizeof(struct um_peer *));
     if (!hash)
         return -ENOMEM;
@@ -42,12 +47,35 @@ static int peers_grow(struct um_ep *ep)
     ep->peer_hash = hash;
     ep->peer_hash_mask = capacity - 1;
     ep->peer_capacity = capacity;
-    for (uint32_t i = 0; i < ep->peer_count; i++) {
+    for (uint32_t i = 0; i < ep->peer_slots; i++) { /* no number is free, or there was no need to grow */
         struct um_peer **head = &hash[addr_hash(&peers[i]->addr) & ep->peer_hash_mask];
         peers[i]->hash_next = *head;
         *head = peers[i];
     }
     return 0;
+}
+
+/* The lowest number never given, or one that is free again. There is one. */
+static uint32_t number_take(struct um_ep *ep)
+{
+    if (ep->peer_count < ep->peer_slots)
+        return ep->peer_free[ep->peer_slots - ep->peer_count++ - 1];
+    ep->peer_count++;
+    return ep->peer_slots++;
+}
+
+void um_peer_free(struct um_peer *peer)
+{
+    struct um_ep *ep = peer->ep;
+    struct um_peer **at = &ep->peer_hash[addr_hash(&peer->addr) & ep->peer_hash_mask];
+    while (*at != peer)
+        at = &(*at)->hash_next;
+    *at = peer->hash_next;
+    ep->peers[peer->number] = NULL;
+    ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
+    um_tokens_fini(&peer->tokens);
+    free(peer->inbound);
+    free(peer);
 }
 
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p)
@@ -71,7 +99,7 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     peer->addr = *addr;
     peer->name = UM_PEER_UNNAMED;
     um_tokens_init(&peer->tokens);
-    peer->number = ep->peer_count;
+    peer->number = number_take(ep);
     um_list_init(&peer->acks);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
@@ -79,7 +107,8 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     um_list_init(&peer->due);
     um_list_init(&peer->answering.link);
     um_list_init(&peer->held);
-    ep->peers[ep->peer_count++] = peer;
+    um_list_init(&peer->ended);
+    ep->peers[peer->number] = peer;
     struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
     peer->hash_next = *head;
     *head = peer;
@@ -109,6 +138,8 @@ int um_peer_lane_open(struct um_peer *peer)
     int ret = peer->ep->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->ep->machine->lane_watch(peer->lane, true); /* somebody waits already */
+    if (ret == 0 || ret == -ECONNREFUSED)
+        um_peer_expect(peer); /* nothing else may ever tell that it is gone */
     return ret ? um_peer_claim_failed(peer, ret) : 0;
 }
 
@@ -243,7 +274,9 @@ void um_peer_lose(struct um_peer *peer, int error)
     if (peer->lost)
         return;
     peer->lost = true;
-    ep->stats.peers_lost++;
+    peer->banned = error == EPROTO;
+    ep->stats.peers_lost += error != 0;
+    error = error ? error : ECONNRESET;
     um_list_unlink(&peer->awaiting);
     while (peer->lane && um_peer_harvest(peer) > 0)
         ;
@@ -260,4 +293,6 @@ void um_peer_lose(struct um_peer *peer, int error)
         ep->machine->lane_close(peer->lane);
         peer->lane = NULL;
     }
+    um_windows_close(peer);
+    um_peer_settle(peer);
 }

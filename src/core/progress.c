@@ -51,6 +51,10 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
     ep->protocols->peer_left(ep, peer, error);
     if (error)
         um_peer_lose(peer, error);
+    if (peer->lost)
+        um_peer_settle(peer);
+    else
+        um_peer_watch_leaving(peer);
 }
 
 /*
@@ -161,6 +165,16 @@ int um_core_ep_jobs(struct um_ep *ep)
     return count;
 }
 
+/* One that never sent may have done so just before its death: it is looked at again, when what came has been taken. */
+static bool is_gone(struct um_peer *peer)
+{
+    if (peer->ep->machine->link_alive(peer->link))
+        return false;
+    const bool again = peer->doubted;
+    peer->doubted = true;
+    return again || peer->rx;
+}
+
 /* A receive waits for a peer that has no lane to us: does it still live? */
 static void expected_tick(struct um_ep *ep, struct um_list *expected)
 {
@@ -170,9 +184,9 @@ static void expected_tick(struct um_ep *ep, struct um_list *expected)
     } else if (peer->left || peer->lost) {
         um_list_unlink(&peer->expected);
         ep->protocols->peer_left(ep, peer, ECONNRESET);
-    } else if (!ep->machine->link_alive(peer->link)) {
+    } else if (is_gone(peer)) {
         um_list_unlink(&peer->expected);
-        um_peer_lose(peer, ECONNRESET);
+        um_peer_lose(peer, peer->lane && ep->machine->lane_reap(peer->lane, NULL, 0) < 0 ? 0 : ECONNRESET);
     }
 }
 
@@ -180,8 +194,9 @@ static void expected_tick(struct um_ep *ep, struct um_list *expected)
 static void awaiting_tick(struct um_ep *ep, struct um_list *awaiting)
 {
     struct um_peer *peer = UM_CONTAINER(awaiting, struct um_peer, awaiting);
+    (void)ep;
     peer->starved = false;
-    if (!peer->heard && !ep->machine->link_alive(peer->link))
+    if (!peer->heard && is_gone(peer))
         um_peer_lose(peer, ECONNRESET);
     peer->heard = false;
 }
@@ -206,15 +221,16 @@ static void ep_tick(struct um_ep *ep, uint64_t passed)
     uint32_t looks = um_clock_share(ep->peer_count > UM_TICK_PEERS ? ep->peer_count : UM_TICK_PEERS, passed);
     tick_first(ep, &ep->awaiting, looks, awaiting_tick);
     tick_first(ep, &ep->expected, looks, expected_tick);
+    tick_first(ep, &ep->leaving, looks, um_peer_leaving_tick);
     ep->machine->tick(ep->port);
 }
 
 /*
  * The clock is looked at after UM_CALLS_PER_CLOCK calls, or sooner: after as many as lately fitted into half a tick.
  * Who calls often pays a fraction of a look at each; who calls seldom looks at each; who changes is found out after
- * UM_CALLS_PER_CLOCK calls.
+ * UM_CALLS_PER_CLOCK calls. Returns the time since the last tick if it is time for the next, else 0.
  */
-int32_t um_ep_look(struct um_ep *ep)
+static uint64_t ep_clock(struct um_ep *ep)
 {
     const uint64_t now = um_clock_coarse_ns(), since = now - ep->looked_at, passed = now - ep->tick_at;
     uint64_t fit = UM_CALLS_PER_CLOCK;
@@ -225,14 +241,13 @@ int32_t um_ep_look(struct um_ep *ep)
         fit = 2 * ep->calls_counted; /* how much faster is not known: it may have been no time at all */
     ep->calls_counted = fit == 0 ? 1 : fit < UM_CALLS_PER_CLOCK ? (uint32_t)fit : UM_CALLS_PER_CLOCK;
     ep->calls = (int32_t)ep->calls_counted - 1;
-    if (__builtin_expect(passed >= UM_TICK_NS, 0)) {
-        ep->tick_at = now;
-        ep_tick(ep, passed);
-    }
-    return (int32_t)ep->calls_counted;
+    if (__builtin_expect(passed < UM_TICK_NS, 1))
+        return 0;
+    ep->tick_at = now;
+    return passed;
 }
 
-int um_ep_progress(struct um_ep *ep)
+static inline int ep_advance(struct um_ep *ep)
 {
     struct um_record rec;
     int count = 0;
@@ -247,7 +262,36 @@ int um_ep_progress(struct um_ep *ep)
         count += awaiting_progress(ep);
     if (!um_list_is_empty(&ep->jobs))
         count += um_core_ep_jobs(ep);
-    if (um_core_ep_is_due(ep))
-        (void)um_ep_look(ep);
+    return count;
+}
+
+void um_core_ep_look(struct um_ep *ep)
+{
+    const uint64_t passed = ep_clock(ep);
+    if (passed) {
+        ep_advance(ep); /* what a peer sent comes before its death */
+        ep_tick(ep, passed);
+    }
+}
+
+void um_ep_hasten(struct um_ep *ep)
+{
+    ep->calls = 0;
+}
+
+uint32_t um_ep_patience(const struct um_ep *ep)
+{
+    return ep->calls_counted;
+}
+
+int um_ep_progress(struct um_ep *ep)
+{
+    int count = ep_advance(ep);
+    if (um_core_ep_is_due(ep)) {
+        const uint64_t passed = ep_clock(ep);
+        if (passed)
+            ep_tick(ep, passed);
+        um_peers_free_ended(ep);
+    }
     return count;
 }

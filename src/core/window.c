@@ -76,6 +76,8 @@ static struct um_window **windows_place(struct um_peer *peer, uint64_t key)
 struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
 {
     struct um_window *w = NULL;
+    if (peer->lost)
+        return NULL;
     if (!peer->windows)
         peer->windows = windows_new(UM_WINDOW_SETS);
     if (!peer->windows)

@@ -170,7 +170,8 @@ struct um_machine {
     /* A handle on a peer. The errors of addr_check, -ENOMEM. */
     int (*link_open)(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
     void (*link_close)(struct um_link *link);
-    /* False only when the peer is certainly gone. A system call: slow path. */
+    /* False only when the peer's port is certainly gone: closed, or its process ended or became another program. Some
+     * system calls: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
      * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0

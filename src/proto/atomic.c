@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, s
 static __attribute__((noinline)) bool atomic_now_looked(struct um_ep *ep, struct um_peer *peer,
                                                         const struct um_atomic_one *a)
 {
-    (void)um_ep_look(ep); /* may end the peer, and its windows */
+    um_core_ep_look(ep); /* may end the peer, and its windows */
     return atomic_now(ep, peer, a);
 }
 
@@ -311,7 +311,7 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
     if (um_core_ep_is_due(ep))
-        (void)um_ep_look(ep);
+        um_core_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);

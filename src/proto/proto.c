@@ -69,7 +69,9 @@ int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
 void um_ep_close(struct um_ep *ep)
 {
     um_core_ep_flush(ep);
-    for (uint32_t i = 0; i < ep->peer_count; i++) {
+    for (uint32_t i = 0; i < ep->peer_slots; i++) {
+        if (!ep->peers[i])
+            continue;
         um_inbound_peer_left(ep, ep->peers[i], ECANCELED);
         um_atomic_peer_left(ep->peers[i]);
     }

@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
 
 static __attribute__((noinline)) bool rma_now_looked(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
 {
-    (void)um_ep_look(ep); /* may end the peer, and its windows */
+    um_core_ep_look(ep); /* may end the peer, and its windows */
     return rma_now(ep, peer, r);
 }
 
@@ -274,7 +274,7 @@ int um_rma(struct um_ep *ep, const struct um_rma *rma)
 {
     struct um_peer *peer = rma->peer;
     if (um_core_ep_is_due(ep))
-        (void)um_ep_look(ep);
+        um_core_ep_look(ep);
     if (__builtin_expect(peer->lost, 0))
         return -EPIPE;
     struct um_window *w = um_window_find(peer, rma->key);

@@ -40,6 +40,7 @@ void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
     r->kept -= unexpected_size(u);
     if (r->kept < unexpected_max(ep) / 2)
         um_unexpected_lift(ep);
+    um_peer_release(u->arrival.peer);
     if (u->body != u->small)
         free(u->body);
     um_pool_release(&r->unexpected, u);
@@ -71,6 +72,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
     u->match.tag = arrival->tag;
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
+    um_peer_retain(arrival->peer);
     ep->stats.unexpected++;
     r->kept += unexpected_size(u);
     unexpected_bound(ep, r, arrival->peer);

@@ -42,9 +42,9 @@ const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index)
     return entry && !um_av_is_zero(&entry->addr) ? &entry->addr : NULL;
 }
 
-fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
+/* The first entry of that address in the rest of a bucket. */
+static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t i, const struct um_addr *addr)
 {
-    uint32_t i = av->buckets[um_av_hash(addr) & av->bucket_mask];
     while (i != UM_AV_NONE) {
         const struct um_av_entry *entry = um_av_entry(av, i);
         if (memcmp(&entry->addr, addr, sizeof(*addr)) == 0)
@@ -52,6 +52,17 @@ fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
         i = entry->next;
     }
     return FI_ADDR_NOTAVAIL;
+}
+
+fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
+{
+    return um_av_chain_find(av, av->buckets[um_av_hash(addr) & av->bucket_mask], addr);
+}
+
+fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index)
+{
+    const struct um_av_entry *entry = um_av_entry(av, index);
+    return um_av_chain_find(av, entry->next, &entry->addr);
 }
 
 /* Links an entry behind those of its bucket, so that of duplicates the oldest is found. */

@@ -97,13 +97,17 @@ static inline char *um_cq_copy(char *to, const struct um_cq_entry *entry, size_t
 /* Progress, after so many reads that made none; after fewer next time if they took long. May move the ring. */
 static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
 {
-    cq->drains = UM_CQ_DRAINS;
-    for (size_t i = 0; i < cq->source.eps.count; i++) {
-        struct um_prov_ep *ep = cq->source.eps.eps[i];
-        int32_t calls = ep->core ? um_ep_look(ep->core) : UM_CQ_DRAINS;
-        cq->drains = calls < cq->drains ? calls : cq->drains;
+    const struct um_ep_set *set = &cq->source.eps;
+    for (size_t i = 0; i < set->count; i++) {
+        if (set->eps[i]->core)
+            um_ep_hasten(set->eps[i]->core);
     }
     um_source_progress_locked(&cq->source);
+    cq->drains = UM_CQ_DRAINS - 1;
+    for (size_t i = 0; i < set->count; i++) {
+        const int32_t most = set->eps[i]->core ? (int32_t)um_ep_patience(set->eps[i]->core) - 1 : UM_CQ_DRAINS;
+        cq->drains = most < cq->drains ? most : cq->drains;
+    }
 }
 
 /*

@@ -35,6 +35,20 @@ int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer 
     return 0;
 }
 
+/* It is gone: whatever is posted to an address of it fails from now on. */
+static void um_prov_ep_end_peer(void *arg, struct um_peer *peer)
+{
+    const struct um_prov_ep *ep = arg;
+    struct um_addr addr;
+    unsigned chunk;
+    size_t offset;
+    um_peer_addr(peer, &addr);
+    for (fi_addr_t at = um_av_find_locked(ep->av, &addr); at != FI_ADDR_NOTAVAIL; at = um_av_next_locked(ep->av, at)) {
+        if (um_vector_place(at, &chunk, &offset) && ep->peers[chunk] && ep->peers[chunk][offset] == peer)
+            ep->peers[chunk][offset] = um_peer_gone(ep->core);
+    }
+}
+
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr)
 {
     unsigned chunk;
@@ -99,6 +113,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .port = d->env.port,
         .regions = d->regions,
         .complete = um_prov_ep_complete,
+        .forget = um_prov_ep_end_peer,
         .arg = ep,
         .multi_min = ep->multi_min,
         .unexpected_max = d->env.unexpected_max,

@@ -249,6 +249,8 @@ const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index)
 /* FI_ADDR_NOTAVAIL: not inserted. */
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
 const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
+/* The next entry of the same address, likewise. */
+fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index);
 
 /* ---- mr.c ---- */
 

@@ -2,7 +2,6 @@
 #include "member.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,7 +64,7 @@ void member_await(const struct member *m, const uint32_t *word, uint32_t value)
     while (member_look(word) < value) {
         if (m)
             (void)fi_cntr_read(m->writes); /* completions stay where they are */
-        sched_yield();
+        member_sleep(.00005);
         member_demand(member_now() < until, "waits for another process for too long", value);
     }
 }
@@ -118,6 +117,13 @@ static void find(struct member *m, const struct member_config *config)
     hints->domain_attr->data_progress = config->automatic ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL;
     MEMBER_CALL(fi_getinfo(FI_VERSION(1, 17), NULL, NULL, 0, hints, &m->info));
     fi_freeinfo(hints);
+}
+
+void member_prepare(void)
+{
+    struct member m;
+    find(&m, &(struct member_config){.bytes = 0});
+    fi_freeinfo(m.info);
 }
 
 static void expose(struct member *m, size_t bytes)

@@ -48,6 +48,8 @@ struct member {
     size_t bytes;
 };
 
+/* Loads the providers: the processes forked from now on need not. */
+void member_prepare(void);
 void member_open(struct member *m, const struct member_config *config);
 void member_close(struct member *m);
 void member_tell(const struct member *m, struct member_face *face);

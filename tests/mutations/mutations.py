@@ -471,4 +471,25 @@ MUTATIONS = [
         "return rma_now(ep, peer, r);",
         ["death/habits"],
     ),
+    (
+        "a peer that has left in good order is not looked after: what it had is kept",
+        "src/core/progress.c",
+        "        um_peer_watch_leaving(peer);",
+        "        (void)0;",
+        ["death/clients removed"],
+    ),
+    (
+        "a peer is given back although a message of it waits to be received",
+        "src/core/ended.c",
+        "    if (peer->held == 0)\n        um_list_append",
+        "    um_list_append",
+        ["death/clients kept"],
+    ),
+    (
+        "the number of a peer is not given anew",
+        "src/core/peer.c",
+        "    ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;",
+        "    ep->peer_free[ep->peer_slots - ep->peer_count--] = 0;",
+        ["death/clients removed"],
+    ),
 ]

@@ -131,7 +131,7 @@ bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
         struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
         return contacts && um_contact_is_alive(contacts, addr);
     }
-    return um_process_is_alive(peer->pid, peer->start);
+    return um_process_is_alive(peer->pid, peer->start) && !um_shm_port_is_gone(addr);
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

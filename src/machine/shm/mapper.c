@@ -55,7 +55,7 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
 /* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size)
 {
-    int fd = memfd_create("unimem-port", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         int error = errno;
         um_log(UM_LOG_WARN, "memfd_create failed: %s; %s", strerror(error),

@@ -6,6 +6,7 @@
 #include "machine/shm/fault.h"
 
 #include "base/log.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,6 +25,38 @@ static int peer_open(const struct um_shm_addr *peer, int number, int flags)
     snprintf(path, sizeof(path), "/proc/%u/fd/%d", peer->pid, number);
     int fd = open(path, flags | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
+}
+
+/* Is this file the port's? Nothing is opened that is not a memory file of such a name. */
+static bool is_port(int dir, const char *number, uint64_t nonce)
+{
+    static const char name[] = "/memfd:" UM_SHM_PORT_NAME " (deleted)";
+    char text[sizeof(name)];
+    uint64_t found = 0;
+    if (readlinkat(dir, number, text, sizeof(text)) != sizeof(name) - 1 || memcmp(text, name, sizeof(name) - 1) != 0)
+        return false;
+    int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT; /* refused, or no descriptor is left: that tells nothing */
+    ssize_t len = pread(fd, &found, sizeof(found), offsetof(struct um_port_shm, nonce));
+    close(fd);
+    return len == sizeof(found) && found == nonce;
+}
+
+bool um_shm_port_is_gone(const struct um_addr *addr)
+{
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    struct um_process_stat stat;
+    char path[64], number[16], text[1];
+    snprintf(path, sizeof(path), "/proc/%u/fd", peer->pid);
+    snprintf(number, sizeof(number), "%u", peer->memory_fd);
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return false;
+    bool gone = readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce);
+    close(dir);
+    /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
+    return gone && um_process_stat(peer->pid, &stat) == 0 && stat.state != 'Z';
 }
 
 static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)

@@ -8,6 +8,8 @@
 
 #include "machine/mem/mem.h"
 
+#define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
+
 enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 8 };
 
 /* The low half of a lane's owner word: what the high half is. */
@@ -77,6 +79,11 @@ int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t 
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);
 void um_shm_detach(struct um_mapping *map);
+/*
+ * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
+ * another program (execve(2) keeps number and start time).
+ */
+bool um_shm_port_is_gone(const struct um_addr *addr);
 /* A descriptor of a peer's wake-up pipe, or a negative errno. */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr);
 

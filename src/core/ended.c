@@ -1,0 +1,94 @@
+/*
+ * The end of a peer: what it had is given back, then the peer itself.
+ *
+ *   lost          no operation goes to it any more (um_peer_lose): its windows and its lane are closed
+ *   and silent    nothing comes from it any more: its link is closed, and with it every mapping and descriptor
+ *   not retained  no message of it waits to be received: struct um_peer is freed, its number given anew
+ *
+ * One that left in good order is lost when its port has closed. One that broke the protocol stays as long as it lives:
+ * it shall not come back under another number. In the place of a peer that is freed stands ep->gone, to which every
+ * operation fails. Threading: core.h.
+ */
+#include "core/window.h"
+
+#include <stdlib.h>
+
+/* Where no peer has its number. */
+enum { UM_PEER_GONE = UINT32_MAX - 1 };
+static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
+
+void um_peer_gone_init(struct um_ep *ep)
+{
+    ep->gone = (struct um_peer){
+        .ep = ep, .number = UM_PEER_GONE, .name = UM_PEER_UNNAMED, .lost = true};
+    um_tokens_init(&ep->gone.tokens);
+    um_list_init(&ep->gone.acks);
+    um_list_init(&ep->gone.awaiting);
+    um_list_init(&ep->gone.expected);
+    um_list_init(&ep->gone.atomics);
+    um_list_init(&ep->gone.ended);
+    um_list_init(&ep->gone.due);
+    um_list_init(&ep->gone.answering.link);
+    um_list_init(&ep->gone.held);
+    um_list_init(&ep->leaving);
+    um_list_init(&ep->ended);
+}
+
+struct um_peer *um_peer_gone(struct um_ep *ep)
+{
+    return &ep->gone;
+}
+
+void um_peer_watch_leaving(struct um_peer *peer)
+{
+    if (um_list_is_empty(&peer->ended))
+        um_list_append(&peer->ep->leaving, &peer->ended);
+}
+
+void um_peer_settle(struct um_peer *peer)
+{
+    struct um_ep *ep = peer->ep;
+    if (!peer->lost || peer->rx || !peer->link)
+        return;
+    if (peer->banned && ep->machine->link_alive(peer->link)) {
+        um_peer_watch_leaving(peer);
+        return;
+    }
+    um_list_unlink(&peer->ended);
+    ep->machine->link_close(peer->link);
+    peer->link = NULL;
+    if (peer->retained == 0)
+        um_list_append(&ep->ended, &peer->ended);
+}
+
+void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
+{
+    struct um_peer *peer = UM_CONTAINER(ended, struct um_peer, ended);
+    if (peer->rx) { /* it came again */
+        um_list_unlink(&peer->ended);
+    } else if (!ep->machine->link_alive(peer->link)) {
+        um_list_unlink(&peer->ended);
+        um_peer_lose(peer, 0);
+        um_peer_settle(peer);
+    }
+}
+
+void um_peer_let_go(struct um_peer *peer)
+{
+    if (!peer->link)
+        um_list_append(&peer->ep->ended, &peer->ended);
+}
+
+void um_peers_free_ended(struct um_ep *ep)
+{
+    struct um_list *next;
+    for (struct um_list *l = ep->ended.next; ep->config.forget && l != &ep->ended; l = next) {
+        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, ended);
+        next = l->next;
+        if (!um_list_is_empty(&peer->expected))
+            continue; /* a receive waits for it, which the next tick ends */
+        um_list_unlink(&peer->ended);
+        ep->config.forget(ep->config.arg, peer);
+        um_peer_free(peer);
+    }
+}
