@@ -394,4 +394,25 @@ MUTATIONS = [
         "        line_update(c, kernel, at, part, size);",
         ["atomic_apply"],
     ),
+    (
+        "a call for progress alone lingers",
+        "src/prov/cq.c",
+        "    if (count == 0 || cq->source.domain->guard.used)",
+        "    if (cq->source.domain->guard.used)",
+        ["prov/spin"],
+    ),
+    (
+        "a caller that reads a counter lingers",
+        "src/prov/cntr.c",
+        "    cntr->source.domain->counter_read = true;\n",
+        "",
+        ["prov/spin"],
+    ),
+    (
+        "who spins keeps its processor though ranks outnumber them",
+        "src/prov/cq.c",
+        "        *yields_p = spins && !has_processors;",
+        "        *yields_p = false;",
+        ["prov/spin"],
+    ),
 ]
