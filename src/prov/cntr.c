@@ -159,6 +159,7 @@ static uint64_t um_cntr_read(struct fid_cntr *fid)
         um_source_disarm_locked(&cntr->source);
     um_source_progress_locked(&cntr->source);
     uint64_t value = um_cntr_value_locked(cntr);
+    cntr->source.domain->counter_read = true;
     um_cntr_unlock(cntr);
     return value;
 }

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,52 +170,84 @@ static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_a
     return um_cq_drain(cq, buf, count, source);
 }
 
-static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
-{
-    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    um_guard_lock(&cq->source.domain->guard);
-    ssize_t ret = um_cq_take(cq, buf, count, source);
-    um_guard_unlock(&cq->source.domain->guard);
-    return ret;
-}
-
 /*
  * An empty read by a caller that evidently spins looks again for about a microsecond. MPICH yields the processor after
  * every empty read: a message that comes meanwhile would wait for the end of that system call. A caller that computes
  * between its reads, or whose yield lets somebody else run, does not read UM_CQ_LOOK times within UM_CQ_LOOK_NS. One
- * that posts one-sided operations awaits no message: um_cq_stop_lingering(). Nor does, perhaps, the first empty read
+ * that posts one-sided operations awaits no message: um_cq_stop_lingering(). Nor does one that reads a counter (MPICH's
+ * flush, even of nothing), or that asks for progress alone, for no entries. Nor does, perhaps, the first empty read
  * after one that told something: MPICH looks once more when its operation is complete, and a microsecond there would be
  * lost (an accumulate by active messages took half as long again).
  */
-static __attribute__((noinline)) ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
+static ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
 {
+    struct um_domain *d = cq->source.domain;
     ssize_t ret = -FI_EAGAIN;
-    if (++cq->empties % UM_CQ_LOOK == 0) {
-        uint64_t now = um_clock_ns();
-        cq->lingers = now - cq->looked_at <= UM_CQ_LOOK_NS && um_source_has_processors(&cq->source);
-        cq->looked_at = now;
+    if (d->counter_read) {
+        d->counter_read = false;
+        um_cq_stop_lingering(cq);
     }
     for (int i = 0; cq->lingers && ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
         ret = um_cq_take(cq, buf, count, NULL);
     return ret;
 }
 
-static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
+/*
+ * A read that found nothing. Where ranks outnumber processors, the one that is awaited may wait for this processor: a
+ * caller that spins is to give it up (*yields_p), once it does not hold the guard. Open MPI's mtl/ofi does not do that
+ * by itself in a blocking send, which then took a time slice. count 0: lingering is not for this read.
+ */
+static __attribute__((noinline)) ssize_t um_cq_empty(struct um_cq *cq, void *buf, size_t count, bool *yields_p)
 {
-    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    struct um_domain *d = cq->source.domain;
-    um_guard_lock(&d->guard);
-    ssize_t ret = um_cq_take(cq, buf, count, NULL);
-    if (ret == -FI_EAGAIN && d->env.linger && !d->guard.used) { /* never with a lock that others may want */
-        if (cq->told)
-            cq->told = false;
-        else
-            ret = um_cq_linger(cq, buf, count);
+    if (cq->told) {
+        cq->told = false;
+        return -FI_EAGAIN;
     }
+    if (++cq->empties % UM_CQ_LOOK == 0) {
+        uint64_t now = um_clock_ns();
+        bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_source_has_processors(&cq->source);
+        cq->lingers = spins && has_processors;
+        *yields_p = spins && !has_processors;
+        cq->looked_at = now;
+    }
+    if (count == 0 || cq->source.domain->guard.used) /* never with a lock that others may want */
+        return -FI_EAGAIN;
+    return um_cq_linger(cq, buf, count);
+}
+
+/* Gives up the processor. The time that others had it says nothing of the caller: its next reads do. */
+static __attribute__((noinline)) void um_cq_yield(struct um_cq *cq)
+{
+    sched_yield();
+    um_guard_lock(&cq->source.domain->guard);
+    cq->looked_at = um_clock_ns();
+    um_guard_unlock(&cq->source.domain->guard);
+}
+
+static inline ssize_t um_cq_read_any(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    struct um_domain *d = cq->source.domain;
+    bool yields = false;
+    um_guard_lock(&d->guard);
+    ssize_t ret = um_cq_take(cq, buf, count, source);
+    if (ret == -FI_EAGAIN && d->env.linger)
+        ret = um_cq_empty(cq, buf, source ? 0 : count, &yields);
     if (ret > 0)
         cq->told = true;
     um_guard_unlock(&d->guard);
+    if (__builtin_expect(yields, 0))
+        um_cq_yield(cq);
     return ret;
+}
+
+static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
+{
+    return um_cq_read_any(UM_CONTAINER(fid, struct um_cq, fid), buf, count, source);
+}
+
+static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
+{
+    return um_cq_read_any(UM_CONTAINER(fid, struct um_cq, fid), buf, count, NULL);
 }
 
 /* The condition of an sread is an optimisation that a provider may ignore: we return with the first completion. */

@@ -113,6 +113,7 @@ struct um_domain {
     bool provider_keys;
     uint64_t next_key;
     uint32_t processors; /* online when the domain was opened: asking takes microseconds */
+    bool counter_read;   /* the caller read a counter: it may await no message (cq.c) */
     uint32_t refs;
     struct um_list eps;           /* enabled endpoints */
     struct um_list remote_cntrs;  /* counters that peers add to */

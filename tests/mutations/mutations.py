@@ -481,7 +481,7 @@ MUTATIONS = [
     (
         "a peer is given back although a message of it waits to be received",
         "src/core/ended.c",
-        "    if (peer->held == 0)\n        um_list_append",
+        "    if (peer->retained == 0)\n        um_list_append",
         "    um_list_append",
         ["death/clients kept"],
     ),
@@ -491,5 +491,26 @@ MUTATIONS = [
         "    ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;",
         "    ep->peer_free[ep->peer_slots - ep->peer_count--] = 0;",
         ["death/clients removed"],
+    ),
+    (
+        "a call for progress alone lingers",
+        "src/prov/cq.c",
+        "    if (count == 0 || cq->source.domain->guard.used)",
+        "    if (cq->source.domain->guard.used)",
+        ["prov/spin"],
+    ),
+    (
+        "a caller that reads a counter lingers",
+        "src/prov/cntr.c",
+        "    cntr->source.domain->counter_read = true;\n",
+        "",
+        ["prov/spin"],
+    ),
+    (
+        "who spins keeps its processor though ranks outnumber them",
+        "src/prov/cq.c",
+        "        *yields_p = spins && !has_processors;",
+        "        *yields_p = false;",
+        ["prov/spin"],
     ),
 ]
