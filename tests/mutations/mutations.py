@@ -415,4 +415,25 @@ MUTATIONS = [
         "    if (rma->flags & UM_OP_READ) {\n        int ret = window_notify",
         ["prov/rma"],
     ),
+    (
+        "what stands in for memory that is gone is left there",
+        "src/base/guard.c",
+        "            munmap((void *)s->at, s->len);\n        um_store_release",
+        "            (void)0;\n        um_store_release",
+        ["prov/gone"],
+    ),
+    (
+        "what the owner executes for peers is not guarded",
+        "src/core/endpoint.h",
+        "    um_guard_begin(ep->guard, at, len);",
+        "    (void)at, (void)len;",
+        ["prov/gone remote"],
+    ),
+    (
+        "a fault in a guarded access is not told",
+        "src/base/guard.h",
+        "    um_guard_mend(g);\n    return true;",
+        "    um_guard_mend(g);\n    return false;",
+        ["prov/gone"],
+    ),
 ]
