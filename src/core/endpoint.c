@@ -104,6 +104,7 @@ void um_core_ep_close(struct um_ep *ep)
         free(peer);
     }
     m->port_close(ep->port);
+    um_fault_guard_close(ep->guard);
     um_pool_fini(&ep->ops);
     free(ep->peers);
     free(ep->peer_free);

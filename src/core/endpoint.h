@@ -9,10 +9,13 @@
 #define UM_CORE_ENDPOINT_H
 
 #include "base/atomic.h"
+#include "base/fault_guard.h"
 #include "base/iov.h"
 #include "base/list.h"
 #include "base/pool.h"
 #include "core/core.h"
+
+#include <errno.h>
 
 enum {
     UM_OPCODES = 16,
@@ -147,9 +150,10 @@ struct um_ep {
     struct um_peer **peer_hash;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
-    uint32_t counters;   /* enum um_counters */
-    void *receive;       /* proto/receive: posted and unexpected */
-    struct um_peer gone; /* in the place of those that were freed */
+    uint32_t counters;            /* enum um_counters */
+    void *receive;                /* proto/receive: posted and unexpected */
+    struct um_peer gone;          /* in the place of those that were freed */
+    struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
@@ -242,6 +246,23 @@ static inline void um_op_set_unfinished(struct um_op *op)
 {
     op->is_unfinished = true;
     op->peer->unfinished++;
+}
+
+/*
+ * Around the loads and stores in the program's memory that are executed for a peer. 0; -ENOMEM: no guard can be had. At
+ * the end 0; -EFAULT: what was accessed is not there, or not so.
+ */
+static inline int um_core_ep_guard(struct um_ep *ep, const void *at, size_t len)
+{
+    if (__builtin_expect(!ep->guard, 0) && !(ep->guard = um_fault_guard_open()))
+        return -ENOMEM;
+    um_fault_guard_begin(ep->guard, at, len);
+    return 0;
+}
+
+static inline int um_core_ep_unguard(struct um_ep *ep)
+{
+    return um_fault_guard_end(ep->guard) ? -EFAULT : 0;
 }
 
 /* Counts an access under that key that this endpoint has executed for a peer. */

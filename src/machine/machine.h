@@ -92,11 +92,12 @@ struct um_answer {
     int32_t status;
 };
 
-/* How a peer reaches a region. Wire format. */
+/* How a peer reaches a region. Wire format, but for the last. */
 enum um_level {
     UM_LEVEL_REMOTE = 0, /* its owner executes */
     UM_LEVEL_COPY = 1,   /* link_read and link_write reach it */
     UM_LEVEL_MAPPED = 2, /* loads and stores */
+    UM_LEVEL_OWN = 3,    /* the same, in this process's own memory, under the window's guard */
 };
 
 /* What peers may do with a region. Wire format. */
@@ -123,6 +124,7 @@ struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
+    struct um_fault_guard *guard; /* UM_LEVEL_OWN */
     uint64_t changes;
     const uint64_t *changes_at;
     const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */

@@ -105,12 +105,15 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
     if (ret == 0) {
         const struct um_atomic_place place = {
             .at = w->base + offset, .lock_key = w->region.base + offset, .locks = w->locks};
+        bool own = w->level == UM_LEVEL_OWN;
         um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
+        if (own)
+            um_fault_guard_begin(w->guard, place.at, len);
         if (__builtin_expect(a->operand_count <= 1 && a->compare_count <= 1 && a->result_count <= 1, 1))
             apply_pieces(a, &place);
         else
             apply_lists(a, &place);
-        if (__builtin_expect(um_window_is_gone(w), 0))
+        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : um_window_is_gone(w), 0))
             ret = -EFAULT; /* some elements may have been updated, and shall not be twice */
         else
             executed(ep, a->peer, w, a->kind, a->op);
@@ -128,13 +131,25 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
     return 0;
 }
 
+/* False: there was no memory, or not for this. */
+static inline bool apply_once(struct um_window *w, const struct um_atomic_call *call, size_t size)
+{
+    if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
+        um_fault_guard_begin(w->guard, call->target, size);
+        um_atomic_apply_lockless(call);
+        return !um_fault_guard_end(w->guard);
+    }
+    um_atomic_apply_lockless(call);
+    return !um_window_is_gone(w);
+}
+
 static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, struct um_peer *peer,
                                                              const struct um_atomic_one *a)
 {
     const size_t size = um_atomic_size(a->type);
     struct um_window *w = um_window_find(peer, a->key);
     uint64_t offset;
-    if (!w || w->level != UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
+    if (!w || w->level < UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
         um_window_check(w, a->addr, size, um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset) != 0 ||
         !is_lockless(w->region.base + offset, size))
         return false;
@@ -146,8 +161,7 @@ static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, s
                                         .compare = a->compare,
                                         .result = a->result};
     um_core_ep_settle(ep);
-    um_atomic_apply_lockless(&call);
-    if (__builtin_expect(um_window_is_gone(w), 0))
+    if (__builtin_expect(!apply_once(w, &call, size), 0))
         return false;
     executed(ep, peer, w, a->kind, a->op);
     ep->stats.sent++;
@@ -316,7 +330,7 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
         return -EPIPE;
     struct um_window *w = um_window_find(a->peer, a->key);
     if (__builtin_expect(
-            w && w->level == UM_LEVEL_MAPPED &&
+            w && w->level >= UM_LEVEL_MAPPED &&
                 (w->locks || is_lockless(w->region.base + (a->addr - w->region.origin), um_atomic_size(a->type))),
             1))
         return atomic_by_window(ep, a, w);

@@ -32,13 +32,18 @@ void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operand
     um_atomic_apply(&call);
 }
 
-static void apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct um_atomic_operands *o, void *target,
-                       uint64_t count)
+/* 0, or -EFAULT: some elements may have been updated. */
+static int apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct um_atomic_operands *o, void *target,
+                      uint64_t count)
 {
+    int ret = um_core_ep_guard(ep, target, (size_t)count * um_atomic_size(type));
+    if (ret)
+        return ret;
     const struct um_atomic_place place = {.at = target,
                                           .lock_key = (uintptr_t)target,
                                           .locks = ep->machine->space_locks(um_regions_space(ep->config.regions))};
     um_atomic_apply_at(type, op, o, &place, count);
+    return um_core_ep_unguard(ep);
 }
 
 /* An operation of several records, or results that wait for room. */
@@ -157,7 +162,7 @@ static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const 
     if (ret == 0) {
         const struct um_atomic_operands o = {
             .operand = body, .compare = body + (size_t)n * in->size, .result = in->fetch ? in->result + at : NULL};
-        apply_here(ep, in->type, in->op, &o, target, n);
+        ret = apply_here(ep, in->type, in->op, &o, target, n);
     }
     in->failed = ret;
     in->done += n;
@@ -223,11 +228,13 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
         result->token = head->token;
         o.result = len > UM_RESULT_INLINE ? slot.body : result->body;
     }
-    if (ret == 0) {
-        apply_here(ep, head->type, head->op, &o, target, head->count);
+    if (ret == 0)
+        ret = apply_here(ep, head->type, head->op, &o, target, head->count);
+    if (ret == 0)
         op_finished(ep, head->key, len, fetch, head->op);
-    }
-    if (o.result)
+    else if (o.result)
+        ep->machine->abort(lane, &slot);
+    if (ret == 0 && o.result)
         ep->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
     else
         ep->machine->answer(rec->rx, head->token, ret);

@@ -67,16 +67,31 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
+/* False: there was no memory, or not for this; or it is more than a guard is for, which the system can do as well. */
+static inline bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset, uint32_t flags,
+                                 const struct iovec *iov, size_t count)
+{
+    if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
+        size_t len = count == 1 ? iov->iov_len : um_iov_length(iov, count);
+        if (len > UM_FAULT_GUARD_MOST)
+            return false;
+        um_fault_guard_begin(w->guard, w->base + offset, len);
+        mapped_move(ep, flags, iov, count, w->base + offset);
+        return !um_fault_guard_end(w->guard);
+    }
+    mapped_move(ep, flags, iov, count, w->base + offset);
+    return !um_window_is_gone(w);
+}
+
 static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, struct um_peer *peer,
                                                           const struct um_rma_one *r)
 {
     struct um_window *w = um_window_find(peer, r->key);
     uint64_t offset;
-    if (!w || w->level != UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
+    if (!w || w->level < UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
         um_window_check(w, r->addr, r->iov.iov_len, access_wanted(r->flags), &offset) != 0)
         return false;
-    mapped_move(ep, r->flags, &r->iov, 1, w->base + offset);
-    if (__builtin_expect(um_window_is_gone(w), 0))
+    if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
         return false;
     um_window_count(peer, w, count_shift(r->flags));
     ep->stats.sent++;
@@ -100,9 +115,8 @@ bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one 
 static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     const unsigned shift = count_shift(rma->flags);
-    if (__builtin_expect(w->level == UM_LEVEL_MAPPED, 1)) {
-        mapped_move(ep, rma->flags, rma->iov, rma->count, w->base + offset);
-        if (__builtin_expect(!um_window_is_gone(w), 1)) {
+    if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
+        if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1)) {
             um_window_count(rma->peer, w, shift);
             return 0;
         }

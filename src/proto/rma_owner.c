@@ -30,8 +30,11 @@ int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um
     if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
         return -EPROTO;
     int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
-    if (ret == 0) {
+    if (ret == 0 && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
         memcpy(to, rec->body ? rec->body : head->body, rec->len);
+        ret = um_core_ep_unguard(ep);
+    }
+    if (ret == 0) {
         um_core_ep_count(ep, head->key, UM_COUNT_WRITE_SHIFT);
         write_announce(ep, peer, rec->len, head->data, rec->flags & UM_WIRE_DATA);
     }
@@ -79,6 +82,15 @@ static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
     return false;
 }
 
+static int read_guarded(struct um_ep *ep, void *to, const void *from, size_t len)
+{
+    int ret = um_core_ep_guard(ep, from, len);
+    if (ret)
+        return -EFAULT;
+    memcpy(to, from, len);
+    return um_core_ep_unguard(ep);
+}
+
 /* Sends parts of what is read as records, as credit allows. Returns whether the body still lives. */
 static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned char *from, uint64_t left)
 {
@@ -92,13 +104,19 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
         if (ret)
             break;
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
-        memcpy(slot.body, from, part);
+        ret = read_guarded(ep, slot.body, from, part);
+        if (ret) {
+            ep->machine->abort(lane, &slot);
+            break;
+        }
         slot.more = part < left;
         ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, part);
         in->moved += part;
         from += part;
         left -= part;
     }
+    if (ret == -EFAULT && in->moved > 0)
+        return return_fail(ep, in, EFAULT);
     if (ret == -EAGAIN) {
         if (in->peer->lane)
             um_peer_claim_failed(in->peer, ret);
@@ -106,7 +124,7 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
     }
     if (ret == 0 && left > 0)
         return true;
-    um_inbound_finish(ep, in, ret ? ECONNRESET : 0);
+    um_inbound_finish(ep, in, ret == -EFAULT ? EFAULT : ret ? ECONNRESET : 0);
     return false;
 }
 

@@ -269,10 +269,12 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
         void *to;
         int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,
                                      UM_ACCESS_REMOTE_WRITE, &to);
+        if (ret == 0 && !in->failed && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
+            memcpy(to, rec->body, rec->len);
+            ret = um_core_ep_unguard(ep);
+        }
         if (ret && !in->failed)
             in->failed = -ret;
-        if (!in->failed)
-            memcpy(to, rec->body, rec->len);
     }
     in->moved += rec->len;
     if (in->moved == in->arrival.len)

@@ -513,4 +513,25 @@ MUTATIONS = [
         "        *yields_p = false;",
         ["prov/spin"],
     ),
+    (
+        "what stands in for memory that is gone is left there",
+        "src/base/fault_guard.c",
+        "            munmap((void *)s->at, s->len);\n        um_store_release",
+        "            (void)0;\n        um_store_release",
+        ["prov/gone"],
+    ),
+    (
+        "what the owner executes for peers is not guarded",
+        "src/core/endpoint.h",
+        "    um_fault_guard_begin(ep->guard, at, len);",
+        "    (void)at, (void)len;",
+        ["prov/gone remote"],
+    ),
+    (
+        "a fault in a guarded access is not told",
+        "src/base/fault_guard.h",
+        "    um_fault_guard_mend(g);\n    return true;",
+        "    um_fault_guard_mend(g);\n    return false;",
+        ["prov/gone"],
+    ),
 ]

@@ -8,6 +8,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/fault_guard.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -64,8 +65,9 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
 {
     bool copies = port->config.private_copy;
     if (!is_whole(w) && (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && copies))) {
+        w->guard = um_fault_guard_open();
         w->base = (unsigned char *)(uintptr_t)w->region.base;
-        w->level = UM_LEVEL_MAPPED;
+        w->level = w->guard ? UM_LEVEL_OWN : copies ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
     } else if (!copies) {
         w->level = UM_LEVEL_REMOTE;
     }
@@ -113,6 +115,7 @@ int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **wi
 void um_mem_window_close(struct um_window *window)
 {
     struct um_mem_window *mw = (struct um_mem_window *)window;
+    um_fault_guard_close(window->guard);
     if (mw->map.base)
         mw->link->port->mapper->detach(&mw->map);
     free(mw);
