@@ -27,8 +27,8 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
     int ret = um_peer_get(ep, &origin, &peer);
     if (ret == -ENOMEM)
         return ret;
-    if (ret || peer->rx) {
-        ep->machine->rx_refuse(rec->rx); /* not an address, or a second lane of one peer */
+    if (ret || peer->rx || !peer->link) {
+        ep->machine->rx_refuse(rec->rx); /* not an address, a second lane of one peer, or of one that is gone */
         return 0;
     }
     peer->rx = rec->rx;

@@ -192,7 +192,10 @@ static void server_take(struct server *s)
         ;
     struct fi_cq_err_entry error = {0};
     if (ret == -FI_EAVAIL && fi_cq_readerr(s->m.cq, &error, 0) == 1) {
-        member_demand(false, "an operation failed", (long long)error.tag << 16 | error.err);
+        for (uint32_t i = 0; i < shared->together; i++)
+            fprintf(stderr, "place %u: client %u, state %u\n", i, shared->place[i].number, shared->place[i].state);
+        member_demand(false, "an operation failed",
+                      error.op_context ? (struct place *)error.op_context - shared->place : -1);
     }
 }
 
@@ -202,7 +205,7 @@ static void server_serve(struct server *s, int i)
     const uint64_t word = p->number;
     ssize_t ret;
     s->addr[i] = member_meet(&s->m, &p->face);
-    MEMBER_CALL(fi_trecv(s->m.ep, &s->scratch, sizeof(s->scratch), NULL, s->addr[i], HELLO, 0, NULL));
+    MEMBER_CALL(fi_trecv(s->m.ep, &s->scratch, sizeof(s->scratch), NULL, s->addr[i], HELLO, 0, p));
     while ((ret = fi_inject_write(s->m.ep, &word, sizeof(word), s->addr[i], p->face.base, p->face.key)) == -FI_EAGAIN)
         server_take(s);
     member_must(ret, "fi_inject_write");

@@ -123,7 +123,7 @@ MUTATIONS = [
     (
         "nobody looks whether a peer that operations wait for has died",
         "src/core/progress.c",
-        "    if (!peer->heard && !ep->machine->link_alive(peer->link))",
+        "    if (!peer->heard && is_gone(peer))",
         "    if (false)",
         ["proto death sim"],
     ),
@@ -484,6 +484,20 @@ MUTATIONS = [
         "    if (peer->retained == 0)\n        um_list_append",
         "    um_list_append",
         ["death/clients kept"],
+    ),
+    (
+        "a process that has become another program is taken for the peer it was",
+        "src/machine/shm/identity.c",
+        " && !(mark && um_shm_port_is_gone(addr, mark));",
+        ";",
+        ["death/exec"],
+    ),
+    (
+        "over FI_UNIMEM_ATTACH a process that has become another program is taken for the peer it was",
+        "src/machine/shm/contact.c",
+        " || um_contact_life_is_over(c->file[UM_CONTACT_LIFE]);",
+        ";",
+        ["death/exec apart"],
     ),
     (
         "the number of a peer is not given anew",

@@ -43,7 +43,7 @@ void um_mem_link_close(struct um_link *link)
 
 bool um_mem_link_alive(struct um_link *link)
 {
-    return link->port->mapper->alive(link->port, &link->addr);
+    return link->port->mapper->alive(link->port, &link->addr, &link->mark);
 }
 
 void um_mem_link_wake(struct um_link *link)
@@ -110,6 +110,7 @@ int um_mem_link_map_control(struct um_link *link)
     link->control = control;
     link->lanes = lanes;
     link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    (void)um_mem_link_alive(link); /* the first look: while what stands in the port is what its owner wrote */
     return 0;
 }
 

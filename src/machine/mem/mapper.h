@@ -86,7 +86,8 @@ struct um_mapper {
      * port->wait_set if asking is to end a sleep. NULL: nobody asks. */
     void (*serve)(struct um_mem_port *port);
 
-    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr);
+    /* *mark: 0 at the first look at this peer; then what the mapper remembers of it. */
+    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark);
     /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
     /* What this process writes there, in a lane of that peer (attached before). */

@@ -57,6 +57,7 @@ struct um_link {
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
     int wake_handle;
+    uint64_t mark;    /* mapper.h, alive() */
     bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
@@ -108,6 +109,7 @@ struct um_rx {
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
+    uint64_t mark; /* mapper.h, alive() */
     int wake_handle;
     void *user;
     struct um_list event;

@@ -164,7 +164,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
     }
     um_mem_rx_check_closing(rx);
     rx = port->rx[number];
-    if (!rx || port->mapper->alive(port, &rx->origin))
+    if (!rx || port->mapper->alive(port, &rx->origin, &rx->mark))
         return;
     um_mem_rx_check_closing(rx); /* it may have left in good order after the look above */
     rx = port->rx[number];

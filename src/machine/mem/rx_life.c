@@ -144,6 +144,8 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
         port->lanes_high = number + 1;
     if (port->mapper->addr_check(port, &rx->origin) != 0)
         um_mem_rx_leave(rx, EPROTO);
+    else /* the first look: while what stands in its port is what its owner wrote */
+        (void)port->mapper->alive(port, &rx->origin, &rx->mark);
     return 0;
 }
 

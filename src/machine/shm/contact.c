@@ -11,11 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef SO_PEERPIDFD
@@ -77,11 +77,12 @@ void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
     free(c);
 }
 
-/* A port that closed hangs up; a process that died ends, even where a child of it still has the socket. */
+/* A port that closed hangs up; the lock of a process that ended or became another program ends, even where a child of
+ * it still has the socket. */
 bool um_contact_is_over(const struct um_contact *c)
 {
     return um_contact_is_hung_up(c->in) || (c->known && um_contact_is_hung_up(c->out)) ||
-           um_contact_is_ended(c->listener) || um_contact_is_ended(c->file[UM_CONTACT_PROCESS]);
+           um_contact_is_ended(c->listener) || um_contact_life_is_over(c->file[UM_CONTACT_LIFE]);
 }
 
 /* Nothing is asked of the files that another file system's server would have to answer. */
@@ -90,7 +91,8 @@ int um_contact_files_check(const int *file)
     struct rlimit most;
     int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
     if (seals < 0 || !(seals & F_SEAL_SHRINK) || file[UM_CONTACT_WAKE] < 0 ||
-        fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) <= 0)
+        fcntl(file[UM_CONTACT_WAKE], F_GETPIPE_SZ) <= 0 ||
+        (file[UM_CONTACT_LIFE] >= 0 && fcntl(file[UM_CONTACT_LIFE], F_GET_SEALS) < 0))
         return -EINVAL;
     /* The last quarter of the descriptors is the program's. */
     for (int f = 0; f < UM_CONTACT_FILES && getrlimit(RLIMIT_NOFILE, &most) == 0; f++) {
@@ -120,18 +122,14 @@ int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_c
     struct um_contact_wire wire = {
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = c->addr, .from = port->addr, .number = c->number};
     int adopted = space ? um_adopt_fd() : -1;
-    const int process = (int)syscall(SYS_pidfd_open, getpid(), 0);
     const int files[UM_CONTACT_FILES] = {
         [UM_CONTACT_MEMORY] = ((const struct um_shm_port *)port->mapper_state)->memory_fd,
         [UM_CONTACT_WAKE] = port->wait_write,
-        [UM_CONTACT_PROCESS] = process < 0 ? -1 : process,
+        [UM_CONTACT_LIFE] = cs->life,
         [UM_CONTACT_SPACE] = space ? (int)space->handle : -1,
         [UM_CONTACT_ADOPTED] = adopted < 0 ? -1 : adopted,
     };
-    int ret = um_contact_send(fd, &wire, files);
-    if (process >= 0)
-        close(process);
-    return ret;
+    return um_contact_send(fd, &wire, files);
 }
 
 /* ---- the side that asks ---- */
@@ -259,6 +257,51 @@ bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number)
 
 /* ---- the port's ---- */
 
+static pthread_mutex_t listening_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list listening = {&listening, &listening};
+
+static void fork_prepare(void)
+{
+    pthread_mutex_lock(&listening_lock);
+}
+
+static void fork_in_parent(void)
+{
+    pthread_mutex_unlock(&listening_lock);
+}
+
+/* A forked child does not listen: who asks a process that has become another program would wait for ever. */
+static void fork_in_child(void)
+{
+    for (struct um_list *l = listening.next; l != &listening; l = l->next) {
+        struct um_contacts *cs = UM_CONTAINER(l, struct um_contacts, of_process);
+        close(cs->listening);
+        cs->listening = -1;
+    }
+    pthread_mutex_unlock(&listening_lock);
+}
+
+static void listening_watch_forks(void)
+{
+    (void)pthread_atfork(fork_prepare, fork_in_parent, fork_in_child);
+}
+
+static void listening_add(struct um_contacts *cs)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, listening_watch_forks);
+    pthread_mutex_lock(&listening_lock);
+    um_list_append(&listening, &cs->of_process);
+    pthread_mutex_unlock(&listening_lock);
+}
+
+static void listening_remove(struct um_contacts *cs)
+{
+    pthread_mutex_lock(&listening_lock);
+    um_list_unlink(&cs->of_process);
+    pthread_mutex_unlock(&listening_lock);
+}
+
 int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
 {
     struct um_contacts *cs = calloc(1, sizeof(*cs));
@@ -268,9 +311,13 @@ int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
     um_list_init(&cs->all);
     for (int i = 0; i < UM_CONTACT_HALVES; i++)
         cs->half[i].fd = -1;
-    int ret = cs->listening = um_contact_listen(port, &cs->name);
+    int ret = cs->life = um_contact_life_open();
     if (ret < 0)
         goto free_contacts;
+    ret = cs->listening = um_contact_listen(port, &cs->name);
+    if (ret < 0)
+        goto close_life;
+    listening_add(cs);
     struct epoll_event event = {.events = EPOLLIN, .data.fd = port->wait_read};
     port->wait_set = epoll_create1(EPOLL_CLOEXEC);
     if (port->wait_set < 0 || epoll_ctl(port->wait_set, EPOLL_CTL_ADD, port->wait_read, &event) != 0) {
@@ -283,6 +330,8 @@ int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
     *contacts_p = cs;
     return 0;
 
+close_life:
+    close(cs->life);
 free_contacts:
     free(cs);
     return ret;
@@ -291,6 +340,7 @@ free_contacts:
 void um_contacts_close(struct um_contacts *cs)
 {
     struct um_list *first;
+    listening_remove(cs);
     if (cs->name.sun_path[0])
         unlink(cs->name.sun_path);
     /* A forked child may have them too: nobody shall find the port through it. */
@@ -305,6 +355,7 @@ void um_contacts_close(struct um_contacts *cs)
     for (int i = 0; i < UM_CONTACT_HALVES; i++)
         um_contact_fd_drop(cs, cs->half[i].fd);
     um_contact_fd_drop(cs, cs->listening);
+    close(cs->life);
     if (cs->port->wait_set >= 0)
         close(cs->port->wait_set);
     cs->port->wait_set = -1;

@@ -17,7 +17,7 @@
 enum um_contact_file {
     UM_CONTACT_MEMORY,  /* the port's memory */
     UM_CONTACT_WAKE,    /* the write end of its wake-up pipe */
-    UM_CONTACT_PROCESS, /* a pidfd of the process, where the kernel has them */
+    UM_CONTACT_LIFE,    /* a file whose first byte the process has locked while the port is open */
     UM_CONTACT_SPACE,   /* the space's memory, if the port has one */
     UM_CONTACT_ADOPTED, /* the file that adopted pages lie in, likewise */
     UM_CONTACT_FILES,
@@ -63,7 +63,9 @@ struct um_contacts {
     struct um_list all;
     uint32_t count;
     uint32_t numbers; /* given so far */
+    struct um_list of_process;
     int listening;
+    int life;          /* UM_CONTACT_LIFE */
     uint64_t sweep_at; /* when contacts that are over are looked for again */
     bool stranger_logged;
     bool full_logged;
@@ -119,5 +121,12 @@ void um_contact_files_close(int *files);
 bool um_contact_is_hung_up(int fd);
 /* Has the process of a pidfd ended? False for -1. */
 bool um_contact_is_ended(int pidfd);
+/*
+ * A file that this process has locked, or a negative errno, logged. A record lock (fcntl(2)) is the process's own: a
+ * forked child does not inherit it with the file, and execve(2), which closes the file, ends it.
+ */
+int um_contact_life_open(void);
+/* Has the process that locked it ended, closed its port, or become another program? False for -1. */
+bool um_contact_life_is_over(int life);
 
 #endif

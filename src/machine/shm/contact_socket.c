@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -266,4 +267,25 @@ bool um_contact_is_ended(int pidfd)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     return pidfd >= 0 && poll(&p, 1, 0) == 1 && p.revents & POLLIN;
+}
+
+int um_contact_life_open(void)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    int fd = memfd_create("unimem-life", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int ret = fd < 0 || fcntl(fd, F_SETLK, &lock) != 0 ? -errno : fd;
+    if (ret >= 0)
+        return ret;
+    um_log(UM_LOG_WARN,
+           "no file, or no lock, by which peers of other pid namespaces could see that this process lives: %s%s",
+           strerror(-ret), ret == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    if (fd >= 0)
+        close(fd);
+    return ret;
+}
+
+bool um_contact_life_is_over(int life)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
+    return life >= 0 && fcntl(life, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
 }

@@ -124,14 +124,14 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
     return 0;
 }
 
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr)
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     if (um_shm_is_apart(port, addr)) {
         struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
         return contacts && um_contact_is_alive(contacts, addr);
     }
-    return um_process_is_alive(peer->pid, peer->start) && !um_shm_port_is_gone(addr);
+    return um_process_is_alive(peer->pid, peer->start) && !(mark && um_shm_port_is_gone(addr, mark));
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

@@ -201,7 +201,7 @@ static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, i
 {
     static struct um_log_limit limit;
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    int fd = um_shm_alive(port, addr) ? um_shm_peer_pipe_open(port, addr) : -ESRCH;
+    int fd = um_shm_alive(port, addr, NULL) ? um_shm_peer_pipe_open(port, addr) : -ESRCH;
     if (fd < 0) {
         um_log_limited(&limit, UM_LOG_INFO,
                        "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,

@@ -27,23 +27,34 @@ static int peer_open(const struct um_shm_addr *peer, int number, int flags)
     return fd < 0 ? -errno : fd;
 }
 
-/* Is this file the port's? Nothing is opened that is not a memory file of such a name. */
-static bool is_port(int dir, const char *number, uint64_t nonce)
+/*
+ * Is this file the port's? The first time what stands in it tells; from then on it has to be the same file, for what
+ * stands in it can be overwritten by others. Nothing is opened that is not a memory file of such a name.
+ */
+static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *mark)
 {
     static const char name[] = "/memfd:" UM_SHM_PORT_NAME " (deleted)";
     char text[sizeof(name)];
     uint64_t found = 0;
+    struct stat st;
     if (readlinkat(dir, number, text, sizeof(text)) != sizeof(name) - 1 || memcmp(text, name, sizeof(name) - 1) != 0)
         return false;
+    if (fstatat(dir, number, &st, 0) != 0)
+        return errno != ENOENT; /* refused: that tells nothing */
+    if (*mark)
+        return *mark == st.st_ino;
     int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return errno != ENOENT; /* refused, or no descriptor is left: that tells nothing */
+        return errno != ENOENT;
     ssize_t len = pread(fd, &found, sizeof(found), offsetof(struct um_port_shm, nonce));
+    bool is_it = fstat(fd, &st) == 0 && len == sizeof(found) && found == nonce;
     close(fd);
-    return len == sizeof(found) && found == nonce;
+    if (is_it)
+        *mark = st.st_ino;
+    return is_it;
 }
 
-bool um_shm_port_is_gone(const struct um_addr *addr)
+bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     struct um_process_stat stat;
@@ -53,7 +64,8 @@ bool um_shm_port_is_gone(const struct um_addr *addr)
     int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return false;
-    bool gone = readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce);
+    bool gone =
+        readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, mark);
     close(dir);
     /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
     return gone && um_process_stat(peer->pid, &stat) == 0 && stat.state != 'Z';

@@ -49,7 +49,8 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
     return (const struct um_shm_addr *)(const void *)addr;
 }
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr);
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr);
+/* mark: as mapper.h has it; NULL: only the process is looked at. */
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark);
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
 /* Is the address one of another pid namespace? */
 bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr);
@@ -81,9 +82,9 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
 void um_shm_detach(struct um_mapping *map);
 /*
  * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
- * another program (execve(2) keeps number and start time).
+ * another program (execve(2) keeps number and start time). mark: as mapper.h has it for alive().
  */
-bool um_shm_port_is_gone(const struct um_addr *addr);
+bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark);
 /* A descriptor of a peer's wake-up pipe, or a negative errno. */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr);
 

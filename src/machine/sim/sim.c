@@ -236,9 +236,9 @@ static void sim_detach(struct um_mapping *map)
     *map = (struct um_mapping){0};
 }
 
-static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr)
+static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
 {
-    (void)port;
+    (void)port, (void)mark;
     pthread_mutex_lock(&registry_lock);
     const struct sim_memory *m = registry_find(addr);
     bool alive = m && m->wake_fd >= 0 && !m->dead;
@@ -292,7 +292,8 @@ static void sim_wake_drop(int handle)
 
 static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
 {
-    if (!sim_alive(port, addr))
+    uint64_t mark = 0;
+    if (!sim_alive(port, addr, &mark))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
     for (size_t left = copy->len; left > 0;) {
