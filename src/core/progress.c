@@ -133,6 +133,10 @@ static int awaiting_progress(struct um_ep *ep)
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;
         int news = peer->lane ? um_peer_harvest(peer) : 0;
+        if (news < 0 && !peer->rx && !peer->doubted) {
+            peer->doubted = true; /* it may have sent, and left, since this call polled: look again in the next */
+            continue;
+        }
         if (news < 0)
             um_peer_lose(peer, ECONNRESET);
         peer->heard = peer->heard || news > 0;
