@@ -248,7 +248,7 @@ static uint64_t ep_clock(struct um_ep *ep)
     return passed;
 }
 
-static inline int ep_advance(struct um_ep *ep)
+static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
 {
     struct um_record rec;
     int count = 0;
@@ -266,7 +266,7 @@ static inline int ep_advance(struct um_ep *ep)
     return count;
 }
 
-void um_core_ep_look(struct um_ep *ep)
+__attribute__((noinline)) void um_core_ep_look(struct um_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
