@@ -136,6 +136,10 @@ static int awaiting_progress(struct um_ep *ep)
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;
         int news = peer->lane ? um_peer_harvest(peer) : 0;
+        if (news < 0 && !peer->rx && !peer->doubted) {
+            peer->doubted = true; /* it may have sent, and left, since this call polled: look again in the next */
+            continue;
+        }
         if (news < 0)
             um_peer_lose(peer, ECONNRESET);
         peer->heard = peer->heard || news > 0;
@@ -247,7 +251,7 @@ static uint64_t ep_clock(struct um_ep *ep)
     return passed;
 }
 
-static inline int ep_advance(struct um_ep *ep)
+static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
 {
     struct um_record rec;
     int count = 0;
@@ -265,7 +269,7 @@ static inline int ep_advance(struct um_ep *ep)
     return count;
 }
 
-void um_core_ep_look(struct um_ep *ep)
+__attribute__((noinline)) void um_core_ep_look(struct um_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
