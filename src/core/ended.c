@@ -11,6 +11,7 @@
  */
 #include "core/window.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* Where no peer has its number. */
@@ -19,8 +20,7 @@ static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
 
 void um_peer_gone_init(struct um_ep *ep)
 {
-    ep->gone = (struct um_peer){
-        .ep = ep, .number = UM_PEER_GONE, .name = UM_PEER_UNNAMED, .lost = true};
+    ep->gone = (struct um_peer){.ep = ep, .number = UM_PEER_GONE, .name = UM_PEER_UNNAMED, .lost = true, .left = true};
     um_tokens_init(&ep->gone.tokens);
     um_list_init(&ep->gone.acks);
     um_list_init(&ep->gone.awaiting);
@@ -64,8 +64,15 @@ void um_peer_settle(struct um_peer *peer)
 void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
 {
     struct um_peer *peer = UM_CONTAINER(ended, struct um_peer, ended);
-    if (peer->rx) { /* it came again */
+    if (peer->rx) { /* it came again, or what it sent before its end came late */
         um_list_unlink(&peer->ended);
+    } else if (peer->lost && !peer->left) {
+        if (ep->machine->gather(ep->port))
+            return; /* it may be among those: a message of it comes before its loss */
+        um_list_unlink(&peer->ended);
+        peer->left = true;
+        ep->protocols->peer_left(ep, peer, ECONNRESET);
+        um_peer_settle(peer);
     } else if (!ep->machine->link_alive(peer->link)) {
         um_list_unlink(&peer->ended);
         um_peer_lose(peer, 0);

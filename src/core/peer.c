@@ -287,12 +287,11 @@ void um_peer_lose(struct um_peer *peer, int error)
         if (peer->tokens.slot[t].op)
             um_op_complete(peer->tokens.slot[t].op, error);
     }
-    if (!peer->rx) /* else what it committed is still to come; the end of its lane will tell */
-        ep->protocols->peer_left(ep, peer, error);
     if (peer->lane) {
         ep->machine->lane_close(peer->lane);
         peer->lane = NULL;
     }
     um_windows_close(peer);
-    um_peer_settle(peer);
+    if (!peer->rx) /* else what it committed is still to come; the end of its lane will tell */
+        um_peer_watch_leaving(peer);
 }

@@ -185,6 +185,8 @@ static void expected_tick(struct um_ep *ep, struct um_list *expected)
     struct um_peer *peer = UM_CONTAINER(expected, struct um_peer, expected);
     if (peer->rx) { /* from now on the machine looks after it */
         um_list_unlink(&peer->expected);
+    } else if (peer->lost && !peer->left) {
+        return; /* what it sent may still come: the end of its leaving tells */
     } else if (peer->left || peer->lost) {
         um_list_unlink(&peer->expected);
         ep->protocols->peer_left(ep, peer, ECONNRESET);

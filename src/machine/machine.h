@@ -266,6 +266,11 @@ struct um_machine {
      * released is offered again by a later poll; records of other lanes may come in between.
      */
     int (*poll)(struct um_port *port, struct um_record *rec_p);
+    /*
+     * Takes up the lanes that peers opened and that poll() does not know of yet: one that died may not have come to
+     * tell. True: poll() has a peer to offer that joined or left. Slow path.
+     */
+    bool (*gather)(struct um_port *port);
     /* The record is dealt with; its views end. For UM_REC_LEFT: rx ends with it. */
     void (*release)(struct um_port *port, const struct um_record *rec);
     /*

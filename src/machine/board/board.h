@@ -205,6 +205,7 @@ int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);
 int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status);
 void um_board_rx_hold(struct um_rx *rx, bool on);
+bool um_board_gather(struct um_port *base);
 /* Has a sender for whom an answer found no place made room? */
 bool um_board_rx_news(const struct um_board_port *port);
 void um_board_rx_refuse(struct um_rx *rx);

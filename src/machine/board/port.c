@@ -304,6 +304,7 @@ const struct um_machine um_machine_board = {
     .poll = um_board_poll,
     .release = um_board_release,
     .answer = um_board_answer,
+    .gather = um_board_gather,
     .rx_hold = um_board_rx_hold,
     .rx_refuse = um_board_rx_refuse,
     .rx_origin = um_board_rx_origin,

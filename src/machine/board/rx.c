@@ -341,6 +341,18 @@ bool um_board_rx_news(const struct um_board_port *port)
     return false;
 }
 
+/* Who sent a message to open a lane is known as soon as the mailbox is read. */
+bool um_board_gather(struct um_port *base)
+{
+    bool news = false;
+    um_board_enter();
+    um_board_drive();
+    for (const struct um_rx *rx = um_board_rx_next(NULL); rx && !news; rx = um_board_rx_next(rx))
+        news = rx->port == (struct um_board_port *)base && rx->ring && !rx->joined_told;
+    um_board_leave();
+    return news;
+}
+
 void um_board_rx_hold(struct um_rx *rx, bool on)
 {
     um_board_enter();

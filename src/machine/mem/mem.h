@@ -205,6 +205,7 @@ uint32_t um_mem_lane_consumed(const struct um_lane *lane);
 int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max);
 void um_mem_lane_watch(struct um_lane *lane, bool on);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
+bool um_mem_gather(struct um_port *base);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status);
 void um_mem_rx_hold(struct um_rx *rx, bool on);
@@ -311,9 +312,10 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .lane_close = um_mem_lane_close, .claim = um_mem_claim, .claim_message = um_mem_claim_message,                     \
     .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold, .lane_body_max = um_mem_lane_body_max,  \
     .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
-    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer,          \
-    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user,                   \
-    .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,                  \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .gather = um_mem_gather, .release = um_mem_release,          \
+    .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin,                             \
+    .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm,        \
+    .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line,                \
+    .caps = um_mem_caps
 
 #endif

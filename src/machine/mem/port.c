@@ -172,6 +172,20 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         um_mem_rx_sender_died(rx);
 }
 
+/* Beyond the lanes that ever joined a sender takes the first that is free: the rest of the table is not looked at. */
+bool um_mem_gather(struct um_port *base)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    uint32_t free_run = 0;
+    for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
+        /* sync: owner-look (partner lane-claim) */
+        free_run = um_load_acquire_u64(&um_mem_lane_shm(port->memory, n)->owner) ? 0 : free_run + 1;
+        if (free_run == 0 && !port->rx[n])
+            (void)um_mem_rx_join(port, n);
+    }
+    return !um_list_is_empty(&port->events);
+}
+
 void um_mem_tick(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
