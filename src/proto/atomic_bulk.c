@@ -138,7 +138,9 @@ void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kern
     const bool reads = c->op == UM_ATOMIC_READ, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
     const size_t len = c->count << b.shift;
-    if (1u << b.shift == UM_WORD && !pairs && !reads && !writes) {
+    /* Words one by one: an access of two takes as long as two, and the processor adds to a word without a comparison.
+     */
+    if (len < UM_PAIR || (1u << b.shift == UM_WORD && !reads && !writes)) {
         kernel->one(c);
         return;
     }
