@@ -135,10 +135,12 @@ static size_t bytes_before(const struct um_bulk *b, size_t unit, size_t left)
 void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel)
 {
     struct um_bulk b = {.c = c, .kernel = kernel, .shift = um_atomic_shift[c->type]};
-    const bool reads = c->op == UM_ATOMIC_READ, writes = c->op == UM_ATOMIC_WRITE && !c->result;
+    const bool reads = c->op == UM_ATOMIC_READ && c->result, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
     const size_t len = c->count << b.shift;
-    if (1u << b.shift == UM_WORD && !pairs && !reads && !writes) {
+    /* Words one by one: an access of two takes as long as two, and the processor adds to a word without a comparison.
+     */
+    if (len < UM_PAIR || (1u << b.shift == UM_WORD && !reads && !writes)) {
         kernel->one(c);
         return;
     }
