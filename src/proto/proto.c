@@ -58,6 +58,8 @@ int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
     if (ret)
         return ret;
     ret = um_receive_open(ep);
+    if (ret == 0 && (ret = um_ask_open(ep)) != 0)
+        um_receive_close(ep);
     if (ret) {
         um_core_ep_close(ep);
         return ret;
@@ -74,5 +76,6 @@ void um_ep_close(struct um_ep *ep)
         um_atomic_peer_left(ep->peers[i]);
     }
     um_receive_close(ep);
+    um_ask_close(ep);
     um_core_ep_close(ep);
 }

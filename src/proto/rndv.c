@@ -152,7 +152,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         free(in);
         return NULL;
     }
-    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count};
+    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     um_list_init(&in->job.link);
     in->arrival = (struct um_arrival){
@@ -178,6 +178,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
 static void inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
 {
     struct um_peer *peer = in->peer;
+    um_ask_forget(ep, in);
     um_list_unlink(&in->job.link);
     if (peer->inbound[in->token] == in)
         peer->inbound[in->token] = NULL;
@@ -193,6 +194,8 @@ void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
         ep->stats.bounced++;
     else
         ep->stats.copied++;
+    if (in->ask.way != UM_WAY_NONE && !error)
+        um_ask_learn(ep, in);
     if (in->op == UM_WIRE_RTS)
         um_receive_finish(ep, &in->target, &in->arrival, error);
     else
@@ -237,7 +240,15 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 {
     if (ret == -EAGAIN)
         return COPY_NOT_NOW;
+    if (ret == -EPERM && in->ask.is_taken_back) {
+        if (um_ask_resume(ep, in))
+            return COPY_NOT_NOW;
+        um_inbound_finish(ep, in, EIO); /* parts of it came and were not kept */
+        return COPY_ENDED;
+    }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
+        in->ask.way = UM_WAY_NONE;
+        in->peer->asked.is_unreadable = true;
         in->moved = 0;
         in->target.cursor = in->start;
         in->pushed = true;
@@ -258,7 +269,7 @@ int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t 
     struct iovec local = {.iov_base = here, .iov_len = len};
     size_t remote_count;
     size_t planned = copy_plan(in, len, remote, &remote_count);
-    int ret = ep->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
+    int ret = um_ask_read(ep, in, &(struct um_reading){remote, remote_count, &local, 1, planned});
     enum copied copied = copy_result(ep, in, ret);
     if (copied == COPY_MOVED)
         in->moved += planned;
@@ -272,12 +283,14 @@ static bool message_step(struct um_ep *ep, struct um_inbound *in)
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
     size_t remote_count;
+    if (in->ask.way == UM_WAY_NONE && um_ask(ep, in))
+        return true;
     if (in->moved < limit) {
         size_t len = copy_plan(in, limit - in->moved, remote, &remote_count);
         struct um_iov_cursor next = in->target.cursor;
         size_t local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
         len = um_iov_length(local, local_count);
-        int ret = ep->machine->link_read(in->peer->link, remote, remote_count, local, local_count, len);
+        int ret = um_ask_read(ep, in, &(struct um_reading){remote, remote_count, local, local_count, len});
         enum copied copied = copy_result(ep, in, ret);
         if (copied != COPY_MOVED)
             return copied == COPY_NOT_NOW;
@@ -290,7 +303,7 @@ static bool message_step(struct um_ep *ep, struct um_inbound *in)
     return false;
 }
 
-static bool inbound_step(struct um_ep *ep, struct um_job *job)
+bool um_inbound_step(struct um_ep *ep, struct um_job *job)
 {
     struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
     uint64_t before = in->moved;
@@ -305,7 +318,7 @@ void um_inbound_start(struct um_ep *ep, struct um_inbound *in)
         um_inbound_finish(ep, in, in->left);
         return;
     }
-    in->job.step = inbound_step;
+    in->job.step = um_inbound_step;
     in->start = in->target.cursor;
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
     if (lives && (!in->pushed || in->op == UM_WIRE_READ))
@@ -349,6 +362,11 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
     const struct um_part_wire *head = rec->head;
     uint16_t token = head->token;
     struct um_inbound *in = peer->inbound && token < UM_TOKENS ? peer->inbound[token] : NULL;
+    if (peer->asked.drops && (!in || in->ask.is_taken_back)) {
+        if (in)
+            in->ask.went_on = true;
+        return 0; /* it was asked for, and then not waited for */
+    }
     if (!in || !in->pushed || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
@@ -366,6 +384,8 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
             memcpy(to, rec->body, rec->len);
     }
     in->moved += rec->len;
+    if (in->ask.way == UM_WAY_PUSH)
+        um_ask_came(ep, in, rec->len);
     if (in->moved == in->arrival.len)
         um_inbound_finish(ep, in, in->failed);
     return 0;

@@ -35,6 +35,7 @@ struct um_env {
     const struct um_machine *machine;
     struct um_port_config port;
     struct um_space_config space;
+    enum um_bodies bodies;
     bool stats;
     bool linger;
     bool mpich_atomics;

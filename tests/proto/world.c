@@ -46,6 +46,7 @@ void node_open(struct node *n, size_t multi_min)
         .complete = on_complete,
         .arg = n,
         .multi_min = multi_min,
+        .bodies = variant.bodies,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
@@ -289,6 +290,10 @@ static void variant_parse(const char *word)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)
         variant.lanes_max = value;
+    else if (strcmp(word, "bodies=learn") == 0)
+        variant.bodies = UM_BODIES_LEARN;
+    else if (strcmp(word, "bodies=push") == 0)
+        variant.bodies = UM_BODIES_PUSH;
     else if (strncmp(word, "attach=", 7) == 0)
         variant.attach = word + 7;
     else {
