@@ -28,6 +28,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->config.port.space = um_regions_space(config->regions);
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
+    um_list_init(&ep->held);
     um_list_init(&ep->jobs);
     um_pool_init(&ep->ops, sizeof(struct um_op));
     int ret = ep->machine->port_open(&ep->config.port, &ep->port);
@@ -49,7 +50,7 @@ static uint32_t ep_pending(const struct um_ep *ep)
     for (uint32_t i = 0; i < ep->peer_count; i++) {
         const struct um_peer *peer = ep->peers[i];
         if (!peer->lost)
-            pending += (uint32_t)__builtin_popcountll(~peer->tokens_free);
+            pending += peer->tokens.used;
     }
     return pending;
 }
@@ -85,17 +86,16 @@ void um_core_ep_close(struct um_ep *ep)
         struct um_peer *peer = ep->peers[i];
         if (peer->lane)
             m->lane_close(peer->lane);
-        for (uint16_t t = 0; peer->token && t < UM_TOKENS; t++) {
-            if (peer->token[t])
-                um_op_free(peer->token[t]);
+        for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
+            if (peer->tokens.slot[t].op)
+                um_op_free(peer->tokens.slot[t].op);
         }
         struct um_list *first;
         while ((first = um_list_first(&peer->acks)) != NULL)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
         um_windows_close(peer);
         m->link_close(peer->link);
-        free(peer->token);
-        free(peer->inbound);
+        um_tokens_fini(&peer->tokens);
         free(peer);
     }
     m->port_close(ep->port);

@@ -45,7 +45,7 @@ struct um_op {
     void *context;
     uint32_t flags;
     uint32_t ack; /* the lane's count at which its record is consumed */
-    uint16_t token;
+    uint32_t token;
     bool has_token;
     bool is_unfinished; /* counted in peer->unfinished */
     uint64_t tag;
@@ -56,6 +56,23 @@ struct um_op {
 };
 
 struct um_inbound;
+struct um_inbounds;
+
+/* The operations of a peer that await an answer, by token: the bounded tokens (below UM_TOKENS) first, then as many as
+ * memory allows. */
+struct um_tokens {
+    struct um_token *slot;
+    uint32_t capacity;
+    uint32_t used;
+    uint32_t unbounded_free; /* the first free slot of those from UM_TOKENS on; capacity: none */
+    uint64_t bounded_free;   /* bit t: token t is free */
+};
+struct um_token {
+    struct um_op *op;   /* NULL: free */
+    uint32_t next_free; /* from UM_TOKENS on */
+};
+void um_tokens_init(struct um_tokens *tokens);
+void um_tokens_fini(struct um_tokens *tokens);
 
 /* Of proto/ask: how the peer answers when it is asked for a body. */
 struct um_asked {
@@ -78,14 +95,16 @@ struct um_peer {
     uint64_t name;
     struct um_addr addr;
     struct um_link *link;
-    struct um_rx *rx;            /* from the peer; NULL when it has not contacted us */
-    struct um_list acks;         /* um_op, by ack */
-    struct um_list awaiting;     /* in ep->awaiting */
-    struct um_list expected;     /* in ep->expected */
-    struct um_list atomics;      /* of proto/atomic: the peer's operations that are not through */
-    uint64_t tokens_free;        /* bit t: token t is free */
-    struct um_op **token;        /* UM_TOKENS, made when first needed */
-    struct um_inbound **inbound; /* by the peer's token; made when first needed */
+    struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
+    struct um_list acks;     /* um_op, by ack */
+    struct um_list awaiting; /* in ep->awaiting */
+    struct um_list expected; /* in ep->expected */
+    struct um_list atomics;  /* of proto/atomic: the peer's operations that are not through */
+    struct um_tokens tokens;
+    struct um_inbounds *inbound; /* of proto/inbound; made when first needed */
+    struct um_list due;          /* of proto/inbound: ended, and not answered yet for lack of a place */
+    struct um_job answering;     /* of proto/inbound: answers them */
+    struct um_list held;         /* in ep->held */
     struct um_window *window;    /* the one used last */
     struct um_windows *windows;  /* core/window.h; made when first needed */
     struct um_op *sending;       /* of proto/atomic: goes out in several records, which are not all out */
@@ -123,6 +142,7 @@ struct um_ep {
     uint64_t tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
     struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
+    struct um_list held;     /* peers that are asked to send no messages, because too many wait for a receive */
     struct um_list jobs;
     struct um_pool ops;
     struct um_stats stats;
@@ -172,14 +192,19 @@ void um_peer_lose(struct um_peer *peer, int error);
 /* A new operation; NULL without memory. */
 struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags);
 void um_op_free(struct um_op *op);
-/* Gives the operation a token. -EAGAIN: all are in use. */
+/*
+ * Gives the operation a token. A bounded one (-EAGAIN: all are in use) is for what the peer answers by itself. What may
+ * wait for a call of the peer's program, a receive that is posted, takes an unbounded one: -ENOMEM, no other limit.
+ */
 int um_op_take_token(struct um_op *op);
+int um_op_take_unbounded_token(struct um_op *op);
+void um_op_drop_token(struct um_op *op);
 /* The operation completes when the record committed last is consumed, or when its token is answered. */
 void um_op_await_ack(struct um_op *op);
 void um_op_await_answer(struct um_op *op);
 /* Completes and frees. error: 0 or a positive errno. */
 void um_op_complete(struct um_op *op, int error);
-struct um_op *um_peer_op(const struct um_peer *peer, uint16_t token);
+struct um_op *um_peer_op(const struct um_peer *peer, uint32_t token);
 /* The peer executes it: until it answers, nothing overtakes it by a window. */
 static inline void um_op_set_unfinished(struct um_op *op)
 {

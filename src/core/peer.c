@@ -1,7 +1,7 @@
 /*
  * Peers and the operations that go to them.
  *
- * Owns: struct um_peer, struct um_op, tokens. A peer exists apart from any address vector: it is found by address, made
+ * Owns: struct um_peer, struct um_op. A peer exists apart from any address vector: it is found by address, made
  * by the first use or by the first contact from it, and lives as long as the endpoint. Threading: core.h.
  */
 #include "core/endpoint.h"
@@ -70,12 +70,15 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     peer->ep = ep;
     peer->addr = *addr;
     peer->name = UM_PEER_UNNAMED;
-    peer->tokens_free = UINT64_MAX;
+    um_tokens_init(&peer->tokens);
     peer->number = ep->peer_count;
     um_list_init(&peer->acks);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
     um_list_init(&peer->atomics);
+    um_list_init(&peer->due);
+    um_list_init(&peer->answering.link);
+    um_list_init(&peer->held);
     ep->peers[ep->peer_count++] = peer;
     struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
     peer->hash_next = *head;
@@ -180,38 +183,14 @@ void um_op_free(struct um_op *op)
     struct um_peer *peer = op->peer;
     um_list_unlink(&op->job.link);
     um_list_unlink(&op->link);
-    if (op->has_token) {
-        peer->token[op->token] = NULL;
-        peer->tokens_free |= (uint64_t)1 << op->token;
-    }
+    if (op->has_token)
+        um_op_drop_token(op);
     peer->unfinished -= op->is_unfinished;
     if (peer->sending == op)
         peer->sending = NULL;
     um_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);
-}
-
-int um_op_take_token(struct um_op *op)
-{
-    struct um_peer *peer = op->peer;
-    if (!peer->token) {
-        peer->token = calloc(UM_TOKENS, sizeof(struct um_op *));
-        if (!peer->token)
-            return -ENOMEM;
-    }
-    if (!peer->tokens_free)
-        return -EAGAIN;
-    op->token = (uint16_t)__builtin_ctzll(peer->tokens_free);
-    peer->tokens_free &= peer->tokens_free - 1;
-    peer->token[op->token] = op;
-    op->has_token = true;
-    return 0;
-}
-
-struct um_op *um_peer_op(const struct um_peer *peer, uint16_t token)
-{
-    return peer->token && token < UM_TOKENS ? peer->token[token] : NULL;
 }
 
 void um_op_await_ack(struct um_op *op)
@@ -254,9 +233,9 @@ void um_peer_lose(struct um_peer *peer, int error)
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)
         um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
-    for (uint16_t t = 0; peer->token && t < UM_TOKENS; t++) {
-        if (peer->token[t])
-            um_op_complete(peer->token[t], error);
+    for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
+        if (peer->tokens.slot[t].op)
+            um_op_complete(peer->tokens.slot[t].op, error);
     }
     if (!peer->rx) /* else what it committed is still to come; the end of its lane will tell */
         ep->protocols->peer_left(ep, peer, error);

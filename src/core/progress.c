@@ -133,7 +133,7 @@ static int awaiting_progress(struct um_ep *ep)
             um_peer_lose(peer, ECONNRESET);
         peer->heard = peer->heard || news > 0;
         count += news < 0 ? 1 : news;
-        if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens_free == UINT64_MAX && !peer->starved) {
+        if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens.used == 0 && !peer->starved) {
             um_list_unlink(&peer->awaiting);
             if (peer->lane)
                 ep->machine->lane_watch(peer->lane, false);

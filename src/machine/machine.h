@@ -11,7 +11,8 @@
  *   link  a port's handle on one peer, made from the peer's address. Cheap; reaches no peer until it is used.
  *   lane  the sending end of an ordered, single-producer single-consumer channel to a link's peer.
  *   rx    the receiving end of a lane that a peer opened to this port. The machine makes and ends it.
- *   token one of UM_TOKENS numbers per lane by which a record asks for an answer; the answer needs no credit.
+ *   token a number by which a record asks for an answer; the answer needs no credit of a lane. Tokens below UM_TOKENS
+ *         are bounded: each has a place for its answer at all times. There are as many others as memory allows.
  *   space what a domain exposes: the table of its regions, which peers read. Ports belong to a space, or to none.
  *   window a link's view of one region that the peer exposes: what an initiator needs to reach it without the peer.
  *
@@ -35,7 +36,7 @@
 
 enum {
     UM_HEAD_MAX = 56,       /* bytes of head in one record */
-    UM_TOKENS = 64,         /* answers a lane can have outstanding */
+    UM_TOKENS = 64,         /* tokens of a lane whose answer always has a place */
     UM_OP_MACHINE = 0xf0,   /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,   /* poll: a peer opened a lane to this port; head, body empty */
     UM_REC_LEFT = 0xf1,     /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
@@ -87,7 +88,7 @@ struct um_record {
 };
 
 struct um_answer {
-    uint16_t token;
+    uint32_t token;
     int32_t status;
 };
 
@@ -244,6 +245,8 @@ struct um_machine {
      * hold at its present size, which lane_body_max() tells.
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+    /* The same for a record that the receiver may have to keep: -EAGAIN also while it holds this lane (rx_hold). */
+    int (*claim_message)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /* Publishes it. len: any value < 2^16 for the receiver's use when there is no body; ignored when there is one. */
     void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
@@ -254,7 +257,8 @@ struct um_machine {
     uint32_t (*lane_consumed)(const struct um_lane *lane);
     /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
     int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
-    /* While on, answers and consumption of this lane, and its end by the peer, wake a sleeping port. */
+    /* While on, answers and consumption of this lane, its end by the peer, and the end of a hold that failed a claim
+     * wake a sleeping port. */
     void (*lane_watch)(struct um_lane *lane, bool on);
 
     /*
@@ -265,10 +269,17 @@ struct um_machine {
     /* The record is dealt with; its views end. For UM_REC_LEFT: rx ends with it. */
     void (*release)(struct um_port *port, const struct um_record *rec);
     /*
-     * Answers a token of a record of this rx. Never fails, needs no credit. A token has at most one answer on its way:
-     * it may be answered again only after a record that the peer sent upon the first answer.
+     * Answers a token of a record of this rx. Needs no credit. A token has at most one answer on its way: it may be
+     * answered again only after a record that the peer sent upon the first answer. 0, always for a token below
+     * UM_TOKENS; -EAGAIN for others while the sender has not taken UM_TOKENS earlier answers: try again later. The
+     * sender takes them when it reaps, which wakes this port if it sleeps.
      */
-    void (*answer)(struct um_rx *rx, uint16_t token, int32_t status);
+    int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
+    /*
+     * Asks the sender to send no more messages (claim_message) until the hold ends. What it committed before is still
+     * offered, and what it claimed before it saw the hold: at most what the lane holds.
+     */
+    void (*rx_hold)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
     void (*rx_refuse)(struct um_rx *rx);
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);

@@ -60,8 +60,7 @@ static bool watch_step(struct um_ep *ep, struct um_job *job);
 static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 {
     struct um_asked *asked = &in->peer->asked;
-    if (in->op == UM_WIRE_READ || asked->is_unreadable || in->arrival.len == 0 ||
-        (in->op == UM_WIRE_RTS && in->target.len < in->arrival.len))
+    if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len)
         return false;
     in->ask.way = UM_WAY_READ;
     if (asked->left) {
@@ -73,7 +72,7 @@ static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 
 bool um_ask(struct um_ep *ep, struct um_inbound *in)
 {
-    if (!ep->bodies || !is_worth_asking(ep, in))
+    if (!ep->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(ep, in))
         return false;
     in->ask.way = UM_WAY_PUSH;
     in->ask.is_watched = true;
@@ -85,7 +84,6 @@ bool um_ask(struct um_ep *ep, struct um_inbound *in)
     in->job.step = watch_step;
     ep->soon++;
     um_job_start(ep, &in->job);
-    ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH);
     return true;
 }
 
@@ -149,12 +147,9 @@ static void take_back(struct um_ep *ep, struct um_inbound *in)
     asked->drops = true;
     asked->parts++;
     ep->bodies->taken_at = ep->calls;
-    in->pushed = false;
+    in->pushed = in->asked = false;
     in->ask.is_taken_back = true;
-    if (in->failed) /* nothing is wanted any more */
-        um_inbound_finish(ep, in, in->failed);
-    else
-        um_inbound_start(ep, in);
+    um_inbound_start(ep, in);
 }
 
 /* The clock, once a call of progress, however many bodies are watched. */
@@ -196,8 +191,18 @@ bool um_ask_resume(struct um_ep *ep, struct um_inbound *in)
     in->peer->asked.is_unreadable = true;
     in->ask.is_taken_back = false;
     in->ask.way = UM_WAY_NONE;
-    in->pushed = true;
+    in->pushed = in->asked = true;
     um_list_unlink(&in->job.link);
+    return true;
+}
+
+bool um_ask_drops(struct um_inbound *in)
+{
+    if (!in)
+        return true; /* it has ended */
+    if (!in->ask.is_taken_back)
+        return false;
+    in->ask.went_on = true;
     return true;
 }
 

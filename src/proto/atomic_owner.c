@@ -57,7 +57,7 @@ struct um_atomic_inbound {
     unsigned char result[]; /* fetch: count elements */
 };
 
-static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint16_t token)
+static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint32_t token)
 {
     for (struct um_list *l = peer->atomics.next; l != &peer->atomics; l = l->next) {
         struct um_atomic_inbound *in = UM_CONTAINER(l, struct um_atomic_inbound, link);

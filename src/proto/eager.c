@@ -39,7 +39,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
         op->len = len;
         op->tag = msg->tag;
     }
-    int ret = ep->machine->claim(lane, body_len, &slot);
+    int ret = ep->machine->claim_message(lane, body_len, &slot);
     if (__builtin_expect(ret != 0, 0)) {
         if (op)
             um_op_free(op);

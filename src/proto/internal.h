@@ -70,7 +70,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
 /* Nothing more comes from the peer: receives directed at it end with this error. */
 void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
-/* ---- rndv.c: bodies that are fetched ---- */
+/* ---- inbound.c: bodies that a peer announced ---- */
 
 /* What ask.c notes of a body. */
 struct um_asking {
@@ -89,11 +89,15 @@ struct um_asking {
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
 struct um_inbound {
     struct um_job job;
+    struct um_list due; /* in peer->due */
     struct um_peer *peer;
-    uint16_t token;
-    uint8_t op;   /* the opcode that announced it */
-    bool matched; /* RTS: it has a target */
-    bool pushed;  /* the body comes, or goes, in records */
+    struct um_inbound *next; /* hash chain */
+    uint32_t token;
+    uint8_t op;     /* the opcode that announced it */
+    bool matched;   /* RTS: it has a target */
+    bool pushed;    /* the body comes, or goes, in records */
+    bool asked;     /* for the records */
+    int32_t status; /* in peer->due: the answer */
     struct um_asking ask;
     struct um_arrival arrival;
     struct um_target target;
@@ -108,14 +112,24 @@ struct um_inbound {
 
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
 struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p);
+/* By its token, as the peer gave it; NULL. */
+struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token);
+/* Answers and frees it, without a completion here. */
+void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer);
+/* The same for one that nobody queued: the peer will announce it again. */
+void um_inbound_drop(struct um_inbound *in);
+/* Asks for the body in records. False: not now. */
+bool um_inbound_ask(struct um_ep *ep, struct um_inbound *in);
+
+/* ---- rndv.c: bodies that are fetched ---- */
+
 /* The target is known: moves what can be moved now. */
 void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
 /* RMA: moves len bytes between here and the peer's pieces. 0 (in->pushed: refused, use records) or -1: ended. */
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
 /* Answers and ends it. error: 0 or a positive errno. */
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
-/* Ends it without a completion (discarded message): the sender is told it is done. */
-void um_inbound_discard(struct um_ep *ep, struct um_inbound *in);
+/* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
 void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
 /* A step of its job, unless it is watched. */
@@ -143,12 +157,14 @@ struct um_reading {
 };
 int um_ask_open(struct um_ep *ep);
 void um_ask_close(struct um_ep *ep);
-/* Chooses; whether the body was asked for. Else it is to be read. */
+/* A message whose place is known: chooses; whether the body was asked for. Else it is to be read. */
 bool um_ask(struct um_ep *ep, struct um_inbound *in);
 /* link_read(), and how long it takes. */
 int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r);
 /* A part of a body that was asked for came. */
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
+/* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
+bool um_ask_drops(struct um_inbound *in);
 /* A body that was taken back cannot be read: it is waited for again. False: that is too late. */
 bool um_ask_resume(struct um_ep *ep, struct um_inbound *in);
 /* It has moved. It ends, whether it has moved or not. */

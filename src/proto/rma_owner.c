@@ -125,8 +125,6 @@ bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
     }
     if (read)
         return return_step(ep, in, here, left);
-    if (in->ask.way == UM_WAY_NONE && um_ask(ep, in))
-        return true;
     if (left > 0) {
         ret = um_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
         if (ret < 0)

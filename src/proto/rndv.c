@@ -10,9 +10,9 @@
  *   PUSH {offset} + body, in order  ──────→       │ scatter
  *   complete                        ←── answer ── └ DONE
  *
- * States of an inbound body: announced → matched → moving (job) or pushed → finished. A sender that leaves ends it in
- * any state. RMA bodies (rma.c) are announced by their own records and share the rest.
- * Owns: struct um_inbound. Threading: core.h.
+ * A body that waits for its match takes memory and nothing else: tokens have no bound, and the answer waits for a place
+ * when there is none (inbound.c). RMA bodies (rma.c) are announced by their own records and share the rest.
+ * Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -56,10 +56,10 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
     struct um_slot slot;
     int ret = um_rndv_keep(op, msg->iov, msg->count, len);
     if (ret == 0)
-        ret = um_op_take_token(op);
+        ret = um_op_take_unbounded_token(op);
     if (ret == 0) {
         uint32_t count = op->buffers.count;
-        ret = ep->machine->claim(peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot);
+        ret = ep->machine->claim_message(peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot);
     }
     if (ret) {
         um_op_free(op);
@@ -115,78 +115,6 @@ void um_rndv_push_start(struct um_ep *ep, struct um_op *op)
     um_job_start(ep, &op->job);
 }
 
-/* Copies the pieces out of an announcement and checks that they make up the total. */
-static int pieces_take(struct um_inbound *in, const struct um_record *rec, const struct um_piece *one, uint64_t total)
-{
-    uint64_t sum = 0;
-    if (in->count == 1)
-        memcpy(in->piece, one, sizeof(*one));
-    else if (in->count > 1)
-        memcpy(in->piece, rec->body, in->count * sizeof(struct um_piece));
-    for (uint32_t i = 0; i < in->count; i++) {
-        if (in->piece[i].len > total - sum)
-            return -EPROTO;
-        sum += in->piece[i].len;
-    }
-    return sum == total ? 0 : -EPROTO;
-}
-
-struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p)
-{
-    bool is_rts = rec->op == UM_WIRE_RTS;
-    const struct um_rts_wire *rts = rec->head;
-    const struct um_rma_wire *rma = rec->head;
-    uint16_t token = is_rts ? rts->token : rma->token;
-    uint16_t count = is_rts ? rts->count : rma->count;
-    uint64_t total = is_rts ? rts->total : rma->total;
-    *error_p = -EPROTO;
-    if (token >= UM_TOKENS || count > UM_IOV_LIMIT || (peer->inbound && peer->inbound[token]) ||
-        (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
-        (rec->op == UM_WIRE_READ && count != 0))
-        return NULL;
-    *error_p = -ENOMEM;
-    if (!peer->inbound)
-        peer->inbound = calloc(UM_TOKENS, sizeof(struct um_inbound *));
-    struct um_inbound *in = malloc(sizeof(*in) + count * sizeof(struct um_piece));
-    if (!peer->inbound || !in) {
-        free(in);
-        return NULL;
-    }
-    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
-    in->pushed = rec->op == UM_WIRE_READ;
-    um_list_init(&in->job.link);
-    in->arrival = (struct um_arrival){
-        .peer = peer,
-        .tag = is_rts ? rts->tag : 0,
-        .data = is_rts ? rts->data : rma->data,
-        .len = total,
-        .flags = um_wire_op_flags(rec->flags),
-    };
-    if (!is_rts) {
-        in->key = rma->key;
-        in->addr = rma->addr;
-    }
-    if (rec->op != UM_WIRE_READ && pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
-        *error_p = -EPROTO;
-        free(in);
-        return NULL;
-    }
-    peer->inbound[token] = in;
-    return in;
-}
-
-static void inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
-{
-    struct um_peer *peer = in->peer;
-    um_ask_forget(ep, in);
-    um_list_unlink(&in->job.link);
-    if (peer->inbound[in->token] == in)
-        peer->inbound[in->token] = NULL;
-    if (answer && peer->rx && !in->left)
-        ep->machine->answer(peer->rx, in->token, status);
-    free(in);
-}
-
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
 {
     bool returned = in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part told */
@@ -200,12 +128,7 @@ void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
         um_receive_finish(ep, &in->target, &in->arrival, error);
     else
         um_rma_inbound_end(ep, in, error);
-    inbound_end(ep, in, -error, !returned);
-}
-
-void um_inbound_discard(struct um_ep *ep, struct um_inbound *in)
-{
-    inbound_end(ep, in, UM_STATUS_DONE, true);
+    um_inbound_end(ep, in, -error, !returned);
 }
 
 /* The next part of the source, from moved on, and as much of the target: at most UM_COPY_STEP bytes. */
@@ -252,8 +175,7 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
         in->moved = 0;
         in->target.cursor = in->start;
         in->pushed = true;
-        um_list_unlink(&in->job.link);
-        ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH);
+        (void)um_inbound_ask(ep, in);
         return COPY_NOT_NOW;
     }
     if (ret) {
@@ -269,7 +191,7 @@ int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t 
     struct iovec local = {.iov_base = here, .iov_len = len};
     size_t remote_count;
     size_t planned = copy_plan(in, len, remote, &remote_count);
-    int ret = um_ask_read(ep, in, &(struct um_reading){remote, remote_count, &local, 1, planned});
+    int ret = ep->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
     enum copied copied = copy_result(ep, in, ret);
     if (copied == COPY_MOVED)
         in->moved += planned;
@@ -308,6 +230,8 @@ bool um_inbound_step(struct um_ep *ep, struct um_job *job)
     struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
     uint64_t before = in->moved;
     bool was_pushed = in->pushed;
+    if (in->pushed && in->op != UM_WIRE_READ)
+        return um_inbound_ask(ep, in);
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
     return !lives || in->moved != before || in->pushed != was_pushed;
 }
@@ -321,21 +245,8 @@ void um_inbound_start(struct um_ep *ep, struct um_inbound *in)
     in->job.step = um_inbound_step;
     in->start = in->target.cursor;
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
-    if (lives && (!in->pushed || in->op == UM_WIRE_READ))
+    if (lives && (!in->asked || in->op == UM_WIRE_READ))
         um_job_start(ep, &in->job);
-}
-
-void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
-{
-    for (uint16_t t = 0; peer->inbound && t < UM_TOKENS; t++) {
-        struct um_inbound *in = peer->inbound[t];
-        if (!in)
-            continue;
-        in->left = error;
-        peer->inbound[t] = NULL;
-        if (in->op != UM_WIRE_RTS || in->matched)
-            um_inbound_finish(ep, in, error);
-    }
 }
 
 int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
@@ -350,24 +261,18 @@ int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *
         return 0;
     }
     error = um_receive_unexpected(ep, &in->arrival, NULL, in);
-    if (error) {
-        peer->inbound[in->token] = NULL;
-        free(in);
-    }
+    if (error)
+        um_inbound_drop(in);
     return error;
 }
 
 int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
 {
     const struct um_part_wire *head = rec->head;
-    uint16_t token = head->token;
-    struct um_inbound *in = peer->inbound && token < UM_TOKENS ? peer->inbound[token] : NULL;
-    if (peer->asked.drops && (!in || in->ask.is_taken_back)) {
-        if (in)
-            in->ask.went_on = true;
-        return 0; /* it was asked for, and then not waited for */
-    }
-    if (!in || !in->pushed || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
+    struct um_inbound *in = um_inbound_find(peer, head->token);
+    if (__builtin_expect(peer->asked.drops, 0) && um_ask_drops(in))
+        return 0;
+    if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
     if (in->op == UM_WIRE_RTS) {

@@ -56,7 +56,7 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
-    int ret = lane ? ep->machine->claim(lane, body_len, &slot) : -EMSGSIZE;
+    int ret = lane ? ep->machine->claim_message(lane, body_len, &slot) : -EMSGSIZE;
     if (__builtin_expect(ret != 0, 0)) {
         struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
         struct um_msg msg = {

@@ -92,7 +92,7 @@ static struct um_unexpected *claimed_find(struct um_ep *ep, const void *context)
 static void unexpected_discard(struct um_ep *ep, struct um_unexpected *u)
 {
     if (u->inbound)
-        um_inbound_discard(ep, u->inbound);
+        um_inbound_end(ep, u->inbound, UM_STATUS_DONE, true);
     um_unexpected_free(ep, u);
 }
 

@@ -50,9 +50,9 @@ struct um_rts_wire {
     uint64_t tag;
     uint64_t data;
     uint64_t total; /* bytes */
-    uint16_t token;
+    uint32_t token; /* unbounded */
     uint16_t count;
-    uint32_t reserved;
+    uint16_t reserved;
     struct um_piece piece;
 };
 static_assert(sizeof(struct um_rts_wire) == 48, "docs/protocol.md section 6.2");
@@ -60,8 +60,8 @@ static_assert(sizeof(struct um_rts_wire) == 48, "docs/protocol.md section 6.2");
 /* UM_WIRE_PUSH, UM_WIRE_RETURN. The record's body goes to offset. Parts come in order. */
 struct um_part_wire {
     uint64_t offset;
-    uint16_t token;
-    uint16_t reserved[3];
+    uint32_t token;
+    uint32_t reserved;
 };
 static_assert(sizeof(struct um_part_wire) == 16, "docs/protocol.md section 6.3");
 

@@ -18,7 +18,7 @@ static void close_path(void)
     machine->port_close(a);
 }
 
-static void expect_answer(uint16_t token, int32_t status)
+static void expect_answer(uint32_t token, int32_t status)
 {
     struct um_answer answer;
     assert_int_equal(machine->lane_reap(p.lane, &answer, 1), 1);
@@ -93,6 +93,148 @@ static void tokens_serve_again_and_again(void **state)
     open_path();
     for (int round = 0; round < 1100; round++) /* more than 2^16 answers */
         answer_all(1 + 2 * (round % 32), UM_TOKENS);
+    close_path();
+}
+
+/* Answers under unbounded tokens until there is no place, beginning with one. Returns how many. */
+static uint32_t crowd(uint32_t token)
+{
+    uint32_t given = 0;
+    while (machine->answer(p.rx, token + given, (int32_t)given) == 0)
+        given++;
+    return given;
+}
+
+/* Whatever waits at the sender, a bounded token is answered at once. */
+static void unbounded_tokens_leave_the_bounded_ones_their_places(void **state)
+{
+    (void)state;
+    const uint32_t first = 1000000;
+    open_path();
+    for (int round = 0; round < 50; round++) {
+        uint32_t given = crowd(first);
+        assert_true(given > 0 && given <= UM_TOKENS);
+        assert_int_equal(machine->answer(p.rx, UINT32_MAX, 0), -EAGAIN);
+        for (uint32_t t = 0; t < UM_TOKENS; t++)
+            assert_int_equal(machine->answer(p.rx, t, 7), 0);
+        for (uint32_t i = 0; i < given; i++)
+            expect_answer(first + i, (int32_t)i);
+        for (uint32_t t = 0; t < UM_TOKENS; t++)
+            expect_answer(t, 7);
+        expect_no_answer();
+    }
+    close_path();
+}
+
+static void a_sender_that_takes_answers_makes_room_for_more(void **state)
+{
+    (void)state;
+    open_path();
+    uint32_t given = crowd(UM_TOKENS), taken = 0;
+    for (int i = 0; i < 1000; i++) {
+        struct um_answer answers[7];
+        int n = machine->lane_reap(p.lane, answers, 7);
+        assert_true(n >= 0);
+        for (int k = 0; k < n; k++)
+            assert_int_equal(answers[k].token, UM_TOKENS + taken++);
+        expect_nothing(b);
+        while (machine->answer(p.rx, UM_TOKENS + given, 0) == 0)
+            given++;
+    }
+    assert_true(given > 5 * UM_TOKENS && taken <= given);
+    close_path();
+}
+
+/* The port sleeps because an answer found no place: that there is one again wakes it. */
+static void room_for_an_answer_ends_a_sleep(void **state)
+{
+    (void)state;
+    open_path();
+    for (int i = 0; i < 20; i++) {
+        struct um_answer answers[2 * UM_TOKENS];
+        uint32_t given = crowd(UM_TOKENS);
+        int ret = -EAGAIN;
+        for (int k = 0; k < 1000 && ret == -EAGAIN; k++) {
+            expect_nothing(b);
+            ret = machine->arm(b);
+        }
+        assert_int_equal(ret, 0);
+        assert_false(is_readable(machine->wait_fd(b), 0));
+        assert_int_equal(machine->lane_reap(p.lane, answers, 2 * UM_TOKENS), (int)given);
+        assert_true(is_readable(machine->wait_fd(b), 1000));
+        machine->disarm(b);
+        expect_nothing(b);
+        assert_int_equal(machine->answer(p.rx, UM_TOKENS, 0), 0);
+        expect_answer(UM_TOKENS, 0);
+    }
+    close_path();
+}
+
+/* A machine that stalls may refuse some claims. */
+static int claim_message(uint32_t body_len)
+{
+    struct um_slot slot;
+    int ret = -EAGAIN;
+    for (int i = 0; i < 200 && ret == -EAGAIN; i++)
+        ret = machine->claim_message(p.lane, body_len, &slot);
+    if (ret == 0)
+        machine->abort(p.lane, &slot);
+    return ret;
+}
+
+static void a_hold_stops_messages_and_nothing_else(void **state)
+{
+    (void)state;
+    open_path();
+    for (int i = 0; i < 50; i++) {
+        machine->rx_hold(p.rx, true);
+        machine->rx_hold(p.rx, true);
+        assert_int_equal(claim_message(0), -EAGAIN);
+        assert_int_equal(claim_message(100), -EAGAIN);
+        message_send(p.lane, MESSAGE(1, .body_len = 100));
+        expect_message(b, p.rx, MESSAGE(1, .body_len = 100));
+        assert_int_equal(claim_message(0), -EAGAIN);
+        machine->rx_hold(p.rx, false);
+        assert_int_equal(claim_message(0), 0);
+    }
+    close_path();
+}
+
+static void the_end_of_a_hold_wakes_a_sleeper(void **state)
+{
+    (void)state;
+    open_path();
+    machine->lane_watch(p.lane, true);
+    for (int i = 0; i < 20; i++) {
+        int ret = -EAGAIN;
+        machine->rx_hold(p.rx, true);
+        assert_int_equal(claim_message(0), -EAGAIN);
+        for (int k = 0; k < 1000 && ret == -EAGAIN; k++) {
+            expect_nothing(a);
+            ret = machine->arm(a);
+        }
+        assert_int_equal(ret, 0);
+        assert_false(is_readable(machine->wait_fd(a), 0));
+        machine->rx_hold(p.rx, false);
+        assert_true(is_readable(machine->wait_fd(a), 1000));
+        machine->disarm(a);
+        assert_int_equal(claim_message(0), 0);
+    }
+    close_path();
+}
+
+static void a_lane_that_is_held_ends_like_any_other(void **state)
+{
+    (void)state;
+    open_path();
+    machine->rx_hold(p.rx, true);
+    assert_int_equal(claim_message(0), -EAGAIN);
+    machine->rx_refuse(p.rx);
+    expect_left(b, p.rx, EPROTO);
+    assert_int_equal(claim_message(0), -EPIPE);
+    path_close(&p);
+    p = path_joined(a, b);
+    assert_int_equal(claim_message(0), 0);
     close_path();
 }
 
@@ -195,6 +337,9 @@ static void after_the_peers_end_the_answers_left_come_and_then_the_error(void **
 }
 
 GROUP(answer, T(an_answer_brings_its_token_and_status), T(all_tokens_can_be_outstanding_at_once),
-      T(reap_takes_no_more_than_asked_for), T(tokens_serve_again_and_again), T(an_answer_needs_no_credit),
+      T(reap_takes_no_more_than_asked_for), T(tokens_serve_again_and_again),
+      T(unbounded_tokens_leave_the_bounded_ones_their_places), T(a_sender_that_takes_answers_makes_room_for_more),
+      T(room_for_an_answer_ends_a_sleep), T(a_hold_stops_messages_and_nothing_else),
+      T(the_end_of_a_hold_wakes_a_sleeper), T(a_lane_that_is_held_ends_like_any_other), T(an_answer_needs_no_credit),
       T(an_answer_may_come_while_its_record_is_held_or_long_after), T(answers_of_different_lanes_do_not_mix),
       T(a_new_lane_inherits_no_answer), T(after_the_peers_end_the_answers_left_come_and_then_the_error));

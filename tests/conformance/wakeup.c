@@ -223,7 +223,7 @@ static void *answers_taker(void *arg)
             if (!nap(d->a, &d->slept))
                 return "a wake-up was lost: an answer came to a port that slept";
         }
-        if (answer.status != i || answer.token != i % UM_TOKENS)
+        if (answer.status != i || answer.token != (uint32_t)i % UM_TOKENS)
             return "a wrong answer";
     }
     machine->lane_watch(d->ab.lane, false);

@@ -64,7 +64,7 @@ static void another_wire_version_is_refused_naming_both(void **state)
     a.version = 9;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "wire version 9"));
-    assert_non_null(strstr(said, "this process 1"));
+    assert_non_null(strstr(said, "this process 2"));
 }
 
 static void a_port_of_another_wire_version_is_refused_naming_both(void **state)

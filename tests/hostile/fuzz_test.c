@@ -36,7 +36,7 @@ static void any_head(struct attack *a, uint64_t head[7])
                   (uint64_t)rnd(&a->random, 21) << 56;
     } else if (rnd(&a->random, 2)) { /* RTS: total, token, count and piece that agree */
         head[2] = head[5] = rnd(&a->random, 100000);
-        head[3] = rnd(&a->random, 70) | (uint64_t)1 << 16;
+        head[3] = rnd(&a->random, 140) | (uint64_t)1 << 32;
         head[4] = (uintptr_t)a->lane->area;
     }
 }
@@ -103,11 +103,11 @@ static void fuzz_answers(struct attack *a)
     struct um_lane_shm *ctl = a->own;
     uint32_t k = um_load_relaxed_u32(&ctl->answers);
     for (int i = 0; i < 2000; i++) {
-        uint64_t token = rnd(&a->random, 10) ? rnd(&a->random, 64) : rnd(&a->random, 65536);
-        uint32_t status = (uint32_t)statuses[rnd(&a->random, 9)];
-        uint32_t seq = rnd(&a->random, 300) ? k : k + rnd(&a->random, 99);
-        um_store_relaxed_u64(&ctl->answer[k % UM_TOKENS], status | token << 32 | (uint64_t)(seq & 0xffff) << 48);
-        um_store_release_u32(&ctl->answers, ++k);
+        struct um_answer_shm *answer = &ctl->answer[k % UM_ANSWERS];
+        answer->token = rnd(&a->random, 10) ? rnd(&a->random, 2 * UM_TOKENS) : (uint32_t)rnd64(&a->random);
+        answer->status = statuses[rnd(&a->random, 9)];
+        k += rnd(&a->random, 300) ? 1 : rnd(&a->random, 99);
+        um_store_release_u32(&ctl->answers, k);
         if (a->argument % 3 == 1 && rnd(&a->random, 100) == 0)
             um_store_release_u64(&ctl->credit, rnd64(&a->random));
         if (a->argument % 3 == 2 && rnd(&a->random, 100) == 0)
@@ -139,7 +139,7 @@ static void fuzz_flips(struct attack *a)
     flipping = true;
     child_demand(pthread_create(&thread, NULL, flip, a) == 0, "no thread");
     for (int i = 0; i < 4000; i++) {
-        struct um_rts_wire rts = {.tag = 9999, .total = 80, .token = (uint16_t)(i % 64), .count = 3};
+        struct um_rts_wire rts = {.tag = 9999, .total = 80, .token = UM_TOKENS + (uint32_t)i, .count = 3};
         struct um_write_wire write = {.key = REGION_KEY, .addr = REGION_SIZE - 16, .token = (uint16_t)(i % 64)};
         struct um_eager_wire eager = {.tag = (uint64_t)i};
         if (i % 50 == 0)

@@ -6,9 +6,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
+enum { ANY = UM_TOKENS + 1 }; /* a token that a message may have */
+
 static const struct um_piece wild = {.addr = 0x10, .len = 100};
 
-static void rts(struct attack *a, uint64_t total, uint16_t token, uint16_t count, struct um_piece piece)
+static void rts(struct attack *a, uint64_t total, uint32_t token, uint16_t count, struct um_piece piece)
 {
     struct um_rts_wire head = {.tag = 9999, .total = total, .token = token, .count = count, .piece = piece};
     evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &head, sizeof(head));
@@ -16,11 +18,11 @@ static void rts(struct attack *a, uint64_t total, uint16_t token, uint16_t count
 
 static void rts_body(struct attack *a, uint64_t total, uint16_t count, const struct um_piece *pieces, uint32_t len)
 {
-    struct um_rts_wire head = {.tag = 9999, .total = total, .token = 1, .count = count};
+    struct um_rts_wire head = {.tag = 9999, .total = total, .token = ANY, .count = count};
     evil_body(a, UM_WIRE_RTS, &head, sizeof(head), pieces, len);
 }
 
-static void part(struct attack *a, uint8_t op, uint16_t token, uint64_t offset, bool body)
+static void part(struct attack *a, uint8_t op, uint32_t token, uint64_t offset, bool body)
 {
     struct um_part_wire head = {.offset = offset, .token = token};
     if (body)
@@ -48,7 +50,7 @@ static void sum_record(struct attack *a, uint32_t count, uint16_t token, uint32_
     atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, count, token, len);
 }
 
-static void more_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
+static void more_record(struct attack *a, uint32_t token, uint64_t offset, uint32_t len)
 {
     unsigned char body[256] = {0};
     struct um_part_wire head = {.offset = offset, .token = token};
@@ -191,28 +193,28 @@ static void attack_one(struct attack *a)
         evil_record(a, UM_WIRE_WRITE, 0, 8, &write, sizeof(write));
         break;
     case 15:
-        rts(a, 100, UM_TOKENS, 1, wild);
-        break;
+        rts(a, 100, UM_TOKENS - 1, 1, wild);
+        break; /* a bounded token, which is for what needs no receive */
     case 16:
-        rts(a, 100, 0xffff, 1, wild);
+        rts(a, 100, 0, 1, wild);
         break;
     case 17:
-        rts(a, 100, 1, UM_IOV_LIMIT + 1, wild);
+        rts(a, 100, ANY, UM_IOV_LIMIT + 1, wild);
         break;
     case 18:
-        rts(a, 100, 1, 0xffff, wild);
+        rts(a, 100, ANY, 0xffff, wild);
         break;
     case 19:
-        rts(a, 100, 1, 2, wild);
+        rts(a, 100, ANY, 2, wild);
         break; /* two pieces, but no body */
     case 20:
-        rts(a, 100, 1, 0, wild);
+        rts(a, 100, ANY, 0, wild);
         break; /* no pieces for 100 bytes */
     case 21:
-        rts(a, 99, 1, 1, wild);
+        rts(a, 99, ANY, 1, wild);
         break; /* more than in all */
     case 22:
-        rts(a, 101, 1, 1, wild);
+        rts(a, 101, ANY, 1, wild);
         break; /* less than in all */
     case 23:
         rts_body(a, 100, 2, twice, sizeof(twice));
@@ -224,8 +226,8 @@ static void attack_one(struct attack *a)
         rts_body(a, 0, 33, many, 33 * sizeof(many[0]));
         break; /* more than there may be */
     case 26:
-        rts(a, 100, 3, 1, wild);
-        rts(a, 100, 3, 1, wild);
+        rts(a, 100, ANY, 1, wild);
+        rts(a, 100, ANY, 1, wild);
         break; /* one token twice */
     case 27:
         part(a, UM_WIRE_PUSH, 1, 0, true);
@@ -234,14 +236,14 @@ static void attack_one(struct attack *a)
         part(a, UM_WIRE_RETURN, 50, 0, true);
         break;
     case 29:
-        part(a, UM_WIRE_PUSH, 0xffff, 0, true);
+        part(a, UM_WIRE_PUSH, UINT32_MAX, 0, true);
         break;
     case 30:
-        part(a, UM_WIRE_RETURN, 0xffff, 0, true);
+        part(a, UM_WIRE_RETURN, UINT32_MAX, 0, true);
         break;
     case 31:
-        rts(a, 100, 2, 1, wild);
-        part(a, UM_WIRE_PUSH, 2, 0, true);
+        rts(a, 100, ANY, 1, wild);
+        part(a, UM_WIRE_PUSH, ANY, 0, true);
         break; /* announced, not asked for */
     case 32:
         rma_record(a, UM_WIRE_READ, 100, 64, 1);
@@ -274,7 +276,7 @@ static void a_record_that_cannot_be_ends_the_lane_alone(void **state)
 static void wild_pointers(struct attack *a)
 {
     for (uint16_t i = 0; i < 20; i++) {
-        rts(a, 100, (uint16_t)(10 + i), 1, (struct um_piece){.addr = rnd64(&a->random), .len = 100});
+        rts(a, 100, ANY + i, 1, (struct um_piece){.addr = rnd64(&a->random), .len = 100});
         rma_record(a, i % 2 ? UM_WIRE_READ : UM_WIRE_WRITE_RTS, 100, (uint16_t)(32 + i), 1);
         struct um_write_wire write = {.key = i % 2 ? REGION_KEY : rnd64(&a->random), .addr = rnd64(&a->random)};
         evil_record(a, UM_WIRE_WRITE, UM_WIRE_DATA, 16, &write, sizeof(write));
@@ -315,8 +317,8 @@ static void impossible_atomics(struct attack *a)
     while (um_load_acquire_u32(&a->ctl->answers) - first < count)
         usleep(100);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t answer = um_load_relaxed_u64(&a->ctl->answer[(first + i) % UM_TOKENS]);
-        child_demand((int32_t)(uint32_t)answer == -EINVAL && (answer >> 32 & 0xffff) == i, "not refused");
+        const struct um_answer_shm *answer = &a->ctl->answer[(first + i) % UM_ANSWERS];
+        child_demand(answer->status == -EINVAL && answer->token == i, "not refused");
     }
     /* wild ones too: out of the region, and no such key */
     struct um_atomic_wire wild_one = {

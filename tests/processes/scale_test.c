@@ -158,7 +158,8 @@ static void lanes_memory(uint64_t memory_max, size_t len, const char *what)
         recv_buf(&w, 0, NULL, to, sizeof(to), 7, 0, UM_OP_TAGGED, CTX(i + 1));
     for (int i = 0; i < LANES; i++)
         assert_int_equal(done_of(&w, 0, CTX(i + 1)).error, 0);
-    uint64_t cap = (uint64_t)LANES * 9 * KIB + (memory_max ? memory_max : 64 * (uint64_t)MIB);
+    uint64_t cap =
+        (uint64_t)LANES * (8 * KIB + sizeof(struct um_lane_shm)) + (memory_max ? memory_max : 64 * (uint64_t)MIB);
     /* The port's first page, the page that the last control block begins, and one lane more that housekeeping reads. */
     uint64_t slack = 4 * UM_PAGE;
     char text[300];

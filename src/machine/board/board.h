@@ -83,9 +83,11 @@ struct um_lane {
     uint32_t asked_for, allowed; /* before UM_BOARD_EAGER: records */
     bool more;                   /* the next commit comes soon: nobody waits for what is in flight */
     uint32_t committed_seen;     /* at the last poll */
-    struct um_answer answers[UM_TOKENS];
-    uint32_t answers_in, answers_out;
-    uint32_t consumed_seen; /* what lane_consumed() told last */
+    struct um_answer answers[UM_BOARD_ANSWERS];
+    uint32_t answers_in, answers_out, answers_told; /* came, were reaped, that the receiver knows of */
+    bool held;                                      /* the receiver wants no messages now */
+    bool was_held;                                  /* a claim failed because of it */
+    uint32_t consumed_seen;                         /* what lane_consumed() told last */
 };
 
 struct um_rx {
@@ -106,8 +108,10 @@ struct um_rx {
     uint32_t embeds_in, embeds_out;
     _Alignas(8) struct um_board_record_wire embed[UM_BOARD_EMBEDS]; /* len holds the record's number, body its len */
     uint32_t credit_due, credit_told;                               /* released records: to be told, told */
-    struct um_answer answers[UM_TOKENS];
-    uint32_t answers_in, answers_out;
+    struct um_answer answers[UM_BOARD_ANSWERS];
+    uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
+    bool crowded;                                    /* an answer found no place */
+    bool held, held_told;                            /* the sender is to send no messages; knows it */
     void *user;
 };
 
@@ -180,6 +184,7 @@ bool um_board_lanes_news(const struct um_board_port *port);
 int um_board_lane_open(struct um_link *link, struct um_lane **lane_p);
 void um_board_lane_close(struct um_lane *lane);
 int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+int um_board_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
 void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_board_abort(struct um_lane *lane, const struct um_slot *slot);
 uint32_t um_board_lane_body_max(struct um_lane *lane, uint32_t wanted);
@@ -198,7 +203,10 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
 
 int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);
-void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status);
+int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status);
+void um_board_rx_hold(struct um_rx *rx, bool on);
+/* Has a sender for whom an answer found no place made room? */
+bool um_board_rx_news(const struct um_board_port *port);
 void um_board_rx_refuse(struct um_rx *rx);
 void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_board_rx_set_user(struct um_rx *rx, void *user);

@@ -36,6 +36,16 @@ int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot
     return 0;
 }
 
+int um_board_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    int ret = um_board_claim(lane, body_len, slot_p);
+    lane->was_held = lane->held;
+    if (ret || !lane->held)
+        return ret;
+    lane->more = false; /* the next claim hears of the end of the hold */
+    return -EAGAIN;
+}
+
 /* The record inside a message; false: it does not fit, or has to keep its place behind others, or the mailbox is full.
  */
 static bool embed(struct um_lane *lane, const struct um_board_record_wire *record)

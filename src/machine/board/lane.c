@@ -142,11 +142,18 @@ static bool push_records(struct um_lane *lane)
     return any;
 }
 
+/* The receiver keeps places for answers: it is told by quarters of them which are free again. */
+static bool taken_is_due(const struct um_lane *lane)
+{
+    return lane->answers_out - lane->answers_told >= UM_BOARD_ANSWERS / 4;
+}
+
 bool um_board_lane_holds_back(const struct um_lane *lane)
 {
     if (lane->ended)
         return lane->closed && lane->state == UM_LANE_OPEN;
-    return !lane->asked || (lane->state == UM_LANE_OPEN && (lane->closed || lane->told != lane->committed));
+    return !lane->asked ||
+           (lane->state == UM_LANE_OPEN && (lane->closed || lane->told != lane->committed || taken_is_due(lane)));
 }
 
 /* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. False: it does not yet.
@@ -173,13 +180,22 @@ static bool tell_arenas(struct um_lane *lane)
     return true;
 }
 
+static bool tell_taken(struct um_lane *lane)
+{
+    struct um_board_message_wire message = {.op = UM_BOARD_TAKEN, .number = lane->rx, .value = lane->answers_out};
+    if (!taken_is_due(lane) || !tell(lane, &message))
+        return false;
+    lane->answers_told = lane->answers_out;
+    return true;
+}
+
 bool um_board_lane_push(struct um_lane *lane)
 {
     bool any = false;
     if (!lane->asked && !lane->ended)
         any = tell_join(lane);
     if (lane->state == UM_LANE_OPEN && !lane->ended)
-        any |= tell_arenas(lane);
+        any |= tell_arenas(lane) | tell_taken(lane);
     if (lane->state == UM_LANE_OPEN && lane->told != lane->committed && !lane->ended)
         any |= push_records(lane);
     if (!lane->closed || (lane->state == UM_LANE_ASKING && !lane->ended))
@@ -211,6 +227,7 @@ static void take_credit(struct um_lane *lane, const struct um_board_message_wire
     if (lane->committed - message->value > lane->committed - lane->consumed ||
         lane->lines_committed - lines > lane->lines_committed - lane->lines_consumed)
         return; /* not more than was sent, not backwards */
+    lane->held = message->held;
     lane->consumed = message->value;
     lane->lines_consumed = lines;
 }
@@ -228,9 +245,9 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
         lane->ended = true;
     else if (message->op == UM_BOARD_GO && message->value == lane->asked_for)
         lane->allowed = message->value;
-    else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_TOKENS)
-        lane->answers[lane->answers_in++ % UM_TOKENS] =
-            (struct um_answer){message->token % UM_TOKENS, (int32_t)message->value};
+    else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_BOARD_ANSWERS)
+        lane->answers[lane->answers_in++ % UM_BOARD_ANSWERS] =
+            (struct um_answer){(uint32_t)message->more, (int32_t)message->value};
 }
 
 /* ---- open and close ---- */
@@ -315,7 +332,9 @@ int um_board_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
     um_board_enter();
     um_board_drive();
     while (count < max && lane->answers_in != lane->answers_out)
-        answers[count++] = lane->answers[lane->answers_out++ % UM_TOKENS];
+        answers[count++] = lane->answers[lane->answers_out++ % UM_BOARD_ANSWERS];
+    if (taken_is_due(lane))
+        um_board_lane_push(lane);
     if (!count && lane->ended)
         count = -EPIPE;
     lane->ended_seen |= count == -EPIPE;
@@ -336,7 +355,7 @@ bool um_board_lanes_news(const struct um_board_port *port)
     for (const struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
         if (lane->port == port && lane->watched && !lane->closed &&
             (lane->answers_in != lane->answers_out || lane->consumed != lane->consumed_seen ||
-             (lane->ended && !lane->ended_seen)))
+             (lane->ended && !lane->ended_seen) || (lane->was_held && !lane->held)))
             return true;
     return false;
 }

@@ -224,8 +224,8 @@ static int arm(struct um_port *base)
     struct um_record rec;
     um_board_enter();
     um_board_credit_due(port);
-    int ret = um_board_poll_now(port, &rec) || um_board_lanes_news(port) || um_board_holds_back(port) ||
-              um_board_api.mailbox_arm(port->mailbox);
+    int ret = um_board_poll_now(port, &rec) || um_board_lanes_news(port) || um_board_rx_news(port) ||
+              um_board_holds_back(port) || um_board_api.mailbox_arm(port->mailbox);
     um_board_leave();
     return ret ? -EAGAIN : 0;
 }
@@ -293,6 +293,7 @@ const struct um_machine um_machine_board = {
     .lane_open = um_board_lane_open,
     .lane_close = um_board_lane_close,
     .claim = um_board_claim,
+    .claim_message = um_board_claim_message,
     .commit = um_board_commit,
     .abort = um_board_abort,
     .lane_body_max = um_board_lane_body_max,
@@ -303,6 +304,7 @@ const struct um_machine um_machine_board = {
     .poll = um_board_poll,
     .release = um_board_release,
     .answer = um_board_answer,
+    .rx_hold = um_board_rx_hold,
     .rx_refuse = um_board_rx_refuse,
     .rx_origin = um_board_rx_origin,
     .rx_set_user = um_board_rx_set_user,

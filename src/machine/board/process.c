@@ -302,6 +302,7 @@ static void take(struct um_board_port *port, const struct um_board_message_wire 
     case UM_BOARD_CLOSE:
     case UM_BOARD_ASK:
     case UM_BOARD_ARENAS:
+    case UM_BOARD_TAKEN:
         um_board_rx_take(port, message);
         break;
     case UM_BOARD_SEEK:

@@ -22,9 +22,9 @@ static bool push_answers(struct um_rx *rx)
 {
     bool any = false;
     while (rx->answers_in != rx->answers_out) {
-        const struct um_answer *answer = &rx->answers[rx->answers_out % UM_TOKENS];
+        const struct um_answer *answer = &rx->answers[rx->answers_out % UM_BOARD_ANSWERS];
         struct um_board_message_wire message = {
-            .op = UM_BOARD_ANSWER, .token = answer->token, .number = rx->lane, .value = (uint32_t)answer->status};
+            .op = UM_BOARD_ANSWER, .number = rx->lane, .value = (uint32_t)answer->status, .more = answer->token};
         if (!tell(rx, &message))
             break;
         rx->answers_out++;
@@ -46,9 +46,10 @@ static bool push_go(struct um_rx *rx)
 static bool push_credit(struct um_rx *rx)
 {
     struct um_board_message_wire message = {
-        .op = UM_BOARD_CREDIT, .number = rx->lane, .value = rx->released, .more = rx->lines_released};
-    if (rx->credit_due == rx->credit_told || !tell(rx, &message))
+        .op = UM_BOARD_CREDIT, .number = rx->lane, .value = rx->released, .held = rx->held, .more = rx->lines_released};
+    if ((rx->credit_due == rx->credit_told && rx->held == rx->held_told) || !tell(rx, &message))
         return false;
+    rx->held_told = rx->held;
     rx->credit_told = rx->credit_due = rx->released;
     return true;
 }
@@ -58,7 +59,7 @@ bool um_board_rx_holds_back(const struct um_rx *rx)
     if (rx->end_told)
         return false;
     return !rx->granted || rx->answers_in != rx->answers_out || rx->credit_due != rx->credit_told ||
-           rx->ask_seen != rx->ask_told || rx->refused;
+           rx->ask_seen != rx->ask_told || rx->held != rx->held_told || rx->refused;
 }
 
 bool um_board_rx_push(struct um_rx *rx)
@@ -125,6 +126,8 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
         rx->closed = true;
     else if (message->op == UM_BOARD_ASK)
         rx->ask_seen = message->value;
+    else if (message->op == UM_BOARD_TAKEN)
+        rx->answers_taken = message->value;
     else if (message->op == UM_BOARD_ARENAS)
         um_board_reach_told(rx->peer.node, rx->peer.context, message->more, message->value);
     else if (message->value - rx->released > UM_BOARD_LINES + UM_BOARD_EMBEDS)
@@ -310,11 +313,38 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
 
 /* ---- answers, refusal, the user's pointer ---- */
 
-void um_board_answer(struct um_rx *rx, uint16_t token, int32_t status)
+/* The sender keeps what it has not reaped: who tells wrongly what it has loses its own answers. */
+static bool has_room(const struct um_rx *rx)
+{
+    return (int32_t)(rx->answers_in - rx->answers_taken) < UM_BOARD_ANSWERS - UM_TOKENS;
+}
+
+int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status)
 {
     um_board_enter();
-    if (rx->answers_in - rx->answers_out < UM_TOKENS)
-        rx->answers[rx->answers_in++ % UM_TOKENS] = (struct um_answer){token, status};
+    um_board_drive();
+    rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_BOARD_ANSWERS;
+    int ret = rx->crowded ? -EAGAIN : 0;
+    if (ret == 0) {
+        rx->answers[rx->answers_in++ % UM_BOARD_ANSWERS] = (struct um_answer){token, status};
+        um_board_rx_push(rx);
+    }
+    um_board_leave();
+    return ret;
+}
+
+bool um_board_rx_news(const struct um_board_port *port)
+{
+    for (const struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+        if (rx->port == port && rx->crowded && has_room(rx))
+            return true;
+    return false;
+}
+
+void um_board_rx_hold(struct um_rx *rx, bool on)
+{
+    um_board_enter();
+    rx->held = on;
     um_board_rx_push(rx);
     um_board_leave();
 }

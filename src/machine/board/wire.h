@@ -15,15 +15,16 @@
 
 enum {
     UM_BOARD_LINE = 64,
-    UM_BOARD_LINES = 8192,     /* of a ring; a record takes one, and as many as its body needs */
-    UM_BOARD_BODY_MAX = 32768, /* a body may run over the ring's end into this much more */
-    UM_BOARD_FLIGHTS = 2,      /* DMAs that a lane has under way */
-    UM_BOARD_EMBEDS = 64,      /* records inside messages that a lane has unconsumed */
+    UM_BOARD_LINES = 8192,            /* of a ring; a record takes one, and as many as its body needs */
+    UM_BOARD_BODY_MAX = 32768,        /* a body may run over the ring's end into this much more */
+    UM_BOARD_FLIGHTS = 2,             /* DMAs that a lane has under way */
+    UM_BOARD_EMBEDS = 64,             /* records inside messages that a lane has unconsumed */
+    UM_BOARD_ANSWERS = 2 * UM_TOKENS, /* answers that a sender has not taken */
     UM_BOARD_RING = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
     UM_BOARD_LANES_MAX = 256, /* incoming, by default */
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
 };
-#define UM_BOARD_ADDR_MAGIC UINT64_C(0x01647261426d6e55) /* "UnmBard", version 1 */
+#define UM_BOARD_ADDR_MAGIC UINT64_C(0x02647261426d6e55) /* "UnmBard", version 2 */
 
 /* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
  * it. */
@@ -38,13 +39,14 @@ static_assert(sizeof(struct um_board_record_wire) == UM_BOARD_LINE, "a record be
 
 /* enum um_board_op: bits 0-3 of a message's first 2 bytes; those above are for UM_BOARD_RECORD and UM_BOARD_SEEK. */
 enum um_board_op {
+    UM_BOARD_TAKEN = 0, /* to an rx: value: answers taken */
     UM_BOARD_JOIN =
         1,          /* to a port: number of the sender's lane; token: node, value: context, more: mailbox, generation */
     UM_BOARD_DATA,  /* to an rx: value: so many records were written */
     UM_BOARD_CLOSE, /* to an rx: no more come */
     UM_BOARD_GRANT, /* to a lane: value: number of the rx, 0: there is none; more: the ring's address */
-    UM_BOARD_CREDIT, /* to a lane: value: records consumed, more: lines consumed */
-    UM_BOARD_ANSWER, /* to a lane: token, value: status */
+    UM_BOARD_CREDIT, /* to a lane: value: records consumed, more: lines consumed, held: 1: send no messages now */
+    UM_BOARD_ANSWER, /* to a lane: value: status, more: token */
     UM_BOARD_ENDED,  /* to a lane: the receiver ended it */
     UM_BOARD_ASK,    /* to an rx: value: so many records wait at the sender (before UM_BOARD_EAGER) */
     UM_BOARD_GO,     /* to a lane: value: so many records may be written */
@@ -62,7 +64,7 @@ struct um_board_message_wire {
     uint16_t token;
     uint32_t number;
     uint32_t value;
-    uint32_t zero;
+    uint32_t held; /* UM_BOARD_CREDIT */
     uint64_t more;
 };
 static_assert(sizeof(struct um_board_message_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");

@@ -67,7 +67,13 @@ static bool lane_refresh_credit(struct um_lane *lane)
 static bool lane_is_ended(const struct um_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
-    return (state & ~(uint32_t)UM_LANE_HOT) != lane->incarnation << UM_LANE_INC_SHIFT;
+    return (state & ~(uint32_t)(UM_LANE_HOT | UM_LANE_HELD)) != lane->incarnation << UM_LANE_INC_SHIFT;
+}
+
+static bool lane_is_held(const struct um_lane *lane)
+{
+    /* sync: hold-look (partner hold-end) */
+    return um_load_acquire_u32(&lane->ctl->state) & UM_LANE_HELD;
 }
 
 static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
@@ -148,10 +154,9 @@ static int lane_make_room(struct um_lane *lane, uint32_t body_len)
     return -EAGAIN;
 }
 
-int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+static inline __attribute__((always_inline)) int lane_claim(struct um_lane *lane, uint32_t body_len,
+                                                            struct um_slot *slot_p)
 {
-    if (lane_is_ended(lane))
-        return -EPIPE;
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
     if (lane->link->port->mapper->stall && lane->link->port->mapper->stall(lane->link->port))
@@ -172,6 +177,32 @@ int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p
         slot_p->body = NULL;
     }
     return 0;
+}
+
+int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    if (__builtin_expect(lane_is_ended(lane), 0))
+        return -EPIPE;
+    return lane_claim(lane, body_len, slot_p);
+}
+
+/* Open and not held, hot or not. */
+static bool lane_is_plain(const struct um_lane *lane)
+{
+    uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
+    return (state & ~(uint32_t)UM_LANE_HOT) == lane->incarnation << UM_LANE_INC_SHIFT;
+}
+
+int um_mem_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    if (__builtin_expect(!lane_is_plain(lane), 0)) {
+        if (lane_is_ended(lane))
+            return -EPIPE;
+        lane->was_held = lane_is_held(lane);
+        if (lane->was_held)
+            return -EAGAIN;
+    }
+    return lane_claim(lane, body_len, slot_p);
 }
 
 void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
@@ -211,22 +242,36 @@ uint32_t um_mem_lane_consumed(const struct um_lane *lane_const)
     return lane->consumed;
 }
 
+/* The places of the answers taken are free again. The owner may sleep and wait for that. */
+static void lane_tell_taken(struct um_lane *lane)
+{
+    lane->answers_told = lane->answers_seen;
+    /* sync: taken-publish (partners taken-look, room-look): our reads of the answers come before. */
+    um_store_release_u32(&lane->ctl->taken, lane->answers_seen);
+    if (lane->fence)
+        um_fence_full();
+    else
+        um_fence_compiler();
+    um_mem_link_wake(lane->link);
+}
+
 int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
 {
     uint32_t given = um_load_acquire_u32(&lane->ctl->answers); /* sync: answer-take (partner answer-give) */
     uint32_t news = given - lane->answers_seen;
     if (news == 0)
         return lane_is_ended(lane) ? -EPIPE : 0;
-    if (news > UM_TOKENS)
+    if (news > UM_ANSWERS)
         return -EPIPE;
     int count = 0;
     while (count < max && lane->answers_seen != given) {
-        uint64_t word = um_load_relaxed_u64(&lane->ctl->answer[lane->answers_seen % UM_TOKENS]);
-        if ((uint16_t)(word >> 48) != (uint16_t)lane->answers_seen || (uint16_t)(word >> 32) >= UM_TOKENS)
-            return -EPIPE;
-        answers[count++] = (struct um_answer){.token = (uint16_t)(word >> 32), .status = (int32_t)(uint32_t)word};
+        const struct um_answer_shm *a = &lane->ctl->answer[lane->answers_seen % UM_ANSWERS];
+        answers[count++] = (struct um_answer){.token = um_load_relaxed_u32(&a->token),
+                                              .status = (int32_t)um_load_relaxed_u32((const uint32_t *)&a->status)};
         lane->answers_seen++;
     }
+    if (lane->answers_seen - lane->answers_told >= UM_ANSWERS / 4)
+        lane_tell_taken(lane);
     return count;
 }
 
@@ -246,7 +291,8 @@ bool um_mem_lane_has_news(const struct um_lane *lane)
     /* sync: news-look (partners credit-publish, answer-give) */
     uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
     uint32_t answers = um_load_acquire_u32(&lane->ctl->answers);
-    return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane);
+    return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane) ||
+           (lane->was_held && !lane_is_held(lane));
 }
 
 /* Takes the first free lane of the peer's port. */
@@ -285,7 +331,8 @@ static void lane_introduce(struct um_lane *lane)
     uint64_t credit = um_load_relaxed_u64(&ctl->credit);
     lane->head = lane->consumed = lane->consumed_reported = (uint32_t)credit;
     lane->bytes_head = lane->bytes_consumed = (uint32_t)(credit >> 32);
-    lane->answers_seen = um_load_relaxed_u32(&ctl->answers);
+    lane->answers_seen = lane->answers_told = um_load_relaxed_u32(&ctl->answers);
+    um_store_relaxed_u32(&ctl->taken, lane->answers_seen);
     um_mem_ring_set(&lane->ring, lane->area, false);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
     um_mem_port_addr(&lane->link->port->port, &ctl->origin);

@@ -18,7 +18,7 @@
 #define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory that has no handle: for those who map it already */
 
 enum {
-    UM_WIRE_VERSION = 1,
+    UM_WIRE_VERSION = 2,
     UM_LINE = 64,
     UM_LANES_LIMIT = 4096, /* 64 words of 64 bell bits */
     UM_LANES_DEFAULT = 4096,
@@ -62,8 +62,19 @@ enum {
     UM_LANE_HOT = 1,     /* the owner polls it; else the sender rings the bell after a commit */
     UM_LANE_CLOSED = 2,  /* the port is gone */
     UM_LANE_REFUSED = 4, /* the owner ended this lane */
+    UM_LANE_HELD = 8,    /* the owner wants no messages now */
     UM_LANE_INC_SHIFT = 8,
 };
+
+/* An answer. */
+struct um_answer_shm {
+    int32_t status;
+    uint32_t token;
+};
+static_assert(sizeof(struct um_answer_shm) == 8, "docs/protocol.md section 7");
+
+/* Places for answers: UM_TOKENS for the bounded tokens, as many for all others. */
+enum { UM_ANSWERS = 2 * UM_TOKENS };
 
 /* Control block of one lane. */
 struct um_lane_shm {
@@ -76,17 +87,18 @@ struct um_lane_shm {
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
     uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the owner must fence */
-    uint32_t reserved1[13];
+    uint32_t taken;      /* sender: answers taken, told by quarters of the places, modulo 2^32 (release) */
+    uint32_t reserved1[12];
     /* line 2: the owner's word to the sender */
     uint64_t credit;  /* owner: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
     uint32_t answers; /* owner: answers given, modulo 2^32 (release) */
     uint32_t state;   /* owner */
     uint32_t reserved2[12];
     uint64_t reserved3[8];
-    /* lines 4 to 11: answer k lies at k % UM_TOKENS: status (low half), token (bits 32-47), k (bits 48-63) */
-    uint64_t answer[UM_TOKENS]; /* owner */
+    /* lines 4 to 19: answer k lies at k % UM_ANSWERS */
+    struct um_answer_shm answer[UM_ANSWERS]; /* owner */
 };
-static_assert(sizeof(struct um_lane_shm) == 768, "docs/protocol.md section 4");
+static_assert(sizeof(struct um_lane_shm) == 1280, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_lane_shm, closing) == 64, "the sender's flags have their own line");
 static_assert(offsetof(struct um_lane_shm, credit) == 128, "the credit has its own line");
 static_assert(offsetof(struct um_lane_shm, answer) == 256, "answers begin on a line");

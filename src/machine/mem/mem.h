@@ -38,6 +38,7 @@ struct um_mem_port {
     uint32_t empty_polls;
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
+    struct um_list rx_crowded; /* um_rx.crowded */
     int wait_read, wait_write; /* the wake-up pipe */
     int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
@@ -77,9 +78,10 @@ struct um_lane {
     struct um_port_shm *peer;
     unsigned char *area;
     struct um_mapping area_map;
-    uint32_t number; /* in the peer's port */
-    uint32_t answers_seen;
-    uint32_t consumed_reported; /* what lane_consumed() said last */
+    uint32_t number;                     /* in the peer's port */
+    uint32_t answers_seen, answers_told; /* taken; told to the peer */
+    bool was_held;                       /* a claim failed because the peer holds the lane */
+    uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
 };
 
@@ -102,7 +104,9 @@ struct um_rx {
     struct um_mem_port *port;
     uint32_t number;
     uint32_t answers;
-    uint32_t record_end; /* bytes_head after the record on offer is released */
+    bool held;              /* the sender is asked to send no messages */
+    struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
+    uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
     int wake_handle;
     void *user;
@@ -190,6 +194,7 @@ struct um_locks_shm *um_mem_space_locks(struct um_space *space);
 int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p);
 void um_mem_lane_close(struct um_lane *lane);
 int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+int um_mem_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
 void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_mem_abort(struct um_lane *lane, const struct um_slot *slot);
 uint32_t um_mem_lane_body_max(struct um_lane *lane, uint32_t wanted);
@@ -199,7 +204,10 @@ int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max);
 void um_mem_lane_watch(struct um_lane *lane, bool on);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
-void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status);
+int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status);
+void um_mem_rx_hold(struct um_rx *rx, bool on);
+/* Has the sender of an rx for whom an answer found no place made room since? */
+bool um_mem_rx_has_room(const struct um_rx *rx);
 void um_mem_rx_refuse(struct um_rx *rx);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
 void um_mem_rx_set_user(struct um_rx *rx, void *user);
@@ -298,12 +306,12 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
-    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .commit = um_mem_commit, .abort = um_mem_abort,            \
-    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
-    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
-    .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,            \
-    .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user,                       \
-    .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,   \
-    .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .lane_close = um_mem_lane_close, .claim = um_mem_claim, .claim_message = um_mem_claim_message,                     \
+    .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold, .lane_body_max = um_mem_lane_body_max,  \
+    .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
+    .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .release = um_mem_release, .answer = um_mem_answer,          \
+    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .rx_set_user = um_mem_rx_set_user,                   \
+    .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,                  \
+    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
 
 #endif

@@ -69,6 +69,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
         port->lanes = UM_LANES_LIMIT;
     um_list_init(&port->events);
     um_list_init(&port->lanes_watched);
+    um_list_init(&port->rx_crowded);
     port->rx = calloc(port->lanes, sizeof(struct um_rx *));
     port->hot = calloc(port->lanes, sizeof(struct um_rx *));
     int ret = -ENOMEM;

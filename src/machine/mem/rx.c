@@ -227,13 +227,42 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
         um_mem_rx_publish(rx);
 }
 
-void um_mem_answer(struct um_rx *rx, uint16_t token, int32_t status)
+bool um_mem_rx_has_room(const struct um_rx *rx)
 {
+    /* sync: taken-look (partner taken-publish). What the sender tells wrongly overwrites its own answers. */
+    uint32_t taken = um_load_acquire_u32(&rx->ctl->taken);
+    return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;
+}
+
+int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status)
+{
+    if (token >= UM_TOKENS) {
+        if (!um_mem_rx_has_room(rx)) {
+            if (um_list_is_empty(&rx->crowded))
+                um_list_append(&rx->port->rx_crowded, &rx->crowded);
+            return -EAGAIN;
+        }
+        um_list_unlink(&rx->crowded);
+    }
     uint32_t k = rx->answers++;
-    uint64_t word = (uint64_t)(uint32_t)status | (uint64_t)token << 32 | (uint64_t)(uint16_t)k << 48;
-    um_store_relaxed_u64(&rx->ctl->answer[k % UM_TOKENS], word);
+    struct um_answer_shm *a = &rx->ctl->answer[k % UM_ANSWERS];
+    um_store_relaxed_u32(&a->token, token);
+    um_store_relaxed_u32((uint32_t *)&a->status, (uint32_t)status);
     um_store_release_u32(&rx->ctl->answers, k + 1); /* sync: answer-give (partners answer-take, news-look) */
     rx_wake_sender(rx);
+    return 0;
+}
+
+void um_mem_rx_hold(struct um_rx *rx, bool on)
+{
+    if (rx->held == on || rx->state == UM_RX_ZOMBIE)
+        return;
+    rx->held = on;
+    uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
+    /* sync: hold-end (partner hold-look) */
+    um_store_release_u32(&rx->ctl->state, on ? state | UM_LANE_HELD : state & ~(uint32_t)UM_LANE_HELD);
+    if (!on)
+        rx_wake_sender(rx);
 }
 
 void um_mem_rx_refuse(struct um_rx *rx)

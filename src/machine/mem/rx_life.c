@@ -15,6 +15,8 @@
 static void rx_set_state(struct um_rx *rx, uint32_t flags)
 {
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
+    if (rx->held)
+        flags |= UM_LANE_HELD;
     um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
 }
 
@@ -56,6 +58,7 @@ void um_mem_rx_leave(struct um_rx *rx, int error)
     rx_drop_hot(rx, error == EPROTO ? UM_LANE_REFUSED : 0);
     rx->state = UM_RX_ZOMBIE;
     rx->error = error;
+    um_list_unlink(&rx->crowded);
     if (um_list_is_empty(&rx->event))
         um_list_append(&rx->port->events, &rx->event);
 }
@@ -80,6 +83,7 @@ static void rx_recycle(struct um_rx *rx)
     um_store_release_u64(&ctl->owner, 0);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
+    um_list_unlink(&rx->crowded);
     port->rx[rx->number] = NULL;
     free(rx);
 }
@@ -133,6 +137,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
     rx->state = UM_RX_JOINING;
     um_list_init(&rx->event);
+    um_list_init(&rx->crowded);
     um_list_append(&port->events, &rx->event);
     port->rx[number] = rx;
     if (number >= port->lanes_high)

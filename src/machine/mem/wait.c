@@ -85,6 +85,9 @@ static bool port_has_news(struct um_mem_port *port, struct um_rx *const *cooled,
     }
     for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
         news = news || um_mem_lane_has_news(UM_CONTAINER(l, struct um_lane, watched));
+    /* sync: room-look (partner taken-publish) */
+    for (struct um_list *l = port->rx_crowded.next; l != &port->rx_crowded; l = l->next)
+        news = news || um_mem_rx_has_room(UM_CONTAINER(l, struct um_rx, crowded));
     return news;
 }
 
@@ -137,7 +140,7 @@ int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint6
 {
     const struct um_mem_port *port = (const struct um_mem_port *)base;
     if (port->hot_count > 1 || !um_list_is_empty(&port->events) || !um_list_is_empty(&port->lanes_watched) ||
-        um_load_relaxed_u64(&port->shm->bell_summary))
+        !um_list_is_empty(&port->rx_crowded) || um_load_relaxed_u64(&port->shm->bell_summary))
         return -EAGAIN;
     if (port->hot_count == 0)
         return 0;

@@ -1,0 +1,227 @@
+/*
+ * Bodies that peers announced: from the announcement to the answer.
+ *
+ *   announced → matched → moving (job) or asked for (it comes in records) → answered
+ *                                                                           └ no place for the answer: due, then
+ * answered
+ *
+ * A sender that leaves ends a body in any state. As many can be announced at a time as memory allows; an answer that
+ * finds no place, because the sender has not taken earlier ones, is given by a job.
+ * Owns: struct um_inbound and the table of a peer's. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table: by token, which the peer chooses ---- */
+
+enum { UM_INBOUND_BUCKETS = 64 };
+
+struct um_inbounds {
+    uint32_t mask, count;
+    struct um_inbound *bucket[];
+};
+
+static struct um_inbound **table_bucket(struct um_inbounds *t, uint32_t token)
+{
+    return &t->bucket[(token * 0x9e3779b1u >> 8) & t->mask];
+}
+
+static void table_add(struct um_inbounds *t, struct um_inbound *in)
+{
+    struct um_inbound **bucket = table_bucket(t, in->token);
+    in->next = *bucket;
+    *bucket = in;
+    t->count++;
+}
+
+static void table_remove(struct um_inbounds *t, const struct um_inbound *in)
+{
+    struct um_inbound **at = table_bucket(t, in->token);
+    while (*at && *at != in)
+        at = &(*at)->next;
+    if (!*at)
+        return;
+    *at = in->next;
+    t->count--;
+}
+
+static struct um_inbounds *table_new(uint32_t buckets)
+{
+    struct um_inbounds *t = calloc(1, sizeof(*t) + buckets * sizeof(struct um_inbound *));
+    if (t)
+        t->mask = buckets - 1;
+    return t;
+}
+
+/* One body per bucket on the average. Without memory for more buckets it is slower, not wrong. */
+static int table_reserve(struct um_peer *peer)
+{
+    struct um_inbounds *old = peer->inbound;
+    if (old && old->count <= old->mask)
+        return 0;
+    struct um_inbounds *t = table_new(old ? (old->mask + 1) * 2 : UM_INBOUND_BUCKETS);
+    if (!t)
+        return old ? 0 : -ENOMEM;
+    for (uint32_t i = 0; old && i <= old->mask; i++) {
+        while (old->bucket[i]) {
+            struct um_inbound *in = old->bucket[i];
+            old->bucket[i] = in->next;
+            table_add(t, in);
+        }
+    }
+    free(old);
+    peer->inbound = t;
+    return 0;
+}
+
+struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token)
+{
+    if (!peer->inbound)
+        return NULL;
+    struct um_inbound *in = *table_bucket(peer->inbound, token);
+    while (in && in->token != token)
+        in = in->next;
+    return in;
+}
+
+/* ---- announced ---- */
+
+/* Copies the pieces out of an announcement and checks that they make up the total. */
+static int pieces_take(struct um_inbound *in, const struct um_record *rec, const struct um_piece *one, uint64_t total)
+{
+    uint64_t sum = 0;
+    if (in->count == 1)
+        memcpy(in->piece, one, sizeof(*one));
+    else if (in->count > 1)
+        memcpy(in->piece, rec->body, in->count * sizeof(struct um_piece));
+    for (uint32_t i = 0; i < in->count; i++) {
+        if (in->piece[i].len > total - sum)
+            return -EPROTO;
+        sum += in->piece[i].len;
+    }
+    return sum == total ? 0 : -EPROTO;
+}
+
+struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p)
+{
+    bool is_rts = rec->op == UM_WIRE_RTS;
+    const struct um_rts_wire *rts = rec->head;
+    const struct um_rma_wire *rma = rec->head;
+    uint32_t token = is_rts ? rts->token : rma->token;
+    uint16_t count = is_rts ? rts->count : rma->count;
+    uint64_t total = is_rts ? rts->total : rma->total;
+    *error_p = -EPROTO;
+    if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || um_inbound_find(peer, token) ||
+        (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
+        (rec->op == UM_WIRE_READ && count != 0))
+        return NULL;
+    *error_p = -ENOMEM;
+    struct um_inbound *in = malloc(sizeof(*in) + count * sizeof(struct um_piece));
+    if (!in || table_reserve(peer) != 0) {
+        free(in);
+        return NULL;
+    }
+    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
+    in->pushed = rec->op == UM_WIRE_READ;
+    um_list_init(&in->job.link);
+    um_list_init(&in->due);
+    in->arrival = (struct um_arrival){
+        .peer = peer,
+        .tag = is_rts ? rts->tag : 0,
+        .data = is_rts ? rts->data : rma->data,
+        .len = total,
+        .flags = um_wire_op_flags(rec->flags),
+    };
+    if (!is_rts) {
+        in->key = rma->key;
+        in->addr = rma->addr;
+    }
+    if (rec->op != UM_WIRE_READ && pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
+        *error_p = -EPROTO;
+        free(in);
+        return NULL;
+    }
+    table_add(peer->inbound, in);
+    return in;
+}
+
+void um_inbound_drop(struct um_inbound *in)
+{
+    if (!in->left)
+        table_remove(in->peer->inbound, in);
+    free(in);
+}
+
+/* ---- answered ---- */
+
+/* Answers what is due, as there are places. */
+static bool answer_step(struct um_ep *ep, struct um_job *job)
+{
+    struct um_peer *peer = UM_CONTAINER(job, struct um_peer, answering);
+    bool moved = false;
+    struct um_list *first;
+    while ((first = um_list_first(&peer->due)) != NULL) {
+        struct um_inbound *in = UM_CONTAINER(first, struct um_inbound, due);
+        if (ep->machine->answer(peer->rx, in->token, in->status) == -EAGAIN)
+            return moved;
+        um_list_unlink(first);
+        free(in);
+        moved = true;
+    }
+    um_list_unlink(&job->link);
+    return moved;
+}
+
+void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
+{
+    struct um_peer *peer = in->peer;
+    um_ask_forget(ep, in);
+    um_list_unlink(&in->job.link);
+    if (!in->left)
+        table_remove(peer->inbound, in);
+    if (!answer || !peer->rx || in->left || ep->machine->answer(peer->rx, in->token, status) == 0) {
+        free(in);
+        return;
+    }
+    in->status = status;
+    um_list_append(&peer->due, &in->due);
+    peer->answering.step = answer_step;
+    if (um_list_is_empty(&peer->answering.link))
+        um_job_start(ep, &peer->answering);
+}
+
+bool um_inbound_ask(struct um_ep *ep, struct um_inbound *in)
+{
+    if (ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
+        return false;
+    in->asked = true;
+    um_list_unlink(&in->job.link);
+    return true;
+}
+
+/* ---- the peer left ---- */
+
+void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
+{
+    struct um_inbounds *t = peer->inbound;
+    struct um_list *first;
+    um_list_unlink(&peer->answering.link);
+    while ((first = um_list_first(&peer->due)) != NULL) {
+        um_list_unlink(first);
+        free(UM_CONTAINER(first, struct um_inbound, due));
+    }
+    peer->inbound = NULL;
+    for (uint32_t i = 0; t && i <= t->mask; i++) {
+        while (t->bucket[i]) {
+            struct um_inbound *in = t->bucket[i];
+            t->bucket[i] = in->next;
+            in->left = error;
+            if (in->op != UM_WIRE_RTS || in->matched)
+                um_inbound_finish(ep, in, error);
+        }
+    }
+    free(t);
+}
