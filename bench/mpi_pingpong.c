@@ -201,10 +201,11 @@ static void measure_bandwidth(struct bench *b, size_t size, struct row *row)
 
 static void usage(const char *what)
 {
-    fprintf(stderr,
-            "mpi_pingpong: %s\n"
-            "usage: mpi_pingpong [--min BYTES] [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES], on 2 ranks\n",
-            what);
+    fprintf(
+        stderr,
+        "mpi_pingpong: %s\n"
+        "usage: mpi_pingpong [--min BYTES] [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES], on 2 ranks\n",
+        what);
     fail(2);
 }
 

@@ -144,8 +144,9 @@ static void measure(void *arg, int out)
 {
     int line[2];
     struct figure figure[2 * SIZES] = {0};
-    struct side s = {.field = malloc(FIELD)};
+    static struct side s;
     (void)arg;
+    s.field = malloc(FIELD);
     if (!s.field || socketpair(AF_UNIX, SOCK_STREAM, 0, line))
         return;
     memset(s.field, 1, FIELD);
@@ -176,8 +177,9 @@ static const char *forced(void)
     return text && strcmp(text, "auto") != 0 ? text : NULL;
 }
 
-static void add_size(struct um_report *report, size_t len, const struct figure *warm, const struct figure *cold)
+static void add_size(struct um_report *report, size_t len, const struct figure *warm)
 {
+    const struct figure *cold = warm + 1;
     static const char *const words[] = {"read", "pushed"};
     char name[64];
     snprintf(name, sizeof name, "%zu KiB messages", len >> 10);
@@ -204,7 +206,7 @@ void um_info_bodies(struct um_report *report)
     }
     for (int i = 0; i < SIZES; i++) {
         if (ret > 0)
-            add_size(report, sizes[i], &figure[2 * i], &figure[2 * i + 1]);
+            add_size(report, sizes[i], figure + 2 * (size_t)i);
     }
     if (ret <= 0)
         um_report_add(report, section, "large messages", UM_PLAIN, "could not be measured");

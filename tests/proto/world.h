@@ -29,8 +29,8 @@ struct variant {
     unsigned stall_percent; /* sim only */
     bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
     enum um_bodies bodies;
-    bool adopt;             /* false: windows are at level copy, at best */
-    uint64_t memory_max;    /* 0: the default; 1: no lane can grow */
+    bool adopt;          /* false: windows are at level copy, at best */
+    uint64_t memory_max; /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
     const char *attach; /* shm: as um_port_config.attach; NULL: off. Then children are in pid namespaces of their own */
 };
@@ -93,7 +93,8 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 extern const size_t sizes[];
 extern const size_t sizes_count;
 
-/* argv: machine name, then any of: stall=N copy=no adopt=no bodies=learn|push memory=N lanes=N attach=HOW. Runs the group. */
+/* argv: machine name, then any of: stall=N copy=no adopt=no bodies=learn|push memory=N lanes=N attach=HOW. Runs the
+ * group. */
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 #define WORLD_MAIN(name, tests)                                                                                        \
     int main(int argc, char **argv)                                                                                    \
