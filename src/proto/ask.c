@@ -23,17 +23,20 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A sender that attends begins within two microseconds or so. */
-#define UM_QUIET_NS INT64_C(15000)
+/* A sender that attends begins within two microseconds or so, and one that posts many messages in a row when it has. */
+#define UM_QUIET_NS INT64_C(40000)
 
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_bodies_known {
     struct um_choice choice;
-    uint64_t read_ns;  /* what reading bodies has taken */
-    uint64_t read_at;  /* ns: when one was read last */
-    uint32_t read_in;  /* call of progress in which that was */
-    uint64_t pushed;   /* bytes of bodies that were asked for and came */
+    uint64_t read_ns; /* what reading bodies has taken */
+    uint64_t read_at; /* ns: when one was read last */
+    uint32_t read_in; /* call of progress in which that was */
+    uint64_t pushed;  /* bytes of bodies that were asked for and came */
+    struct {
+        uint64_t at, read_ns, pushed;
+    } came;            /* when the last one was complete: ns, and the above */
     uint32_t taken_at; /* call of progress in which one was taken back */
     uint32_t clock_at; /* call of progress in which the clock was looked at */
     uint64_t clock_ns;
@@ -206,6 +209,21 @@ bool um_ask_drops(struct um_inbound *in)
     return true;
 }
 
+/* Bodies come side by side, or one behind the other: what has come since the one before, or since this one was asked.
+ */
+static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
+{
+    const bool alone = b->came.at <= in->ask.asked_at;
+    uint64_t now = um_clock_ns();
+    uint64_t read_ns = b->read_ns - (alone ? in->ask.read_ns : b->came.read_ns);
+    uint64_t bytes = b->pushed - (alone ? in->ask.pushed : b->came.pushed);
+    uint64_t ns = now - (alone ? in->ask.asked_at : b->came.at);
+    b->came.at = now;
+    b->came.read_ns = b->read_ns;
+    b->came.pushed = b->pushed;
+    um_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
+}
+
 void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
 {
     struct um_bodies_known *b = ep->bodies;
@@ -213,12 +231,10 @@ void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
         ep->stats.retaken++;
         return;
     }
-    uint64_t ns = in->ask.read_ns, bytes = in->moved;
-    if (in->ask.way == UM_WAY_PUSH) {
-        ns = um_clock_ns() - in->ask.asked_at - (b->read_ns - in->ask.read_ns);
-        bytes = b->pushed - in->ask.pushed;
-    }
-    um_choice_tell(&b->choice, in->arrival.len, (enum um_way)in->ask.way, ns, bytes);
+    if (in->ask.way == UM_WAY_PUSH)
+        learn_pushed(b, in);
+    else
+        um_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, in->ask.read_ns, in->moved);
 }
 
 void um_ask_forget(struct um_ep *ep, struct um_inbound *in)

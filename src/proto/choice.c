@@ -6,6 +6,7 @@ enum {
     UM_STEP_MAX = UM_OCTAVE,    /* how far off a body counts, at most: one that met a time slice is not the rule */
     UM_MARGIN = UM_OCTAVE / 16, /* by how much the other way has to be better */
     UM_CLEARLY = UM_OCTAVE / 4,
+    UM_MUCH = UM_OCTAVE / 2,
     UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
 };
 
@@ -39,7 +40,7 @@ enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
     }
     if (c->trial == 0 || c->trial == UM_CHOICE_TRIES) {
         c->trial = c->tried = 0;
-        c->best = UINT16_MAX;
+        c->best = c->middle = UINT16_MAX;
     }
     if (++c->trial == UM_CHOICE_TRIES)
         c->left = c->interval;
@@ -51,8 +52,8 @@ enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
 static void usual_learn(struct um_choice_class *c, uint16_t sample)
 {
     uint16_t *cost = &c->cost[c->way];
-    if (c->told < UM_CHOICE_TRIES) {
-        c->told++;
+    c->told += c->told < UM_CHOICE_PROOF;
+    if (c->told <= UM_CHOICE_TRIES) {
         *cost = *cost && *cost < sample ? *cost : sample;
         return;
     }
@@ -60,7 +61,7 @@ static void usual_learn(struct um_choice_class *c, uint16_t sample)
     off = off > UM_STEP_MAX ? UM_STEP_MAX : off < -UM_STEP_MAX ? -UM_STEP_MAX : off;
     *cost = (uint16_t)(*cost + off / 4);
     int limit = (c->cost[1 - c->way] - c->was) / 2;
-    if (*cost > c->was + (limit > UM_CLEARLY ? limit : UM_CLEARLY) && c->left > UM_CHOICE_SOON) {
+    if (*cost > c->was + (limit > UM_MUCH ? limit : UM_MUCH) && c->left > UM_CHOICE_SOON) {
         c->left = c->interval = UM_CHOICE_SOON; /* it is not what it was: what of the other one? */
         c->was = *cost;
     }
@@ -71,12 +72,22 @@ static bool trial_learn(struct um_choice_class *c, uint16_t sample)
 {
     if (c->tried == c->trial) /* a body of the time when this was the better way */
         return false;
-    c->best = sample < c->best ? sample : c->best;
+    if (sample < c->best) {
+        c->middle = c->best;
+        c->best = sample;
+    } else if (sample < c->middle) {
+        c->middle = sample;
+    }
     if (++c->tried < UM_CHOICE_TRIES)
         return false;
-    c->cost[1 - c->way] = c->best;
+    c->cost[1 - c->way] = c->middle;
     c->trial = c->tried = 0;
     return true;
+}
+
+static uint16_t later(const struct um_choice_class *c, unsigned times)
+{
+    return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
 }
 
 void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes)
@@ -89,14 +100,16 @@ void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uin
     if (way == c->way)
         usual_learn(c, sample);
     const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];
-    if (there && here && there + UM_MARGIN < here) {
+    const bool proven = tried || c->told >= UM_CHOICE_PROOF;
+    if (proven && there && here && there + UM_MARGIN < here) {
         c->way = 1 - c->way;
-        c->interval = c->left = UM_CHOICE_SOON;
+        c->told = 0;
+        c->interval = later(c, 2); /* one that changes to and fro is not to be tried ever again */
+        c->left = c->interval;
         c->trial = c->tried = 0;
         c->was = c->cost[c->way];
     } else if (tried) { /* the clearer, the later */
         c->was = here;
-        unsigned interval = c->interval * (there > here + UM_CLEARLY ? 4u : 2u);
-        c->interval = (uint16_t)(interval < UM_CHOICE_LATE ? interval : UM_CHOICE_LATE);
+        c->interval = later(c, there > here + UM_CLEARLY ? 4 : 2);
     }
 }

@@ -6,7 +6,7 @@
  * the size, on whether both sides attend, on whose cache the body lies in. So it is measured, with the bodies that move
  * anyway: both ways are tried with the first bodies of a class of sizes; from then on the better one is taken, each
  * body tells what it took, and now and then a few go the other way, to see whether that is still worse. It is a few in
- * a row, because caches have to follow, and the best of them counts. Trials that find nothing new become rare.
+ * a row, because caches have to follow, and the second best of them counts. Trials that find nothing new become rare.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock. Threading: core.h.
  */
@@ -21,6 +21,7 @@ enum um_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_NONE = UM_WA
 enum {
     UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
     UM_CHOICE_TRIES = 3,    /* bodies of a trial */
+    UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
     UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
     UM_CHOICE_LATE = 1024,  /* at most */
 };
@@ -28,11 +29,11 @@ enum {
 struct um_choice_class {
     uint16_t cost[UM_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
     uint16_t was;           /* cost of the way in use when it was last compared */
-    uint16_t best;          /* of the present trial */
+    uint16_t best, middle;  /* of the present trial */
     uint16_t left;          /* bodies until the next trial */
     uint16_t interval;      /* between two trials */
     uint8_t way;            /* the better one */
-    uint8_t told;           /* times of this way, up to UM_CHOICE_TRIES */
+    uint8_t told;           /* bodies since it is, up to UM_CHOICE_PROOF */
     uint8_t trial, tried;   /* bodies of the present trial: handed out, told of */
 };
 
