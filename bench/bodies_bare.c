@@ -37,7 +37,7 @@ static void await(const struct word *word, uint64_t value)
 {
     for (uint64_t i = 1; um_load_acquire_u64(&word->value) != value; i++) {
         um_cpu_relax();
-        if (i % (1 << 14) == 0)
+        if (i % (1 << 12) == 0)
             sched_yield();
     }
 }
