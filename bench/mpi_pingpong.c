@@ -1,7 +1,7 @@
 /*
  * mpi_pingpong: latency and bandwidth between two MPI ranks by message size, with the data checked.
  *
- *   mpi_pingpong [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES]
+ *   mpi_pingpong [--min BYTES] [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES]
  *
  * For every size: messages whose every byte is checked on arrival (not timed), then half round trips in batches
  * (minimum and median over the batches), then bandwidth: windows of messages in flight, each window answered by one
@@ -29,7 +29,7 @@ enum {
 };
 
 struct options {
-    size_t max;
+    size_t min, max;
     double seconds;
     const char *csv;
     size_t corrupt; /* 0: off */
@@ -201,16 +201,17 @@ static void measure_bandwidth(struct bench *b, size_t size, struct row *row)
 
 static void usage(const char *what)
 {
-    fprintf(stderr,
-            "mpi_pingpong: %s\n"
-            "usage: mpi_pingpong [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES], on 2 ranks\n",
-            what);
+    fprintf(
+        stderr,
+        "mpi_pingpong: %s\n"
+        "usage: mpi_pingpong [--min BYTES] [--max BYTES] [--seconds S] [--csv FILE] [--corrupt BYTES], on 2 ranks\n",
+        what);
     fail(2);
 }
 
 static void parse(int argc, char **argv, struct options *opt)
 {
-    *opt = (struct options){.max = 4 << 20, .seconds = 0.25};
+    *opt = (struct options){.min = 1, .max = 4 << 20, .seconds = 0.25};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         char *end = NULL;
@@ -218,6 +219,8 @@ static void parse(int argc, char **argv, struct options *opt)
             usage("an option without its value, or an unknown one");
         if (!strcmp(argv[i], "--max"))
             opt->max = strtoul(value, &end, 0);
+        else if (!strcmp(argv[i], "--min"))
+            opt->min = strtoul(value, &end, 0);
         else if (!strcmp(argv[i], "--corrupt"))
             opt->corrupt = strtoul(value, &end, 0);
         else if (!strcmp(argv[i], "--seconds"))
@@ -230,6 +233,8 @@ static void parse(int argc, char **argv, struct options *opt)
             usage("a value is not a number");
         i++;
     }
+    if (opt->min < 1 || opt->min > opt->max)
+        usage("--min must be between 1 and --max");
     if (opt->max < 1 || opt->max > 1 << 30)
         usage("--max must be between 1 and 1073741824");
 }
@@ -267,7 +272,7 @@ static void run(struct bench *b)
         if (csv)
             fputs("bytes,latency_us,latency_median_us,bandwidth_mb_s\n", csv);
     }
-    for (size_t size = 1; size <= b->opt.max; size *= 2) {
+    for (size_t size = b->opt.min; size <= b->opt.max; size *= 2) {
         struct row row;
         exchange_checked(b, size);
         measure_latency(b, size, &row);

@@ -31,7 +31,10 @@ int um_cmd_info(int argc, char **argv)
         json = true;
     }
     bool runs = um_info_provider(&report);
-    runs = um_info_memory(&report) && runs;
+    if (um_info_memory(&report))
+        um_info_bodies(&report);
+    else
+        runs = false;
     um_info_kernel(&report);
     um_info_processor(&report);
     um_info_software(&report);

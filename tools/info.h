@@ -9,6 +9,9 @@
 /* What two sibling processes can do with each other's memory. False if there is no shared memory between them. */
 bool um_info_memory(struct um_report *report);
 
+/* How large messages move between two processes, and how fast. Only where there is shared memory between them. */
+void um_info_bodies(struct um_report *report);
+
 /* What the kernel offers besides: userfaultfd, membarrier, huge pages, pid namespace. */
 void um_info_kernel(struct um_report *report);
 

@@ -58,9 +58,17 @@ struct um_stats {
     uint64_t bytes_sent, bytes_received; /* their payload */
     uint64_t eager, rendezvous;          /* how the sent ones went */
     uint64_t copied, bounced;            /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t retaken;                    /* of the copied: asked for first, and not waited for */
     uint64_t mapped;                     /* RMA and atomics executed by loads and stores */
     uint64_t unexpected;                 /* arrived before their receive was posted */
     uint64_t peers_lost;
+};
+
+/* How bodies that can be read by their receiver move. */
+enum um_bodies {
+    UM_BODIES_READ = 0, /* so */
+    UM_BODIES_LEARN,    /* so, or pushed by their sender: what takes less time here (proto/choice.h) */
+    UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
 };
 
 struct um_ep_config {
@@ -73,6 +81,7 @@ struct um_ep_config {
     void *arg;
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
     size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
+    enum um_bodies bodies;
 };
 
 void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);

@@ -141,6 +141,8 @@ int um_ep_arm(struct um_ep *ep)
 {
     if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
         return -EAGAIN; /* there is work that no peer will announce; what did not move waits for credit, which wakes */
+    if (ep->soon)
+        return -EAGAIN;
     return ep->machine->arm(ep->port);
 }
 

@@ -77,6 +77,16 @@ struct um_token {
 void um_tokens_init(struct um_tokens *tokens);
 void um_tokens_fini(struct um_tokens *tokens);
 
+/* Of proto/ask: how the peer answers when it is asked for a body. */
+struct um_asked {
+    uint64_t stalled_at; /* ns: one was taken back, and no part has come since */
+    uint32_t parts;      /* of bodies that came, and bodies that were taken back: another number, it attends */
+    uint16_t shy;        /* so many bodies are not asked for, after one that did not come */
+    uint16_t left;       /* of these */
+    bool drops;          /* one was ever taken back: parts of it may still come */
+    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+};
+
 struct um_peer {
     struct um_ep *ep;
     struct um_lane *lane; /* to the peer; NULL before first contact */
@@ -105,7 +115,8 @@ struct um_peer {
     struct um_window *window;    /* the one used last */
     struct um_windows *windows;  /* core/window.h; made when first needed */
     struct um_op *sending;       /* of proto/atomic: goes out in several records, which are not all out */
-    uint32_t unfinished;         /* RMA and atomics that the peer is to execute and has not answered */
+    struct um_asked asked;
+    uint32_t unfinished; /* RMA and atomics that the peer is to execute and has not answered */
     struct um_peer *hash_next;
 };
 
@@ -124,6 +135,7 @@ struct um_protocols {
 };
 
 struct um_match;
+struct um_bodies_known;
 
 struct um_ep {
     struct um_ep_config config;
@@ -133,6 +145,7 @@ struct um_ep {
     uint32_t body_max;
     bool reported;          /* this call of progress has completed something */
     bool stored;            /* through a window, and no full fence since */
+    uint32_t turns;         /* of progress, modulo 2^32 */
     int32_t calls;          /* without a look at the clock */
     uint32_t calls_counted; /* between the last look and the next */
     uint64_t looked_at, tick_at;
@@ -150,10 +163,12 @@ struct um_ep {
     struct um_peer **peer_hash;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
-    uint32_t counters;            /* enum um_counters */
-    void *receive;                /* proto/receive: posted and unexpected */
-    struct um_peer gone;          /* in the place of those that were freed */
-    struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
+    uint32_t counters;              /* enum um_counters */
+    uint32_t soon;                  /* jobs that look at the clock: nobody sleeps meanwhile */
+    void *receive;                  /* proto/receive: posted and unexpected */
+    struct um_bodies_known *bodies; /* proto/ask; NULL: bodies are read */
+    struct um_peer gone;            /* in the place of those that were freed */
+    struct um_fault_guard *guard;   /* of what is executed for peers; opened when first needed */
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);

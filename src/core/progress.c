@@ -257,6 +257,7 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
 {
     struct um_record rec;
     int count = 0;
+    ep->turns++;
     ep->reported = false;
     um_core_ep_settle(ep);
     while (count < UM_POLL_BUDGET && ep->machine->poll(ep->port, &rec)) {

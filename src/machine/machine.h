@@ -148,6 +148,9 @@ struct um_port_config {
 struct um_machine_caps {
     uint32_t body_max; /* largest body a claim can ask for on a fully grown lane, in bytes */
     uint32_t depth;    /* records a fully grown lane holds */
+    /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
+     * False: link_read() is the better way wherever it is permitted. */
+    bool either_way;
 };
 
 struct um_machine {

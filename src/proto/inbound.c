@@ -124,7 +124,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         free(in);
         return NULL;
     }
-    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count};
+    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
@@ -178,6 +178,7 @@ static bool answer_step(struct um_ep *ep, struct um_job *job)
 void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
 {
     struct um_peer *peer = in->peer;
+    um_ask_forget(ep, in);
     um_list_unlink(&in->job.link);
     if (!in->left)
         table_remove(peer->inbound, in);

@@ -6,6 +6,7 @@
 
 #include "core/endpoint.h"
 #include "match/match.h"
+#include "proto/choice.h"
 #include "proto/proto.h"
 #include "proto/wire.h"
 
@@ -74,6 +75,20 @@ void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
 /* ---- inbound.c: bodies that a peer announced ---- */
 
+/* What ask.c notes of a body. */
+struct um_asking {
+    uint8_t way;        /* enum um_way */
+    bool is_taken_back; /* asked for, and then read */
+    bool went_on;       /* after that parts came and were dropped, or something was read */
+    bool is_watched;
+    uint32_t quiet;    /* looks since a part came from its peer */
+    uint32_t parts;    /* of its peer, at the last look */
+    uint64_t quiet_at; /* ns: since when it is quiet */
+    uint64_t asked_at; /* ns */
+    uint64_t read_ns;  /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;   /* bytes that had been pushed when it was asked for */
+};
+
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
 struct um_inbound {
     struct um_job job;
@@ -86,6 +101,7 @@ struct um_inbound {
     bool pushed;    /* the body comes, or goes, in records */
     bool asked;     /* for the records */
     int32_t status; /* in peer->due: the answer */
+    struct um_asking ask;
     struct um_arrival arrival;
     struct um_target target;
     struct um_iov_cursor start; /* of the target */
@@ -119,6 +135,9 @@ void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
 /* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
 void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
+/* A step of its job, unless it is watched. */
+bool um_inbound_step(struct um_ep *ep, struct um_job *job);
+
 int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 /* Starts to push an operation's body in records. */
@@ -128,6 +147,32 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
 void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
+
+/* ---- ask.c: a body that could be read is asked for ---- */
+
+/* What link_read() is to move. */
+struct um_reading {
+    const struct um_piece *remote;
+    size_t remote_count;
+    const struct iovec *local;
+    size_t local_count;
+    size_t len;
+};
+int um_ask_open(struct um_ep *ep);
+void um_ask_close(struct um_ep *ep);
+/* A message whose place is known: chooses; whether the body was asked for. Else it is to be read. */
+bool um_ask(struct um_ep *ep, struct um_inbound *in);
+/* link_read(), and how long it takes. */
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r);
+/* A part of a body that was asked for came. */
+void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
+/* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
+bool um_ask_drops(struct um_inbound *in);
+/* A body that was taken back cannot be read: it is waited for again. False: that is too late. */
+bool um_ask_resume(struct um_ep *ep, struct um_inbound *in);
+/* It has moved. It ends, whether it has moved or not. */
+void um_ask_learn(struct um_ep *ep, const struct um_inbound *in);
+void um_ask_forget(struct um_ep *ep, struct um_inbound *in);
 
 /* ---- eager.c ---- */
 int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len);

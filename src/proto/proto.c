@@ -58,6 +58,8 @@ int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
     if (ret)
         return ret;
     ret = um_receive_open(ep);
+    if (ret == 0 && (ret = um_ask_open(ep)) != 0)
+        um_receive_close(ep);
     if (ret) {
         um_core_ep_close(ep);
         return ret;
@@ -77,5 +79,6 @@ void um_ep_close(struct um_ep *ep)
     }
     um_receive_cancel_all(ep);
     um_receive_close(ep);
+    um_ask_close(ep);
     um_core_ep_close(ep);
 }

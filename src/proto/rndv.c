@@ -122,6 +122,8 @@ void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
         ep->stats.bounced++;
     else
         ep->stats.copied++;
+    if (in->ask.way != UM_WAY_NONE && !error)
+        um_ask_learn(ep, in);
     if (in->op == UM_WIRE_RTS)
         um_receive_finish(ep, &in->target, &in->arrival, error);
     else
@@ -161,7 +163,15 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 {
     if (ret == -EAGAIN)
         return COPY_NOT_NOW;
+    if (ret == -EPERM && in->ask.is_taken_back) {
+        if (um_ask_resume(ep, in))
+            return COPY_NOT_NOW;
+        um_inbound_finish(ep, in, EIO); /* parts of it came and were not kept */
+        return COPY_ENDED;
+    }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
+        in->ask.way = UM_WAY_NONE;
+        in->peer->asked.is_unreadable = true;
         in->moved = 0;
         in->target.cursor = in->start;
         in->pushed = true;
@@ -195,12 +205,14 @@ static bool message_step(struct um_ep *ep, struct um_inbound *in)
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
     size_t remote_count;
+    if (in->ask.way == UM_WAY_NONE && um_ask(ep, in))
+        return true;
     if (in->moved < limit) {
         size_t len = copy_plan(in, limit - in->moved, remote, &remote_count);
         struct um_iov_cursor next = in->target.cursor;
         size_t local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
         len = um_iov_length(local, local_count);
-        int ret = ep->machine->link_read(in->peer->link, remote, remote_count, local, local_count, len);
+        int ret = um_ask_read(ep, in, &(struct um_reading){remote, remote_count, local, local_count, len});
         enum copied copied = copy_result(ep, in, ret);
         if (copied != COPY_MOVED)
             return copied == COPY_NOT_NOW;
@@ -213,7 +225,7 @@ static bool message_step(struct um_ep *ep, struct um_inbound *in)
     return false;
 }
 
-static bool inbound_step(struct um_ep *ep, struct um_job *job)
+bool um_inbound_step(struct um_ep *ep, struct um_job *job)
 {
     struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
     uint64_t before = in->moved;
@@ -230,7 +242,7 @@ void um_inbound_start(struct um_ep *ep, struct um_inbound *in)
         um_inbound_finish(ep, in, in->left);
         return;
     }
-    in->job.step = inbound_step;
+    in->job.step = um_inbound_step;
     in->start = in->target.cursor;
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
     if (lives && (!in->asked || in->op == UM_WIRE_READ))
@@ -258,6 +270,8 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
 {
     const struct um_part_wire *head = rec->head;
     struct um_inbound *in = um_inbound_find(peer, head->token);
+    if (__builtin_expect(peer->asked.drops, 0) && um_ask_drops(in))
+        return 0;
     if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
@@ -277,6 +291,8 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
             in->failed = -ret;
     }
     in->moved += rec->len;
+    if (in->ask.way == UM_WAY_PUSH)
+        um_ask_came(ep, in, rec->len);
     if (in->moved == in->arrival.len)
         um_inbound_finish(ep, in, in->failed);
     return 0;

@@ -33,9 +33,10 @@ void um_env_define(void)
     fi_param_define(&um_provider, "board_step", FI_PARAM_STRING,
                     "How far to go beyond the simplest way to carry messages over a Unimem board, each step with those "
                     "before it. Allowed: naive, cache, dmable, eager, embedded, direct, native (default: native)");
-    fi_param_define(&um_provider, "copy", FI_PARAM_STRING,
-                    "Let large messages be copied directly from process to process (process_vm_readv); when off, or "
-                    "where the system refuses it, they go through shared buffers (default: 1)");
+    fi_param_define(
+        &um_provider, "copy", FI_PARAM_STRING,
+        "How large messages move: 1, copied directly from process to process (process_vm_readv); 0, or where "
+        "the system refuses that, through shared buffers; auto, whichever takes less time (default: auto)");
     fi_param_define(&um_provider, "adopt", FI_PARAM_STRING,
                     "Move registered memory, in place, to where peers reach it with loads and stores; when off, they "
                     "copy it through the system (default: 1)");
@@ -125,6 +126,16 @@ static int um_env_attach(const char *text, char *attach)
     return 0;
 }
 
+/* Off, directly, or learned. */
+static int um_env_copy(const char *text, struct um_env *env)
+{
+    env->bodies = UM_BODIES_LEARN;
+    if (strcasecmp(text, "auto") == 0)
+        return 0;
+    env->bodies = UM_BODIES_READ;
+    return um_env_bool(text, &env->port.private_copy);
+}
+
 static int um_env_read_numbers(struct um_env *env)
 {
     const char *text = um_env_text("lanes");
@@ -169,14 +180,17 @@ static int um_env_read_machine(struct um_env *env)
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
-    struct um_env env = {
-        .machine = &um_machine_shm, .port = {.private_copy = true}, .space = {.adopt = true}, .linger = true};
+    struct um_env env = {.machine = &um_machine_shm,
+                         .port = {.private_copy = true},
+                         .bodies = UM_BODIES_LEARN,
+                         .space = {.adopt = true},
+                         .linger = true};
     int ret = um_env_read_machine(&env);
     if (ret)
         return ret;
     const char *text = um_env_text("copy");
-    if (text && um_env_bool(text, &env.port.private_copy))
-        return um_env_refuse(3, "COPY", text, allowed);
+    if (text && um_env_copy(text, &env))
+        return um_env_refuse(3, "COPY", text, "auto, 1, 0, true, false, yes, no, on, off");
     text = um_env_text("stats");
     if (text && um_env_bool(text, &env.stats))
         return um_env_refuse(4, "STATS", text, allowed);

@@ -117,6 +117,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .arg = ep,
         .multi_min = ep->multi_min,
         .unexpected_max = d->env.unexpected_max,
+        .bodies = d->env.bodies,
     };
     if (ep->core)
         return 0;
@@ -185,9 +186,9 @@ static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
     fprintf(stderr,
             "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
             " copied=%" PRIu64 " mapped=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
-            " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 "\n",
+            " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 " retaken=%" PRIu64 "\n",
             (int)getpid(), s->sent, s->received, s->eager, s->rendezvous, s->copied, s->mapped, s->bounced,
-            s->unexpected, s->bytes_sent, s->bytes_received, s->peers_lost);
+            s->unexpected, s->bytes_sent, s->bytes_received, s->peers_lost, s->retaken);
 }
 
 /* Lets go of everything that was bound. */

@@ -36,6 +36,7 @@ struct um_env {
     struct um_port_config port;
     struct um_space_config space;
     size_t unexpected_max; /* bytes; 0: the default */
+    enum um_bodies bodies;
     bool stats;
     bool linger;
     bool mpich_atomics;

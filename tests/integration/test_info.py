@@ -129,7 +129,23 @@ def test_a_refused_call_is_shown(launcher: Launcher, refused: str, name: str, de
     assert row["state"] == "no" and detail in str(row["detail"]) and lost in str(row["lost"]), row
     assert "seccomp" in str(row["remedy"]), row
     for other, before in zip(report.rows, usual.rows, strict=True):
-        assert other["name"] == name or other == before, "nothing else is refused"
+        measured = str(other["name"]).endswith("KiB messages")
+        assert measured or other["name"] == name or other == before, "nothing else is refused"
+
+
+def test_large_messages_are_measured_both_ways(launcher: Launcher) -> None:
+    for env, fixed in (({}, False), ({"FI_UNIMEM_COPY": "1"}, True)):
+        report = info(launcher, env=env)
+        for size in (64, 256, 1024):
+            detail = str(report.row(f"{size} KiB messages")["detail"])
+            one = r"[\d.]+ GB/s read by the receiver, [\d.]+ pushed by the sender: (read|pushed) \([\d.]+\)"
+            assert re.match(rf"warm {one}; cold [\d.]+, [\d.]+: (read|pushed) \([\d.]+\)", detail), detail
+            assert ("FI_UNIMEM_COPY=1" in detail) == fixed
+
+
+def test_large_messages_that_cannot_be_read_are_pushed(launcher: Launcher) -> None:
+    report = info(launcher, DENY, "process_vm_readv=EPERM", "--")
+    assert str(report.row("1024 KiB messages")["detail"]).count(": pushed (") == 2, report
 
 
 def test_both_directions_refused(launcher: Launcher) -> None:

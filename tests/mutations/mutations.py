@@ -548,4 +548,25 @@ MUTATIONS = [
         "    um_fault_guard_mend(g);\n    return false;",
         ["prov/gone"],
     ),
+    (
+        "a body that was asked for is waited for, though its sender makes no call",
+        "src/proto/ask.c",
+        "    take_back(ep, in);\n    return true;",
+        "    (void)take_back;\n    return false;",
+        ["proto rndv sim"],
+    ),
+    (
+        "parts of a body that was taken back end the lane",
+        "src/proto/rndv.c",
+        "    if (__builtin_expect(peer->asked.drops, 0) && um_ask_drops(in))\n        return 0;\n",
+        "",
+        ["proto rndv sim"],
+    ),
+    (
+        "of the two ways of a body the slower one is taken",
+        "src/proto/choice.c",
+        "there + UM_MARGIN < here)",
+        "there > here + UM_MARGIN)",
+        ["choice"],
+    ),
 ]

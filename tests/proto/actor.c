@@ -133,6 +133,7 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
         .complete = on_complete,
         .arg = a,
         .multi_min = 256,
+        .bodies = variant.bodies,
     };
     DEMAND(a->window && um_ep_open(&config, &a->node.ep) == 0, "no endpoint");
     memset(a->window, 0, (size_t)actors * WINDOW + 64);

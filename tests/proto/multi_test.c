@@ -66,6 +66,7 @@ static void a_message_larger_than_the_rest_goes_to_the_next_buffer(void **state)
             send_buf(&w, 0, 1, from, len, 0, UM_OP_DELIVERY, NULL);
         bool ended = false;
         int messages = 0;
+        const void *taken = NULL;
         while (messages < 2 || !ended) {
             const struct um_completion *c = next_of(&w, 1);
             assert_int_equal(c->error, 0);
@@ -76,7 +77,9 @@ static void a_message_larger_than_the_rest_goes_to_the_next_buffer(void **state)
             if (c->len == 0)
                 continue;
             assert_int_equal(c->len, len);
-            assert_ptr_equal(c->buf, messages == 0 ? a : b);
+            assert_true(c->buf == a || c->buf == b); /* bodies that were asked for may end in another order */
+            assert_true(messages == 0 || c->buf != taken);
+            taken = c->buf;
             assert_true(is_filled(c->buf, len, 1));
             messages++;
         }

@@ -1,6 +1,8 @@
 /* Rendezvous and pressure: bodies without end that nobody receives yet, buffer lists, full lanes, delivery. */
 #include "world.h"
 
+#include <time.h>
+
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 /* Bodies that nobody asked for yet take memory and nothing else: none of them holds up another one's match. */
@@ -232,7 +234,111 @@ static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
     variant.lanes_max = lanes;
 }
 
+/* ---- bodies that their receiver could read, and asks for ---- */
+
+static enum um_bodies usual;
+
+/* The machine has both ways, and each body is asked for. */
+static bool world_open_asking(struct world *w)
+{
+    struct um_machine_caps caps;
+    variant.machine->caps(&caps);
+    usual = variant.bodies;
+    if (!caps.either_way || !variant.private_copy)
+        return false;
+    variant.bodies = UM_BODIES_PUSH;
+    world_open(w, 2);
+    return true;
+}
+
+static void world_close_asking(struct world *w)
+{
+    world_close(w);
+    variant.bodies = usual;
+}
+
+/* Only that node makes calls, none of them in close succession, until so many of its receives are complete. */
+static void alone_until(struct world *w, int node, size_t receives)
+{
+    const struct timespec pause = {.tv_nsec = 50000};
+    for (int i = 0; w->node[node].count < receives; i++) {
+        assert_true(i < 200000);
+        um_ep_progress(w->node[node].ep);
+        nanosleep(&pause, NULL);
+    }
+}
+
+static void a_sender_that_makes_no_call_holds_nobody_up(void **state)
+{
+    (void)state;
+    enum { N = 20, LEN = 1500000 };
+    struct world w;
+    if (!world_open_asking(&w))
+        return;
+    unsigned char *from = malloc(LEN), *to = malloc((size_t)N * LEN);
+    fill(from, LEN, 3);
+    for (int k = 0; k < N; k++)
+        send_buf(&w, 0, 1, from, LEN, (uint64_t)k, UM_OP_TAGGED, CTX(100 + k));
+    size_t before = w.node[1].count;
+    for (int k = 0; k < N; k++) {
+        recv_buf(&w, 1, NULL, to + (size_t)k * LEN, LEN, (uint64_t)k, 0, UM_OP_TAGGED, CTX(k + 1));
+        alone_until(&w, 1, before + (size_t)k + 1);
+        assert_int_equal(done_of(&w, 1, CTX(k + 1)).error, 0);
+        assert_true(is_filled(to + (size_t)k * LEN, LEN, 3));
+    }
+    const struct um_stats *s = um_ep_stats(w.node[1].ep);
+    assert_true(s->retaken >= 1 && s->retaken <= N / 4); /* it is asked ever more seldom */
+    assert_int_equal(s->copied, N);
+    for (int k = 0; k < N; k++)
+        assert_int_equal(done_of(&w, 0, CTX(100 + k)).error, 0);
+    world_close_asking(&w);
+    free(from);
+    free(to);
+}
+
+/* The parts come behind so many small messages that the receiver has read the body when it sees the first one. */
+static void parts_of_a_body_that_was_taken_back_are_dropped(void **state)
+{
+    (void)state;
+    enum { SMALL = 300, LEN = 200000 };
+    struct world w;
+    if (!world_open_asking(&w))
+        return;
+    static unsigned char from[2][LEN], to[2][LEN];
+    const uint64_t value = 7;
+    fill(from[0], LEN, 1);
+    fill(from[1], LEN, 2);
+    for (int round = 0; round < 3; round++) {
+        memset(to, 0, sizeof(to));
+        inject_buf(&w, 0, 1, &value, 8, 999, UM_OP_TAGGED); /* the lanes are open */
+        inject_buf(&w, 1, 0, &value, 8, 999, UM_OP_TAGGED);
+        world_settle(&w);
+        recv_buf(&w, 1, NULL, to[0], LEN, 1, 0, UM_OP_TAGGED, CTX(1));
+        send_buf(&w, 0, 1, from[0], LEN, 1, UM_OP_TAGGED, CTX(3));
+        size_t before = w.node[1].count;
+        um_ep_progress(w.node[1].ep); /* asks, unless the machine stalls */
+        for (int k = 0; k < SMALL; k++)
+            inject_buf(&w, 0, 1, &value, 8, 5, UM_OP_TAGGED);
+        um_ep_progress(w.node[0].ep); /* is asked, and pushes */
+        alone_until(&w, 1, before + 1);
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_true(is_filled(to[0], LEN, 1));
+        assert_int_equal(done_of(&w, 0, CTX(3)).error, 0);
+        /* The token is used again, behind the parts. */
+        recv_buf(&w, 1, NULL, to[1], LEN, 2, 0, UM_OP_TAGGED, CTX(2));
+        send_buf(&w, 0, 1, from[1], LEN, 2, UM_OP_TAGGED, CTX(4));
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(4)).error, 0);
+        assert_true(is_filled(to[1], LEN, 2));
+    }
+    assert_true(um_ep_stats(w.node[1].ep)->retaken >= 1 || variant.stall_percent);
+    assert_int_equal(um_ep_stats(w.node[1].ep)->peers_lost, 0);
+    world_close_asking(&w);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_sender_that_makes_no_call_holds_nobody_up),
+    cmocka_unit_test(parts_of_a_body_that_was_taken_back_are_dropped),
     cmocka_unit_test(many_unmatched_bodies_are_received_in_any_order),
     cmocka_unit_test(answers_that_find_no_place_come_later),
     cmocka_unit_test(lists_of_1_to_32_buffers_on_both_sides_carry_every_size),

@@ -47,6 +47,7 @@ void node_open(struct node *n, size_t multi_min)
         .arg = n,
         .multi_min = multi_min,
         .unexpected_max = variant.unexpected_max,
+        .bodies = variant.bodies,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
@@ -295,6 +296,10 @@ static void variant_parse(const char *word)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)
         variant.lanes_max = value;
+    else if (strcmp(word, "bodies=learn") == 0)
+        variant.bodies = UM_BODIES_LEARN;
+    else if (strcmp(word, "bodies=push") == 0)
+        variant.bodies = UM_BODIES_PUSH;
     else if (strncmp(word, "attach=", 7) == 0)
         variant.attach = word + 7;
     else {

@@ -28,8 +28,9 @@ struct variant {
     const struct um_machine *machine;
     unsigned stall_percent; /* sim only */
     bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
-    bool adopt;             /* false: windows are at level copy, at best */
-    uint64_t memory_max;    /* 0: the default; 1: no lane can grow */
+    enum um_bodies bodies;
+    bool adopt;          /* false: windows are at level copy, at best */
+    uint64_t memory_max; /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
     size_t unexpected_max; /* 0: the default */
     const char *attach; /* shm: as um_port_config.attach; NULL: off. Then children are in pid namespaces of their own */
@@ -96,7 +97,8 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 extern const size_t sizes[];
 extern const size_t sizes_count;
 
-/* argv: machine name, then any of: stall=N copy=no adopt=no memory=N lanes=N attach=HOW. Runs the group. */
+/* argv: machine name, then any of: stall=N copy=no adopt=no bodies=learn|push memory=N lanes=N attach=HOW. Runs the
+ * group. */
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 #define WORLD_MAIN(name, tests)                                                                                        \
     int main(int argc, char **argv)                                                                                    \

@@ -278,13 +278,12 @@ static void every_wrong_number_is_refused(void **state)
     unsetenv("FI_UNIMEM_LANES");
 }
 
-static void right_values_are_taken(void **state)
+static void one_message(const char *copy)
 {
     struct pair p;
     struct fi_cq_tagged_entry e;
     static unsigned char out[300000], in[300000];
-    (void)state;
-    setenv("FI_UNIMEM_COPY", "off", 1);
+    setenv("FI_UNIMEM_COPY", copy, 1);
     setenv("FI_UNIMEM_LANES", "2", 1);
     setenv("FI_UNIMEM_LANE_MEMORY", "65536", 1);
     setenv("FI_UNIMEM_MACHINE", "shm", 1);
@@ -300,6 +299,14 @@ static void right_values_are_taken(void **state)
     unsetenv("FI_UNIMEM_LANES");
     unsetenv("FI_UNIMEM_LANE_MEMORY");
     unsetenv("FI_UNIMEM_MACHINE");
+}
+
+static void right_values_are_taken(void **state)
+{
+    (void)state;
+    one_message("off");
+    one_message("1");
+    one_message("Auto");
 }
 
 int main(void)

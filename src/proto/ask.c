@@ -1,0 +1,243 @@
+/*
+ * A body that its receiver could read is asked for instead, where that is faster (choice.h):
+ *
+ *   sender                                        receiver
+ *   RTS                             ──────→       match, choose
+ *                                   ←── answer ──   PUSH
+ *   PUSH parts                      ──────→       scatter
+ *   (it computes)                                 no part for a while: reads the rest
+ *   complete                        ←── answer ──   DONE
+ *   PUSH parts, committed before it saw the answer → dropped
+ *
+ * A sender that does not attend holds nobody up: a body of which no part comes for UM_QUIET_NS, and twice when we look,
+ * is taken back. What else was asked of that sender is taken back at once, a body a call, until a part
+ * comes; and the next bodies of that sender are not asked for, the more the more often it happens. The sender uses the
+ * token again only after DONE, and its lane keeps the order: what comes before the next announcement of a token belongs
+ * to what was taken back.
+ * Owns: struct um_bodies_known. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* A sender that attends begins within two microseconds or so, and one that posts many messages in a row when it has. */
+#define UM_QUIET_NS INT64_C(40000)
+
+enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
+
+struct um_bodies_known {
+    struct um_choice choice;
+    uint64_t read_ns; /* what reading bodies has taken */
+    uint64_t read_at; /* ns: when one was read last */
+    uint32_t read_in; /* call of progress in which that was */
+    uint64_t pushed;  /* bytes of bodies that were asked for and came */
+    struct {
+        uint64_t at, read_ns, pushed;
+    } came;            /* when the last one was complete: ns, and the above */
+    uint32_t taken_at; /* call of progress in which one was taken back */
+    uint32_t clock_at; /* call of progress in which the clock was looked at */
+    uint64_t clock_ns;
+};
+
+int um_ask_open(struct um_ep *ep)
+{
+    struct um_machine_caps caps;
+    ep->machine->caps(&caps);
+    if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !caps.either_way)
+        return 0;
+    ep->bodies = calloc(1, sizeof(*ep->bodies));
+    return ep->bodies ? 0 : -ENOMEM;
+}
+
+void um_ask_close(struct um_ep *ep)
+{
+    free(ep->bodies);
+}
+
+static bool watch_step(struct um_ep *ep, struct um_job *job);
+
+/* Is it to be asked for? Of a message that is too long only a part is wanted. */
+static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
+{
+    struct um_asked *asked = &in->peer->asked;
+    if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len)
+        return false;
+    in->ask.way = UM_WAY_READ;
+    if (asked->left) {
+        asked->left--;
+        return false;
+    }
+    return ep->config.bodies == UM_BODIES_PUSH || um_choice_take(&ep->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
+}
+
+bool um_ask(struct um_ep *ep, struct um_inbound *in)
+{
+    if (!ep->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(ep, in))
+        return false;
+    in->ask.way = UM_WAY_PUSH;
+    in->ask.is_watched = true;
+    in->ask.parts = in->peer->asked.parts;
+    in->ask.asked_at = in->ask.quiet_at = um_clock_ns();
+    in->ask.read_ns = ep->bodies->read_ns;
+    in->ask.pushed = ep->bodies->pushed;
+    in->pushed = true;
+    in->job.step = watch_step;
+    ep->soon++;
+    um_job_start(ep, &in->job);
+    return true;
+}
+
+/*
+ * What else there is to do for each body that is read, when one follows the other: the sender of pushed ones copies
+ * meanwhile. Not what a caller does that comes back later.
+ */
+static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t took)
+{
+    const struct um_bodies_known *b = ep->bodies;
+    return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
+}
+
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r)
+{
+    const struct um_machine *m = ep->machine;
+    if (in->ask.way == UM_WAY_NONE)
+        return m->link_read(in->peer->link, r->remote, r->remote_count, r->local, r->local_count, r->len);
+    uint64_t began = um_clock_ns();
+    int ret = m->link_read(in->peer->link, r->remote, r->remote_count, r->local, r->local_count, r->len);
+    uint64_t end = um_clock_ns(), took = end - began;
+    took += time_between(ep, began, took);
+    in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
+    ep->bodies->read_ns += took;
+    ep->bodies->read_at = end;
+    ep->bodies->read_in = ep->turns;
+    if (in->ask.way == UM_WAY_READ)
+        in->ask.read_ns += took;
+    return ret;
+}
+
+void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len)
+{
+    struct um_asked *asked = &in->peer->asked;
+    asked->parts++;
+    asked->stalled_at = 0;
+    if (in->moved == in->arrival.len)
+        asked->shy = 0;
+    ep->bodies->read_at = 0;
+    ep->bodies->pushed += len;
+}
+
+static void watch_end(struct um_ep *ep, struct um_inbound *in)
+{
+    if (!in->ask.is_watched)
+        return;
+    in->ask.is_watched = false;
+    ep->soon--;
+}
+
+/* Reads what has not come. */
+static void take_back(struct um_ep *ep, struct um_inbound *in)
+{
+    struct um_asked *asked = &in->peer->asked;
+    watch_end(ep, in);
+    um_list_unlink(&in->job.link);
+    if (asked->stalled_at < in->ask.asked_at && asked->shy < UM_SHY_MAX)
+        asked->shy = (uint16_t)(2 * asked->shy + 1);
+    asked->left = asked->shy;
+    asked->stalled_at = asked->stalled_at < in->ask.asked_at ? um_clock_ns() : asked->stalled_at;
+    asked->drops = true;
+    asked->parts++;
+    ep->bodies->taken_at = ep->turns;
+    in->pushed = in->asked = false;
+    in->ask.is_taken_back = true;
+    um_inbound_start(ep, in);
+}
+
+/* The clock, once a call of progress, however many bodies are watched. */
+static uint64_t watch_clock(struct um_ep *ep)
+{
+    struct um_bodies_known *b = ep->bodies;
+    if (b->clock_at != ep->turns || b->clock_ns == 0) {
+        b->clock_at = ep->turns;
+        b->clock_ns = um_clock_ns();
+    }
+    return b->clock_ns;
+}
+
+static bool watch_step(struct um_ep *ep, struct um_job *job)
+{
+    struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
+    const struct um_asked *asked = &in->peer->asked;
+    const bool stalled = asked->stalled_at >= in->ask.asked_at;
+    if (asked->parts != in->ask.parts && !stalled) {
+        in->ask.parts = asked->parts;
+        in->ask.quiet = 0;
+        in->ask.quiet_at = watch_clock(ep);
+        return false;
+    }
+    if (ep->bodies->taken_at == ep->turns)
+        return false;
+    in->ask.quiet++;
+    if (!stalled && (in->ask.quiet < UM_QUIET_LOOKS || (int64_t)(watch_clock(ep) - in->ask.quiet_at) < UM_QUIET_NS))
+        return false;
+    take_back(ep, in);
+    return true;
+}
+
+bool um_ask_resume(struct um_ep *ep, struct um_inbound *in)
+{
+    (void)ep;
+    if (in->ask.went_on)
+        return false;
+    in->peer->asked.is_unreadable = true;
+    in->ask.is_taken_back = false;
+    in->ask.way = UM_WAY_NONE;
+    in->pushed = in->asked = true;
+    um_list_unlink(&in->job.link);
+    return true;
+}
+
+bool um_ask_drops(struct um_inbound *in)
+{
+    if (!in)
+        return true; /* it has ended */
+    if (!in->ask.is_taken_back)
+        return false;
+    in->ask.went_on = true;
+    return true;
+}
+
+/* Bodies come side by side, or one behind the other: what has come since the one before, or since this one was asked.
+ */
+static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
+{
+    const bool alone = b->came.at <= in->ask.asked_at;
+    uint64_t now = um_clock_ns();
+    uint64_t read_ns = b->read_ns - (alone ? in->ask.read_ns : b->came.read_ns);
+    uint64_t bytes = b->pushed - (alone ? in->ask.pushed : b->came.pushed);
+    uint64_t ns = now - (alone ? in->ask.asked_at : b->came.at);
+    b->came.at = now;
+    b->came.read_ns = b->read_ns;
+    b->came.pushed = b->pushed;
+    um_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
+}
+
+void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
+{
+    struct um_bodies_known *b = ep->bodies;
+    if (in->ask.is_taken_back) {
+        ep->stats.retaken++;
+        return;
+    }
+    if (in->ask.way == UM_WAY_PUSH)
+        learn_pushed(b, in);
+    else
+        um_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, in->ask.read_ns, in->moved);
+}
+
+void um_ask_forget(struct um_ep *ep, struct um_inbound *in)
+{
+    watch_end(ep, in);
+}

@@ -1,0 +1,115 @@
+/* choice.h. */
+#include "proto/choice.h"
+
+enum {
+    UM_OCTAVE = 64,             /* units of a cost in a factor of two */
+    UM_STEP_MAX = UM_OCTAVE,    /* how far off a body counts, at most: one that met a time slice is not the rule */
+    UM_MARGIN = UM_OCTAVE / 16, /* by how much the other way has to be better */
+    UM_CLEARLY = UM_OCTAVE / 4,
+    UM_MUCH = UM_OCTAVE / 2,
+    UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
+};
+
+/* log2 in 64ths, between powers of two along the chord: monotone, at most 6 % off. */
+static uint16_t log2_of(uint64_t value)
+{
+    if (value < 2)
+        return 1;
+    unsigned whole = 63 - (unsigned)__builtin_clzll(value);
+    uint64_t rest = value << (63 - whole) << 1; /* the bits below the first one, at the top */
+    return (uint16_t)(whole * UM_OCTAVE + (unsigned)(rest >> 58));
+}
+
+static struct um_choice_class *class_of(struct um_choice *choice, uint64_t len)
+{
+    unsigned bits = len ? 63 - (unsigned)__builtin_clzll(len) : 0;
+    unsigned class = bits > UM_CLASS_SHIFT ? bits - UM_CLASS_SHIFT : 0;
+    return &choice->of[class < UM_CHOICE_CLASSES ? class : UM_CHOICE_CLASSES - 1];
+}
+
+enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
+{
+    struct um_choice_class *c = class_of(choice, len);
+    if (c->interval == 0) { /* the first body: as many as make a trial, then the other way */
+        c->interval = UM_CHOICE_SOON;
+        c->left = UM_CHOICE_TRIES;
+    }
+    if (c->left > 0) {
+        c->left--;
+        return (enum um_way)c->way;
+    }
+    if (c->trial == 0 || c->trial == UM_CHOICE_TRIES) {
+        c->trial = c->tried = 0;
+        c->best = c->middle = UINT16_MAX;
+    }
+    if (++c->trial == UM_CHOICE_TRIES)
+        c->left = c->interval;
+    return (enum um_way)(1 - c->way);
+}
+
+/* The way in use: what is usual. Memory that is touched for the first time is not: of the first ones the best counts.
+ */
+static void usual_learn(struct um_choice_class *c, uint16_t sample)
+{
+    uint16_t *cost = &c->cost[c->way];
+    c->told += c->told < UM_CHOICE_PROOF;
+    if (c->told <= UM_CHOICE_TRIES) {
+        *cost = *cost && *cost < sample ? *cost : sample;
+        return;
+    }
+    int off = sample - *cost;
+    off = off > UM_STEP_MAX ? UM_STEP_MAX : off < -UM_STEP_MAX ? -UM_STEP_MAX : off;
+    *cost = (uint16_t)(*cost + off / 4);
+    int limit = (c->cost[1 - c->way] - c->was) / 2;
+    if (*cost > c->was + (limit > UM_MUCH ? limit : UM_MUCH) && c->left > UM_CHOICE_SOON) {
+        c->left = c->interval = UM_CHOICE_SOON; /* it is not what it was: what of the other one? */
+        c->was = *cost;
+    }
+}
+
+/* The other way: whether the trial is over. */
+static bool trial_learn(struct um_choice_class *c, uint16_t sample)
+{
+    if (c->tried == c->trial) /* a body of the time when this was the better way */
+        return false;
+    if (sample < c->best) {
+        c->middle = c->best;
+        c->best = sample;
+    } else if (sample < c->middle) {
+        c->middle = sample;
+    }
+    if (++c->tried < UM_CHOICE_TRIES)
+        return false;
+    c->cost[1 - c->way] = c->middle;
+    c->trial = c->tried = 0;
+    return true;
+}
+
+static uint16_t later(const struct um_choice_class *c, unsigned times)
+{
+    return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
+}
+
+void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes)
+{
+    struct um_choice_class *c = class_of(choice, len);
+    if (bytes == 0)
+        return;
+    uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);
+    bool tried = way != c->way && trial_learn(c, sample);
+    if (way == c->way)
+        usual_learn(c, sample);
+    const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];
+    const bool proven = tried || c->told >= UM_CHOICE_PROOF;
+    if (proven && there && here && there + UM_MARGIN < here) {
+        c->way = 1 - c->way;
+        c->told = 0;
+        c->interval = later(c, 2); /* one that changes to and fro is not to be tried ever again */
+        c->left = c->interval;
+        c->trial = c->tried = 0;
+        c->was = c->cost[c->way];
+    } else if (tried) { /* the clearer, the later */
+        c->was = here;
+        c->interval = later(c, there > here + UM_CLEARLY ? 4 : 2);
+    }
+}

@@ -1,0 +1,49 @@
+/*
+ * Which way a large body takes: read by its receiver (link_read), or pushed by its sender in records.
+ *
+ * Neither is right everywhere: the system's copy runs at a quarter of the pace of two processors that copy through a
+ * ring on one machine, and faster than they on another; and what is right depends on where the two processors are, on
+ * the size, on whether both sides attend, on whose cache the body lies in. So it is measured, with the bodies that move
+ * anyway: both ways are tried with the first bodies of a class of sizes; from then on the better one is taken, each
+ * body tells what it took, and now and then a few go the other way, to see whether that is still worse. It is a few in
+ * a row, because caches have to follow, and the second best of them counts. Trials that find nothing new become rare.
+ *
+ * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock. Threading: core.h.
+ */
+#ifndef UM_PROTO_CHOICE_H
+#define UM_PROTO_CHOICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum um_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_NONE = UM_WAYS };
+
+enum {
+    UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
+    UM_CHOICE_TRIES = 3,    /* bodies of a trial */
+    UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
+    UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
+    UM_CHOICE_LATE = 1024,  /* at most */
+};
+
+struct um_choice_class {
+    uint16_t cost[UM_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
+    uint16_t was;           /* cost of the way in use when it was last compared */
+    uint16_t best, middle;  /* of the present trial */
+    uint16_t left;          /* bodies until the next trial */
+    uint16_t interval;      /* between two trials */
+    uint8_t way;            /* the better one */
+    uint8_t told;           /* bodies since it is, up to UM_CHOICE_PROOF */
+    uint8_t trial, tried;   /* bodies of the present trial: handed out, told of */
+};
+
+struct um_choice {
+    struct um_choice_class of[UM_CHOICE_CLASSES];
+};
+
+/* The way of the next body. */
+enum um_way um_choice_take(struct um_choice *choice, uint64_t len);
+/* A body of len bytes took that way; meanwhile `bytes` bytes moved this way in ns (bodies may move side by side). */
+void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes);
+
+#endif

@@ -1,0 +1,213 @@
+/*
+ * tools/info.h: what two processes on this machine make of large messages: read by the receiver, pushed by the sender,
+ * and which of the two an endpoint chooses.
+ *
+ * Two processes with an endpoint each, of this very version. "Warm" is a message from one buffer into one buffer again
+ * and again; "cold" goes through FIELD bytes on both sides. Whatever fails ends them, and the report says so.
+ */
+#include "child.h"
+#include "info.h"
+
+#include "base/clock.h"
+#include "proto/proto.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { FIELD = 8 << 20, FLIGHT = 4, TIMEOUT_MS = 60000, SIZES = 3, WAYS = 3, SPIN = 1000 };
+
+static const char section[] = "Memory between processes";
+static const size_t sizes[SIZES] = {64 << 10, 256 << 10, 1 << 20};
+enum way { READ, PUSHED, CHOSE };
+
+struct side {
+    struct um_ep *ep;
+    struct um_regions *regions;
+    struct um_peer *peer;
+    unsigned char *field;
+    int line;
+    unsigned completed;
+};
+
+/* What comes out of a run of one size: bytes in a microsecond; the chosen way. */
+struct figure {
+    unsigned rate[WAYS];
+    bool pushed;
+};
+
+static void on_complete(void *arg, const struct um_completion *c)
+{
+    if (c->error)
+        _exit(1);
+    ((struct side *)arg)->completed++;
+}
+
+static void meet(const struct side *s)
+{
+    char byte = 0;
+    if (write(s->line, &byte, 1) != 1 || read(s->line, &byte, 1) != 1)
+        _exit(1);
+}
+
+static void side_open(struct side *s, enum way way)
+{
+    const struct um_space_config space = {.adopt = false};
+    struct um_ep_config config = {.machine = &um_machine_shm,
+                                  .port = {.private_copy = way != PUSHED, .lanes_max = 4},
+                                  .complete = on_complete,
+                                  .arg = s,
+                                  .bodies = way == CHOSE ? UM_BODIES_LEARN : UM_BODIES_READ};
+    struct um_addr addr;
+    if (um_regions_open(config.machine, &space, &s->regions))
+        _exit(1);
+    config.regions = s->regions;
+    if (um_ep_open(&config, &s->ep))
+        _exit(1);
+    um_ep_addr(s->ep, &addr);
+    if (write(s->line, &addr, sizeof addr) != sizeof addr || read(s->line, &addr, sizeof addr) != sizeof addr ||
+        um_peer_get(s->ep, &addr, &s->peer))
+        _exit(1);
+}
+
+static void side_close(struct side *s)
+{
+    meet(s);
+    um_ep_close(s->ep);
+    um_regions_close(s->regions);
+}
+
+/* Messages of that size in one part of a run. */
+static unsigned messages(size_t len, enum way way)
+{
+    unsigned count = len > 128 << 10 ? (unsigned)((8 << 20) / (len + (256 << 10))) : 32;
+    return way == CHOSE ? 3 * count : count;
+}
+
+/* Moves so many messages. Where there is one processor for both, the other one gets it. */
+static void stream(struct side *s, bool sends, size_t len, size_t stride, unsigned count)
+{
+    size_t places = stride ? FIELD / stride : 1;
+    unsigned begun = s->completed;
+    unsigned idle = 0;
+    for (unsigned posted = 0; s->completed - begun < count;) {
+        idle = um_ep_progress(s->ep) > 0 ? 0 : idle + 1;
+        if (idle > SPIN)
+            sched_yield();
+        if (posted == count || posted - (s->completed - begun) == FLIGHT)
+            continue;
+        struct iovec iov = {.iov_base = s->field + posted % places * stride, .iov_len = len};
+        struct um_msg msg = {.iov = &iov, .count = 1, .peer = s->peer, .tag = 1, .flags = UM_OP_TAGGED};
+        int ret = sends ? um_send(s->ep, &msg) : um_recv(s->ep, &msg);
+        if (ret && ret != -EAGAIN)
+            _exit(1);
+        posted += ret == 0;
+    }
+}
+
+static void sender_run(struct side *s, enum way way)
+{
+    for (int i = 0; i < 2 * SIZES; i++) {
+        meet(s);
+        for (int part = 0; part < 2; part++)
+            stream(s, true, sizes[i / 2], i % 2 ? sizes[i / 2] : 0, messages(sizes[i / 2], way));
+    }
+}
+
+/* The first half is for learning, and for pages that were never touched. */
+static void receiver_run(struct side *s, enum way way, struct figure *figure)
+{
+    const struct um_stats *stats = um_ep_stats(s->ep);
+    for (int i = 0; i < 2 * SIZES; i++) {
+        uint64_t begun = 0, pushed = 0;
+        const unsigned count = messages(sizes[i / 2], way);
+        meet(s);
+        for (int part = 0; part < 2; part++) {
+            begun = um_clock_ns();
+            pushed = stats->bounced;
+            stream(s, false, sizes[i / 2], i % 2 ? sizes[i / 2] : 0, count);
+        }
+        uint64_t us = (um_clock_ns() - begun) / 1000;
+        figure[i].rate[way] = (unsigned)(count * sizes[i / 2] / (us ? us : 1));
+        if (way == CHOSE)
+            figure[i].pushed = 2 * (stats->bounced - pushed) > count;
+    }
+}
+
+static void measure(void *arg, int out)
+{
+    int line[2];
+    struct figure figure[2 * SIZES] = {0};
+    static struct side s;
+    (void)arg;
+    s.field = malloc(FIELD);
+    if (!s.field || socketpair(AF_UNIX, SOCK_STREAM, 0, line))
+        return;
+    memset(s.field, 1, FIELD);
+    pid_t pid = fork();
+    if (pid < 0)
+        return;
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    s.line = line[pid != 0];
+    close(line[pid == 0]); /* or the end of the other would never be seen */
+    for (int way = 0; way < WAYS; way++) {
+        side_open(&s, (enum way)way);
+        if (pid == 0)
+            sender_run(&s, (enum way)way);
+        else
+            receiver_run(&s, (enum way)way, figure);
+        side_close(&s);
+    }
+    if (pid == 0)
+        _exit(0);
+    for (int i = 0; i < 2 * SIZES; i++)
+        dprintf(out, "%u %u %u %d\n", figure[i].rate[READ], figure[i].rate[PUSHED], figure[i].rate[CHOSE],
+                figure[i].pushed);
+}
+
+static const char *forced(void)
+{
+    const char *text = getenv("FI_UNIMEM_COPY");
+    return text && strcmp(text, "auto") != 0 ? text : NULL;
+}
+
+static void add_size(struct um_report *report, size_t len, const struct figure *warm)
+{
+    const struct figure *cold = warm + 1;
+    static const char *const words[] = {"read", "pushed"};
+    char name[64];
+    snprintf(name, sizeof name, "%zu KiB messages", len >> 10);
+    um_report_add(
+        report, section, name, UM_PLAIN,
+        "warm %.1f GB/s read by the receiver, %.1f pushed by the sender: %s (%.1f); cold %.1f, %.1f: %s (%.1f)%s%s",
+        warm->rate[READ] / 1e3, warm->rate[PUSHED] / 1e3, words[warm->pushed], warm->rate[CHOSE] / 1e3,
+        cold->rate[READ] / 1e3, cold->rate[PUSHED] / 1e3, words[cold->pushed], cold->rate[CHOSE] / 1e3,
+        forced() ? "; but FI_UNIMEM_COPY=" : "", forced() ? forced() : "");
+}
+
+void um_info_bodies(struct um_report *report)
+{
+    char text[512];
+    struct figure figure[2 * SIZES];
+    int ret = um_child_run(measure, NULL, text, sizeof text, TIMEOUT_MS);
+    int at = 0, taken = 0;
+    for (int i = 0; ret > 0 && i < 2 * SIZES; i++, at += taken) {
+        int pushed;
+        if (sscanf(text + at, "%u %u %u %d\n%n", &figure[i].rate[READ], &figure[i].rate[PUSHED], &figure[i].rate[CHOSE],
+                   &pushed, &taken) != 4)
+            ret = 0;
+        figure[i].pushed = pushed != 0;
+    }
+    for (int i = 0; i < SIZES; i++) {
+        if (ret > 0)
+            add_size(report, sizes[i], figure + 2 * (size_t)i);
+    }
+    if (ret <= 0)
+        um_report_add(report, section, "large messages", UM_PLAIN, "could not be measured");
+}
