@@ -244,7 +244,7 @@ static uint64_t ep_clock(struct um_ep *ep)
     if (__builtin_expect(since > UM_TICK_NS / 2, 0))
         fit = (uint64_t)ep->calls_counted * (UM_TICK_NS / 2) / since;
     else if (ep->calls_counted < UM_CALLS_PER_CLOCK)
-        fit = 2 * ep->calls_counted; /* how much faster is not known: it may have been no time at all */
+        fit = UINT64_C(2) * ep->calls_counted; /* how much faster is not known: it may have been no time at all */
     ep->calls_counted = fit == 0 ? 1 : fit < UM_CALLS_PER_CLOCK ? (uint32_t)fit : UM_CALLS_PER_CLOCK;
     ep->calls = (int32_t)ep->calls_counted - 1;
     if (__builtin_expect(passed < UM_TICK_NS, 1))

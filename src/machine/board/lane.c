@@ -322,6 +322,7 @@ uint32_t um_board_lane_consumed(const struct um_lane *lane)
     um_board_drive();
     uint32_t consumed = lane->consumed;
     ((struct um_lane *)(uintptr_t)lane)->consumed_seen = consumed;
+    ((struct um_lane *)(uintptr_t)lane)->was_held = lane->was_held && lane->held;
     um_board_leave();
     return consumed;
 }

@@ -239,6 +239,8 @@ uint32_t um_mem_lane_consumed(const struct um_lane *lane_const)
     struct um_lane *lane = (struct um_lane *)lane_const;
     (void)lane_refresh_credit(lane); /* nonsense leaves the last good value; the next claim ends the lane */
     lane->consumed_reported = lane->consumed;
+    if (lane->was_held)
+        lane->was_held = lane_is_held(lane); /* that it ended was news once */
     return lane->consumed;
 }
 
