@@ -92,6 +92,24 @@ bool is_private(const void *at, size_t len)
     return every_mapping(at, len, each_private, NULL);
 }
 
+bool has_flag(const void *at, const char *flag)
+{
+    char line[512], words[8];
+    uintptr_t from, to;
+    bool inside = false, found = false;
+    snprintf(words, sizeof(words), " %s ", flag);
+    FILE *f = fopen("/proc/self/smaps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof(line), f)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            inside = from <= (uintptr_t)at && (uintptr_t)at < to;
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, words) != NULL;
+    }
+    fclose(f);
+    return found;
+}
+
 bool is_mapped(const void *at, size_t len)
 {
     unsigned char present[1];
@@ -160,7 +178,7 @@ static void force(const char *how)
     else if (strcmp(how, "user") == 0)
         um_adopt_tuning.user_mode = true;
     else if (strcmp(how, "compare") == 0)
-        um_adopt_tuning.no_move = um_adopt_tuning.no_scan = true;
+        um_adopt_tuning.no_move = um_adopt_tuning.no_scan = um_adopt_tuning.no_view = true;
     else if (strcmp(how, "full") != 0) {
         fprintf(stderr, "unknown way %s\n", how);
         exit(2);

@@ -30,6 +30,8 @@ bool is_shared(const void *at, size_t len);
 bool is_private(const void *at, size_t len);
 bool is_mapped(const void *at, size_t len);
 bool has_perms(const void *at, size_t len, const char *perms);
+/* Has the mapping at an address this flag of smaps? */
+bool has_flag(const void *at, const char *flag);
 /* Another mapping of the file's bytes, as a peer has. */
 unsigned char *file_view(const void *at, size_t len);
 /* Memory that the file takes. */

@@ -376,6 +376,30 @@ static void a_protection_changed_meanwhile_is_kept(void **state)
     munmap(mem, len);
 }
 
+/* What drivers ask for pages that a device uses, and who keeps secrets out of core dumps. */
+static void advice_given_meanwhile_is_kept(void **state)
+{
+    (void)state;
+    size_t page = page_size(), len = 8 * page;
+    unsigned char *mem = private_memory(len);
+    memset(mem, 5, len);
+    adopt_must(mem, 4 * page);
+    adopt_must(mem + 4 * page, page);
+    assert_int_equal(madvise(mem + page, 2 * page, MADV_DONTFORK), 0);
+    assert_int_equal(madvise(mem + 4 * page, page, MADV_DONTFORK), 0);
+    assert_int_equal(madvise(mem + 2 * page, 2 * page, MADV_DONTDUMP), 0);
+    um_adopt_release((uintptr_t)mem, 4 * page);
+    um_adopt_release((uintptr_t)mem + 4 * page, page);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(has_flag(mem + i * page, "dc"), i == 1 || i == 2 || i == 4);
+        assert_int_equal(has_flag(mem + i * page, "dd"), i == 2 || i == 3);
+        assert_int_equal(mem[i * page], 5);
+    }
+    assert_true(is_private(mem, len));
+    assert_nothing_adopted();
+    munmap(mem, len);
+}
+
 static void the_file_is_sealed_and_not_inherited(void **state)
 {
     (void)state;
@@ -400,6 +424,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_the_program_moved_keeps_its_contents),
     cmocka_unit_test(new_memory_at_the_place_of_registered_memory_is_adopted),
     cmocka_unit_test(a_protection_changed_meanwhile_is_kept),
+    cmocka_unit_test(advice_given_meanwhile_is_kept),
     cmocka_unit_test(the_file_is_sealed_and_not_inherited),
 };
 ADOPT_MAIN(tests)

@@ -234,10 +234,12 @@ static bool holds_stack(const struct stacks *s, const struct um_map *map, bool o
     return false;
 }
 
+static const char why_shared[] = "the memory is a shared mapping of something else";
+
 static int map_refused(const struct stacks *s, const struct um_map *map, bool over_guard, const char **why_p)
 {
     if (map->perms[3] != 'p')
-        return refuse(-ENOTSUP, why_p, "the memory is a shared mapping of something else");
+        return refuse(-ENOTSUP, why_p, why_shared);
     if (memcmp(map->perms, "rw-", 3) != 0)
         return refuse(-ENOTSUP, why_p, "the memory is not readable and writable, or is executable");
     if (map->path[0] == '[' && strcmp(map->path, "[heap]") != 0 && strncmp(map->path, "[anon", 5) != 0)
@@ -303,6 +305,18 @@ static int range_add(const struct stacks *s, const struct um_map *map, bool over
     return 0;
 }
 
+/* Is it a shared mapping of something else? Seen at once where the kernel tells; else later. */
+static bool begins_shared(struct um_adopt_state *state, uintptr_t start)
+{
+    struct um_maps maps;
+    struct um_map map;
+    if (um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text)) != 0)
+        return false;
+    bool shared = um_maps_at(&maps, start, &map) > 0 && map.perms[3] != 'p' && !is_ours(state, &map);
+    um_maps_close(&maps);
+    return shared;
+}
+
 long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
                     const char **why_p)
 {
@@ -311,6 +325,8 @@ long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end
     struct um_map map, below = {0};
     size_t count = 0;
     uintptr_t reached = start;
+    if (begins_shared(state, start))
+        return refuse(-ENOTSUP, why_p, why_shared);
     int ret = for_names(state, "/proc/self/task", block_add, &s);
     if (ret == 0)
         ret = um_maps_open(&maps, "/proc/self/smaps", state->text, sizeof(state->text));
@@ -349,27 +365,55 @@ static long ours_add(struct um_adopt_state *state, const struct um_map *map, uin
     return count;
 }
 
+/* One mapping that is being looked at. The number of segments then, or -E2BIG. */
+static long ours_look(struct um_adopt_state *state, const struct um_map *map, uintptr_t start, uintptr_t end,
+                      long count)
+{
+    state->held = state->held ? state->held : holder_of(map->path);
+    uint64_t last = map->offset + (map->end - map->start);
+    if (!is_of_file(state, map) || last <= start || map->offset >= end)
+        return count;
+    if (!is_ours(state, map)) { /* released with nobody stopped: pages never written to are still the file's */
+        if (map->offset != map->start)
+            state->held = "the program moved (mremap) released memory away from there that still reads the file";
+        return count;
+    }
+    uint64_t from = map->offset > start ? map->offset : start, to = last < end ? last : end;
+    return ours_add(state, map, from, to, count);
+}
+
+/* By the kernel's answers, mapping of a file by mapping of a file; a file's path is asked once. */
+static long ours_ask(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
+{
+    struct um_map map, known = {0};
+    long count = 0;
+    int ret = 0;
+    for (uintptr_t at = 0; count >= 0; at = map.end) {
+        ret = um_maps_next_file(maps, at, false, &map);
+        if (ret > 0 && (map.ino != known.ino || map.dev != known.dev))
+            ret = um_maps_next_file(maps, at, true, &map);
+        if (ret <= 0)
+            break;
+        known = map;
+        count = ours_look(state, &map, start, end, count);
+    }
+    return ret < 0 ? ret : count;
+}
+
 long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
 {
     struct um_maps maps;
     struct um_map map;
-    long count = 0;
     int ret = um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text));
     if (ret)
         return ret;
     state->held = NULL;
-    while (count >= 0 && um_maps_next(&maps, &map)) {
-        state->held = state->held ? state->held : holder_of(map.path);
-        uint64_t last = map.offset + (map.end - map.start);
-        if (!is_of_file(state, &map) || last <= start || map.offset >= end)
-            continue;
-        if (!is_ours(state, &map)) { /* released with nobody stopped: pages never written to are still the file's */
-            if (map.offset != map.start)
-                state->held = "the program moved (mremap) released memory away from there that still reads the file";
-            continue;
-        }
-        uint64_t from = map.offset > start ? map.offset : start, to = last < end ? last : end;
-        count = ours_add(state, &map, from, to, count);
+    long count = um_adopt_tuning.no_scan ? -ENOTTY : ours_ask(state, &maps, start, end);
+    if (count == -ENOTTY || count == -EINVAL) { /* Linux before 6.11: by the text */
+        state->held = NULL;
+        count = 0;
+        while (count >= 0 && um_maps_next(&maps, &map))
+            count = ours_look(state, &map, start, end, count);
     }
     um_maps_close(&maps);
     return count;

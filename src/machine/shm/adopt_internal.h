@@ -80,6 +80,7 @@ struct um_adopt_tuning {
     bool no_minor;       /* as before Linux 5.14 */
     bool no_move;        /* no UFFDIO_MOVE (Linux before 6.8): compare instead */
     bool no_scan;        /* no PAGEMAP_SCAN (Linux before 6.7) */
+    bool no_view;        /* the way back without MREMAP_DONTUNMAP of a shared mapping (Linux before 5.13) */
     bool held;           /* try although a device may hold pages */
     bool by_node;        /* copy under a memory policy per NUMA node, even with one node */
     size_t ranges;       /* 0: UM_ADOPT_RANGES */
@@ -120,6 +121,8 @@ void um_stop_end(const struct um_stop *stop, uintptr_t base, size_t len);
  * After a failure some have moved.
  */
 long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len);
+/* Makes pages of a private range of ours, stopped and empty, as copies of bytes that can be read. 0 or an errno. */
+long um_stop_fill(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len);
 
 /* ---- adopt_node.c: NUMA ---- */
 
@@ -178,6 +181,7 @@ struct um_move {
     uint64_t offset;  /* in the file: base, unless the program moved the mapping */
     uintptr_t shadow; /* a reserved place as long; 0: none */
     uintptr_t proof;  /* likewise, a mapping of ours where pages go to see whether they are free; 0: cannot be seen */
+    uintptr_t view;   /* on the way back: a reserved place as long, where the file is seen; 0: it is read */
     size_t page;
     int prot;
     bool whole; /* pages that were never touched too: they have contents (a file's) */
@@ -207,6 +211,15 @@ void um_mover_close(struct um_mover *mover);
 int um_pages_in(struct um_adopt_state *state, long count, const char **why_p);
 /* Makes private again what has no count in [start, end); what cannot be moved now stays. */
 void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+
+/* ---- adopt_advice.c ---- */
+
+/* What the segment had, for the mapping that took its place. */
+void um_advice_again(const struct um_segment *seg, uintptr_t at, size_t len);
+/* Is the shared mapping at an address not inherited by children (MADV_DONTFORK)? */
+bool um_advice_no_fork(uintptr_t at, size_t page);
+/* What the shared mapping at from has of DONTFORK and DONTDUMP, for the len bytes at to. */
+void um_advice_keep(uintptr_t from, uintptr_t to, size_t len, size_t page);
 
 /* ---- adopt_huge.c ---- */
 

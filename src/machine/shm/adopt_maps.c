@@ -3,7 +3,7 @@
  *
  * Owns nothing; the text buffer is the caller's. Must not know what is decided from it. Threading: internal.h; other
  * threads may change mappings meanwhile: each line is true at its moment.
- * Source: proc_pid_maps(5), proc_pid_smaps(5).
+ * Source: proc_pid_maps(5), proc_pid_smaps(5), linux/fs.h (PROCMAP_QUERY).
  */
 #include "machine/shm/adopt_maps.h"
 
@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -87,6 +88,50 @@ bool um_maps_next(struct um_maps *maps, struct um_map *map_p)
             return true;
     }
     return false;
+}
+
+/* ---- one mapping at a time ---- */
+
+/* The headers may be older. */
+struct query {
+    uint64_t size, flags, at;
+    uint64_t start, end, perms, page_size, offset, ino; /* out */
+    uint32_t dev_major, dev_minor;
+    uint32_t name_size, build_id_size;
+    uint64_t name, build_id;
+};
+#define UM_PROCMAP_QUERY _IOWR('f', 17, struct query)
+enum { QUERY_READ = 1, QUERY_WRITE = 2, QUERY_EXEC = 4, QUERY_SHARED = 8, QUERY_OR_NEXT = 16, QUERY_FILE = 32 };
+enum { NAME_MOST = 4096 };
+
+static int maps_query(struct um_maps *maps, uintptr_t at, uint64_t flags, bool with_path, struct um_map *map_p)
+{
+    struct query q = {.size = sizeof(q), .flags = flags, .at = at};
+    if (with_path && maps->size >= NAME_MOST) {
+        q.name = (uint64_t)(uintptr_t)maps->text;
+        q.name_size = NAME_MOST;
+    }
+    if (ioctl(maps->fd, UM_PROCMAP_QUERY, &q) != 0)
+        return errno == ENOENT ? 0 : -errno;
+    *map_p = (struct um_map){
+        .start = q.start, .end = q.end, .offset = q.offset, .dev = makedev(q.dev_major, q.dev_minor), .ino = q.ino};
+    map_p->perms[0] = q.perms & QUERY_READ ? 'r' : '-';
+    map_p->perms[1] = q.perms & QUERY_WRITE ? 'w' : '-';
+    map_p->perms[2] = q.perms & QUERY_EXEC ? 'x' : '-';
+    map_p->perms[3] = q.perms & QUERY_SHARED ? 's' : 'p';
+    if (q.name_size && with_path)
+        strncpy(map_p->path, maps->text, sizeof(map_p->path) - 1);
+    return 1;
+}
+
+int um_maps_next_file(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p)
+{
+    return maps_query(maps, at, QUERY_OR_NEXT | QUERY_FILE, with_path, map_p);
+}
+
+int um_maps_at(struct um_maps *maps, uintptr_t at, struct um_map *map_p)
+{
+    return maps_query(maps, at, 0, false, map_p);
 }
 
 bool um_maps_details(struct um_maps *maps, struct um_map *map)

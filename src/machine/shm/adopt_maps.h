@@ -28,6 +28,13 @@ int um_maps_open(struct um_maps *maps, const char *path, char *text, size_t size
 void um_maps_close(struct um_maps *maps);
 /* The next mapping; false at the end. */
 bool um_maps_next(struct um_maps *maps, struct um_map *map_p);
+/*
+ * maps only: the mapping of a file that holds an address, or the next one above, without the rest of the text (Linux
+ * 6.11). 1; 0: there is none; or a negative errno: this kernel does not tell. path: only if with_path.
+ */
+int um_maps_next_file(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p);
+/* Likewise the mapping that holds an address, of whatever kind. */
+int um_maps_at(struct um_maps *maps, uintptr_t at, struct um_map *map_p);
 /* smaps only: what follows the line of the mapping that um_maps_next() gave. */
 bool um_maps_details(struct um_maps *maps, struct um_map *map);
 /* Is this two-letter flag among VmFlags? */

@@ -5,8 +5,8 @@
  * whoever touches the range waits; the shadow's pages are copied into the file; one mmap puts the file in place. The
  * shadow stays, empty: it is the old mapping, and what goes back later merges with its neighbours as it did before.
  * Private to shared, nobody to stop and no userfaultfd: copy, then mmap.
- * Shared to private: the page table entries go, whoever touches the range waits; the file's pages are copied into the
- * shadow; one mremap puts it in place.
+ * Shared to private: the page table entries go aside (mremap, MREMAP_DONTUNMAP), whoever touches the range waits; the
+ * file's pages, which can be seen where they went, are copied into the shadow; one mremap puts it in place.
  *
  * Rule: between stop and resume only the stack of the caller is touched, and no other library is called: the range may
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
@@ -22,6 +22,9 @@
 
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
+#endif
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22
 #endif
 
 enum { COMPARE_ROUNDS = 16, COMPARE_WORDS = 512 };
@@ -245,15 +248,77 @@ static long fetch(const struct um_move *m)
     return ret == 0 && again ? -EBUSY : ret;
 }
 
+/* The same, where the file's bytes are in sight: pages come to be with their contents, none is cleared before. */
+static long run_fill(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    (void)again_p;
+    uintptr_t from = m->view + (offset - m->offset);
+    um_sys_madvise(from, len, MADV_POPULATE_READ); /* else it is faulted in page by page */
+    return um_stop_fill(m->stop, from, at, len);
+}
+
+/* Copies again what differs; a page that somebody still holds changes late. */
+static long run_fill_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
+{
+    const uint64_t *from = (const uint64_t *)(m->view + (offset - m->offset));
+    for (size_t done = 0; done < len / sizeof(*from); done += COMPARE_WORDS) {
+        const uint64_t *file = from + done;
+        uint64_t *own = (uint64_t *)at + done, differs = 0;
+        for (size_t i = 0; i < COMPARE_WORDS; i++)
+            differs |= file[i] ^ own[i];
+        if (!differs)
+            continue;
+        for (size_t i = 0; i < COMPARE_WORDS; i++)
+            ((volatile uint64_t *)own)[i] = file[i]; /* no call of memcpy */
+        *again_p = true;
+    }
+    return 0;
+}
+
+static long fetch_in_sight(const struct um_move *m)
+{
+    bool again = true;
+    long ret = um_stop_begin(m->stop, m->shadow, m->len, false);
+    if (ret)
+        return ret;
+    ret = um_scan_data(m, run_fill, &again);
+    um_stop_end(m->stop, m->shadow, m->len); /* what is compared may touch pages that came to be in the file since */
+    for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
+        again = false;
+        __asm__ volatile("" : : : "memory"); /* each round looks anew */
+        ret = um_scan_data(m, run_fill_again, &again);
+    }
+    return ret == 0 && again ? -EBUSY : ret;
+}
+
+/* The mapping's page table entries go aside, and with them a view of the file. False: they are where they were. */
+static bool view_take(const struct um_move *m)
+{
+    if (!m->view || um_sys_mremap(m->base, m->len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, m->view) < 0)
+        return false;
+    if (m->prot != (PROT_READ | PROT_WRITE))
+        um_sys_mprotect(m->view, m->len, PROT_READ);
+    return true;
+}
+
+static long fetch_stopped(const struct um_move *m)
+{
+    if (view_take(m)) {
+        long ret = fetch_in_sight(m);
+        if (ret == 0 || ret == -EBUSY)
+            return ret;
+        um_sys_madvise(m->shadow, m->len, MADV_DONTNEED);
+    }
+    long ret = um_sys_madvise(m->base, m->len, MADV_DONTNEED); /* the file keeps its pages: only our entries go */
+    return ret ? ret : fetch(m);
+}
+
 long um_move_out(const struct um_move *m)
 {
     long ret = um_stop_begin(m->stop, m->base, m->len, true);
     if (ret)
         return ret;
-    if (m->stop->fd >= 0)
-        ret = um_sys_madvise(m->base, m->len, MADV_DONTNEED); /* the file keeps its pages: only our entries go */
-    if (ret == 0)
-        ret = fetch(m);
+    ret = m->stop->fd >= 0 ? fetch_stopped(m) : fetch(m);
     if (ret == 0 && m->prot != (PROT_READ | PROT_WRITE))
         ret = um_sys_mprotect(m->shadow, m->len, m->prot);
     if (ret == 0)

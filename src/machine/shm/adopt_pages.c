@@ -79,22 +79,6 @@ static void punch(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
         fallocate(state->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(to - at));
 }
 
-static void advise_again(const struct um_segment *seg, uintptr_t at, size_t len)
-{
-    static const struct {
-        uint32_t advice;
-        int call;
-    } calls[] = {{UM_ADVICE_NO_DUMP, MADV_DONTDUMP},
-                 {UM_ADVICE_HUGE, MADV_HUGEPAGE},
-                 {UM_ADVICE_NO_HUGE, MADV_NOHUGEPAGE},
-                 {UM_ADVICE_SEQUENTIAL, MADV_SEQUENTIAL},
-                 {UM_ADVICE_RANDOM, MADV_RANDOM}};
-    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
-        if (seg->advice & calls[i].advice)
-            madvise((void *)at, len, calls[i].call);
-    }
-}
-
 /* The slices of [start, end), of at most most bytes. What was moved is in the table, also upon failure. */
 static long slices_in(struct um_adopt_state *state, const struct um_segment *seg, struct um_move *move,
                       uintptr_t shadow, size_t most)
@@ -113,7 +97,7 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
         }
         um_table_place(state, at, at + move->len, move->shadow);
         um_table_join(state, at, at + move->len);
-        advise_again(seg, at, move->len);
+        um_advice_again(seg, at, move->len);
     }
     if (seg->advice & UM_ADVICE_IS_HUGE) /* at the end: a huge page may lie across two slices */
         um_huge_again(seg->start, seg->end - seg->start, state->page);
@@ -179,34 +163,50 @@ static void forget_old(struct um_adopt_state *state, const struct um_segment *se
 
 /* ---- back ---- */
 
+/* The slices of a mapping of the file's bytes, moved back. What moved leaves the table; *done_p: how far it came. */
+static long slices_out(struct um_adopt_state *state, const struct um_segment *seg, struct um_move *move,
+                       uintptr_t shadow, size_t *done_p)
+{
+    size_t size = seg->end - seg->start, most = um_scan_slice_most(size, slice_size());
+    for (size_t done = 0; done < size; done += move->len) {
+        move->base = seg->start + done;
+        move->offset = seg->offset + done;
+        size_t left = size - done < most ? size - done : most;
+        move->len = um_scan_file_slice(state->fd, move->offset, left, slice_size(), state->page);
+        move->shadow = shadow + done;
+        long ret = um_move_out(move);
+        *done_p = done;
+        if (ret)
+            return ret;
+        um_table_remove(state, move->offset, move->offset + move->len);
+    }
+    return 0;
+}
+
 /* Moves a mapping of the file's bytes back. shadow 0: into a fresh mapping. What moved leaves the table. */
 static long part_out(struct um_mover *mover, const struct um_segment *seg, uintptr_t shadow)
 {
     struct um_adopt_state *state = mover->state;
-    size_t size = seg->end - seg->start;
-    bool fresh = !shadow;
+    size_t size = seg->end - seg->start, most = um_scan_slice_most(size, slice_size()), done = 0;
+    bool fresh = !shadow, sees = mover->stop.fd >= 0 && !um_adopt_tuning.no_view;
     if (fresh) {
         void *place = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (place == MAP_FAILED)
             return -ENOMEM;
         shadow = (uintptr_t)place;
     }
-    struct um_move move = {.stop = &mover->stop, .file = state->fd, .page = state->page, .prot = seg->prot};
-    for (size_t done = 0; done < size; done += move.len) {
-        move.base = seg->start + done;
-        move.offset = seg->offset + done;
-        move.len = um_scan_file_slice(state->fd, move.offset, um_scan_slice_most(size - done, slice_size()),
-                                      slice_size(), state->page);
-        move.shadow = shadow + done;
-        long ret = um_move_out(&move);
-        if (ret) {
-            if (fresh)
-                munmap((void *)move.shadow, size - done);
-            return ret;
-        }
-        um_table_remove(state, move.offset, move.offset + move.len);
-    }
-    return 0;
+    um_advice_keep(seg->start, shadow, size, state->page);
+    struct um_move move = {.stop = &mover->stop,
+                           .file = state->fd,
+                           .view = sees ? place_reserve(seg->start, most, PROT_NONE) : 0,
+                           .page = state->page,
+                           .prot = seg->prot};
+    long ret = slices_out(state, seg, &move, shadow, &done);
+    if (ret && fresh)
+        munmap((void *)(shadow + done), size - done);
+    if (move.view)
+        munmap((void *)move.view, most);
+    return ret;
 }
 
 /* A page of a private mapping of a file becomes this process's own by a write, which here writes nothing. */
@@ -240,6 +240,7 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
     size_t size = seg->end - seg->start;
     const int prot = PROT_READ | PROT_WRITE;
     void *place = (void *)seg->start;
+    const bool no_fork = um_advice_no_fork(seg->start, state->page);
     if (mmap(place, size, prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, state->fd, (off_t)seg->offset) == MAP_FAILED)
         return -ENOMEM;
     uint64_t end = seg->offset + size;
@@ -253,6 +254,8 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
         at = stop;
     }
     forbid_growth(seg->start, size, state->page);
+    if (no_fork)
+        madvise(place, size, MADV_DONTFORK);
     if (seg->prot != prot)
         mprotect(place, size, seg->prot);
     punch(state, seg->offset, end);

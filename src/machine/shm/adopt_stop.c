@@ -165,3 +165,21 @@ long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, siz
         return 0;
     return error == -EAGAIN ? -EBUSY : error;
 }
+
+long um_stop_fill(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len)
+{
+    for (size_t done = 0; done < len;) {
+        struct uffdio_copy copy;
+        copy.dst = to + done;
+        copy.src = from + done;
+        copy.len = len - done;
+        copy.mode = UFFDIO_COPY_MODE_DONTWAKE;
+        copy.copy = 0;
+        long ret = um_sys_ioctl(stop->fd, UFFDIO_COPY, &copy);
+        if (copy.copy > 0)
+            done += (size_t)copy.copy;
+        else if (ret < 0 && ret != -EAGAIN)
+            return ret;
+    }
+    return 0;
+}
