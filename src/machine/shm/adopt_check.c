@@ -418,3 +418,27 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
     um_maps_close(&maps);
     return count;
 }
+
+/* The mappings of a range all of which is mapped where it belongs: then nothing of it is elsewhere. Else 0. */
+static long ours_in_place(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
+{
+    struct um_map map = {.end = start};
+    long count = 0;
+    while (count >= 0 && map.end < end) {
+        if (um_maps_at(maps, map.end, &map) <= 0 || !is_ours(state, &map) || map.offset != map.start)
+            return 0;
+        count = ours_add(state, &map, map.start > start ? map.start : start, map.end < end ? map.end : end, count);
+    }
+    return count;
+}
+
+long um_check_ours_back(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+{
+    struct um_maps maps;
+    long count = 0;
+    if (!um_adopt_tuning.no_scan && um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text)) == 0) {
+        count = ours_in_place(state, &maps, start, end);
+        um_maps_close(&maps);
+    }
+    return count > 0 ? count : um_check_ours(state, start, end);
+}

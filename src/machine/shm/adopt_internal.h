@@ -243,6 +243,8 @@ long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end
                     const char **why_p);
 /* Fills state->segment with the mappings of our file's bytes [start, end), wherever they are. Their number. */
 long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+/* The same for the way back, which looks nowhere else when all of it is where it belongs. */
+long um_check_ours_back(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
 /* What forbids adoption in this process. 0, or a negative errno with *why_p. */
 int um_check_process(struct um_adopt_state *state, const char **why_p);
 

@@ -333,7 +333,7 @@ void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
         um_stop_close(&mover.stop);
         mover.unstopped = mover.threads > 1;
     }
-    long count = um_check_ours(state, start, end);
+    long count = um_check_ours_back(state, start, end);
     long ret = count < 0 ? count : 0;
     for (long i = 0; i < count; i++) {
         long failed = segment_out(&mover, &state->segment[i]);
