@@ -136,7 +136,9 @@ static int adopt_locked(struct um_adopt_state *state, uintptr_t start, uintptr_t
 {
     if (file_get(state) < 0)
         return refuse(file_get(state), why_p, "the memory file cannot be made: see ulimit -n, ulimit -f, memfd_create");
-    int ret = um_check_process(state, why_p);
+    int ret = um_check_begin(state, start, why_p);
+    if (ret == 0)
+        ret = um_check_process(state, why_p);
     if (ret)
         return ret;
     long count = um_check_ours(state, start, end);

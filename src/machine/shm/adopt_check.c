@@ -305,16 +305,15 @@ static int range_add(const struct stacks *s, const struct um_map *map, bool over
     return 0;
 }
 
-/* Is it a shared mapping of something else? Seen at once where the kernel tells; else later. */
-static bool begins_shared(struct um_adopt_state *state, uintptr_t start)
+int um_check_begin(struct um_adopt_state *state, uintptr_t start, const char **why_p)
 {
     struct um_maps maps;
     struct um_map map;
     if (um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text)) != 0)
-        return false;
+        return 0;
     bool shared = um_maps_at(&maps, start, &map) > 0 && map.perms[3] != 'p' && !is_ours(state, &map);
     um_maps_close(&maps);
-    return shared;
+    return shared ? refuse(-ENOTSUP, why_p, why_shared) : 0;
 }
 
 long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
@@ -325,8 +324,6 @@ long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end
     struct um_map map, below = {0};
     size_t count = 0;
     uintptr_t reached = start;
-    if (begins_shared(state, start))
-        return refuse(-ENOTSUP, why_p, why_shared);
     int ret = for_names(state, "/proc/self/task", block_add, &s);
     if (ret == 0)
         ret = um_maps_open(&maps, "/proc/self/smaps", state->text, sizeof(state->text));

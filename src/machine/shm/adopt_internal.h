@@ -238,6 +238,8 @@ struct um_tls {
 };
 /* Without the lock: it asks the dynamic linker. */
 void um_check_tls(struct um_tls *tls_p);
+/* Is it refused as a shared mapping of something else, as far as its first byte tells? Quick; Linux 6.11. */
+int um_check_begin(struct um_adopt_state *state, uintptr_t start, const char **why_p);
 /* Fills state->segment with the mappings of the range. Their number, or a negative errno with *why_p. */
 long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
                     const char **why_p);
