@@ -100,8 +100,10 @@ static void pass_on(int number, siginfo_t *info, void *context)
         before->sa_sigaction(number, info, context);
     else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)
         before->sa_handler(number);
-    else
+    else if (info->si_code > 0 || before->sa_handler == SIG_DFL)
         signal(number, SIG_DFL); /* the access is tried again, and ends the process */
+    if (info->si_code <= 0 && before->sa_handler == SIG_DFL && !(before->sa_flags & SA_SIGINFO))
+        raise(number); /* somebody sent it: nothing is tried again */
 }
 
 static void on_fault(int number, siginfo_t *info, void *context)

@@ -278,7 +278,8 @@ void um_peer_lose(struct um_peer *peer, int error)
     ep->stats.peers_lost += error != 0;
     error = error ? error : ECONNRESET;
     um_list_unlink(&peer->awaiting);
-    while (peer->lane && um_peer_harvest(peer) > 0)
+    /* All that can have been answered, and no more: a hostile peer may go on answering. */
+    for (uint32_t left = peer->tokens.used; peer->lane && um_peer_harvest(peer) > 0 && left > 0; left--)
         ;
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)

@@ -32,6 +32,7 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
         return 0;
     }
     peer->rx = rec->rx;
+    peer->left = false;
     ep->machine->rx_set_user(rec->rx, peer);
     ep->rx_count++;
     return 0;
@@ -211,13 +212,13 @@ static void awaiting_tick(struct um_ep *ep, struct um_list *awaiting)
 static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
                        void (*look)(struct um_ep *ep, struct um_list *node))
 {
-    const struct um_list *began = um_list_first(list);
-    struct um_list *first = list->next;
-    for (uint32_t i = 0; i < looks && first != list && (i == 0 || first != began); i++) {
+    uint32_t count = 0;
+    for (const struct um_list *l = list->next; l != list && count < looks; l = l->next)
+        count++;
+    for (struct um_list *first; count > 0 && (first = um_list_first(list)) != NULL; count--) {
         um_list_unlink(first);
         um_list_append(list, first);
         look(ep, first);
-        first = list->next;
     }
 }
 

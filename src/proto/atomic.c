@@ -132,7 +132,8 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
 }
 
 /* False: there was no memory, or not for this. */
-static inline bool apply_once(struct um_window *w, const struct um_atomic_call *call, size_t size)
+static inline __attribute__((always_inline)) bool apply_once(struct um_window *w, const struct um_atomic_call *call,
+                                                             size_t size)
 {
     if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
         um_fault_guard_begin(w->guard, call->target, size);

@@ -31,6 +31,7 @@ int um_receive_open(struct um_ep *ep)
     um_list_init(&r->claimed);
     um_pool_init(&r->recvs, sizeof(struct um_recv));
     um_pool_init(&r->unexpected, sizeof(struct um_unexpected));
+    r->kept_max = ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
     ep->receive = r;
     return 0;
 }

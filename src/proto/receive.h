@@ -29,7 +29,7 @@ struct um_receive {
     struct um_match *engine[2]; /* untagged, tagged */
     struct um_list posted;      /* um_recv, by age */
     struct um_list claimed;     /* um_unexpected */
-    size_t kept;                /* bytes that unexpected messages take */
+    size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
     uint32_t peek_looks;        /* so many more are taken past the bound, because a peek waits */
     struct um_pool recvs;
     struct um_pool unexpected;

@@ -27,7 +27,7 @@
 /* ---- by a window ---- */
 
 /* One element of a size that the processor stores at once stays whole: peers may poll it. */
-static inline void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
+static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
 {
     if (len == 8 && !(((uintptr_t)to | (uintptr_t)from) & 7))
         um_store_relaxed_u64((uint64_t *)(void *)to, um_load_relaxed_u64((const uint64_t *)(const void *)from));
@@ -36,8 +36,8 @@ static inline void mapped_copy(unsigned char *to, const unsigned char *from, siz
 }
 
 /* The flags say which way. */
-static inline void mapped_move(struct um_ep *ep, uint32_t flags, const struct iovec *iov, size_t count,
-                               unsigned char *there)
+static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, uint32_t flags, const struct iovec *iov,
+                                                              size_t count, unsigned char *there)
 {
     if (flags & UM_OP_READ)
         um_core_ep_settle(ep);
@@ -68,8 +68,8 @@ static inline uint32_t access_wanted(uint32_t flags)
 }
 
 /* False: there was no memory, or not for this; or it is more than a guard is for, which the system can do as well. */
-static inline bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset, uint32_t flags,
-                                 const struct iovec *iov, size_t count)
+static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
+                                                                uint32_t flags, const struct iovec *iov, size_t count)
 {
     if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
         size_t len = count == 1 ? iov->iov_len : um_iov_length(iov, count);
@@ -302,6 +302,8 @@ int um_rma(struct um_ep *ep, const struct um_rma *rma)
 
 int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)
 {
+    if (um_core_ep_is_due(ep))
+        um_core_ep_look(ep);
     if (rma->peer->lost)
         return -EPIPE;
     if (rma->peer->unfinished)

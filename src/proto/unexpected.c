@@ -12,11 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t unexpected_max(const struct um_ep *ep)
-{
-    return ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
-}
-
 /* What a message takes, its announced body's description included. */
 static size_t unexpected_size(const struct um_unexpected *u)
 {
@@ -26,7 +21,7 @@ static size_t unexpected_size(const struct um_unexpected *u)
 /* One more message lies here. */
 static void unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
 {
-    if (r->kept <= unexpected_max(ep))
+    if (__builtin_expect(r->kept <= r->kept_max, 1))
         return;
     if (r->peek_looks > 0)
         r->peek_looks--;
@@ -38,8 +33,8 @@ void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 {
     struct um_receive *r = ep->receive;
     r->kept -= unexpected_size(u);
-    if (r->kept < unexpected_max(ep) / 2)
-        um_unexpected_lift(ep);
+    if (__builtin_expect(!um_list_is_empty(&ep->held), 0) && r->kept < r->kept_max / 2)
+        um_core_ep_lift(ep);
     um_peer_release(u->arrival.peer);
     if (u->body != u->small)
         free(u->body);

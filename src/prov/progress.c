@@ -46,11 +46,13 @@ static bool um_progress_has_news(const struct um_event_source *s)
     return um_cntrs_have_news_locked(s->domain);
 }
 
-/* Signals are the application's business: the thread takes none. */
+/* Signals are the application's business: the thread takes none but those of its own faults, which have guards. */
 static int um_progress_spawn(struct um_progress *p)
 {
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&p->thread, NULL, um_progress_run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -51,6 +51,44 @@ static void family_close(struct family *f)
     munmap(f->memory, MEMORY);
 }
 
+/* What a child does with memory that its parent registered is the child's. */
+static void a_child_writes_into_memory_of_its_own(void **state)
+{
+    enum { LEN = 1 << 20 };
+    struct pair p;
+    struct fid_mr *mr, *beside;
+    int status = -1;
+    (void)state;
+    unsigned char *memory = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    memset(memory, 1, LEN);
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_mr_reg(p.a.domain, memory, LEN / 2, FI_REMOTE_WRITE, 0, 7, 0, &mr, NULL), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct pair own;
+        alarm(CHILD_SECONDS);
+        memset(memory, 2, LEN);
+        pair_open(&own, &(struct pair_config){0});
+        CHECK(fi_mr_reg(own.a.domain, memory, LEN, FI_REMOTE_WRITE, 0, 8, 0, &beside, NULL) == 0);
+        memset(memory, 3, LEN);
+        CHECK(fi_close(&beside->fid) == 0);
+        for (size_t i = LEN / 2; i < LEN; i++)
+            CHECK(memory[i] == 3);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    for (size_t i = 0; i < LEN; i++)
+        assert_int_equal(memory[i], 1);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    for (size_t i = 0; i < LEN; i++)
+        assert_int_equal(memory[i], 1);
+    pair_close(&p);
+    munmap(memory, LEN);
+}
+
 /* Messages both ways, a put and a get. */
 static void family_works(struct family *f, unsigned seed)
 {
@@ -330,6 +368,7 @@ static void another_thread_may_be_at_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_child_writes_into_memory_of_its_own),
         cmocka_unit_test(a_child_is_refused_and_closes),
         cmocka_unit_test(a_child_opens_its_own),
         cmocka_unit_test(a_child_talks_to_its_parent),

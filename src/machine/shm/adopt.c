@@ -32,7 +32,7 @@ static void state_create(void)
         return;
     state->fd = -1;
     state->page = (size_t)sysconf(_SC_PAGESIZE);
-    if (pthread_mutex_init(&state->lock, NULL) != 0 || um_fork_watch() != 0) {
+    if (pthread_mutex_init(&state->lock, NULL) != 0 || um_adopt_fork_watch() != 0) {
         munmap(state, sizeof(*state));
         return;
     }

@@ -133,7 +133,7 @@ static void in_child(void)
     um_adopt_unlock(state, &state->fork_mask);
 }
 
-int um_fork_watch(void)
+int um_adopt_fork_watch(void)
 {
     return pthread_atfork(prepare, in_parent, in_child);
 }

@@ -251,7 +251,7 @@ long um_check_ours_back(struct um_adopt_state *state, uintptr_t start, uintptr_t
 int um_check_process(struct um_adopt_state *state, const char **why_p);
 
 /* ---- adopt_fork.c ---- */
-int um_fork_watch(void);
+int um_adopt_fork_watch(void);
 
 /* ---- adopt.c ---- */
 
