@@ -223,6 +223,31 @@ static void every_sender_learns_that_the_port_closed(void **state)
 }
 
 /* It committed and died; the receiver looks after its lanes before it looks at its bells. */
+/* It died between its first message and its bell: a receive directed at it gets the message, not the loss. */
+static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        struct world w;
+        uint32_t value = 5, got = 0;
+        world_open(&w, 2);
+        struct um_peer *sender = peer_of(&w, 1, 0);
+        recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+        inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
+        struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+        port->bell_summary = 0;
+        memset(port->bell, 0, sizeof(port->bell));
+        um_sim_kill(&w.node[0].addr);
+        struct um_ep *dead = w.node[0].ep;
+        w.node[0].ep = NULL;
+        um_peer_lose(sender, ECONNRESET);
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_int_equal(got, 5);
+        w.node[0].ep = dead;
+        world_close(&w);
+    }
+}
+
 static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void **state)
 {
     (void)state;
@@ -271,6 +296,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_receive_directed_at_a_peer_that_closed_ends),
     cmocka_unit_test(what_a_peer_took_before_it_died_was_delivered),
     cmocka_unit_test(every_sender_learns_that_the_port_closed),
+    cmocka_unit_test(a_message_without_its_bell_comes_before_the_loss_of_its_sender),
     cmocka_unit_test(a_sender_that_dies_right_after_its_first_message_is_still_heard),
     cmocka_unit_test(an_inject_on_its_way_to_a_peer_that_dies_is_an_error),
 };
