@@ -1,9 +1,9 @@
 /*
  * What adoption costs, and what adopted memory costs: adopt [MIB]
  *
- * Prints the processor time to adopt and release touched, huge-free memory by size, an untouched heap, the price per mapping of
- * the process, and a triad loop (STREAM) on private, adopted and released memory. Not a test: compare on a quiet
- * machine.
+ * Prints the processor time to adopt and release touched, huge-free memory by size, an untouched heap, the price per
+ * mapping of the process, and a triad loop (STREAM) on private, adopted and released memory. Not a test: compare on a
+ * quiet machine.
  */
 #include "machine/shm/adopt.h"
 #include "base/clock.h"
