@@ -102,14 +102,15 @@ static void a_peek_is_answered_past_the_bound(void **state)
     world_close(&w);
 }
 
-/* Both send far beyond the bound before either receives: each waits for the other, so none is held for ever. */
+/* Both send far beyond the bound before either receives: each waits for the other, so none is held for ever. Who has
+ * sent all waits for what the other one sends last. */
 static void two_that_flood_each_other_go_on(void **state)
 {
     (void)state;
     const uint32_t n = many(20000);
     struct world w;
     uint32_t sent[2] = {0, 0};
-    static unsigned char body[64];
+    static unsigned char body[64], last[2][4];
     open_bounded(&w, 2);
     for (uint64_t turn = 0; sent[0] < n || sent[1] < n; turn++) {
         assert_true(turn < 100 * (uint64_t)n);
@@ -119,11 +120,17 @@ static void two_that_flood_each_other_go_on(void **state)
             int ret = um_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, 64, 1, 0, UM_OP_TAGGED);
             assert_true(ret == 0 || ret == -EAGAIN);
             sent[i] += ret == 0;
+            if (sent[i] == n)
+                recv_buf(&w, i, NULL, last[i], 4, 2, 0, UM_OP_TAGGED, CTX(7));
         }
         world_progress(&w);
     }
     for (int i = 0; i < 2; i++)
+        inject_buf(&w, i, 1 - i, body, 4, 2, UM_OP_TAGGED);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(done_of(&w, i, CTX(7)).error, 0);
         drain(&w, i, n, 1);
+    }
     world_close(&w);
 }
 
