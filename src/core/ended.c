@@ -20,16 +20,9 @@ static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
 
 void um_peer_gone_init(struct um_ep *ep)
 {
-    ep->gone = (struct um_peer){.ep = ep, .number = UM_PEER_GONE, .name = UM_PEER_UNNAMED, .lost = true, .left = true};
-    um_tokens_init(&ep->gone.tokens);
-    um_list_init(&ep->gone.acks);
-    um_list_init(&ep->gone.awaiting);
-    um_list_init(&ep->gone.expected);
-    um_list_init(&ep->gone.atomics);
-    um_list_init(&ep->gone.ended);
-    um_list_init(&ep->gone.due);
-    um_list_init(&ep->gone.answering.link);
-    um_list_init(&ep->gone.held);
+    um_peer_init(ep, &ep->gone);
+    ep->gone.number = UM_PEER_GONE;
+    ep->gone.lost = ep->gone.left = true;
     um_list_init(&ep->leaving);
     um_list_init(&ep->ended);
 }

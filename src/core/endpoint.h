@@ -218,6 +218,9 @@ int um_peer_harvest(struct um_peer *peer);
  * in good order. */
 void um_peer_lose(struct um_peer *peer, int error);
 
+/* A peer of nobody yet: no link, no number. */
+void um_peer_init(struct um_ep *ep, struct um_peer *peer);
+
 /* ---- ended.c ---- */
 void um_peer_gone_init(struct um_ep *ep);
 /* Its lane to us has ended: has its port, too? The tick looks, each at one peer. */

@@ -78,6 +78,20 @@ void um_peer_free(struct um_peer *peer)
     free(peer);
 }
 
+void um_peer_init(struct um_ep *ep, struct um_peer *peer)
+{
+    *peer = (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED};
+    um_tokens_init(&peer->tokens);
+    um_list_init(&peer->acks);
+    um_list_init(&peer->awaiting);
+    um_list_init(&peer->expected);
+    um_list_init(&peer->ended);
+    um_list_init(&peer->atomics);
+    um_list_init(&peer->due);
+    um_list_init(&peer->answering.link);
+    um_list_init(&peer->held);
+}
+
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p)
 {
     struct um_peer *peer = um_peer_find(ep, addr);
@@ -87,27 +101,17 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     }
     if (ep->peer_count == ep->peer_capacity && peers_grow(ep) != 0)
         return -ENOMEM;
-    peer = calloc(1, sizeof(*peer));
+    peer = malloc(sizeof(*peer));
     if (!peer)
         return -ENOMEM;
+    um_peer_init(ep, peer);
     int ret = ep->machine->link_open(ep->port, addr, &peer->link);
     if (ret) {
         free(peer);
         return ret;
     }
-    peer->ep = ep;
     peer->addr = *addr;
-    peer->name = UM_PEER_UNNAMED;
-    um_tokens_init(&peer->tokens);
     peer->number = number_take(ep);
-    um_list_init(&peer->acks);
-    um_list_init(&peer->awaiting);
-    um_list_init(&peer->expected);
-    um_list_init(&peer->atomics);
-    um_list_init(&peer->due);
-    um_list_init(&peer->answering.link);
-    um_list_init(&peer->held);
-    um_list_init(&peer->ended);
     ep->peers[peer->number] = peer;
     struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
     peer->hash_next = *head;

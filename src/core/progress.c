@@ -15,7 +15,7 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are looked after in a second, at least */
-    UM_ANSWERS = 16,
+    UM_HARVEST = 16,
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
@@ -115,9 +115,9 @@ static int peer_acks(struct um_peer *peer)
 int um_peer_harvest(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
-    struct um_answer answers[UM_ANSWERS];
+    struct um_answer answers[UM_HARVEST];
     int acks = peer_acks(peer);
-    int count = ep->machine->lane_reap(peer->lane, answers, UM_ANSWERS);
+    int count = ep->machine->lane_reap(peer->lane, answers, UM_HARVEST);
     for (int i = 0; i < count; i++) {
         struct um_op *op = um_peer_op(peer, answers[i].token);
         if (op) /* else it answers what is not asked: no harm */
