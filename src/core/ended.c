@@ -43,12 +43,12 @@ void um_peer_settle(struct um_peer *peer)
     struct um_ep *ep = peer->ep;
     if (!peer->lost || peer->rx || !peer->link)
         return;
-    if (peer->banned && ep->machine->link_alive(peer->link)) {
+    if (peer->banned && peer->link->machine->link_alive(peer->link)) {
         um_peer_watch_leaving(peer);
         return;
     }
     um_list_unlink(&peer->ended);
-    ep->machine->link_close(peer->link);
+    peer->link->machine->link_close(peer->link);
     peer->link = NULL;
     if (peer->retained == 0)
         um_list_append(&ep->ended, &peer->ended);
@@ -66,7 +66,7 @@ void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
         peer->left = true;
         ep->protocols->peer_left(ep, peer, ECONNRESET);
         um_peer_settle(peer);
-    } else if (!ep->machine->link_alive(peer->link)) {
+    } else if (!peer->link->machine->link_alive(peer->link)) {
         um_list_unlink(&peer->ended);
         um_peer_lose(peer, 0);
         um_peer_settle(peer);

@@ -83,13 +83,12 @@ void um_core_ep_flush(struct um_ep *ep)
 
 void um_core_ep_close(struct um_ep *ep)
 {
-    const struct um_machine *m = ep->machine;
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
         struct um_peer *peer = ep->peers[i];
         if (!peer)
             continue;
         if (peer->lane)
-            m->lane_close(peer->lane);
+            peer->lane->machine->lane_close(peer->lane);
         for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
             if (peer->tokens.slot[t].op)
                 um_op_free(peer->tokens.slot[t].op);
@@ -99,11 +98,11 @@ void um_core_ep_close(struct um_ep *ep)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
         um_windows_close(peer);
         if (peer->link)
-            m->link_close(peer->link);
+            peer->link->machine->link_close(peer->link);
         um_tokens_fini(&peer->tokens);
         free(peer);
     }
-    m->port_close(ep->port);
+    ep->machine->port_close(ep->port);
     um_fault_guard_close(ep->guard);
     um_pool_fini(&ep->ops);
     free(ep->peers);
@@ -180,5 +179,5 @@ void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)
 {
     um_regions_count(ep->config.regions, key, shift);
     if (ep->counters)
-        ep->machine->space_count(um_regions_space(ep->config.regions), ep->counters, shift);
+        um_regions_count_any(ep->config.regions, ep->counters, shift);
 }

@@ -139,9 +139,9 @@ int um_peer_lane_open(struct um_peer *peer)
 {
     if (peer->lost)
         return -EPIPE;
-    int ret = peer->ep->machine->lane_open(peer->link, &peer->lane);
+    int ret = peer->link->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
-        peer->ep->machine->lane_watch(peer->lane, true); /* somebody waits already */
+        peer->lane->machine->lane_watch(peer->lane, true); /* somebody waits already */
     if (ret == 0 || ret == -ECONNREFUSED)
         um_peer_expect(peer); /* nothing else may ever tell that it is gone */
     return ret ? um_peer_claim_failed(peer, ret) : 0;
@@ -153,7 +153,7 @@ static void peer_await(struct um_peer *peer)
         return;
     um_list_append(&peer->ep->awaiting, &peer->awaiting);
     if (peer->lane)
-        peer->ep->machine->lane_watch(peer->lane, true);
+        peer->lane->machine->lane_watch(peer->lane, true);
 }
 
 int um_peer_claim_failed(struct um_peer *peer, int error)
@@ -172,7 +172,7 @@ void um_peer_hold(struct um_peer *peer)
     if (!peer->rx || !um_list_is_empty(&peer->held))
         return;
     um_list_append(&peer->ep->held, &peer->held);
-    peer->ep->machine->rx_hold(peer->rx, true);
+    peer->rx->machine->rx_hold(peer->rx, true);
 }
 
 void um_core_ep_lift(struct um_ep *ep)
@@ -180,7 +180,8 @@ void um_core_ep_lift(struct um_ep *ep)
     struct um_list *first;
     while ((first = um_list_first(&ep->held)) != NULL) {
         um_list_unlink(first);
-        ep->machine->rx_hold(UM_CONTAINER(first, struct um_peer, held)->rx, false);
+        struct um_rx *rx = UM_CONTAINER(first, struct um_peer, held)->rx;
+        rx->machine->rx_hold(rx, false);
     }
 }
 
@@ -247,7 +248,7 @@ void um_op_free(struct um_op *op)
 
 void um_op_await_ack(struct um_op *op)
 {
-    op->ack = op->peer->ep->machine->lane_committed(op->peer->lane);
+    op->ack = op->peer->lane->machine->lane_committed(op->peer->lane);
     um_list_append(&op->peer->acks, &op->link);
     peer_await(op->peer);
 }
@@ -293,7 +294,7 @@ void um_peer_lose(struct um_peer *peer, int error)
             um_op_complete(peer->tokens.slot[t].op, error);
     }
     if (peer->lane) {
-        ep->machine->lane_close(peer->lane);
+        peer->lane->machine->lane_close(peer->lane);
         peer->lane = NULL;
     }
     um_windows_close(peer);

@@ -23,31 +23,31 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
 {
     struct um_addr origin;
     struct um_peer *peer;
-    ep->machine->rx_origin(rec->rx, &origin);
+    rec->rx->machine->rx_origin(rec->rx, &origin);
     int ret = um_peer_get(ep, &origin, &peer);
     if (ret == -ENOMEM)
         return ret;
     if (ret || peer->rx || !peer->link) {
-        ep->machine->rx_refuse(rec->rx); /* not an address, a second lane of one peer, or of one that is gone */
+        rec->rx->machine->rx_refuse(rec->rx); /* not an address, a second lane of one peer, or of one that is gone */
         return 0;
     }
     peer->rx = rec->rx;
     peer->left = false;
-    ep->machine->rx_set_user(rec->rx, peer);
+    rec->rx->user = peer;
     ep->rx_count++;
     return 0;
 }
 
 static void rx_left(struct um_ep *ep, const struct um_record *rec)
 {
-    struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    struct um_peer *peer = rec->rx->user;
     if (!peer)
         return;
     peer->rx = NULL;
     peer->left = true;
     um_list_unlink(&peer->held);
     ep->rx_count--;
-    ep->machine->rx_set_user(rec->rx, NULL);
+    rec->rx->user = NULL;
     int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;
     ep->protocols->peer_left(ep, peer, error);
     if (error)
@@ -83,7 +83,7 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
         ep->machine->release(ep->port, rec);
         return true;
     }
-    struct um_peer *peer = ep->machine->rx_user(rec->rx);
+    struct um_peer *peer = rec->rx->user;
     if (peer && __builtin_expect(!um_list_is_empty(&peer->awaiting), 0))
         causes_first(peer);
     if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
@@ -93,14 +93,14 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
     if (ret == 0)
         ep->machine->release(ep->port, rec);
     else
-        ep->machine->rx_refuse(rec->rx);
+        rec->rx->machine->rx_refuse(rec->rx);
     return true;
 }
 
 static int peer_acks(struct um_peer *peer)
 {
     int count = 0;
-    uint32_t consumed = peer->ep->machine->lane_consumed(peer->lane);
+    uint32_t consumed = peer->lane->machine->lane_consumed(peer->lane);
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL) {
         struct um_op *op = UM_CONTAINER(first, struct um_op, link);
@@ -117,7 +117,7 @@ int um_peer_harvest(struct um_peer *peer)
     struct um_ep *ep = peer->ep;
     struct um_answer answers[UM_HARVEST];
     int acks = peer_acks(peer);
-    int count = ep->machine->lane_reap(peer->lane, answers, UM_HARVEST);
+    int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_HARVEST);
     for (int i = 0; i < count; i++) {
         struct um_op *op = um_peer_op(peer, answers[i].token);
         if (op) /* else it answers what is not asked: no harm */
@@ -148,7 +148,7 @@ static int awaiting_progress(struct um_ep *ep)
         if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens.used == 0 && !peer->starved) {
             um_list_unlink(&peer->awaiting);
             if (peer->lane)
-                ep->machine->lane_watch(peer->lane, false);
+                peer->lane->machine->lane_watch(peer->lane, false);
         }
     }
     return count;
@@ -173,7 +173,7 @@ int um_core_ep_jobs(struct um_ep *ep)
 /* One that never sent may have done so just before its death: it is looked at again, when what came has been taken. */
 static bool is_gone(struct um_peer *peer)
 {
-    if (peer->ep->machine->link_alive(peer->link))
+    if (peer->link->machine->link_alive(peer->link))
         return false;
     const bool again = peer->doubted;
     peer->doubted = true;
@@ -193,7 +193,7 @@ static void expected_tick(struct um_ep *ep, struct um_list *expected)
         ep->protocols->peer_left(ep, peer, ECONNRESET);
     } else if (is_gone(peer)) {
         um_list_unlink(&peer->expected);
-        um_peer_lose(peer, peer->lane && ep->machine->lane_reap(peer->lane, NULL, 0) < 0 ? 0 : ECONNRESET);
+        um_peer_lose(peer, peer->lane && peer->lane->machine->lane_reap(peer->lane, NULL, 0) < 0 ? 0 : ECONNRESET);
     }
 }
 

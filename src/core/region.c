@@ -7,7 +7,6 @@
 #include <stdlib.h>
 
 struct um_regions {
-    const struct um_machine *machine;
     struct um_space *space;
     struct um_region **bucket;
     size_t mask;
@@ -26,7 +25,6 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
     if (!t)
         return -ENOMEM;
     t->mask = 63;
-    t->machine = machine;
     t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
     int ret = t->bucket ? 0 : -ENOMEM;
     if (ret == 0)
@@ -42,7 +40,7 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
 
 void um_regions_close(struct um_regions *t)
 {
-    t->machine->space_close(t->space);
+    t->space->machine->space_close(t->space);
     free(t->bucket);
     free(t);
 }
@@ -50,6 +48,11 @@ void um_regions_close(struct um_regions *t)
 struct um_space *um_regions_space(const struct um_regions *t)
 {
     return t->space;
+}
+
+struct um_locks_shm *um_regions_locks(const struct um_regions *t)
+{
+    return t->space->machine->space_locks(t->space);
 }
 
 static void table_grow(struct um_regions *t)
@@ -90,7 +93,7 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
                                      .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
-    int ret = t->machine->expose(t->space, &what, &region->exposed);
+    int ret = t->space->machine->expose(t->space, &what, &region->exposed);
     if (ret)
         return ret;
     if (++t->count > t->mask)
@@ -110,7 +113,7 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
         return;
     *link = region->next;
     t->count--;
-    t->machine->conceal(t->space, region->exposed);
+    t->space->machine->conceal(t->space, region->exposed);
 }
 
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
@@ -134,20 +137,25 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     return 0;
 }
 
-enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region)
+enum um_level um_regions_level(const struct um_region *region)
 {
-    return region->exposed ? t->machine->exposed_level(region->exposed) : UM_LEVEL_REMOTE;
+    return region->exposed ? region->exposed->machine->exposed_level(region->exposed) : UM_LEVEL_REMOTE;
 }
 
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
 {
     region->counters = counters;
-    t->machine->exposed_set_counters(t->space, region->exposed, counters);
+    t->space->machine->exposed_set_counters(t->space, region->exposed, counters);
+}
+
+void um_regions_count_any(struct um_regions *t, uint32_t counters, unsigned shift)
+{
+    t->space->machine->space_count(t->space, counters, shift);
 }
 
 void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)
 {
     const struct um_region *r = um_regions_find(t, key);
     if (r && r->counters)
-        t->machine->space_count(t->space, r->counters, shift);
+        t->space->machine->space_count(t->space, r->counters, shift);
 }

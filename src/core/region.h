@@ -32,18 +32,22 @@ void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
 /* The level at which peers reach it. */
-enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
+enum um_level um_regions_level(const struct um_region *region);
 /* No peer's operation that starts after the return reaches it. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);
 /* What ports of the domain belong to. */
 struct um_space *um_regions_space(const struct um_regions *t);
+/* The locks of wide and misaligned atomics, which peers with a mapped window take, too. */
+struct um_locks_shm *um_regions_locks(const struct um_regions *t);
 struct um_region *um_regions_find(const struct um_regions *t, uint64_t key);
 /* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT: nothing there. *ptr_p: the
  * first byte. */
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
                        void **ptr_p);
+/* Counts an access of any region: enum um_counters. */
+void um_regions_count_any(struct um_regions *t, uint32_t counters, unsigned shift);
 /* Counts an access under that key that was executed here: UM_COUNT_*_SHIFT. */
 void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift);
 

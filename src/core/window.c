@@ -33,7 +33,7 @@ static void window_drop(struct um_peer *peer, struct um_window **way)
         return;
     if (peer->window == *way)
         peer->window = NULL;
-    peer->ep->machine->window_close(*way);
+    (*way)->machine->window_close(*way);
     *way = NULL;
 }
 
@@ -91,7 +91,7 @@ struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
     }
     struct um_window **place = windows_place(peer, key);
     window_drop(peer, place);
-    if (peer->ep->machine->window_open(peer->link, key, &w) != 0)
+    if (peer->link->machine->window_open(peer->link, key, &w) != 0)
         return NULL;
     *place = w;
     peer->window = w;

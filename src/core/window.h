@@ -40,10 +40,10 @@ static inline struct um_window *um_window_find(struct um_peer *peer, uint64_t ke
 }
 
 /* What was executed through a window counts where the peer asked for it. */
-static inline void um_window_count(struct um_peer *peer, struct um_window *w, unsigned shift)
+static inline void um_window_count(struct um_window *w, unsigned shift)
 {
     if (__builtin_expect((w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0, 0))
-        peer->ep->machine->window_count(w, shift);
+        w->machine->window_count(w, shift);
 }
 
 /* 0 and the offset of the first byte; -EACCES: not that access; -ERANGE: out of bounds. */

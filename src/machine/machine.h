@@ -59,12 +59,27 @@ struct um_piece {
 };
 static_assert(sizeof(struct um_piece) == 16, "the piece is wire format: docs/protocol.md section 6");
 
-struct um_port;
-struct um_link;
-struct um_lane;
-struct um_rx;
-struct um_space;
-struct um_exposed;
+/* Every object begins with its machine: the layers above call through the object in hand. */
+struct um_machine;
+struct um_port {
+    const struct um_machine *machine;
+};
+struct um_link {
+    const struct um_machine *machine;
+};
+struct um_lane {
+    const struct um_machine *machine;
+};
+struct um_rx {
+    const struct um_machine *machine;
+    void *user; /* the caller's; NULL at first */
+};
+struct um_space {
+    const struct um_machine *machine;
+};
+struct um_exposed {
+    const struct um_machine *machine;
+};
 struct um_locks_shm;
 
 /* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
@@ -121,6 +136,7 @@ enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_
  * from whatever thread, if its memory goes away while it is used; accesses then end in memory that is nobody's.
  */
 struct um_window {
+    const struct um_machine *machine;
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
@@ -291,8 +307,6 @@ struct um_machine {
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
     void (*rx_refuse)(struct um_rx *rx);
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
-    void (*rx_set_user)(struct um_rx *rx, void *user);
-    void *(*rx_user)(const struct um_rx *rx);
 
     /*
      * Sleeping. arm() promises a readable wait_fd upon the next event: 0, or -EAGAIN when there is one already (then it
@@ -323,10 +337,5 @@ struct um_machine {
 extern const struct um_machine um_machine_shm;
 extern const struct um_machine um_machine_sim;
 extern const struct um_machine um_machine_board;
-
-/* Every port begins with its machine, so that the layers above can call through it. */
-struct um_port {
-    const struct um_machine *machine;
-};
 
 #endif

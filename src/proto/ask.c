@@ -75,7 +75,7 @@ static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 
 bool um_ask(struct um_ep *ep, struct um_inbound *in)
 {
-    if (!ep->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(ep, in))
+    if (!ep->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(in))
         return false;
     in->ask.way = UM_WAY_PUSH;
     in->ask.is_watched = true;
@@ -102,11 +102,11 @@ static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t to
 
 int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r)
 {
-    const struct um_machine *m = ep->machine;
+    struct um_link *link = in->peer->link;
     if (in->ask.way == UM_WAY_NONE)
-        return m->link_read(in->peer->link, r->remote, r->remote_count, r->local, r->local_count, r->len);
+        return link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
     uint64_t began = um_clock_ns();
-    int ret = m->link_read(in->peer->link, r->remote, r->remote_count, r->local, r->local_count, r->len);
+    int ret = link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
     uint64_t end = um_clock_ns(), took = end - began;
     took += time_between(ep, began, took);
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);

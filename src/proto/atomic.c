@@ -79,16 +79,16 @@ static bool is_lockless(uint64_t owners_addr, size_t size)
     return size <= 8 && (owners_addr & (size - 1)) == 0;
 }
 
-static inline void executed(struct um_ep *ep, struct um_peer *peer, struct um_window *w, uint8_t kind, uint8_t op)
+static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind, uint8_t op)
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
     ep->stored = true; /* elsewhere an update may wait while later loads go ahead */
 #endif
     if (kind != UM_ATOMIC_BASE)
-        um_window_count(peer, w, UM_COUNT_READ_SHIFT);
+        um_window_count(w, UM_COUNT_READ_SHIFT);
     if (op != UM_ATOMIC_READ)
-        um_window_count(peer, w, UM_COUNT_WRITE_SHIFT);
+        um_window_count(w, UM_COUNT_WRITE_SHIFT);
 }
 
 /*
@@ -116,7 +116,7 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         if (__builtin_expect(own ? um_fault_guard_end(w->guard) : um_window_is_gone(w), 0))
             ret = -EFAULT; /* some elements may have been updated, and shall not be twice */
         else
-            executed(ep, a->peer, w, a->kind, a->op);
+            executed(ep, w, a->kind, a->op);
     }
     ep->stats.sent++;
     ep->stats.bytes_sent += len;
@@ -164,7 +164,7 @@ static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, s
     um_core_ep_settle(ep);
     if (__builtin_expect(!apply_once(w, &call, size), 0))
         return false;
-    executed(ep, peer, w, a->kind, a->op);
+    executed(ep, w, a->kind, a->op);
     ep->stats.sent++;
     ep->stats.bytes_sent += size;
     ep->reported = true;
@@ -199,7 +199,7 @@ static uint32_t record_elements(struct um_ep *ep, struct um_lane *lane, uint32_t
     uint64_t wanted = (uint64_t)unit * count;
     if (wanted <= UM_ATOMIC_INLINE)
         return count;
-    uint32_t most = ep->machine->lane_body_max(lane, wanted < ep->body_max ? (uint32_t)wanted : ep->body_max);
+    uint32_t most = lane->machine->lane_body_max(lane, wanted < ep->body_max ? (uint32_t)wanted : ep->body_max);
     return wanted <= most ? count : most / unit;
 }
 
@@ -211,10 +211,10 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
     uint32_t size = rest->size, unit = size << rest->compares;
     bool moved = false;
     for (int i = 0; i < UM_ATOMIC_STEP && rest->sent < rest->count; i++) {
-        uint32_t most = ep->machine->lane_body_max(lane, ep->body_max) / unit;
+        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max) / unit;
         uint32_t n = rest->count - rest->sent < most ? rest->count - rest->sent : most;
         struct um_slot slot;
-        int ret = ep->machine->claim(lane, n * unit, &slot);
+        int ret = lane->machine->claim(lane, n * unit, &slot);
         if (ret) {
             um_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
             return moved;
@@ -225,7 +225,7 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
         memcpy(slot.body, from, (size_t)n * size);
         if (rest->compares)
             memcpy((char *)slot.body + (size_t)n * size, from + (size_t)rest->count * size, (size_t)n * size);
-        ep->machine->commit(lane, &slot, UM_WIRE_ATOMIC_MORE, 0, n * unit);
+        lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC_MORE, 0, n * unit);
         rest->sent += n;
         moved = true;
     }
@@ -265,7 +265,7 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
     struct um_slot slot;
     int ret = n < count ? rest_keep(op, a, size, n) : 0;
     if (ret == 0)
-        ret = ep->machine->claim(lane, len > UM_ATOMIC_INLINE ? len : 0, &slot);
+        ret = lane->machine->claim(lane, len > UM_ATOMIC_INLINE ? len : 0, &slot);
     if (ret)
         return ret;
     struct um_atomic_wire *head = slot.head;
@@ -284,7 +284,7 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
         struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
         um_iov_gather(&compare, body + (size_t)n * size, (size_t)n * size);
     }
-    ep->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
+    lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
     if (n < count) {
         um_job_start(ep, &op->job);
         op->peer->sending = op;

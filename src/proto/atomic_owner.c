@@ -39,9 +39,8 @@ static int apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct u
     int ret = um_core_ep_guard(ep, target, (size_t)count * um_atomic_size(type));
     if (ret)
         return ret;
-    const struct um_atomic_place place = {.at = target,
-                                          .lock_key = (uintptr_t)target,
-                                          .locks = ep->machine->space_locks(um_regions_space(ep->config.regions))};
+    const struct um_atomic_place place = {
+        .at = target, .lock_key = (uintptr_t)target, .locks = um_regions_locks(ep->config.regions)};
     um_atomic_apply_at(type, op, o, &place, count);
     return um_core_ep_unguard(ep);
 }
@@ -107,17 +106,17 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
     bool moved = false;
     for (int i = 0; ret == 0 && in->sent < total && i < UM_ATOMIC_STEP; i++) {
         uint32_t left = total - in->sent;
-        uint32_t most = left <= UM_RESULT_INLINE ? left : ep->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = left <= UM_RESULT_INLINE ? left : lane->machine->lane_body_max(lane, ep->body_max);
         uint32_t part = left < most ? left : most;
         struct um_slot slot;
-        ret = ep->machine->claim(lane, part > UM_RESULT_INLINE ? part : 0, &slot);
+        ret = lane->machine->claim(lane, part > UM_RESULT_INLINE ? part : 0, &slot);
         if (ret)
             break;
         struct um_result_wire *head = slot.head;
         head->offset = in->sent;
         head->token = in->token;
         memcpy(part > UM_RESULT_INLINE ? slot.body : head->body, in->result + in->sent, part);
-        ep->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, part);
+        lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, part);
         in->sent += part;
         moved = true;
     }
@@ -127,7 +126,7 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
         return moved;
     }
     if (ret && in->peer->rx)
-        ep->machine->answer(in->peer->rx, in->token, -ECONNRESET);
+        in->peer->rx->machine->answer(in->peer->rx, in->token, -ECONNRESET);
     if (ret || in->sent == total) {
         inbound_end(in);
         return true;
@@ -141,7 +140,7 @@ static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
     if (in->failed || !in->fetch) {
         if (!in->failed)
             op_finished(ep, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
-        ep->machine->answer(in->peer->rx, in->token, in->failed);
+        in->peer->rx->machine->answer(in->peer->rx, in->token, in->failed);
         inbound_end(in);
         return;
     }
@@ -221,7 +220,7 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
     int ret =
         um_regions_resolve(ep->config.regions, head->key, head->addr, len, um_atomic_access(head->op, fetch), &target);
     if (ret == 0 && fetch) {
-        if (um_peer_lane(peer, &lane) != 0 || ep->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
+        if (um_peer_lane(peer, &lane) != 0 || lane->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
             return -EAGAIN;
         struct um_result_wire *result = slot.head;
         result->offset = 0;
@@ -233,11 +232,11 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
     if (ret == 0)
         op_finished(ep, head->key, len, fetch, head->op);
     else if (o.result)
-        ep->machine->abort(lane, &slot);
+        lane->machine->abort(lane, &slot);
     if (ret == 0 && o.result)
-        ep->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
+        lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
     else
-        ep->machine->answer(rec->rx, head->token, ret);
+        rec->rx->machine->answer(rec->rx, head->token, ret);
     return 0;
 }
 
@@ -262,7 +261,7 @@ int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_re
     if (is_sound(&head, fetch))
         n = part_elements(head.op, (uint32_t)um_atomic_size(head.type), head.count, rec->len);
     if (n == 0) {
-        ep->machine->answer(rec->rx, head.token, -EINVAL);
+        rec->rx->machine->answer(rec->rx, head.token, -EINVAL);
         return 0;
     }
     if (n == head.count && single_apply(ep, peer, rec, &head, body) == 0)

@@ -39,7 +39,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
         op->len = len;
         op->tag = msg->tag;
     }
-    int ret = ep->machine->claim_message(lane, body_len, &slot);
+    int ret = lane->machine->claim_message(lane, body_len, &slot);
     if (__builtin_expect(ret != 0, 0)) {
         if (op)
             um_op_free(op);
@@ -59,7 +59,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     ep->stats.eager++;
     ep->stats.bytes_sent += len;
     uint8_t flags = (uint8_t)(um_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
-    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
+    lane->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     if (op)
         um_op_await_ack(op);
     else

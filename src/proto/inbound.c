@@ -160,12 +160,13 @@ void um_inbound_drop(struct um_inbound *in)
 /* Answers what is due, as there are places. */
 static bool answer_step(struct um_ep *ep, struct um_job *job)
 {
+    (void)ep;
     struct um_peer *peer = UM_CONTAINER(job, struct um_peer, answering);
     bool moved = false;
     struct um_list *first;
     while ((first = um_list_first(&peer->due)) != NULL) {
         struct um_inbound *in = UM_CONTAINER(first, struct um_inbound, due);
-        if (ep->machine->answer(peer->rx, in->token, in->status) == -EAGAIN)
+        if (peer->rx->machine->answer(peer->rx, in->token, in->status) == -EAGAIN)
             return moved;
         um_list_unlink(first);
         free(in);
@@ -182,7 +183,7 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
     um_list_unlink(&in->job.link);
     if (!in->left)
         table_remove(peer->inbound, in);
-    if (!answer || !peer->rx || in->left || ep->machine->answer(peer->rx, in->token, status) == 0) {
+    if (!answer || !peer->rx || in->left || peer->rx->machine->answer(peer->rx, in->token, status) == 0) {
         free(in);
         return;
     }
@@ -193,9 +194,9 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
         um_job_start(ep, &peer->answering);
 }
 
-bool um_inbound_ask(struct um_ep *ep, struct um_inbound *in)
+bool um_inbound_ask(struct um_inbound *in)
 {
-    if (ep->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
+    if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
         return false;
     in->asked = true;
     um_list_unlink(&in->job.link);

@@ -122,7 +122,7 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
 /* The same for one that nobody queued: the peer will announce it again. */
 void um_inbound_drop(struct um_inbound *in);
 /* Asks for the body in records. False: not now. */
-bool um_inbound_ask(struct um_ep *ep, struct um_inbound *in);
+bool um_inbound_ask(struct um_inbound *in);
 
 /* ---- rndv.c: bodies that are fetched ---- */
 

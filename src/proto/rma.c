@@ -93,7 +93,7 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
         return false;
     if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
         return false;
-    um_window_count(peer, w, count_shift(r->flags));
+    um_window_count(w, count_shift(r->flags));
     ep->stats.sent++;
     ep->stats.bytes_sent += r->iov.iov_len;
     ep->reported = true;
@@ -117,7 +117,7 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
     const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
         if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1)) {
-            um_window_count(rma->peer, w, shift);
+            um_window_count(w, shift);
             return 0;
         }
         /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
@@ -127,11 +127,11 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
     struct um_link *link = rma->peer->link;
     int ret = 0;
     if (len > 0)
-        ret = rma->flags & UM_OP_READ ? ep->machine->link_read(link, &piece, 1, rma->iov, rma->count, len)
-                                      : ep->machine->link_write(link, &piece, 1, rma->iov, rma->count, len);
+        ret = rma->flags & UM_OP_READ ? link->machine->link_read(link, &piece, 1, rma->iov, rma->count, len)
+                                      : link->machine->link_write(link, &piece, 1, rma->iov, rma->count, len);
     if (ret == 0) {
         ep->stats.copied++;
-        um_window_count(rma->peer, w, shift);
+        um_window_count(w, shift);
     }
     return ret;
 }
@@ -154,7 +154,7 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
         return ret;
     if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, rma->context, rma->flags)))
         return -ENOMEM;
-    ret = ep->machine->claim(lane, 0, &slot);
+    ret = lane->machine->claim(lane, 0, &slot);
     if (ret) {
         if (op)
             um_op_free(op);
@@ -162,13 +162,13 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
     }
     ret = w ? window_move(ep, rma, w, offset, len) : 0;
     if (ret) {
-        ep->machine->abort(lane, &slot);
+        lane->machine->abort(lane, &slot);
         if (op)
             um_op_free(op);
         return ret;
     }
     *(struct um_notify_wire *)slot.head = (struct um_notify_wire){.data = rma->data, .len = len};
-    ep->machine->commit(lane, &slot, UM_WIRE_NOTIFY, (uint8_t)(UM_WIRE_DATA | (op ? UM_FLAG_ACK : 0)), 0);
+    lane->machine->commit(lane, &slot, UM_WIRE_NOTIFY, (uint8_t)(UM_WIRE_DATA | (op ? UM_FLAG_ACK : 0)), 0);
     if (op) {
         op->len = len;
         um_op_await_ack(op);
@@ -217,7 +217,7 @@ static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op 
 {
     struct um_slot slot;
     uint32_t body_len = op->len > UM_WRITE_INLINE ? (uint32_t)op->len : 0;
-    int ret = ep->machine->claim(op->peer->lane, body_len, &slot);
+    int ret = op->peer->lane->machine->claim(op->peer->lane, body_len, &slot);
     if (ret)
         return ret;
     struct um_write_wire *head = slot.head;
@@ -227,7 +227,7 @@ static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op 
     head->token = op->token;
     struct um_iov_cursor cursor = um_iov_begin(rma->iov, rma->count);
     um_iov_gather(&cursor, body_len ? slot.body : head->body, op->len);
-    ep->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_wire_flags(rma->flags), (uint32_t)op->len);
+    op->peer->lane->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_wire_flags(rma->flags), (uint32_t)op->len);
     ep->stats.eager++;
     return 0;
 }
@@ -239,7 +239,8 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
     int ret = um_rndv_keep(op, rma->iov, rma->count, op->len);
     uint32_t count = rma->flags & UM_OP_READ ? 0 : op->buffers.count;
     if (ret == 0)
-        ret = ep->machine->claim(op->peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot);
+        ret = op->peer->lane->machine->claim(op->peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0,
+                                             &slot);
     if (ret)
         return ret;
     struct um_rma_wire *head = slot.head;
@@ -251,7 +252,7 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
                                  .count = (uint16_t)count};
     um_rndv_describe(op->buffers.iov, count, &head->piece, slot.body);
     uint8_t op_code = rma->flags & UM_OP_READ ? UM_WIRE_READ : UM_WIRE_WRITE_RTS;
-    ep->machine->commit(op->peer->lane, &slot, op_code, um_wire_flags(rma->flags), 0);
+    op->peer->lane->machine->commit(op->peer->lane, &slot, op_code, um_wire_flags(rma->flags), 0);
     ep->stats.rendezvous++;
     return 0;
 }
@@ -268,7 +269,7 @@ static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
     op->len = um_iov_length(rma->iov, rma->count);
     bool eager = !(rma->flags & UM_OP_READ) &&
                  (op->len <= UM_WRITE_INLINE ||
-                  (op->len <= ep->body_max && op->len <= ep->machine->lane_body_max(lane, (uint32_t)op->len)));
+                  (op->len <= ep->body_max && op->len <= lane->machine->lane_body_max(lane, (uint32_t)op->len)));
     uint64_t len = op->len;
     ret = um_op_take_token(op);
     if (ret == 0)

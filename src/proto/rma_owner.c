@@ -38,7 +38,7 @@ int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um
         um_core_ep_count(ep, head->key, UM_COUNT_WRITE_SHIFT);
         write_announce(ep, peer, rec->len, head->data, rec->flags & UM_WIRE_DATA);
     }
-    ep->machine->answer(rec->rx, token, ret);
+    rec->rx->machine->answer(rec->rx, token, ret);
     return 0;
 }
 
@@ -69,14 +69,14 @@ static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
     in->failed = error;
     int ret = um_peer_lane(in->peer, &lane);
     if (ret == 0)
-        ret = ep->machine->claim(lane, 0, &slot);
+        ret = lane->machine->claim(lane, 0, &slot);
     if (ret == -EAGAIN) {
         um_peer_claim_failed(in->peer, ret);
         return true;
     }
     if (ret == 0) {
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
-        ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, (uint32_t)error);
+        lane->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, (uint32_t)error);
     }
     um_inbound_finish(ep, in, error);
     return false;
@@ -97,20 +97,20 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
     struct um_lane *lane;
     int ret = um_peer_lane(in->peer, &lane);
     for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
-        uint32_t most = ep->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max);
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
-        ret = ep->machine->claim(lane, part, &slot);
+        ret = lane->machine->claim(lane, part, &slot);
         if (ret)
             break;
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
         ret = read_guarded(ep, slot.body, from, part);
         if (ret) {
-            ep->machine->abort(lane, &slot);
+            lane->machine->abort(lane, &slot);
             break;
         }
         slot.more = part < left;
-        ep->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, part);
+        lane->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, part);
         in->moved += part;
         from += part;
         left -= part;

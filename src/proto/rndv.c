@@ -59,7 +59,8 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
         ret = um_op_take_unbounded_token(op);
     if (ret == 0) {
         uint32_t count = op->buffers.count;
-        ret = ep->machine->claim_message(peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot);
+        ret = peer->lane->machine->claim_message(peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0,
+                                                 &slot);
     }
     if (ret) {
         um_op_free(op);
@@ -73,7 +74,7 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
     ep->stats.sent++;
     ep->stats.rendezvous++;
     ep->stats.bytes_sent += len;
-    ep->machine->commit(peer->lane, &slot, UM_WIRE_RTS, flags, 0);
+    peer->lane->machine->commit(peer->lane, &slot, UM_WIRE_RTS, flags, 0);
     um_op_await_answer(op);
     return 0;
 }
@@ -84,11 +85,11 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
     struct um_lane *lane = op->peer->lane;
     bool moved = false;
     for (int i = 0; i < UM_PUSH_STEP; i++) {
-        uint32_t most = ep->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
-        int ret = ep->machine->claim(lane, part, &slot);
+        int ret = lane->machine->claim(lane, part, &slot);
         if (ret) {
             um_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
             return moved;
@@ -96,7 +97,7 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
         *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = op->moved, .token = op->token};
         um_iov_gather(&op->buffers.cursor, slot.body, part);
         slot.more = part < left || um_job_is_followed(ep, job);
-        ep->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
+        lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;
         if (op->moved == op->len) {
@@ -175,7 +176,7 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
         in->moved = 0;
         in->target.cursor = in->start;
         in->pushed = true;
-        (void)um_inbound_ask(ep, in);
+        (void)um_inbound_ask(in);
         return COPY_NOT_NOW;
     }
     if (ret) {
@@ -191,7 +192,7 @@ int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t 
     struct iovec local = {.iov_base = here, .iov_len = len};
     size_t remote_count;
     size_t planned = copy_plan(in, len, remote, &remote_count);
-    int ret = ep->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
+    int ret = in->peer->link->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
     enum copied copied = copy_result(ep, in, ret);
     if (copied == COPY_MOVED)
         in->moved += planned;
@@ -231,7 +232,7 @@ bool um_inbound_step(struct um_ep *ep, struct um_job *job)
     uint64_t before = in->moved;
     bool was_pushed = in->pushed;
     if (in->pushed && in->op != UM_WIRE_READ)
-        return um_inbound_ask(ep, in);
+        return um_inbound_ask(in);
     bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
     return !lives || in->moved != before || in->pushed != was_pushed;
 }

@@ -19,7 +19,7 @@ static bool is_eager(struct um_ep *ep, const struct um_msg *msg, struct um_lane 
         return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */
     if (len <= UM_EAGER_INLINE)
         return true;
-    if (len > ep->body_max || len > machine->lane_body_max(lane, (uint32_t)len))
+    if (len > ep->body_max || len > lane->machine->lane_body_max(lane, (uint32_t)len))
         return false;
     return __builtin_expect(!machine->waits_better, 1) || (msg->flags & UM_OP_INJECT) ||
            !machine->waits_better(ep->port, msg->iov, msg->count, len);
@@ -46,7 +46,7 @@ static int inject_slow(struct um_ep *ep, struct um_msg *msg)
     struct um_lane *lane;
     size_t len = msg->iov->iov_len;
     int ret = um_peer_lane(msg->peer, &lane);
-    if (ret || len <= UM_EAGER_INLINE || len <= ep->machine->lane_body_max(lane, (uint32_t)len))
+    if (ret || len <= UM_EAGER_INLINE || len <= lane->machine->lane_body_max(lane, (uint32_t)len))
         return ret;
     msg->flags |= UM_OP_INJECT | UM_OP_NO_EVENT;
     ret = um_rndv_send(ep, msg, len);
@@ -59,7 +59,7 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
-    int ret = lane ? ep->machine->claim_message(lane, body_len, &slot) : -EMSGSIZE;
+    int ret = lane ? lane->machine->claim_message(lane, body_len, &slot) : -EMSGSIZE;
     if (__builtin_expect(ret != 0, 0)) {
         struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
         struct um_msg msg = {
@@ -77,6 +77,6 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     ep->stats.sent++;
     ep->stats.eager++;
     ep->stats.bytes_sent += len;
-    ep->machine->commit(lane, &slot, UM_WIRE_EAGER, um_wire_flags(flags), (uint32_t)len);
+    lane->machine->commit(lane, &slot, UM_WIRE_EAGER, um_wire_flags(flags), (uint32_t)len);
     return 0;
 }

@@ -210,17 +210,17 @@ static bool count_one(struct um_port *port, struct tally *tally)
         return false;
     if (rec.op == UM_REC_JOINED) {
         tally->open++;
-        machine->rx_set_user(rec.rx, NULL);
+        rec.rx->user = NULL;
     } else if (rec.op == UM_REC_LEFT) {
         tally->open--;
         tally->left += rec.len == 0;
         tally->died += rec.len != 0;
     } else {
         uint64_t number = message_number(&rec);
-        uint64_t before = (uintptr_t)machine->rx_user(rec.rx);
+        uint64_t before = (uintptr_t)rec.rx->user;
         assert_true(before ? number == before + 1 : (uint32_t)number == 0);
         assert_true(message_is(&rec, MESSAGE(number, .body_len = rec.body ? rec.len : 0)));
-        machine->rx_set_user(rec.rx, (void *)(uintptr_t)number);
+        rec.rx->user = (void *)(uintptr_t)number;
         tally->records++;
     }
     machine->release(port, &rec);

@@ -41,7 +41,7 @@ static void life_close(struct life *life)
 
 static void view_take(struct um_rx *rx, const struct um_record *rec)
 {
-    struct view *view = machine->rx_user(rx);
+    struct view *view = rx->user;
     uint64_t number = message_number(rec);
     assert_non_null(view);
     if (!view->known)
@@ -59,10 +59,10 @@ static bool receive(struct um_port *port, uint32_t *ended)
     if (!poll_now(port, &rec))
         return false;
     if (rec.op == UM_REC_JOINED) {
-        assert_null(machine->rx_user(rec.rx));
-        machine->rx_set_user(rec.rx, test_calloc(1, sizeof(struct view)));
+        assert_null(rec.rx->user);
+        rec.rx->user = test_calloc(1, sizeof(struct view));
     } else if (rec.op == UM_REC_LEFT) {
-        struct view *view = machine->rx_user(rec.rx);
+        struct view *view = rec.rx->user;
         assert_int_equal(rec.len, 0);
         if (view->known)
             assert_int_equal(view->got, totals[view->number]);

@@ -121,7 +121,7 @@ struct view {
 
 static const char *take(const struct um_record *rec, uint32_t body_max)
 {
-    struct view *view = machine->rx_user(rec->rx);
+    struct view *view = rec->rx->user;
     uint64_t number = message_number(rec);
     if (!view->known)
         view->next = number;
@@ -153,9 +153,9 @@ static const char *receive_all(struct um_port *port, int lanes, int records)
             continue;
         }
         if (rec.op == UM_REC_JOINED) {
-            machine->rx_set_user(rec.rx, calloc(1, sizeof(struct view)));
+            rec.rx->user = calloc(1, sizeof(struct view));
         } else if (rec.op == UM_REC_LEFT) {
-            struct view *view = machine->rx_user(rec.rx);
+            struct view *view = rec.rx->user;
             if (rec.len != 0 || (uint32_t)view->next != (uint32_t)records)
                 wrong = "a lane left in disorder";
             free(view);

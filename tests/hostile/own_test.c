@@ -25,9 +25,14 @@ static void quiet(enum um_log_level level, const char *text)
     (void)text;
 }
 
-static struct um_space *space_of(int node)
+static struct um_mem_space *space_of(int node)
 {
-    return um_regions_space(w.node[node].regions);
+    return (struct um_mem_space *)um_regions_space(w.node[node].regions);
+}
+
+static struct um_region_shm *entry_of(const struct um_region *r)
+{
+    return ((struct um_mem_exposed *)r->exposed)->region;
 }
 
 static struct um_region region_of(uint64_t key, unsigned char *base)
@@ -136,7 +141,7 @@ enum { EVILS = sizeof(evil) / sizeof(evil[0]) };
 static void no_word_of_an_entry_leads_own_operations_astray(void **state)
 {
     (void)state;
-    uint64_t *entry = (void *)region.exposed->region;
+    uint64_t *entry = (void *)entry_of(&region);
     expect_sound();
     for (int word = 0; word < WORDS; word++) {
         for (int e = 0; e < EVILS; e++) {
@@ -153,7 +158,7 @@ static void no_word_of_an_entry_leads_own_operations_astray(void **state)
 static void an_entry_that_points_elsewhere_as_a_whole_is_not_believed(void **state)
 {
     (void)state;
-    struct um_region_shm *entry = region.exposed->region;
+    struct um_region_shm *entry = entry_of(&region);
     const struct um_region_shm good = *entry;
     entry->base = (uintptr_t)decoy;
     entry->len = UINT64_MAX - (uintptr_t)decoy;
@@ -174,7 +179,7 @@ static void an_entry_that_was_added_is_not_believed(void **state)
     (void)state;
     struct um_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
     struct um_region_shm *forged = &table[um_region_place(KEY + 100, 0)];
-    *forged = *region.exposed->region;
+    *forged = *entry_of(&region);
     forged->key = KEY + 100;
     forged->base = (uintptr_t)decoy;
     forget();
@@ -215,7 +220,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
 static void a_place_that_was_marked_free_is_not_given_again(void **state)
 {
     (void)state;
-    struct um_region_shm *entry = region.exposed->region;
+    struct um_region_shm *entry = entry_of(&region);
     const struct um_region_shm good = *entry;
     uint64_t key = KEY;
     while (um_region_place(++key, 0) != um_region_place(KEY, 0))
@@ -223,7 +228,7 @@ static void a_place_that_was_marked_free_is_not_given_again(void **state)
     struct um_region next = region_of(key, second);
     *entry = (struct um_region_shm){0};
     assert_int_equal(um_regions_add(w.node[1].regions, &next), 0);
-    assert_ptr_not_equal(next.exposed->region, entry);
+    assert_ptr_not_equal(entry_of(&next), entry);
     *entry = good;
     um_regions_remove(w.node[1].regions, &next);
     assert_memory_equal(entry, &good, sizeof(good));
@@ -238,13 +243,13 @@ static void a_place_that_was_marked_taken_is_given_and_readable(void **state)
     struct um_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
         struct um_region_shm *r = &table[um_region_place(next.key, i)];
-        if (r != region.exposed->region)
+        if (r != entry_of(&region))
             *r = (struct um_region_shm){.changes = UINT64_MAX, .meta = UM_REGION_USED, .key = next.key + 1};
     }
     assert_int_equal(um_regions_add(w.node[1].regions, &next), 0);
-    assert_non_null(next.exposed->region);
-    assert_int_equal(next.exposed->region->changes % 2, 0);
-    assert_int_equal(next.exposed->region->key, next.key);
+    assert_non_null(entry_of(&next));
+    assert_int_equal(entry_of(&next)->changes % 2, 0);
+    assert_int_equal(entry_of(&next)->key, next.key);
     um_regions_remove(w.node[1].regions, &next);
     expect_sound();
 }

@@ -168,7 +168,7 @@ static void attack_one(struct attack *a)
         evil_record(a, 0xff, 0xff, 0xffff, "", 0);
         break;
     case 7: /* grows twice */
-        (void)um_mem_lane_body_max(a->lane, UM_BIG_BODY);
+        (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
         evil_record(a, UM_OP_GROW, 0, 0, "", 0);
         break;
     case 8:

@@ -39,17 +39,17 @@ static void attacker_child(int index)
     a.random = (uint64_t)current_argument * 2654435761u + 12345;
     struct um_peer *victim = peer_at(&a.w, VICTIM);
     child_demand(um_inject(a.ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
-    a.lane = victim->lane;
+    a.lane = (struct um_mem_lane *)victim->lane;
     a.header = a.lane->peer;
     a.ctl = a.lane->ctl;
     wait_for(&a.w, &shared->flag[0], 1); /* the victim's operations are on their way */
     while (!victim->rx)
         world_progress(&a.w);
-    a.own = victim->rx->ctl;
+    a.own = ((struct um_mem_rx *)victim->rx)->ctl;
     current_attack(&a);
     um_store_release_u32(&shared->flag[1], 1);
     struct um_slot slot;
-    while (um_mem_claim(a.lane, 0, &slot) != -EPIPE)
+    while (um_mem_claim(&a.lane->base, 0, &slot) != -EPIPE)
         usleep(1000);
     um_store_release_u32(&shared->flag[2], 1);
     for (;;)
@@ -60,27 +60,27 @@ void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, cons
 {
     struct um_slot slot;
     int ret;
-    while ((ret = um_mem_claim(a->lane, 0, &slot)) == -EAGAIN)
+    while ((ret = um_mem_claim(&a->lane->base, 0, &slot)) == -EAGAIN)
         usleep(100);
     if (ret)
         return;
     memset(slot.head, 0, UM_HEAD_MAX);
     memcpy(slot.head, head, head_len);
-    um_mem_commit(a->lane, &slot, op, flags, len);
+    um_mem_commit(&a->lane->base, &slot, op, flags, len);
 }
 
 void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, const void *body, uint32_t body_len)
 {
     struct um_slot slot;
     int ret;
-    while ((ret = um_mem_claim(a->lane, body_len, &slot)) == -EAGAIN)
+    while ((ret = um_mem_claim(&a->lane->base, body_len, &slot)) == -EAGAIN)
         usleep(100);
     if (ret)
         return;
     memset(slot.head, 0, UM_HEAD_MAX);
     memcpy(slot.head, head, head_len);
     memcpy(slot.body, body, body_len);
-    um_mem_commit(a->lane, &slot, op, 0, body_len);
+    um_mem_commit(&a->lane->base, &slot, op, 0, body_len);
 }
 
 /* ---- the honest peer ---- */

@@ -20,7 +20,7 @@ enum { VICTIM = 0, ATTACKER = 1, HONEST = 2, REGION_KEY = 1, REGION_SIZE = 65536
 struct attack {
     struct world w;
     struct um_ep *ep;
-    struct um_lane *lane;       /* to the victim */
+    struct um_mem_lane *lane;   /* to the victim */
     struct um_port_shm *header; /* the victim's port */
     struct um_lane_shm *ctl;    /* of that lane */
     struct um_lane_shm *own;    /* of the victim's lane to the attacker */

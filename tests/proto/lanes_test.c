@@ -11,6 +11,11 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
+static struct um_mem_lane *mem_lane(const struct um_peer *peer)
+{
+    return (struct um_mem_lane *)peer->lane;
+}
+
 static void a_lane_that_ends_gives_its_share_of_memory_back(void **state)
 {
     (void)state;
@@ -138,7 +143,7 @@ static void a_sender_whose_lane_passed_to_another_is_told(void **state)
     world_open(&w, 3);
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
     world_settle(&w);
-    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     um_sim_kill(&w.node[1].addr);
     struct um_ep *late = w.node[1].ep;
     w.node[1].ep = NULL;
@@ -147,9 +152,9 @@ static void a_sender_whose_lane_passed_to_another_is_told(void **state)
         um_ep_progress(w.node[0].ep);
     }
     inject_buf(&w, 2, 0, &value, 4, 2, UM_OP_TAGGED);
-    assert_int_equal(peer_of(&w, 2, 0)->lane->number, lane->number);
+    assert_int_equal(mem_lane(peer_of(&w, 2, 0))->number, lane->number);
     struct um_slot slot;
-    assert_int_equal(um_mem_claim(lane, 0, &slot), -EPIPE);
+    assert_int_equal(um_mem_claim(&lane->base, 0, &slot), -EPIPE);
     recv_buf(&w, 0, NULL, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     w.node[1].ep = late;
@@ -164,11 +169,11 @@ static void more_answers_than_there_are_places_end_the_lane(void **state)
     struct um_answer answer;
     world_open(&w, 2);
     inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-    struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 0, 1));
     lane->ctl->answers += UM_ANSWERS;
-    assert_int_equal(um_mem_lane_reap(lane, &answer, 1), 1);
+    assert_int_equal(um_mem_lane_reap(&lane->base, &answer, 1), 1);
     lane->ctl->answers += 2;
-    assert_int_equal(um_mem_lane_reap(lane, &answer, 1), -EPIPE);
+    assert_int_equal(um_mem_lane_reap(&lane->base, &answer, 1), -EPIPE);
     lane->ctl->answers -= UM_ANSWERS + 1;
     world_close(&w);
 }
@@ -183,7 +188,7 @@ static void a_credit_for_what_was_never_sent_ends_the_lane(void **state)
     struct um_peer *peer = peer_of(&w, 0, 1);
     int ret = 0;
     while (ret == 0) { /* nobody takes them */
-        peer->lane->ctl->credit = peer->lane->head + 5;
+        mem_lane(peer)->ctl->credit = mem_lane(peer)->head + 5;
         ret = um_inject(w.node[0].ep, peer, &value, 4, 1, 0, 0);
     }
     assert_int_equal(ret, -EPIPE);
@@ -203,7 +208,7 @@ static void a_share_whose_taker_died_comes_back(void **state)
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
     inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* a lane of its own: it does not take over the other's */
     world_settle(&w);
-    uint32_t number = peer_of(&w, 1, 0)->lane->number;
+    uint32_t number = mem_lane(peer_of(&w, 1, 0))->number;
     port->grown[number / 64] |= (uint64_t)1 << number % 64;
     um_sim_kill(&w.node[1].addr);
     struct um_ep *dead = w.node[1].ep;
@@ -267,7 +272,7 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
     port->port.machine->tick(&port->port);
     assert_true(port->tick_next > 0);
-    struct um_peer *last = um_mem_rx_user(port->rx[port->tick_next - 1]); /* looked at just now: its turn comes last */
+    struct um_peer *last = port->rx[port->tick_next - 1]->base.user; /* looked at just now: its turn comes last */
     assert_non_null(last);
     recv_buf(&w, 0, last, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     um_sim_kill(&last->addr);

@@ -38,9 +38,9 @@ struct um_board_port {
     struct um_port base;
     struct unimem_mailbox *mailbox;
     struct unimem_mailbox_address address;
-    struct um_space *space; /* or NULL */
-    uint32_t counters;      /* port_set_counters() */
-    bool copies;            /* memory of peers may be reached, and they may be told of ours */
+    struct um_board_space *space; /* or NULL */
+    uint32_t counters;            /* port_set_counters() */
+    bool copies;                  /* memory of peers may be reached, and they may be told of ours */
     uint32_t rx_max, rx_used;
     uint32_t idle;   /* polls since the last record */
     uint32_t cursor; /* the slot of the rx that poll() looks at first */
@@ -49,21 +49,23 @@ struct um_board_port {
     struct um_board_port *next;
 };
 
-struct um_link {
+struct um_board_link {
+    struct um_link base;
     struct um_board_port *port;
     struct unimem_mailbox_address peer;
-    struct um_lane *opening;    /* asked for, and not granted yet */
-    struct um_board_seek *seek; /* or NULL */
-    struct um_board_hint hint;  /* of the peer's memory */
+    struct um_board_lane *opening; /* asked for, and not granted yet */
+    struct um_board_seek *seek;    /* or NULL */
+    struct um_board_hint hint;     /* of the peer's memory */
 };
 
-enum um_lane_state { UM_LANE_ASKING = 0, UM_LANE_DENIED, UM_LANE_OPEN };
+enum um_board_lane_state { UM_LANE_ASKING = 0, UM_LANE_DENIED, UM_LANE_OPEN };
 
-struct um_lane {
+struct um_board_lane {
+    struct um_lane base;
     struct um_board_port *port; /* NULL: the port was closed, there is something to tell yet */
     struct unimem_mailbox_address peer;
     uint32_t number, rx;
-    enum um_lane_state state;
+    enum um_board_lane_state state;
     bool asked;  /* JOIN was sent */
     bool closed; /* by lane_close() */
     bool ended;  /* by the peer, or it is gone */
@@ -90,7 +92,8 @@ struct um_lane {
     uint32_t consumed_seen;                         /* what lane_consumed() told last */
 };
 
-struct um_rx {
+struct um_board_rx {
+    struct um_rx base;
     struct um_board_port *port;
     struct unimem_mailbox_address peer; /* the sender's port */
     uint32_t number, lane;              /* lane: the sender's number */
@@ -112,7 +115,6 @@ struct um_rx {
     uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
     bool crowded;                                    /* an answer found no place */
     bool held, held_told;                            /* the sender is to send no messages; knows it */
-    void *user;
 };
 
 /* ---- process.c ---- */
@@ -134,15 +136,15 @@ void um_board_ports_add(struct um_board_port *port);
 void um_board_ports_remove(struct um_board_port *port);
 
 /* Slots of lanes and of rx: numbers that are not used again soon. NULL: none is free, or no such number. */
-struct um_lane *um_board_lane_new(void);
-struct um_lane *um_board_lane_of(uint32_t number);
-void um_board_lane_free(struct um_lane *lane);
-struct um_rx *um_board_rx_new(void);
-struct um_rx *um_board_rx_of(uint32_t number);
-void um_board_rx_free(struct um_rx *rx);
+struct um_board_lane *um_board_lane_new(void);
+struct um_board_lane *um_board_lane_of(uint32_t number);
+void um_board_lane_free(struct um_board_lane *lane);
+struct um_board_rx *um_board_rx_new(void);
+struct um_board_rx *um_board_rx_of(uint32_t number);
+void um_board_rx_free(struct um_board_rx *rx);
 /* The ones after it; from NULL: the first. */
-struct um_lane *um_board_lane_next(const struct um_lane *lane);
-struct um_rx *um_board_rx_next(const struct um_rx *rx);
+struct um_board_lane *um_board_lane_next(const struct um_board_lane *lane);
+struct um_board_rx *um_board_rx_next(const struct um_board_rx *rx);
 
 /* Dmable memory of UM_BOARD_RING bytes, kept for the next one; lost: it may still be written by a peer. */
 unsigned char *um_board_ring_get(void);
@@ -163,19 +165,19 @@ static inline uint32_t um_board_lines(uint32_t body_len)
 }
 
 /* The place in staging memory of the record that begins with this line. */
-static inline struct um_board_record_wire *um_board_lane_staged(const struct um_lane *lane, uint32_t line)
+static inline struct um_board_record_wire *um_board_lane_staged(const struct um_board_lane *lane, uint32_t line)
 {
     return (void *)(lane->staging + (size_t)(line % UM_BOARD_LINES) * UM_BOARD_LINE);
 }
 
 /* Sends what is to be told: true if something went. May free the lane. */
-bool um_board_lane_push(struct um_lane *lane);
+bool um_board_lane_push(struct um_board_lane *lane);
 /* Waits for what its DMAs, or those of all lanes, have under way: for the engine, not for a peer. */
-void um_board_lane_settle(struct um_lane *lane);
+void um_board_lane_settle(struct um_board_lane *lane);
 void um_board_lanes_settle(void);
 /* Ends the registration of the receiver's ring, if there is one. */
-void um_board_lane_forget_ring(const struct um_lane *lane);
-bool um_board_lane_holds_back(const struct um_lane *lane);
+void um_board_lane_forget_ring(const struct um_board_lane *lane);
+bool um_board_lane_holds_back(const struct um_board_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 
 /* Is there news of a lane that is watched? */
@@ -195,8 +197,8 @@ void um_board_lane_watch(struct um_lane *lane, bool on);
 
 /* ---- rx.c ---- */
 
-bool um_board_rx_push(struct um_rx *rx);
-bool um_board_rx_holds_back(const struct um_rx *rx);
+bool um_board_rx_push(struct um_board_rx *rx);
+bool um_board_rx_holds_back(const struct um_board_rx *rx);
 void um_board_rx_join(struct um_board_port *port, const struct um_board_message_wire *message);
 void um_board_rx_take(struct um_board_port *port, const struct um_board_message_wire *message);
 void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embedded_wire *message);
@@ -210,8 +212,6 @@ bool um_board_gather(struct um_port *base);
 bool um_board_rx_news(const struct um_board_port *port);
 void um_board_rx_refuse(struct um_rx *rx);
 void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
-void um_board_rx_set_user(struct um_rx *rx, void *user);
-void *um_board_rx_user(const struct um_rx *rx);
 /* The next record of a port, driver and lazy credit included: what um_board_poll() does. */
 int um_board_poll_now(struct um_board_port *port, struct um_record *rec_p);
 /* What is told lazily is due. */
@@ -222,7 +222,7 @@ void um_board_credit_due(struct um_board_port *port);
 /* What one memory_alloc() gave. */
 struct um_board_arena {
     struct um_list link;
-    struct um_space *space;
+    struct um_board_space *space;
     unsigned char *base;
     size_t len;
     uint32_t slot;    /* in the directory; UM_BOARD_ARENAS_MAX: it is full */
@@ -232,7 +232,7 @@ struct um_board_arena {
 int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p);
 int um_board_memory_free(struct um_space *space, void *memory);
 /* All of a space. */
-void um_board_memory_end(struct um_space *space);
+void um_board_memory_end(struct um_board_space *space);
 /* In a forked child: what there is is its parent's. */
 void um_board_memory_forget(void);
 /* The piece in which all of it lies; NULL: it is not such memory. */
@@ -258,7 +258,7 @@ bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p);
 void um_board_space_close(struct um_space *space);
 /* The context stays open while the space is there. */
-int um_board_space_hold(struct um_space *space);
+int um_board_space_hold(struct um_board_space *space);
 int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_board_conceal(struct um_space *space, struct um_exposed *exposed);
 enum um_level um_board_exposed_level(const struct um_exposed *exposed);
@@ -269,14 +269,14 @@ void um_board_port_set_counters(struct um_port *base, uint32_t counters);
 void um_board_space_count(struct um_space *space, uint32_t counters, unsigned shift);
 struct um_locks_shm *um_board_space_locks(struct um_space *space);
 /* What a notice is to tell, check and all. */
-void um_board_space_notice(const struct um_space *space, struct um_board_notice_wire *notice_p);
+void um_board_space_notice(const struct um_board_space *space, struct um_board_notice_wire *notice_p);
 
 /* ---- view.c: peers that look at a space ---- */
 
 void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_wire *message);
 void um_board_view_take(struct um_board_port *port, const struct um_board_message_wire *message);
 /* Writes the notices of all who look at it, or at it by way of a port: they are told when this returns. */
-void um_board_views_tell(const struct um_space *space, const struct um_board_port *port);
+void um_board_views_tell(const struct um_board_space *space, const struct um_board_port *port);
 /* The same, for the last time. */
 void um_board_views_end(const struct um_board_port *port);
 bool um_board_views_push(void);

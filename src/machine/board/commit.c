@@ -4,13 +4,14 @@
 #include <errno.h>
 #include <string.h>
 
-static bool has_room(const struct um_lane *lane, uint32_t lines)
+static bool has_room(const struct um_board_lane *lane, uint32_t lines)
 {
     return lane->lines_committed - lane->lines_consumed + lines <= UM_BOARD_LINES;
 }
 
-int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+int um_board_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     int ret = 0;
     if (body_len > UM_BOARD_BODY_MAX)
         return -EMSGSIZE;
@@ -36,9 +37,10 @@ int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot
     return 0;
 }
 
-int um_board_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+int um_board_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
-    int ret = um_board_claim(lane, body_len, slot_p);
+    struct um_board_lane *lane = (struct um_board_lane *)base;
+    int ret = um_board_claim(base, body_len, slot_p);
     lane->was_held = lane->held;
     if (ret || !lane->held)
         return ret;
@@ -48,7 +50,7 @@ int um_board_claim_message(struct um_lane *lane, uint32_t body_len, struct um_sl
 
 /* The record inside a message; false: it does not fit, or has to keep its place behind others, or the mailbox is full.
  */
-static bool embed(struct um_lane *lane, const struct um_board_record_wire *record)
+static bool embed(struct um_board_lane *lane, const struct um_board_record_wire *record)
 {
     struct um_board_embedded_wire message = {.kind = (uint16_t)(UM_BOARD_RECORD | record->len << UM_BOARD_LEN_SHIFT),
                                              .op = record->op,
@@ -74,7 +76,7 @@ static bool embed(struct um_lane *lane, const struct um_board_record_wire *recor
 }
 
 /* Copies the record to where engines reach it. */
-static void stage(struct um_lane *lane, const struct um_board_record_wire *record)
+static void stage(struct um_board_lane *lane, const struct um_board_record_wire *record)
 {
     struct um_board_record_wire *to = um_board_lane_staged(lane, lane->lines_committed);
     *to = *record;
@@ -84,8 +86,9 @@ static void stage(struct um_lane *lane, const struct um_board_record_wire *recor
     lane->committed++;
 }
 
-void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
+void um_board_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     struct um_board_record_wire *record = (void *)lane->scratch;
     record->len = slot->body_len ? slot->body_len : len;
     record->op = op;
@@ -108,8 +111,9 @@ void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t o
     um_board_leave();
 }
 
-void um_board_abort(struct um_lane *lane, const struct um_slot *slot)
+void um_board_abort(struct um_lane *base, const struct um_slot *slot)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     (void)slot;
     lane->claimed = 0;
 }

@@ -8,7 +8,7 @@
 /* ---- what is told to the receiver ---- */
 
 /* Sends a message about the lane. A peer that is gone ends it. */
-static bool tell(struct um_lane *lane, const struct um_board_message_wire *message)
+static bool tell(struct um_board_lane *lane, const struct um_board_message_wire *message)
 {
     int ret = um_board_api.mailbox_send(um_board_handle(), &lane->peer, message, sizeof(*message));
     if (ret && ret != -EAGAIN)
@@ -16,7 +16,7 @@ static bool tell(struct um_lane *lane, const struct um_board_message_wire *messa
     return ret == 0;
 }
 
-static bool tell_join(struct um_lane *lane)
+static bool tell_join(struct um_board_lane *lane)
 {
     const struct unimem_mailbox_address *own = &lane->port->address;
     struct um_board_message_wire message = {.op = UM_BOARD_JOIN,
@@ -28,7 +28,7 @@ static bool tell_join(struct um_lane *lane)
     return lane->asked;
 }
 
-static bool tell_data(struct um_lane *lane)
+static bool tell_data(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_DATA, .number = lane->rx, .value = lane->moved};
     if (!tell(lane, &message))
@@ -38,7 +38,7 @@ static bool tell_data(struct um_lane *lane)
 }
 
 /* Before UM_BOARD_EAGER the receiver is asked for every record. */
-static bool tell_ask(struct um_lane *lane)
+static bool tell_ask(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_ASK, .number = lane->rx, .value = lane->started + 1};
     if (!tell(lane, &message))
@@ -49,7 +49,7 @@ static bool tell_ask(struct um_lane *lane)
 
 /* ---- records on their way ---- */
 
-void um_board_lane_forget_ring(const struct um_lane *lane)
+void um_board_lane_forget_ring(const struct um_board_lane *lane)
 {
     struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
     if (reach)
@@ -57,7 +57,7 @@ void um_board_lane_forget_ring(const struct um_lane *lane)
 }
 
 /* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
-static bool flight_land(struct um_lane *lane)
+static bool flight_land(struct um_board_lane *lane)
 {
     uint32_t place = lane->moved % UM_BOARD_FLIGHTS;
     int ret = um_board_dma_end(lane->flight_by[place], lane->flight[place]);
@@ -70,7 +70,7 @@ static bool flight_land(struct um_lane *lane)
     return true;
 }
 
-void um_board_lane_settle(struct um_lane *lane)
+void um_board_lane_settle(struct um_board_lane *lane)
 {
     while (lane->moved != lane->started)
         flight_land(lane);
@@ -78,12 +78,12 @@ void um_board_lane_settle(struct um_lane *lane)
 
 void um_board_lanes_settle(void)
 {
-    for (struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+    for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
         um_board_lane_settle(lane);
 }
 
 /* NULL: it has to wait for a place in the engine's table, or the lane has ended. */
-static struct um_board_reach *ring_register(struct um_lane *lane)
+static struct um_board_reach *ring_register(struct um_board_lane *lane)
 {
     struct um_board_reach *reach = um_board_reach_again(&lane->hint, &lane->ring, UM_BOARD_RING);
     if (reach)
@@ -95,7 +95,7 @@ static struct um_board_reach *ring_register(struct um_lane *lane)
 }
 
 /* Begins the DMA of the next record. False: it has to wait, or the lane has ended. */
-static bool flight_start(struct um_lane *lane)
+static bool flight_start(struct um_board_lane *lane)
 {
     struct um_board_record_wire *record = um_board_lane_staged(lane, lane->lines_started);
     uint32_t body = record->body ? record->len : 0, place = lane->started % UM_BOARD_FLIGHTS;
@@ -115,7 +115,7 @@ static bool flight_start(struct um_lane *lane)
 }
 
 /* Moves on what is committed: asks, begins DMAs, sees their ends, tells. */
-static bool push_records(struct um_lane *lane)
+static bool push_records(struct um_board_lane *lane)
 {
     bool any = false, eager = um_board_step() >= UM_BOARD_EAGER;
     if (!lane->more)
@@ -143,12 +143,12 @@ static bool push_records(struct um_lane *lane)
 }
 
 /* The receiver keeps places for answers: it is told by quarters of them which are free again. */
-static bool taken_is_due(const struct um_lane *lane)
+static bool taken_is_due(const struct um_board_lane *lane)
 {
     return lane->answers_out - lane->answers_told >= UM_BOARD_ANSWERS / 4;
 }
 
-bool um_board_lane_holds_back(const struct um_lane *lane)
+bool um_board_lane_holds_back(const struct um_board_lane *lane)
 {
     if (lane->ended)
         return lane->closed && lane->state == UM_LANE_OPEN;
@@ -158,7 +158,7 @@ bool um_board_lane_holds_back(const struct um_lane *lane)
 
 /* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. False: it does not yet.
  */
-static bool push_close(struct um_lane *lane)
+static bool push_close(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_CLOSE, .number = lane->rx};
     if (lane->told != lane->committed && !lane->ended)
@@ -168,7 +168,7 @@ static bool push_close(struct um_lane *lane)
 }
 
 /* Where the peer finds our dmable memory, before it hears of any. */
-static bool tell_arenas(struct um_lane *lane)
+static bool tell_arenas(struct um_board_lane *lane)
 {
     uint32_t version;
     struct um_board_message_wire message = {.op = UM_BOARD_ARENAS, .number = lane->rx};
@@ -180,7 +180,7 @@ static bool tell_arenas(struct um_lane *lane)
     return true;
 }
 
-static bool tell_taken(struct um_lane *lane)
+static bool tell_taken(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_TAKEN, .number = lane->rx, .value = lane->answers_out};
     if (!taken_is_due(lane) || !tell(lane, &message))
@@ -189,7 +189,7 @@ static bool tell_taken(struct um_lane *lane)
     return true;
 }
 
-bool um_board_lane_push(struct um_lane *lane)
+bool um_board_lane_push(struct um_board_lane *lane)
 {
     bool any = false;
     if (!lane->asked && !lane->ended)
@@ -208,7 +208,7 @@ bool um_board_lane_push(struct um_lane *lane)
 
 /* ---- what the receiver tells ---- */
 
-static void take_grant(struct um_lane *lane, const struct um_board_message_wire *message)
+static void take_grant(struct um_board_lane *lane, const struct um_board_message_wire *message)
 {
     if (lane->state != UM_LANE_ASKING)
         return;
@@ -221,7 +221,7 @@ static void take_grant(struct um_lane *lane, const struct um_board_message_wire 
         ring_register(lane);
 }
 
-static void take_credit(struct um_lane *lane, const struct um_board_message_wire *message)
+static void take_credit(struct um_board_lane *lane, const struct um_board_message_wire *message)
 {
     uint32_t lines = (uint32_t)message->more;
     if (lane->committed - message->value > lane->committed - lane->consumed ||
@@ -234,7 +234,7 @@ static void take_credit(struct um_lane *lane, const struct um_board_message_wire
 
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message)
 {
-    struct um_lane *lane = um_board_lane_of(message->number);
+    struct um_board_lane *lane = um_board_lane_of(message->number);
     if (!lane || lane->port != port)
         return;
     if (message->op == UM_BOARD_GRANT)
@@ -252,12 +252,12 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
 
 /* ---- open and close ---- */
 
-static int opening_result(struct um_link *link, struct um_lane **lane_p)
+static int opening_result(struct um_board_link *link, struct um_lane **lane_p)
 {
-    struct um_lane *lane = link->opening;
+    struct um_board_lane *lane = link->opening;
     if (lane->state == UM_LANE_OPEN && !lane->ended) {
         link->opening = NULL;
-        *lane_p = lane;
+        *lane_p = &lane->base;
         return 0;
     }
     if (lane->state == UM_LANE_ASKING && !lane->ended)
@@ -269,12 +269,13 @@ static int opening_result(struct um_link *link, struct um_lane **lane_p)
     return ret;
 }
 
-int um_board_lane_open(struct um_link *link, struct um_lane **lane_p)
+int um_board_lane_open(struct um_link *base, struct um_lane **lane_p)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     int ret = -ENOMEM;
     um_board_enter();
     if (!link->opening) {
-        struct um_lane *lane = um_board_lane_new();
+        struct um_board_lane *lane = um_board_lane_new();
         if (lane) {
             lane->staging = um_board_ring_get();
             lane->scratch = aligned_alloc(UM_BOARD_LINE, UM_BOARD_LINE + UM_BOARD_BODY_MAX);
@@ -294,8 +295,9 @@ leave:
     return ret;
 }
 
-void um_board_lane_close(struct um_lane *lane)
+void um_board_lane_close(struct um_lane *base)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     um_board_enter();
     lane->closed = true;
     um_board_drive();
@@ -304,31 +306,35 @@ void um_board_lane_close(struct um_lane *lane)
 
 /* ---- what is known ---- */
 
-uint32_t um_board_lane_body_max(struct um_lane *lane, uint32_t wanted)
+uint32_t um_board_lane_body_max(struct um_lane *base, uint32_t wanted)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     (void)lane;
     (void)wanted;
     return UM_BOARD_BODY_MAX;
 }
 
-uint32_t um_board_lane_committed(const struct um_lane *lane)
+uint32_t um_board_lane_committed(const struct um_lane *base)
 {
+    const struct um_board_lane *lane = (const struct um_board_lane *)base;
     return lane->committed;
 }
 
-uint32_t um_board_lane_consumed(const struct um_lane *lane)
+uint32_t um_board_lane_consumed(const struct um_lane *base)
 {
+    const struct um_board_lane *lane = (const struct um_board_lane *)base;
     um_board_enter();
     um_board_drive();
     uint32_t consumed = lane->consumed;
-    ((struct um_lane *)(uintptr_t)lane)->consumed_seen = consumed;
-    ((struct um_lane *)(uintptr_t)lane)->was_held = lane->was_held && lane->held;
+    ((struct um_board_lane *)(uintptr_t)lane)->consumed_seen = consumed;
+    ((struct um_board_lane *)(uintptr_t)lane)->was_held = lane->was_held && lane->held;
     um_board_leave();
     return consumed;
 }
 
-int um_board_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
+int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     int count = 0;
     um_board_enter();
     um_board_drive();
@@ -344,8 +350,9 @@ int um_board_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
 }
 
 /* Every message wakes a sleeping port; this is about what came before it sleeps. */
-void um_board_lane_watch(struct um_lane *lane, bool on)
+void um_board_lane_watch(struct um_lane *base, bool on)
 {
+    struct um_board_lane *lane = (struct um_board_lane *)base;
     um_board_enter();
     lane->watched = on;
     um_board_leave();
@@ -353,7 +360,7 @@ void um_board_lane_watch(struct um_lane *lane, bool on)
 
 bool um_board_lanes_news(const struct um_board_port *port)
 {
-    for (const struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+    for (const struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
         if (lane->port == port && lane->watched && !lane->closed &&
             (lane->answers_in != lane->answers_out || lane->consumed != lane->consumed_seen ||
              (lane->ended && !lane->ended_seen) || (lane->was_held && !lane->held)))

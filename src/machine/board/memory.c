@@ -80,8 +80,9 @@ void um_board_arena_region_end(struct um_board_arena *arena)
         free(arena);
 }
 
-int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p)
+int um_board_memory_alloc(struct um_space *base, size_t len, void **memory_p)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     void *memory = NULL;
     if (!len)
         return -EINVAL;
@@ -107,7 +108,7 @@ int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p)
     return 0;
 }
 
-static struct um_board_arena *arena_at(const struct um_space *space, const void *memory)
+static struct um_board_arena *arena_at(const struct um_board_space *space, const void *memory)
 {
     for (struct um_list *l = arenas.next; l != &arenas; l = l->next) {
         struct um_board_arena *arena = UM_CONTAINER(l, struct um_board_arena, link);
@@ -117,8 +118,9 @@ static struct um_board_arena *arena_at(const struct um_space *space, const void 
     return NULL;
 }
 
-int um_board_memory_free(struct um_space *space, void *memory)
+int um_board_memory_free(struct um_space *base, void *memory)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     um_board_enter();
     struct um_board_arena *arena = arena_at(space, memory);
     int ret = !arena ? -EINVAL : arena->regions ? -EBUSY : um_board_api.free_dmable(um_board_handle(), memory);
@@ -135,7 +137,7 @@ void um_board_memory_forget(void)
     um_list_init(&arenas);
 }
 
-void um_board_memory_end(struct um_space *space)
+void um_board_memory_end(struct um_board_space *space)
 {
     for (struct um_list *l = arenas.next, *next; l != &arenas; l = next) {
         struct um_board_arena *arena = UM_CONTAINER(l, struct um_board_arena, link);

@@ -25,7 +25,7 @@ struct flight {
 };
 
 struct mover {
-    struct um_link *link;
+    struct um_board_link *link;
     bool write;
     size_t part;     /* bytes of one bounce */
     size_t size_max; /* of one DMA */
@@ -128,7 +128,7 @@ static size_t part_of(size_t len)
 }
 
 /* A port of this process that was closed; those of others end with what they exposed. */
-static bool is_closed(const struct um_link *link)
+static bool is_closed(const struct um_board_link *link)
 {
     struct unimem_info own;
     um_board_api.get_info(um_board_handle(), &own);
@@ -177,7 +177,7 @@ static int move(struct mover *m, const struct iovec *remote, size_t remote_count
     return ret == -ENXIO ? -ESRCH : ret == -EACCES ? -EPERM : ret;
 }
 
-static int copy(struct um_link *link, bool write, const struct um_piece *remote, size_t remote_count,
+static int copy(struct um_board_link *link, bool write, const struct um_piece *remote, size_t remote_count,
                 const struct iovec *local, size_t local_count, size_t len)
 {
     struct mover m = {.link = link, .write = write, .part = part_of(len)};
@@ -203,14 +203,16 @@ bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t
     return all;
 }
 
-int um_board_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_board_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                        const struct iovec *local, size_t local_count, size_t len)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     return copy(link, false, remote, remote_count, local, local_count, len);
 }
 
-int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_board_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                         const struct iovec *local, size_t local_count, size_t len)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     return copy(link, true, remote, remote_count, local, local_count, len);
 }

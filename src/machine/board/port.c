@@ -89,7 +89,7 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
         return -ENOMEM;
     port->base.machine = &um_machine_board;
     port->rx_max = config->lanes_max ? config->lanes_max : UM_BOARD_LANES_MAX;
-    port->space = config->space;
+    port->space = (struct um_board_space *)config->space;
     port->copies = config->private_copy;
     um_board_enter();
     int ret = port_begin(port);
@@ -119,11 +119,11 @@ static void port_flush(const struct um_board_port *port)
 static void port_end_rxs(struct um_board_port *port)
 {
     um_board_credit_due(port);
-    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+    for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port)
             rx->refused = true;
     port_flush(port);
-    for (struct um_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
+    for (struct um_board_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
         next = um_board_rx_next(rx);
         if (rx->port == port)
             um_board_rx_free(rx);
@@ -134,7 +134,7 @@ static void port_end_rxs(struct um_board_port *port)
  */
 static void port_end_lanes(const struct um_board_port *port)
 {
-    for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
+    for (struct um_board_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
         next = um_board_lane_next(lane);
         if (lane->port != port)
             continue;
@@ -170,7 +170,7 @@ static int link_open(struct um_port *base, const struct um_addr *addr, struct um
     int ret = addr_check(base, addr);
     if (ret)
         return ret;
-    struct um_link *link = calloc(1, sizeof(*link));
+    struct um_board_link *link = calloc(1, sizeof(*link));
     if (!link)
         return -ENOMEM;
     link->port = (struct um_board_port *)base;
@@ -178,12 +178,14 @@ static int link_open(struct um_port *base, const struct um_addr *addr, struct um
                                                  .context = (uint32_t)addr->word[1],
                                                  .mailbox = (uint32_t)addr->word[2],
                                                  .generation = (uint32_t)(addr->word[2] >> 32)};
-    *link_p = link;
+    link->base.machine = &um_machine_board;
+    *link_p = &link->base;
     return 0;
 }
 
-static void link_close(struct um_link *link)
+static void link_close(struct um_link *base)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     um_board_enter();
     if (link->opening)
         link->opening->closed = true;
@@ -194,8 +196,9 @@ static void link_close(struct um_link *link)
     free(link);
 }
 
-static bool link_alive(struct um_link *link)
+static bool link_alive(struct um_link *base)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
 }
 
@@ -240,7 +243,7 @@ static void tick(struct um_port *base)
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
     um_board_drive();
-    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+    for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && !rx->closed &&
             um_board_api.context_alive(um_board_handle(), rx->peer.node, rx->peer.context) != 1) {
             rx->closed = true;
@@ -308,8 +311,6 @@ const struct um_machine um_machine_board = {
     .rx_hold = um_board_rx_hold,
     .rx_refuse = um_board_rx_refuse,
     .rx_origin = um_board_rx_origin,
-    .rx_set_user = um_board_rx_set_user,
-    .rx_user = um_board_rx_user,
     .wait_fd = wait_fd,
     .arm = arm,
     .disarm = disarm,

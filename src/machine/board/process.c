@@ -23,8 +23,8 @@ static struct unimem_board *handle;
 static int users;
 static pid_t opened_by;
 static struct um_board_port *ports;
-static struct um_lane *lanes[SLOTS];
-static struct um_rx *rxs[SLOTS];
+static struct um_board_lane *lanes[SLOTS];
+static struct um_board_rx *rxs[SLOTS];
 static uint32_t lanes_end, rxs_end; /* above the last that is used */
 static uint32_t generation;
 static struct ring *rings;
@@ -191,14 +191,15 @@ static uint32_t slot_of(uint32_t number)
     return number & ((1u << UM_BOARD_NUMBER_BITS) - 1);
 }
 
-struct um_lane *um_board_lane_new(void)
+struct um_board_lane *um_board_lane_new(void)
 {
     uint32_t slot = 0;
     while (slot < lanes_end && lanes[slot])
         slot++;
-    struct um_lane *lane = slot < SLOTS ? calloc(1, sizeof(*lane)) : NULL;
+    struct um_board_lane *lane = slot < SLOTS ? calloc(1, sizeof(*lane)) : NULL;
     if (!lane)
         return NULL;
+    lane->base.machine = &um_machine_board;
     lane->number = number_for(slot);
     lanes[slot] = lane;
     if (slot == lanes_end)
@@ -206,13 +207,13 @@ struct um_lane *um_board_lane_new(void)
     return lane;
 }
 
-struct um_lane *um_board_lane_of(uint32_t number)
+struct um_board_lane *um_board_lane_of(uint32_t number)
 {
-    struct um_lane *lane = slot_of(number) < lanes_end ? lanes[slot_of(number)] : NULL;
+    struct um_board_lane *lane = slot_of(number) < lanes_end ? lanes[slot_of(number)] : NULL;
     return lane && lane->number == number ? lane : NULL;
 }
 
-void um_board_lane_free(struct um_lane *lane)
+void um_board_lane_free(struct um_board_lane *lane)
 {
     if (lane) {
         um_board_lane_settle(lane);
@@ -227,7 +228,7 @@ void um_board_lane_free(struct um_lane *lane)
         lanes_end--;
 }
 
-struct um_lane *um_board_lane_next(const struct um_lane *lane)
+struct um_board_lane *um_board_lane_next(const struct um_board_lane *lane)
 {
     for (uint32_t slot = lane ? slot_of(lane->number) + 1 : 0; slot < lanes_end; slot++)
         if (lanes[slot])
@@ -235,14 +236,15 @@ struct um_lane *um_board_lane_next(const struct um_lane *lane)
     return NULL;
 }
 
-struct um_rx *um_board_rx_new(void)
+struct um_board_rx *um_board_rx_new(void)
 {
     uint32_t slot = 0;
     while (slot < rxs_end && rxs[slot])
         slot++;
-    struct um_rx *rx = slot < SLOTS ? calloc(1, sizeof(*rx)) : NULL;
+    struct um_board_rx *rx = slot < SLOTS ? calloc(1, sizeof(*rx)) : NULL;
     if (!rx)
         return NULL;
+    rx->base.machine = &um_machine_board;
     rx->number = number_for(slot);
     rxs[slot] = rx;
     if (slot == rxs_end)
@@ -250,13 +252,13 @@ struct um_rx *um_board_rx_new(void)
     return rx;
 }
 
-struct um_rx *um_board_rx_of(uint32_t number)
+struct um_board_rx *um_board_rx_of(uint32_t number)
 {
-    struct um_rx *rx = slot_of(number) < rxs_end ? rxs[slot_of(number)] : NULL;
+    struct um_board_rx *rx = slot_of(number) < rxs_end ? rxs[slot_of(number)] : NULL;
     return rx && rx->number == number ? rx : NULL;
 }
 
-void um_board_rx_free(struct um_rx *rx)
+void um_board_rx_free(struct um_board_rx *rx)
 {
     if (rx->ring) {
         um_board_ring_put(rx->ring, !rx->closed);
@@ -269,7 +271,7 @@ void um_board_rx_free(struct um_rx *rx)
         rxs_end--;
 }
 
-struct um_rx *um_board_rx_next(const struct um_rx *rx)
+struct um_board_rx *um_board_rx_next(const struct um_board_rx *rx)
 {
     for (uint32_t slot = rx ? slot_of(rx->number) + 1 : 0; slot < rxs_end; slot++)
         if (rxs[slot])
@@ -347,11 +349,11 @@ void um_board_drive(void)
         any = false;
         for (struct um_board_port *port = ports; port; port = port->next)
             take_all(port);
-        for (struct um_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
+        for (struct um_board_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
             next = um_board_lane_next(lane);
             any |= um_board_lane_push(lane);
         }
-        for (struct um_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
+        for (struct um_board_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
             next = um_board_rx_next(rx);
             any |= um_board_rx_push(rx);
         }
@@ -362,10 +364,10 @@ void um_board_drive(void)
 
 bool um_board_holds_back(const struct um_board_port *port)
 {
-    for (const struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+    for (const struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
         if ((lane->port == port || !lane->port) && um_board_lane_holds_back(lane))
             return true;
-    for (const struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+    for (const struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && um_board_rx_holds_back(rx))
             return true;
     return um_board_views_hold_back(port) || um_board_seeks_hold_back(port);

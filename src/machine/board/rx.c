@@ -10,7 +10,7 @@ enum { CREDIT_LINES = UM_BOARD_LINES / 4, CREDIT_RECORDS = UM_BOARD_EMBEDS / 2, 
 /* ---- what is told to the sender ---- */
 
 /* True: it went, or nobody is there to hear it. */
-static bool tell(struct um_rx *rx, const struct um_board_message_wire *message)
+static bool tell(struct um_board_rx *rx, const struct um_board_message_wire *message)
 {
     int ret = um_board_api.mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
     if (ret && ret != -EAGAIN)
@@ -18,7 +18,7 @@ static bool tell(struct um_rx *rx, const struct um_board_message_wire *message)
     return ret != -EAGAIN;
 }
 
-static bool push_answers(struct um_rx *rx)
+static bool push_answers(struct um_board_rx *rx)
 {
     bool any = false;
     while (rx->answers_in != rx->answers_out) {
@@ -34,7 +34,7 @@ static bool push_answers(struct um_rx *rx)
 }
 
 /* Before UM_BOARD_EAGER: the sender may write what it asked for. */
-static bool push_go(struct um_rx *rx)
+static bool push_go(struct um_board_rx *rx)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_GO, .number = rx->lane, .value = rx->ask_seen};
     if (rx->ask_seen == rx->ask_told || !tell(rx, &message))
@@ -43,7 +43,7 @@ static bool push_go(struct um_rx *rx)
     return true;
 }
 
-static bool push_credit(struct um_rx *rx)
+static bool push_credit(struct um_board_rx *rx)
 {
     struct um_board_message_wire message = {
         .op = UM_BOARD_CREDIT, .number = rx->lane, .value = rx->released, .held = rx->held, .more = rx->lines_released};
@@ -54,7 +54,7 @@ static bool push_credit(struct um_rx *rx)
     return true;
 }
 
-bool um_board_rx_holds_back(const struct um_rx *rx)
+bool um_board_rx_holds_back(const struct um_board_rx *rx)
 {
     if (rx->end_told)
         return false;
@@ -62,7 +62,7 @@ bool um_board_rx_holds_back(const struct um_rx *rx)
            rx->ask_seen != rx->ask_told || rx->held != rx->held_told || rx->refused;
 }
 
-bool um_board_rx_push(struct um_rx *rx)
+bool um_board_rx_push(struct um_board_rx *rx)
 {
     bool any = false;
     if (!rx->granted) {
@@ -97,7 +97,7 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
                                           .context = message->value,
                                           .mailbox = (uint32_t)message->more,
                                           .generation = (uint32_t)(message->more >> 32)};
-    struct um_rx *rx = um_board_rx_new();
+    struct um_board_rx *rx = um_board_rx_new();
     if (!rx)
         return; /* not even memory to say no */
     rx->port = port;
@@ -109,7 +109,7 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
     port->rx_used += rx->ring != NULL;
 }
 
-static void refuse(struct um_rx *rx, int error)
+static void refuse(struct um_board_rx *rx, int error)
 {
     if (rx->refused)
         return;
@@ -119,7 +119,7 @@ static void refuse(struct um_rx *rx, int error)
 
 void um_board_rx_take(struct um_board_port *port, const struct um_board_message_wire *message)
 {
-    struct um_rx *rx = um_board_rx_of(message->number);
+    struct um_board_rx *rx = um_board_rx_of(message->number);
     if (!rx || rx->port != port || rx->closed)
         return;
     if (message->op == UM_BOARD_CLOSE)
@@ -138,7 +138,7 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
 
 void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embedded_wire *message)
 {
-    struct um_rx *rx = um_board_rx_of(message->number);
+    struct um_board_rx *rx = um_board_rx_of(message->number);
     if (!rx || rx->port != port || rx->closed || rx->refused)
         return;
     if (rx->embeds_in - rx->embeds_out == UM_BOARD_EMBEDS || message->op >= UM_OP_MACHINE) {
@@ -157,20 +157,20 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
 
 /* ---- records ---- */
 
-static const struct um_board_record_wire *record_at(const struct um_rx *rx)
+static const struct um_board_record_wire *record_at(const struct um_board_rx *rx)
 {
     return (const void *)(rx->ring + (size_t)(rx->lines_released % UM_BOARD_LINES) * UM_BOARD_LINE);
 }
 
 /* The next record came inside a message: where it was kept; NULL: it lies in the ring. */
-static const struct um_board_record_wire *embedded_next(const struct um_rx *rx)
+static const struct um_board_record_wire *embedded_next(const struct um_board_rx *rx)
 {
     const struct um_board_record_wire *record = &rx->embed[rx->embeds_out % UM_BOARD_EMBEDS];
     return rx->embeds_in != rx->embeds_out && record->len == rx->released + 1 ? record : NULL;
 }
 
 /* The body, copied out of dmable memory. */
-static const void *body_view(struct um_rx *rx, const struct um_board_record_wire *record, uint32_t len)
+static const void *body_view(struct um_board_rx *rx, const struct um_board_record_wire *record, uint32_t len)
 {
     if (rx->copied == rx->released + 1)
         return rx->scratch;
@@ -182,11 +182,11 @@ static const void *body_view(struct um_rx *rx, const struct um_board_record_wire
 }
 
 /* A record as it stands in the ring, where its sender can still write: read once. False: it breaks the format. */
-static bool record_view(struct um_rx *rx, struct um_record *rec_p)
+static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
 {
     const struct um_board_record_wire *kept = embedded_next(rx);
     if (kept) {
-        *rec_p = (struct um_record){.rx = rx,
+        *rec_p = (struct um_record){.rx = &rx->base,
                                     .head = kept->head,
                                     .len = kept->body,
                                     .op = kept->op,
@@ -199,7 +199,7 @@ static bool record_view(struct um_rx *rx, struct um_record *rec_p)
     bool body = record->body != 0;
     if (op >= UM_OP_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
         return false;
-    *rec_p = (struct um_record){.rx = rx,
+    *rec_p = (struct um_record){.rx = &rx->base,
                                 .head = record->head,
                                 .body = body ? body_view(rx, record, len) : NULL,
                                 .len = len,
@@ -209,12 +209,12 @@ static bool record_view(struct um_rx *rx, struct um_record *rec_p)
 }
 
 /* What this rx has to offer. */
-static bool offer(struct um_rx *rx, struct um_record *rec_p)
+static bool offer(struct um_board_rx *rx, struct um_record *rec_p)
 {
     static const unsigned char nothing[UM_HEAD_MAX];
     if (rx->left_told || !rx->ring)
         return false;
-    *rec_p = (struct um_record){.rx = rx, .head = nothing, .op = UM_REC_JOINED};
+    *rec_p = (struct um_record){.rx = &rx->base, .head = nothing, .op = UM_REC_JOINED};
     if (!rx->joined_told)
         return true;
     if (!rx->refused && rx->arrived != rx->released) {
@@ -224,7 +224,7 @@ static bool offer(struct um_rx *rx, struct um_record *rec_p)
     }
     if (!rx->refused && !rx->closed)
         return false;
-    *rec_p = (struct um_record){.rx = rx, .head = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
+    *rec_p = (struct um_record){.rx = &rx->base, .head = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
     return true;
 }
 
@@ -232,7 +232,7 @@ static bool offer(struct um_rx *rx, struct um_record *rec_p)
 static int poll_from(struct um_board_port *port, struct um_record *rec_p)
 {
     for (int round = 0; round < 2; round++)
-        for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx)) {
+        for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx)) {
             bool before = (rx->number & 0xffff) < port->cursor;
             if (rx->port != port || before != (round == 1) || !offer(rx, rec_p))
                 continue;
@@ -244,7 +244,7 @@ static int poll_from(struct um_board_port *port, struct um_record *rec_p)
 
 void um_board_credit_due(struct um_board_port *port)
 {
-    for (struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+    for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port)
             rx->credit_due = rx->released;
 }
@@ -252,7 +252,7 @@ void um_board_credit_due(struct um_board_port *port)
 /* A lane that was to get more and got none since the last look gets none soon. */
 static void end_of_more(const struct um_board_port *port)
 {
-    for (struct um_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane)) {
+    for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane)) {
         if (lane->port == port && lane->committed == lane->committed_seen)
             lane->more = false;
         lane->committed_seen = lane->committed;
@@ -281,7 +281,7 @@ int um_board_poll(struct um_port *base, struct um_record *rec_p)
     return ret;
 }
 
-static void record_release(struct um_rx *rx, const struct um_record *rec)
+static void record_release(struct um_board_rx *rx, const struct um_record *rec)
 {
     uint32_t lines = 1 + (rec->body ? (rec->len + UM_BOARD_LINE - 1) / UM_BOARD_LINE : 0);
     uint32_t before = rx->lines_released / CREDIT_LINES, records = rx->released / CREDIT_RECORDS;
@@ -298,7 +298,7 @@ static void record_release(struct um_rx *rx, const struct um_record *rec)
 void um_board_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_board_port *port = (struct um_board_port *)base;
-    struct um_rx *rx = rec->rx;
+    struct um_board_rx *rx = (struct um_board_rx *)rec->rx;
     um_board_enter();
     if (rec->op == UM_REC_JOINED)
         rx->joined_told = true;
@@ -314,13 +314,14 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
 /* ---- answers, refusal, the user's pointer ---- */
 
 /* The sender keeps what it has not reaped: who tells wrongly what it has loses its own answers. */
-static bool has_room(const struct um_rx *rx)
+static bool has_room(const struct um_board_rx *rx)
 {
     return (int32_t)(rx->answers_in - rx->answers_taken) < UM_BOARD_ANSWERS - UM_TOKENS;
 }
 
-int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status)
+int um_board_answer(struct um_rx *base, uint32_t token, int32_t status)
 {
+    struct um_board_rx *rx = (struct um_board_rx *)base;
     um_board_enter();
     um_board_drive();
     rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_BOARD_ANSWERS;
@@ -335,7 +336,7 @@ int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status)
 
 bool um_board_rx_news(const struct um_board_port *port)
 {
-    for (const struct um_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
+    for (const struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port && rx->crowded && has_room(rx))
             return true;
     return false;
@@ -347,39 +348,32 @@ bool um_board_gather(struct um_port *base)
     bool news = false;
     um_board_enter();
     um_board_drive();
-    for (const struct um_rx *rx = um_board_rx_next(NULL); rx && !news; rx = um_board_rx_next(rx))
+    for (const struct um_board_rx *rx = um_board_rx_next(NULL); rx && !news; rx = um_board_rx_next(rx))
         news = rx->port == (struct um_board_port *)base && rx->ring && !rx->joined_told;
     um_board_leave();
     return news;
 }
 
-void um_board_rx_hold(struct um_rx *rx, bool on)
+void um_board_rx_hold(struct um_rx *base, bool on)
 {
+    struct um_board_rx *rx = (struct um_board_rx *)base;
     um_board_enter();
     rx->held = on;
     um_board_rx_push(rx);
     um_board_leave();
 }
 
-void um_board_rx_refuse(struct um_rx *rx)
+void um_board_rx_refuse(struct um_rx *base)
 {
+    struct um_board_rx *rx = (struct um_board_rx *)base;
     um_board_enter();
     refuse(rx, EPROTO);
     um_board_drive();
     um_board_leave();
 }
 
-void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p)
+void um_board_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
 {
+    const struct um_board_rx *rx = (const struct um_board_rx *)base;
     *addr_p = um_board_addr(&rx->peer);
-}
-
-void um_board_rx_set_user(struct um_rx *rx, void *user)
-{
-    rx->user = user;
-}
-
-void *um_board_rx_user(const struct um_rx *rx)
-{
-    return rx->user;
 }

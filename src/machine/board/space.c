@@ -20,7 +20,8 @@
 
 enum { COUNTERS = 256 };
 
-struct um_space {
+struct um_board_space {
+    struct um_space base;
     struct um_locks_shm locks;
     uint64_t counts[COUNTERS + 1]; /* number 0 is none */
     bool used[COUNTERS + 1];
@@ -30,7 +31,8 @@ struct um_space {
     uint64_t changes;
 };
 
-struct um_exposed {
+struct um_board_exposed {
+    struct um_exposed base;
     struct um_exposure what;
     struct um_board_arena *arena; /* NULL: it does not lie in one */
     bool shown;
@@ -39,16 +41,18 @@ struct um_exposed {
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p)
 {
     (void)config;
-    struct um_space *space = calloc(1, sizeof(*space));
+    struct um_board_space *space = calloc(1, sizeof(*space));
     if (!space)
         return -ENOMEM;
     space->changes = 1;
-    *space_p = space;
+    space->base.machine = &um_machine_board;
+    *space_p = &space->base;
     return 0;
 }
 
-void um_board_space_close(struct um_space *space)
+void um_board_space_close(struct um_space *base)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     um_board_enter();
     if (space->holds) {
         um_board_memory_end(space);
@@ -60,7 +64,7 @@ void um_board_space_close(struct um_space *space)
     free(space);
 }
 
-int um_board_space_hold(struct um_space *space)
+int um_board_space_hold(struct um_board_space *space)
 {
     struct unimem_board *board;
     int ret = space->holds ? 0 : um_board_begin(&board);
@@ -68,7 +72,7 @@ int um_board_space_hold(struct um_space *space)
     return ret;
 }
 
-void um_board_space_notice(const struct um_space *space, struct um_board_notice_wire *notice_p)
+void um_board_space_notice(const struct um_board_space *space, struct um_board_notice_wire *notice_p)
 {
     uint32_t version;
     uint64_t directory = um_board_directory(&version);
@@ -81,7 +85,7 @@ void um_board_space_notice(const struct um_space *space, struct um_board_notice_
 
 /* ---- the table ---- */
 
-static struct um_board_entry_wire *entry_find(const struct um_space *space, uint64_t key)
+static struct um_board_entry_wire *entry_find(const struct um_board_space *space, uint64_t key)
 {
     struct um_board_entry_wire *bucket = space->table + um_board_bucket_of(key, space->buckets) * UM_BOARD_BUCKET;
     for (unsigned i = 0; i < UM_BOARD_BUCKET; i++)
@@ -105,7 +109,7 @@ static bool entry_put(struct um_board_entry_wire *table, uint64_t buckets, const
 
 /* Twice the buckets, or the first ones. The old table stays for who reads it now: *old_p is freed when all were told.
  */
-static bool table_grow(struct um_space *space, void **old_p)
+static bool table_grow(struct um_board_space *space, void **old_p)
 {
     uint64_t buckets = space->buckets ? space->buckets * 2 : 2;
     void *memory;
@@ -124,7 +128,7 @@ static bool table_grow(struct um_space *space, void **old_p)
     return true;
 }
 
-static bool entry_add(struct um_space *space, const struct um_exposure *what, void **old_p)
+static bool entry_add(struct um_board_space *space, const struct um_exposure *what, void **old_p)
 {
     struct um_board_entry_wire entry = {
         .key = what->key, .base = what->base, .len = what->len, .origin = what->origin, .access = what->access};
@@ -137,7 +141,7 @@ static bool entry_add(struct um_space *space, const struct um_exposure *what, vo
 }
 
 /* Peers find it from now on, if it can be: it lies in dmable memory and counts nothing. */
-static void show(struct um_space *space, struct um_exposed *exposed)
+static void show(struct um_board_space *space, struct um_board_exposed *exposed)
 {
     void *old = NULL;
     if (!exposed->arena || exposed->what.counters || um_board_step() < UM_BOARD_NATIVE)
@@ -151,7 +155,7 @@ static void show(struct um_space *space, struct um_exposed *exposed)
         um_board_api.free_dmable(um_board_handle(), old);
 }
 
-static void hide(struct um_space *space, struct um_exposed *exposed)
+static void hide(struct um_board_space *space, struct um_board_exposed *exposed)
 {
     struct um_board_entry_wire *entry = exposed->shown ? entry_find(space, exposed->what.key) : NULL;
     exposed->shown = false;
@@ -163,9 +167,10 @@ static void hide(struct um_space *space, struct um_exposed *exposed)
     um_board_views_tell(space, NULL);
 }
 
-int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
+int um_board_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p)
 {
-    struct um_exposed *exposed = calloc(1, sizeof(*exposed));
+    struct um_board_space *space = (struct um_board_space *)base;
+    struct um_board_exposed *exposed = calloc(1, sizeof(*exposed));
     if (!exposed)
         return -ENOMEM;
     exposed->what = *what;
@@ -179,12 +184,15 @@ int um_board_expose(struct um_space *space, const struct um_exposure *what, stru
         exposed->arena = NULL;
     }
     um_board_leave();
-    *exposed_p = exposed;
+    exposed->base.machine = &um_machine_board;
+    *exposed_p = &exposed->base;
     return 0;
 }
 
-void um_board_conceal(struct um_space *space, struct um_exposed *exposed)
+void um_board_conceal(struct um_space *space_base, struct um_exposed *exposed_base)
 {
+    struct um_board_space *space = (struct um_board_space *)space_base;
+    struct um_board_exposed *exposed = (struct um_board_exposed *)exposed_base;
     um_board_enter();
     hide(space, exposed);
     if (exposed->arena)
@@ -193,15 +201,17 @@ void um_board_conceal(struct um_space *space, struct um_exposed *exposed)
     free(exposed);
 }
 
-enum um_level um_board_exposed_level(const struct um_exposed *exposed)
+enum um_level um_board_exposed_level(const struct um_exposed *base)
 {
+    const struct um_board_exposed *exposed = (const struct um_board_exposed *)base;
     return exposed->shown ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
 }
 
 /* ---- counters, locks: the owner's ---- */
 
-int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p)
+int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     for (uint32_t number = 1; number <= COUNTERS; number++) {
         if (space->used[number])
             continue;
@@ -214,14 +224,17 @@ int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint
     return -ENOSPC;
 }
 
-void um_board_counter_close(struct um_space *space, uint32_t number)
+void um_board_counter_close(struct um_space *base, uint32_t number)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     space->used[number] = false;
 }
 
 /* What counts is executed by who can count it. */
-void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
+void um_board_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters)
 {
+    struct um_board_space *space = (struct um_board_space *)space_base;
+    struct um_board_exposed *exposed = (struct um_board_exposed *)exposed_base;
     um_board_enter();
     exposed->what.counters = counters;
     if (counters)
@@ -244,14 +257,16 @@ void um_board_port_set_counters(struct um_port *base, uint32_t counters)
     um_board_leave();
 }
 
-void um_board_space_count(struct um_space *space, uint32_t counters, unsigned shift)
+void um_board_space_count(struct um_space *base, uint32_t counters, unsigned shift)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     uint32_t number = counters >> shift & UM_COUNT_MASK;
     if (number && number <= COUNTERS)
         um_store_relaxed_u64(&space->counts[number], um_load_relaxed_u64(&space->counts[number]) + 1);
 }
 
-struct um_locks_shm *um_board_space_locks(struct um_space *space)
+struct um_locks_shm *um_board_space_locks(struct um_space *base)
 {
+    struct um_board_space *space = (struct um_board_space *)base;
     return &space->locks;
 }

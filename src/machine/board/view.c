@@ -78,7 +78,7 @@ static int notice_write(struct view *view)
                                                         .write = true});
 }
 
-void um_board_views_tell(const struct um_space *space, const struct um_board_port *port)
+void um_board_views_tell(const struct um_board_space *space, const struct um_board_port *port)
 {
     for (struct um_list *l = views.next, *next; l != &views; l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);

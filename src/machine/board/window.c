@@ -58,7 +58,7 @@ static void seeks_sweep(void)
             seek_free(seeks[i]);
 }
 
-static struct um_board_seek *seek_new(const struct um_link *link)
+static struct um_board_seek *seek_new(const struct um_board_link *link)
 {
     void *memory;
     if (!area && um_board_api.alloc_dmable(um_board_handle(), UM_BOARD_NOTICE_AREA, &memory) == 0)
@@ -190,7 +190,7 @@ static bool notice_read(const struct um_board_seek *seek, struct um_board_notice
 }
 
 /* Reads the key's bucket, into the scratch. */
-static const struct um_board_entry_wire *bucket_read(const struct um_link *link,
+static const struct um_board_entry_wire *bucket_read(const struct um_board_link *link,
                                                      const struct um_board_notice_wire *notice, uint64_t key)
 {
     const struct unimem_remote at = {link->peer.node, link->peer.context, notice->table};
@@ -213,7 +213,7 @@ static bool entry_is_good(const struct um_board_entry_wire *entry, uint64_t key)
 }
 
 /* What the peer says of the key now; the window stays at level remote if that is nothing. */
-static void window_fill(const struct um_link *link, struct um_window *w)
+static void window_fill(const struct um_board_link *link, struct um_window *w)
 {
     const struct um_board_seek *seek = link->seek;
     struct um_board_notice_wire notice;
@@ -237,14 +237,16 @@ static void window_fill(const struct um_link *link, struct um_window *w)
     }
 }
 
-int um_board_window_open(struct um_link *link, uint64_t key, struct um_window **window_p)
+int um_board_window_open(struct um_link *base, uint64_t key, struct um_window **window_p)
 {
+    struct um_board_link *link = (struct um_board_link *)base;
     int ret = 0;
     if (!link->port->copies || um_board_step() < UM_BOARD_NATIVE)
         return -ENOENT;
     struct um_window *w = calloc(1, sizeof(*w));
     if (!w)
         return -ENOMEM;
+    w->machine = &um_machine_board;
     w->region.key = key;
     w->port_counters = &no_counters;
     w->changes_at = &never;

@@ -1,7 +1,7 @@
 /*
  * The sending end of a lane: first contact, claim, commit, growth, answers.
  *
- * Owns: struct um_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
+ * Owns: struct um_mem_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
  * block, the peer's bells. What it reads there is the peer's: credit and answers are checked before use. Threading:
  * machine.h.
  */
@@ -36,7 +36,7 @@ struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number)
 }
 
 /* Rings the receiver's bell for this lane, and wakes it when it sleeps. Slow path: the lane was cold. */
-static void lane_ring_bell(struct um_lane *lane)
+static void lane_ring_bell(struct um_mem_lane *lane)
 {
     struct um_port_shm *peer = lane->peer;
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
@@ -51,7 +51,7 @@ static void lane_ring_bell(struct um_lane *lane)
 }
 
 /* Reads the credit again. False when the peer wrote nonsense. */
-static bool lane_refresh_credit(struct um_lane *lane)
+static bool lane_refresh_credit(struct um_mem_lane *lane)
 {
     uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
     uint32_t consumed = (uint32_t)credit;
@@ -64,19 +64,19 @@ static bool lane_refresh_credit(struct um_lane *lane)
 }
 
 /* Is the port gone, or was the lane refused, or did it pass to somebody else? */
-static bool lane_is_ended(const struct um_lane *lane)
+static bool lane_is_ended(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
     return (state & ~(uint32_t)(UM_LANE_HOT | UM_LANE_HELD)) != lane->incarnation << UM_LANE_INC_SHIFT;
 }
 
-static bool lane_is_held(const struct um_lane *lane)
+static bool lane_is_held(const struct um_mem_lane *lane)
 {
     /* sync: hold-look (partner hold-end) */
     return um_load_acquire_u32(&lane->ctl->state) & UM_LANE_HELD;
 }
 
-static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
+static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
 {
     struct um_record_shm *record = lane->next;
     lane->head++;
@@ -96,7 +96,7 @@ static void lane_publish(struct um_lane *lane, uint8_t op, uint8_t flags, uint32
  * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. Who
  * dies in between leaves a bit that the owner knows whose it is.
  */
-static bool lane_take_share(struct um_lane *lane)
+static bool lane_take_share(struct um_mem_lane *lane)
 {
     uint64_t *word = &lane->peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
     uint64_t grown = 0;
@@ -111,7 +111,7 @@ static bool lane_take_share(struct um_lane *lane)
 }
 
 /* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is kept for this. */
-static void lane_grow(struct um_lane *lane)
+static void lane_grow(struct um_mem_lane *lane)
 {
     if (lane->grown || lane->grow_denied)
         return;
@@ -125,20 +125,20 @@ static void lane_grow(struct um_lane *lane)
 }
 
 /* Records that can be claimed now. */
-static uint32_t lane_room(const struct um_lane *lane)
+static uint32_t lane_room(const struct um_mem_lane *lane)
 {
     uint32_t used = lane->head - lane->consumed;
     uint32_t depth = lane->grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS - 1;
     return used < depth ? depth - used : 0;
 }
 
-static bool lane_body_fits(const struct um_lane *lane, uint32_t start, uint32_t body_len)
+static bool lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
     return start + um_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
 }
 
 /* The slow side of a claim: reads the credit again, and grows a lane that is full. */
-static int lane_make_room(struct um_lane *lane, uint32_t body_len)
+static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 {
     if (!lane_refresh_credit(lane)) {
         static struct um_log_limit limit;
@@ -154,7 +154,7 @@ static int lane_make_room(struct um_lane *lane, uint32_t body_len)
     return -EAGAIN;
 }
 
-static inline __attribute__((always_inline)) int lane_claim(struct um_lane *lane, uint32_t body_len,
+static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
                                                             struct um_slot *slot_p)
 {
     if (body_len > lane->ring.body_max)
@@ -179,22 +179,24 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_lane *lane
     return 0;
 }
 
-int um_mem_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+int um_mem_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (__builtin_expect(lane_is_ended(lane), 0))
         return -EPIPE;
     return lane_claim(lane, body_len, slot_p);
 }
 
 /* Open and not held, hot or not. */
-static bool lane_is_plain(const struct um_lane *lane)
+static bool lane_is_plain(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
     return (state & ~(uint32_t)UM_LANE_HOT) == lane->incarnation << UM_LANE_INC_SHIFT;
 }
 
-int um_mem_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (__builtin_expect(!lane_is_plain(lane), 0)) {
         if (lane_is_ended(lane))
             return -EPIPE;
@@ -205,8 +207,9 @@ int um_mem_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot
     return lane_claim(lane, body_len, slot_p);
 }
 
-void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
+void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (slot->body) {
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
@@ -215,28 +218,29 @@ void um_mem_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op,
     lane_publish(lane, op, flags, len);
 }
 
-void um_mem_abort(struct um_lane *lane, const struct um_slot *slot)
+void um_mem_abort(struct um_lane *base, const struct um_slot *slot)
 {
     /* Nothing was published, and the position moves only at commit: the next claim gets the same place. */
-    (void)lane;
-    (void)slot;
+    (void)base, (void)slot;
 }
 
-uint32_t um_mem_lane_body_max(struct um_lane *lane, uint32_t wanted)
+uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (wanted > lane->ring.body_max && !lane->grown && !lane_is_ended(lane))
         lane_grow(lane);
     return lane->ring.body_max;
 }
 
-uint32_t um_mem_lane_committed(const struct um_lane *lane)
+uint32_t um_mem_lane_committed(const struct um_lane *base)
 {
+    const struct um_mem_lane *lane = (const struct um_mem_lane *)base;
     return lane->head;
 }
 
-uint32_t um_mem_lane_consumed(const struct um_lane *lane_const)
+uint32_t um_mem_lane_consumed(const struct um_lane *base)
 {
-    struct um_lane *lane = (struct um_lane *)lane_const;
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     (void)lane_refresh_credit(lane); /* nonsense leaves the last good value; the next claim ends the lane */
     lane->consumed_reported = lane->consumed;
     if (lane->was_held)
@@ -245,7 +249,7 @@ uint32_t um_mem_lane_consumed(const struct um_lane *lane_const)
 }
 
 /* The places of the answers taken are free again. The owner may sleep and wait for that. */
-static void lane_tell_taken(struct um_lane *lane)
+static void lane_tell_taken(struct um_mem_lane *lane)
 {
     lane->answers_told = lane->answers_seen;
     /* sync: taken-publish (partners taken-look, room-look): our reads of the answers come before. */
@@ -257,8 +261,9 @@ static void lane_tell_taken(struct um_lane *lane)
     um_mem_link_wake(lane->link);
 }
 
-int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
+int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     uint32_t given = um_load_acquire_u32(&lane->ctl->answers); /* sync: answer-take (partner answer-give) */
     uint32_t news = given - lane->answers_seen;
     if (news == 0)
@@ -277,8 +282,9 @@ int um_mem_lane_reap(struct um_lane *lane, struct um_answer *answers, int max)
     return count;
 }
 
-void um_mem_lane_watch(struct um_lane *lane, bool on)
+void um_mem_lane_watch(struct um_lane *base, bool on)
 {
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
     bool is_on = !um_list_is_empty(&lane->watched);
     if (on && !is_on) {
         um_list_append(&lane->link->port->lanes_watched, &lane->watched);
@@ -288,7 +294,7 @@ void um_mem_lane_watch(struct um_lane *lane, bool on)
     }
 }
 
-bool um_mem_lane_has_news(const struct um_lane *lane)
+bool um_mem_lane_has_news(const struct um_mem_lane *lane)
 {
     /* sync: news-look (partners credit-publish, answer-give) */
     uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
@@ -298,7 +304,7 @@ bool um_mem_lane_has_news(const struct um_lane *lane)
 }
 
 /* Takes the first free lane of the peer's port. */
-static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t lanes)
+static int lane_take(struct um_mem_lane *lane, struct um_port_shm *peer, uint32_t lanes)
 {
     struct um_mem_port *port = lane->link->port;
     uint64_t me = port->mapper->owner_word(port, &lane->link->addr);
@@ -325,7 +331,7 @@ static int lane_take(struct um_lane *lane, struct um_port_shm *peer, uint32_t la
 }
 
 /* Announces who sends, from where in the record sequence. */
-static void lane_introduce(struct um_lane *lane)
+static void lane_introduce(struct um_mem_lane *lane)
 {
     struct um_lane_shm *ctl = lane->ctl;
     uint32_t state = um_load_acquire_u32(&ctl->state); /* sync: incarnation-seen (partner lane-recycle) */
@@ -344,21 +350,23 @@ static void lane_introduce(struct um_lane *lane)
     um_store_release_u32(&ctl->ready, lane->incarnation + 1); /* sync: lane-ready (partner lane-join) */
 }
 
-int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
+int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
     struct um_port_shm *peer = link->control.base;
-    struct um_lane *lane = calloc(1, sizeof(*lane));
+    struct um_mem_lane *lane = calloc(1, sizeof(*lane));
     if (!lane)
         return -ENOMEM;
+    lane->base.machine = base->machine;
     lane->link = link;
     lane->peer = peer;
     um_list_init(&lane->watched);
     ret = lane_take(lane, peer, link->lanes);
     /* sync: port-seen (partner port-ready): of a port that is gone, nobody gives lanes back. */
-    if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(link)))
+    if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(base)))
         ret = -ECONNREFUSED;
     if (ret)
         goto free_lane;
@@ -376,7 +384,7 @@ int um_mem_lane_open(struct um_link *link, struct um_lane **lane_p)
     lane_introduce(lane);
     um_fence_full(); /* the bell may look rung already: what stands in the lane is visible before that is read */
     lane_ring_bell(lane);
-    *lane_p = lane;
+    *lane_p = &lane->base;
     return 0;
 
 detach_area:
@@ -388,9 +396,10 @@ free_lane:
     return ret;
 }
 
-void um_mem_lane_close(struct um_lane *lane)
+void um_mem_lane_close(struct um_lane *base)
 {
-    um_mem_lane_watch(lane, false);
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    um_mem_lane_watch(base, false);
     um_store_release_u32(&lane->ctl->closing, 1); /* sync: lane-closing (partner closing-seen) */
     um_fence_full();
     lane_ring_bell(lane);

@@ -1,7 +1,7 @@
 /*
  * Links: a port's handles on its peers, the peer's control blocks as they are mapped here, private copies.
  *
- * Owns: struct um_link. What the peer's port says of itself is checked before use. Threading: machine.h.
+ * Owns: struct um_mem_link. What the peer's port says of itself is checked before use. Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -20,19 +20,21 @@ int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um
     int ret = port->mapper->addr_check(port, addr);
     if (ret)
         return ret;
-    struct um_link *link = calloc(1, sizeof(*link));
+    struct um_mem_link *link = calloc(1, sizeof(*link));
     if (!link)
         return -ENOMEM;
     link->port = port;
     link->addr = *addr;
     link->wake_handle = -1;
     link->is_apart = port->mapper->is_apart && port->mapper->is_apart(port, addr);
-    *link_p = link;
+    link->base.machine = base->machine;
+    *link_p = &link->base;
     return 0;
 }
 
-void um_mem_link_close(struct um_link *link)
+void um_mem_link_close(struct um_link *base)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     if (link->control.base)
         link->port->mapper->detach(&link->control);
     if (link->space.base)
@@ -41,12 +43,13 @@ void um_mem_link_close(struct um_link *link)
     free(link);
 }
 
-bool um_mem_link_alive(struct um_link *link)
+bool um_mem_link_alive(struct um_link *base)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     return link->port->mapper->alive(link->port, &link->addr, &link->mark);
 }
 
-void um_mem_link_wake(struct um_link *link)
+void um_mem_link_wake(struct um_mem_link *link)
 {
     struct um_port_shm *peer = link->control.base;
     /* sync: sleeper-wake (partner sleeper-arm). Woken first, noted then: one that dies in between wakes it all the
@@ -59,7 +62,7 @@ void um_mem_link_wake(struct um_link *link)
 }
 
 /* Checks what the peer's port says of itself. */
-static int peer_port_check(const struct um_link *link, const struct um_port_shm *peer, uint32_t lanes)
+static int peer_port_check(const struct um_mem_link *link, const struct um_port_shm *peer, uint32_t lanes)
 {
     if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
         return -ECONNREFUSED; /* another port, or another file, took its place */
@@ -80,7 +83,7 @@ static int peer_port_check(const struct um_link *link, const struct um_port_shm 
 }
 
 /* Maps the peer's first page, then, its size known, all control blocks. */
-int um_mem_link_map_control(struct um_link *link)
+int um_mem_link_map_control(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
     struct um_mapping page;
@@ -110,7 +113,7 @@ int um_mem_link_map_control(struct um_link *link)
     link->control = control;
     link->lanes = lanes;
     link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
-    (void)um_mem_link_alive(link); /* the first look: while what stands in the port is what its owner wrote */
+    (void)um_mem_link_alive(&link->base); /* the first look: while what stands in the port is what its owner wrote */
     return 0;
 }
 
@@ -122,7 +125,7 @@ static bool peer_space_is_right(const struct um_space_shm *shm, uint64_t nonce)
            shm->version == UM_WIRE_VERSION && shm->nonce == nonce;
 }
 
-int um_mem_link_map_space(struct um_link *link)
+int um_mem_link_map_space(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
     struct um_mapping space;
@@ -155,7 +158,7 @@ int um_mem_link_map_space(struct um_link *link)
  * The peer's pages were not there. 0: they may have been away, another try is worth it; -EAGAIN: it is moving them now,
  * and that takes as long as it takes; -EFAULT: they are not there.
  */
-static int link_await_pages(struct um_link *link, int try, uint32_t *seen_p)
+static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 {
     if (um_mem_link_map_space(link) != 0)
         return -EFAULT;
@@ -175,7 +178,7 @@ static int link_await_pages(struct um_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-static int link_copy(struct um_link *link, const struct um_copy *copy)
+static int link_copy(struct um_mem_link *link, const struct um_copy *copy)
 {
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
@@ -191,18 +194,20 @@ static int link_copy(struct um_link *link, const struct um_copy *copy)
     }
 }
 
-int um_mem_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_mem_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                      const struct iovec *local, size_t local_count, size_t len)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     return link_copy(
         link,
         &(struct um_copy){
             .remote = remote, .remote_count = remote_count, .local = local, .local_count = local_count, .len = len});
 }
 
-int um_mem_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                       const struct iovec *local, size_t local_count, size_t len)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     return link_copy(link, &(struct um_copy){.write = true,
                                              .remote = remote,
                                              .remote_count = remote_count,

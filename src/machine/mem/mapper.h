@@ -10,6 +10,7 @@
 #include "machine/machine.h"
 
 struct um_mem_port;
+struct um_mem_space;
 struct um_mem_window;
 
 /* A peer's memory as this process sees it. */
@@ -49,24 +50,25 @@ struct um_mapper {
     void (*detach)(struct um_mapping *map);
 
     /* Makes zeroed memory of UM_SPACE_SIZE bytes that peers can map; fills memory, handle and nonce of the space. */
-    int (*space_create)(struct um_space *space);
-    void (*space_destroy)(struct um_space *space);
+    int (*space_create)(struct um_mem_space *space);
+    void (*space_destroy)(struct um_mem_space *space);
     /* Can peers map this memory as it is, from birth? NULL: never. */
-    bool (*is_shareable)(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
+    bool (*is_shareable)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
     /*
      * Makes private memory of this process such that peers can map it. Otherwise a negative errno, *why_p in words, and
      * nothing has changed. Counted; disown() gives one count back. NULL: never.
      */
-    int (*adopt)(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
-    void (*disown)(struct um_space *space, uint64_t base, uint64_t len);
+    int (*adopt)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
+    void (*disown)(struct um_mem_space *space, uint64_t base, uint64_t len);
     /*
      * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
      * none; -EPERM with *why_p: only peers that map it themselves can (their window_attach() finds out, from the
      * region's base); another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL:
      * never.
      */
-    int (*share)(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p);
-    void (*unshare)(struct um_space *space, const struct um_place *place);
+    int (*share)(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+                 const char **why_p);
+    void (*unshare)(struct um_mem_space *space, const struct um_place *place);
     /* Maps the space of a peer by the handle in its port. */
     int (*space_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
                         struct um_mapping *map_p);

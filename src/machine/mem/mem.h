@@ -25,13 +25,14 @@ struct um_mem_port {
     const struct um_mapper *mapper;
     void *mapper_state;
     struct um_port_config config;
+    struct um_mem_space *space; /* or NULL */
     struct um_addr addr;
     unsigned char *memory; /* um_port_memory_size(lanes) bytes */
     struct um_port_shm *shm;
     uint32_t lanes;
-    uint64_t area_offset; /* our own: what stands in shared memory is only for the peers */
-    struct um_rx **rx;    /* by lane number; NULL where no sender is known */
-    struct um_rx **hot;   /* rx that are polled */
+    uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
+    struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
+    struct um_mem_rx **hot; /* rx that are polled */
     uint32_t hot_count;
     uint32_t hot_next;
     uint32_t burst; /* records taken in a row from hot[hot_next] */
@@ -49,7 +50,8 @@ struct um_mem_port {
     struct um_list of_process; /* all ports of this process */
 };
 
-struct um_link {
+struct um_mem_link {
+    struct um_link base;
     struct um_mem_port *port;
     struct um_addr addr;
     struct um_mapping control; /* the peer's um_port_shm and control blocks, once they were needed */
@@ -62,7 +64,8 @@ struct um_link {
     bool full_logged; /* that the peer has no free lane */
 };
 
-struct um_lane {
+struct um_mem_lane {
+    struct um_lane base;
     struct um_record_shm *next; /* where the next record goes */
     struct um_lane_shm *ctl;
     uint32_t head;       /* records committed */
@@ -75,7 +78,7 @@ struct um_lane {
     bool grown;
     bool grow_denied;
     bool fence;
-    struct um_link *link;
+    struct um_mem_link *link;
     struct um_port_shm *peer;
     unsigned char *area;
     struct um_mapping area_map;
@@ -86,9 +89,10 @@ struct um_lane {
     struct um_list watched;
 };
 
-enum um_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
+enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
 
-struct um_rx {
+struct um_mem_rx {
+    struct um_rx base;
     struct um_record_shm *next; /* where the next record is expected */
     uint32_t head;              /* records consumed */
     uint32_t bytes_head;        /* body bytes consumed */
@@ -98,7 +102,7 @@ struct um_rx {
     uint32_t hot_index;
     bool is_hot;
     bool grown;
-    enum um_rx_state state;
+    enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_lane_shm *ctl;
     struct um_ring ring;
@@ -111,7 +115,6 @@ struct um_rx {
     struct um_addr origin;
     uint64_t mark; /* mapper.h, alive() */
     int wake_handle;
-    void *user;
     struct um_list event;
 };
 
@@ -123,7 +126,8 @@ struct um_thrift {
     struct um_list waiting;     /* um_exposed that may be worth it later; looked at in turn */
 };
 
-struct um_space {
+struct um_mem_space {
+    struct um_space base;
     const struct um_mapper *mapper;
     void *mapper_state;
     unsigned char *memory; /* UM_SPACE_SIZE bytes */
@@ -133,15 +137,17 @@ struct um_space {
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
     uint64_t changes;                         /* what was last written to shm->changes; even */
-    struct um_exposed **place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
-    struct um_list of_process;                /* all spaces of this process */
+    struct um_mem_exposed *
+        *place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
+    struct um_list of_process; /* all spaces of this process */
     struct um_thrift thrift;
 };
 
-struct um_exposed {
-    struct um_region_shm *region; /* NULL: there was no place in the table */
-    struct um_exposed **place;    /* its twin in um_space.place */
-    struct um_exposure what;      /* our own: what stands in shared memory is only for the peers */
+struct um_mem_exposed {
+    struct um_exposed base;
+    struct um_region_shm *region;  /* NULL: there was no place in the table */
+    struct um_mem_exposed **place; /* its twin in um_space.place */
+    struct um_exposure what;       /* our own: what stands in shared memory is only for the peers */
     enum um_level level;
     struct um_place at; /* level mapped */
     bool adopted, shared;
@@ -151,7 +157,7 @@ struct um_exposed {
 
 struct um_mem_window {
     struct um_window window;
-    struct um_link *link;
+    struct um_mem_link *link;
     struct um_mapping map; /* what window.base points into; no base: nothing was mapped for it */
 };
 
@@ -159,11 +165,12 @@ struct um_mem_window {
  * whose memory was moved. ripe: one that waits and has lived long enough to be worth it, or NULL. */
 void um_thrift_init(struct um_thrift *thrift, uint64_t now_ns);
 bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns);
-void um_thrift_ended(struct um_thrift *thrift, const struct um_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
-struct um_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
+void um_thrift_ended(struct um_thrift *thrift, const struct um_mem_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
+struct um_mem_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
 
 /* Opens a space over a mapper; the machines' space_open is a call of this. */
-int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p);
+int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *mapper,
+                      const struct um_space_config *config, struct um_space **space_p);
 
 /* Opens or closes a port over a mapper; the machines' port_open is a call of this. */
 int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
@@ -210,11 +217,9 @@ void um_mem_release(struct um_port *base, const struct um_record *rec);
 int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status);
 void um_mem_rx_hold(struct um_rx *rx, bool on);
 /* Has the sender of an rx for whom an answer found no place made room since? */
-bool um_mem_rx_has_room(const struct um_rx *rx);
+bool um_mem_rx_has_room(const struct um_mem_rx *rx);
 void um_mem_rx_refuse(struct um_rx *rx);
 void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
-void um_mem_rx_set_user(struct um_rx *rx, void *user);
-void *um_mem_rx_user(const struct um_rx *rx);
 int um_mem_wait_fd(const struct um_port *base);
 int um_mem_arm(struct um_port *base);
 void um_mem_disarm(struct um_port *base);
@@ -227,21 +232,21 @@ void um_mem_caps(struct um_machine_caps *caps_p);
 void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
 struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
 /* Maps the control blocks of the link's peer, unless they are. The errors of lane_open. */
-int um_mem_link_map_control(struct um_link *link);
+int um_mem_link_map_control(struct um_mem_link *link);
 /* The same for its space. -ENOENT: it has none. */
-int um_mem_link_map_space(struct um_link *link);
+int um_mem_link_map_space(struct um_mem_link *link);
 /* ---- own.c: what this process exposes, in private memory ---- */
 void um_mem_own_port_add(struct um_mem_port *port);
 void um_mem_own_port_remove(struct um_mem_port *port);
-void um_mem_own_space_add(struct um_space *space);
-void um_mem_own_space_remove(struct um_space *space);
+void um_mem_own_space_add(struct um_mem_space *space);
+void um_mem_own_space_remove(struct um_mem_space *space);
 /* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
 int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
 /* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
-int um_mem_own_place(struct um_space *space, struct um_exposed *exposed);
+int um_mem_own_place(struct um_mem_space *space, struct um_mem_exposed *exposed);
 /* From now on this process finds the region at this level, with these counters; no more. */
-void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t counters);
-void um_mem_own_unlist(struct um_exposed *exposed);
+void um_mem_own_list(struct um_mem_exposed *exposed, enum um_level level, uint32_t counters);
+void um_mem_own_unlist(struct um_mem_exposed *exposed);
 /* Fills in the region with w's key that a port of this process exposes; level remote: there is none. */
 void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
 /* Around everything that moves pages of this process. */
@@ -253,29 +258,29 @@ void um_mem_count(void *space_memory, uint32_t number);
 /* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. */
 void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
-void um_mem_link_wake(struct um_link *link);
+void um_mem_link_wake(struct um_mem_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
 void um_mem_bells_collect(struct um_mem_port *port);
-void um_mem_rx_set_hot(struct um_rx *rx);
+void um_mem_rx_set_hot(struct um_mem_rx *rx);
 /* Makes the rx of a lane whose sender has introduced itself; nothing when it has not. -ENOMEM. */
 int um_mem_rx_join(struct um_mem_port *port, uint32_t number);
 /* Stops polling the rx; the caller issues the barrier and then checks um_mem_rx_has_record(). */
-void um_mem_rx_set_cold(struct um_rx *rx);
-bool um_mem_rx_has_record(const struct um_rx *rx);
-void um_mem_rx_publish(struct um_rx *rx);
+void um_mem_rx_set_cold(struct um_mem_rx *rx);
+bool um_mem_rx_has_record(const struct um_mem_rx *rx);
+void um_mem_rx_publish(struct um_mem_rx *rx);
 /* Looks whether the sender left in good order and everything was taken. */
-void um_mem_rx_check_closing(struct um_rx *rx);
+void um_mem_rx_check_closing(struct um_mem_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */
-void um_mem_rx_sender_died(struct um_rx *rx);
+void um_mem_rx_sender_died(struct um_mem_rx *rx);
 /* Offers JOINED or LEFT of the first rx that has one to tell; it is dealt with. */
 int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p);
 void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec);
 /* Ends an rx: UM_REC_LEFT will be offered. */
-void um_mem_rx_leave(struct um_rx *rx, int error);
+void um_mem_rx_leave(struct um_mem_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);
-bool um_mem_lane_has_news(const struct um_lane *lane);
+bool um_mem_lane_has_news(const struct um_mem_lane *lane);
 
-static inline bool um_mem_is_own(const struct um_link *link)
+static inline bool um_mem_is_own(const struct um_mem_link *link)
 {
     const struct um_mapper *mapper = link->port->mapper;
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
@@ -313,9 +318,8 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold, .lane_body_max = um_mem_lane_body_max,  \
     .lane_committed = um_mem_lane_committed, .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap,     \
     .lane_watch = um_mem_lane_watch, .poll = um_mem_poll, .gather = um_mem_gather, .release = um_mem_release,          \
-    .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin,                             \
-    .rx_set_user = um_mem_rx_set_user, .rx_user = um_mem_rx_user, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm,        \
-    .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line,                \
-    .caps = um_mem_caps
+    .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .wait_fd = um_mem_wait_fd,  \
+    .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick, .tick = um_mem_tick,                              \
+    .watch_line = um_mem_watch_line, .caps = um_mem_caps
 
 #endif

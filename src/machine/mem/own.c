@@ -65,7 +65,7 @@ void um_mem_own_port_remove(struct um_mem_port *port)
     pthread_mutex_unlock(&own_lock);
 }
 
-void um_mem_own_space_add(struct um_space *space)
+void um_mem_own_space_add(struct um_mem_space *space)
 {
     own_prepare();
     pthread_mutex_lock(&own_lock);
@@ -74,7 +74,7 @@ void um_mem_own_space_add(struct um_space *space)
     pthread_mutex_unlock(&own_lock);
 }
 
-void um_mem_own_space_remove(struct um_space *space)
+void um_mem_own_space_remove(struct um_mem_space *space)
 {
     pthread_mutex_lock(&own_lock);
     um_list_unlink(&space->of_process);
@@ -84,12 +84,12 @@ void um_mem_own_space_remove(struct um_space *space)
 }
 
 /* Lock held. The space of the port with that address, which is this process's; NULL: no such port, or it has none. */
-static struct um_space *space_of(const struct um_addr *addr)
+static struct um_mem_space *space_of(const struct um_addr *addr)
 {
     for (struct um_list *l = own_ports.next; l != &own_ports; l = l->next) {
         const struct um_mem_port *port = UM_CONTAINER(l, struct um_mem_port, of_process);
         if (memcmp(&port->addr, addr, sizeof(*addr)) == 0)
-            return port->config.space;
+            return port->space;
     }
     return NULL;
 }
@@ -97,7 +97,7 @@ static struct um_space *space_of(const struct um_addr *addr)
 int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p)
 {
     pthread_mutex_lock(&own_lock);
-    const struct um_space *space = space_of(addr);
+    const struct um_mem_space *space = space_of(addr);
     if (space)
         *handle_p = space->handle;
     pthread_mutex_unlock(&own_lock);
@@ -107,15 +107,15 @@ int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p)
 /* ---- places of regions ---- */
 
 /* The private twin of the i-th place of a key; its segment must be there. */
-static struct um_exposed **place_at(struct um_space *space, uint64_t key, uint32_t i)
+static struct um_mem_exposed **place_at(struct um_mem_space *space, uint64_t key, uint32_t i)
 {
     uint32_t s = i / UM_SEGMENT_PROBE;
     return &space->place[s][um_region_place(key, i) - um_segment_begin(s)];
 }
 
-static int segment_add(struct um_space *space, uint32_t s)
+static int segment_add(struct um_mem_space *space, uint32_t s)
 {
-    struct um_exposed **segment = calloc((size_t)UM_SEGMENT_FIRST << s, sizeof(struct um_exposed *));
+    struct um_mem_exposed **segment = calloc((size_t)UM_SEGMENT_FIRST << s, sizeof(struct um_mem_exposed *));
     if (!segment)
         return -ENOMEM;
     pthread_mutex_lock(&own_lock);
@@ -124,14 +124,14 @@ static int segment_add(struct um_space *space, uint32_t s)
     return 0;
 }
 
-int um_mem_own_place(struct um_space *space, struct um_exposed *exposed)
+int um_mem_own_place(struct um_mem_space *space, struct um_mem_exposed *exposed)
 {
     struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
     uint64_t key = exposed->what.key;
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
         if (!space->place[i / UM_SEGMENT_PROBE] && segment_add(space, i / UM_SEGMENT_PROBE) != 0)
             return -ENOMEM;
-        struct um_exposed **place = place_at(space, key, i);
+        struct um_mem_exposed **place = place_at(space, key, i);
         if (*place)
             continue;
         exposed->place = place;
@@ -147,7 +147,7 @@ static void changed(void)
     um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
 }
 
-void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t counters)
+void um_mem_own_list(struct um_mem_exposed *exposed, enum um_level level, uint32_t counters)
 {
     pthread_mutex_lock(&own_lock);
     exposed->level = level;
@@ -158,7 +158,7 @@ void um_mem_own_list(struct um_exposed *exposed, enum um_level level, uint32_t c
     pthread_mutex_unlock(&own_lock);
 }
 
-void um_mem_own_unlist(struct um_exposed *exposed)
+void um_mem_own_unlist(struct um_mem_exposed *exposed)
 {
     pthread_mutex_lock(&own_lock);
     if (exposed->place)
@@ -168,10 +168,10 @@ void um_mem_own_unlist(struct um_exposed *exposed)
 }
 
 /* Lock held. */
-static const struct um_exposed *exposed_find(struct um_space *space, uint64_t key)
+static const struct um_mem_exposed *exposed_find(struct um_mem_space *space, uint64_t key)
 {
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE && space->place[i / UM_SEGMENT_PROBE]; i++) {
-        const struct um_exposed *exposed = *place_at(space, key, i);
+        const struct um_mem_exposed *exposed = *place_at(space, key, i);
         if (exposed && exposed->what.key == key)
             return exposed;
     }
@@ -181,8 +181,8 @@ static const struct um_exposed *exposed_find(struct um_space *space, uint64_t ke
 void um_mem_own_find(const struct um_addr *addr, struct um_window *w)
 {
     pthread_mutex_lock(&own_lock);
-    struct um_space *space = space_of(addr);
-    const struct um_exposed *exposed = space ? exposed_find(space, w->region.key) : NULL;
+    struct um_mem_space *space = space_of(addr);
+    const struct um_mem_exposed *exposed = space ? exposed_find(space, w->region.key) : NULL;
     w->level = UM_LEVEL_REMOTE;
     if (exposed) {
         w->region = exposed->what;
@@ -203,7 +203,7 @@ static void spaces_tell(void)
 {
     own_moves++;
     for (struct um_list *l = own_spaces.next; l != &own_spaces; l = l->next) {
-        uint32_t *moving = &UM_CONTAINER(l, struct um_space, of_process)->shm->moving;
+        uint32_t *moving = &UM_CONTAINER(l, struct um_mem_space, of_process)->shm->moving;
         um_store_release_u32(moving, own_moves); /* sync: pages-moving (partner pages-away) */
     }
     um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */

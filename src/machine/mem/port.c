@@ -34,8 +34,8 @@ static void port_memory_init(struct um_mem_port *port)
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = port->addr.word[2];
     shm->want_fence = port->mapper->barrier == NULL || port->fence;
-    shm->space = port->config.space ? port->config.space->handle : UM_NO_HANDLE;
-    shm->space_nonce = port->config.space ? port->config.space->nonce : 0;
+    shm->space = port->space ? port->space->handle : UM_NO_HANDLE;
+    shm->space_nonce = port->space ? port->space->nonce : 0;
     shm->grown_max = memory_max / UM_AREA_SIZE;
     um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
 }
@@ -62,6 +62,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     port->port.machine = machine;
     port->mapper = mapper;
     port->config = *config;
+    port->space = (struct um_mem_space *)config->space;
     port->sleeps = 1;
     port->wait_set = -1;
     port->lanes = config->lanes_max ? config->lanes_max : UM_LANES_DEFAULT;
@@ -70,8 +71,8 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     um_list_init(&port->events);
     um_list_init(&port->lanes_watched);
     um_list_init(&port->rx_crowded);
-    port->rx = calloc(port->lanes, sizeof(struct um_rx *));
-    port->hot = calloc(port->lanes, sizeof(struct um_rx *));
+    port->rx = calloc(port->lanes, sizeof(struct um_mem_rx *));
+    port->hot = calloc(port->lanes, sizeof(struct um_mem_rx *));
     int ret = -ENOMEM;
     if (!port->rx || !port->hot)
         goto free_arrays;
@@ -108,7 +109,7 @@ void um_mem_port_close(struct um_port *base)
     /* Beyond the lanes that ever joined only those of senders that are just introducing themselves are in use. */
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, n);
-        struct um_rx *rx = port->rx[n];
+        struct um_mem_rx *rx = port->rx[n];
         free_run = um_load_relaxed_u64(&ctl->owner) ? 0 : free_run + 1;
         if (free_run)
             continue;
@@ -147,7 +148,7 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr)
 /* Looks after one lane: has its sender died? */
 static void lane_tick(struct um_mem_port *port, uint32_t number)
 {
-    struct um_rx *rx = port->rx[number];
+    struct um_mem_rx *rx = port->rx[number];
     struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
     if (!rx) {
         uint64_t owner = um_load_acquire_u64(&ctl->owner); /* sync: owner-look (partner lane-claim) */

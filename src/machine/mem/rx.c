@@ -1,9 +1,9 @@
 /*
  * The receiving end of lanes: bells, poll, release, credit, answers, joining and leaving senders.
  *
- * Owns: struct um_rx and the list of polled lanes. Everything read from a record or a control block was written by a
- * peer: it is copied once, checked, then used. One bad record ends that lane (UM_REC_LEFT with EPROTO).
- * Threading: machine.h.
+ * Owns: struct um_mem_rx and the list of polled lanes. Everything read from a record or a control block was written by
+ * a peer: it is copied once, checked, then used. One bad record ends that lane (UM_REC_LEFT with EPROTO). Threading:
+ * machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -21,13 +21,13 @@ enum {
     UM_SWEEP = 2048,      /* empty polls between two looks for idle lanes */
 };
 
-bool um_mem_rx_has_record(const struct um_rx *rx)
+bool um_mem_rx_has_record(const struct um_mem_rx *rx)
 {
     /* sync: record-look (partner record-commit) */
     return um_mem_is_record(um_load_acquire_u64(&rx->next->word), rx->head + 1);
 }
 
-static void rx_wake_sender(struct um_rx *rx)
+static void rx_wake_sender(struct um_mem_rx *rx)
 {
     /* sync: news-wake (partner news-recheck): what was just published must be visible before want_wake is read. */
     if (rx->port->fence || um_load_relaxed_u32(&rx->ctl->want_fence))
@@ -38,7 +38,7 @@ static void rx_wake_sender(struct um_rx *rx)
         um_mem_wake(rx->port, &rx->origin, &rx->wake_handle);
 }
 
-void um_mem_rx_publish(struct um_rx *rx)
+void um_mem_rx_publish(struct um_mem_rx *rx)
 {
     rx->published = rx->head;
     rx->bytes_published = rx->bytes_head;
@@ -48,7 +48,7 @@ void um_mem_rx_publish(struct um_rx *rx)
 }
 
 /* The same, for what the sender did; it may sleep and await an answer. */
-static void rx_end_refused(struct um_rx *rx)
+static void rx_end_refused(struct um_mem_rx *rx)
 {
     um_mem_rx_leave(rx, EPROTO);
     rx_wake_sender(rx);
@@ -58,7 +58,7 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
 {
     if (number >= port->lanes)
         return;
-    struct um_rx *rx = port->rx[number];
+    struct um_mem_rx *rx = port->rx[number];
     if (!rx) {
         if (um_mem_rx_join(port, number) != 0) {
             /* No memory now: look again at the next poll. sync: bell-again (partner bell-collect) */
@@ -88,7 +88,7 @@ void um_mem_bells_collect(struct um_mem_port *port)
     }
 }
 
-static void rx_go_on_grown(struct um_rx *rx)
+static void rx_go_on_grown(struct um_mem_rx *rx)
 {
     rx->grown = true;
     um_mem_ring_set(&rx->ring, rx->port->memory + rx->port->area_offset + (size_t)rx->number * UM_AREA_SIZE, true);
@@ -97,7 +97,7 @@ static void rx_go_on_grown(struct um_rx *rx)
 }
 
 /* Checks a record and describes it. 1 offered, 0 nothing to offer (it was the machine's own, or the lane was ended). */
-static int rx_offer(struct um_rx *rx, uint64_t word, struct um_record *rec_p)
+static int rx_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
 {
     static struct um_log_limit limit;
     uint8_t op = (uint8_t)(word >> 32);
@@ -120,7 +120,7 @@ static int rx_offer(struct um_rx *rx, uint64_t word, struct um_record *rec_p)
         rx->record_end = start + um_body_space(len);
     }
     *rec_p = (struct um_record){
-        .rx = rx,
+        .rx = &rx->base,
         .head = rx->next->head,
         .body = body,
         .len = len,
@@ -138,10 +138,10 @@ bad:
 /* Lanes idle for long are no longer polled when there are many; their senders ring from then on. */
 static void hot_sweep(struct um_mem_port *port)
 {
-    struct um_rx *cooled[64];
+    struct um_mem_rx *cooled[64];
     uint32_t count = 0;
     for (uint32_t i = port->hot_count; i-- > 0 && count < 64;) {
-        struct um_rx *rx = port->hot[i];
+        struct um_mem_rx *rx = port->hot[i];
         if (rx->state == UM_RX_LIVE && rx->idle > UM_SWEEP / 2) {
             um_mem_rx_set_cold(rx);
             cooled[count++] = rx;
@@ -156,7 +156,7 @@ static void hot_sweep(struct um_mem_port *port)
     }
 }
 
-static void rx_idle(struct um_rx *rx)
+static void rx_idle(struct um_mem_rx *rx)
 {
     rx->idle++;
     if (rx->state == UM_RX_LEAVING) {
@@ -184,7 +184,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
-        struct um_rx *rx = port->hot[port->hot_next];
+        struct um_mem_rx *rx = port->hot[port->hot_next];
         uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
         if (um_mem_is_record(word, rx->head + 1)) {
             if (++port->burst >= UM_BURST) {
@@ -214,7 +214,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)
 {
-    struct um_rx *rx = rec->rx;
+    struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
     if (rec->op >= UM_OP_MACHINE) {
         um_mem_event_release((struct um_mem_port *)base, rec);
         return;
@@ -227,15 +227,16 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
         um_mem_rx_publish(rx);
 }
 
-bool um_mem_rx_has_room(const struct um_rx *rx)
+bool um_mem_rx_has_room(const struct um_mem_rx *rx)
 {
     /* sync: taken-look (partner taken-publish). What the sender tells wrongly overwrites its own answers. */
     uint32_t taken = um_load_acquire_u32(&rx->ctl->taken);
     return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;
 }
 
-int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status)
+int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status)
 {
+    struct um_mem_rx *rx = (struct um_mem_rx *)base;
     if (token >= UM_TOKENS) {
         if (!um_mem_rx_has_room(rx)) {
             if (um_list_is_empty(&rx->crowded))
@@ -253,8 +254,9 @@ int um_mem_answer(struct um_rx *rx, uint32_t token, int32_t status)
     return 0;
 }
 
-void um_mem_rx_hold(struct um_rx *rx, bool on)
+void um_mem_rx_hold(struct um_rx *base, bool on)
 {
+    struct um_mem_rx *rx = (struct um_mem_rx *)base;
     if (rx->held == on || rx->state == UM_RX_ZOMBIE)
         return;
     rx->held = on;
@@ -265,22 +267,14 @@ void um_mem_rx_hold(struct um_rx *rx, bool on)
         rx_wake_sender(rx);
 }
 
-void um_mem_rx_refuse(struct um_rx *rx)
+void um_mem_rx_refuse(struct um_rx *base)
 {
+    struct um_mem_rx *rx = (struct um_mem_rx *)base;
     rx_end_refused(rx);
 }
 
-void um_mem_rx_origin(const struct um_rx *rx, struct um_addr *addr_p)
+void um_mem_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
 {
+    const struct um_mem_rx *rx = (const struct um_mem_rx *)base;
     *addr_p = rx->origin;
-}
-
-void um_mem_rx_set_user(struct um_rx *rx, void *user)
-{
-    rx->user = user;
-}
-
-void *um_mem_rx_user(const struct um_rx *rx)
-{
-    return rx->user;
 }

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void rx_set_state(struct um_rx *rx, uint32_t flags)
+static void rx_set_state(struct um_mem_rx *rx, uint32_t flags)
 {
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
     if (rx->held)
@@ -20,7 +20,7 @@ static void rx_set_state(struct um_rx *rx, uint32_t flags)
     um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
 }
 
-void um_mem_rx_set_hot(struct um_rx *rx)
+void um_mem_rx_set_hot(struct um_mem_rx *rx)
 {
     if (rx->is_hot)
         return;
@@ -32,11 +32,11 @@ void um_mem_rx_set_hot(struct um_rx *rx)
     rx_set_state(rx, UM_LANE_HOT);
 }
 
-static void rx_drop_hot(struct um_rx *rx, uint32_t flags)
+static void rx_drop_hot(struct um_mem_rx *rx, uint32_t flags)
 {
     struct um_mem_port *port = rx->port;
     if (rx->is_hot) {
-        struct um_rx *last = port->hot[--port->hot_count];
+        struct um_mem_rx *last = port->hot[--port->hot_count];
         port->hot[rx->hot_index] = last;
         last->hot_index = rx->hot_index;
         rx->is_hot = false;
@@ -44,14 +44,14 @@ static void rx_drop_hot(struct um_rx *rx, uint32_t flags)
     rx_set_state(rx, flags);
 }
 
-void um_mem_rx_set_cold(struct um_rx *rx)
+void um_mem_rx_set_cold(struct um_mem_rx *rx)
 {
     if (rx->head != rx->published || rx->bytes_head != rx->bytes_published)
         um_mem_rx_publish(rx);
     rx_drop_hot(rx, 0);
 }
 
-void um_mem_rx_leave(struct um_rx *rx, int error)
+void um_mem_rx_leave(struct um_mem_rx *rx, int error)
 {
     if (rx->state == UM_RX_ZOMBIE)
         return;
@@ -64,7 +64,7 @@ void um_mem_rx_leave(struct um_rx *rx, int error)
 }
 
 /* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
-static void rx_recycle(struct um_rx *rx)
+static void rx_recycle(struct um_mem_rx *rx)
 {
     struct um_mem_port *port = rx->port;
     struct um_lane_shm *ctl = rx->ctl;
@@ -88,7 +88,7 @@ static void rx_recycle(struct um_rx *rx)
     free(rx);
 }
 
-void um_mem_rx_check_closing(struct um_rx *rx)
+void um_mem_rx_check_closing(struct um_mem_rx *rx)
 {
     if (!um_load_acquire_u32(&rx->ctl->closing)) /* sync: closing-seen (partner lane-closing) */
         return;
@@ -101,7 +101,7 @@ void um_mem_rx_check_closing(struct um_rx *rx)
     }
 }
 
-void um_mem_rx_sender_died(struct um_rx *rx)
+void um_mem_rx_sender_died(struct um_mem_rx *rx)
 {
     if (rx->state == UM_RX_ZOMBIE) {
         if (um_list_is_empty(&rx->event))
@@ -121,10 +121,11 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     /* sync: lane-join (partner lane-ready) */
     if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->owner) == 0)
         return 0;
-    struct um_rx *rx = calloc(1, sizeof(*rx));
+    struct um_mem_rx *rx = calloc(1, sizeof(*rx));
     if (!rx)
         return -ENOMEM;
     uint64_t credit = um_load_relaxed_u64(&ctl->credit);
+    rx->base.machine = port->port.machine;
     rx->ctl = ctl;
     rx->port = port;
     rx->number = number;
@@ -152,10 +153,10 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
 /* Offers JOINED or LEFT. */
 int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p)
 {
-    struct um_rx *rx = UM_CONTAINER(um_list_first(&port->events), struct um_rx, event);
+    struct um_mem_rx *rx = UM_CONTAINER(um_list_first(&port->events), struct um_mem_rx, event);
     bool joining = rx->state == UM_RX_JOINING;
     *rec_p = (struct um_record){
-        .rx = rx,
+        .rx = &rx->base,
         .op = joining ? UM_REC_JOINED : UM_REC_LEFT,
         .len = (uint32_t)rx->error,
     };
@@ -164,7 +165,7 @@ int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p)
 
 void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec)
 {
-    struct um_rx *rx = rec->rx;
+    struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
     um_list_unlink(&rx->event);
     if (rec->op == UM_REC_JOINED) {
         if (rx->state == UM_RX_ZOMBIE) { /* refused in between: its end is still to be told */

@@ -1,9 +1,9 @@
 /*
  * Spaces: what a domain exposes, in a table that peers read without asking (layout.h, docs/protocol.md section 9).
  *
- * Owns: struct um_space, struct um_exposed. Every word of the table is written here and read by peers (window.c): an
- * entry is a sequence lock, and its changes tell a peer that what it knows has ended. Must not know how memory is made
- * mapped (mapper.h). Threading: machine.h.
+ * Owns: struct um_mem_space, struct um_mem_exposed. Every word of the table is written here and read by peers
+ * (window.c): an entry is a sequence lock, and its changes tell a peer that what it knows has ended. Must not know how
+ * memory is made mapped (mapper.h). Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -16,11 +16,13 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_config *config, struct um_space **space_p)
+int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *mapper,
+                      const struct um_space_config *config, struct um_space **space_p)
 {
-    struct um_space *space = calloc(1, sizeof(*space));
+    struct um_mem_space *space = calloc(1, sizeof(*space));
     if (!space)
         return -ENOMEM;
+    space->base.machine = machine;
     space->mapper = mapper;
     space->adopt = config->adopt;
     um_thrift_init(&space->thrift, um_clock_ns());
@@ -36,12 +38,13 @@ int um_mem_space_open(const struct um_mapper *mapper, const struct um_space_conf
     um_store_relaxed_u32(&space->shm->memory, UM_NO_HANDLE);
     um_mem_own_space_add(space);
     um_store_release_u32(&space->shm->state, UM_PORT_OPEN); /* sync: space-ready (partner space-seen) */
-    *space_p = space;
+    *space_p = &space->base;
     return 0;
 }
 
-void um_mem_space_close(struct um_space *space)
+void um_mem_space_close(struct um_space *base)
 {
+    struct um_mem_space *space = (struct um_mem_space *)base;
     um_store_release_u32(&space->shm->state, UM_PORT_CLOSED); /* sync: none (its regions are gone already) */
     um_mem_own_space_remove(space);
     space->mapper->space_destroy(space);
@@ -49,10 +52,10 @@ void um_mem_space_close(struct um_space *space)
 }
 
 /* Writes its entry of the table; empties it. What stands there is for the peers: nothing of it is read. */
-static void region_write(struct um_space *space, const struct um_exposed *exposed, bool is_there)
+static void region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
 {
-    const struct um_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
-                            *e = is_there ? exposed : &nothing;
+    const struct um_mem_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
+                                *e = is_there ? exposed : &nothing;
     const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT;
     struct um_region_shm *r = exposed->region;
     um_store_relaxed_u64(&r->changes, space->changes + 1);
@@ -73,8 +76,9 @@ static void region_write(struct um_space *space, const struct um_exposed *expose
 
 /* ---- counters ---- */
 
-int um_mem_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p)
+int um_mem_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p)
 {
+    struct um_mem_space *space = (struct um_mem_space *)base;
     space->counters_used[0] |= 1; /* 0 is none */
     for (uint32_t word = 0; word < UM_COUNTERS / 64; word++) {
         uint64_t left = ~space->counters_used[word];
@@ -91,8 +95,9 @@ int um_mem_counter_open(struct um_space *space, uint32_t *number_p, const uint64
     return -ENOSPC;
 }
 
-void um_mem_counter_close(struct um_space *space, uint32_t number)
+void um_mem_counter_close(struct um_space *base, uint32_t number)
 {
+    struct um_mem_space *space = (struct um_mem_space *)base;
     space->counters_used[number / 64] &= ~((uint64_t)1 << number % 64);
 }
 
@@ -103,15 +108,17 @@ void um_mem_count(void *space_memory, uint32_t number)
         um_rmw_add_u64(&c[number].value, 1); /* sync: event-count (partner event-look) */
 }
 
-void um_mem_space_count(struct um_space *space, uint32_t counters, unsigned shift)
+void um_mem_space_count(struct um_space *base, uint32_t counters, unsigned shift)
 {
+    struct um_mem_space *space = (struct um_mem_space *)base;
     um_mem_count(space->memory, counters >> shift & UM_COUNT_MASK);
 }
 
 static_assert(sizeof(struct um_locks_shm) == UM_COUNTER_OFFSET - UM_LOCK_OFFSET, "docs/protocol.md section 9");
 
-struct um_locks_shm *um_mem_space_locks(struct um_space *space)
+struct um_locks_shm *um_mem_space_locks(struct um_space *base)
 {
+    struct um_mem_space *space = (struct um_mem_space *)base;
     return (void *)(space->memory + UM_LOCK_OFFSET);
 }
 
@@ -128,7 +135,7 @@ static bool is_range(const struct um_exposure *what)
 }
 
 /* Why this space lets peers map nothing of it, whatever the memory is; NULL: it may. */
-static const char *never_mapped(const struct um_space *space, const struct um_exposure *what)
+static const char *never_mapped(const struct um_mem_space *space, const struct um_exposure *what)
 {
     if (!space->adopt)
         return "adoption is switched off";
@@ -138,7 +145,7 @@ static const char *never_mapped(const struct um_space *space, const struct um_ex
 }
 
 /* Moves private memory so that peers can map it. False, and *why_p. */
-static bool exposed_adopt(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+static bool exposed_adopt(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     const struct um_exposure *what = &exposed->what;
     if (!(what->access & UM_ACCESS_REMOTE_WRITE)) {
@@ -152,7 +159,7 @@ static bool exposed_adopt(struct um_space *space, struct um_exposed *exposed, co
 }
 
 /* Makes it mapped in one way or the other: the level then. *why_p: how, or why not. */
-static enum um_level exposed_map(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+static enum um_level exposed_map(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     const struct um_mapper *mapper = space->mapper;
     uint64_t start = um_clock_ns();
@@ -170,7 +177,7 @@ static enum um_level exposed_map(struct um_space *space, struct um_exposed *expo
 }
 
 /* The level that peers get; *why_p: why it is this one. */
-static enum um_level exposed_prepare(struct um_space *space, struct um_exposed *exposed, const char **why_p)
+static enum um_level exposed_prepare(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     const struct um_exposure *what = &exposed->what;
     const struct um_mapper *mapper = space->mapper;
@@ -188,7 +195,7 @@ static enum um_level exposed_prepare(struct um_space *space, struct um_exposed *
     return UM_LEVEL_COPY;
 }
 
-static void exposed_log(const struct um_exposed *exposed, const char *why)
+static void exposed_log(const struct um_mem_exposed *exposed, const char *why)
 {
     const struct um_exposure *what = &exposed->what;
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
@@ -196,9 +203,9 @@ static void exposed_log(const struct um_exposed *exposed, const char *why)
 }
 
 /* What was not moved when it came may be worth it now. */
-static void waiting_adopt(struct um_space *space, uint64_t now)
+static void waiting_adopt(struct um_mem_space *space, uint64_t now)
 {
-    struct um_exposed *exposed = um_thrift_ripe(&space->thrift, now);
+    struct um_mem_exposed *exposed = um_thrift_ripe(&space->thrift, now);
     const char *why = "";
     if (!exposed)
         return;
@@ -208,14 +215,18 @@ static void waiting_adopt(struct um_space *space, uint64_t now)
     exposed_log(exposed, why);
 }
 
-int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p)
+int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p)
 {
-    struct um_exposed *exposed = calloc(1, sizeof(*exposed));
+    struct um_mem_space *space = (struct um_mem_space *)base;
+    struct um_mem_exposed *exposed = calloc(1, sizeof(*exposed));
     const char *why = "the table of regions is full";
     if (!exposed)
         return -ENOMEM;
-    *exposed = (struct um_exposed){
-        .what = *what, .level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}, .since_ns = um_clock_ns()};
+    *exposed = (struct um_mem_exposed){.base = {.machine = base->machine},
+                                       .what = *what,
+                                       .level = UM_LEVEL_REMOTE,
+                                       .at = {.file = UM_NO_HANDLE},
+                                       .since_ns = um_clock_ns()};
     um_list_init(&exposed->waiting);
     waiting_adopt(space, exposed->since_ns);
     if (um_mem_own_place(space, exposed) != 0) {
@@ -227,24 +238,29 @@ int um_mem_expose(struct um_space *space, const struct um_exposure *what, struct
         region_write(space, exposed, true);
     }
     exposed_log(exposed, why);
-    *exposed_p = exposed;
+    *exposed_p = &exposed->base;
     return 0;
 }
 
-enum um_level um_mem_exposed_level(const struct um_exposed *exposed)
+enum um_level um_mem_exposed_level(const struct um_exposed *base)
 {
+    const struct um_mem_exposed *exposed = (const struct um_mem_exposed *)base;
     return exposed->level;
 }
 
-void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters)
+void um_mem_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters)
 {
+    struct um_mem_space *space = (struct um_mem_space *)space_base;
+    struct um_mem_exposed *exposed = (struct um_mem_exposed *)exposed_base;
     um_mem_own_list(exposed, exposed->level, counters);
     if (exposed->region)
         region_write(space, exposed, true);
 }
 
-void um_mem_conceal(struct um_space *space, struct um_exposed *exposed)
+void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base)
 {
+    struct um_mem_space *space = (struct um_mem_space *)space_base;
+    struct um_mem_exposed *exposed = (struct um_mem_exposed *)exposed_base;
     um_mem_own_unlist(exposed);
     um_list_unlink(&exposed->waiting);
     if (exposed->region)

@@ -29,7 +29,7 @@ bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns)
     return thrift->debt_ns <= debt_most;
 }
 
-void um_thrift_ended(struct um_thrift *thrift, const struct um_exposed *exposed, uint64_t end_ns, uint64_t cost_ns)
+void um_thrift_ended(struct um_thrift *thrift, const struct um_mem_exposed *exposed, uint64_t end_ns, uint64_t cost_ns)
 {
     if ((end_ns - exposed->since_ns) / WORTH >= cost_ns)
         return;
@@ -46,12 +46,12 @@ static uint64_t expected_ns(const struct um_thrift *thrift, uint64_t len)
     return len <= thrift->cost_len ? thrift->cost_ns : thrift->cost_ns * (len / thrift->cost_len);
 }
 
-struct um_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns)
+struct um_mem_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns)
 {
     struct um_list *first = um_list_first(&thrift->waiting);
     if (!first)
         return NULL;
-    struct um_exposed *exposed = UM_CONTAINER(first, struct um_exposed, waiting);
+    struct um_mem_exposed *exposed = UM_CONTAINER(first, struct um_mem_exposed, waiting);
     um_list_unlink(first);
     if ((now_ns - exposed->since_ns) / WORTH >= expected_ns(thrift, exposed->what.len))
         return exposed;

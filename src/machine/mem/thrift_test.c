@@ -14,7 +14,7 @@
 
 enum { MOVE_MS = 20, KEY = 7 };
 
-static struct um_space *space;
+static struct um_mem_space *space;
 static int moves, moved_now;
 
 static void wait_ms(long ms)
@@ -23,18 +23,18 @@ static void wait_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-static int fake_create(struct um_space *s)
+static int fake_create(struct um_mem_space *s)
 {
     s->memory = calloc(1, UM_SPACE_SIZE);
     return s->memory ? 0 : -1;
 }
 
-static void fake_destroy(struct um_space *s)
+static void fake_destroy(struct um_mem_space *s)
 {
     free(s->memory);
 }
 
-static int fake_adopt(struct um_space *s, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
+static int fake_adopt(struct um_mem_space *s, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
 {
     *place_p = (struct um_place){.file = 0};
     (void)s, (void)base, (void)len, (void)why_p;
@@ -44,7 +44,7 @@ static int fake_adopt(struct um_space *s, uint64_t base, uint64_t len, struct um
     return 0;
 }
 
-static void fake_disown(struct um_space *s, uint64_t base, uint64_t len)
+static void fake_disown(struct um_mem_space *s, uint64_t base, uint64_t len)
 {
     (void)s, (void)base, (void)len;
     moved_now--;
@@ -53,17 +53,17 @@ static void fake_disown(struct um_space *s, uint64_t base, uint64_t len)
 static const struct um_mapper fake = {
     .space_create = fake_create, .space_destroy = fake_destroy, .adopt = fake_adopt, .disown = fake_disown};
 
-static struct um_exposed *expose(void)
+static struct um_mem_exposed *expose(void)
 {
     static unsigned char memory[4096];
     const struct um_exposure what = {
         .key = KEY, .base = (uintptr_t)memory, .len = sizeof memory, .access = UM_ACCESS_REMOTE_WRITE};
     struct um_exposed *exposed;
-    assert_int_equal(um_mem_expose(space, &what, &exposed), 0);
-    return exposed;
+    assert_int_equal(um_mem_expose(&space->base, &what, &exposed), 0);
+    return (struct um_mem_exposed *)exposed;
 }
 
-static enum um_level level_for_peers(const struct um_exposed *exposed)
+static enum um_level level_for_peers(const struct um_mem_exposed *exposed)
 {
     return um_load_relaxed_u64(&exposed->region->meta) >> UM_REGION_LEVEL_SHIFT & 3;
 }
@@ -72,13 +72,16 @@ static int set_up(void **state)
 {
     (void)state;
     moves = moved_now = 0;
-    return um_mem_space_open(&fake, &(struct um_space_config){.adopt = true}, &space);
+    struct um_space *opened;
+    int ret = um_mem_space_open(&um_machine_sim, &fake, &(struct um_space_config){.adopt = true}, &opened);
+    space = (struct um_mem_space *)opened;
+    return ret;
 }
 
 static int tear_down(void **state)
 {
     (void)state;
-    um_mem_space_close(space);
+    um_mem_space_close(&space->base);
     return moved_now; /* what was moved has gone back */
 }
 
@@ -86,9 +89,9 @@ static int tear_down(void **state)
 static void exhaust(void)
 {
     for (int i = 0; i < 100; i++) {
-        struct um_exposed *exposed = expose();
+        struct um_mem_exposed *exposed = expose();
         enum um_level level = level_for_peers(exposed);
-        um_mem_conceal(space, exposed);
+        um_mem_conceal(&space->base, &exposed->base);
         if (level != UM_LEVEL_MAPPED)
             return;
     }
@@ -102,7 +105,7 @@ static void registrations_that_end_at_once_stop_being_moved(void **state)
     assert_in_range(moves, 1, 16); /* 250 ms, a tenth of the time forgiven; fewer where sleeping takes longer */
     int before = moves;
     for (int i = 0; i < 100; i++)
-        um_mem_conceal(space, expose());
+        um_mem_conceal(&space->base, &expose()->base);
     assert_int_equal(moves, before);
 }
 
@@ -110,9 +113,9 @@ static void registrations_that_last_are_always_moved(void **state)
 {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        struct um_exposed *exposed = expose();
+        struct um_mem_exposed *exposed = expose();
         wait_ms((long)(10 * exposed->cost_ns / 1000000) + 1);
-        um_mem_conceal(space, exposed);
+        um_mem_conceal(&space->base, &exposed->base);
         assert_true(space->thrift.debt_ns == 0);
     }
     assert_int_equal(moves, 3);
@@ -122,16 +125,16 @@ static void one_that_was_not_moved_and_lasts_is_moved_later(void **state)
 {
     (void)state;
     exhaust();
-    struct um_exposed *lasting = expose();
+    struct um_mem_exposed *lasting = expose();
     uint64_t changes = lasting->region->changes;
     assert_int_equal(level_for_peers(lasting), UM_LEVEL_COPY);
     for (int i = 0; i < 100 && level_for_peers(lasting) != UM_LEVEL_MAPPED; i++) {
         wait_ms(MOVE_MS);
-        um_mem_conceal(space, expose()); /* any change of the space */
+        um_mem_conceal(&space->base, &expose()->base); /* any change of the space */
     }
     assert_int_equal(level_for_peers(lasting), UM_LEVEL_MAPPED);
     assert_true(lasting->region->changes != changes); /* peers see that what they know has ended */
-    um_mem_conceal(space, lasting);
+    um_mem_conceal(&space->base, &lasting->base);
 }
 
 static void what_ends_while_it_waits_is_forgotten(void **state)
@@ -139,9 +142,9 @@ static void what_ends_while_it_waits_is_forgotten(void **state)
     (void)state;
     exhaust();
     int before = moves;
-    struct um_exposed *first = expose(), *second = expose();
-    um_mem_conceal(space, first);
-    um_mem_conceal(space, second);
+    struct um_mem_exposed *first = expose(), *second = expose();
+    um_mem_conceal(&space->base, &first->base);
+    um_mem_conceal(&space->base, &second->base);
     assert_true(um_list_is_empty(&space->thrift.waiting));
     assert_int_equal(moves, before);
 }
@@ -150,7 +153,7 @@ static void what_was_spent_is_forgiven_in_time(void **state)
 {
     (void)state;
     struct um_thrift thrift;
-    const struct um_exposed brief = {.what = {.len = 4096}, .since_ns = 1000};
+    const struct um_mem_exposed brief = {.what = {.len = 4096}, .since_ns = 1000};
     um_thrift_init(&thrift, 0);
     um_thrift_ended(&thrift, &brief, 2000, 300000000);
     assert_false(um_thrift_allows(&thrift, 3000));

@@ -62,7 +62,7 @@ static void port_unarm(struct um_mem_port *port)
 {
     um_store_relaxed_u32(&port->shm->sleeping, 0);
     for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
-        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_lane, watched)->ctl->want_wake, 0);
+        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_mem_lane, watched)->ctl->want_wake, 0);
 }
 
 static void port_drain(struct um_mem_port *port)
@@ -73,7 +73,7 @@ static void port_drain(struct um_mem_port *port)
 }
 
 /* Is there anything to do, looking after the barrier? */
-static bool port_has_news(struct um_mem_port *port, struct um_rx *const *cooled, uint32_t count)
+static bool port_has_news(struct um_mem_port *port, struct um_mem_rx *const *cooled, uint32_t count)
 {
     /* sync: bell-look (partner bell-ring) */
     bool news = um_load_acquire_u64(&port->shm->bell_summary) != 0 || !um_list_is_empty(&port->events);
@@ -84,10 +84,10 @@ static bool port_has_news(struct um_mem_port *port, struct um_rx *const *cooled,
         }
     }
     for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
-        news = news || um_mem_lane_has_news(UM_CONTAINER(l, struct um_lane, watched));
+        news = news || um_mem_lane_has_news(UM_CONTAINER(l, struct um_mem_lane, watched));
     /* sync: room-look (partner taken-publish) */
     for (struct um_list *l = port->rx_crowded.next; l != &port->rx_crowded; l = l->next)
-        news = news || um_mem_rx_has_room(UM_CONTAINER(l, struct um_rx, crowded));
+        news = news || um_mem_rx_has_room(UM_CONTAINER(l, struct um_mem_rx, crowded));
     return news;
 }
 
@@ -97,20 +97,20 @@ int um_mem_arm(struct um_port *base)
     /* hot[] keeps its entries beyond hot_count, so it also serves as the list of what was cooled */
     uint32_t count = 0;
     for (uint32_t i = port->hot_count; i-- > 0;) {
-        struct um_rx *rx = port->hot[i];
+        struct um_mem_rx *rx = port->hot[i];
         if (rx->state == UM_RX_LEAVING)
             return -EAGAIN;
     }
     while (port->hot_count > 0) {
-        struct um_rx *rx = port->hot[port->hot_count - 1];
+        struct um_mem_rx *rx = port->hot[port->hot_count - 1];
         um_mem_rx_set_cold(rx);
         count++;
     }
     um_store_relaxed_u32(&port->shm->sleeping, port->sleeps += 2); /* sync: sleeper-arm (partner sleeper-wake) */
     for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
-        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_lane, watched)->ctl->want_wake, 1);
+        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_mem_lane, watched)->ctl->want_wake, 1);
     um_mem_port_barrier(port); /* sync: news-recheck (partner news-wake) */
-    struct um_rx *cooled[UM_LANES_LIMIT];
+    struct um_mem_rx *cooled[UM_LANES_LIMIT];
     for (uint32_t i = 0; i < count; i++)
         cooled[i] = port->hot[i];
     if (!port_has_news(port, cooled, count))
@@ -144,7 +144,7 @@ int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint6
         return -EAGAIN;
     if (port->hot_count == 0)
         return 0;
-    const struct um_rx *rx = port->hot[0];
+    const struct um_mem_rx *rx = port->hot[0];
     uint64_t word = um_load_relaxed_u64(&rx->next->word); /* only compared: poll reads the record */
     if (rx->state != UM_RX_LIVE || um_mem_is_record(word, rx->head + 1))
         return -EAGAIN;

@@ -39,7 +39,7 @@ static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_w
 }
 
 /* The key's region in the peer's table; level remote: there is none, as long as the table does not change. */
-static void region_find(const struct um_link *link, struct um_window *w, struct um_place *place_p)
+static void region_find(const struct um_mem_link *link, struct um_window *w, struct um_place *place_p)
 {
     const struct um_space_shm *shm = link->space.base;
     const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
@@ -74,7 +74,7 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
 }
 
 /* Maps what the level promises, or lowers the level; what could only be joined in may come out higher. */
-static void window_attach(const struct um_link *link, struct um_mem_window *mw, const struct um_place *place)
+static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_place *place)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
@@ -88,14 +88,16 @@ static void window_attach(const struct um_link *link, struct um_mem_window *mw, 
         w->level = UM_LEVEL_REMOTE;
 }
 
-int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p)
+int um_mem_window_open(struct um_link *base, uint64_t key, struct um_window **window_p)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     int ret = um_mem_link_map_space(link);
     if (ret)
         return ret;
     struct um_mem_window *mw = calloc(1, sizeof(*mw));
     if (!mw)
         return -ENOMEM;
+    mw->window.machine = base->machine;
     mw->link = link;
     mw->window.region.key = key;
     mw->window.port_counters = &((const struct um_port_shm *)link->control.base)->counters;
@@ -123,7 +125,7 @@ void um_mem_window_close(struct um_window *window)
 
 void um_mem_window_count(struct um_window *window, unsigned shift)
 {
-    struct um_link *link = ((struct um_mem_window *)window)->link;
+    struct um_mem_link *link = ((struct um_mem_window *)window)->link;
     uint32_t port = um_load_relaxed_u32(window->port_counters);
     um_mem_count(link->space.base, window->region.counters >> shift & UM_COUNT_MASK);
     um_mem_count(link->space.base, port >> shift & UM_COUNT_MASK);

@@ -118,7 +118,7 @@ void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, i
 int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c)
 {
     const struct um_mem_port *port = cs->port;
-    const struct um_space *space = port->config.space;
+    const struct um_mem_space *space = port->space;
     struct um_contact_wire wire = {
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = c->addr, .from = port->addr, .number = c->number};
     int adopted = space ? um_adopt_fd() : -1;

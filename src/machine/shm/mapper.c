@@ -262,7 +262,7 @@ static int shm_port_open(const struct um_port_config *config, struct um_port **p
 
 static int shm_space_open(const struct um_space_config *config, struct um_space **space_p)
 {
-    return um_mem_space_open(&shm_mapper, config, space_p);
+    return um_mem_space_open(&um_machine_shm, &shm_mapper, config, space_p);
 }
 
 const struct um_machine um_machine_shm = {

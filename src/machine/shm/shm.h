@@ -89,13 +89,14 @@ bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark);
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr);
 
 /* space.c */
-int um_shm_space_create(struct um_space *space);
-void um_shm_space_destroy(struct um_space *space);
-int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
-bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
-int um_shm_share(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p);
-void um_shm_unshare(struct um_space *space, const struct um_place *place);
-void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len);
+int um_shm_space_create(struct um_mem_space *space);
+void um_shm_space_destroy(struct um_mem_space *space);
+int um_shm_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
+bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
+int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+                 const char **why_p);
+void um_shm_unshare(struct um_mem_space *space, const struct um_place *place);
+void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len);
 int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
                         struct um_mapping *map_p);
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,

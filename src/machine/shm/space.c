@@ -19,7 +19,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-int um_shm_space_create(struct um_space *space)
+int um_shm_space_create(struct um_mem_space *space)
 {
     int fd = um_shm_memory_create(UM_SPACE_SIZE);
     if (fd < 0)
@@ -39,21 +39,21 @@ int um_shm_space_create(struct um_space *space)
     return 0;
 }
 
-void um_shm_space_destroy(struct um_space *space)
+void um_shm_space_destroy(struct um_mem_space *space)
 {
     munmap(space->memory, UM_SPACE_SIZE);
     close((int)space->handle);
 }
 
 /* Adopted memory, and the heap's: in one file, each page at its own address. */
-static struct um_place adopted_place(struct um_space *space, uint64_t base)
+static struct um_place adopted_place(struct um_mem_space *space, uint64_t base)
 {
     const struct um_place place = {.file = (uint32_t)um_adopt_fd(), .offset = base};
     um_store_relaxed_u32(&space->shm->memory, place.file);
     return place;
 }
 
-int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
+int um_shm_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
 {
     int fd = um_adopt_fd();
     if (fd < 0) {
@@ -66,7 +66,7 @@ int um_shm_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_
     return ret;
 }
 
-bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p)
+bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p)
 {
     bool is = um_shm_heap_holds((uintptr_t)base, (size_t)len) && um_adopt_is_heaps();
     if (is)
@@ -74,7 +74,8 @@ bool um_shm_is_shareable(struct um_space *space, uint64_t base, uint64_t len, st
     return is;
 }
 
-int um_shm_share(struct um_space *space, const struct um_exposure *what, struct um_place *place_p, const char **why_p)
+int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+                 const char **why_p)
 {
     int fd;
     bool writable = what->access & UM_ACCESS_REMOTE_WRITE;
@@ -85,13 +86,13 @@ int um_shm_share(struct um_space *space, const struct um_exposure *what, struct 
     return ret;
 }
 
-void um_shm_unshare(struct um_space *space, const struct um_place *place)
+void um_shm_unshare(struct um_mem_space *space, const struct um_place *place)
 {
     (void)space;
     um_shm_shared_drop((int)place->file);
 }
 
-void um_shm_disown(struct um_space *space, uint64_t base, uint64_t len)
+void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space;
     um_adopt_release((uintptr_t)base, (size_t)len);

@@ -127,7 +127,7 @@ static void sim_destroy(struct um_mem_port *port)
     free(state);
 }
 
-static int sim_space_create(struct um_space *space)
+static int sim_space_create(struct um_mem_space *space)
 {
     struct sim_memory *m = memory_new(UM_SIM_SPACE_MAGIC, UM_SPACE_SIZE, 0);
     if (!m)
@@ -139,7 +139,7 @@ static int sim_space_create(struct um_space *space)
     return 0;
 }
 
-static void sim_space_destroy(struct um_space *space)
+static void sim_space_destroy(struct um_mem_space *space)
 {
     struct sim_memory *m = space->mapper_state;
     pthread_mutex_lock(&registry_lock);
@@ -149,14 +149,15 @@ static void sim_space_destroy(struct um_space *space)
 }
 
 /* All memory is every port's here. */
-static int sim_adopt(struct um_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
+static int sim_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p,
+                     const char **why_p)
 {
     (void)space, (void)base, (void)len, (void)why_p;
     *place_p = (struct um_place){.file = 0};
     return 0;
 }
 
-static void sim_disown(struct um_space *space, uint64_t base, uint64_t len)
+static void sim_disown(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space, (void)base, (void)len;
 }
@@ -366,7 +367,7 @@ static int sim_port_open(const struct um_port_config *config, struct um_port **p
 
 static int sim_space_open(const struct um_space_config *config, struct um_space **space_p)
 {
-    return um_mem_space_open(&sim_mapper, config, space_p);
+    return um_mem_space_open(&um_machine_sim, &sim_mapper, config, space_p);
 }
 
 const struct um_machine um_machine_sim = {
