@@ -22,7 +22,8 @@ static const char usage[] =
     "the launcher and from the program that it starts; one line says which it is.\n"
     "\n"
     "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
-    "  --machine NAME what carries the messages: shm, the memory of this host (default), or board, a Unimem board\n"
+    "  --machine NAME what carries the messages: shm, the memory of this host (default); board, a Unimem board;\n"
+    "                 shm,board: shm where it reaches, else the board\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"
@@ -66,8 +67,9 @@ static int parse(int argc, char **argv, struct options *o, struct um_recognised 
             return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
                                   word);
     }
-    if (o->machine && strcmp(o->machine, "shm") != 0 && strcmp(o->machine, "board") != 0)
-        return um_usage_error("run", "--machine %s: known are shm and board", o->machine);
+    if (o->machine && strcmp(o->machine, "shm") != 0 && strcmp(o->machine, "board") != 0 &&
+        strcmp(o->machine, "shm,board") != 0)
+        return um_usage_error("run", "--machine %s: known are shm, board and shm,board", o->machine);
     if (o->mpi && um_announce_forced(o->mpi, found))
         return UM_EXIT_USAGE;
     if (o->at >= argc && !o->help)

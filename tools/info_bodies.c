@@ -59,13 +59,13 @@ static void meet(const struct side *s)
 static void side_open(struct side *s, enum way way)
 {
     const struct um_space_config space = {.adopt = false};
-    struct um_ep_config config = {.machine = &um_machine_shm,
+    struct um_ep_config config = {.machines = {{&um_machine_shm}, 1},
                                   .port = {.private_copy = way != PUSHED, .lanes_max = 4},
                                   .complete = on_complete,
                                   .arg = s,
                                   .bodies = way == CHOSE ? UM_BODIES_LEARN : UM_BODIES_READ};
     struct um_addr addr;
-    if (um_regions_open(config.machine, &space, &s->regions))
+    if (um_regions_open(&config.machines, &space, &s->regions))
         _exit(1);
     config.regions = s->regions;
     if (um_ep_open(&config, &s->ep))

@@ -53,14 +53,19 @@ struct um_completion {
     struct um_peer *source; /* receives: the sender */
 };
 
+/* Messages, RMA and atomic operations by way of one machine, and their payload. */
+struct um_traffic {
+    uint64_t sent, received;
+    uint64_t bytes_sent, bytes_received;
+};
+
 struct um_stats {
-    uint64_t sent, received;             /* messages, RMA and atomic operations */
-    uint64_t bytes_sent, bytes_received; /* their payload */
-    uint64_t eager, rendezvous;          /* how the sent ones went */
-    uint64_t copied, bounced;            /* rendezvous and RMA bodies: copied between processes, or bounced */
-    uint64_t retaken;                    /* of the copied: asked for first, and not waited for */
-    uint64_t mapped;                     /* RMA and atomics executed by loads and stores */
-    uint64_t unexpected;                 /* arrived before their receive was posted */
+    struct um_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
+    uint64_t eager, rendezvous;                 /* how the sent ones went */
+    uint64_t copied, bounced;                   /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t retaken;                           /* of the copied: asked for first, and not waited for */
+    uint64_t mapped;                            /* RMA and atomics executed by loads and stores */
+    uint64_t unexpected;                        /* arrived before their receive was posted */
     uint64_t peers_lost;
 };
 
@@ -72,7 +77,7 @@ enum um_bodies {
 };
 
 struct um_ep_config {
-    const struct um_machine *machine;
+    struct um_machines machines;
     struct um_port_config port;
     struct um_regions *regions; /* what peers may read and write; outlives the endpoint */
     void (*complete)(void *arg, const struct um_completion *c);
@@ -89,6 +94,8 @@ void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);
 void um_ep_set_counters(struct um_ep *ep, uint32_t counters);
 void um_ep_set_multi_min(struct um_ep *ep, size_t bytes);
 const struct um_stats *um_ep_stats(const struct um_ep *ep);
+/* By all machines together. */
+struct um_traffic um_ep_traffic(const struct um_ep *ep);
 
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
@@ -108,7 +115,7 @@ int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *
 /* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
 
-/* 0, or the errors of machine addr_check (already logged). */
+/* 0: one of the machines reaches it; or the errors of machine addr_check (already logged). */
 int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
 /* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until um_ep_config.forget. */
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);

@@ -60,7 +60,7 @@ void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
     if (peer->rx) { /* it came again, or what it sent before its end came late */
         um_list_unlink(&peer->ended);
     } else if (peer->lost && !peer->left) {
-        if (ep->machine->gather(ep->port))
+        if (um_core_ep_gather(ep))
             return; /* it may be among those: a message of it comes before its loss */
         um_list_unlink(&peer->ended);
         peer->left = true;

@@ -10,22 +10,68 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 /* A flush gives up on peers that take nothing for so long. */
 #define UM_FLUSH_NS UINT64_C(5000000000)
+
+/* One fd for all of them. */
+static int wait_set_open(struct um_ep *ep)
+{
+    ep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {
+        struct um_port *port = ep->reach[i].port;
+        struct epoll_event readable = {.events = EPOLLIN};
+        if (epoll_ctl(ep->wait_fd, EPOLL_CTL_ADD, port->machine->wait_fd(port), &readable) != 0) {
+            close(ep->wait_fd);
+            ep->wait_fd = -1;
+        }
+    }
+    if (ep->wait_fd >= 0)
+        return 0;
+    int error = errno;
+    um_log(UM_LOG_WARN, "no descriptor to wait on several machines: %s; raise the limit of open files (ulimit -n)",
+           strerror(error));
+    return -error;
+}
+
+static void ports_close(struct um_ep *ep)
+{
+    if (ep->wait_fd >= 0)
+        close(ep->wait_fd);
+    while (ep->reaches > 0) {
+        struct um_port *port = ep->reach[--ep->reaches].port;
+        port->machine->port_close(port);
+    }
+}
+
+/* All of them, or none. */
+static int ports_open(struct um_ep *ep)
+{
+    const struct um_machines *machines = &ep->config.machines;
+    int ret = 0;
+    ep->wait_fd = -1;
+    for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
+        ep->config.port.space = um_regions_space(ep->config.regions, i);
+        ret = machines->at[i]->port_open(&ep->config.port, &ep->reach[i].port);
+        ep->reaches += ret == 0;
+    }
+    if (ret == 0 && ep->reaches > 1)
+        ret = wait_set_open(ep);
+    if (ret)
+        ports_close(ep);
+    return ret;
+}
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p)
 {
     struct um_ep *ep = calloc(1, sizeof(*ep));
     if (!ep)
         return -ENOMEM;
-    struct um_machine_caps caps;
     ep->config = *config;
-    ep->machine = config->machine;
     ep->protocols = protocols;
-    ep->machine->caps(&caps);
-    ep->body_max = caps.body_max;
-    ep->config.port.space = um_regions_space(config->regions);
     ep->calls_counted = 1;
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
@@ -33,7 +79,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     um_list_init(&ep->jobs);
     um_peer_gone_init(ep);
     um_pool_init(&ep->ops, sizeof(struct um_op));
-    int ret = ep->machine->port_open(&ep->config.port, &ep->port);
+    int ret = ports_open(ep);
     if (ret) {
         free(ep);
         return ret;
@@ -102,23 +148,21 @@ void um_core_ep_close(struct um_ep *ep)
         um_tokens_fini(&peer->tokens);
         free(peer);
     }
-    ep->machine->port_close(ep->port);
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        free(ep->reach[i].hash);
+    ports_close(ep);
     um_fault_guard_close(ep->guard);
     um_pool_fini(&ep->ops);
     free(ep->peers);
     free(ep->peer_free);
-    free(ep->peer_hash);
     free(ep);
 }
 
 void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p)
 {
-    ep->machine->port_addr(ep->port, addr_p);
-}
-
-int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
-{
-    return ep->machine->addr_check(ep->port, addr);
+    *addr_p = (struct um_addr){{0}};
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        ep->reach[i].port->machine->port_addr(ep->reach[i].port, addr_p);
 }
 
 void um_ep_set_multi_min(struct um_ep *ep, size_t bytes)
@@ -131,9 +175,29 @@ const struct um_stats *um_ep_stats(const struct um_ep *ep)
     return &ep->stats;
 }
 
+struct um_traffic um_ep_traffic(const struct um_ep *ep)
+{
+    struct um_traffic sum = {0};
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        const struct um_traffic *t = &ep->stats.traffic[i];
+        sum.sent += t->sent;
+        sum.received += t->received;
+        sum.bytes_sent += t->bytes_sent;
+        sum.bytes_received += t->bytes_received;
+    }
+    return sum;
+}
+
 int um_ep_wait_fd(const struct um_ep *ep)
 {
-    return ep->machine->wait_fd(ep->port);
+    struct um_port *first = ep->reach[0].port;
+    return ep->wait_fd >= 0 ? ep->wait_fd : first->machine->wait_fd(first);
+}
+
+static void ports_disarm(struct um_ep *ep, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++)
+        ep->reach[i].port->machine->disarm(ep->reach[i].port);
 }
 
 int um_ep_arm(struct um_ep *ep)
@@ -142,25 +206,32 @@ int um_ep_arm(struct um_ep *ep)
         return -EAGAIN; /* there is work that no peer will announce; what did not move waits for credit, which wakes */
     if (ep->soon)
         return -EAGAIN;
-    return ep->machine->arm(ep->port);
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        int ret = ep->reach[i].port->machine->arm(ep->reach[i].port);
+        if (ret) {
+            ports_disarm(ep, i);
+            return ret;
+        }
+    }
+    return 0;
 }
 
 void um_ep_disarm(struct um_ep *ep)
 {
-    ep->machine->disarm(ep->port);
+    ports_disarm(ep, ep->reaches);
     ep->calls = 0; /* a sleeper makes few calls: the next one looks at the clock */
 }
 
 void um_ep_kick(struct um_ep *ep)
 {
-    ep->machine->kick(ep->port);
+    ep->reach[0].port->machine->kick(ep->reach[0].port);
 }
 
 int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p)
 {
-    if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting))
+    if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting) || ep->reaches > 1)
         return -EAGAIN;
-    return ep->machine->watch_line(ep->port, line_p, value_p);
+    return ep->reach[0].port->machine->watch_line(ep->reach[0].port, line_p, value_p);
 }
 
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
@@ -172,7 +243,8 @@ bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
 void um_ep_set_counters(struct um_ep *ep, uint32_t counters)
 {
     ep->counters = counters;
-    ep->machine->port_set_counters(ep->port, counters);
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        ep->reach[i].port->machine->port_set_counters(ep->reach[i].port, counters);
 }
 
 void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)

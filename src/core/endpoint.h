@@ -100,6 +100,8 @@ struct um_peer {
     uint64_t name;
     struct um_addr addr;
     struct um_link *link;    /* NULL: it is lost, and what it had is given back (ended.c) */
+    struct um_traffic *out;  /* by the machine that operations to it take */
+    struct um_traffic *in;   /* by the one that it takes to us */
     struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
     struct um_list acks;     /* um_op, by ack */
     struct um_list awaiting; /* in ep->awaiting */
@@ -117,7 +119,7 @@ struct um_peer {
     struct um_op *sending;       /* of proto/atomic: goes out in several records, which are not all out */
     struct um_asked asked;
     uint32_t unfinished; /* RMA and atomics that the peer is to execute and has not answered */
-    struct um_peer *hash_next;
+    struct um_peer *hash_next[UM_MACHINES_MAX];
 };
 
 /*
@@ -137,12 +139,19 @@ struct um_protocols {
 struct um_match;
 struct um_bodies_known;
 
+/* One machine of an endpoint. */
+struct um_reach {
+    struct um_port *port;
+    struct um_peer **hash; /* the peers whose address has a part of this machine */
+};
+
 struct um_ep {
     struct um_ep_config config;
-    const struct um_machine *machine;
     const struct um_protocols *protocols;
-    struct um_port *port;
-    uint32_t body_max;
+    struct um_reach reach[UM_MACHINES_MAX];
+    uint32_t reaches;
+    uint32_t polled;        /* the reach that is asked first for a record */
+    int wait_fd;            /* of several ports; -1: the only port's is the endpoint's */
     bool reported;          /* this call of progress has completed something */
     bool stored;            /* through a window, and no full fence since */
     uint32_t turns;         /* of progress, modulo 2^32 */
@@ -160,7 +169,6 @@ struct um_ep {
     struct um_peer **peers; /* by number; NULL: a free one */
     uint32_t *peer_free;    /* free numbers below peer_slots: peer_slots - peer_count of them */
     uint32_t peer_count, peer_slots, peer_capacity;
-    struct um_peer **peer_hash;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
     uint32_t counters;              /* enum um_counters */
@@ -182,6 +190,8 @@ static inline bool um_core_ep_is_due(struct um_ep *ep)
 }
 /* Looks at the clock, and after peers if it is time. No peer is freed, but each may be lost. */
 void um_core_ep_look(struct um_ep *ep);
+/* As machine gather(), of all machines. */
+bool um_core_ep_gather(struct um_ep *ep);
 /* Moves jobs on; returns how many moved. */
 int um_core_ep_jobs(struct um_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */

@@ -11,22 +11,80 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t addr_hash(const struct um_addr *addr)
+/* Of the words of one machine. */
+static uint32_t part_hash(const struct um_machine *machine, const struct um_addr *addr)
 {
     uint64_t h = 0;
-    for (size_t i = 0; i < 6; i++)
+    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
         h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
     return (uint32_t)(h >> 32);
 }
 
+static bool part_is_same(const struct um_machine *machine, const struct um_addr *a, const struct um_addr *b)
+{
+    return memcmp(&a->word[machine->addr_first], &b->word[machine->addr_first],
+                  sizeof(uint64_t) * machine->addr_words) == 0;
+}
+
+static const struct um_machine *machine_of(const struct um_ep *ep, uint32_t reach)
+{
+    return ep->reach[reach].port->machine;
+}
+
+static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
+{
+    struct um_peer **head = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    peer->hash_next[reach] = *head;
+    *head = peer;
+}
+
+static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
+{
+    struct um_peer **at = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    while (*at != peer)
+        at = &(*at)->hash_next[reach];
+    *at = peer->hash_next[reach];
+}
+
 struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
 {
-    if (!ep->peer_hash)
-        return NULL;
-    struct um_peer *p = ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
-    while (p && memcmp(&p->addr, addr, sizeof(*addr)) != 0)
-        p = p->hash_next;
-    return p;
+    struct um_addr part;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        const struct um_machine *machine = machine_of(ep, i);
+        if (!ep->reach[i].hash || !um_addr_part(machine, addr, &part))
+            continue;
+        struct um_peer *p = ep->reach[i].hash[part_hash(machine, addr) & ep->peer_hash_mask];
+        while (p && !part_is_same(machine, &p->addr, addr))
+            p = p->hash_next[i];
+        if (p)
+            return p;
+    }
+    return NULL;
+}
+
+/* New tables of all peers' parts. */
+static int hash_grow(struct um_ep *ep, uint32_t capacity)
+{
+    struct um_peer **hash[UM_MACHINES_MAX] = {0};
+    struct um_addr part;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        hash[i] = calloc(capacity, sizeof(struct um_peer *));
+        if (!hash[i]) {
+            while (i-- > 0)
+                free(hash[i]);
+            return -ENOMEM;
+        }
+    }
+    ep->peer_hash_mask = capacity - 1;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        free(ep->reach[i].hash);
+        ep->reach[i].hash = hash[i];
+        for (uint32_t p = 0; p < ep->peer_slots; p++) { /* no number is free, or there was no need to grow */
+            if (um_addr_part(machine_of(ep, i), &ep->peers[p]->addr, &part))
+                hash_add(ep, i, ep->peers[p]);
+        }
+    }
+    return 0;
 }
 
 static int peers_grow(struct um_ep *ep)
@@ -40,18 +98,9 @@ static int peers_grow(struct um_ep *ep)
     if (!numbers)
         return -ENOMEM;
     ep->peer_free = numbers;
-    struct um_peer **hash = calloc(capacity, sizeof(struct um_peer *));
-    if (!hash)
+    if (hash_grow(ep, capacity) != 0)
         return -ENOMEM;
-    free(ep->peer_hash);
-    ep->peer_hash = hash;
-    ep->peer_hash_mask = capacity - 1;
     ep->peer_capacity = capacity;
-    for (uint32_t i = 0; i < ep->peer_slots; i++) { /* no number is free, or there was no need to grow */
-        struct um_peer **head = &hash[addr_hash(&peers[i]->addr) & ep->peer_hash_mask];
-        peers[i]->hash_next = *head;
-        *head = peers[i];
-    }
     return 0;
 }
 
@@ -67,10 +116,11 @@ static uint32_t number_take(struct um_ep *ep)
 void um_peer_free(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
-    struct um_peer **at = &ep->peer_hash[addr_hash(&peer->addr) & ep->peer_hash_mask];
-    while (*at != peer)
-        at = &(*at)->hash_next;
-    *at = peer->hash_next;
+    struct um_addr part;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (um_addr_part(machine_of(ep, i), &peer->addr, &part))
+            hash_remove(ep, i, peer);
+    }
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
     um_tokens_fini(&peer->tokens);
@@ -80,7 +130,8 @@ void um_peer_free(struct um_peer *peer)
 
 void um_peer_init(struct um_ep *ep, struct um_peer *peer)
 {
-    *peer = (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED};
+    *peer =
+        (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED, .out = &ep->stats.traffic[0], .in = &ep->stats.traffic[0]};
     um_tokens_init(&peer->tokens);
     um_list_init(&peer->acks);
     um_list_init(&peer->awaiting);
@@ -92,30 +143,99 @@ void um_peer_init(struct um_ep *ep, struct um_peer *peer)
     um_list_init(&peer->held);
 }
 
+/*
+ * The first machine that reaches the address, in the order of the configuration. The errors of addr_check, logged for
+ * the last one that is asked.
+ */
+static int route(const struct um_ep *ep, const struct um_addr *addr, uint32_t *reach_p)
+{
+    struct um_addr part;
+    uint32_t last = 0;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (um_addr_part(machine_of(ep, i), addr, &part))
+            last = i;
+    }
+    for (uint32_t i = 0; i <= last; i++) {
+        if (i < last && !um_addr_part(machine_of(ep, i), addr, &part))
+            continue;
+        int ret = machine_of(ep, i)->addr_check(ep->reach[i].port, addr, i == last);
+        if (ret && i == last)
+            return ret;
+        if (ret == 0) {
+            *reach_p = i;
+            break;
+        }
+    }
+    return 0;
+}
+
+int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
+{
+    uint32_t reach;
+    return route(ep, addr, &reach);
+}
+
+/*
+ * What was known of the peer came from a lane that it opened, and says one of its machines alone. The address names the
+ * others; nothing has gone to the peer, so that a better route may still be taken.
+ */
+static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
+{
+    struct um_ep *ep = peer->ep;
+    struct um_addr known, part;
+    uint32_t reach = 0;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        const struct um_machine *machine = machine_of(ep, i);
+        if (um_addr_part(machine, &peer->addr, &known) || !um_addr_part(machine, addr, &part))
+            continue;
+        memcpy(&peer->addr.word[machine->addr_first], &part.word[machine->addr_first],
+               sizeof(uint64_t) * machine->addr_words);
+        hash_add(ep, i, peer);
+    }
+    struct um_link *link;
+    if (!peer->link || peer->lane || peer->lost || route(ep, &peer->addr, &reach) != 0 ||
+        machine_of(ep, reach) == peer->link->machine ||
+        machine_of(ep, reach)->link_open(ep->reach[reach].port, &peer->addr, &link) != 0)
+        return;
+    um_windows_close(peer);
+    peer->link->machine->link_close(peer->link);
+    peer->link = link;
+    peer->out = &ep->stats.traffic[reach];
+}
+
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p)
 {
     struct um_peer *peer = um_peer_find(ep, addr);
+    uint32_t reach = 0;
     if (peer) {
+        if (__builtin_expect(ep->reaches > 1, 0))
+            peer_learn(peer, addr);
         *peer_p = peer;
         return 0;
     }
     if (ep->peer_count == ep->peer_capacity && peers_grow(ep) != 0)
         return -ENOMEM;
+    int ret = route(ep, addr, &reach);
+    if (ret)
+        return ret;
     peer = malloc(sizeof(*peer));
     if (!peer)
         return -ENOMEM;
     um_peer_init(ep, peer);
-    int ret = ep->machine->link_open(ep->port, addr, &peer->link);
+    ret = machine_of(ep, reach)->link_open(ep->reach[reach].port, addr, &peer->link);
     if (ret) {
         free(peer);
         return ret;
     }
+    peer->out = &ep->stats.traffic[reach];
     peer->addr = *addr;
     peer->number = number_take(ep);
     ep->peers[peer->number] = peer;
-    struct um_peer **head = &ep->peer_hash[addr_hash(addr) & ep->peer_hash_mask];
-    peer->hash_next = *head;
-    *head = peer;
+    struct um_addr part;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (um_addr_part(machine_of(ep, i), addr, &part))
+            hash_add(ep, i, peer);
+    }
     *peer_p = peer;
     return 0;
 }

@@ -32,6 +32,7 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
         return 0;
     }
     peer->rx = rec->rx;
+    peer->in = &ep->stats.traffic[ep->polled];
     peer->left = false;
     rec->rx->user = peer;
     ep->rx_count++;
@@ -72,7 +73,7 @@ static __attribute__((noinline)) void causes_first(struct um_peer *peer)
 }
 
 /* Returns whether the record was taken. */
-static bool record_handle(struct um_ep *ep, const struct um_record *rec)
+static bool record_handle(struct um_ep *ep, struct um_port *port, const struct um_record *rec)
 {
     int ret = -EPROTO;
     if (__builtin_expect(rec->op >= UM_OP_MACHINE, 0)) {
@@ -80,7 +81,7 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
             rx_left(ep, rec);
         else if (rx_joined(ep, rec) != 0)
             return false;
-        ep->machine->release(ep->port, rec);
+        port->machine->release(port, rec);
         return true;
     }
     struct um_peer *peer = rec->rx->user;
@@ -91,7 +92,7 @@ static bool record_handle(struct um_ep *ep, const struct um_record *rec)
     if (ret == -ENOMEM || ret == -EAGAIN)
         return false;
     if (ret == 0)
-        ep->machine->release(ep->port, rec);
+        port->machine->release(port, rec);
     else
         rec->rx->machine->rx_refuse(rec->rx);
     return true;
@@ -229,7 +230,8 @@ static void ep_tick(struct um_ep *ep, uint64_t passed)
     tick_first(ep, &ep->awaiting, looks, awaiting_tick);
     tick_first(ep, &ep->expected, looks, expected_tick);
     tick_first(ep, &ep->leaving, looks, um_peer_leaving_tick);
-    ep->machine->tick(ep->port);
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        ep->reach[i].port->machine->tick(ep->reach[i].port);
 }
 
 /*
@@ -254,18 +256,45 @@ static uint64_t ep_clock(struct um_ep *ep)
     return passed;
 }
 
+bool um_core_ep_gather(struct um_ep *ep)
+{
+    bool news = false;
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        news = ep->reach[i].port->machine->gather(ep->reach[i].port) || news;
+    return news;
+}
+
+/* The machine asked first gave nothing: the others, each in its turn. The port that has a record, or NULL. */
+static __attribute__((noinline)) struct um_port *poll_others(struct um_ep *ep, struct um_record *rec_p)
+{
+    for (uint32_t left = ep->reaches; left > 0; left--) {
+        ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
+        struct um_port *port = ep->reach[ep->polled].port;
+        if (left > 1 && port->machine->poll(port, rec_p))
+            return port;
+    }
+    return NULL;
+}
+
 static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
 {
+    struct um_port *port = ep->reach[ep->polled].port;
     struct um_record rec;
     int count = 0;
     ep->turns++;
     ep->reported = false;
     um_core_ep_settle(ep);
-    while (count < UM_POLL_BUDGET && ep->machine->poll(ep->port, &rec)) {
-        if (!record_handle(ep, &rec))
+    while (count < UM_POLL_BUDGET) {
+        if (!port->machine->poll(port, &rec)) {
+            if (__builtin_expect(ep->reaches == 1, 1) || !(port = poll_others(ep, &rec)))
+                break;
+        }
+        if (!record_handle(ep, port, &rec))
             break; /* it is offered again */
         count++;
     }
+    if (__builtin_expect(count == UM_POLL_BUDGET, 0) && ep->reaches > 1)
+        ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0; /* no machine keeps the others waiting */
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);
     if (!um_list_is_empty(&ep->jobs))

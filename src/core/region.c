@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 struct um_regions {
-    struct um_space *space;
+    struct um_space *space[UM_MACHINES_MAX];
+    uint32_t spaces;
     struct um_region **bucket;
     size_t mask;
     size_t count;
@@ -19,7 +20,15 @@ static size_t key_hash(uint64_t key)
     return (size_t)(key >> 20);
 }
 
-int um_regions_open(const struct um_machine *machine, const struct um_space_config *config, struct um_regions **t_p)
+static void spaces_close(struct um_regions *t)
+{
+    while (t->spaces > 0) {
+        struct um_space *space = t->space[--t->spaces];
+        space->machine->space_close(space);
+    }
+}
+
+int um_regions_open(const struct um_machines *machines, const struct um_space_config *config, struct um_regions **t_p)
 {
     struct um_regions *t = calloc(1, sizeof(*t));
     if (!t)
@@ -27,9 +36,12 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
     t->mask = 63;
     t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
     int ret = t->bucket ? 0 : -ENOMEM;
-    if (ret == 0)
-        ret = machine->space_open(config, &t->space);
+    for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
+        ret = machines->at[i]->space_open(config, &t->space[i]);
+        t->spaces += ret == 0;
+    }
     if (ret) {
+        spaces_close(t);
         free(t->bucket);
         free(t);
         return ret;
@@ -40,19 +52,56 @@ int um_regions_open(const struct um_machine *machine, const struct um_space_conf
 
 void um_regions_close(struct um_regions *t)
 {
-    t->space->machine->space_close(t->space);
+    spaces_close(t);
     free(t->bucket);
     free(t);
 }
 
-struct um_space *um_regions_space(const struct um_regions *t)
+struct um_space *um_regions_space(const struct um_regions *t, uint32_t machine)
 {
-    return t->space;
+    return t->space[machine];
 }
 
 struct um_locks_shm *um_regions_locks(const struct um_regions *t)
 {
-    return t->space->machine->space_locks(t->space);
+    return t->space[0]->machine->space_locks(t->space[0]);
+}
+
+int um_regions_counter_open(struct um_regions *t, uint32_t *number_p, const uint64_t **value_p)
+{
+    return t->space[0]->machine->counter_open(t->space[0], number_p, value_p);
+}
+
+void um_regions_counter_close(struct um_regions *t, uint32_t number)
+{
+    t->space[0]->machine->counter_close(t->space[0], number);
+}
+
+/* The space of the machine that has memory to give; NULL: none has. */
+static struct um_space *giver(const struct um_regions *t)
+{
+    for (uint32_t i = 0; i < t->spaces; i++) {
+        if (t->space[i]->machine->memory_alloc)
+            return t->space[i];
+    }
+    return NULL;
+}
+
+bool um_regions_have_memory(const struct um_regions *t)
+{
+    return giver(t) != NULL;
+}
+
+int um_regions_memory_alloc(struct um_regions *t, size_t len, void **memory_p)
+{
+    struct um_space *space = giver(t);
+    return space ? space->machine->memory_alloc(space, len, memory_p) : -ENOSYS;
+}
+
+int um_regions_memory_free(struct um_regions *t, void *memory)
+{
+    struct um_space *space = giver(t);
+    return space ? space->machine->memory_free(space, memory) : -ENOSYS;
 }
 
 static void table_grow(struct um_regions *t)
@@ -83,6 +132,13 @@ struct um_region *um_regions_find(const struct um_regions *t, uint64_t key)
     return r;
 }
 
+/* From the first so many machines. */
+static void region_conceal(struct um_regions *t, struct um_region *region, uint32_t machines)
+{
+    for (uint32_t i = 0; i < machines; i++)
+        t->space[i]->machine->conceal(t->space[i], region->exposed[i]);
+}
+
 int um_regions_add(struct um_regions *t, struct um_region *region)
 {
     const struct um_exposure what = {.key = region->key,
@@ -93,9 +149,13 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
                                      .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
-    int ret = t->space->machine->expose(t->space, &what, &region->exposed);
-    if (ret)
-        return ret;
+    for (uint32_t i = 0; i < t->spaces; i++) {
+        int ret = t->space[i]->machine->expose(t->space[i], &what, &region->exposed[i]);
+        if (ret) {
+            region_conceal(t, region, i);
+            return ret;
+        }
+    }
     if (++t->count > t->mask)
         table_grow(t);
     size_t at = key_hash(region->key) & t->mask;
@@ -113,7 +173,7 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
         return;
     *link = region->next;
     t->count--;
-    t->space->machine->conceal(t->space, region->exposed);
+    region_conceal(t, region, t->spaces);
 }
 
 int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
@@ -139,23 +199,25 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
 
 enum um_level um_regions_level(const struct um_region *region)
 {
-    return region->exposed ? region->exposed->machine->exposed_level(region->exposed) : UM_LEVEL_REMOTE;
+    const struct um_exposed *first = region->exposed[0];
+    return first ? first->machine->exposed_level(first) : UM_LEVEL_REMOTE;
 }
 
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
 {
     region->counters = counters;
-    t->space->machine->exposed_set_counters(t->space, region->exposed, counters);
+    for (uint32_t i = 0; i < t->spaces; i++)
+        t->space[i]->machine->exposed_set_counters(t->space[i], region->exposed[i], counters);
 }
 
 void um_regions_count_any(struct um_regions *t, uint32_t counters, unsigned shift)
 {
-    t->space->machine->space_count(t->space, counters, shift);
+    t->space[0]->machine->space_count(t->space[0], counters, shift);
 }
 
 void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)
 {
     const struct um_region *r = um_regions_find(t, key);
     if (r && r->counters)
-        t->space->machine->space_count(t->space, r->counters, shift);
+        t->space[0]->machine->space_count(t->space[0], r->counters, shift);
 }

@@ -1,9 +1,10 @@
 /*
  * The memory that peers may read and write: key → base, length, access. One table per domain.
  *
- * Owns: the table, and the machine's space that tells peers of it. Must not know fi_* types or protocols. Threading:
- * the caller serialises. Every access that this process executes for a peer goes through um_regions_resolve(), which
- * checks key, bounds and access.
+ * Owns: the table, and a space of each machine that tells its peers of it. Locks and counters are those of the first
+ * machine, whoever executes: one lock table, one value of each counter, however many machines there are. Must not know
+ * fi_* types or protocols. Threading: the caller serialises. Every access that this process executes for a peer goes
+ * through um_regions_resolve(), which checks key, bounds and access.
  */
 #ifndef UM_CORE_REGION_H
 #define UM_CORE_REGION_H
@@ -21,26 +22,33 @@ struct um_region {
     uint32_t access;        /* enum um_access */
     uint32_t counters;      /* enum um_counters, of the machine's space */
     struct um_region *next; /* hash chain */
-    struct um_exposed *exposed; /* what the machine made of it */
+    struct um_exposed *exposed[UM_MACHINES_MAX]; /* what each machine made of it */
 };
 
 struct um_regions;
 
 /* -ENOMEM, machine space_open's errors. */
-int um_regions_open(const struct um_machine *machine, const struct um_space_config *config, struct um_regions **t_p);
+int um_regions_open(const struct um_machines *machines, const struct um_space_config *config, struct um_regions **t_p);
 void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
-/* The level at which peers reach it. */
+/* The level at which peers of the first machine reach it. */
 enum um_level um_regions_level(const struct um_region *region);
 /* No peer's operation that starts after the return reaches it. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);
-/* What ports of the domain belong to. */
-struct um_space *um_regions_space(const struct um_regions *t);
+/* What ports of the domain belong to, by machine. */
+struct um_space *um_regions_space(const struct um_regions *t, uint32_t machine);
+/* Counters that peers add to: machine.h. */
+int um_regions_counter_open(struct um_regions *t, uint32_t *number_p, const uint64_t **value_p);
+void um_regions_counter_close(struct um_regions *t, uint32_t number);
 /* The locks of wide and misaligned atomics, which peers with a mapped window take, too. */
 struct um_locks_shm *um_regions_locks(const struct um_regions *t);
+/* Memory that one of the machines moves best, as machine.h memory_alloc and memory_free; have: is there such one? */
+bool um_regions_have_memory(const struct um_regions *t);
+int um_regions_memory_alloc(struct um_regions *t, size_t len, void **memory_p);
+int um_regions_memory_free(struct um_regions *t, void *memory);
 struct um_region *um_regions_find(const struct um_regions *t, uint64_t key);
 /* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT: nothing there. *ptr_p: the
  * first byte. */

@@ -46,11 +46,14 @@ enum {
     UM_ATTACH_MAX = 80,     /* bytes of um_port_config.attach, with the zero at its end */
 };
 
-/* Address of a port, position independent, fit for exchange out of band. All zero is no address. */
+/*
+ * Address of an endpoint, position independent, fit for exchange out of band. Each machine has words of its own
+ * (um_machine.addr_first, addr_words); a part that is all zero: no port there. All zero is no address.
+ */
 struct um_addr {
-    uint64_t word[6];
+    uint64_t word[8];
 };
-static_assert(sizeof(struct um_addr) == 48, "the address is wire format: docs/protocol.md section 2");
+static_assert(sizeof(struct um_addr) == 64, "the address is wire format: docs/protocol.md section 2");
 
 /* A piece of a peer's private memory: its own virtual address and length, in bytes. Wire format. */
 struct um_piece {
@@ -69,6 +72,7 @@ struct um_link {
 };
 struct um_lane {
     const struct um_machine *machine;
+    uint32_t body_max; /* largest body that a claim can ever ask for, in bytes */
 };
 struct um_rx {
     const struct um_machine *machine;
@@ -156,21 +160,23 @@ struct um_port_config {
     struct um_space *space; /* what peers of this port may reach; NULL: nothing */
     uint32_t lanes_max;     /* incoming lanes at a time; 0: the machine's default */
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
+    uint16_t partition;     /* the program's: shm reaches no peer of another one */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
     /* How peers that this process cannot open by number get at the port: "" not at all; else as the machine says. */
     char attach[UM_ATTACH_MAX];
 };
 
 struct um_machine_caps {
-    uint32_t body_max; /* largest body a claim can ask for on a fully grown lane, in bytes */
+    uint32_t body_max; /* um_lane.body_max */
     uint32_t depth;    /* records a fully grown lane holds */
-    /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
-     * False: link_read() is the better way wherever it is permitted. */
-    bool either_way;
 };
 
 struct um_machine {
     const char *name;
+    uint8_t addr_first, addr_words; /* its part of an address: another one than every other machine's */
+    /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
+     * False: link_read() is the better way wherever it is permitted. */
+    bool either_way;
 
     /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
     int (*probe)(void);
@@ -180,13 +186,14 @@ struct um_machine {
     int (*port_open)(const struct um_port_config *config, struct um_port **port_p);
     /* Ends the port: peers' claims fail with -EPIPE from now on. Its links and lanes must be closed before. */
     void (*port_close)(struct um_port *port);
+    /* Sets this machine's part of the address; the rest stays. */
     void (*port_addr)(const struct um_port *port, struct um_addr *addr_p);
 
     /*
-     * Can this port reach that address? 0; -EHOSTUNREACH another host (logged with the host and the remedy);
-     * -EPROTO not one of our addresses or another wire version (both versions logged).
+     * Can this port reach that address? 0; -EHOSTUNREACH another host; -EPROTO not one of our addresses or another wire
+     * version. is_last: no other machine is asked: log why not, and the remedy.
      */
-    int (*addr_check)(const struct um_port *port, const struct um_addr *addr);
+    int (*addr_check)(const struct um_port *port, const struct um_addr *addr, bool is_last);
 
     /* A handle on a peer. The errors of addr_check, -ENOMEM. */
     int (*link_open)(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
@@ -214,7 +221,7 @@ struct um_machine {
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
     /* Had this body better wait for the peer's link_read() than be copied into a record? NULL: none. */
-    bool (*waits_better)(struct um_port *port, const struct iovec *iov, size_t count, size_t len);
+    bool (*waits_better)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);
@@ -306,6 +313,7 @@ struct um_machine {
     void (*rx_hold)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
     void (*rx_refuse)(struct um_rx *rx);
+    /* Who sends: this machine's part of the address; the rest is zero. */
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
 
     /*
@@ -332,6 +340,34 @@ struct um_machine {
     /* What this machine can do. */
     void (*caps)(struct um_machine_caps *caps_p);
 };
+
+/* The machines that an endpoint uses, the one that it prefers first. */
+enum { UM_MACHINES_MAX = 2 };
+struct um_machines {
+    const struct um_machine *at[UM_MACHINES_MAX];
+    uint32_t count;
+};
+
+/* Bytes of an address of an endpoint that uses these machines. */
+static inline size_t um_addr_len(const struct um_machines *machines)
+{
+    size_t words = 0;
+    for (uint32_t i = 0; i < machines->count; i++) {
+        const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
+        words = words > end ? words : end;
+    }
+    return words * sizeof(uint64_t);
+}
+
+/* The machine's part of an address, all else zero; false: there is none. */
+static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
+{
+    uint64_t any = 0;
+    *part_p = (struct um_addr){{0}};
+    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
+        any |= part_p->word[i] = addr->word[i];
+    return any != 0;
+}
 
 /* The machines there are. */
 extern const struct um_machine um_machine_shm;

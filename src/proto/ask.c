@@ -44,9 +44,10 @@ struct um_bodies_known {
 
 int um_ask_open(struct um_ep *ep)
 {
-    struct um_machine_caps caps;
-    ep->machine->caps(&caps);
-    if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !caps.either_way)
+    bool either_way = false;
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        either_way = either_way || ep->reach[i].port->machine->either_way;
+    if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !either_way)
         return 0;
     ep->bodies = calloc(1, sizeof(*ep->bodies));
     return ep->bodies ? 0 : -ENOMEM;
@@ -63,7 +64,8 @@ static bool watch_step(struct um_ep *ep, struct um_job *job);
 static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 {
     struct um_asked *asked = &in->peer->asked;
-    if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len)
+    if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len ||
+        !in->peer->link->machine->either_way)
         return false;
     in->ask.way = UM_WAY_READ;
     if (asked->left) {

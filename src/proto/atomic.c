@@ -118,8 +118,8 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         else
             executed(ep, w, a->kind, a->op);
     }
-    ep->stats.sent++;
-    ep->stats.bytes_sent += len;
+    a->peer->out->sent++;
+    a->peer->out->bytes_sent += len;
     ep->reported = true;
     const struct um_completion c = {
         .context = a->context,
@@ -165,8 +165,8 @@ static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, s
     if (__builtin_expect(!apply_once(w, &call, size), 0))
         return false;
     executed(ep, w, a->kind, a->op);
-    ep->stats.sent++;
-    ep->stats.bytes_sent += size;
+    peer->out->sent++;
+    peer->out->bytes_sent += size;
     ep->reported = true;
     return true;
 }
@@ -194,24 +194,25 @@ struct um_atomic_rest {
 };
 
 /* Elements that the lane takes in one record, at most count. unit: bytes each needs there. */
-static uint32_t record_elements(struct um_ep *ep, struct um_lane *lane, uint32_t unit, uint32_t count)
+static uint32_t record_elements(struct um_lane *lane, uint32_t unit, uint32_t count)
 {
     uint64_t wanted = (uint64_t)unit * count;
     if (wanted <= UM_ATOMIC_INLINE)
         return count;
-    uint32_t most = lane->machine->lane_body_max(lane, wanted < ep->body_max ? (uint32_t)wanted : ep->body_max);
+    uint32_t most = lane->machine->lane_body_max(lane, wanted < lane->body_max ? (uint32_t)wanted : lane->body_max);
     return wanted <= most ? count : most / unit;
 }
 
 static bool rest_step(struct um_ep *ep, struct um_job *job)
 {
+    (void)ep;
     struct um_op *op = UM_CONTAINER(job, struct um_op, job);
     struct um_atomic_rest *rest = op->copy;
     struct um_lane *lane = op->peer->lane;
     uint32_t size = rest->size, unit = size << rest->compares;
     bool moved = false;
     for (int i = 0; i < UM_ATOMIC_STEP && rest->sent < rest->count; i++) {
-        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max) / unit;
+        uint32_t most = lane->machine->lane_body_max(lane, lane->body_max) / unit;
         uint32_t n = rest->count - rest->sent < most ? rest->count - rest->sent : most;
         struct um_slot slot;
         int ret = lane->machine->claim(lane, n * unit, &slot);
@@ -261,7 +262,7 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
     struct um_lane *lane = op->peer->lane;
     uint32_t size = (uint32_t)um_atomic_size(a->type), count = (uint32_t)a->count;
     uint32_t unit = a->op == UM_ATOMIC_READ ? 0 : a->kind == UM_ATOMIC_COMPARE ? 2 * size : size;
-    uint32_t n = record_elements(ep, lane, unit, count), len = n * unit;
+    uint32_t n = record_elements(lane, unit, count), len = n * unit;
     struct um_slot slot;
     int ret = n < count ? rest_keep(op, a, size, n) : 0;
     if (ret == 0)
@@ -315,9 +316,9 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
         um_op_free(op);
         return um_peer_claim_failed(a->peer, ret);
     }
-    ep->stats.sent++;
+    a->peer->out->sent++;
     ep->stats.eager++;
-    ep->stats.bytes_sent += a->count * um_atomic_size(a->type);
+    a->peer->out->bytes_sent += a->count * um_atomic_size(a->type);
     um_op_set_unfinished(op);
     um_op_await_answer(op);
     return 0;

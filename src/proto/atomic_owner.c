@@ -86,19 +86,20 @@ void um_atomic_peer_left(struct um_peer *peer)
 }
 
 /* What fetches is a read, and what changes memory a write: an OpenSHMEM library sleeps on the count of writes. */
-static void op_finished(struct um_ep *ep, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
+static void op_finished(struct um_peer *peer, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
 {
     if (fetch)
-        um_core_ep_count(ep, key, UM_COUNT_READ_SHIFT);
+        um_core_ep_count(peer->ep, key, UM_COUNT_READ_SHIFT);
     if (op != UM_ATOMIC_READ)
-        um_core_ep_count(ep, key, UM_COUNT_WRITE_SHIFT);
-    ep->stats.received++;
-    ep->stats.bytes_received += bytes;
+        um_core_ep_count(peer->ep, key, UM_COUNT_WRITE_SHIFT);
+    peer->in->received++;
+    peer->in->bytes_received += bytes;
 }
 
 /* Sends results as the peer's credit allows. */
 static bool result_step(struct um_ep *ep, struct um_job *job)
 {
+    (void)ep;
     struct um_atomic_inbound *in = UM_CONTAINER(job, struct um_atomic_inbound, job);
     uint32_t total = in->count * in->size;
     struct um_lane *lane;
@@ -106,7 +107,7 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
     bool moved = false;
     for (int i = 0; ret == 0 && in->sent < total && i < UM_ATOMIC_STEP; i++) {
         uint32_t left = total - in->sent;
-        uint32_t most = left <= UM_RESULT_INLINE ? left : lane->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = left <= UM_RESULT_INLINE ? left : lane->machine->lane_body_max(lane, lane->body_max);
         uint32_t part = left < most ? left : most;
         struct um_slot slot;
         ret = lane->machine->claim(lane, part > UM_RESULT_INLINE ? part : 0, &slot);
@@ -139,12 +140,12 @@ static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
 {
     if (in->failed || !in->fetch) {
         if (!in->failed)
-            op_finished(ep, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
+            op_finished(in->peer, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
         in->peer->rx->machine->answer(in->peer->rx, in->token, in->failed);
         inbound_end(in);
         return;
     }
-    op_finished(ep, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
+    op_finished(in->peer, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
     in->job.step = result_step;
     um_job_start(ep, &in->job);
     (void)result_step(ep, &in->job);
@@ -230,7 +231,7 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
     if (ret == 0)
         ret = apply_here(ep, head->type, head->op, &o, target, head->count);
     if (ret == 0)
-        op_finished(ep, head->key, len, fetch, head->op);
+        op_finished(peer, head->key, len, fetch, head->op);
     else if (o.result)
         lane->machine->abort(lane, &slot);
     if (ret == 0 && o.result)

@@ -55,9 +55,9 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
         struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
         um_iov_gather(&cursor, body, len);
     }
-    ep->stats.sent++;
+    msg->peer->out->sent++;
     ep->stats.eager++;
-    ep->stats.bytes_sent += len;
+    msg->peer->out->bytes_sent += len;
     uint8_t flags = (uint8_t)(um_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
     lane->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     if (op)

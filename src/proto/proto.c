@@ -44,11 +44,14 @@ static const struct um_protocols protocols = {
     .peer_left = peer_left,
 };
 
-void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p)
+void um_limits_get(const struct um_machines *machines, struct um_limits *limits_p)
 {
-    struct um_machine_caps caps;
-    machine->caps(&caps);
-    *limits_p = (struct um_limits){.inject_max = caps.body_max, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
+    *limits_p = (struct um_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
+    for (uint32_t i = 0; i < machines->count; i++) {
+        struct um_machine_caps caps;
+        machines->at[i]->caps(&caps);
+        limits_p->inject_max = caps.body_max < limits_p->inject_max ? caps.body_max : limits_p->inject_max;
+    }
 }
 
 int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)

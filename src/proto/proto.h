@@ -20,7 +20,8 @@ struct um_limits {
     size_t iov_max;    /* entries of a local buffer list */
     size_t rma_iov_max;
 };
-void um_limits_get(const struct um_machine *machine, struct um_limits *limits_p);
+/* What holds on all these machines. */
+void um_limits_get(const struct um_machines *machines, struct um_limits *limits_p);
 
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
 int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p);

@@ -152,8 +152,8 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
         .data = arrival->data,
         .source = arrival->peer,
     };
-    ep->stats.received++;
-    ep->stats.bytes_received += c.len;
+    arrival->peer->in->received++;
+    arrival->peer->in->bytes_received += c.len;
     ep->reported = true;
     if (recv->flags & UM_OP_MULTI) {
         recv->in_flight--;

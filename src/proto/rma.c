@@ -94,8 +94,8 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
     if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
         return false;
     um_window_count(w, count_shift(r->flags));
-    ep->stats.sent++;
-    ep->stats.bytes_sent += r->iov.iov_len;
+    peer->out->sent++;
+    peer->out->bytes_sent += r->iov.iov_len;
     ep->reported = true;
     return true;
 }
@@ -201,8 +201,8 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
     }
     if (ret == -EAGAIN)
         return ret;
-    ep->stats.sent++;
-    ep->stats.bytes_sent += len;
+    rma->peer->out->sent++;
+    rma->peer->out->bytes_sent += len;
     if (ret == -ESRCH)
         um_peer_lose(rma->peer, ECONNRESET);
     if (ret)
@@ -269,7 +269,7 @@ static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
     op->len = um_iov_length(rma->iov, rma->count);
     bool eager = !(rma->flags & UM_OP_READ) &&
                  (op->len <= UM_WRITE_INLINE ||
-                  (op->len <= ep->body_max && op->len <= lane->machine->lane_body_max(lane, (uint32_t)op->len)));
+                  (op->len <= lane->body_max && op->len <= lane->machine->lane_body_max(lane, (uint32_t)op->len)));
     uint64_t len = op->len;
     ret = um_op_take_token(op);
     if (ret == 0)
@@ -278,8 +278,8 @@ static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
         um_op_free(op);
         return um_peer_claim_failed(rma->peer, ret);
     }
-    ep->stats.sent++;
-    ep->stats.bytes_sent += len;
+    rma->peer->out->sent++;
+    rma->peer->out->bytes_sent += len;
     um_op_set_unfinished(op);
     um_op_await_answer(op);
     return 0;
@@ -316,7 +316,7 @@ int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)
     } else {
         window_complete(ep, rma, 0, 0);
     }
-    ep->stats.sent++;
+    rma->peer->out->sent++;
     return 0;
 }
 

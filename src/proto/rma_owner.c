@@ -13,8 +13,8 @@ enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
 /* The target hears of a write only when it carried data. */
 static void write_announce(struct um_ep *ep, struct um_peer *peer, uint64_t len, uint64_t data, bool with_data)
 {
-    ep->stats.received++;
-    ep->stats.bytes_received += len;
+    peer->in->received++;
+    peer->in->bytes_received += len;
     if (!with_data)
         return;
     struct um_completion c = {
@@ -97,7 +97,7 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
     struct um_lane *lane;
     int ret = um_peer_lane(in->peer, &lane);
     for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
-        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
         ret = lane->machine->claim(lane, part, &slot);
@@ -164,7 +164,7 @@ void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error
     if (in->op == UM_WIRE_WRITE_RTS) {
         write_announce(ep, in->peer, in->arrival.len, in->arrival.data, in->arrival.flags & UM_OP_DATA);
     } else {
-        ep->stats.received++;
-        ep->stats.bytes_received += in->arrival.len;
+        in->peer->in->received++;
+        in->peer->in->bytes_received += in->arrival.len;
     }
 }

@@ -71,9 +71,9 @@ int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
     um_rndv_describe(op->buffers.iov, op->buffers.count, &head->piece, slot.body);
     uint8_t flags = um_wire_flags(msg->flags);
-    ep->stats.sent++;
+    peer->out->sent++;
     ep->stats.rendezvous++;
-    ep->stats.bytes_sent += len;
+    peer->out->bytes_sent += len;
     peer->lane->machine->commit(peer->lane, &slot, UM_WIRE_RTS, flags, 0);
     um_op_await_answer(op);
     return 0;
@@ -85,7 +85,7 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
     struct um_lane *lane = op->peer->lane;
     bool moved = false;
     for (int i = 0; i < UM_PUSH_STEP; i++) {
-        uint32_t most = lane->machine->lane_body_max(lane, ep->body_max);
+        uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;

@@ -12,17 +12,16 @@
 #include <errno.h>
 #include <string.h>
 
-static bool is_eager(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len)
+static bool is_eager(const struct um_msg *msg, struct um_lane *lane, size_t len)
 {
-    const struct um_machine *machine = ep->machine;
     if (__builtin_expect(msg->flags & UM_OP_MATCH, 0))
         return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */
     if (len <= UM_EAGER_INLINE)
         return true;
-    if (len > ep->body_max || len > lane->machine->lane_body_max(lane, (uint32_t)len))
+    if (len > lane->body_max || len > lane->machine->lane_body_max(lane, (uint32_t)len))
         return false;
-    return __builtin_expect(!machine->waits_better, 1) || (msg->flags & UM_OP_INJECT) ||
-           !machine->waits_better(ep->port, msg->iov, msg->count, len);
+    return __builtin_expect(!lane->machine->waits_better, 1) || (msg->flags & UM_OP_INJECT) ||
+           !lane->machine->waits_better(lane, msg->iov, msg->count, len);
 }
 
 int um_send(struct um_ep *ep, const struct um_msg *msg)
@@ -32,7 +31,7 @@ int um_send(struct um_ep *ep, const struct um_msg *msg)
     if (__builtin_expect(ret != 0, 0))
         return ret;
     size_t len = um_iov_length(msg->iov, msg->count);
-    if (is_eager(ep, msg, lane, len))
+    if (is_eager(msg, lane, len))
         return um_eager_send(ep, msg, lane, len);
     return um_rndv_send(ep, msg, len);
 }
@@ -74,9 +73,9 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     head->data = data;
     if (len)
         memcpy(body_len ? slot.body : head->body, buf, len);
-    ep->stats.sent++;
+    peer->out->sent++;
     ep->stats.eager++;
-    ep->stats.bytes_sent += len;
+    peer->out->bytes_sent += len;
     lane->machine->commit(lane, &slot, UM_WIRE_EAGER, um_wire_flags(flags), (uint32_t)len);
     return 0;
 }

@@ -17,14 +17,24 @@ static bool um_av_is_zero(const struct um_addr *addr)
     return memcmp(addr, &zero, sizeof(zero)) == 0;
 }
 
-static uint64_t um_av_hash(const struct um_addr *addr)
+static const struct um_machines *um_av_machines(const struct um_av *av)
 {
+    return &av->domain->env.machines;
+}
+
+/* Its part of one machine: where its hash puts it in that table; false: it has none. */
+static bool um_av_bucket(const struct um_av *av, uint32_t machine, const struct um_addr *addr, uint32_t **bucket_p)
+{
+    struct um_addr part;
+    if (!um_addr_part(um_av_machines(av)->at[machine], addr, &part))
+        return false;
     uint64_t h = 0;
-    for (size_t i = 0; i < sizeof(addr->word) / sizeof(addr->word[0]); i++) {
-        h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
+    for (size_t i = 0; i < sizeof(part.word) / sizeof(part.word[0]); i++) {
+        h = (h ^ part.word[i]) * 0x9e3779b97f4a7c15u;
         h ^= h >> 29;
     }
-    return h;
+    *bucket_p = &av->buckets[machine][h & av->bucket_mask];
+    return true;
 }
 
 static struct um_av_entry *um_av_entry(const struct um_av *av, uint64_t index)
@@ -33,65 +43,96 @@ static struct um_av_entry *um_av_entry(const struct um_av *av, uint64_t index)
     size_t offset;
     if (index >= av->used || !um_vector_place(index, &chunk, &offset))
         return NULL;
-    return &av->chunks[chunk][offset];
+    return (struct um_av_entry *)(void *)(av->chunks[chunk] + offset * av->entry_size);
 }
 
-const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index)
+bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *addr_p)
 {
     const struct um_av_entry *entry = um_av_entry(av, index);
-    return entry && !um_av_is_zero(&entry->addr) ? &entry->addr : NULL;
+    *addr_p = (struct um_addr){{0}};
+    if (entry)
+        memcpy(addr_p, entry->word, av->addr_len);
+    return !um_av_is_zero(addr_p);
 }
 
-/* The first entry of that address in the rest of a bucket. */
-static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t i, const struct um_addr *addr)
+/* The first entry with that part in the rest of a bucket. */
+static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t machine, uint32_t i, const struct um_addr *addr)
 {
+    const struct um_machine *m = um_av_machines(av)->at[machine];
     while (i != UM_AV_NONE) {
         const struct um_av_entry *entry = um_av_entry(av, i);
-        if (memcmp(&entry->addr, addr, sizeof(*addr)) == 0)
+        if (memcmp(&entry->word[m->addr_first], &addr->word[m->addr_first], sizeof(uint64_t) * m->addr_words) == 0)
             return i;
-        i = entry->next;
+        i = entry->next[machine];
     }
     return FI_ADDR_NOTAVAIL;
 }
 
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
 {
-    return um_av_chain_find(av, av->buckets[um_av_hash(addr) & av->bucket_mask], addr);
+    fi_addr_t found = FI_ADDR_NOTAVAIL;
+    uint32_t *bucket;
+    for (uint32_t m = 0; found == FI_ADDR_NOTAVAIL && m < um_av_machines(av)->count; m++) {
+        if (um_av_bucket(av, m, addr, &bucket))
+            found = um_av_chain_find(av, m, *bucket, addr);
+    }
+    return found;
 }
 
 fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index)
 {
-    const struct um_av_entry *entry = um_av_entry(av, index);
-    return um_av_chain_find(av, entry->next, &entry->addr);
+    struct um_addr addr;
+    uint32_t *bucket;
+    (void)um_av_addr_locked(av, index, &addr);
+    for (uint32_t m = 0; m < um_av_machines(av)->count; m++) {
+        if (um_av_bucket(av, m, &addr, &bucket))
+            return um_av_chain_find(av, m, um_av_entry(av, index)->next[m], &addr);
+    }
+    return FI_ADDR_NOTAVAIL;
 }
 
-/* Links an entry behind those of its bucket, so that of duplicates the oldest is found. */
+/* Links an entry behind those of its buckets, so that of duplicates the oldest is found. */
 static void um_av_link(struct um_av *av, uint32_t index)
 {
-    struct um_av_entry *entry = um_av_entry(av, index);
-    uint32_t *at = &av->buckets[um_av_hash(&entry->addr) & av->bucket_mask];
-    while (*at != UM_AV_NONE)
-        at = &um_av_entry(av, *at)->next;
-    entry->next = UM_AV_NONE;
-    *at = index;
+    struct um_addr addr;
+    uint32_t *at;
+    (void)um_av_addr_locked(av, index, &addr);
+    for (uint32_t m = 0; m < um_av_machines(av)->count; m++) {
+        um_av_entry(av, index)->next[m] = UM_AV_NONE;
+        if (!um_av_bucket(av, m, &addr, &at))
+            continue;
+        while (*at != UM_AV_NONE)
+            at = &um_av_entry(av, *at)->next[m];
+        *at = index;
+    }
 }
 
-/* A table of at least as many buckets as entries expected. The old one is kept when there is no memory for a new one.
+/* Tables of at least as many buckets as entries expected. The old ones are kept when there is no memory for new ones.
  */
 static int um_av_rehash(struct um_av *av, uint64_t expected)
 {
+    const uint32_t machines = um_av_machines(av)->count;
+    uint32_t *buckets[UM_MACHINES_MAX] = {0};
+    struct um_addr addr;
     uint64_t room = UM_VECTOR_FIRST;
     while (room < expected)
         room *= 2;
-    uint32_t *buckets = malloc(room * sizeof(*buckets));
-    if (!buckets)
-        return -FI_ENOMEM;
-    memset(buckets, 0xff, room * sizeof(*buckets));
-    free(av->buckets);
-    av->buckets = buckets;
+    for (uint32_t m = 0; m < machines; m++) {
+        buckets[m] = malloc(room * sizeof(uint32_t));
+        if (!buckets[m]) {
+            while (m-- > 0)
+                free(buckets[m]);
+            return -FI_ENOMEM;
+        }
+        memset(buckets[m], 0xff, room * sizeof(uint32_t));
+    }
+    for (uint32_t m = 0; m < machines; m++) {
+        free(av->buckets[m]);
+        av->buckets[m] = buckets[m];
+    }
     av->bucket_mask = room - 1;
     for (uint64_t i = 0; i < av->used; i++) {
-        if (um_av_addr_locked(av, i))
+        if (um_av_addr_locked(av, i, &addr))
             um_av_link(av, (uint32_t)i);
     }
     return 0;
@@ -103,7 +144,8 @@ static int um_av_alloc(struct um_av *av, uint64_t *index_p)
     unsigned chunk;
     size_t offset;
     if (av->freed) {
-        while (um_av_addr_locked(av, av->low))
+        struct um_addr addr;
+        while (um_av_addr_locked(av, av->low, &addr))
             av->low++;
         av->freed--;
         *index_p = av->low;
@@ -112,7 +154,7 @@ static int um_av_alloc(struct um_av *av, uint64_t *index_p)
     if (av->used >= UM_AV_NONE || !um_vector_place(av->used, &chunk, &offset))
         return -FI_ENOMEM;
     if (!av->chunks[chunk])
-        av->chunks[chunk] = calloc(um_vector_chunk_size(chunk), sizeof(struct um_av_entry));
+        av->chunks[chunk] = calloc(um_vector_chunk_size(chunk), av->entry_size);
     if (!av->chunks[chunk])
         return -FI_ENOMEM;
     *index_p = av->used++;
@@ -138,7 +180,7 @@ static int um_av_insert_one(struct um_av *av, const struct um_addr *addr, fi_add
         ret = um_av_alloc(av, &index);
     if (ret)
         return ret;
-    memcpy(&um_av_entry(av, index)->addr, addr, sizeof(*addr));
+    memcpy(um_av_entry(av, index)->word, addr, av->addr_len);
     um_av_link(av, (uint32_t)index);
     av->count++;
     *index_p = index;
@@ -165,9 +207,9 @@ static int um_av_insert(struct fid_av *fid, const void *addr, size_t count, fi_a
         return -FI_ENOEQ;
     um_guard_lock(&av->domain->guard);
     for (size_t i = 0; i < count; i++) {
-        struct um_addr one;
+        struct um_addr one = {{0}};
         fi_addr_t index = FI_ADDR_NOTAVAIL;
-        memcpy(&one, (const char *)addr + i * sizeof(one), sizeof(one)); /* the caller's buffer may be unaligned */
+        memcpy(&one, (const char *)addr + i * av->addr_len, av->addr_len); /* the caller's buffer may be unaligned */
         int ret = um_av_insert_one(av, &one, &index);
         if (fi_addr)
             fi_addr[i] = index;
@@ -198,24 +240,27 @@ static int um_av_insertsym(struct fid_av *av, const char *node, size_t nodecnt, 
     return -FI_ENOSYS;
 }
 
-static void um_av_unlink(struct um_av *av, uint32_t index)
+static void um_av_unlink(struct um_av *av, uint32_t index, const struct um_addr *addr)
 {
-    struct um_av_entry *entry = um_av_entry(av, index);
-    uint32_t *at = &av->buckets[um_av_hash(&entry->addr) & av->bucket_mask];
-    while (*at != index)
-        at = &um_av_entry(av, *at)->next;
-    *at = entry->next;
+    uint32_t *at;
+    for (uint32_t m = 0; m < um_av_machines(av)->count; m++) {
+        if (!um_av_bucket(av, m, addr, &at))
+            continue;
+        while (*at != index)
+            at = &um_av_entry(av, *at)->next[m];
+        *at = um_av_entry(av, index)->next[m];
+    }
 }
 
 static int um_av_remove_one(struct um_av *av, fi_addr_t index)
 {
-    struct um_av_entry *entry = um_av_entry(av, index);
-    if (!entry || um_av_is_zero(&entry->addr))
+    struct um_addr addr;
+    if (!um_av_addr_locked(av, index, &addr))
         return -FI_EINVAL;
-    um_av_unlink(av, (uint32_t)index);
+    um_av_unlink(av, (uint32_t)index, &addr);
     for (struct um_list *n = av->eps.next; n != &av->eps; n = n->next)
-        um_prov_ep_forget_locked(UM_CONTAINER(n, struct um_prov_ep, av_link), index, &entry->addr);
-    memset(&entry->addr, 0, sizeof(entry->addr));
+        um_prov_ep_forget_locked(UM_CONTAINER(n, struct um_prov_ep, av_link), index, &addr);
+    memset(um_av_entry(av, index)->word, 0, av->addr_len);
     if (!av->freed++ || index < av->low)
         av->low = index;
     av->count--;
@@ -241,24 +286,29 @@ static int um_av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_
 {
     struct um_av *av = UM_CONTAINER(fid, struct um_av, fid);
     um_guard_lock(&av->domain->guard);
-    const struct um_addr *found = um_av_addr_locked(av, fi_addr);
-    if (found)
-        memcpy(addr, found, *addrlen < sizeof(*found) ? *addrlen : sizeof(*found));
+    struct um_addr found;
+    bool is_there = um_av_addr_locked(av, fi_addr, &found);
+    if (is_there)
+        memcpy(addr, &found, *addrlen < av->addr_len ? *addrlen : av->addr_len);
     um_guard_unlock(&av->domain->guard);
-    if (!found)
+    if (!is_there)
         return -FI_EINVAL;
-    *addrlen = sizeof(*found);
+    *addrlen = av->addr_len;
     return 0;
 }
 
 const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len)
 {
-    struct um_addr a;
-    (void)fid;
-    memcpy(&a, addr, sizeof(a));
-    int n = snprintf(buf, *len, "unimem:%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64 ":%" PRIx64,
-                     a.word[0], a.word[1], a.word[2], a.word[3], a.word[4], a.word[5]);
-    *len = (size_t)n + 1;
+    const struct um_av *av = UM_CONTAINER(fid, struct um_av, fid);
+    char text[sizeof("unimem") + sizeof(struct um_addr) / sizeof(uint64_t) * 17] = "unimem";
+    size_t at = strlen(text);
+    for (size_t i = 0; i < av->addr_len / sizeof(uint64_t); i++) {
+        uint64_t word;
+        memcpy(&word, (const char *)addr + i * sizeof(word), sizeof(word));
+        at += (size_t)snprintf(text + at, sizeof(text) - at, ":%" PRIx64, word);
+    }
+    snprintf(buf, *len, "%s", text);
+    *len = at + 1;
     return buf;
 }
 
@@ -286,7 +336,8 @@ static int um_av_close(struct fid *fid)
         free(av->chunks[i]);
     if (av->eq)
         um_eq_drop(av->eq);
-    free(av->buckets);
+    for (uint32_t m = 0; m < UM_MACHINES_MAX; m++)
+        free(av->buckets[m]);
     free(av);
     um_domain_drop(d);
     return 0;
@@ -337,13 +388,15 @@ int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av
     if (!av)
         return -FI_ENOMEM;
     um_list_init(&av->eps);
+    av->domain = d;
+    av->addr_len = um_addr_len(&d->env.machines);
+    av->entry_size = sizeof(struct um_av_entry) + av->addr_len;
     if (um_av_rehash(av, attr->count) != 0) {
         free(av);
         return -FI_ENOMEM;
     }
     if (attr->type == FI_AV_UNSPEC)
         attr->type = FI_AV_TABLE;
-    av->domain = d;
     av->events = attr->flags & FI_EVENT;
     av->fid.fid.fclass = FI_CLASS_AV;
     av->fid.fid.context = context;

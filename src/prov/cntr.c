@@ -44,7 +44,7 @@ static void um_cntr_end_remote_locked(struct um_cntr *cntr)
     struct um_domain *d = cntr->source.domain;
     um_list_unlink(&cntr->remote_link);
     if (cntr->remote_number)
-        d->env.machine->counter_close(um_regions_space(d->regions), cntr->remote_number);
+        um_regions_counter_close(d->regions, cntr->remote_number);
     cntr->remote_number = 0;
     cntr->remote = NULL;
 }
@@ -55,8 +55,7 @@ int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p)
     if (cntr->bytes)
         return -FI_ENOSYS; /* a peer counts operations */
     if (!cntr->remote_number) {
-        int ret = um_error_result(
-            d->env.machine->counter_open(um_regions_space(d->regions), &cntr->remote_number, &cntr->remote));
+        int ret = um_error_result(um_regions_counter_open(d->regions, &cntr->remote_number, &cntr->remote));
         if (ret)
             return ret;
         cntr->remote_base = cntr->remote_seen = cntr->remote_told = um_load_relaxed_u64(cntr->remote);

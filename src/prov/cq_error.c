@@ -13,7 +13,7 @@
 static void um_cq_fill_err_data(struct um_cq *cq, const struct um_cq_error *error, struct fi_cq_err_entry *buf)
 {
     bool sized = um_has_err_data_size(um_domain_api(cq->source.domain));
-    size_t len = error->has_addr ? sizeof(error->addr) : 0;
+    size_t len = error->has_addr ? um_addr_len(&cq->source.domain->env.machines) : 0;
     if (sized && buf->err_data && buf->err_data_size) {
         if (len > buf->err_data_size)
             len = buf->err_data_size;

@@ -146,8 +146,8 @@ static int um_domain_read_env(struct um_domain *d, const struct fi_domain_attr *
 {
     int ret = um_env_read(&d->env);
     if (ret == 0 && attr->name && strcmp(attr->name, UM_PROV_NAME) != 0)
-        d->env.machine = um_env_machine(attr->name);
-    return ret ? ret : d->env.machine ? 0 : -FI_EINVAL;
+        ret = um_env_machines(attr->name, &d->env.machines) ? 0 : -FI_EINVAL;
+    return ret;
 }
 
 int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context)
@@ -166,13 +166,13 @@ int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct f
     d->processors = (uint32_t)get_nprocs();
     int ret = um_domain_read_env(d, info->domain_attr);
     if (ret == 0)
-        ret = um_error_result(um_regions_open(d->env.machine, &d->env.space, &d->regions));
+        ret = um_error_result(um_regions_open(&d->env.machines, &d->env.space, &d->regions));
     if (ret) {
         pthread_mutex_destroy(&d->guard.mutex);
         free(d);
         return ret;
     }
-    um_limits_get(d->env.machine, &d->limits);
+    um_limits_get(&d->env.machines, &d->limits);
     um_domain_configure(d, info->domain_attr);
     if (info->domain_attr->data_progress == FI_PROGRESS_AUTO && (ret = um_progress_start(d)) != 0) {
         um_domain_free(d);

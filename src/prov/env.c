@@ -23,9 +23,10 @@
 /* Strings all: libfabric's own parser takes "4x" for 4 and "x" for 0. */
 void um_env_define(void)
 {
-    fi_param_define(&um_provider, "machine", FI_PARAM_STRING,
-                    "What carries the messages, unless the name of the domain in the hints says it. Allowed: shm, the "
-                    "memory of this host; board, a Unimem board (default: shm)");
+    fi_param_define(
+        &um_provider, "machine", FI_PARAM_STRING,
+        "What carries the messages, unless the name of the domain in the hints says it. Allowed: shm, the "
+        "memory of this host; board, a Unimem board; shm,board: the first that reaches a peer (default: shm)");
     fi_param_define(
         &um_provider, "board_library", FI_PARAM_STRING,
         "The file of the Unimem board's library. Allowed: a path, or the name of a file that the loader finds "
@@ -44,6 +45,9 @@ void um_env_define(void)
         &um_provider, "attach", FI_PARAM_STRING,
         "How peers of other pid namespaces (containers) of this host get at the memory: off, abstract (they "
         "share a network namespace), or the absolute path of a directory that they share (default: off)");
+    fi_param_define(&um_provider, "partition", FI_PARAM_STRING,
+                    "Processes of different partitions (numbers from 0 to 65535) do not reach each other by shared "
+                    "memory, only by another machine of FI_UNIMEM_MACHINE (default: 0)");
     fi_param_define(&um_provider, "lanes", FI_PARAM_STRING,
                     "Peers that can send to an endpoint at a time, 1 to 4096 (default: 4096)");
     fi_param_define(&um_provider, "lane_memory", FI_PARAM_STRING,
@@ -75,14 +79,22 @@ static int um_env_refuse(uint32_t variable, const char *name, const char *value,
     return -FI_EINVAL;
 }
 
-const struct um_machine *um_env_machine(const char *name)
+bool um_env_machines(const char *names, struct um_machines *machines_p)
 {
-    static const struct um_machine *const machines[] = {&um_machine_shm, &um_machine_board};
-    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
-        if (strcmp(name, machines[i]->name) == 0)
-            return machines[i];
+    /* In the order of preference. Of several, the first has the locks and counters of all: those that peers can map. */
+    static const struct {
+        const char *names;
+        struct um_machines machines;
+    } allowed[] = {{"shm", {{&um_machine_shm}, 1}},
+                   {"board", {{&um_machine_board}, 1}},
+                   {"shm,board", {{&um_machine_shm, &um_machine_board}, 2}}};
+    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
+        if (strcmp(names, allowed[i].names) == 0) {
+            *machines_p = allowed[i].machines;
+            return true;
+        }
     }
-    return NULL;
+    return false;
 }
 
 static const char *um_env_text(const char *name)
@@ -148,6 +160,11 @@ static int um_env_read_numbers(struct um_env *env)
     if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
         return um_env_refuse(1, "LANE_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
     env->port.memory_max = v;
+    text = um_env_text("partition");
+    v = 0;
+    if (text && um_env_number(text, 0, UINT16_MAX, &v))
+        return um_env_refuse(12, "PARTITION", text, "a number from 0 to 65535");
+    env->port.partition = (uint16_t)v;
     text = um_env_text("unexpected_memory");
     v = 0;
     if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
@@ -159,12 +176,9 @@ static int um_env_read_numbers(struct um_env *env)
 static int um_env_read_machine(struct um_env *env)
 {
     const char *text = um_env_text("machine");
-    if (text) {
-        env->machine = um_env_machine(text);
-        if (!env->machine) {
-            um_env_refuse(2, "MACHINE", text, "shm, board");
-            return -FI_ENODATA;
-        }
+    if (text && !um_env_machines(text, &env->machines)) {
+        um_env_refuse(2, "MACHINE", text, "shm; board; shm,board");
+        return -FI_ENODATA;
     }
     struct um_board_config board = {.step = UM_BOARD_STEPS - 1, .library = um_env_text("board_library")};
     if (board.library && strchr(board.library, '/') && access(board.library, R_OK))
@@ -180,7 +194,7 @@ static int um_env_read_machine(struct um_env *env)
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
-    struct um_env env = {.machine = &um_machine_shm,
+    struct um_env env = {.machines = {{&um_machine_shm}, 1},
                          .port = {.private_copy = true},
                          .bodies = UM_BODIES_LEARN,
                          .space = {.adopt = true},

@@ -21,14 +21,14 @@ int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer 
     size_t offset;
     if (!ep->enabled)
         return -FI_EOPBADSTATE;
-    const struct um_addr *addr = um_av_addr_locked(ep->av, index);
-    if (!addr || !um_vector_place(index, &chunk, &offset))
+    struct um_addr addr;
+    if (!um_av_addr_locked(ep->av, index, &addr) || !um_vector_place(index, &chunk, &offset))
         return -FI_EINVAL;
     if (!ep->peers[chunk])
         ep->peers[chunk] = calloc(um_vector_chunk_size(chunk), sizeof(struct um_peer *));
     if (!ep->peers[chunk])
         return -FI_ENOMEM;
-    int ret = um_peer_get(ep->core, addr, &ep->peers[chunk][offset]);
+    int ret = um_peer_get(ep->core, &addr, &ep->peers[chunk][offset]);
     if (ret)
         return um_error_result(ret);
     *peer_p = ep->peers[chunk][offset];
@@ -109,7 +109,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
 {
     const struct um_domain *d = ep->domain;
     const struct um_ep_config config = {
-        .machine = d->env.machine,
+        .machines = d->env.machines,
         .port = d->env.port,
         .regions = d->regions,
         .complete = um_prov_ep_complete,
@@ -183,12 +183,20 @@ static int um_prov_ep_enable(struct um_prov_ep *ep)
 static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
 {
     const struct um_stats *s = um_ep_stats(ep->core);
+    const struct um_traffic t = um_ep_traffic(ep->core);
+    const struct um_machines *machines = &ep->domain->env.machines;
     fprintf(stderr,
             "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
             " copied=%" PRIu64 " mapped=%" PRIu64 " bounced=%" PRIu64 " unexpected=%" PRIu64 " bytes_sent=%" PRIu64
             " bytes_received=%" PRIu64 " peers_lost=%" PRIu64 " retaken=%" PRIu64 "\n",
-            (int)getpid(), s->sent, s->received, s->eager, s->rendezvous, s->copied, s->mapped, s->bounced,
-            s->unexpected, s->bytes_sent, s->bytes_received, s->peers_lost, s->retaken);
+            (int)getpid(), t.sent, t.received, s->eager, s->rendezvous, s->copied, s->mapped, s->bounced, s->unexpected,
+            t.bytes_sent, t.bytes_received, s->peers_lost, s->retaken);
+    for (uint32_t i = 0; machines->count > 1 && i < machines->count; i++)
+        fprintf(stderr,
+                "unimem: stats: pid=%d machine=%s sent=%" PRIu64 " received=%" PRIu64 " bytes_sent=%" PRIu64
+                " bytes_received=%" PRIu64 "\n",
+                (int)getpid(), machines->at[i]->name, s->traffic[i].sent, s->traffic[i].received,
+                s->traffic[i].bytes_sent, s->traffic[i].bytes_received);
 }
 
 /* Lets go of everything that was bound. */

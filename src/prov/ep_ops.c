@@ -145,10 +145,10 @@ static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
     um_guard_unlock(&ep->domain->guard);
     if (ret)
         return ret;
-    size_t room = *addrlen;
-    *addrlen = sizeof(mine);
-    memcpy(addr, &mine, room < sizeof(mine) ? room : sizeof(mine));
-    return room < sizeof(mine) ? -FI_ETOOSMALL : 0;
+    const size_t len = um_addr_len(&ep->domain->env.machines), room = *addrlen;
+    *addrlen = len;
+    memcpy(addr, &mine, room < len ? room : len);
+    return room < len ? -FI_ETOOSMALL : 0;
 }
 
 static int um_prov_ep_getpeer(struct fid_ep *ep, void *addr, size_t *addrlen)

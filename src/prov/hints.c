@@ -156,9 +156,9 @@ static int um_hints_address(const struct fi_info *hints, const struct fi_info *o
         return um_info_refuse("addr_format = 0x%x, only FI_FORMAT_UNSPEC or our own", hints->addr_format);
     if (hints->src_addr)
         return um_info_refuse("src_addr: an endpoint's address cannot be chosen");
-    if (hints->dest_addr && hints->dest_addrlen != sizeof(struct um_addr))
+    if (hints->dest_addr && hints->dest_addrlen != offer->domain_attr->max_err_data)
         return um_info_refuse("dest_addrlen = %zu, an address has %zu bytes", hints->dest_addrlen,
-                              sizeof(struct um_addr));
+                              offer->domain_attr->max_err_data);
     return 0;
 }
 

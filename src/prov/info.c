@@ -63,7 +63,6 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
     attr->max_ep_rx_ctx = 1;
     attr->mr_iov_limit = UM_MR_IOV_LIMIT;
     attr->caps = UM_CAPS_DOMAIN;
-    attr->max_err_data = sizeof(struct um_addr);
     struct um_domain_attr_tail *tail = um_domain_attr_tail(attr, version);
     if (tail) {
         tail->max_cntr_value = UINT64_MAX;
@@ -75,23 +74,32 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
  * The domain of a host's memory has the provider's name, unless FI_UNIMEM_MACHINE gives that one another meaning: Open
  * MPI shows the domain's name as the provider's, and "shm" would be taken for libfabric's own.
  */
-static const char *um_domain_name(const struct um_env *env, const struct um_machine *machine)
+static void um_domain_name(const struct um_env *env, const struct um_machines *machines, char *name, size_t size)
 {
-    return machine == env->machine && machine == &um_machine_shm ? UM_PROV_NAME : machine->name;
+    const bool same = memcmp(machines->at, env->machines.at, sizeof(machines->at)) == 0;
+    size_t at = 0;
+    if (same && machines->at[0] == &um_machine_shm) {
+        snprintf(name, size, "%s", UM_PROV_NAME);
+        return;
+    }
+    for (uint32_t i = 0; i < machines->count; i++)
+        at += (size_t)snprintf(name + at, size - at, "%s%s", i ? "," : "", machines->at[i]->name);
 }
 
 /* NULL: out of memory. fi_allocinfo(), because structures of a newer libfabric are larger than ours. */
-static struct fi_info *um_offer_new(const struct um_env *env, const struct um_machine *machine, uint32_t version)
+static struct fi_info *um_offer_new(const struct um_env *env, const struct um_machines *machines, uint32_t version)
 {
+    char name[64];
     struct um_limits limits;
     struct fi_info *info = fi_allocinfo();
     if (!info)
         return NULL;
     info->caps = UM_CAPS_LISTED;
     info->addr_format = UM_ADDR_FORMAT;
-    um_limits_get(machine, &limits);
+    um_limits_get(machines, &limits);
     um_offer_contexts(info, &limits);
     um_offer_domain(info->domain_attr, version);
+    info->domain_attr->max_err_data = um_addr_len(machines);
     info->ep_attr->type = FI_EP_RDM;
     info->ep_attr->protocol = UM_PROTOCOL;
     info->ep_attr->protocol_version = 1;
@@ -104,8 +112,9 @@ static struct fi_info *um_offer_new(const struct um_env *env, const struct um_ma
     info->ep_attr->tx_ctx_cnt = 1;
     info->ep_attr->rx_ctx_cnt = 1;
     info->fabric_attr->prov_version = um_provider.version; /* prov_name is libfabric's to set */
+    um_domain_name(env, machines, name, sizeof(name));
     info->fabric_attr->name = strdup(UM_PROV_NAME);
-    info->domain_attr->name = strdup(um_domain_name(env, machine));
+    info->domain_attr->name = strdup(name);
     if (!info->fabric_attr->name || !info->domain_attr->name) {
         fi_freeinfo(info);
         return NULL;
@@ -189,27 +198,32 @@ static int um_answer_fill(struct fi_info *info, const struct fi_info *hints, uin
     info->handle = hints->handle;
     if (!hints->dest_addr)
         return 0;
-    info->dest_addr = malloc(sizeof(struct um_addr));
+    info->dest_addr = malloc(hints->dest_addrlen);
     if (!info->dest_addr)
         return -FI_ENOMEM;
-    memcpy(info->dest_addr, hints->dest_addr, sizeof(struct um_addr));
-    info->dest_addrlen = sizeof(struct um_addr);
+    memcpy(info->dest_addr, hints->dest_addr, hints->dest_addrlen);
+    info->dest_addrlen = hints->dest_addrlen;
     return 0;
 }
 
-/* The machine that the hints name as their domain, or else that of FI_UNIMEM_MACHINE. NULL: it cannot be used here. */
-static const struct um_machine *um_info_machine(const struct um_env *env, const struct fi_info *hints)
+/* The machines that the hints name as their domain, or else those of FI_UNIMEM_MACHINE. False: not to be used here. */
+static bool um_info_machines(const struct um_env *env, const struct fi_info *hints, struct um_machines *machines_p)
 {
     const char *name = hints && hints->domain_attr ? hints->domain_attr->name : NULL;
-    bool named = name && strcmp(name, UM_PROV_NAME) != 0;
-    const struct um_machine *machine = named ? um_env_machine(name) : env->machine;
-    if (!machine) {
-        um_info_refuse("domain_attr->name = %s, only shm, board, or unimem for what FI_UNIMEM_MACHINE says", name);
-    } else if (machine->probe && machine->probe()) {
-        um_info_refuse("the machine %s cannot be used here", machine->name);
-        machine = NULL;
+    *machines_p = env->machines;
+    if (name && strcmp(name, UM_PROV_NAME) != 0 && !um_env_machines(name, machines_p)) {
+        um_info_refuse(
+            "domain_attr->name = %s, only shm, board, \"shm,board\", or unimem for what FI_UNIMEM_MACHINE says", name);
+        return false;
     }
-    return machine;
+    for (uint32_t i = 0; i < machines_p->count; i++) {
+        const struct um_machine *machine = machines_p->at[i];
+        if (machine->probe && machine->probe()) {
+            um_info_refuse("the machine %s cannot be used here", machine->name);
+            return false;
+        }
+    }
+    return true;
 }
 
 int um_info_get(uint32_t version, const char *node, const char *service, uint64_t flags, const struct fi_info *hints,
@@ -224,10 +238,10 @@ int um_info_get(uint32_t version, const char *node, const char *service, uint64_
                               node ? node : "-", service ? service : "-");
     if (flags & ~(FI_NUMERICHOST | FI_SOURCE | FI_PROV_ATTR_ONLY | (1ULL << 35) /* FI_RESCAN */))
         um_log(UM_LOG_DEBUG, "fi_getinfo: flags 0x%llx ignored", (unsigned long long)flags);
-    const struct um_machine *machine = um_info_machine(&env, hints);
-    if (!machine)
+    struct um_machines machines;
+    if (!um_info_machines(&env, hints, &machines))
         return -FI_ENODATA;
-    struct fi_info *offer = um_offer_new(&env, machine, version);
+    struct fi_info *offer = um_offer_new(&env, &machines, version);
     if (!offer)
         return -FI_ENOMEM;
     if (hints) {

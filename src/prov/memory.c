@@ -17,7 +17,7 @@ static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
     if (um_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;
     um_guard_lock(&d->guard);
-    int ret = um_error_result(d->env.machine->memory_alloc(um_regions_space(d->regions), len, memory_p));
+    int ret = um_error_result(um_regions_memory_alloc(d->regions, len, memory_p));
     um_guard_unlock(&d->guard);
     return ret;
 }
@@ -28,7 +28,7 @@ static int um_memory_free(struct fid_domain *fid, void *memory)
     if (um_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;
     um_guard_lock(&d->guard);
-    int ret = um_error_result(d->env.machine->memory_free(um_regions_space(d->regions), memory));
+    int ret = um_error_result(um_regions_memory_free(d->regions, memory));
     um_guard_unlock(&d->guard);
     return ret;
 }
@@ -44,9 +44,9 @@ int um_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void *
         return -FI_ENOSYS;
     if (flags)
         return -FI_EBADFLAGS;
-    if (!d->env.machine->memory_alloc) {
+    if (!um_regions_have_memory(d->regions)) {
         um_log(UM_LOG_INFO, "the machine %s has no memory of its own to give: any memory will do",
-               d->env.machine->name);
+               d->env.machines.at[0]->name);
         return -FI_ENOSYS;
     }
     *ops = &um_memory_ops;

@@ -32,7 +32,7 @@ extern struct fi_provider um_provider;
 
 /* The FI_UNIMEM_* variables. */
 struct um_env {
-    const struct um_machine *machine;
+    struct um_machines machines;
     struct um_port_config port;
     struct um_space_config space;
     size_t unexpected_max; /* bytes; 0: the default */
@@ -44,8 +44,8 @@ struct um_env {
 void um_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
 int um_env_read(struct um_env *env_p);
-/* The machine of that name, which is its domain's; NULL: there is none. */
-const struct um_machine *um_env_machine(const char *name);
+/* The machines of these names ("shm", "shm,board"), which are also a domain's name. False: there are none. */
+bool um_env_machines(const char *names, struct um_machines *machines_p);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
 int um_error_to_fi(int error);
@@ -220,11 +220,12 @@ const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_d
 
 /* ---- av.c ---- */
 
+/* As many words as an address of the domain has. */
 struct um_av_entry {
-    struct um_addr addr; /* all zero: free */
-    uint32_t next;       /* the next one with this hash, or UM_AV_NONE */
+    uint32_t next[UM_MACHINES_MAX]; /* the next one whose part of that machine has this hash, or UM_AV_NONE */
+    uint64_t word[];                /* of the address; all zero: free */
 };
-static_assert(sizeof(struct um_av_entry) == 56, "with 4 to 8 bytes of hash table: at most 64 a known address");
+static_assert(sizeof(struct um_av_entry) + 48 == 56, "with 4 to 8 bytes of hash table: at most 64 a known address");
 
 enum { UM_AV_NONE = UINT32_MAX };
 
@@ -233,11 +234,13 @@ struct um_av {
     struct um_domain *domain;
     struct um_eq *eq;
     bool events; /* FI_EVENT: insertions report to the EQ */
-    struct um_av_entry *chunks[UM_VECTOR_CHUNKS];
-    uint64_t used;  /* entries ever used: indices below it */
-    uint64_t freed; /* of these, free again */
-    uint64_t low;   /* no free one below this index */
-    uint32_t *buckets;
+    unsigned char *chunks[UM_VECTOR_CHUNKS];
+    size_t addr_len;                    /* bytes of an address */
+    size_t entry_size;                  /* of struct um_av_entry with that */
+    uint64_t used;                      /* entries ever used: indices below it */
+    uint64_t freed;                     /* of these, free again */
+    uint64_t low;                       /* no free one below this index */
+    uint32_t *buckets[UM_MACHINES_MAX]; /* one table for the parts of each machine */
     uint64_t bucket_mask;
     uint64_t count;
     struct um_list eps; /* bound endpoints */
@@ -246,9 +249,9 @@ struct um_av {
 };
 
 int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
-/* NULL: no such entry. */
-const struct um_addr *um_av_addr_locked(const struct um_av *av, fi_addr_t index);
-/* FI_ADDR_NOTAVAIL: not inserted. */
+/* False: no such entry. */
+bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *addr_p);
+/* The first entry that has a part in common with the address. FI_ADDR_NOTAVAIL: there is none. */
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
 const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
 /* The next entry of the same address, likewise. */

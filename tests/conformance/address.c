@@ -37,8 +37,8 @@ static void the_address_of_a_peer_passes_the_check(void **state)
     (void)state;
     struct um_port *a = port_new(0), *b = port_new(0);
     struct um_addr addr = addr_of(b), own = addr_of(a);
-    assert_int_equal(machine->addr_check(a, &addr), 0);
-    assert_int_equal(machine->addr_check(a, &own), 0);
+    assert_int_equal(machine->addr_check(a, &addr, true), 0);
+    assert_int_equal(machine->addr_check(a, &own, true), 0);
     machine->port_close(b);
     machine->port_close(a);
 }
@@ -55,7 +55,7 @@ static void what_is_no_address_is_refused(void **state)
             memset(&addr, 0xff, sizeof(addr));
         for (size_t b = 0; i > 1 && b < sizeof(addr); b++)
             ((unsigned char *)&addr)[b] = (unsigned char)chance(&seed, 256);
-        assert_int_equal(machine->addr_check(a, &addr), -EPROTO);
+        assert_int_equal(machine->addr_check(a, &addr, true), -EPROTO);
         assert_int_equal(machine->link_open(a, &addr, &link), -EPROTO);
         assert_ptr_equal(link, a);
     }

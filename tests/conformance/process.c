@@ -248,7 +248,7 @@ static void an_address_of_another_host_is_refused_by_name(void **state)
     fields->boot ^= 2;
     memcpy(fields->host, "elsewher", UM_SHM_HOST_LEN);
     log_count = 0;
-    assert_int_equal(machine->addr_check(port, &addr), -EHOSTUNREACH);
+    assert_int_equal(machine->addr_check(port, &addr, true), -EHOSTUNREACH);
     assert_int_equal(log_count, 1);
     assert_non_null(strstr(logged, "elsewher"));
     machine->port_close(port);
@@ -263,7 +263,7 @@ static void an_address_of_another_version_is_refused_by_number(void **state)
     char own[16];
     fields->version = 77;
     log_count = 0;
-    assert_int_equal(machine->addr_check(port, &addr), -EPROTO);
+    assert_int_equal(machine->addr_check(port, &addr, true), -EPROTO);
     assert_int_equal(log_count, 1);
     snprintf(own, sizeof(own), "%d", UM_WIRE_VERSION);
     assert_non_null(strstr(logged, "77"));

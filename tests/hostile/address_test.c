@@ -50,9 +50,9 @@ static struct um_shm_addr address(void)
 /* What the first message to that address says. */
 static int contact(const struct um_shm_addr *a)
 {
-    struct um_addr addr;
+    struct um_addr addr = {{0}};
     struct um_peer *peer;
-    memcpy(&addr, a, sizeof(addr));
+    memcpy(addr.word, a, sizeof(*a));
     int ret = um_peer_get(w.node[0].ep, &addr, &peer);
     return ret ? ret : um_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
 }
@@ -71,10 +71,10 @@ static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    ((struct um_mem_port *)w.node[1].ep->port)->shm->version = 7;
+    ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm->version = 7;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "wire version 7"));
-    ((struct um_mem_port *)w.node[1].ep->port)->shm->version = UM_WIRE_VERSION;
+    ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm->version = UM_WIRE_VERSION;
 }
 
 static void another_host_is_refused_by_name(void **state)
@@ -82,9 +82,9 @@ static void another_host_is_refused_by_name(void **state)
     (void)state;
     struct um_shm_addr a = address();
     a.boot += 2;
-    memcpy(a.host, "farhost7", 8);
+    memcpy(a.host, "farhos", 6);
     assert_int_equal(contact(&a), -EHOSTUNREACH);
-    assert_non_null(strstr(said, "farhost7"));
+    assert_non_null(strstr(said, "\"farhos\""));
     assert_non_null(strstr(said, "another host"));
 }
 
@@ -135,16 +135,16 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
 {
     (void)state;
     needs(has_private_copy());
-    struct um_port *port = w.node[0].ep->port;
+    struct um_port *port = w.node[0].ep->reach[0].port;
     static uint64_t secret = 42, stolen;
     struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};
     struct iovec to = {.iov_base = &stolen, .iov_len = 8};
     struct um_shm_addr good = address(), other = good;
     other.nonce_at = (uintptr_t)&secret;
     for (int i = 0; i < 2; i++) {
-        struct um_addr addr;
+        struct um_addr addr = {{0}};
         struct um_link *link;
-        memcpy(&addr, i ? &other : &good, sizeof(addr));
+        memcpy(addr.word, i ? &other : &good, sizeof(good));
         assert_int_equal(um_machine_shm.link_open(port, &addr, &link), 0);
         assert_int_equal(um_machine_shm.link_read(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
         assert_int_equal(um_machine_shm.link_write(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
@@ -167,7 +167,7 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 {
     (void)state;
     for (int sealed = 0; sealed < 2; sealed++) {
-        struct um_port_shm copy = *((struct um_mem_port *)w.node[1].ep->port)->shm;
+        struct um_port_shm copy = *((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
         int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         copy.nonce = address().nonce + 1; /* it looks like a port in every other way */
         assert_int_equal(ftruncate(fd, (off_t)um_port_memory_size(copy.lanes)), 0);
@@ -181,7 +181,7 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 static void a_file_that_is_too_short_is_not_mapped(void **state)
 {
     (void)state;
-    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     for (int pages = 0; pages < 2; pages++) {
         int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         assert_int_equal(ftruncate(fd, pages * UM_PAGE), 0);
@@ -199,7 +199,7 @@ static void a_header_that_cannot_be_is_refused(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     struct um_port_shm good = *shm;
     const uint32_t lanes[] = {0, 1, 400, 4097, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
@@ -227,7 +227,7 @@ static void a_header_that_cannot_be_is_refused(void **state)
 static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
 {
     (void)state;
-    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->port;
+    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
     const struct um_shm_addr addr = address();
     const struct um_addr old = w.node[1].addr;
     int pipes[2], handle = -1;
@@ -249,7 +249,7 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
     assert_int_equal(address().wake_fd, addr.wake_fd);
     um_mem_wake(from, &old, &handle);
     assert_int_equal(handle, -1);
-    assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->port)->wait_read, &byte, 1), -1);
+    assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_read, &byte, 1), -1);
 }
 
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)

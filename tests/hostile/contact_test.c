@@ -42,7 +42,7 @@ static int open_world(void **state)
 {
     (void)state;
     world_open(&w, 1);
-    port = (struct um_mem_port *)w.node[0].ep->port;
+    port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
     (void)um_adopt_fd(); /* made when it is first passed, and kept */
     before = descriptors();
     return 0;
@@ -59,11 +59,11 @@ static int close_world(void **state)
 static struct um_addr stranger(void)
 {
     struct um_shm_addr a;
-    struct um_addr addr;
+    struct um_addr addr = {{0}};
     memcpy(&a, &port->addr, sizeof(a));
     a.pid_space ^= 1;
     a.nonce = um_shm_nonce();
-    memcpy(&addr, &a, sizeof(addr));
+    memcpy(addr.word, &a, sizeof(a));
     return addr;
 }
 

@@ -27,12 +27,12 @@ static void quiet(enum um_log_level level, const char *text)
 
 static struct um_mem_space *space_of(int node)
 {
-    return (struct um_mem_space *)um_regions_space(w.node[node].regions);
+    return (struct um_mem_space *)um_regions_space(w.node[node].regions, 0);
 }
 
 static struct um_region_shm *entry_of(const struct um_region *r)
 {
-    return ((struct um_mem_exposed *)r->exposed)->region;
+    return ((struct um_mem_exposed *)r->exposed[0])->region;
 }
 
 static struct um_region region_of(uint64_t key, unsigned char *base)
@@ -207,7 +207,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
 {
     (void)state;
     struct um_region other = region_of(KEY, decoy);
-    struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+    struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     assert_int_equal(um_regions_add(w.node[0].regions, &other), 0);
     port->space = space_of(0)->handle;
     port->space_nonce = space_of(0)->nonce;
@@ -260,7 +260,7 @@ static void scribble(int index)
 {
     uint64_t random = (uint64_t)index + 99;
     struct um_mapping map;
-    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->reach[0].port;
     int ret = port->mapper->space_attach(port, &w.node[1].addr, space_of(1)->handle, &map);
     child_demand(ret == 0, "no way to the tables");
     uint64_t *header = map.base, *table = (void *)((char *)map.base + UM_REGION_OFFSET);

@@ -335,7 +335,7 @@ static void a_claim_of_a_contact_that_is_gone_is_freed(void **state)
     (void)state;
     shared_reset();
     child_open(&w, 0);
-    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
     struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, 0);
     ctl->owner = (uint64_t)77 << 32 | UM_SHM_OWNER_CONTACT;
     for (int i = 0; i < 200; i++)

@@ -124,11 +124,15 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
 {
     *a = (struct actor){.self = self, .actors = actors, .goal = goal, .random = seed * 7919u + self + 1};
     const struct um_space_config space = {.adopt = variant.adopt};
-    DEMAND(um_regions_open(variant.machine, &space, &a->node.regions) == 0, "no regions");
+    const struct um_machines machines = variant_machines();
+    DEMAND(um_regions_open(&machines, &space, &a->node.regions) == 0, "no regions");
     a->window = aligned_alloc(64, ((size_t)actors * WINDOW + 64 + 63) / 64 * 64);
     struct um_ep_config config = {
-        .machine = variant.machine,
-        .port = {.private_copy = variant.private_copy, .memory_max = variant.memory_max, .lanes_max = ACTORS_MAX},
+        .machines = machines,
+        .port = {.private_copy = variant.private_copy,
+                 .partition = variant.second ? (uint16_t)(self % 2) : 0,
+                 .memory_max = variant.memory_max,
+                 .lanes_max = ACTORS_MAX},
         .regions = a->node.regions,
         .complete = on_complete,
         .arg = a,

@@ -234,7 +234,7 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
         struct um_peer *sender = peer_of(&w, 1, 0);
         recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-        struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->port)->shm;
+        struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
         port->bell_summary = 0;
         memset(port->bell, 0, sizeof(port->bell));
         um_sim_kill(&w.node[0].addr);
@@ -257,7 +257,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
         world_open(&w, 2);
         inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
         um_sim_kill(&w.node[1].addr);
-        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->port;
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
         if (!rang) { /* it died even before it rang */
             port->shm->bell_summary = 0;
             port->shm->bell[0] = 0;

@@ -63,7 +63,7 @@ enum { PUT = 1, GET = 2, ADD = 4, LOOK = 8, FETCH = 16, SWAP = 32 };
 static unsigned executed(struct try *t, uint64_t addr)
 {
     const struct um_stats *stats = um_ep_stats(t->w.node[0].ep);
-    const uint64_t mapped = stats->mapped, sent = stats->sent;
+    const uint64_t mapped = stats->mapped, sent = um_ep_traffic(t->w.node[0].ep).sent;
     unsigned done = 0;
     done |= move(t, UM_OP_WRITE, addr, 8) ? PUT : 0;
     done |= move(t, UM_OP_READ, addr, 8) ? GET : 0;
@@ -72,7 +72,7 @@ static unsigned executed(struct try *t, uint64_t addr)
     done |= update(t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, addr) ? FETCH : 0;
     done |= update(t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, addr) ? SWAP : 0;
     assert_int_equal(stats->mapped - mapped, (uint64_t)__builtin_popcount(done));
-    assert_int_equal(stats->sent - sent, (uint64_t)__builtin_popcount(done));
+    assert_int_equal(um_ep_traffic(t->w.node[0].ep).sent - sent, (uint64_t)__builtin_popcount(done));
     return done;
 }
 
@@ -98,7 +98,7 @@ static void what_is_mapped_is_done_at_once(void **state)
         open_try(&t, to, BOTH);
         bool done = move(&t, UM_OP_WRITE, 8, 8);
         assert_int_equal(done, is_mapped(&t));
-        if (variant.adopt && variant.private_copy)
+        if (variant.adopt && variant.private_copy && !variant.second)
             assert_true(done);
         if (done) {
             assert_int_equal(*word, 0x22);

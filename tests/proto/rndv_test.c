@@ -215,6 +215,8 @@ static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
     (void)state;
     struct world w;
     uint32_t lanes = variant.lanes_max, value = 7;
+    if (variant.second)
+        return; /* each machine has lanes of its own: here no receiver meets more senders than lanes */
     variant.lanes_max = 3;
     world_open(&w, 5);
     for (int i = 1; i <= 3; i++)
@@ -241,10 +243,8 @@ static enum um_bodies usual;
 /* The machine has both ways, and each body is asked for. */
 static bool world_open_asking(struct world *w)
 {
-    struct um_machine_caps caps;
-    variant.machine->caps(&caps);
     usual = variant.bodies;
-    if (!caps.either_way || !variant.private_copy)
+    if (!variant.machine->either_way || variant.second || !variant.private_copy)
         return false;
     variant.bodies = UM_BODIES_PUSH;
     world_open(w, 2);

@@ -32,14 +32,22 @@ static void on_complete(void *arg, const struct um_completion *c)
     n->done[n->count++] = *c;
 }
 
+struct um_machines variant_machines(void)
+{
+    return (struct um_machines){{variant.machine, variant.second}, variant.second ? 2 : 1};
+}
+
 void node_open(struct node *n, size_t multi_min)
 {
+    static uint16_t opened;
     const struct um_space_config space = {.adopt = variant.adopt};
+    const struct um_machines machines = variant_machines();
     *n = (struct node){0};
-    assert_int_equal(um_regions_open(variant.machine, &space, &n->regions), 0);
+    assert_int_equal(um_regions_open(&machines, &space, &n->regions), 0);
     struct um_ep_config config = {
-        .machine = variant.machine,
+        .machines = machines,
         .port = {.private_copy = variant.private_copy,
+                 .partition = variant.second ? opened++ % 2 : 0,
                  .memory_max = variant.memory_max,
                  .lanes_max = variant.lanes_max ? variant.lanes_max : 16},
         .regions = n->regions,
@@ -76,7 +84,7 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
 
 uint32_t many(uint32_t count)
 {
-    return variant.machine == &um_machine_board ? count / 5 : count;
+    return variant.machine == &um_machine_board || variant.second ? count / 5 : count;
 }
 
 void world_open(struct world *w, int nodes)
@@ -264,7 +272,7 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 }
 
 /* A board of its own, without timing. */
-static void board_choose(enum um_board_step step)
+static const struct um_machine *board_choose(enum um_board_step step)
 {
     static char name[64];
     const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
@@ -272,7 +280,7 @@ static void board_choose(enum um_board_step step)
     setenv("UNIMEM_BOARD", name, 1);
     setenv("UNIMEM_EMU_TIMING", "off", 1);
     um_board_configure(&config);
-    variant.machine = &um_machine_board;
+    return &um_machine_board;
 }
 
 static void variant_parse(const char *word)
@@ -283,9 +291,11 @@ static void variant_parse(const char *word)
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "board") == 0)
-        board_choose(UM_BOARD_STEPS - 1);
+        variant.machine = board_choose(UM_BOARD_STEPS - 1);
     else if (strcmp(word, "board=naive") == 0)
-        board_choose(UM_BOARD_NAIVE);
+        variant.machine = board_choose(UM_BOARD_NAIVE);
+    else if (strcmp(word, "and-board") == 0)
+        variant.second = board_choose(UM_BOARD_STEPS - 1);
     else if (strcmp(word, "copy=no") == 0)
         variant.private_copy = variant.adopt = false;
     else if (strcmp(word, "adopt=no") == 0)

@@ -251,7 +251,7 @@ int um_board_link_read(struct um_link *link, const struct um_piece *remote, size
 int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
                         const struct iovec *local, size_t local_count, size_t len);
 
-bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len);
+bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len);
 
 /* ---- space.c: what a domain exposes ---- */
 

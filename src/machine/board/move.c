@@ -190,10 +190,10 @@ static int copy(struct um_board_link *link, bool write, const struct um_piece *r
 }
 
 /* An announcement and an answer take less time than two copies of so many bytes. */
-bool um_board_waits_better(struct um_port *base, const struct iovec *iov, size_t count, size_t len)
+bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len)
 {
-    const struct um_board_port *port = (const struct um_board_port *)base;
-    bool all = port->copies && len >= WAIT_MIN && um_board_step() >= UM_BOARD_DIRECT;
+    const struct um_board_lane *lane = (const struct um_board_lane *)base;
+    bool all = lane->port->copies && len >= WAIT_MIN && um_board_step() >= UM_BOARD_DIRECT;
     if (!all)
         return false;
     um_board_enter();

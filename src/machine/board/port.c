@@ -16,22 +16,32 @@
 
 struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
 {
-    return (struct um_addr){{UM_BOARD_ADDR_MAGIC, (uint64_t)address->node << 32 | address->context,
-                             (uint64_t)address->generation << 32 | address->mailbox}};
+    struct um_addr addr = {{0}};
+    addr.word[UM_BOARD_ADDR_FIRST] = (uint64_t)UM_BOARD_ADDR_VERSION << 48 | (uint64_t)(address->node & 0xffff) << 32 |
+                                     address->context; /* node: as JOIN has it, 16 bits */
+    addr.word[UM_BOARD_ADDR_FIRST + 1] = (uint64_t)address->generation << 32 | address->mailbox;
+    return addr;
 }
 
 static void port_addr(const struct um_port *port, struct um_addr *addr_p)
 {
-    *addr_p = um_board_addr(&((const struct um_board_port *)port)->address);
+    const struct um_addr addr = um_board_addr(&((const struct um_board_port *)port)->address);
+    memcpy(&addr_p->word[UM_BOARD_ADDR_FIRST], &addr.word[UM_BOARD_ADDR_FIRST], sizeof(uint64_t) * UM_BOARD_ADDR_WORDS);
 }
 
-static int addr_check(const struct um_port *port, const struct um_addr *addr)
+static int addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
 {
+    static struct um_log_limit limit;
+    const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
     (void)port;
-    if (addr->word[0] == UM_BOARD_ADDR_MAGIC)
+    if (version == UM_BOARD_ADDR_VERSION)
         return 0;
-    um_log(UM_LOG_WARN, "an address is not one of this board's machine: its first word is 0x%llx, ours 0x%llx",
-           (unsigned long long)addr->word[0], (unsigned long long)UM_BOARD_ADDR_MAGIC);
+    if (is_last)
+        um_log_limited(
+            &limit, UM_LOG_WARN,
+            "an address has no part of the board's machine that this process knows (0x%04x, ours is 0x%04x): "
+            "give every process the same FI_UNIMEM_MACHINE and the same unimem",
+            version, (unsigned)UM_BOARD_ADDR_VERSION);
     return -EPROTO;
 }
 
@@ -167,17 +177,17 @@ static void port_close(struct um_port *base)
 
 static int link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
-    int ret = addr_check(base, addr);
+    int ret = addr_check(base, addr, true);
     if (ret)
         return ret;
     struct um_board_link *link = calloc(1, sizeof(*link));
     if (!link)
         return -ENOMEM;
     link->port = (struct um_board_port *)base;
-    link->peer = (struct unimem_mailbox_address){.node = (uint32_t)(addr->word[1] >> 32),
-                                                 .context = (uint32_t)addr->word[1],
-                                                 .mailbox = (uint32_t)addr->word[2],
-                                                 .generation = (uint32_t)(addr->word[2] >> 32)};
+    link->peer = (struct unimem_mailbox_address){.node = (uint32_t)(addr->word[UM_BOARD_ADDR_FIRST] >> 32) & 0xffff,
+                                                 .context = (uint32_t)addr->word[UM_BOARD_ADDR_FIRST],
+                                                 .mailbox = (uint32_t)addr->word[UM_BOARD_ADDR_FIRST + 1],
+                                                 .generation = (uint32_t)(addr->word[UM_BOARD_ADDR_FIRST + 1] >> 32)};
     link->base.machine = &um_machine_board;
     *link_p = &link->base;
     return 0;
@@ -266,6 +276,8 @@ static void caps(struct um_machine_caps *caps_p)
 
 const struct um_machine um_machine_board = {
     .name = "board",
+    .addr_first = UM_BOARD_ADDR_FIRST,
+    .addr_words = UM_BOARD_ADDR_WORDS,
     .probe = um_board_probe,
     .port_open = port_open,
     .port_close = port_close,

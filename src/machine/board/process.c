@@ -199,7 +199,7 @@ struct um_board_lane *um_board_lane_new(void)
     struct um_board_lane *lane = slot < SLOTS ? calloc(1, sizeof(*lane)) : NULL;
     if (!lane)
         return NULL;
-    lane->base.machine = &um_machine_board;
+    lane->base = (struct um_lane){.machine = &um_machine_board, .body_max = UM_BOARD_BODY_MAX};
     lane->number = number_for(slot);
     lanes[slot] = lane;
     if (slot == lanes_end)

@@ -24,7 +24,8 @@ enum {
     UM_BOARD_LANES_MAX = 256, /* incoming, by default */
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
 };
-#define UM_BOARD_ADDR_MAGIC UINT64_C(0x02647261426d6e55) /* "UnmBard", version 2 */
+/* Its part of an address: version and node above, context below; then generation and mailbox. */
+enum { UM_BOARD_ADDR_FIRST = 6, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
 
 /* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
  * it. */

@@ -343,7 +343,7 @@ static void lane_introduce(struct um_mem_lane *lane)
     um_store_relaxed_u32(&ctl->taken, lane->answers_seen);
     um_mem_ring_set(&lane->ring, lane->area, false);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
-    um_mem_port_addr(&lane->link->port->port, &ctl->origin);
+    memcpy(ctl->origin, lane->link->port->addr.word, sizeof(ctl->origin));
     um_store_relaxed_u32(&ctl->want_wake, 0);
     um_store_relaxed_u32(&ctl->want_fence, lane->link->port->fence);
     um_store_relaxed_u32(&ctl->closing, 0);
@@ -360,7 +360,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     struct um_mem_lane *lane = calloc(1, sizeof(*lane));
     if (!lane)
         return -ENOMEM;
-    lane->base.machine = base->machine;
+    lane->base = (struct um_lane){.machine = base->machine, .body_max = UM_BIG_BODY};
     lane->link = link;
     lane->peer = peer;
     um_list_init(&lane->watched);

@@ -23,6 +23,7 @@ enum {
     UM_LANES_LIMIT = 4096, /* 64 words of 64 bell bits */
     UM_LANES_DEFAULT = 4096,
     UM_PAGE = 4096,
+    UM_MEM_ADDR_WORDS = 6, /* of an address: the first ones */
 };
 
 /* The two sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
@@ -82,7 +83,7 @@ struct um_lane_shm {
     uint64_t owner; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
     uint32_t ready; /* sender: incarnation + 1 once origin is valid (release) */
     uint32_t reserved0;
-    struct um_addr origin; /* sender: its own port */
+    uint64_t origin[UM_MEM_ADDR_WORDS]; /* sender: its own port */
     /* line 1: the sender's flags */
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */

@@ -17,14 +17,14 @@ enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
-    int ret = port->mapper->addr_check(port, addr);
+    int ret = port->mapper->addr_check(port, addr, true);
     if (ret)
         return ret;
     struct um_mem_link *link = calloc(1, sizeof(*link));
     if (!link)
         return -ENOMEM;
     link->port = port;
-    link->addr = *addr;
+    (void)um_addr_part(base->machine, addr, &link->addr);
     link->wake_handle = -1;
     link->is_apart = port->mapper->is_apart && port->mapper->is_apart(port, addr);
     link->base.machine = base->machine;

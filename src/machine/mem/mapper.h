@@ -43,7 +43,8 @@ struct um_mapper {
     /* Gives the pages back; they read as zero afterwards. */
     void (*punch)(struct um_mem_port *port, size_t offset, size_t len);
 
-    int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* As machine.h. */
+    int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
     /* Maps len bytes at offset of a peer's port memory. */
     int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                   struct um_mapping *map_p);

@@ -131,7 +131,7 @@ void um_mem_port_close(struct um_port *base)
 
 void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p)
 {
-    *addr_p = ((const struct um_mem_port *)base)->addr;
+    memcpy(addr_p->word, ((const struct um_mem_port *)base)->addr.word, sizeof(uint64_t) * UM_MEM_ADDR_WORDS);
 }
 
 void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
@@ -139,10 +139,10 @@ void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
     um_store_relaxed_u32(&((struct um_mem_port *)base)->shm->counters, counters);
 }
 
-int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr)
+int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last)
 {
     const struct um_mem_port *port = (const struct um_mem_port *)base;
-    return port->mapper->addr_check(port, addr);
+    return port->mapper->addr_check(port, addr, is_last);
 }
 
 /* Looks after one lane: has its sender died? */
@@ -208,5 +208,5 @@ void um_mem_tick(struct um_port *base)
 
 void um_mem_caps(struct um_machine_caps *caps_p)
 {
-    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS, .either_way = true};
+    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS};
 }

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void rx_set_state(struct um_mem_rx *rx, uint32_t flags)
 {
@@ -129,7 +130,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     rx->ctl = ctl;
     rx->port = port;
     rx->number = number;
-    rx->origin = ctl->origin;
+    memcpy(rx->origin.word, ctl->origin, sizeof(ctl->origin));
     rx->wake_handle = -1;
     rx->head = rx->published = (uint32_t)credit;
     rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
@@ -143,7 +144,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     port->rx[number] = rx;
     if (number >= port->lanes_high)
         port->lanes_high = number + 1;
-    if (port->mapper->addr_check(port, &rx->origin) != 0)
+    if (port->mapper->addr_check(port, &rx->origin, true) != 0)
         um_mem_rx_leave(rx, EPROTO);
     else /* the first look: while what stands in its port is what its owner wrote */
         (void)port->mapper->alive(port, &rx->origin, &rx->mark);

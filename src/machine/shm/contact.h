@@ -36,7 +36,7 @@ struct um_contact_wire {
     uint32_t files;  /* bit f: enum um_contact_file f is among the descriptors */
     uint64_t reserved;
 };
-static_assert(sizeof(struct um_contact_wire) == 128, "docs/protocol.md section 11");
+static_assert(sizeof(struct um_contact_wire) == 160, "docs/protocol.md section 11");
 
 struct um_contact {
     struct um_list node;

@@ -88,40 +88,52 @@ bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr)
     return um_shm_addr_of(addr)->pid_space != um_shm_addr_of(&port->addr)->pid_space;
 }
 
-int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
+/* An address of this machine that cannot be reached; -EPROTO: it is none. */
+static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr *peer, int error)
 {
-    static struct um_log_limit none, version, host, space;
-    const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
-    const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    if (peer->machine != UM_SHM_MACHINE_ID || peer->boot == 0 || peer->pid == 0 || peer->nonce == 0) {
-        um_log_limited(&none, UM_LOG_WARN, "these 48 bytes are not the address of a unimem endpoint (machine id %u)",
+    static struct um_log_limit none, version, host, partition, space;
+    if (error == -EPROTO && peer->version == UM_WIRE_VERSION)
+        um_log_limited(&none, UM_LOG_WARN, "these bytes are not the address of a unimem endpoint (machine id %u)",
                        peer->machine);
-        return -EPROTO;
-    }
-    if (peer->version != UM_WIRE_VERSION) {
+    else if (error == -EPROTO)
         um_log_limited(&version, UM_LOG_WARN,
                        "a peer speaks wire version %u, this process %u: use the same unimem in every process",
                        peer->version, (unsigned)UM_WIRE_VERSION);
-        return -EPROTO;
-    }
-    if (peer->boot != own->boot) {
+    else if (peer->boot != own->boot)
         um_log_limited(
             &host, UM_LOG_WARN,
-            "the peer is on another host (\"%.8s\", this one is \"%.8s\"), which unimem cannot reach yet: run all "
+            "the peer is on another host (\"%.6s\", this one is \"%.6s\"), which unimem cannot reach yet: run all "
             "processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
             peer->host, own->host);
-        return -EHOSTUNREACH;
-    }
-    if (um_shm_is_apart(port, addr) && port->config.attach[0] == '\0') {
+    else if (peer->partition != own->partition)
+        um_log_limited(
+            &partition, UM_LOG_WARN,
+            "the peer (pid %u) is in partition %u, this process in %u: give both the same FI_UNIMEM_PARTITION, or let "
+            "FI_UNIMEM_MACHINE name a machine that reaches it, too",
+            peer->pid, peer->partition, own->partition);
+    else
         um_log_limited(
             &space, UM_LOG_WARN,
             "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
             "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
             "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
             peer->pid);
-        return -EHOSTUNREACH;
-    }
-    return 0;
+}
+
+int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
+{
+    const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    int ret = 0;
+    if (peer->machine != UM_SHM_MACHINE_ID || peer->boot == 0 || peer->pid == 0 || peer->nonce == 0 ||
+        peer->version != UM_WIRE_VERSION)
+        ret = -EPROTO;
+    else if (peer->boot != own->boot || peer->partition != own->partition ||
+             (um_shm_is_apart(port, addr) && port->config.attach[0] == '\0'))
+        ret = -EHOSTUNREACH;
+    if (ret && is_last)
+        addr_explain(own, peer, ret);
+    return ret;
 }
 
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)

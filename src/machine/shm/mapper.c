@@ -47,9 +47,10 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
         .pid_space = self->pid_space,
         .version = UM_WIRE_VERSION,
         .machine = UM_SHM_MACHINE_ID,
+        .partition = port->config.partition,
     };
     memcpy(addr.host, self->host, sizeof(addr.host));
-    memcpy(&port->addr, &addr, sizeof(addr));
+    memcpy(port->addr.word, &addr, sizeof(addr));
 }
 
 /* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */

@@ -10,7 +10,7 @@
 
 #define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
 
-enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 8 };
+enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 6 };
 
 /* The low half of a lane's owner word: what the high half is. */
 enum { UM_SHM_OWNER_PID = 1, UM_SHM_OWNER_CONTACT = 3 };
@@ -27,9 +27,10 @@ struct um_shm_addr {
     uint16_t pid_space; /* low bits of the pid namespace's inode */
     uint8_t version;
     uint8_t machine;
-    char host[UM_SHM_HOST_LEN]; /* the host's name, its last 8 characters, for messages only */
+    uint16_t partition;         /* processes of different ones do not share memory */
+    char host[UM_SHM_HOST_LEN]; /* the host's name, its last 6 characters, for messages only */
 };
-static_assert(sizeof(struct um_shm_addr) == sizeof(struct um_addr), "docs/protocol.md section 2");
+static_assert(sizeof(struct um_shm_addr) == sizeof(uint64_t) * UM_MEM_ADDR_WORDS, "docs/protocol.md section 2");
 
 /* What is the same for every port of this process. */
 struct um_shm_self {
@@ -48,7 +49,7 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
 {
     return (const struct um_shm_addr *)(const void *)addr;
 }
-int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr);
+int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
 /* mark: as mapper.h has it; NULL: only the process is looked at. */
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark);
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);

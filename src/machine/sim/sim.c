@@ -199,9 +199,9 @@ static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
     memset(port->memory + offset, 0, len);
 }
 
-static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr)
+static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
 {
-    (void)port;
+    (void)port, (void)is_last;
     return addr->word[0] == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 

@@ -1,0 +1,236 @@
+/*
+ * Two machines in one endpoint: which peer is reached by which, and what holds over both of them: matching, order,
+ * locks, counters, the end of a registration. Nodes of different parity reach each other by the second machine alone.
+ */
+#include "world.h"
+
+#include "base/atomic.h"
+#include "core/endpoint.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { KEY = 5, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, OWNER = 0, FAR = 1, NEAR = 2 };
+
+static const struct um_traffic *traffic(const struct world *w, int node, int machine)
+{
+    return &um_ep_stats(w->node[node].ep)->traffic[machine];
+}
+
+static void each_peer_is_reached_by_its_machine(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char from[100000], to[100000];
+    world_open(&w, 3);
+    fill(from, sizeof(from), 1);
+    for (int i = FAR; i <= NEAR; i++) {
+        recv_buf(&w, OWNER, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        send_buf(&w, i, OWNER, from, sizeof(from), 1, UM_OP_TAGGED, CTX(2));
+        assert_int_equal(done_of(&w, OWNER, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, i, CTX(2)).error, 0);
+        assert_true(is_filled(to, sizeof(to), 1));
+        memset(to, 0, sizeof(to));
+    }
+    assert_int_equal(traffic(&w, FAR, 0)->sent, 0);
+    assert_int_equal(traffic(&w, FAR, 1)->bytes_sent, sizeof(from));
+    assert_int_equal(traffic(&w, NEAR, 0)->bytes_sent, sizeof(from));
+    assert_int_equal(traffic(&w, NEAR, 1)->sent, 0);
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(traffic(&w, OWNER, m)->bytes_received, sizeof(from));
+    world_close(&w);
+}
+
+/* Each sender numbers its messages; a receive from anybody takes the next one of somebody. */
+static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(void **state)
+{
+    (void)state;
+    struct world w;
+    const uint32_t messages = many(20000);
+    uint32_t sent[3] = {0}, next[3] = {0}, got[2];
+    uint64_t random = 7;
+    world_open(&w, 3);
+    for (uint32_t taken = 0; taken < 2 * messages; taken++) {
+        for (int i = FAR; i <= NEAR; i++) {
+            for (uint32_t burst = rnd(&random, 5); burst > 0 && sent[i] < messages; burst--) {
+                const uint32_t message[2] = {(uint32_t)i, sent[i]};
+                if (um_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message), 3, 0, UM_OP_TAGGED) != 0)
+                    break;
+                sent[i]++;
+            }
+        }
+        recv_buf(&w, OWNER, NULL, got, sizeof(got), 3, 0, UM_OP_TAGGED, CTX(1));
+        while (untaken(&w, OWNER) == 0) { /* somebody has still to send */
+            for (int i = FAR; i <= NEAR; i++) {
+                const uint32_t message[2] = {(uint32_t)i, sent[i]};
+                if (sent[i] < messages &&
+                    um_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message), 3, 0, UM_OP_TAGGED) == 0)
+                    sent[i]++;
+            }
+            world_progress(&w);
+        }
+        assert_int_equal(done_of(&w, OWNER, CTX(1)).error, 0);
+        assert_in_range(got[0], FAR, NEAR);
+        assert_int_equal(got[1], next[got[0]]++);
+    }
+    for (int m = 0; m < 2; m++)
+        assert_int_equal(traffic(&w, OWNER, m)->received, messages);
+    world_close(&w);
+}
+
+static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 1, got = 0;
+    world_open(&w, 2);
+    recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+    inject_buf(&w, FAR, OWNER, &value, 4, 1, UM_OP_TAGGED);
+    struct um_peer *came = done_of(&w, OWNER, CTX(1)).source;
+    struct um_addr addr;
+    um_peer_addr(came, &addr);
+    assert_int_equal(addr.word[0], 0); /* not proved by the machine it came by, so not believed */
+    assert_ptr_equal(peer_of(&w, OWNER, FAR), came);
+    um_peer_addr(came, &addr);
+    assert_memory_equal(&addr, &w.node[FAR].addr, sizeof(addr));
+    struct um_addr part;
+    for (int m = 0; m < 2; m++) {
+        assert_true(um_addr_part(variant_machines().at[m], &addr, &part));
+        assert_ptr_equal(um_peer_find(w.node[OWNER].ep, &part), came);
+    }
+    world_close(&w);
+}
+
+/* ---- one domain ---- */
+
+static struct {
+    struct world w;
+    uint32_t rounds, done;
+    double complex_sum[2] __attribute__((aligned(16)));
+} wide;
+
+/* A sum of 16 bytes, which takes a lock: by the initiator where it is mapped, by the owner for the other machine. */
+static void *add_wide(void *arg)
+{
+    const int self = (int)(intptr_t)arg;
+    struct node *n = &wide.w.node[self];
+    const double one[2] = {1, 2};
+    struct iovec in = {(void *)one, sizeof(one)};
+    struct um_atomic a = {.operand = &in,
+                          .operand_count = 1,
+                          .peer = peer_of(&wide.w, self, OWNER),
+                          .key = KEY,
+                          .count = 1,
+                          .type = UM_TYPE_DOUBLE_COMPLEX,
+                          .op = UM_ATOMIC_SUM,
+                          .kind = UM_ATOMIC_BASE};
+    for (uint32_t i = 0; i < wide.rounds; i++) {
+        while (um_atomic(n->ep, &a) == -EAGAIN)
+            um_ep_progress(n->ep);
+    }
+    while (n->count < wide.rounds)
+        um_ep_progress(n->ep);
+    um_rmw_add_u32(&wide.done, 1);
+    return NULL;
+}
+
+static void wide_atomics_by_both_exclude_each_other(void **state)
+{
+    (void)state;
+    pthread_t thread[2];
+    wide.rounds = 20000;
+    world_open(&wide.w, 3);
+    struct um_region region = {
+        .key = KEY, .base = (uintptr_t)wide.complex_sum, .len = sizeof(wide.complex_sum), .access = BOTH};
+    assert_int_equal(um_regions_add(wide.w.node[OWNER].regions, &region), 0);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, add_wide, (void *)(intptr_t)(FAR + i)), 0);
+    while (um_load_relaxed_u32(&wide.done) < 2)
+        um_ep_progress(wide.w.node[OWNER].ep);
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    assert_true(wide.complex_sum[0] == 2.0 * wide.rounds);
+    assert_true(wide.complex_sum[1] == 4.0 * wide.rounds);
+    assert_true(um_ep_stats(wide.w.node[NEAR].ep)->mapped == wide.rounds);
+    assert_true(um_ep_stats(wide.w.node[FAR].ep)->mapped == 0);
+    um_regions_remove(wide.w.node[OWNER].regions, &region);
+    world_close(&wide.w);
+}
+
+static int put(struct world *w, int from, uint64_t value)
+{
+    const struct iovec iov = {&value, sizeof(value)};
+    struct um_rma op = {
+        .iov = &iov, .count = 1, .peer = peer_of(w, from, OWNER), .key = KEY, .flags = UM_OP_WRITE, .context = CTX(1)};
+    rma(w, from, &op);
+    return done_of(w, from, CTX(1)).error;
+}
+
+static void a_counter_has_one_value_and_a_registration_one_end(void **state)
+{
+    (void)state;
+    struct world w;
+    static uint64_t word;
+    uint32_t number;
+    const uint64_t *value;
+    world_open(&w, 3);
+    assert_int_equal(um_regions_counter_open(w.node[OWNER].regions, &number, &value), 0);
+    const uint64_t before = um_load_relaxed_u64(value);
+    struct um_region region = {
+        .key = KEY, .base = (uintptr_t)&word, .len = sizeof(word), .access = BOTH, .counters = number};
+    assert_int_equal(um_regions_add(w.node[OWNER].regions, &region), 0);
+    for (int i = FAR; i <= NEAR; i++) {
+        assert_int_equal(put(&w, i, (uint64_t)i), 0);
+        assert_int_equal(word, i);
+    }
+    assert_int_equal(um_load_relaxed_u64(value) - before, 2);
+    um_regions_remove(w.node[OWNER].regions, &region);
+    for (int i = FAR; i <= NEAR; i++) {
+        assert_int_not_equal(put(&w, i, 99), 0);
+        assert_int_equal(word, NEAR);
+    }
+    um_regions_counter_close(w.node[OWNER].regions, number);
+    world_close(&w);
+}
+
+/* ---- sleeping ---- */
+
+static void either_machine_ends_a_sleep(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 1, got;
+    world_open(&w, 3);
+    for (int i = FAR; i <= NEAR; i++) { /* first contact */
+        recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+        inject_buf(&w, i, OWNER, &value, 4, 1, UM_OP_TAGGED);
+        assert_int_equal(done_of(&w, OWNER, CTX(1)).error, 0);
+    }
+    for (int round = 0; round < 20; round++) {
+        const int from = FAR + round % 2;
+        struct pollfd fd = {.fd = um_ep_wait_fd(w.node[OWNER].ep), .events = POLLIN};
+        while (um_ep_arm(w.node[OWNER].ep) != 0)
+            world_progress(&w);
+        assert_int_equal(poll(&fd, 1, 0), 0);
+        inject_buf(&w, from, OWNER, &value, 4, 1, UM_OP_TAGGED);
+        for (int i = 0; i < 1000 && poll(&fd, 1, 10) == 0; i++)
+            um_ep_progress(w.node[from].ep);
+        assert_int_equal(poll(&fd, 1, 0), 1);
+        um_ep_disarm(w.node[OWNER].ep);
+        recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, OWNER, CTX(1)).error, 0);
+    }
+    world_close(&w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_peer_is_reached_by_its_machine),
+    cmocka_unit_test(receives_from_anybody_match_over_both_in_the_order_of_each_sender),
+    cmocka_unit_test(a_peer_that_came_first_is_the_one_of_its_address),
+    cmocka_unit_test(wide_atomics_by_both_exclude_each_other),
+    cmocka_unit_test(a_counter_has_one_value_and_a_registration_one_end),
+    cmocka_unit_test(either_machine_ends_a_sleep),
+};
+WORLD_MAIN("route", tests)
