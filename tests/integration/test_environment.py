@@ -29,6 +29,8 @@ WRONG = [
     ("FI_UNIMEM_LANES", "4097"),
     ("FI_UNIMEM_LANES", "99999999999999999999"),
     ("FI_UNIMEM_LANE_MEMORY", "1"),
+    ("FI_UNIMEM_PARTITION", "-1"),
+    ("FI_UNIMEM_MACHINE", "board,shm"),
     ("FI_UNIMEM_UNEXPECTED_MEMORY", "all"),
     ("FI_UNIMEM_LANE_MEMORY", "much"),
 ]

@@ -9,8 +9,8 @@ MUTATIONS = [
     (
         "a release is dropped: the record after a rendezvous announcement is handled again",
         "src/core/progress.c",
-        "    if (ret == 0)\n        ep->machine->release(ep->port, rec);\n    else",
-        "    if (ret == 0 && rec->op != 2)\n        ep->machine->release(ep->port, rec);\n    else if (ret)",
+        "    if (ret == 0)\n        port->machine->release(port, rec);\n    else",
+        "    if (ret == 0 && rec->op != 2)\n        port->machine->release(port, rec);\n    else if (ret)",
         ["proto message sim", "proto rndv sim"],
     ),
     (
@@ -572,7 +572,7 @@ MUTATIONS = [
     (
         "a hold of messages is never lifted",
         "src/core/peer.c",
-        "        ep->machine->rx_hold(UM_CONTAINER(first, struct um_peer, held)->rx, false);",
+        "        rx->machine->rx_hold(rx, false);",
         "        (void)0;",
         ["proto bound sim"],
     ),
@@ -593,8 +593,45 @@ MUTATIONS = [
     (
         "a lane that nobody announced is not taken up before its sender is lost",
         "src/core/ended.c",
-        "        if (ep->machine->gather(ep->port))\n            return;",
+        "        if (um_core_ep_gather(ep))\n            return;",
         "        if (false)\n            return;",
         ["proto death sim"],
+    ),
+    (
+        "of two machines only the first is asked for records",
+        "src/core/progress.c",
+        "        if (left > 1 && port->machine->poll(port, rec_p))",
+        "        if (left > 9 && port->machine->poll(port, rec_p))",
+        ["proto route shm-board"],
+    ),
+    (
+        "the owner takes other locks than initiators with a mapped window",
+        "src/core/region.c",
+        "    return t->space[0]->machine->space_locks(t->space[0]);",
+        "    return t->space[t->spaces - 1]->machine->space_locks(t->space[t->spaces - 1]);",
+        ["proto route shm-board"],
+    ),
+    (
+        "a peer that opened a lane is another one than that of its address",
+        "src/core/peer.c",
+        "    for (uint32_t i = 0; i < ep->reaches; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->reach[i].hash",
+        "    for (uint32_t i = 0; i < ep->reaches && i < 1; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->reach[i].hash",
+        ["proto route shm-board"],
+    ),
+    (
+        "what came by itself is believed to have no second machine",
+        "src/core/peer.c",
+        "        hash_add(ep, i, peer);\n    }\n    struct um_link *link;",
+        "    }\n    struct um_link *link;",
+        ["proto route shm-board"],
+    ),
+    (
+        "a sleep ends by the first machine alone",
+        "src/core/endpoint.c",
+        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {",
+        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < 1; i++) {",
+        ["proto route shm-board"],
     ),
 ]

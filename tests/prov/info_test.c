@@ -263,6 +263,7 @@ static void a_wrong_variable_is_named_with_what_is_allowed(void **state)
     wrong_value("FI_UNIMEM_STATS", "2", "1, 0");
     wrong_value("FI_UNIMEM_LANES", "12x", "from 1 to 4096");
     wrong_value("FI_UNIMEM_LANE_MEMORY", "-1", "bytes");
+    wrong_value("FI_UNIMEM_PARTITION", "65536", "65535");
     wrong_value("FI_UNIMEM_UNEXPECTED_MEMORY", "1", "bytes");
 }
 
