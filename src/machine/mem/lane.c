@@ -159,8 +159,6 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
 {
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
-    if (lane->link->port->mapper->stall && lane->link->port->mapper->stall(lane->link->port))
-        return -EAGAIN;
     uint32_t start = um_body_start(&lane->ring, lane->bytes_head, body_len);
     if (!lane_room(lane) || (body_len && !lane_body_fits(lane, start, body_len))) {
         int ret = lane_make_room(lane, body_len);

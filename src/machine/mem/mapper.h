@@ -110,9 +110,6 @@ struct um_mapper {
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */
     void (*barrier)(void);
-
-    /* Fault injection (sim): true makes a claim or a poll behave as if the lane were full or empty. NULL: never. */
-    bool (*stall)(struct um_mem_port *port);
 };
 
 #endif

@@ -167,11 +167,6 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
-static bool poll_is_stalled(struct um_mem_port *port)
-{
-    return port->mapper->stall && port->mapper->stall(port);
-}
-
 int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
@@ -179,8 +174,6 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
         um_mem_bells_collect(port);
     if (!um_list_is_empty(&port->events))
         return um_mem_event_offer(port, rec_p);
-    if (poll_is_stalled(port))
-        return 0;
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;

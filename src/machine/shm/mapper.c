@@ -270,5 +270,8 @@ const struct um_machine um_machine_shm = {
     .name = "shm",
     .space_open = shm_space_open,
     .port_open = shm_port_open,
+    .claim = um_mem_claim,
+    .claim_message = um_mem_claim_message,
+    .poll = um_mem_poll,
     UM_MEM_MACHINE_OPS,
 };

@@ -1,5 +1,5 @@
 /*
- * Mapper of the simulated machine: memory of one process, ports in a registry, seeded faults.
+ * The simulated machine: a mapper with memory of one process and ports in a registry; stalls wrapped around mem/.
  *
  * Owns: the registry. The lanes are those of mem/. No membarrier: every commit fences, which is also what tests the
  * fallback. Threading: the registry has a lock; the rest as machine.h.
@@ -321,6 +321,9 @@ static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const 
     return 0;
 }
 
+/* ---- stalls: around the operations of mem/ ---- */
+
+/* Is this one to behave as if the lane were full, or empty? */
 static bool sim_stall(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
@@ -330,6 +333,31 @@ static bool sim_stall(struct um_mem_port *port)
     state->random ^= state->random >> 7;
     state->random ^= state->random << 17;
     return state->random % 100 < state->stall_percent;
+}
+
+static int sim_claimed(struct um_lane *lane, const struct um_slot *slot, int ret)
+{
+    if (ret || !sim_stall(((struct um_mem_lane *)lane)->link->port))
+        return ret;
+    um_mem_abort(lane, slot);
+    return -EAGAIN;
+}
+
+static int sim_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    return sim_claimed(lane, slot_p, um_mem_claim(lane, body_len, slot_p));
+}
+
+static int sim_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+{
+    return sim_claimed(lane, slot_p, um_mem_claim_message(lane, body_len, slot_p));
+}
+
+/* Who joins and who leaves is told in any case. */
+static int sim_poll(struct um_port *port, struct um_record *rec_p)
+{
+    int ret = um_mem_poll(port, rec_p);
+    return ret && rec_p->op < UM_OP_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
 }
 
 static const struct um_mapper sim_mapper = {
@@ -353,7 +381,6 @@ static const struct um_mapper sim_mapper = {
     .wake = sim_wake,
     .wake_drop = sim_wake_drop,
     .copy = sim_copy,
-    .stall = sim_stall,
 };
 
 /* Memory is really there in this machine, so it has few lanes unless more are asked for. */
@@ -374,5 +401,8 @@ const struct um_machine um_machine_sim = {
     .name = "sim",
     .space_open = sim_space_open,
     .port_open = sim_port_open,
+    .claim = sim_claim,
+    .claim_message = sim_claim_message,
+    .poll = sim_poll,
     UM_MEM_MACHINE_OPS,
 };
