@@ -70,10 +70,7 @@ static void regions_are_left_to_their_owner(void **state)
 static const struct um_board_notice_wire *notice_ask(const struct um_port *port, struct unimem_board **asker_p)
 {
     const struct um_addr addr = addr_of(port);
-    const struct unimem_mailbox_address to = {.node = (uint32_t)(addr.word[1] >> 32),
-                                              .context = (uint32_t)addr.word[1],
-                                              .mailbox = (uint32_t)addr.word[2],
-                                              .generation = (uint32_t)(addr.word[2] >> 32)};
+    const struct unimem_mailbox_address to = um_board_mailbox(&addr);
     struct unimem_mailbox_address from;
     struct unimem_mailbox *mailbox;
     void *area;

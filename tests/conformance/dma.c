@@ -357,16 +357,13 @@ static void messages_that_mean_nothing_are_ignored(void **state)
     (void)state;
     assert_null(owner_open());
     struct um_addr addr = liar_open(), own = addr_of(port);
-    const struct unimem_mailbox_address to = {.node = (uint32_t)(own.word[1] >> 32),
-                                              .context = (uint32_t)own.word[1],
-                                              .mailbox = (uint32_t)own.word[2],
-                                              .generation = (uint32_t)(own.word[2] >> 32)};
+    const struct unimem_mailbox_address to = um_board_mailbox(&own);
     for (int i = 0; i < 20000 * effort; i++) {
         uint32_t word[6];
         for (int k = 0; k < 6; k++)
             word[k] = chance(&seed, 3) ? chance(&seed, UINT32_MAX) : chance(&seed, 70000);
         if (chance(&seed, 4) == 0) /* a real place to answer to */
-            word[1] = (uint32_t)addr.word[1];
+            word[1] = um_board_mailbox(&addr).context;
         int ret = um_board_api.mailbox_send(liar, &to, word, sizeof(word));
         if (ret == -EAGAIN) {
             while (machine->poll(port, &rec) && rec.op != UM_REC_JOINED)

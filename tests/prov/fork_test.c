@@ -169,7 +169,7 @@ static void child_asks_nothing(struct family *f, struct side *s)
     struct fid_mr *mr;
     struct fid_cq *cq;
     struct fid_domain *domain;
-    unsigned char name[PAIR_ADDR];
+    unsigned char name[PAIR_ADDR_MAX];
     size_t len = sizeof(name);
     fi_addr_t addr;
     uint32_t what;

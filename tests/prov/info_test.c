@@ -187,16 +187,16 @@ static void addresses_are_ours_or_refused(void **state)
     (void)state;
     assert_int_equal(fi_getinfo(PAIR_API, "localhost", "7471", 0, hints, &info), -FI_ENODATA);
     assert_int_equal(fi_getinfo(PAIR_API, NULL, "7471", FI_SOURCE, hints, &info), -FI_ENODATA);
-    hints->dest_addr = calloc(1, PAIR_ADDR);
-    hints->dest_addrlen = PAIR_ADDR;
+    hints->dest_addr = calloc(1, pair_addr());
+    hints->dest_addrlen = pair_addr();
     info = ask(hints);
-    assert_int_equal(info->dest_addrlen, PAIR_ADDR);
+    assert_int_equal(info->dest_addrlen, pair_addr());
     fi_freeinfo(info);
     hints->dest_addrlen = 16;
     assert_int_equal(fi_getinfo(PAIR_API, NULL, NULL, 0, hints, &info), -FI_ENODATA);
-    hints->dest_addrlen = PAIR_ADDR;
-    hints->src_addr = calloc(1, PAIR_ADDR);
-    hints->src_addrlen = PAIR_ADDR;
+    hints->dest_addrlen = pair_addr();
+    hints->src_addr = calloc(1, pair_addr());
+    hints->src_addrlen = pair_addr();
     assert_int_equal(fi_getinfo(PAIR_API, NULL, NULL, 0, hints, &info), -FI_ENODATA);
     fi_freeinfo(hints);
 }

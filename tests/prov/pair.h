@@ -28,7 +28,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAIR_PATIENCE_MS = 20000, PAIR_ADDR = 48 };
+enum { PAIR_PATIENCE_MS = 20000, PAIR_ADDR_MAX = 64 };
+/* Bytes of an address, with the machine that FI_UNIMEM_MACHINE names. */
+size_t pair_addr(void);
 
 #define PAIR_API FI_VERSION(1, 17)
 
@@ -57,7 +59,7 @@ struct side {
     struct fid_cq *cq;
     struct fid_cntr *cntr[CNTR_KINDS];
     struct fid_ep *ep;
-    unsigned char name[PAIR_ADDR];
+    unsigned char name[PAIR_ADDR_MAX];
     fi_addr_t other;
 };
 

@@ -80,7 +80,7 @@ static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
     for (int i = 0; i < get_nprocs(); i++) {
-        unsigned char name[PAIR_ADDR];
+        unsigned char name[PAIR_ADDR_MAX];
         fi_addr_t addr;
         memcpy(name, p.a.name, sizeof(name));
         name[16] ^= (unsigned char)(1 + i % 255); /* ports that this process might have had */

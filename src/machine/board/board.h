@@ -298,6 +298,8 @@ void um_board_seeks_forget(void);
 
 /* ---- port.c ---- */
 
+/* A port's address by its mailbox, and back. */
 struct um_addr um_board_addr(const struct unimem_mailbox_address *address);
+struct unimem_mailbox_address um_board_mailbox(const struct um_addr *addr);
 
 #endif

@@ -23,6 +23,15 @@ struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
     return addr;
 }
 
+struct unimem_mailbox_address um_board_mailbox(const struct um_addr *addr)
+{
+    const uint64_t *part = &addr->word[UM_BOARD_ADDR_FIRST];
+    return (struct unimem_mailbox_address){.node = (uint32_t)(part[0] >> 32) & 0xffff,
+                                           .context = (uint32_t)part[0],
+                                           .mailbox = (uint32_t)part[1],
+                                           .generation = (uint32_t)(part[1] >> 32)};
+}
+
 static void port_addr(const struct um_port *port, struct um_addr *addr_p)
 {
     const struct um_addr addr = um_board_addr(&((const struct um_board_port *)port)->address);
@@ -31,17 +40,15 @@ static void port_addr(const struct um_port *port, struct um_addr *addr_p)
 
 static int addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
 {
-    static struct um_log_limit limit;
     const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
     (void)port;
     if (version == UM_BOARD_ADDR_VERSION)
         return 0;
     if (is_last)
-        um_log_limited(
-            &limit, UM_LOG_WARN,
-            "an address has no part of the board's machine that this process knows (0x%04x, ours is 0x%04x): "
-            "give every process the same FI_UNIMEM_MACHINE and the same unimem",
-            version, (unsigned)UM_BOARD_ADDR_VERSION);
+        um_log(UM_LOG_WARN,
+               "an address has no part of the board's machine that this process knows (0x%04x, ours is 0x%04x): "
+               "give every process the same FI_UNIMEM_MACHINE and the same unimem",
+               version, (unsigned)UM_BOARD_ADDR_VERSION);
     return -EPROTO;
 }
 
@@ -184,10 +191,7 @@ static int link_open(struct um_port *base, const struct um_addr *addr, struct um
     if (!link)
         return -ENOMEM;
     link->port = (struct um_board_port *)base;
-    link->peer = (struct unimem_mailbox_address){.node = (uint32_t)(addr->word[UM_BOARD_ADDR_FIRST] >> 32) & 0xffff,
-                                                 .context = (uint32_t)addr->word[UM_BOARD_ADDR_FIRST],
-                                                 .mailbox = (uint32_t)addr->word[UM_BOARD_ADDR_FIRST + 1],
-                                                 .generation = (uint32_t)(addr->word[UM_BOARD_ADDR_FIRST + 1] >> 32)};
+    link->peer = um_board_mailbox(addr);
     link->base.machine = &um_machine_board;
     *link_p = &link->base;
     return 0;
