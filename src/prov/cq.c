@@ -206,7 +206,7 @@ static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, 
     }
     if (__builtin_expect(cq->head == cq->tail, 1))
         return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
-    return count ? um_cq_drain(cq, buf, count, source) : 0;
+    return count ? um_cq_drain(cq, cq->direct, count, cq->direct_source) : 0; /* untouched: nothing was written there */
 }
 
 static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
@@ -287,7 +287,7 @@ static __attribute__((noinline)) ssize_t um_cq_read_new(struct um_cq *cq, void *
     struct um_domain *d = cq->source.domain;
     ssize_t ret = um_cq_take_new(cq, buf, count, source);
     if (ret == -FI_EAGAIN && d->env.linger)
-        return um_cq_read_empty(cq, buf, source ? 0 : count);
+        return um_cq_read_empty(cq, cq->direct, cq->direct_source ? 0 : count);
     um_guard_unlock(&d->guard);
     return ret;
 }

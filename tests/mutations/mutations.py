@@ -16,8 +16,8 @@ MUTATIONS = [
     (
         "the sequence of a record is not checked: what lies in the ring from the lap before is taken",
         "src/machine/mem/rx.c",
-        "        if (um_mem_is_record(word, rx->head + 1)) {",
-        "        if ((uint32_t)word % UM_SMALL_RECORDS == (rx->head + 1) % UM_SMALL_RECORDS) {",
+        "    return um_mem_is_record(word, rx->head + 1);",
+        "    return (uint32_t)word % UM_SMALL_RECORDS == (rx->head + 1) % UM_SMALL_RECORDS;",
         ["proto message sim"],
     ),
     (
