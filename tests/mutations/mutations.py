@@ -363,14 +363,14 @@ MUTATIONS = [
         "the lean paths overtake what their peer is still to execute",
         "src/core/window.h",
         " && peer->unfinished == 0 && um_window_contains",
-        " && um_window_contains",
+        " && peer && um_window_contains",
         ["proto lean sim"],
     ),
     (
         "the lean paths do not look what may be done with the region",
         "src/core/window.h",
         "(w->at_once & access) == access",
-        "w->at_once != 0",
+        "(w->at_once | access) != 0",
         ["proto lean sim"],
     ),
     (
