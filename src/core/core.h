@@ -25,7 +25,7 @@ enum um_op_flag {
     UM_OP_READ = 1 << 3,         /* RMA or atomic, at the initiator */
     UM_OP_WRITE = 1 << 4,        /* RMA or atomic, at the initiator */
     UM_OP_REMOTE_WRITE = 1 << 5, /* RMA with data, at the target */
-    UM_OP_DATA = 1 << 6,         /* 8 bytes of data for the peer's completion */
+    UM_OP_ATOMIC = 1 << 6,       /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
     UM_OP_INJECT = 1 << 7,       /* the buffer is the caller's again at return */
     UM_OP_DELIVERY = 1 << 8,     /* complete when delivered, not when sent */
     UM_OP_NO_EVENT = 1 << 9,     /* no completion event on success; counters still count */
@@ -34,7 +34,7 @@ enum um_op_flag {
     UM_OP_CLAIM = 1 << 12,   /* peek: reserve the message found; receive: take the one reserved under this context */
     UM_OP_DISCARD = 1 << 13, /* peek or claim: throw the message away */
     UM_OP_MATCH = 1 << 15,   /* send: complete when a receive has taken it */
-    UM_OP_ATOMIC = 1 << 14,  /* with UM_OP_READ (it fetches) or UM_OP_WRITE: an atomic operation */
+    UM_OP_DATA = 1 << 14,    /* 8 bytes of data for the peer's completion */
 };
 
 struct um_ep;

@@ -73,12 +73,6 @@ void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
     }
 }
 
-void um_peer_let_go(struct um_peer *peer)
-{
-    if (!peer->link)
-        um_list_append(&peer->ep->ended, &peer->ended);
-}
-
 void um_peers_free_ended(struct um_ep *ep)
 {
     struct um_list *next;

@@ -38,7 +38,12 @@ struct um_buffers {
     struct um_iov_cursor cursor;
 };
 int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count);
-void um_buffers_fini(struct um_buffers *b);
+void um_buffers_free(struct um_buffers *b);
+static inline void um_buffers_fini(struct um_buffers *b)
+{
+    if (__builtin_expect(b->iov != b->small, 0))
+        um_buffers_free(b);
+}
 
 /* An operation at its initiator, accepted and not completed. */
 struct um_op {
@@ -246,11 +251,10 @@ static inline void um_peer_retain(struct um_peer *peer)
 {
     peer->retained++;
 }
-void um_peer_let_go(struct um_peer *peer);
 static inline void um_peer_release(struct um_peer *peer)
 {
-    if (__builtin_expect(--peer->retained == 0, 1))
-        um_peer_let_go(peer);
+    if (--peer->retained == 0 && __builtin_expect(!peer->link, 0))
+        um_list_append(&peer->ep->ended, &peer->ended);
 }
 
 /* A new operation; NULL without memory. */

@@ -323,10 +323,9 @@ int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count)
     return 0;
 }
 
-void um_buffers_fini(struct um_buffers *b)
+void um_buffers_free(struct um_buffers *b)
 {
-    if (b->iov != b->small)
-        free(b->iov);
+    free(b->iov);
     b->iov = b->small;
 }
 

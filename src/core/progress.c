@@ -72,18 +72,24 @@ static __attribute__((noinline)) void causes_first(struct um_peer *peer)
     peer->ep->reported = reported; /* a stream of sends must not put off the records of its receiver for ever */
 }
 
+/* A peer joined or left. Returns whether the record was taken. */
+static __attribute__((noinline)) bool record_of_machine(struct um_ep *ep, struct um_port *port,
+                                                        const struct um_record *rec)
+{
+    if (rec->op == UM_REC_LEFT)
+        rx_left(ep, rec);
+    else if (rx_joined(ep, rec) != 0)
+        return false;
+    port->machine->release(port, rec);
+    return true;
+}
+
 /* Returns whether the record was taken. */
-static bool record_handle(struct um_ep *ep, struct um_port *port, const struct um_record *rec)
+static inline bool record_handle(struct um_ep *ep, struct um_port *port, const struct um_record *rec)
 {
     int ret = -EPROTO;
-    if (__builtin_expect(rec->op >= UM_OP_MACHINE, 0)) {
-        if (rec->op == UM_REC_LEFT)
-            rx_left(ep, rec);
-        else if (rx_joined(ep, rec) != 0)
-            return false;
-        port->machine->release(port, rec);
-        return true;
-    }
+    if (__builtin_expect(rec->op >= UM_OP_MACHINE, 0))
+        return record_of_machine(ep, port, rec);
     struct um_peer *peer = rec->rx->user;
     if (peer && __builtin_expect(!um_list_is_empty(&peer->awaiting), 0))
         causes_first(peer);

@@ -93,6 +93,9 @@ struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
     window_drop(peer, place);
     if (peer->link->machine->window_open(peer->link, key, &w) != 0)
         return NULL;
+    if (w->region.len > UINT64_MAX - w->region.origin)
+        w->level = UM_LEVEL_REMOTE; /* it wraps around: its owner may know what is meant */
+    um_window_set_level(w, w->level);
     *place = w;
     peer->window = w;
     if (w->level != UM_LEVEL_REMOTE)

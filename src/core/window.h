@@ -13,6 +13,16 @@
 
 #include <errno.h>
 
+/*
+ * at_once: what loads and stores may do there (enum um_access), which is nothing below UM_LEVEL_MAPPED: the lean paths
+ * ask one question instead of two.
+ */
+static inline void um_window_set_level(struct um_window *w, enum um_level level)
+{
+    w->level = level;
+    w->at_once = level >= UM_LEVEL_MAPPED ? w->region.access : 0;
+}
+
 static inline bool um_window_is_current(const struct um_window *w)
 {
     /* sync: region-current (partners region-change, table-change, own-change) */
@@ -39,24 +49,43 @@ static inline struct um_window *um_window_find(struct um_peer *peer, uint64_t ke
     return um_window_open(peer, key);
 }
 
+/* Does the peer count what is executed through the window? */
+static inline bool um_window_has_counters(const struct um_window *w)
+{
+    return (w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0;
+}
+
 /* What was executed through a window counts where the peer asked for it. */
 static inline void um_window_count(struct um_window *w, unsigned shift)
 {
-    if (__builtin_expect((w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0, 0))
+    if (__builtin_expect(um_window_has_counters(w), 0))
         w->machine->window_count(w, shift);
+}
+
+/* Of what lies before the region the offset is more than any length: um_window_open() takes none that wraps around. */
+static inline bool um_window_contains(const struct um_window *w, uint64_t addr, uint64_t len, uint64_t *offset_p)
+{
+    uint64_t offset = addr - w->region.origin;
+    if (__builtin_expect(offset > w->region.len || len > w->region.len - offset, 0))
+        return false;
+    *offset_p = offset;
+    return true;
 }
 
 /* 0 and the offset of the first byte; -EACCES: not that access; -ERANGE: out of bounds. */
 static inline int um_window_check(const struct um_window *w, uint64_t addr, uint64_t len, uint32_t access,
                                   uint64_t *offset_p)
 {
-    uint64_t offset = addr - w->region.origin;
     if (__builtin_expect((w->region.access & access) != access, 0))
         return -EACCES;
-    if (__builtin_expect(addr < w->region.origin || offset > w->region.len || len > w->region.len - offset, 0))
-        return -ERANGE;
-    *offset_p = offset;
-    return 0;
+    return um_window_contains(w, addr, len, offset_p) ? 0 : -ERANGE;
+}
+
+/* The same for the lean paths: may this be done by loads and stores, now? A lost peer has no windows. */
+static inline bool um_window_check_at_once(const struct um_peer *peer, const struct um_window *w, uint64_t addr,
+                                           uint64_t len, uint32_t access, uint64_t *offset_p)
+{
+    return w && (w->at_once & access) == access && peer->unfinished == 0 && um_window_contains(w, addr, len, offset_p);
 }
 
 #endif

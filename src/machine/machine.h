@@ -144,6 +144,7 @@ struct um_window {
     struct um_exposure region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
+    uint32_t at_once;             /* core/window.h's */
     struct um_fault_guard *guard; /* UM_LEVEL_OWN */
     uint64_t changes;
     const uint64_t *changes_at;

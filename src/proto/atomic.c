@@ -79,12 +79,14 @@ static bool is_lockless(uint64_t owners_addr, size_t size)
     return size <= 8 && (owners_addr & (size - 1)) == 0;
 }
 
-static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind, uint8_t op)
+static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind, uint32_t op)
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
     ep->stored = true; /* elsewhere an update may wait while later loads go ahead */
 #endif
+    if (__builtin_expect(!um_window_has_counters(w), 1))
+        return;
     if (kind != UM_ATOMIC_BASE)
         um_window_count(w, UM_COUNT_READ_SHIFT);
     if (op != UM_ATOMIC_READ)
@@ -135,32 +137,35 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
 static inline __attribute__((always_inline)) bool apply_once(struct um_window *w, const struct um_atomic_call *call,
                                                              size_t size)
 {
-    if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
-        um_fault_guard_begin(w->guard, call->target, size);
+    struct um_fault_guard *const guard = w->guard;
+    if (guard) {
+        um_fault_guard_begin(guard, call->target, size);
         um_atomic_apply_lockless(call);
-        return !um_fault_guard_end(w->guard);
+        return !um_fault_guard_end(guard);
     }
     um_atomic_apply_lockless(call);
     return !um_window_is_gone(w);
 }
 
-static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, struct um_peer *peer,
-                                                             const struct um_atomic_one *a)
+bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
 {
-    const size_t size = um_atomic_size(a->type);
+    if (um_core_ep_is_due(ep))
+        um_core_ep_look(ep); /* may end the peer, and its windows */
+    const size_t size = um_atomic_size_of(a->type);
+    const uint32_t access = um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
     struct um_window *w = um_window_find(peer, a->key);
     uint64_t offset;
-    if (!w || w->level < UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
-        um_window_check(w, a->addr, size, um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset) != 0 ||
+    if (!um_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
         !is_lockless(w->region.base + offset, size))
         return false;
-    const struct um_atomic_call call = {.type = a->type,
-                                        .op = a->op,
-                                        .count = 1,
-                                        .target = w->base + offset,
-                                        .operand = a->operand,
-                                        .compare = a->compare,
-                                        .result = a->result};
+    struct um_atomic_call call; /* without what does not matter: locks and so on */
+    call.type = (uint8_t)a->type;
+    call.op = (uint8_t)a->op;
+    call.count = 1;
+    call.target = w->base + offset;
+    call.operand = a->operand;
+    call.compare = a->compare;
+    call.result = a->result;
     um_core_ep_settle(ep);
     if (__builtin_expect(!apply_once(w, &call, size), 0))
         return false;
@@ -169,18 +174,6 @@ static inline __attribute__((always_inline)) bool atomic_now(struct um_ep *ep, s
     peer->out->bytes_sent += size;
     ep->reported = true;
     return true;
-}
-
-static __attribute__((noinline)) bool atomic_now_looked(struct um_ep *ep, struct um_peer *peer,
-                                                        const struct um_atomic_one *a)
-{
-    um_core_ep_look(ep); /* may end the peer, and its windows */
-    return atomic_now(ep, peer, a);
-}
-
-bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
-{
-    return um_core_ep_is_due(ep) ? atomic_now_looked(ep, peer, a) : atomic_now(ep, peer, a);
 }
 
 /* ---- by the owner ---- */

@@ -78,7 +78,7 @@ enum {
 struct um_atomic_call {
     uint8_t type; /* enum um_atomic_type */
     uint8_t op;   /* enum um_atomic_op */
-    size_t count; /* elements */
+    size_t count; /* elements, 1 at least */
     void *target;
     const void *operand; /* count elements, any alignment; ignored by READ */
     const void *compare; /* CSWAP and its kin, MSWAP */
@@ -109,6 +109,12 @@ extern const uint8_t um_atomic_shift[UM_TYPES];
 static inline size_t um_atomic_size(uint32_t type)
 {
     return type < UM_TYPES ? (size_t)1 << um_atomic_shift[type] : 0;
+}
+
+/* The same of a type that is known to be one. */
+static inline size_t um_atomic_size_of(uint32_t type)
+{
+    return (size_t)1 << um_atomic_shift[type];
 }
 
 /* Elements that one operation takes. */

@@ -166,7 +166,8 @@ static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic
     const unsigned char *operand = c->operand;
     const unsigned char *compare = c->compare;
     unsigned char *result = c->result;
-    for (size_t i = 0; i < c->count; i++) {
+    size_t i = 0;
+    do {
         K_UINT value = 0, wanted = 0;
         if (op != UM_ATOMIC_READ)
             memcpy(&value, operand + i * sizeof(value), sizeof(value));
@@ -178,7 +179,7 @@ static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic
         } else {
             (void)K(_access)(target + i, op, value, wanted);
         }
-    }
+    } while (++i < c->count);
 }
 
 #define K_FUNCTION_ONE(name, op)                                                                                       \

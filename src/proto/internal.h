@@ -207,7 +207,7 @@ struct um_atomic_operands {
 void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
                         const struct um_atomic_place *place, uint64_t count);
 /* What a region has to allow for this operation (enum um_access). */
-static inline uint32_t um_atomic_access(uint8_t op, bool fetch)
+static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
 {
     if (op == UM_ATOMIC_READ)
         return UM_ACCESS_REMOTE_READ;

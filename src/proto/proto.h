@@ -90,7 +90,12 @@ struct um_rma_one {
  * The lean path, as um_atomic_now(): by loads and stores, without a description of the operation. True: executed, and
  * no completion follows. False: nothing happened; um_rma() can do it, or tells why not.
  */
-bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
+bool um_rma_read_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
+bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
+static inline bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+{
+    return r->flags & UM_OP_READ ? um_rma_read_now(ep, peer, r) : um_rma_write_now(ep, peer, r);
+}
 
 /*
  * An atomic operation. Executed by the caller where it can reach the memory itself (then it has completed at return),
@@ -121,7 +126,8 @@ struct um_atomic_one {
     const void *operand, *compare;
     void *result;
     uint64_t addr, key;
-    uint8_t type, op, kind;
+    uint32_t type, op; /* valid for the kind */
+    uint8_t kind;
 };
 /*
  * The lean path: what takes the processor some ten instructions is not worth a hundred to describe, and the memory it

@@ -111,43 +111,63 @@ static void multi_take(struct um_ep *ep, struct um_recv *recv, uint64_t len, str
     }
 }
 
-bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p)
+static struct um_recv *recv_find(struct um_ep *ep, const struct um_arrival *arrival)
 {
     struct um_match *engine = um_receive_engine(ep, arrival->flags);
-    for (;;) {
-        struct um_match_recv *found = um_match_find_recv(engine, arrival->tag, arrival->peer->number);
-        if (!found)
-            return false;
-        struct um_recv *recv = UM_CONTAINER(found, struct um_recv, match);
-        target_p->recv = recv;
-        if (!(recv->flags & UM_OP_MULTI)) {
-            recv_unpost(ep, recv);
-            target_p->cursor = recv->buffers.cursor;
-            target_p->len = recv->len;
-            target_p->base = NULL;
-            return true;
-        }
+    struct um_match_recv *found = um_match_find_recv(engine, arrival->tag, arrival->peer->number);
+    return found ? UM_CONTAINER(found, struct um_recv, match) : NULL;
+}
+
+static void single_take(struct um_ep *ep, struct um_recv *recv, struct um_target *target)
+{
+    recv_unpost(ep, recv);
+    target->cursor = recv->buffers.cursor;
+    target->len = recv->len;
+    target->base = NULL;
+}
+
+/* The receive found is a multi-receive. */
+static __attribute__((noinline)) bool multi_match(struct um_ep *ep, const struct um_arrival *arrival,
+                                                  struct um_target *target)
+{
+    struct um_recv *recv = target->recv;
+    while (recv && recv->flags & UM_OP_MULTI) {
         bool untouched = recv->len == recv->buffers.small[0].iov_len;
         if (arrival->len <= recv->len || untouched) {
-            multi_take(ep, recv, arrival->len, target_p);
+            multi_take(ep, recv, arrival->len, target);
             return true;
         }
         multi_spend(ep, recv);
+        target->recv = recv = recv_find(ep, arrival);
     }
+    if (recv)
+        single_take(ep, recv, target);
+    return recv != NULL;
 }
 
-void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error)
+bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p)
 {
-    struct um_recv *recv = target->recv;
-    bool truncated = arrival->len > target->len;
+    struct um_recv *recv = recv_find(ep, arrival);
+    if (!recv)
+        return false;
+    target_p->recv = recv;
+    if (recv->flags & UM_OP_MULTI)
+        return multi_match(ep, arrival, target_p);
+    single_take(ep, recv, target_p);
+    return true;
+}
+
+/* What the receive of a message completes with, but for its own context and flags, where room bytes had a place. */
+static inline struct um_completion arrival_end(struct um_ep *ep, const struct um_arrival *arrival, size_t room,
+                                               int error)
+{
+    bool truncated = arrival->len > room;
     int lost = truncated ? EMSGSIZE : 0;
     struct um_completion c = {
-        .context = recv->context,
-        .flags = recv->flags | arrival->flags,
+        .flags = arrival->flags,
         .error = error ? error : lost,
-        .len = truncated ? target->len : (size_t)arrival->len,
-        .olen = truncated ? (size_t)(arrival->len - target->len) : 0,
-        .buf = target->base,
+        .len = truncated ? room : (size_t)arrival->len,
+        .olen = truncated ? (size_t)(arrival->len - room) : 0,
         .tag = arrival->tag,
         .data = arrival->data,
         .source = arrival->peer,
@@ -155,6 +175,16 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
     arrival->peer->in->received++;
     arrival->peer->in->bytes_received += c.len;
     ep->reported = true;
+    return c;
+}
+
+void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error)
+{
+    struct um_recv *recv = target->recv;
+    struct um_completion c = arrival_end(ep, arrival, target->len, error);
+    c.context = recv->context;
+    c.flags |= recv->flags;
+    c.buf = target->base;
     if (recv->flags & UM_OP_MULTI) {
         recv->in_flight--;
         if (recv->spent && recv->in_flight == 0) {
@@ -208,6 +238,20 @@ struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
     return recv;
 }
 
+/* The message is here, with its body: a receive of it need not be noted. */
+static void recv_now(struct um_ep *ep, const struct um_msg *msg, struct um_unexpected *u)
+{
+    const size_t room = um_iov_length(msg->iov, msg->count), len = (size_t)u->arrival.len;
+    struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
+    um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+    um_iov_scatter(&cursor, u->body, len < room ? len : room);
+    struct um_completion c = arrival_end(ep, &u->arrival, room, 0);
+    c.context = msg->context;
+    c.flags |= msg->flags | UM_OP_RECV;
+    ep->config.complete(ep->config.arg, &c);
+    um_unexpected_free(ep, u);
+}
+
 int um_recv(struct um_ep *ep, const struct um_msg *msg)
 {
     struct um_receive *r = ep->receive;
@@ -215,16 +259,18 @@ int um_recv(struct um_ep *ep, const struct um_msg *msg)
         return um_unexpected_receive_claimed(ep, msg);
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
         return -EINVAL;
+    struct um_unexpected *u = msg->flags & UM_OP_MULTI ? NULL : um_unexpected_find(ep, msg);
+    if (u && !u->inbound) {
+        recv_now(ep, msg, u);
+        return 0;
+    }
     struct um_recv *recv = um_recv_alloc(ep, msg);
     if (!recv)
         return -ENOMEM;
-    if (!(msg->flags & UM_OP_MULTI)) {
-        struct um_unexpected *u = um_unexpected_find(ep, msg);
-        if (u) {
-            um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
-            um_unexpected_give(ep, recv, u);
-            return 0;
-        }
+    if (u) {
+        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+        um_unexpected_give(ep, recv, u);
+        return 0;
     }
     um_match_post(um_receive_engine(ep, msg->flags), &recv->match);
     um_list_append(&r->posted, &recv->link);

@@ -20,7 +20,7 @@ struct um_unexpected {
     void *claimed_by;    /* context */
     struct um_arrival arrival;
     struct um_inbound *inbound; /* a rendezvous; else the body is below */
-    bool is_announced;          /* it is a rendezvous, whose inbound may have ended */
+    size_t size;                /* bytes that it takes, its announced body's description included */
     void *body;
     unsigned char small[UM_UNEXPECTED_INLINE];
 };

@@ -71,44 +71,48 @@ static inline uint32_t access_wanted(uint32_t flags)
 static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
                                                                 uint32_t flags, const struct iovec *iov, size_t count)
 {
-    if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
+    /* in locals: as far as the compiler knows, what is written there may change the window */
+    unsigned char *const there = w->base + offset;
+    struct um_fault_guard *const guard = w->guard;
+    if (guard) {
         size_t len = count == 1 ? iov->iov_len : um_iov_length(iov, count);
         if (len > UM_FAULT_GUARD_MOST)
             return false;
-        um_fault_guard_begin(w->guard, w->base + offset, len);
-        mapped_move(ep, flags, iov, count, w->base + offset);
-        return !um_fault_guard_end(w->guard);
+        um_fault_guard_begin(guard, there, len);
+        mapped_move(ep, flags, iov, count, there);
+        return !um_fault_guard_end(guard);
     }
-    mapped_move(ep, flags, iov, count, w->base + offset);
+    mapped_move(ep, flags, iov, count, there);
     return !um_window_is_gone(w);
 }
 
+/* flags: a constant, so that nothing of the other direction is left. */
 static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, struct um_peer *peer,
-                                                          const struct um_rma_one *r)
+                                                          const struct um_rma_one *r, const uint32_t flags)
 {
+    if (um_core_ep_is_due(ep))
+        um_core_ep_look(ep); /* may end the peer, and its windows */
     struct um_window *w = um_window_find(peer, r->key);
+    const struct iovec iov = r->iov;
     uint64_t offset;
-    if (!w || w->level < UM_LEVEL_MAPPED || peer->unfinished || peer->lost ||
-        um_window_check(w, r->addr, r->iov.iov_len, access_wanted(r->flags), &offset) != 0)
+    if (!um_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset) ||
+        __builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0))
         return false;
-    if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
-        return false;
-    um_window_count(w, count_shift(r->flags));
+    um_window_count(w, count_shift(flags));
     peer->out->sent++;
-    peer->out->bytes_sent += r->iov.iov_len;
+    peer->out->bytes_sent += iov.iov_len;
     ep->reported = true;
     return true;
 }
 
-static __attribute__((noinline)) bool rma_now_looked(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+bool um_rma_read_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
 {
-    um_core_ep_look(ep); /* may end the peer, and its windows */
-    return rma_now(ep, peer, r);
+    return rma_now(ep, peer, r, UM_OP_READ);
 }
 
-bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
 {
-    return um_core_ep_is_due(ep) ? rma_now_looked(ep, peer, r) : rma_now(ep, peer, r);
+    return rma_now(ep, peer, r, UM_OP_WRITE);
 }
 
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
@@ -196,7 +200,7 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
             window_complete(ep, rma, len, 0);
     }
     if (ret == -EPERM) {
-        w->level = UM_LEVEL_REMOTE;
+        um_window_set_level(w, UM_LEVEL_REMOTE);
         return ret;
     }
     if (ret == -EAGAIN)

@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a message takes, its announced body's description included. */
-static size_t unexpected_size(const struct um_unexpected *u)
-{
-    return sizeof(*u) + (u->body != u->small ? (size_t)u->arrival.len : 0) + (u->is_announced ? UM_INBOUND_SIZE : 0);
-}
-
 /* One more message lies here. */
 static void unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
 {
@@ -32,7 +26,7 @@ static void unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_p
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 {
     struct um_receive *r = ep->receive;
-    r->kept -= unexpected_size(u);
+    r->kept -= u->size;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0) && r->kept < r->kept_max / 2)
         um_core_ep_lift(ep);
     um_peer_release(u->arrival.peer);
@@ -52,7 +46,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
         return -ENOMEM;
     u->body = u->small;
     u->inbound = inbound;
-    u->is_announced = inbound != NULL;
+    u->size = sizeof(*u) + (inbound ? UM_INBOUND_SIZE : 0);
     u->arrival = *arrival;
     um_list_init(&u->link);
     if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {
@@ -61,6 +55,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
             um_pool_release(&r->unexpected, u);
             return -ENOMEM;
         }
+        u->size += arrival->len;
     }
     if (!inbound)
         memcpy(u->body, body, arrival->len);
@@ -69,7 +64,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
     um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
     um_peer_retain(arrival->peer);
     ep->stats.unexpected++;
-    r->kept += unexpected_size(u);
+    r->kept += u->size;
     unexpected_bound(ep, r, arrival->peer);
     return 0;
 }

@@ -99,19 +99,29 @@ static ssize_t um_atomic_write(struct fid_ep *fid, const void *buf, size_t count
                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
+    const struct um_atomic_where to = {
+        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     (void)desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &(struct um_atomic_buffers){.operand = buf}, &to, count);
+    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
 }
 
 static ssize_t um_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
                                 uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
+    const struct um_atomic_where to = {
+        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     (void)desc;
-    return um_atomic_post_lists(ep, UM_ATOMIC_BASE, &(struct um_atomic_lists){.operand = iov, .operand_count = count},
-                                &to, um_ioc_elements(iov, count));
+    return um_atomic_post_lists(ep, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, &to,
+                                um_ioc_elements(iov, count));
 }
 
 static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
@@ -126,8 +136,12 @@ static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t coun
 {
     struct um_prov_ep *ep = um_post_ep(fid);
     const struct um_atomic_where to = {
-        dest, addr, key, type, op, NULL, (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT, FI_INJECT};
-    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &(struct um_atomic_buffers){.operand = buf}, &to, count);
+        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
+        .dest = dest,
+        .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT,
+        .fi_flags = FI_INJECT,
+    };
+    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
 }
 
 /* ---- fetch ---- */
@@ -137,10 +151,20 @@ static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t c
                                    enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
-    const struct um_atomic_buffers b = {.operand = buf, .result = result};
+    const struct um_atomic_where to = {
+        .one = {.operand = buf,
+                .result = result,
+                .addr = addr,
+                .key = key,
+                .type = type,
+                .op = op,
+                .kind = UM_ATOMIC_FETCH},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     (void)desc, (void)result_desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_FETCH, &b, &to, count);
+    return um_atomic_post_flat(ep, UM_ATOMIC_FETCH, &to, count);
 }
 
 static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -148,12 +172,16 @@ static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
+    const struct um_atomic_where to = {
+        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_FETCH},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     const struct um_atomic_lists l = {
         .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
     (void)desc, (void)result_desc;
-    return um_atomic_post_lists(ep, UM_ATOMIC_FETCH, &l, &to,
-                                um_ioc_elements(resultv, result_count)); /* a read has no operands */
+    return um_atomic_post_lists(ep, &l, &to, um_ioc_elements(resultv, result_count)); /* a read has no operands */
 }
 
 static ssize_t um_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
@@ -172,10 +200,21 @@ static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t c
                                    uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
-    const struct um_atomic_buffers b = {.operand = buf, .compare = compare, .result = result};
+    const struct um_atomic_where to = {
+        .one = {.operand = buf,
+                .compare = compare,
+                .result = result,
+                .addr = addr,
+                .key = key,
+                .type = type,
+                .op = op,
+                .kind = UM_ATOMIC_COMPARE},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &b, &to, count);
+    return um_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &to, count);
 }
 
 static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -184,7 +223,12 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {dest, addr, key, type, op, context, ep->tx_flags, 0};
+    const struct um_atomic_where to = {
+        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_COMPARE},
+        .dest = dest,
+        .context = context,
+        .flags = ep->tx_flags,
+    };
     const struct um_atomic_lists l = {.operand = iov,
                                       .operand_count = count,
                                       .compare = comparev,
@@ -192,7 +236,7 @@ static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov
                                       .result = resultv,
                                       .result_count = result_count};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_lists(ep, UM_ATOMIC_COMPARE, &l, &to, um_ioc_elements(iov, count));
+    return um_atomic_post_lists(ep, &l, &to, um_ioc_elements(iov, count));
 }
 
 static ssize_t um_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *comparev,

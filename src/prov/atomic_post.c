@@ -19,23 +19,23 @@ static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_add
     return ret;
 }
 
-static struct um_atomic um_atomic_make(enum um_atomic_kind kind, const struct um_atomic_where *to, size_t count)
+static struct um_atomic um_atomic_make(const struct um_atomic_where *to, size_t count)
 {
-    return (struct um_atomic){.kind = (uint8_t)kind,
-                              .type = (uint8_t)to->type,
-                              .op = (uint8_t)to->op,
-                              .addr = to->addr,
-                              .key = to->key,
+    return (struct um_atomic){.kind = to->one.kind,
+                              .type = (uint8_t)to->one.type,
+                              .op = (uint8_t)to->one.op,
+                              .addr = to->one.addr,
+                              .key = to->one.key,
                               .count = count,
                               .context = to->context,
                               .flags = to->flags};
 }
 
-ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_buffers *b,
-                               const struct um_atomic_where *to, size_t count)
+ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, const struct um_atomic_where *to, size_t count)
 {
-    struct um_atomic a = um_atomic_make(kind, to, count);
-    if (!um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op))
+    const struct um_atomic_one *b = &to->one;
+    struct um_atomic a = um_atomic_make(to, count);
+    if (!um_atomic_is_valid((enum um_atomic_kind)b->kind, b->type, b->op))
         return -FI_EOPNOTSUPP;
     size_t len = count <= um_atomic_count_max(a.type) ? count * um_atomic_size(a.type) : 0;
     const struct iovec operand = {.iov_base = (void *)b->operand, .iov_len = len};
@@ -44,9 +44,9 @@ ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, enum um_atomic_kind kind, 
     a.operand = &operand;
     a.operand_count = a.op != UM_ATOMIC_READ;
     a.compare = &compare;
-    a.compare_count = kind == UM_ATOMIC_COMPARE;
+    a.compare_count = a.kind == UM_ATOMIC_COMPARE;
     a.result = &result;
-    a.result_count = kind != UM_ATOMIC_BASE;
+    a.result_count = a.kind != UM_ATOMIC_BASE;
     return um_post_atomic(ep, &a, to->dest, to->fi_flags);
 }
 
@@ -66,12 +66,13 @@ static int um_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc,
     return sum == a->count ? 0 : -FI_EINVAL;
 }
 
-ssize_t um_atomic_post_lists(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_lists *l,
-                             const struct um_atomic_where *to, size_t count)
+ssize_t um_atomic_post_lists(struct um_prov_ep *ep, const struct um_atomic_lists *l, const struct um_atomic_where *to,
+                             size_t count)
 {
     struct iovec operand[UM_IOV_LIMIT], compare[UM_IOV_LIMIT], result[UM_IOV_LIMIT];
-    struct um_atomic a = um_atomic_make(kind, to, count);
-    if (!um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op))
+    const enum um_atomic_kind kind = (enum um_atomic_kind)to->one.kind;
+    struct um_atomic a = um_atomic_make(to, count);
+    if (!um_atomic_is_valid(kind, to->one.type, to->one.op))
         return -FI_EOPNOTSUPP;
     int ret = 0;
     if (a.op != UM_ATOMIC_READ) {
@@ -98,14 +99,15 @@ ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atom
     if (m->rma_iov_count != 1) /* rma_iov_limit; its length is that of the operation */
         return -FI_EINVAL;
     const struct um_atomic_where to = {
+        .one = {.addr = m->rma_iov[0].addr,
+                .key = m->rma_iov[0].key,
+                .type = m->datatype,
+                .op = m->op,
+                .kind = (uint8_t)kind},
         .dest = m->addr,
-        .addr = m->rma_iov[0].addr,
-        .key = m->rma_iov[0].key,
-        .type = m->datatype,
-        .op = m->op,
         .context = m->context,
         .flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA),
         .fi_flags = flags,
     };
-    return um_atomic_post_lists(ep, kind, l, &to, m->rma_iov[0].count);
+    return um_atomic_post_lists(ep, l, &to, m->rma_iov[0].count);
 }

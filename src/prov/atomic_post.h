@@ -11,21 +11,13 @@
 
 #include <rdma/fi_atomic.h>
 
-/* What every form of a call says of the operation and where it goes. */
+/* What every form of a call says of the operation and where it goes. With lists one has no buffers. */
 struct um_atomic_where {
+    struct um_atomic_one one; /* the first element, if there are more; type and op as the caller gave them */
     fi_addr_t dest;
-    uint64_t addr, key;
-    enum fi_datatype type;
-    enum fi_op op;
     void *context;
     uint32_t flags; /* um_op_flag */
     uint64_t fi_flags;
-};
-
-/* One buffer of each kind that the operation has. */
-struct um_atomic_buffers {
-    const void *operand, *compare;
-    void *result;
 };
 
 /* Lists as the application has them. */
@@ -35,47 +27,38 @@ struct um_atomic_lists {
 };
 
 /* The long way: one buffer of each kind; lists; lists and a message. */
-ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_buffers *b,
-                               const struct um_atomic_where *to, size_t count);
-ssize_t um_atomic_post_lists(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_lists *l,
-                             const struct um_atomic_where *to, size_t count);
+ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, const struct um_atomic_where *to, size_t count);
+ssize_t um_atomic_post_lists(struct um_prov_ep *ep, const struct um_atomic_lists *l, const struct um_atomic_where *to,
+                             size_t count);
 ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
                                  const struct um_atomic_lists *l, uint64_t flags);
 
 /*
  * The lean path, of one element of a valid operation. True: it is done, completion included. False: nothing happened,
- * and the long way finds out what is to be done or said.
+ * and the long way finds out what is to be done or said. kind: a's, a constant.
  */
-static inline bool um_atomic_post_one(struct um_prov_ep *ep, const struct um_atomic_one *a, fi_addr_t dest, bool event,
-                                      void *context)
+static inline bool um_atomic_post_one(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_one *a,
+                                      fi_addr_t dest, bool event, void *context)
 {
     struct um_peer *peer;
     um_guard_lock(&ep->domain->guard);
     bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_atomic_now(ep->core, peer, a);
     if (__builtin_expect(done, 1))
-        um_post_executed_locked(ep, UM_OP_ATOMIC | (a->kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
-                                um_atomic_size(a->type), event, context);
+        um_post_executed_locked(ep, UM_OP_ATOMIC | (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
+                                um_atomic_size_of(a->type), event, context);
     um_guard_unlock(&ep->domain->guard);
     return done;
 }
 
 static inline ssize_t um_atomic_post_flat(struct um_prov_ep *ep, enum um_atomic_kind kind,
-                                          const struct um_atomic_buffers *b, const struct um_atomic_where *to,
-                                          size_t count)
+                                          const struct um_atomic_where *to, size_t count)
 {
-    if (__builtin_expect(count == 1 && um_atomic_is_valid(kind, (uint32_t)to->type, (uint32_t)to->op), 1)) {
-        const struct um_atomic_one one = {.operand = b->operand,
-                                          .compare = b->compare,
-                                          .result = b->result,
-                                          .addr = to->addr,
-                                          .key = to->key,
-                                          .type = (uint8_t)to->type,
-                                          .op = (uint8_t)to->op,
-                                          .kind = (uint8_t)kind};
-        if (__builtin_expect(um_atomic_post_one(ep, &one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context), 1))
-            return 0;
-    }
-    return um_atomic_post_buffers(ep, kind, b, to, count);
+    if (__builtin_expect(
+            count == 1 && um_atomic_is_valid(kind, to->one.type, to->one.op) &&
+                um_atomic_post_one(ep, kind, &to->one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context),
+            1))
+        return 0;
+    return um_atomic_post_buffers(ep, to, count);
 }
 
 static inline bool um_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
@@ -103,11 +86,11 @@ static inline ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_
                                           .result = kind == UM_ATOMIC_BASE ? NULL : l->result->addr,
                                           .addr = m->rma_iov[0].addr,
                                           .key = m->rma_iov[0].key,
-                                          .type = (uint8_t)m->datatype,
-                                          .op = (uint8_t)m->op,
+                                          .type = m->datatype,
+                                          .op = m->op,
                                           .kind = (uint8_t)kind};
         if (__builtin_expect(
-                um_atomic_post_one(ep, &one, m->addr, !ep->tx_selective || flags & FI_COMPLETION, m->context), 1))
+                um_atomic_post_one(ep, kind, &one, m->addr, !ep->tx_selective || flags & FI_COMPLETION, m->context), 1))
             return 0;
     }
     return um_atomic_post_msg_lists(ep, m, kind, l, flags);

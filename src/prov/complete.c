@@ -6,23 +6,39 @@
  */
 #include "prov/prov.h"
 
-/* What fi_cq_read tells about an operation: of a message, of RMA and atomics. */
-static uint64_t um_complete_message_flags(uint32_t op)
+enum {
+    UM_COMPLETE_KINDS =
+        UM_OP_SEND | UM_OP_RECV | UM_OP_TAGGED | UM_OP_READ | UM_OP_WRITE | UM_OP_REMOTE_WRITE | UM_OP_ATOMIC,
+    UM_COMPLETE_MORE = UM_OP_DATA | UM_OP_MULTI_END,
+};
+static_assert(UM_COMPLETE_KINDS == 127, "the index of a small table");
+
+/* What fi_cq_read tells about an operation of that kind. */
+static const uint64_t um_complete_kinds[UM_COMPLETE_KINDS + 1] = {
+    [UM_OP_SEND] = FI_MSG | FI_SEND,
+    [UM_OP_SEND | UM_OP_TAGGED] = FI_TAGGED | FI_SEND,
+    [UM_OP_RECV] = FI_MSG | FI_RECV,
+    [UM_OP_RECV | UM_OP_TAGGED] = FI_TAGGED | FI_RECV,
+    [UM_OP_READ] = FI_RMA | FI_READ,
+    [UM_OP_WRITE] = FI_RMA | FI_WRITE,
+    [UM_OP_REMOTE_WRITE] = FI_RMA | FI_REMOTE_WRITE,
+    [UM_OP_ATOMIC | UM_OP_READ] = FI_ATOMIC | FI_READ,
+    [UM_OP_ATOMIC | UM_OP_WRITE] = FI_ATOMIC | FI_WRITE,
+};
+
+static __attribute__((noinline)) uint64_t um_complete_more_flags(uint64_t flags, uint32_t op)
 {
-    uint64_t flags = op & UM_OP_SEND ? FI_SEND : FI_RECV;
-    flags |= op & UM_OP_TAGGED ? FI_TAGGED : FI_MSG;
-    flags |= op & UM_OP_MULTI_END ? FI_MULTI_RECV : 0;
-    return flags | ((op & (UM_OP_DATA | UM_OP_SEND)) == UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
+    if (op & UM_OP_MULTI_END)
+        flags |= FI_MULTI_RECV;
+    if (op & UM_OP_DATA && op & (UM_OP_RECV | UM_OP_REMOTE_WRITE))
+        flags |= FI_REMOTE_CQ_DATA;
+    return flags;
 }
 
-static uint64_t um_complete_rma_flags(uint32_t op)
+static inline uint64_t um_complete_flags(uint32_t op)
 {
-    const uint64_t what = op & UM_OP_ATOMIC ? FI_ATOMIC : FI_RMA;
-    if (op & UM_OP_READ)
-        return what | FI_READ;
-    if (op & UM_OP_WRITE)
-        return what | FI_WRITE;
-    return FI_RMA | FI_REMOTE_WRITE | (op & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
+    uint64_t flags = um_complete_kinds[op & UM_COMPLETE_KINDS];
+    return __builtin_expect(op & UM_COMPLETE_MORE, 0) ? um_complete_more_flags(flags, op) : flags;
 }
 
 static bool um_complete_is_tx(uint32_t op)
@@ -39,11 +55,6 @@ static struct um_cntr *um_complete_cntr(const struct um_prov_ep *ep, uint32_t op
     if (op & UM_OP_READ)
         return ep->cntr[UM_CNTR_READ];
     return op & UM_OP_WRITE ? ep->cntr[UM_CNTR_WRITE] : NULL;
-}
-
-static inline uint64_t um_complete_flags(uint32_t op)
-{
-    return op & (UM_OP_SEND | UM_OP_RECV) ? um_complete_message_flags(op) : um_complete_rma_flags(op);
 }
 
 static struct um_cq_entry um_complete_entry(const struct um_completion *c, uint64_t flags)
@@ -64,7 +75,7 @@ static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const 
 {
     struct um_cq_entry entry = um_complete_entry(c, flags);
     entry.source = source;
-    cq->unsettled = cq->unsettled || c->flags & UM_OP_WRITE;
+    um_cq_unsettle_locked(cq, c->flags);
     um_cq_write_locked(cq, &entry);
 }
 
@@ -98,7 +109,7 @@ static inline void um_complete_write(struct um_cq *cq, const struct um_completio
     um_complete_fill((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
     slot->source = source;
     slot->error = NULL;
-    cq->unsettled = cq->unsettled || c->flags & UM_OP_WRITE;
+    um_cq_unsettle_locked(cq, c->flags);
     um_cq_filled_locked(cq);
 }
 
@@ -156,31 +167,62 @@ static inline void um_complete_received(struct um_prov_ep *ep, const struct um_c
     um_complete_write(ep->rx_cq, c, flags, source);
 }
 
-void um_prov_ep_complete(void *arg, const struct um_completion *c)
+/* What is sent, read, written. */
+static __attribute__((noinline)) void um_complete_posted(struct um_prov_ep *ep, const struct um_completion *c)
 {
-    struct um_prov_ep *ep = arg;
-    bool tx = um_complete_is_tx(c->flags);
-    ep->pending -= tx;
-    if (__builtin_expect(ep->closing && tx, 0))
+    struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
+    ep->pending--;
+    if (__builtin_expect(ep->closing, 0))
         return;
     if (__builtin_expect(c->error != 0, 0)) {
         um_complete_failed(ep, c);
-    } else if (tx) {
-        struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
-        if (cntr)
-            um_cntr_count_locked(cntr, c->len);
-        if (!(c->flags & UM_OP_NO_EVENT))
-            um_complete_write(ep->tx_cq, c, um_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
-    } else if (__builtin_expect(c->source != NULL, 1)) {
-        um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
-    } else if (ep->rx_cq) {
-        um_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL); /* the bare end of a multi-receive buffer */
+        return;
     }
+    if (cntr)
+        um_cntr_count_locked(cntr, c->len);
+    if (!(c->flags & UM_OP_NO_EVENT))
+        um_complete_write(ep->tx_cq, c, um_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
 }
 
-void um_prov_ep_executed_locked(struct um_prov_ep *ep, const struct um_completion *c)
+void um_prov_ep_complete(void *arg, const struct um_completion *c)
 {
-    um_complete_write(ep->tx_cq, c, um_complete_rma_flags(c->flags), FI_ADDR_NOTAVAIL);
+    struct um_prov_ep *ep = arg;
+    if (um_complete_is_tx(c->flags))
+        um_complete_posted(ep, c);
+    else if (__builtin_expect(c->error != 0, 0))
+        um_complete_failed(ep, c);
+    else if (__builtin_expect(c->source != NULL, 1))
+        um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
+    else if (ep->rx_cq) /* the bare end of a multi-receive buffer */
+        um_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL);
+}
+
+static __attribute__((noinline)) void um_complete_executed_queue(struct um_cq *cq, uint32_t what, size_t len,
+                                                                 void *context)
+{
+    const struct um_completion c = {.context = context, .flags = what, .len = len};
+    um_complete_queue(cq, &c, um_complete_flags(what), FI_ADDR_NOTAVAIL);
+}
+
+/* As um_complete_write(), without a description of what is little: nobody reads while an operation is posted. */
+void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context)
+{
+    struct um_cq *cq = ep->tx_cq;
+    struct um_cq_entry *slot = um_cq_slot_locked(cq);
+    if (__builtin_expect(!slot, 0)) {
+        um_complete_executed_queue(cq, what, len, context);
+        return;
+    }
+    slot->context = context;
+    slot->flags = um_complete_flags(what);
+    slot->len = len;
+    slot->buf = NULL;
+    slot->data = 0;
+    slot->tag = 0;
+    slot->source = FI_ADDR_NOTAVAIL;
+    slot->error = NULL;
+    um_cq_unsettle_locked(cq, what);
+    um_cq_filled_locked(cq);
 }
 
 /* A peek always reports, also with FI_SELECTIVE_COMPLETION, and is not counted. */

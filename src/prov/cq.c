@@ -87,12 +87,27 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
     um_cq_push(cq, entry);
 }
 
-/* The format's part of an entry, word by word: it may just have been stored that way, and a larger load would stall. */
-static inline char *um_cq_copy(char *to, const struct um_cq_entry *entry, size_t size)
+/* Relaxed: the compiler joins no such loads. */
+static inline void um_cq_copy_word(char *to, const struct um_cq_entry *entry, size_t at)
 {
-    for (size_t at = 0; at < size; at += sizeof(uint64_t))
-        memcpy(to + at, (const char *)entry + at, sizeof(uint64_t));
-    return to + size;
+    const uint64_t word = um_load_relaxed_u64((const uint64_t *)(const void *)((const char *)entry + at));
+    memcpy(to + at, &word, sizeof(word));
+}
+
+/* The format's part of an entry, word by word: it may just have been stored that way, and a larger load would stall. */
+static inline void um_cq_copy(char *to, const struct um_cq_entry *entry, size_t size)
+{
+    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, context));
+    if (size == sizeof(struct fi_cq_entry))
+        return;
+    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, flags));
+    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, len));
+    if (size == sizeof(struct fi_cq_msg_entry))
+        return;
+    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, buf));
+    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, data));
+    if (size == sizeof(struct fi_cq_tagged_entry))
+        um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, tag));
 }
 
 /* Progress, after so many reads that made none; after fewer next time if they took long. May move the ring. */
@@ -111,9 +126,50 @@ static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
     }
 }
 
+/* An error stands first. */
+static __attribute__((noinline)) ssize_t um_cq_at_error(struct um_cq *cq)
+{
+    um_source_progress_locked(&cq->source);
+    return -FI_EAVAIL;
+}
+
+/* From the ring, which is not empty, into the caller's array, up to the first error. count: not 0. */
+static inline ssize_t um_cq_unload(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    /* in locals: a store to the caller's array might else change them, as far as the compiler knows */
+    const struct um_cq_entry *const ring = cq->ring;
+    const uint64_t mask = cq->mask, tail = cq->tail;
+    const size_t size = cq->entry_size;
+    uint64_t head = cq->head;
+    char *out = buf;
+    size_t done = 0;
+    do {
+        const struct um_cq_entry *entry = &ring[head & mask];
+        if (__builtin_expect(entry->error != NULL, 0))
+            break;
+        um_cq_copy(out, entry, size);
+        if (source)
+            source[done] = entry->source;
+        out += size;
+        head++;
+        done++;
+    } while (done < count && head != tail);
+    if (__builtin_expect(done == 0, 0))
+        return um_cq_at_error(cq);
+    cq->head = head;
+    cq->told = true;
+    return (ssize_t)done;
+}
+
+/* The same after progress. */
+static __attribute__((noinline)) ssize_t um_cq_drain_looked(struct um_cq *cq, void *buf, size_t count,
+                                                            fi_addr_t *source)
+{
+    um_cq_look(cq);
+    return um_cq_unload(cq, buf, count, source);
+}
+
 /*
- * From the ring into the caller's array, up to the first error.
- *
  * A caller may find something in the ring at every read: the error entry of a peek that found nothing (Open MPI's
  * probes peek, read once and peek again), or the completion of what it just sent. What comes from outside must be seen
  * all the same, so such reads make progress, too: always at an error, now and then otherwise. What it brings goes
@@ -121,30 +177,19 @@ static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
  */
 static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    char *out = buf;
-    size_t done = 0;
     if (cq->unsettled) {
         um_fence_full(); /* sync: rma-settle (partner rma-settle): what is told to be complete is */
         cq->unsettled = false;
     }
-    if (cq->ring[cq->head & cq->mask].error)
-        um_source_progress_locked(&cq->source); /* may move the ring */
-    else if (--cq->drains < 0)
-        um_cq_look(cq);
-    while (done < count && cq->head != cq->tail) {
-        const struct um_cq_entry *entry = &cq->ring[cq->head & cq->mask];
-        if (entry->error)
-            return done ? (ssize_t)done : -FI_EAVAIL;
-        out = um_cq_copy(out, entry, cq->entry_size);
-        if (source)
-            source[done] = entry->source;
-        cq->head++;
-        done++;
-    }
-    return (ssize_t)done;
+    if (__builtin_expect(--cq->drains < 0, 0))
+        return um_cq_drain_looked(cq, buf, count, source);
+    return um_cq_unload(cq, buf, count, source);
 }
 
-/* The common case: nothing is queued. What progress brings goes into the caller's array. */
+/*
+ * The common case: nothing is queued (or the call is for progress alone: no entries). What progress brings goes into
+ * the caller's array.
+ */
 static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (__builtin_expect(cq->source.waiter.armed, 0))
@@ -152,21 +197,22 @@ static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, 
     cq->direct = buf;
     cq->direct_source = source;
     cq->direct_done = 0;
-    cq->direct_left = count; /* 0 when the ring is not empty: order is kept */
+    cq->direct_left = count;
     um_source_progress_locked(&cq->source);
     cq->direct_left = 0;
-    return (ssize_t)cq->direct_done;
+    if (cq->direct_done) {
+        cq->told = true;
+        return (ssize_t)cq->direct_done;
+    }
+    if (__builtin_expect(cq->head == cq->tail, 1))
+        return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
+    return count ? um_cq_drain(cq, cq->direct, count, cq->direct_source) : 0; /* untouched: nothing was written there */
 }
 
 static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    if (__builtin_expect(cq->head == cq->tail || !count, 1)) { /* a count of 0 is a call for progress alone */
-        ssize_t done = um_cq_take_new(cq, buf, count, source);
-        if (done)
-            return done;
-        if (__builtin_expect(cq->head == cq->tail, 1))
-            return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
-    }
+    if (__builtin_expect(cq->head == cq->tail || !count, 1))
+        return um_cq_take_new(cq, buf, count, source);
     return um_cq_drain(cq, buf, count, source);
 }
 
@@ -224,20 +270,48 @@ static __attribute__((noinline)) void um_cq_yield(struct um_cq *cq)
     um_guard_unlock(&cq->source.domain->guard);
 }
 
-static inline ssize_t um_cq_read_any(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+/* The rest of a read that found nothing. Gives the guard back. */
+static __attribute__((noinline)) ssize_t um_cq_read_empty(struct um_cq *cq, void *buf, size_t count)
 {
-    struct um_domain *d = cq->source.domain;
     bool yields = false;
-    um_guard_lock(&d->guard);
-    ssize_t ret = um_cq_take(cq, buf, count, source);
-    if (ret == -FI_EAGAIN && d->env.linger)
-        ret = um_cq_empty(cq, buf, source ? 0 : count, &yields);
-    if (ret > 0)
-        cq->told = true;
-    um_guard_unlock(&d->guard);
-    if (__builtin_expect(yields, 0))
+    ssize_t ret = um_cq_empty(cq, buf, count, &yields);
+    um_guard_unlock(&cq->source.domain->guard);
+    if (yields)
         um_cq_yield(cq);
     return ret;
+}
+
+/* A read while nothing is queued. Gives the guard back. */
+static __attribute__((noinline)) ssize_t um_cq_read_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    struct um_domain *d = cq->source.domain;
+    ssize_t ret = um_cq_take_new(cq, buf, count, source);
+    if (ret == -FI_EAGAIN && d->env.linger)
+        return um_cq_read_empty(cq, cq->direct, cq->direct_source ? 0 : count);
+    um_guard_unlock(&d->guard);
+    return ret;
+}
+
+static __attribute__((noinline)) ssize_t um_cq_read_guarded(struct um_cq *cq, void *buf, size_t count,
+                                                            fi_addr_t *source)
+{
+    struct um_guard *g = &cq->source.domain->guard;
+    um_guard_lock(g);
+    if (cq->head == cq->tail || !count)
+        return um_cq_read_new(cq, buf, count, source);
+    ssize_t ret = um_cq_drain(cq, buf, count, source);
+    um_guard_unlock(g);
+    return ret;
+}
+
+/* Three ways that have little in common, so that none saves registers for another. */
+static inline ssize_t um_cq_read_any(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+{
+    if (cq->source.domain->guard.used)
+        return um_cq_read_guarded(cq, buf, count, source);
+    if (cq->head == cq->tail || !count)
+        return um_cq_read_new(cq, buf, count, source);
+    return um_cq_drain(cq, buf, count, source);
 }
 
 static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)

@@ -7,7 +7,7 @@
 #include "prov/compat.h"
 #include "prov/wait.h"
 
-#include "machine/machine.h"
+#include "core/core.h"
 
 struct um_cq_error;
 
@@ -83,6 +83,13 @@ static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, f
 static inline struct um_cq_entry *um_cq_slot_locked(struct um_cq *cq)
 {
     return cq->direct_left || cq->tail - cq->head > cq->mask ? NULL : &cq->ring[cq->tail & cq->mask];
+}
+
+/* What is in the ring was stored through a window, maybe: it is told after a full fence. */
+static inline void um_cq_unsettle_locked(struct um_cq *cq, uint32_t op_flags)
+{
+    if (op_flags & UM_OP_WRITE)
+        cq->unsettled = true;
 }
 
 static inline void um_cq_filled_locked(struct um_cq *cq)

@@ -15,23 +15,38 @@
 
 /* ---- addresses and peers ---- */
 
+enum { UM_PEERS_FIRST = 64 };
+
+/* Room for that index, which is an entry of the address vector. What is not used takes no memory: calloc. */
+static int um_prov_ep_peers_grow(struct um_prov_ep *ep, fi_addr_t index)
+{
+    uint64_t room = ep->peers_room ? ep->peers_room : UM_PEERS_FIRST;
+    while (room <= index)
+        room *= 2;
+    struct um_peer **peers = calloc(room, sizeof(struct um_peer *));
+    if (!peers)
+        return -FI_ENOMEM;
+    if (ep->peers)
+        memcpy(peers, ep->peers, ep->peers_room * sizeof(struct um_peer *));
+    free(ep->peers);
+    ep->peers = peers;
+    ep->peers_room = room;
+    return 0;
+}
+
 int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
 {
-    unsigned chunk;
-    size_t offset;
     if (!ep->enabled)
         return -FI_EOPBADSTATE;
     struct um_addr addr;
-    if (!um_av_addr_locked(ep->av, index, &addr) || !um_vector_place(index, &chunk, &offset))
+    if (!um_av_addr_locked(ep->av, index, &addr))
         return -FI_EINVAL;
-    if (!ep->peers[chunk])
-        ep->peers[chunk] = calloc(um_vector_chunk_size(chunk), sizeof(struct um_peer *));
-    if (!ep->peers[chunk])
+    if (index >= ep->peers_room && um_prov_ep_peers_grow(ep, index) != 0)
         return -FI_ENOMEM;
-    int ret = um_peer_get(ep->core, &addr, &ep->peers[chunk][offset]);
+    int ret = um_peer_get(ep->core, &addr, &ep->peers[index]);
     if (ret)
         return um_error_result(ret);
-    *peer_p = ep->peers[chunk][offset];
+    *peer_p = ep->peers[index];
     return 0;
 }
 
@@ -40,21 +55,17 @@ static void um_prov_ep_end_peer(void *arg, struct um_peer *peer)
 {
     const struct um_prov_ep *ep = arg;
     struct um_addr addr;
-    unsigned chunk;
-    size_t offset;
     um_peer_addr(peer, &addr);
     for (fi_addr_t at = um_av_find_locked(ep->av, &addr); at != FI_ADDR_NOTAVAIL; at = um_av_next_locked(ep->av, at)) {
-        if (um_vector_place(at, &chunk, &offset) && ep->peers[chunk] && ep->peers[chunk][offset] == peer)
-            ep->peers[chunk][offset] = um_peer_gone(ep->core);
+        if (at < ep->peers_room && ep->peers[at] == peer)
+            ep->peers[at] = um_peer_gone(ep->core);
     }
 }
 
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr)
 {
-    unsigned chunk;
-    size_t offset;
-    if (um_vector_place(index, &chunk, &offset) && ep->peers[chunk])
-        ep->peers[chunk][offset] = NULL;
+    if (index < ep->peers_room)
+        ep->peers[index] = NULL;
     struct um_peer *peer = ep->core ? um_peer_find(ep->core, addr) : NULL;
     if (peer && um_peer_name(peer) == index)
         um_peer_set_name(peer, UM_PEER_UNNAMED);
@@ -244,8 +255,7 @@ static int um_prov_ep_close(struct fid *fid)
     um_guard_unlock(&d->guard);
     if (ep->eq)
         um_eq_drop(ep->eq);
-    for (size_t i = 0; i < UM_VECTOR_CHUNKS; i++)
-        free(ep->peers[i]);
+    free(ep->peers);
     free(ep);
     return 0;
 }

@@ -59,10 +59,8 @@ static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what,
     um_cq_stop_lingering(ep->tx_cq);
     if (cntr)
         um_cntr_count_locked(cntr, len);
-    if (event) {
-        const struct um_completion c = {.context = context, .flags = what, .len = len};
-        um_prov_ep_executed_locked(ep, &c);
-    }
+    if (event)
+        um_prov_ep_executed_locked(ep, what, len, context);
 }
 
 /* The flags that calls take: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). FI_MORE, FI_PRIORITY, FI_AFFINITY:

@@ -286,11 +286,12 @@ struct um_prov_ep {
     struct um_cntr *remote_cntr[UM_REMOTE_KINDS];
     uint32_t remote_counters; /* their numbers, enum um_counters */
     struct um_eq *eq;
-    struct um_peer **peers[UM_VECTOR_CHUNKS]; /* by fi_addr_t; filled at first use */
-    uint64_t pending;                         /* accepted transmissions that will complete */
-    uint64_t started;                         /* pending while the operation that is being posted is among them */
-    uint32_t tx_flags, rx_flags;              /* um_op_flag of the calls without flags */
-    uint64_t tx_op_flags, rx_op_flags;        /* defaults, as libfabric has them */
+    struct um_peer **peers;            /* by fi_addr_t; filled at first use */
+    uint64_t peers_room;               /* its entries */
+    uint64_t pending;                  /* accepted transmissions that will complete */
+    uint64_t started;                  /* pending while the operation that is being posted is among them */
+    uint32_t tx_flags, rx_flags;       /* um_op_flag of the calls without flags */
+    uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
     bool directed, tagged_directed; /* receives look at their source address */
     bool wants_source, wants_source_err;
@@ -323,7 +324,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_completion *c);
 /* The event of a one-sided operation that was executed while it was posted. */
-void um_prov_ep_executed_locked(struct um_prov_ep *ep, const struct um_completion *c);
+void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
 /*
  * Sleepers share the port's one arm. Every arm wants its disarm, also after -EAGAIN (there is work to do first). What
@@ -354,10 +355,8 @@ int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer 
 
 static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
 {
-    unsigned chunk;
-    size_t offset;
-    if (__builtin_expect(um_vector_place(index, &chunk, &offset) && ep->peers[chunk], 1)) {
-        *peer_p = ep->peers[chunk][offset];
+    if (__builtin_expect(index < ep->peers_room, 1)) {
+        *peer_p = ep->peers[index];
         if (__builtin_expect(*peer_p != NULL, 1))
             return 0;
     }

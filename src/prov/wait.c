@@ -143,8 +143,7 @@ static int um_source_watch_ep(struct um_event_source *s, struct um_prov_ep *ep)
 /* Sleepers that are at it now want a new endpoint armed as well; the first look is theirs. */
 static void um_source_catch_up(struct um_event_source *s, struct um_prov_ep *ep)
 {
-    uint32_t sleepers = s->waiter.sleepers + s->waiter.armed;
-    for (uint32_t i = 0; s->arms && i < sleepers; i++)
+    for (uint32_t i = 0; s->arms && i < s->waiter.sleepers; i++)
         (void)um_prov_ep_arm_locked(ep);
     um_waiter_signal(&s->waiter);
 }
@@ -239,6 +238,7 @@ int um_source_arm_locked(struct um_event_source *s)
     if (ret)
         return ret;
     s->waiter.armed = true;
+    s->waiter.sleepers++;
     if (um_source_waits_for_peers(s))
         um_waiter_set_timer(&s->waiter, UM_TICK_MS);
     return 0;
@@ -249,6 +249,7 @@ void um_source_disarm_locked(struct um_event_source *s)
     if (!s->waiter.armed)
         return;
     s->waiter.armed = false;
+    s->waiter.sleepers--;
     um_source_disarm_eps(s);
     um_waiter_set_timer(&s->waiter, 0);
     if (!s->waiter.sleepers)
@@ -259,7 +260,7 @@ void um_source_disarm_locked(struct um_event_source *s)
 static void um_source_wake_locked(struct um_event_source *s)
 {
     um_source_disarm_eps(s);
-    if (--s->waiter.sleepers == 0 && !s->waiter.armed)
+    if (--s->waiter.sleepers == 0)
         um_waiter_drain(&s->waiter);
 }
 

@@ -30,7 +30,7 @@ struct um_waiter {
     int poll_fd; /* -1: not opened */
     int wake_fd;
     int timer_fd;
-    uint32_t sleepers; /* threads in a blocking call */
+    uint32_t sleepers; /* threads in a blocking call; one more while armed */
     bool armed;        /* by fi_trywait(), until the next read */
 };
 
@@ -100,7 +100,7 @@ void um_waiter_wake(struct um_waiter *w);
 void um_waiter_drain(struct um_waiter *w);
 static inline void um_waiter_signal(struct um_waiter *w)
 {
-    if (__builtin_expect(w->sleepers || w->armed, 0))
+    if (__builtin_expect(w->sleepers != 0, 0))
         um_waiter_wake(w);
 }
 /* 0, or -FI_EINTR. The thread cannot be cancelled before and after, and meanwhile as cancel_state says. */

@@ -16,8 +16,8 @@ MUTATIONS = [
     (
         "the sequence of a record is not checked: what lies in the ring from the lap before is taken",
         "src/machine/mem/rx.c",
-        "        if (um_mem_is_record(word, rx->head + 1)) {",
-        "        if ((uint32_t)word % UM_SMALL_RECORDS == (rx->head + 1) % UM_SMALL_RECORDS) {",
+        "    return um_mem_is_record(word, rx->head + 1);",
+        "    return (uint32_t)word % UM_SMALL_RECORDS == (rx->head + 1) % UM_SMALL_RECORDS;",
         ["proto message sim"],
     ),
     (
@@ -355,16 +355,30 @@ MUTATIONS = [
     (
         "the lean path of an atomic looks at the first byte alone: the element may end beyond the region",
         "src/proto/atomic.c",
-        "um_window_check(w, a->addr, size, um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset)",
-        "um_window_check(w, a->addr, 1, um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset)",
+        "um_window_check_at_once(peer, w, a->addr, size, access, &offset)",
+        "um_window_check_at_once(peer, w, a->addr, 1, access, &offset)",
         ["prov/lean"],
     ),
     (
-        "the lean path of an atomic overtakes what its peer is still to execute",
-        "src/proto/atomic.c",
-        "peer->unfinished || peer->lost ||\n        um_window_check(w, a->addr",
-        "peer->lost ||\n        um_window_check(w, a->addr",
+        "the lean paths overtake what their peer is still to execute",
+        "src/core/window.h",
+        " && peer->unfinished == 0 && um_window_contains",
+        " && peer && um_window_contains",
         ["proto lean sim"],
+    ),
+    (
+        "the lean paths do not look what may be done with the region",
+        "src/core/window.h",
+        "(w->at_once & access) == access",
+        "(w->at_once | access) != 0",
+        ["proto lean sim"],
+    ),
+    (
+        "the lean paths use a window that reaches nothing",
+        "src/core/window.h",
+        "level >= UM_LEVEL_MAPPED ? w->region.access : 0;",
+        "w->region.access;",
+        ["proto lean sim-bounce"],
     ),
     (
         "the lean path of an atomic takes misaligned elements, without their lock",
@@ -418,8 +432,8 @@ MUTATIONS = [
     (
         "receives that are posted when the endpoint closes are not reported",
         "src/prov/complete.c",
-        "ep->closing && tx",
-        "ep->closing",
+        "    else if (__builtin_expect(c->error != 0, 0))\n",
+        "    else if (ep->closing)\n        return;\n    else if (__builtin_expect(c->error != 0, 0))\n",
         ["prov/messages"],
     ),
     (
@@ -467,8 +481,8 @@ MUTATIONS = [
     (
         "a put by the lean path is not counted as a call: who makes no other never notices a death",
         "src/proto/rma.c",
-        "return um_core_ep_is_due(ep) ? rma_now_looked(ep, peer, r) : rma_now(ep, peer, r);",
-        "return rma_now(ep, peer, r);",
+        "    if (um_core_ep_is_due(ep))\n        um_core_ep_look(ep); /* may end the peer, and its windows */\n",
+        "",
         ["death/habits"],
     ),
     (

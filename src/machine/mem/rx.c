@@ -96,25 +96,34 @@ static void rx_go_on_grown(struct um_mem_rx *rx)
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
 }
 
-/* Checks a record and describes it. 1 offered, 0 nothing to offer (it was the machine's own, or the lane was ended). */
-static int rx_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
+static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
 {
-    static struct um_log_limit limit;
-    uint8_t op = (uint8_t)(word >> 32);
-    uint8_t flags = (uint8_t)(word >> 40);
-    uint32_t len = (uint32_t)(word >> 48);
-    const void *body = NULL;
-    rx->idle = 0;
-    if (op == UM_OP_GROW && !rx->grown) {
-        rx_go_on_grown(rx);
-        return 0;
-    }
+    return um_mem_is_record(word, rx->head + 1);
+}
+
+/* Is it a record for the layers above, as far as its first word tells? */
+static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
+{
+    const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
+    const uint32_t len = (uint32_t)(word >> 48);
     if (op == 0 || op >= UM_OP_MACHINE)
-        goto bad;
-    rx->record_end = rx->bytes_head;
+        return false;
     if (flags & UM_FLAG_MACHINE) {
         if (len == 0 || len > rx->ring.body_max)
-            goto bad;
+            return false;
+    }
+    return true;
+}
+
+/* Describes a good record. */
+static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
+{
+    const uint8_t flags = (uint8_t)(word >> 40);
+    const uint32_t len = (uint32_t)(word >> 48);
+    const void *body = NULL;
+    rx->idle = 0;
+    rx->record_end = rx->bytes_head;
+    if (flags & UM_FLAG_MACHINE) {
         uint32_t start = um_body_start(&rx->ring, rx->bytes_head, len);
         body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
         rx->record_end = start + um_body_space(len);
@@ -124,15 +133,25 @@ static int rx_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p
         .head = rx->next->head,
         .body = body,
         .len = len,
-        .op = op,
+        .op = (uint8_t)(word >> 32),
         .flags = flags & (UM_FLAG_MASK | UM_FLAG_ACK),
     };
-    return 1;
-bad:
+}
+
+/* A record that is the machine's own, or cannot be. */
+static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
+{
+    static struct um_log_limit limit;
+    const uint8_t op = (uint8_t)(word >> 32);
+    rx->idle = 0;
+    if (op == UM_OP_GROW && !rx->grown) {
+        rx_go_on_grown(rx);
+        return;
+    }
     um_log_limited(&limit, UM_LOG_WARN,
-                   "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op, len);
+                   "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op,
+                   (uint32_t)(word >> 48));
     rx_end_refused(rx);
-    return 0;
 }
 
 /* Lanes idle for long are no longer polled when there are many; their senders ring from then on. */
@@ -156,6 +175,12 @@ static void hot_sweep(struct um_mem_port *port)
     }
 }
 
+/* Is more to be done at its next empty poll than to count that? */
+static inline bool rx_is_idle_due(const struct um_mem_rx *rx)
+{
+    return rx->state == UM_RX_LEAVING || rx->idle == UM_IDLE_PUBLISH - 1;
+}
+
 static void rx_idle(struct um_mem_rx *rx)
 {
     rx->idle++;
@@ -167,33 +192,33 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
-int um_mem_poll(struct um_port *base, struct um_record *rec_p)
+/* Every polled lane, from the one whose turn it is. */
+static __attribute__((noinline)) int poll_lanes(struct um_mem_port *port, struct um_record *rec_p)
 {
-    struct um_mem_port *port = (struct um_mem_port *)base;
-    if (um_load_relaxed_u64(&port->shm->bell_summary))
-        um_mem_bells_collect(port);
-    if (!um_list_is_empty(&port->events))
-        return um_mem_event_offer(port, rec_p);
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
         struct um_mem_rx *rx = port->hot[port->hot_next];
         uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
-        if (um_mem_is_record(word, rx->head + 1)) {
+        if (rx_is_next(rx, word)) {
             if (++port->burst >= UM_BURST) {
                 port->burst = 0;
                 port->hot_next++;
             }
-            if (rx_offer(rx, word, rec_p))
+            if (record_is_good(rx, word)) {
+                record_offer(rx, word, rec_p);
                 return 1;
-            left++; /* it was the machine's own: look again */
+            }
+            rx_take_other(rx, word);
+            left++; /* look again */
             if (port->hot_count == 0)
                 break;
             continue;
         }
         rx_idle(rx);
         port->burst = 0;
-        port->hot_next++;
+        if (++port->hot_next >= port->hot_count)
+            port->hot_next = 0;
     }
     if (++port->empty_polls >= UM_SWEEP) {
         port->empty_polls = 0;
@@ -203,6 +228,44 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
             hot_sweep(port);
     }
     return um_list_is_empty(&port->events) ? 0 : um_mem_event_offer(port, rec_p);
+}
+
+static __attribute__((noinline)) int poll_rung(struct um_mem_port *port, struct um_record *rec_p)
+{
+    um_mem_bells_collect(port);
+    if (!um_list_is_empty(&port->events))
+        return um_mem_event_offer(port, rec_p);
+    return poll_lanes(port, rec_p);
+}
+
+/*
+ * What a poll finds nearly always: a record in the lane whose turn it is, or nothing in the only lane. All else is left
+ * to the functions above, by calls in tail position: so this one saves no register.
+ */
+int um_mem_poll(struct um_port *base, struct um_record *rec_p)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    if (__builtin_expect(um_load_relaxed_u64(&port->shm->bell_summary) != 0, 0))
+        return poll_rung(port, rec_p);
+    if (__builtin_expect(!um_list_is_empty(&port->events), 0))
+        return um_mem_event_offer(port, rec_p);
+    if (port->hot_next >= port->hot_count)
+        return poll_lanes(port, rec_p);
+    struct um_mem_rx *rx = port->hot[port->hot_next];
+    uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
+    if (rx_is_next(rx, word)) {
+        if (!record_is_good(rx, word) || port->burst >= UM_BURST - 1)
+            return poll_lanes(port, rec_p);
+        port->burst++;
+        record_offer(rx, word, rec_p);
+        return 1;
+    }
+    if (port->hot_count > 1 || rx_is_idle_due(rx) || port->empty_polls >= UM_SWEEP - 1)
+        return poll_lanes(port, rec_p);
+    rx->idle++;
+    port->burst = 0;
+    port->empty_polls++;
+    return 0;
 }
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)
