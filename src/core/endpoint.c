@@ -25,6 +25,7 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     ep->protocols = protocols;
     ep->machine->caps(&caps);
     ep->body_max = caps.body_max;
+    ep->unconsumed_max = caps.unconsumed_max;
     ep->config.port.space = um_regions_space(config->regions);
     ep->calls_counted = 1;
     um_list_init(&ep->awaiting);

@@ -146,8 +146,9 @@ struct um_port_config {
 };
 
 struct um_machine_caps {
-    uint32_t body_max; /* largest body a claim can ask for on a fully grown lane, in bytes */
-    uint32_t depth;    /* records a fully grown lane holds */
+    uint32_t body_max;       /* largest body a claim can ask for on a fully grown lane, in bytes */
+    uint32_t depth;          /* records a fully grown lane holds */
+    uint32_t unconsumed_max; /* records that a sender can have committed while it knows of none consumed */
     /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: link_read() is the better way wherever it is permitted. */
     bool either_way;
@@ -285,7 +286,7 @@ struct um_machine {
     int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
     /*
      * Asks the sender to send no more messages (claim_message) until the hold ends. What it committed before is still
-     * offered, and what it claimed before it saw the hold: at most what the lane holds.
+     * offered, and what it claimed before it saw the hold: together at most caps.unconsumed_max + 1.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */

@@ -584,6 +584,20 @@ MUTATIONS = [
         ["proto bound sim"],
     ),
     (
+        "a sender that ignores a hold is not refused",
+        "src/proto/unexpected.c",
+        "        return unexpected_past_hold(ep, sender);",
+        "        return 0;",
+        ["hostile hold"],
+    ),
+    (
+        "a sender that is held is given less than its lane holds",
+        "src/proto/unexpected.c",
+        "<= ep->unconsumed_max + 1)",
+        "<= ep->unconsumed_max / 2)",
+        ["proto bound sim"],
+    ),
+    (
         "a message that is to complete when matched goes eagerly",
         "src/proto/send.c",
         "        return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */",

@@ -258,7 +258,8 @@ static int watch_line(const struct um_port *port, const uint64_t **line_p, uint6
 
 static void caps(struct um_machine_caps *caps_p)
 {
-    *caps_p = (struct um_machine_caps){.body_max = UM_BOARD_BODY_MAX, .depth = UM_BOARD_LINES};
+    *caps_p = (struct um_machine_caps){
+        .body_max = UM_BOARD_BODY_MAX, .depth = UM_BOARD_LINES, .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS};
 }
 
 const struct um_machine um_machine_board = {

@@ -207,5 +207,6 @@ void um_mem_tick(struct um_port *base)
 
 void um_mem_caps(struct um_machine_caps *caps_p)
 {
-    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS, .either_way = true};
+    *caps_p = (struct um_machine_caps){
+        .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS, .unconsumed_max = UM_BIG_RECORDS, .either_way = true};
 }
