@@ -54,7 +54,6 @@ static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, 
         there += len;
     }
     um_fence_release(); /* sync: rma-order (partner rma-order): what the caller does next comes after */
-    ep->stats.mapped++;
 }
 
 static inline unsigned count_shift(uint32_t flags)
@@ -67,14 +66,32 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-/* False: there was no memory, or not for this; or it is more than a guard is for, which the system can do as well. */
+/* More than a guard is for at a time. False: as window_access(). */
+static __attribute__((noinline)) bool own_access_large(struct um_ep *ep, struct um_window *w, uint64_t offset,
+                                                       uint32_t flags, const struct iovec *iov, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        for (size_t done = 0, n; done < iov[i].iov_len; done += n) {
+            n = iov[i].iov_len - done < UM_FAULT_GUARD_MOST ? iov[i].iov_len - done : UM_FAULT_GUARD_MOST;
+            const struct iovec part = {.iov_base = (char *)iov[i].iov_base + done, .iov_len = n};
+            um_fault_guard_begin(w->guard, w->base + offset, n);
+            mapped_move(ep, flags, &part, 1, w->base + offset);
+            if (um_fault_guard_end(w->guard))
+                return false;
+            offset += n;
+        }
+    }
+    return true;
+}
+
+/* False: there was no memory, or not for this. */
 static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
                                                                 uint32_t flags, const struct iovec *iov, size_t count)
 {
     if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
         size_t len = count == 1 ? iov->iov_len : um_iov_length(iov, count);
-        if (len > UM_FAULT_GUARD_MOST)
-            return false;
+        if (__builtin_expect(len > UM_FAULT_GUARD_MOST, 0))
+            return own_access_large(ep, w, offset, flags, iov, count);
         um_fault_guard_begin(w->guard, w->base + offset, len);
         mapped_move(ep, flags, iov, count, w->base + offset);
         return !um_fault_guard_end(w->guard);
@@ -94,6 +111,7 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
     if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
         return false;
     um_window_count(peer, w, count_shift(r->flags));
+    ep->stats.mapped++;
     ep->stats.sent++;
     ep->stats.bytes_sent += r->iov.iov_len;
     ep->reported = true;
@@ -118,6 +136,7 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
     if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
         if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1)) {
             um_window_count(rma->peer, w, shift);
+            ep->stats.mapped++;
             return 0;
         }
         /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
@@ -133,7 +152,7 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
         ep->stats.copied++;
         um_window_count(rma->peer, w, shift);
     }
-    return ret;
+    return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* of oneself there is no better way to ask */
 }
 
 static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t len, int error)

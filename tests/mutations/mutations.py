@@ -584,6 +584,13 @@ MUTATIONS = [
         ["proto bound sim"],
     ),
     (
+        "a fault in one's own memory leaves it to the owner's progress from then on",
+        "src/proto/rma.c",
+        "return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret;",
+        "return ret;",
+        ["proto lean shm"],
+    ),
+    (
         "a sender that ignores a hold is not refused",
         "src/proto/unexpected.c",
         "        return unexpected_past_hold(ep, sender);",
