@@ -584,6 +584,13 @@ MUTATIONS = [
         ["proto bound sim"],
     ),
     (
+        "a thread can be cancelled in a look whether a peer lives",
+        "src/machine/shm/peer.c",
+        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)\n{\n    UM_UNCANCELLED;\n",
+        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)\n{\n",
+        ["prov/cancel"],
+    ),
+    (
         "a fault in one's own memory leaves it to the owner's progress from then on",
         "src/proto/rma.c",
         "return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret;",

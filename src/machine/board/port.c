@@ -1,6 +1,7 @@
 /* Ports, links, sleeping, and the table of the machine. board.h. */
 #include "machine/board/board.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -105,6 +106,7 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
 /* Until everything is told, but a peer that takes nothing out of its mailbox is not waited for longer than this. */
 static void port_flush(const struct um_board_port *port)
 {
+    UM_UNCANCELLED;
     const struct timespec pause = {.tv_nsec = 50000};
     uint64_t end = um_clock_ns() + UINT64_C(1000000000);
     um_board_drive();
@@ -196,6 +198,7 @@ static void link_close(struct um_link *link)
 
 static bool link_alive(struct um_link *link)
 {
+    UM_UNCANCELLED;
     return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
 }
 
@@ -208,6 +211,7 @@ static int wait_fd(const struct um_port *port)
 
 static void disarm(struct um_port *base)
 {
+    UM_UNCANCELLED;
     struct um_board_port *port = (struct um_board_port *)base;
     eventfd_t value;
     um_board_api.mailbox_disarm(port->mailbox);
@@ -232,6 +236,7 @@ static int arm(struct um_port *base)
 
 static void kick(struct um_port *port)
 {
+    UM_UNCANCELLED;
     (void)eventfd_write(((struct um_board_port *)port)->kick_fd, 1);
 }
 
