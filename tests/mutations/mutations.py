@@ -591,6 +591,20 @@ MUTATIONS = [
         ["prov/cancel"],
     ),
     (
+        "what the program maps over a stand-in is taken for it",
+        "src/base/fault_guard.c",
+        "    return !is_other;",
+        "    return true;",
+        ["fault_guard"],
+    ),
+    (
+        "who finds another thread's stand-in is not told",
+        "src/base/fault_guard.c",
+        "        guards_tell(at);\n        stand_in_free(s);",
+        "        stand_in_free(s);",
+        ["fault_guard"],
+    ),
+    (
         "a fault in one's own memory leaves it to the owner's progress from then on",
         "src/proto/rma.c",
         "return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret;",
