@@ -591,6 +591,13 @@ MUTATIONS = [
         ["prov/cancel"],
     ),
     (
+        "a fault of the thread of automatic progress ends the process",
+        "src/prov/progress.c",
+        "    sigdelset(&all, SIGSEGV);\n",
+        "",
+        ["prov/gone remote auto"],
+    ),
+    (
         "what the program maps over a stand-in is taken for it",
         "src/base/fault_guard.c",
         "    return !is_other;",
