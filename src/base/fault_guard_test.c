@@ -129,6 +129,33 @@ static void threads_meet(enum kind kind)
     memory_close(&m);
 }
 
+/* Who comes while another one's page stands there meets no fault; who comes after, and beside it, nothing. */
+static void who_comes_later_is_told(enum kind kind)
+{
+    const struct memory m = memory_open(kind);
+    struct um_fault_guard *first = um_fault_guard_open(), *later = um_fault_guard_open(),
+                          *beside = um_fault_guard_open();
+    volatile unsigned char *half = m.at + m.len / 2;
+    assert_true(first && later && beside);
+    um_fault_guard_begin(first, (const void *)half, page);
+    half[0] = 1;
+    um_fault_guard_begin(later, (const void *)half, 8);
+    um_fault_guard_begin(beside, (const void *)m.at, m.len / 2);
+    half[1] = 2;
+    m.at[0] = 0x5a;
+    assert_true(um_fault_guard_end(first));
+    assert_true(um_fault_guard_end(later));
+    assert_false(um_fault_guard_end(beside));
+    um_fault_guard_begin(later, (const void *)m.at, 8);
+    m.at[0] = 0x5a;
+    assert_false(um_fault_guard_end(later));
+    memory_check(&m);
+    um_fault_guard_close(first);
+    um_fault_guard_close(later);
+    um_fault_guard_close(beside);
+    memory_close(&m);
+}
+
 /* ---- what the program does meanwhile ---- */
 
 enum news { UNMAPS, MAPS_PRIVATE, MAPS_SHARED, PROTECTS, NEWS };
@@ -197,6 +224,7 @@ static void memory_that_is_not_there(void **state)
     page = (size_t)sysconf(_SC_PAGESIZE);
     for (int kind = 0; kind < KINDS; kind++) {
         threads_meet((enum kind)kind);
+        who_comes_later_is_told((enum kind)kind);
         for (int news = 0; news < NEWS; news++)
             the_program_changes_it((enum kind)kind, (enum news)news);
         a_child_begins_afresh((enum kind)kind);
