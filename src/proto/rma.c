@@ -54,6 +54,7 @@ static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, 
         there += len;
     }
     um_fence_release(); /* sync: rma-order (partner rma-order): what the caller does next comes after */
+    ep->stats.mapped++;
 }
 
 static inline unsigned count_shift(uint32_t flags)
@@ -66,32 +67,14 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-/* More than a guard is for at a time. False: as window_access(). */
-static __attribute__((noinline)) bool own_access_large(struct um_ep *ep, struct um_window *w, uint64_t offset,
-                                                       uint32_t flags, const struct iovec *iov, size_t count)
-{
-    for (size_t i = 0; i < count; i++) {
-        for (size_t done = 0, n; done < iov[i].iov_len; done += n) {
-            n = iov[i].iov_len - done < UM_FAULT_GUARD_MOST ? iov[i].iov_len - done : UM_FAULT_GUARD_MOST;
-            const struct iovec part = {.iov_base = (char *)iov[i].iov_base + done, .iov_len = n};
-            um_fault_guard_begin(w->guard, w->base + offset, n);
-            mapped_move(ep, flags, &part, 1, w->base + offset);
-            if (um_fault_guard_end(w->guard))
-                return false;
-            offset += n;
-        }
-    }
-    return true;
-}
-
-/* False: there was no memory, or not for this. */
+/* False: there was no memory, or not for this; or it is more than a guard is for at a time. */
 static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
                                                                 uint32_t flags, const struct iovec *iov, size_t count)
 {
     if (__builtin_expect(w->level == UM_LEVEL_OWN, 0)) {
         size_t len = count == 1 ? iov->iov_len : um_iov_length(iov, count);
-        if (__builtin_expect(len > UM_FAULT_GUARD_MOST, 0))
-            return own_access_large(ep, w, offset, flags, iov, count);
+        if (len > UM_FAULT_GUARD_MOST)
+            return false;
         um_fault_guard_begin(w->guard, w->base + offset, len);
         mapped_move(ep, flags, iov, count, w->base + offset);
         return !um_fault_guard_end(w->guard);
@@ -111,7 +94,6 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
     if (__builtin_expect(!window_access(ep, w, offset, r->flags, &r->iov, 1), 0))
         return false;
     um_window_count(peer, w, count_shift(r->flags));
-    ep->stats.mapped++;
     ep->stats.sent++;
     ep->stats.bytes_sent += r->iov.iov_len;
     ep->reported = true;
@@ -129,14 +111,34 @@ bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one 
     return um_core_ep_is_due(ep) ? rma_now_looked(ep, peer, r) : rma_now(ep, peer, r);
 }
 
+/* More than a guard is for at a time: in pieces, which count as one. False: there was no memory, or not for this. */
+static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset)
+{
+    const struct iovec *iov = rma->iov;
+    const uint64_t mapped = ep->stats.mapped + 1;
+    bool there = true;
+    for (size_t i = 0; i < rma->count; i++) {
+        for (size_t done = 0, n; there && done < iov[i].iov_len; done += n) {
+            n = iov[i].iov_len - done < UM_FAULT_GUARD_MOST ? iov[i].iov_len - done : UM_FAULT_GUARD_MOST;
+            const struct iovec part = {.iov_base = (char *)iov[i].iov_base + done, .iov_len = n};
+            um_fault_guard_begin(w->guard, w->base + offset, n);
+            mapped_move(ep, rma->flags, &part, 1, w->base + offset);
+            there = !um_fault_guard_end(w->guard);
+            offset += n;
+        }
+    }
+    ep->stats.mapped = mapped;
+    return there;
+}
+
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
 static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
-        if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1)) {
+        if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1) ||
+            (w->level == UM_LEVEL_OWN && len > UM_FAULT_GUARD_MOST && own_access_large(ep, rma, w, offset))) {
             um_window_count(rma->peer, w, shift);
-            ep->stats.mapped++;
             return 0;
         }
         /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
