@@ -156,7 +156,7 @@ static bool is_in_place(const struct stand_in *s)
 static bool pool_map(void)
 {
     const int how = MAP_ANONYMOUS | MAP_NORESERVE | (pool ? MAP_FIXED : 0);
-    void *got = mmap(pool, (STAND_INS + 1) * 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED | how, -1, 0);
+    void *got = mmap(pool, 2 * page * (STAND_INS + 1), PROT_READ | PROT_WRITE, MAP_SHARED | how, -1, 0);
     void *empty = mmap(asides, (STAND_INS + 2) * page, PROT_NONE, MAP_PRIVATE | how, -1, 0);
     if (got == MAP_FAILED || empty == MAP_FAILED)
         return false;
