@@ -530,8 +530,8 @@ MUTATIONS = [
     (
         "what stands in for memory that is gone is left there",
         "src/base/fault_guard.c",
-        "            munmap((void *)s->at, s->len);\n        um_store_release",
-        "            (void)0;\n        um_store_release",
+        "    else if (there)\n        munmap((void *)s->at, page);",
+        "    else if (there)\n        (void)0;",
         ["prov/gone"],
     ),
     (
@@ -544,8 +544,8 @@ MUTATIONS = [
     (
         "a fault in a guarded access is not told",
         "src/base/fault_guard.h",
-        "    um_fault_guard_mend(g);\n    return true;",
-        "    um_fault_guard_mend(g);\n    return false;",
+        "        return um_fault_guard_settle(g);",
+        "        return um_fault_guard_settle(g) && false;",
         ["prov/gone"],
     ),
     (
