@@ -1,17 +1,22 @@
 /*
  * The handler of SIGSEGV and SIGBUS behind base/fault_guard.h, installed when the first guard is opened.
  *
- * Where nothing is mapped, anonymous memory fills the hole. Where there is a mapping (beyond the end of its file, or
- * without the right to write), it is moved aside, and a copy of what can be read of it stands in its place. At the end
- * the copy goes and the mapping comes back. Owns: the list of guards, never freed, so that the handler can walk it at
- * any moment; the list of what stands in for something.
+ * Where nothing is mapped, a page of the pool fills the hole. Where there is a mapping (beyond the end of its file, or
+ * without the right to write), it is moved aside, and a page of the pool with what can be read of it stands in its
+ * place. At the end the stand-in goes and the mapping comes back, unless the program has put something else there
+ * meanwhile. A page of the pool is told from all others by what lies behind it in the pool's memory, which a second
+ * mapping made by mremap(2) shows. Owns: the list of guards, never freed, so that the handler can walk it at any
+ * moment; the pool and what stands in for something. Threading: one spin lock, which the handler takes, too: who faults
+ * at a page that another thread is at waits for it.
  */
 #include "base/fault_guard.h"
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -21,16 +26,32 @@
 #endif
 
 enum { STAND_INS = 2 * (UM_FAULT_GUARD_MOST / 4096 + 2) };
-enum { FREE, BUSY, USED };
+
+static const uint64_t stand_in_mark = UINT64_C(0x9d1f3c58b7a2e604);
 
 struct stand_in {
-    uint64_t state;
-    uintptr_t at;
-    size_t len;
-    void *aside; /* the mapping that was there; NULL: there was none */
+    uintptr_t at; /* 0: it is free; LOST: its place aside is somebody else's */
+    bool aside;   /* the mapping that was there is in its place aside */
+};
+enum { LOST = 1 };
+
+/* Behind each page of the pool: what it is. */
+struct stand_in_tag {
+    uint64_t mark, number;
 };
 
 static struct stand_in stand_ins[STAND_INS];
+static size_t used; /* no stand-in at or beyond it */
+static unsigned char *pool;
+/*
+ * Address space where nothing is: a page aside for each stand-in, then two for a twin. What the kernel chose might lie
+ * in the very hole that somebody is about to fault in.
+ */
+static unsigned char *asides;
+static bool twin_lost; /* its place is somebody else's, or nothing can be seen there: then nothing is looked at */
+static uint64_t stand_in_lock; /* 1: held. It guards the pool, the stand-ins, and what guards are told */
+uint64_t um_fault_guard_news;
+static uint64_t moving; /* the page that is away at this moment, or 0 */
 static uint64_t guards; /* the first; grows only */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before_segv, before_bus;
@@ -42,56 +63,213 @@ static struct um_fault_guard *first(void)
         &guards); /* sync: access-guards (partner access-guards) */
 }
 
-/* ---- in the handler ---- */
+/* Whether it was free at once. */
+static bool stand_ins_lock(void)
+{
+    bool at_once = true;
+    while (!um_rmw_cas_u64(&stand_in_lock, 0, 1)) { /* sync: stand-in (partner stand-in) */
+        at_once = false;
+        sched_yield();
+    }
+    return at_once;
+}
+
+static void stand_ins_unlock(void)
+{
+    um_store_release_u64(&stand_in_lock, 0); /* sync: stand-in (partner stand-in) */
+}
+
+/* ---- the pool: shared memory, so that its pages can be mapped twice. Lock held. ---- */
+
+static unsigned char *pool_page(uint64_t number)
+{
+    return pool + number * 2 * page;
+}
+
+static uint64_t number_of(const struct stand_in *s)
+{
+    return (uint64_t)(s - stand_ins);
+}
+
+static void *aside_of(const struct stand_in *s)
+{
+    return asides + number_of(s) * page;
+}
+
+/* Nothing is there again, and nobody gets it. */
+static bool aside_reserve(void *at, size_t len, int how)
+{
+    return mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0) == at;
+}
+
+/* Moves what is aside to its place again, if that is still wanted. */
+static void aside_end(struct stand_in *s, bool wanted)
+{
+    void *aside = aside_of(s);
+    if (!wanted)
+        s->at = aside_reserve(aside, page, MAP_FIXED) ? s->at : LOST;
+    else if (mremap(aside, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)s->at) == (void *)s->at)
+        s->at = aside_reserve(aside, page, MAP_FIXED_NOREPLACE) ? s->at : LOST;
+    s->aside = false;
+}
+
+/* A second mapping of so many bytes of the pool from that page on, where nothing is that anybody needs. */
+static bool pool_place(uint64_t number, size_t len, void *at)
+{
+    const struct stand_in_tag tag = {stand_in_mark, number};
+    unsigned char *from = pool_page(number);
+    memcpy(from + page, &tag, sizeof(tag));
+    return mremap(from, 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
+}
+
+/* Is that page of the pool mapped there, with what lies behind it? */
+static bool is_pool_page(const unsigned char *at, uint64_t number)
+{
+    struct stand_in_tag tag = {0};
+    const struct iovec to = {.iov_base = &tag, .iov_len = sizeof(tag)},
+                       from = {.iov_base = (void *)(at + page), .iov_len = sizeof(tag)};
+    return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof(tag) && tag.mark == stand_in_mark &&
+           tag.number == number; /* by the system: there may be nothing behind somebody's page */
+}
+
+/*
+ * Is it still there? The program may have unmapped it, or mapped something else over it. In the twin's place stands the
+ * pool's last page: mremap(2) may have unmapped it, or not, when it says no.
+ */
+static bool is_in_place(const struct stand_in *s)
+{
+    unsigned char *twin = asides + STAND_INS * page;
+    if (twin_lost)
+        return true;
+    if (mremap((void *)s->at, 0, 2 * page, MREMAP_MAYMOVE | MREMAP_FIXED, twin) == twin) {
+        const bool is = is_pool_page(twin, number_of(s));
+        (void)pool_place(STAND_INS, 2 * page, twin);
+        return is;
+    }
+    const bool is_other = errno == EFAULT || errno == EINVAL; /* nothing there; private memory */
+    if (!is_pool_page(twin, STAND_INS))
+        twin_lost = !aside_reserve(twin, 2 * page, MAP_FIXED_NOREPLACE) || !pool_place(STAND_INS, 2 * page, twin);
+    return !is_other;
+}
+
+/* In a child again, in the same places. */
+static bool pool_map(void)
+{
+    const int how = MAP_ANONYMOUS | MAP_NORESERVE | (pool ? MAP_FIXED : 0);
+    void *got = mmap(pool, 2 * page * (STAND_INS + 1), PROT_READ | PROT_WRITE, MAP_SHARED | how, -1, 0);
+    void *empty = mmap(asides, (STAND_INS + 2) * page, PROT_NONE, MAP_PRIVATE | how, -1, 0);
+    if (got == MAP_FAILED || empty == MAP_FAILED)
+        return false;
+    pool = got;
+    asides = empty;
+    unsigned char *twin = asides + STAND_INS * page;
+    twin_lost = !pool_place(STAND_INS, 2 * page, twin) || !is_pool_page(twin, STAND_INS);
+    return true;
+}
+
+/* ---- stand-ins. Lock held. ---- */
 
 static bool hole_fill(struct stand_in *s)
 {
-    void *got = mmap((void *)s->at, s->len, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    void *got =
+        mmap((void *)s->at, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
     if (got != MAP_FAILED && got != (void *)s->at)
-        munmap(got, s->len); /* a kernel before 4.17 */
-    s->aside = NULL;
-    return got == (void *)s->at;
+        munmap(got, page); /* a kernel before 4.17 */
+    if (got != (void *)s->at)
+        return false;
+    if (pool_place(number_of(s), page, got))
+        return true;
+    munmap(got, page);
+    return false;
 }
 
 static bool mapping_replace(struct stand_in *s)
 {
-    void *aside = mmap(NULL, s->len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    void *copy = mmap(NULL, s->len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (aside == MAP_FAILED || copy == MAP_FAILED)
-        return false; /* out of address space: it dies as it would have */
-    const struct iovec to = {.iov_base = copy, .iov_len = s->len},
-                       from = {.iov_base = (void *)s->at, .iov_len = s->len};
+    const struct iovec to = {.iov_base = pool_page(number_of(s)), .iov_len = page},
+                       from = {.iov_base = (void *)s->at, .iov_len = page};
     ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0); /* as far as it goes */
     (void)read;
-    if (mremap((void *)s->at, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, aside) != aside) {
-        munmap(aside, s->len);
-        munmap(copy, s->len);
-        return false;
+    um_store_relaxed_u64(&moving, s->at);
+    s->aside = mremap((void *)s->at, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, aside_of(s)) == aside_of(s);
+    const bool done = s->aside && pool_place(number_of(s), page, (void *)s->at);
+    if (s->aside && !done)
+        aside_end(s, true);
+    else if (!done && !aside_reserve(aside_of(s), page, MAP_FIXED_NOREPLACE))
+        s->at = LOST; /* it may be somebody else's: it is used no more */
+    um_store_relaxed_u64(&moving, 0);
+    return done;
+}
+
+static void news_add(int64_t more)
+{
+    um_store_relaxed_u64(&um_fault_guard_news, um_load_relaxed_u64(&um_fault_guard_news) + (uint64_t)more);
+}
+
+/*
+ * Tells the accesses that are under way in that page: which of them is this thread's, or has been there, is not known.
+ */
+static void guards_tell(uintptr_t at)
+{
+    for (struct um_fault_guard *g = first(); g; g = g->next) {
+        const uint64_t base = um_load_relaxed_u64(&g->base), len = um_load_relaxed_u64(&g->len);
+        if (len == 0 || at + page <= base || at >= base + len)
+            continue;
+        news_add(g->hit == 0);
+        g->hit = base; /* no other one's, if that begins meanwhile */
     }
-    s->aside = aside;
-    if (mremap(copy, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)s->at) == (void *)s->at)
-        return true;
-    (void)mremap(aside, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)s->at);
-    return false;
+}
+
+static void guard_forget(struct um_fault_guard *g)
+{
+    news_add(-(int64_t)(g->hit != 0));
+    g->hit = 0;
+}
+
+static void stand_in_free(struct stand_in *s)
+{
+    (void)madvise(pool_page(number_of(s)), page, MADV_REMOVE); /* the next one finds zeroes */
+    s->at = s->at == LOST ? LOST : 0;
+    news_add(-1);
+    while (used > 0 && stand_ins[used - 1].at <= LOST)
+        used--;
+}
+
+static void stand_in_end(struct stand_in *s)
+{
+    const bool there = is_in_place(s);
+    if (s->aside)
+        aside_end(s, there); /* else the program did away with what was there */
+    else if (there)
+        munmap((void *)s->at, page);
 }
 
 /* One page: what lies beside it may be as it should, and in use. */
 static bool stand_in(uintptr_t at)
 {
     struct stand_in *s = NULL;
-    for (size_t i = 0; i < STAND_INS && !s; i++) {
-        if (um_rmw_cas_u64(&stand_ins[i].state, FREE, BUSY)) /* sync: none (it is ours then) */
+    for (size_t i = 0; i < STAND_INS && (i < used || !s); i++) {
+        if (stand_ins[i].at == at && is_in_place(&stand_ins[i])) /* another thread's; or the program has protected it */
+            return mprotect((void *)at, page, PROT_READ | PROT_WRITE) == 0;
+        if (stand_ins[i].at == at) {
+            stand_in_end(&stand_ins[i]);
+            stand_in_free(&stand_ins[i]);
+        }
+        if (!s && !stand_ins[i].at)
             s = &stand_ins[i];
     }
     if (!s)
         return false;
     s->at = at;
-    s->len = page;
+    news_add(1);
+    if (used <= (size_t)(s - stand_ins))
+        used = (size_t)(s - stand_ins) + 1;
     bool done = hole_fill(s) || mapping_replace(s);
-    um_store_release_u64(&s->state, done ? USED : FREE); /* sync: stand-in (partner stand-in) */
+    if (!done)
+        stand_in_free(s);
     return done;
 }
+
+/* ---- in the handler ---- */
 
 static void pass_on(int number, siginfo_t *info, void *context)
 {
@@ -106,44 +284,94 @@ static void pass_on(int number, siginfo_t *info, void *context)
         raise(number); /* somebody sent it: nothing is tried again */
 }
 
+/* Is an access under way there? */
+static bool is_guarded(uintptr_t at)
+{
+    const struct um_fault_guard *g = first();
+    while (g && at - um_load_relaxed_u64(&g->base) >= um_load_relaxed_u64(&g->len))
+        g = g->next;
+    return g;
+}
+
+/* What another thread has done in between may have changed everything: then the access is tried again. */
+static bool fault_take(uintptr_t at)
+{
+    const uintptr_t start = at & ~(page - 1);
+    const bool guarded = is_guarded(at);
+    if (!guarded && um_load_relaxed_u64(&moving) != start)
+        return false;
+    bool done = !stand_ins_lock() || !guarded;
+    if (!done) {
+        guards_tell(start);
+        done = stand_in(start);
+    }
+    stand_ins_unlock();
+    return done;
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     const int error = errno;
-    const uint64_t at = (uintptr_t)info->si_addr;
-    struct um_fault_guard *g = info->si_code > 0 ? first() : NULL; /* else somebody sent it */
-    while (g && at - um_load_relaxed_u64(&g->base) >= um_load_relaxed_u64(&g->len))
-        g = g->next;
-    if (g && stand_in(at & ~(page - 1)))
-        um_store_relaxed_u64(&g->hit, 1);
-    else
+    if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* else somebody sent it */
         pass_on(number, info, context);
     errno = error;
 }
 
 /* ---- outside ---- */
 
-void um_fault_guard_mend(struct um_fault_guard *g)
+/* Puts everything back. Who was there, and met no fault because of a stand-in, is told. */
+static void stand_ins_mend(void)
 {
-    g->hit = 0;
-    for (size_t i = 0; i < STAND_INS; i++) {
-        struct stand_in *s = &stand_ins[i];
-        /* sync: stand-in (partner stand-in): of another guard's, too: it meets its fault again */
-        if (um_load_acquire_u64(&s->state) != USED || !um_rmw_cas_u64(&s->state, USED, BUSY))
-            continue;
-        if (s->aside)
-            (void)mremap(s->aside, s->len, s->len, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)s->at);
-        else
-            munmap((void *)s->at, s->len);
-        um_store_release_u64(&s->state, FREE); /* sync: stand-in (partner stand-in) */
+    while (used > 0) {
+        struct stand_in *s = &stand_ins[used - 1];
+        const uintptr_t at = s->at;
+        stand_in_end(s);
+        guards_tell(at);
+        stand_in_free(s);
     }
 }
 
-/* In a child: other threads' accesses are not its own, and one of them may have held the lock. */
+static bool is_stood_in(const struct um_fault_guard *g)
+{
+    for (size_t i = 0; i < used; i++) {
+        if (stand_ins[i].at > LOST && stand_ins[i].at + page > g->base && stand_ins[i].at < g->base + g->len)
+            return true;
+    }
+    return false;
+}
+
+bool um_fault_guard_settle(struct um_fault_guard *g)
+{
+    (void)stand_ins_lock();
+    const bool met = g->hit == g->base || is_stood_in(g);
+    g->len = 0;
+    if (met)
+        stand_ins_mend();
+    for (g = first(); g; g = g->next) {
+        if (um_load_relaxed_u64(&g->len) == 0)
+            guard_forget(g);
+    }
+    stand_ins_unlock();
+    return met;
+}
+
+/*
+ * In a child: other threads' accesses are not its own, and one of them may have held a lock. What stands in for them
+ * goes; the pool's pages are the parent's, too, so the child gets others.
+ */
 static void forget(void)
 {
     lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    stand_in_lock = moving = 0;
+    um_fault_guard_news = 0;
     for (struct um_fault_guard *g = first(); g; g = g->next)
-        g->len = 0;
+        g->len = g->hit = 0;
+    for (; used > 0; used--) {
+        if (stand_ins[used - 1].at > LOST)
+            stand_in_end(&stand_ins[used - 1]);
+        stand_ins[used - 1] = (struct stand_in){0};
+    }
+    (void)pool_map();
 }
 
 /* Lock held. */
@@ -155,8 +383,8 @@ static bool install(void)
     if (installed)
         return true;
     page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    installed = pthread_atfork(NULL, NULL, forget) == 0 && sigaction(SIGBUS, &action, &before_bus) == 0 &&
-                sigaction(SIGSEGV, &action, &before_segv) == 0;
+    installed = (pool || pool_map()) && pthread_atfork(NULL, NULL, forget) == 0 &&
+                sigaction(SIGBUS, &action, &before_bus) == 0 && sigaction(SIGSEGV, &action, &before_segv) == 0;
     return installed;
 }
 

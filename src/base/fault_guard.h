@@ -6,8 +6,9 @@
  * no memory
  *
  * A fault in the range puts a page of its own in the place of what is not there, until the access ends; then all is as
- * it was, and the caller is told. Faults elsewhere, and when no access is under way, go to who had the signal before.
- * Source: sigaction(2), mremap(2). Threading: a guard is one thread's at a time; any number of guards at once.
+ * it was, and the caller is told. So is everybody whose range had that page meanwhile: it met no fault there. Faults
+ * elsewhere, and when no access is under way, go to who had the signal before. Source: sigaction(2), mremap(2).
+ * Threading: a guard is one thread's at a time; any number of guards at once.
  */
 #ifndef UM_BASE_FAULT_GUARD_H
 #define UM_BASE_FAULT_GUARD_H
@@ -24,19 +25,23 @@ enum { UM_FAULT_GUARD_MOST = 1 << 20 };
 struct um_fault_guard {
     struct um_fault_guard *next; /* constant */
     uint64_t base, len;          /* the range; len 0: no access is under way */
-    uint64_t hit;                /* a fault was met in it */
+    uint64_t hit;                /* the base of an access that met a fault, or somebody's stand-in; 0: none */
     bool used;                   /* by an owner */
 };
+
+/* Stand-ins that are there, and guards that are hit: while it is 0, no access has met anything. */
+__attribute__((visibility("hidden"))) extern uint64_t um_fault_guard_news;
 
 /* NULL: no memory, or no handler can be installed. */
 struct um_fault_guard *um_fault_guard_open(void);
 void um_fault_guard_close(struct um_fault_guard *g);
-/* Puts everything back where it was. */
-void um_fault_guard_mend(struct um_fault_guard *g);
+/* The slow end of an access: what it met. Puts everything back where it was. */
+bool um_fault_guard_settle(struct um_fault_guard *g) __attribute__((cold));
 
 static inline void um_fault_guard_begin(struct um_fault_guard *g, const void *at, size_t len)
 {
     g->base = (uintptr_t)at;
+    um_fence_compiler(); /* sync: none (a length goes with its base; two stores are fewer instructions than one) */
     g->len = len;
     um_fence_compiler(); /* sync: none (the handler runs in this thread) */
 }
@@ -45,11 +50,10 @@ static inline void um_fault_guard_begin(struct um_fault_guard *g, const void *at
 static inline bool um_fault_guard_end(struct um_fault_guard *g)
 {
     um_fence_compiler(); /* sync: none (the handler runs in this thread) */
+    if (__builtin_expect(um_fault_guard_news != 0, 0))
+        return um_fault_guard_settle(g);
     g->len = 0;
-    if (__builtin_expect(g->hit == 0, 1))
-        return false;
-    um_fault_guard_mend(g);
-    return true;
+    return false;
 }
 
 #endif

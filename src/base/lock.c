@@ -7,6 +7,9 @@
 #include <sched.h>
 
 #define UM_LOCK_LONGEST_NS UINT64_C(1000000000)
+#ifndef UM_LOCK_WAIT_NS
+#define UM_LOCK_WAIT_NS UINT64_C(30000000000)
+#endif
 
 enum {
     UM_LOCK_SPINS = 200, /* looks between two offers of the processor */
@@ -42,13 +45,28 @@ static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, u
     return holder != party->self && !party->alive(holder);
 }
 
+/* Nobody waits so long where all keep to the rule, however many there are: somebody overwrites the word. */
+static bool waited_too_long(uint64_t begun)
+{
+    if (um_clock_ns() - begun < UM_LOCK_WAIT_NS)
+        return false;
+    um_log(UM_LOG_WARN, "a lock of atomic operations had other holders for half a minute: it is taken all the same; a "
+                        "peer overwrites it");
+    return true;
+}
+
 void um_lock_wait(struct um_lock_shm *lock, const struct um_lock_party *party)
 {
-    uint64_t seen = 0, before = 0, since = 0;
+    uint64_t seen = 0, before = 0, since = 0, begun = 0;
     for (uint32_t turn = 1; !lock_spin(lock, party->self, &seen); turn++) {
         if (turn % UM_LOCK_YIELDS == 0 && seen != before) {
             before = seen;
             since = um_clock_ns();
+            begun = begun ? begun : since;
+            if (waited_too_long(begun)) {
+                um_rmw_swap_u64(&lock->holder, party->self); /* sync: lock-steal (partners lock-take, lock-give) */
+                return;
+            }
         }
         /*
          * sync: lock-steal (partners lock-take, lock-give): a dead holder has stored all it ever will. Whoever takes

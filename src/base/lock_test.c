@@ -1,9 +1,7 @@
 /* base/lock: holders that never give back. Dead ones, and contention, are tested with atomics
  * (proto/atomic_apply_test). */
-#include "base/lock.h"
-
-#include "base/clock.h"
-#include "base/log.h"
+#define UM_LOCK_WAIT_NS UINT64_C(2000000000)
+#include "base/lock.c" /* NOLINT(bugprone-suspicious-include): waits less long */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,6 +9,8 @@
 #include <stdint.h>
 
 #include <cmocka.h>
+
+#include <pthread.h>
 
 static int warnings;
 
@@ -48,9 +48,43 @@ static void a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second(void 
     um_log_set_sink(NULL);
 }
 
+struct scribbler {
+    uint64_t *word;
+    uint64_t stop;
+};
+
+static void *scribble(void *arg)
+{
+    struct scribbler *s = arg;
+    for (uint64_t value = 1; !um_load_relaxed_u64(&s->stop); value++)
+        um_store_relaxed_u64(s->word, value << 32 | 5);
+    return NULL;
+}
+
+/* No holder is ever seen for a second. */
+static void a_word_that_somebody_overwrites_for_ever_stops_nobody(void **state)
+{
+    (void)state;
+    static struct um_locks_shm locks;
+    const struct um_lock_party party = {.self = 7, .alive = lives};
+    struct scribbler s = {.word = &locks.lock[0].holder};
+    pthread_t thread;
+    um_log_set_sink(count);
+    warnings = 0;
+    locks.lock[0].holder = 5;
+    assert_int_equal(pthread_create(&thread, NULL, scribble, &s), 0);
+    um_lock_take(&locks.lock[0], &party);
+    assert_int_equal(warnings, 1);
+    um_store_relaxed_u64(&s.stop, 1);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    um_log_set_sink(NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second)};
+        cmocka_unit_test(a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second),
+        cmocka_unit_test(a_word_that_somebody_overwrites_for_ever_stops_nobody),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

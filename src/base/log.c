@@ -2,6 +2,7 @@
 #include "base/log.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 
 #include <inttypes.h>
@@ -26,6 +27,7 @@ enum { TEXT_SIZE = 1024 };
 
 void um_log(enum um_log_level level, const char *format, ...)
 {
+    UM_UNCANCELLED;
     char text[TEXT_SIZE];
     va_list args;
     va_start(args, format);
@@ -49,6 +51,7 @@ static bool limit_allows(struct um_log_limit *limit, uint64_t *left_out_p)
 
 void um_log_limited(struct um_log_limit *limit, enum um_log_level level, const char *format, ...)
 {
+    UM_UNCANCELLED;
     char text[TEXT_SIZE];
     uint64_t left_out;
     va_list args;

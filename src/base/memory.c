@@ -1,6 +1,8 @@
 /* Sources: madvise(2) MADV_POPULATE_READ, _WRITE (Linux 5.14); proc_pid_maps(5) before. */
 #include "base/memory.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,6 +17,7 @@
 /* The same from the list of mappings; one that lies behind the end of its file passes here. */
 static bool is_listed(uintptr_t addr, uintptr_t end, bool write)
 {
+    UM_UNCANCELLED;
     FILE *maps = fopen("/proc/self/maps", "re");
     char line[512];
     while (maps && addr < end && fgets(line, sizeof(line), maps)) {

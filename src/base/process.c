@@ -2,6 +2,7 @@
 #include "base/process.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,6 +16,7 @@
  * thread. */
 int um_process_stat(uint32_t pid, struct um_process_stat *stat_p)
 {
+    UM_UNCANCELLED;
     char path[64];
     char text[1024];
     snprintf(path, sizeof(path), "/proc/%u/task/%u/stat", pid, pid);

@@ -113,6 +113,7 @@ struct um_peer {
     struct um_list expected; /* in ep->expected */
     struct um_list ended;    /* in ep->leaving or ep->ended */
     uint32_t retained;       /* messages of it that wait to be received */
+    uint32_t past_hold;      /* of those, how many came after it was asked to send none */
     struct um_list atomics;  /* of proto/atomic: the peer's operations that are not through */
     struct um_tokens tokens;
     struct um_inbounds *inbound; /* of proto/inbound; made when first needed */
@@ -206,6 +207,10 @@ void um_core_ep_close(struct um_ep *ep);
 /* Asks the peer for no more messages until um_core_ep_lift(), which ends all holds. */
 void um_peer_hold(struct um_peer *peer);
 void um_core_ep_lift(struct um_ep *ep);
+static inline bool um_peer_is_held(const struct um_peer *peer)
+{
+    return !um_list_is_empty(&peer->held);
+}
 
 /* The lane to a peer, opened at first contact. Errors of lane_open; -EPIPE when the peer is lost. */
 int um_peer_lane_open(struct um_peer *peer);

@@ -292,6 +292,7 @@ void um_peer_hold(struct um_peer *peer)
     if (!peer->rx || !um_list_is_empty(&peer->held))
         return;
     um_list_append(&peer->ep->held, &peer->held);
+    peer->past_hold = 0;
     peer->rx->machine->rx_hold(peer->rx, true);
 }
 

@@ -9,6 +9,8 @@
 #include "heap/internal.h"
 #include "machine/shm/adopt_maps.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -34,6 +36,7 @@ static void prepare(void)
 /* Until the child has its copies, or is dead, or never was: then only this process had the other end. */
 static void in_parent(void)
 {
+    UM_UNCANCELLED;
     char byte;
     if (child_pipe[0] >= 0) {
         close(child_pipe[1]);
@@ -126,6 +129,7 @@ static void isolate_all(void)
 
 static void in_child(void)
 {
+    UM_UNCANCELLED;
     parent = (struct parent){um_heap_file_is_ours() ? um_heap.fd : -1, um_heap.dev, um_heap.ino};
     um_heap.fd = -1;
     if (child_pipe[0] >= 0)

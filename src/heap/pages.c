@@ -7,6 +7,8 @@
  */
 #include "heap/internal.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -23,10 +25,11 @@ static const off_t file_size = (off_t)1 << 47; /* every address of a user */
 static const off_t file_size = (off_t)1 << 48;
 #endif
 
-/* ---- the file ---- */
+/* ---- the file. malloc is no point of cancellation ---- */
 
 static int file_create(void)
 {
+    UM_UNCANCELLED;
     struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < (rlim_t)file_size)
         return -EFBIG;
@@ -44,6 +47,7 @@ static int file_create(void)
 /* Programs expect low numbers to be free, and some close all of them. */
 static int file_number_high(int fd)
 {
+    UM_UNCANCELLED;
     struct rlimit most;
     rlim_t limit = getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < 1024 ? most.rlim_cur : 1024;
     int high = limit > 64 ? fcntl(fd, F_DUPFD_CLOEXEC, (int)limit - 32) : -1;

@@ -178,6 +178,7 @@ struct um_machine {
     /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: link_read() is the better way wherever it is permitted. */
     bool either_way;
+    uint32_t unconsumed_max; /* records that a sender can have committed while it knows of none consumed */
 
     /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
     int (*probe)(void);
@@ -309,7 +310,7 @@ struct um_machine {
     int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
     /*
      * Asks the sender to send no more messages (claim_message) until the hold ends. What it committed before is still
-     * offered, and what it claimed before it saw the hold: at most what the lane holds.
+     * offered, and what it claimed before it saw the hold: together at most unconsumed_max + 1.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */

@@ -67,7 +67,7 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-/* False: there was no memory, or not for this; or it is more than a guard is for, which the system can do as well. */
+/* False: there was no memory, or not for this; or it is more than a guard is for at a time. */
 static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
                                                                 uint32_t flags, const struct iovec *iov, size_t count)
 {
@@ -115,12 +115,33 @@ bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rm
     return rma_now(ep, peer, r, UM_OP_WRITE);
 }
 
+/* More than a guard is for at a time: in pieces, which count as one. False: there was no memory, or not for this. */
+static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset)
+{
+    const struct iovec *iov = rma->iov;
+    const uint64_t mapped = ep->stats.mapped + 1;
+    bool there = true;
+    for (size_t i = 0; i < rma->count; i++) {
+        for (size_t done = 0, n; there && done < iov[i].iov_len; done += n) {
+            n = iov[i].iov_len - done < UM_FAULT_GUARD_MOST ? iov[i].iov_len - done : UM_FAULT_GUARD_MOST;
+            const struct iovec part = {.iov_base = (char *)iov[i].iov_base + done, .iov_len = n};
+            um_fault_guard_begin(w->guard, w->base + offset, n);
+            mapped_move(ep, rma->flags, &part, 1, w->base + offset);
+            there = !um_fault_guard_end(w->guard);
+            offset += n;
+        }
+    }
+    ep->stats.mapped = mapped;
+    return there;
+}
+
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
 static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
-        if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1)) {
+        if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1) ||
+            (w->level == UM_LEVEL_OWN && len > UM_FAULT_GUARD_MOST && own_access_large(ep, rma, w, offset))) {
             um_window_count(w, shift);
             return 0;
         }
@@ -137,7 +158,7 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
         ep->stats.copied++;
         um_window_count(w, shift);
     }
-    return ret;
+    return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* of oneself there is no better way to ask */
 }
 
 static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t len, int error)

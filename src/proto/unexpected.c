@@ -4,23 +4,39 @@
  * They take memory, and senders are held (machine rx_hold) when it is more than the bound, unless this endpoint waits
  * for anything: a posted receive or a peek that found nothing may want a message that comes behind these, and a peer
  * that this endpoint waits for may itself be unable to go on while it is held. So a hold is never part of a circle of
- * waits. Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
+ * waits. A sender that does not keep to a hold loses its lane. Owns: struct um_unexpected. receive.c has the picture.
+ * Threading: core.h.
  */
 #include "proto/receive.h"
+
+#include "base/log.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* One more message lies here. */
-static void unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
+/* A message came of a sender that is held. -EPROTO: more than it can have claimed before it saw that. */
+static int unexpected_past_hold(struct um_peer *sender)
+{
+    static struct um_log_limit limit;
+    if (++sender->past_hold <= sender->rx->machine->unconsumed_max + 1)
+        return 0;
+    um_log_limited(&limit, UM_LOG_WARN, "a peer sends on though it is asked not to; its lane is closed");
+    return -EPROTO;
+}
+
+/* One more message is to lie here. 0; -EPROTO. */
+static int unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
 {
     if (__builtin_expect(r->kept <= r->kept_max, 1))
-        return;
+        return 0;
+    if (um_peer_is_held(sender))
+        return unexpected_past_hold(sender);
     if (r->peek_looks > 0)
         r->peek_looks--;
     else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))
         um_peer_hold(sender);
+    return 0;
 }
 
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
@@ -57,15 +73,19 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
         }
         u->size += arrival->len;
     }
+    um_peer_retain(arrival->peer);
+    r->kept += u->size;
+    int ret = unexpected_bound(ep, r, arrival->peer);
+    if (__builtin_expect(ret != 0, 0)) {
+        um_unexpected_free(ep, u);
+        return ret;
+    }
     if (!inbound)
         memcpy(u->body, body, arrival->len);
     u->match.tag = arrival->tag;
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
-    um_peer_retain(arrival->peer);
     ep->stats.unexpected++;
-    r->kept += u->size;
-    unexpected_bound(ep, r, arrival->peer);
     return 0;
 }
 

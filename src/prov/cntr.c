@@ -6,6 +6,7 @@
 #include "prov/prov.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 
 #include <stdlib.h>
 
@@ -243,6 +244,7 @@ static struct fi_ops_cntr um_cntr_ops = {
 
 static int um_cntr_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_cntr *cntr = UM_CONTAINER(fid, struct um_cntr, fid.fid);
     struct um_domain *d = cntr->source.domain;
     um_guard_lock(&d->guard);
@@ -294,6 +296,7 @@ static struct fi_ops um_cntr_fid_ops = {
 
 int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr_p, void *context)
 {
+    UM_UNCANCELLED;
     struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
     if (attr && ((int)attr->events > UM_FI_CNTR_EVENTS_BYTES || attr->flags))
         return -FI_EINVAL;

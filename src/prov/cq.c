@@ -10,6 +10,7 @@
 #include "prov/prov.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -375,6 +376,7 @@ static struct fi_ops_cq um_cq_ops = {
 
 static int um_cq_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid.fid);
     struct um_domain *d = cq->source.domain;
     um_guard_lock(&d->guard);
@@ -437,6 +439,7 @@ static size_t um_cq_entry_size(enum fi_cq_format format)
 
 int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p, void *context)
 {
+    UM_UNCANCELLED;
     struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
     if (!um_cq_entry_size(attr->format))
         return -FI_EINVAL;

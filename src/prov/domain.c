@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <sys/sysinfo.h>
@@ -32,6 +34,7 @@ static void um_domain_free(struct um_domain *d)
 
 static int um_domain_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid.fid);
     um_guard_lock(&d->guard);
     uint32_t refs = d->refs;
@@ -152,6 +155,7 @@ static int um_domain_read_env(struct um_domain *d, const struct fi_domain_attr *
 
 int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context)
 {
+    UM_UNCANCELLED;
     struct um_fabric *fabric = UM_CONTAINER(fabric_fid, struct um_fabric, fid);
     if (!info->domain_attr)
         return -FI_EINVAL;

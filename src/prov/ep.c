@@ -7,6 +7,8 @@
 #include "prov/info.h"
 #include "prov/post.h"
 
+#include "base/cancel.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -169,6 +171,7 @@ static int um_prov_ep_check_bindings(const struct um_prov_ep *ep)
 
 static int um_prov_ep_enable(struct um_prov_ep *ep)
 {
+    UM_UNCANCELLED;
     struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
     int ret = um_prov_ep_check_bindings(ep);
     if (ret || ep->enabled)
@@ -238,6 +241,7 @@ static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
 
 static int um_prov_ep_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_domain *d = ep->domain;
     um_live_remove(&ep->live);

@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 static int um_bind_cq_locked(struct um_prov_ep *ep, struct um_cq *cq, uint64_t flags)
 {
     if (flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
@@ -78,6 +80,7 @@ static int um_bind_eq(struct um_prov_ep *ep, struct um_eq *eq)
 
 int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
+    UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_cq *cq;
     struct um_cntr *cntr;

@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 #include <string.h>
 
 /* ---- options ---- */
@@ -136,6 +138,7 @@ static int um_prov_ep_setname(fid_t fid, void *addr, size_t addrlen)
 /* Also before the endpoint is enabled: its name is needed to be told to others. */
 static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
+    UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_addr mine;
     um_guard_lock(&ep->domain->guard);

@@ -6,6 +6,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -185,6 +187,7 @@ int um_eq_arm(struct um_eq *eq)
 
 static int um_eq_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_eq *eq = UM_CONTAINER(fid, struct um_eq, fid.fid);
     pthread_mutex_lock(&eq->mutex);
     uint32_t refs = eq->refs;
@@ -240,6 +243,7 @@ static struct fi_ops um_eq_fid_ops = {
 
 int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context)
 {
+    UM_UNCANCELLED;
     enum fi_wait_obj obj = attr ? attr->wait_obj : FI_WAIT_UNSPEC;
     if (obj != FI_WAIT_NONE && obj != FI_WAIT_UNSPEC && obj != FI_WAIT_FD && obj != FI_WAIT_YIELD)
         return -FI_ENOSYS;

@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +26,7 @@ void um_fabric_drop(struct um_fabric *fabric)
 
 static int um_fabric_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_fabric *fabric = UM_CONTAINER(fid, struct um_fabric, fid.fid);
     pthread_mutex_lock(&fabric->mutex);
     uint32_t refs = fabric->refs;
@@ -105,6 +108,7 @@ static int um_cntr_try(struct um_cntr *cntr)
 /* 0: every one is empty and its fd will become readable upon the next event. -FI_EAGAIN: read first. */
 static int um_fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
+    UM_UNCANCELLED;
     (void)fabric;
     for (int i = 0; i < count; i++) {
         int ret;
@@ -147,6 +151,7 @@ static struct fi_ops_fabric um_fabric_ops = {
 
 int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric_p, void *context)
 {
+    UM_UNCANCELLED;
     if (attr->name && strcmp(attr->name, UM_PROV_NAME) != 0)
         return -FI_EINVAL;
     int ret = um_fork_watch();

@@ -5,6 +5,7 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 
 #include <unimem/fi_ext_unimem.h>
@@ -13,6 +14,7 @@
 
 static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
 {
+    UM_UNCANCELLED;
     struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
     if (um_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;
@@ -24,6 +26,7 @@ static int um_memory_alloc(struct fid_domain *fid, size_t len, void **memory_p)
 
 static int um_memory_free(struct fid_domain *fid, void *memory)
 {
+    UM_UNCANCELLED;
     struct um_domain *d = UM_CONTAINER(fid, struct um_domain, fid);
     if (um_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;

@@ -6,11 +6,14 @@
  */
 #include "prov/prov.h"
 
+#include "base/cancel.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 static int um_mr_close(struct fid *fid)
 {
+    UM_UNCANCELLED;
     struct um_mr *mr = UM_CONTAINER(fid, struct um_mr, fid.fid);
     um_live_remove(&mr->live);
     um_guard_lock(&mr->domain->guard);
@@ -42,6 +45,7 @@ static int um_mr_bind_cntr(struct um_mr *mr, struct um_cntr *cntr, uint64_t flag
 /* Any endpoint of the domain reaches every region, so a binding to one changes nothing. */
 static int um_mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
+    UM_UNCANCELLED;
     switch (bfid->fclass) {
     case FI_CLASS_EP:
         return 0;
@@ -122,6 +126,7 @@ static int um_mr_add_alone_locked(struct um_domain *d, struct um_mr *mr)
 /* Registers from the fields that every API version has. */
 static int um_mr_register(struct um_domain *d, const struct fi_mr_attr *attr, struct fid_mr **mr_p)
 {
+    UM_UNCANCELLED;
     if (attr->iov_count > 1 || (attr->iov_count == 1 && !attr->mr_iov))
         return -FI_EINVAL;
     struct um_mr *mr = calloc(1, sizeof(*mr));

@@ -16,6 +16,7 @@
 #include "prov/prov.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/cpu_wait.h"
 
@@ -57,6 +58,7 @@ static int um_waiter_watch(const struct um_waiter *w, int fd)
 
 void um_waiter_close(struct um_waiter *w)
 {
+    UM_UNCANCELLED;
     int fds[] = {w->timer_fd, w->wake_fd, w->poll_fd};
     for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
         if (fds[i] >= 0)
@@ -67,6 +69,7 @@ void um_waiter_close(struct um_waiter *w)
 
 int um_waiter_open(struct um_waiter *w)
 {
+    UM_UNCANCELLED;
     if (w->poll_fd >= 0)
         return 0;
     w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -82,6 +85,7 @@ int um_waiter_open(struct um_waiter *w)
 
 void um_waiter_wake(struct um_waiter *w)
 {
+    UM_UNCANCELLED;
     uint64_t one = 1;
     if (write(w->wake_fd, &one, sizeof(one)) < 0)
         return; /* full: it is readable anyway */
@@ -89,6 +93,7 @@ void um_waiter_wake(struct um_waiter *w)
 
 void um_waiter_drain(struct um_waiter *w)
 {
+    UM_UNCANCELLED;
     uint64_t count;
     if (read(w->wake_fd, &count, sizeof(count)) < 0)
         return; /* empty */

@@ -544,8 +544,8 @@ MUTATIONS = [
     (
         "what stands in for memory that is gone is left there",
         "src/base/fault_guard.c",
-        "            munmap((void *)s->at, s->len);\n        um_store_release",
-        "            (void)0;\n        um_store_release",
+        "    else if (there)\n        munmap((void *)s->at, page);",
+        "    else if (there)\n        (void)0;",
         ["prov/gone"],
     ),
     (
@@ -558,8 +558,8 @@ MUTATIONS = [
     (
         "a fault in a guarded access is not told",
         "src/base/fault_guard.h",
-        "    um_fault_guard_mend(g);\n    return true;",
-        "    um_fault_guard_mend(g);\n    return false;",
+        "        return um_fault_guard_settle(g);",
+        "        return um_fault_guard_settle(g) && false;",
         ["prov/gone"],
     ),
     (
@@ -595,6 +595,55 @@ MUTATIONS = [
         "src/proto/unexpected.c",
         "    else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))",
         "    else if (um_list_is_empty(&ep->awaiting))",
+        ["proto bound sim"],
+    ),
+    (
+        "a thread can be cancelled in a look whether a peer lives",
+        "src/machine/shm/peer.c",
+        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)\n{\n    UM_UNCANCELLED;\n",
+        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)\n{\n",
+        ["prov/cancel"],
+    ),
+    (
+        "a fault of the thread of automatic progress ends the process",
+        "src/prov/progress.c",
+        "    sigdelset(&all, SIGSEGV);\n",
+        "",
+        ["prov/gone remote auto"],
+    ),
+    (
+        "what the program maps over a stand-in is taken for it",
+        "src/base/fault_guard.c",
+        "    return !is_other;",
+        "    return is_other || !is_other;",
+        ["fault_guard"],
+    ),
+    (
+        "who finds another thread's stand-in is not told",
+        "src/base/fault_guard.c",
+        "        guards_tell(at);\n        stand_in_free(s);",
+        "        (void)at;\n        stand_in_free(s);",
+        ["fault_guard"],
+    ),
+    (
+        "a fault in one's own memory leaves it to the owner's progress from then on",
+        "src/proto/rma.c",
+        "return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret;",
+        "return ret;",
+        ["proto lean shm"],
+    ),
+    (
+        "a sender that ignores a hold is not refused",
+        "src/proto/unexpected.c",
+        "        return unexpected_past_hold(sender);",
+        "        return 0;",
+        ["hostile hold"],
+    ),
+    (
+        "a sender that is held is given less than its lane holds",
+        "src/proto/unexpected.c",
+        "<= sender->rx->machine->unconsumed_max + 1)",
+        "<= sender->rx->machine->unconsumed_max / 2)",
         ["proto bound sim"],
     ),
     (

@@ -170,6 +170,36 @@ static void a_hold_stops_neither_rma_nor_bodies(void **state)
     world_close(&w);
 }
 
+/* What lies in a lane when its sender is first held was sent in good faith, to the last record: all of it is taken. */
+static void a_hold_finds_a_full_lane(void **state)
+{
+    (void)state;
+    const size_t lens[] = {8, 200};
+    const struct um_msg peek = {.tag = 9, .flags = UM_OP_TAGGED, .context = CTX(1)};
+    static unsigned char body[200];
+    for (size_t l = 0; l < 2; l++) {
+        struct world w;
+        struct um_completion found;
+        variant.unexpected_max = 1;
+        world_open(&w, 2);
+        variant.unexpected_max = 0;
+        for (int round = 0; round < 20; round++) {
+            uint32_t sent = 0;
+            assert_int_equal(um_peek(w.node[1].ep, &peek, &found), -ENOMSG); /* the sender goes on */
+            for (int refused = 0; refused < 300;) { /* the receiver makes no progress meanwhile */
+                int ret = um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, lens[l], 1, 0, UM_OP_TAGGED);
+                refused = ret == -EAGAIN ? refused + 1 : 0;
+                sent += ret >= 0;
+                um_ep_progress(w.node[0].ep);
+            }
+            ((struct um_receive *)w.node[1].ep->receive)->peek_looks = 0;
+            world_settle(&w);
+            drain(&w, 1, sent, 1);
+        }
+        world_close(&w);
+    }
+}
+
 static void a_held_sender_that_leaves_or_dies_leaves_nothing(void **state)
 {
     (void)state;
@@ -193,6 +223,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peek_is_answered_past_the_bound),
     cmocka_unit_test(two_that_flood_each_other_go_on),
     cmocka_unit_test(a_hold_stops_neither_rma_nor_bodies),
+    cmocka_unit_test(a_hold_finds_a_full_lane),
     cmocka_unit_test(a_held_sender_that_leaves_or_dies_leaves_nothing),
 };
 WORLD_MAIN("bound", tests)

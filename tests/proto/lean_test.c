@@ -7,6 +7,8 @@
 #include "core/endpoint.h"
 #include "machine/sim/sim.h"
 
+#include <sys/mman.h>
+
 enum { MEMORY = 4096, KEY = 7, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE };
 
 /* Registered: the first `LENGTH` bytes. The last word of them is not whole. */
@@ -233,7 +235,60 @@ static void a_peer_that_is_lost_is_left_alone(void **state)
     close_try(&t, 1);
 }
 
+enum { LARGE = 3 * MIB, AT = 5 };
+
+/* By the long way; the error that it ends with. */
+static int move_large(struct try *t, uint32_t flags, unsigned char *buf, size_t len)
+{
+    struct iovec pieces[] = {{buf, 100}, {buf + 100, len - 100}};
+    const struct um_rma op = {.iov = pieces, .count = 2, .peer = t->peer, .addr = AT, .key = KEY, .flags = flags};
+    rma(&t->w, 0, &op);
+    return next_of(&t->w, 0)->error;
+}
+
+/*
+ * One's own memory is executed on under a guard, which covers a bounded range; where private memory may not be copied
+ * there is nothing else. Neither much at once nor a fault changes how the next operation goes.
+ */
+static void a_large_operation_on_oneself_changes_nothing(void **state)
+{
+    static unsigned char from[LARGE];
+    const struct variant before = variant;
+    struct try t;
+    (void)state;
+    unsigned char *own = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(own, MAP_FAILED);
+    variant.private_copy = false;
+    world_open(&t.w, 1);
+    variant = before;
+    t.region = (struct um_region){.key = KEY, .base = (uintptr_t)own, .len = LARGE, .access = BOTH};
+    assert_int_equal(um_regions_add(t.w.node[0].regions, &t.region), 0);
+    t.peer = peer_of(&t.w, 0, 0);
+    here = 7;
+    const bool first = move(&t, UM_OP_WRITE, 0, 8);
+    const struct um_stats *stats = um_ep_stats(t.w.node[0].ep);
+    const uint64_t mapped = stats->mapped;
+    for (size_t len = 2 * MIB; len <= LARGE - AT; len += MIB - AT) {
+        fill(from, len, 3);
+        assert_int_equal(move_large(&t, UM_OP_WRITE, from, len), 0);
+        assert_true(is_filled(own + AT, len, 3));
+        memset(from, 0, len);
+        assert_int_equal(move_large(&t, UM_OP_READ, from, len), 0);
+        assert_true(is_filled(from, len, 3));
+        assert_int_equal(move(&t, UM_OP_WRITE, 0, 8), first);
+    }
+    assert_int_equal(stats->mapped - mapped, first ? 6 : 0);
+    assert_int_equal(mprotect(own + 2 * MIB, MIB, PROT_READ), 0);
+    assert_int_equal(move_large(&t, UM_OP_WRITE, from, LARGE - AT), EFAULT);
+    assert_int_equal(move(&t, UM_OP_WRITE, 0, 8), first);
+    um_regions_remove(t.w.node[0].regions, &t.region);
+    world_close(&t.w);
+    munmap(own, LARGE);
+}
+
 static const struct CMUnitTest tests[] = {
+    /* First: it meets a fault, and cmocka's handlers come and go with each test. */
+    cmocka_unit_test(a_large_operation_on_oneself_changes_nothing),
     cmocka_unit_test(what_is_mapped_is_done_at_once),
     cmocka_unit_test(what_lies_outside_is_left_alone),
     cmocka_unit_test(what_is_not_allowed_is_left_alone),

@@ -1,6 +1,7 @@
 /*
  * RMA and atomics on registered memory that the program has unmapped, cut off or made read-only: an error completion,
- * and everything goes on. To oneself and to a peer; whoever executes it (meson: also as the owner, in records).
+ * and everything goes on. To oneself and to a peer; whoever executes it (meson: also as the owner, in records; "auto":
+ * by the threads of automatic progress).
  */
 #include "pair.h"
 
@@ -14,6 +15,7 @@
 enum { PAGES = 64 };
 
 static size_t page;
+static struct pair_config config;
 static unsigned char out[PAGES * 65536], in[PAGES * 65536];
 
 struct region {
@@ -145,7 +147,7 @@ static void lost_memory(enum kind kind, bool self, size_t pages)
     struct region r;
     fi_addr_t to;
     memset(out, 0x5a, sizeof(out)); /* each sum differs from what stands there */
-    pair_open(&p, &(struct pair_config){0});
+    pair_open(&p, &config);
     struct side *owner = self ? &p.a : &p.b;
     assert_int_equal(fi_av_insert(p.a.av, owner->name, 1, &to, 0, NULL), 1);
     printf("%s, %s, %zu pages\n", names[kind], self ? "one's own" : "a peer's", pages);
@@ -178,7 +180,7 @@ static void own_faults_stay(void)
     struct region r;
     fi_addr_t to;
     int status = 0;
-    pair_open(&p, &(struct pair_config){0});
+    pair_open(&p, &config);
     assert_int_equal(fi_av_insert(p.a.av, p.a.name, 1, &to, 0, NULL), 1);
     region_open(&r, &p.a, READ_ONLY, 4);
     const struct target t = {.p = &p, .to = to, .mr = r.mr};
@@ -213,8 +215,10 @@ static void memory_that_is_gone_is_an_error(void **state)
     own_faults_stay();
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strcmp(argv[1], "auto") == 0)
+        config.progress = FI_PROGRESS_AUTO;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_that_is_gone_is_an_error),
     };

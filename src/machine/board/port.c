@@ -1,6 +1,7 @@
 /* Ports, links, sleeping, and the table of the machine. board.h. */
 #include "machine/board/board.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -122,6 +123,7 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
 /* Until everything is told, but a peer that takes nothing out of its mailbox is not waited for longer than this. */
 static void port_flush(const struct um_board_port *port)
 {
+    UM_UNCANCELLED;
     const struct timespec pause = {.tv_nsec = 50000};
     uint64_t end = um_clock_ns() + UINT64_C(1000000000);
     um_board_drive();
@@ -213,6 +215,7 @@ static void link_close(struct um_link *base)
 static bool link_alive(struct um_link *base)
 {
     struct um_board_link *link = (struct um_board_link *)base;
+    UM_UNCANCELLED;
     return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
 }
 
@@ -225,6 +228,7 @@ static int wait_fd(const struct um_port *port)
 
 static void disarm(struct um_port *base)
 {
+    UM_UNCANCELLED;
     struct um_board_port *port = (struct um_board_port *)base;
     eventfd_t value;
     um_board_api.mailbox_disarm(port->mailbox);
@@ -249,6 +253,7 @@ static int arm(struct um_port *base)
 
 static void kick(struct um_port *port)
 {
+    UM_UNCANCELLED;
     (void)eventfd_write(((struct um_board_port *)port)->kick_fd, 1);
 }
 
@@ -282,6 +287,7 @@ const struct um_machine um_machine_board = {
     .name = "board",
     .addr_first = UM_BOARD_ADDR_FIRST,
     .addr_words = UM_BOARD_ADDR_WORDS,
+    .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,
     .probe = um_board_probe,
     .port_open = port_open,
     .port_close = port_close,

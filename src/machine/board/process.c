@@ -1,6 +1,7 @@
 /* The process's context on the board, its slots and rings, and the driver. board.h. */
 #include "machine/board/board.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -19,6 +20,7 @@ struct ring {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int cancel_before; /* of the thread that holds it */
 static struct unimem_board *handle;
 static int users;
 static pid_t opened_by;
@@ -67,12 +69,16 @@ void um_board_enter(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, lock_watch_forks);
+    const int before = um_cancel_disable(); /* what the library calls is its own affair */
     pthread_mutex_lock(&lock);
+    cancel_before = before;
 }
 
 void um_board_leave(void)
 {
+    const int before = cancel_before;
     pthread_mutex_unlock(&lock);
+    um_cancel_restore(&before);
 }
 
 int um_board_probe(void)

@@ -6,6 +6,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -56,6 +57,7 @@ static int port_pipe_open(struct um_mem_port *port)
 int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
                      const struct um_port_config *config, struct um_port **port_p)
 {
+    UM_UNCANCELLED;
     struct um_mem_port *port = calloc(1, sizeof(*port));
     if (!port)
         return -ENOMEM;
@@ -99,6 +101,7 @@ free_arrays:
 
 void um_mem_port_close(struct um_port *base)
 {
+    UM_UNCANCELLED;
     struct um_mem_port *port = (struct um_mem_port *)base;
     um_mem_own_port_remove(port);
     um_store_relaxed_u32(&port->shm->counters, 0); /* late operations count nowhere: the numbers are given anew */

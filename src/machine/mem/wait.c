@@ -7,6 +7,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -67,6 +68,7 @@ static void port_unarm(struct um_mem_port *port)
 
 static void port_drain(struct um_mem_port *port)
 {
+    UM_UNCANCELLED;
     char sink[64];
     while (read(port->wait_read, sink, sizeof(sink)) == (ssize_t)sizeof(sink))
         ;
@@ -130,6 +132,7 @@ void um_mem_disarm(struct um_port *base)
 
 void um_mem_kick(struct um_port *base)
 {
+    UM_UNCANCELLED;
     const struct um_mem_port *port = (const struct um_mem_port *)base;
     char byte = 0;
     ssize_t written = write(port->wait_write, &byte, 1); /* full: it is readable already */

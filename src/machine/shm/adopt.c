@@ -6,6 +6,7 @@
  */
 #include "machine/shm/adopt.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "machine/shm/adopt_internal.h"
 #include "machine/shm/adopt_sys.h"
@@ -53,16 +54,20 @@ struct um_adopt_state *um_adopt_state_if_any(void)
 void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p)
 {
     uint64_t mask = 0;
+    const int cancel = um_cancel_disable();
     um_sys_signals_block(&mask);
     pthread_mutex_lock(&state->lock);
+    state->cancel_before = cancel;
     *mask_p = mask;
 }
 
 void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask)
 {
     uint64_t own = *mask;
+    const int cancel = state->cancel_before;
     pthread_mutex_unlock(&state->lock);
     um_sys_signals_restore(&own);
+    um_cancel_restore(&cancel);
 }
 
 /* ---- the memory file ---- */

@@ -67,6 +67,7 @@ struct um_adopt_state {
     const char *held;  /* why nothing may be adopted, as the last um_check_ours() saw it; NULL: no reason */
     int child_pipe[2]; /* of the fork under way */
     uint64_t fork_mask;
+    int cancel_before; /* of the thread that holds the lock */
     struct um_adopted table[UM_ADOPT_TABLE];
     struct um_segment segment[UM_ADOPT_SEGMENTS];
     char text[UM_ADOPT_TEXT];

@@ -6,6 +6,7 @@
  */
 #include "machine/shm/contact.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "machine/shm/adopt.h"
 
@@ -218,6 +219,7 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
 
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
 {
+    UM_UNCANCELLED;
     struct um_contact *c = um_contact_find(cs, addr);
     int ret = c ? 0 : contact_start(cs, addr, &c);
     if (ret == 0 && !c->known) {
@@ -234,6 +236,7 @@ int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um
 
 bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
 {
+    UM_UNCANCELLED;
     struct um_contact *c = um_contact_find(cs, addr);
     if (c && um_contact_is_over(c)) {
         um_contact_drop(cs, c);
@@ -247,6 +250,7 @@ bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
 
 bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number)
 {
+    UM_UNCANCELLED;
     for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
         const struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
         if (c->number == number)
@@ -273,6 +277,7 @@ static void fork_in_parent(void)
 /* A forked child does not listen: who asks a process that has become another program would wait for ever. */
 static void fork_in_child(void)
 {
+    UM_UNCANCELLED;
     for (struct um_list *l = listening.next; l != &listening; l = l->next) {
         struct um_contacts *cs = UM_CONTAINER(l, struct um_contacts, of_process);
         close(cs->listening);
@@ -304,6 +309,7 @@ static void listening_remove(struct um_contacts *cs)
 
 int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
 {
+    UM_UNCANCELLED;
     struct um_contacts *cs = calloc(1, sizeof(*cs));
     if (!cs)
         return -ENOMEM;
@@ -339,6 +345,7 @@ free_contacts:
 
 void um_contacts_close(struct um_contacts *cs)
 {
+    UM_UNCANCELLED;
     struct um_list *first;
     listening_remove(cs);
     if (cs->name.sun_path[0])

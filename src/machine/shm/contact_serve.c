@@ -6,6 +6,7 @@
  */
 #include "machine/shm/contact.h"
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -124,6 +125,7 @@ static void stranger_log(struct um_contacts *cs)
 
 void um_contacts_serve(struct um_contacts *cs)
 {
+    UM_UNCANCELLED;
     struct epoll_event events[UM_EVENTS];
     (void)epoll_wait(cs->port->wait_set, events, UM_EVENTS, 0); /* what was new is looked at below */
     const uint64_t now = um_clock_ns();

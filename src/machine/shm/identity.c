@@ -5,6 +5,7 @@
  */
 #include "machine/shm/contact.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -22,6 +23,7 @@
 /* Reads a small file; bytes read, or a negative errno. */
 static ssize_t file_read(const char *path, char *text, size_t size)
 {
+    UM_UNCANCELLED;
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -errno;
@@ -44,6 +46,7 @@ static uint64_t text_hash(const char *text)
 
 uint64_t um_shm_nonce(void)
 {
+    UM_UNCANCELLED;
     uint64_t nonce = 0;
     while (nonce == 0) {
         if (getrandom(&nonce, sizeof(nonce), 0) != (ssize_t)sizeof(nonce)) {

@@ -7,6 +7,7 @@
 #include "machine/shm/contact.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -56,6 +57,7 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
 /* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size)
 {
+    UM_UNCANCELLED;
     int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) {
         int error = errno;
@@ -119,6 +121,7 @@ static void process_prepare(struct um_mem_port *port)
 
 static int shm_create(struct um_mem_port *port, size_t size)
 {
+    UM_UNCANCELLED;
     struct um_shm_self self;
     int ret = um_shm_self_get(&self);
     if (ret)
@@ -156,6 +159,7 @@ free_state:
 
 static void shm_destroy(struct um_mem_port *port)
 {
+    UM_UNCANCELLED;
     struct um_shm_port *state = port->mapper_state;
     if (state->contacts)
         um_contacts_close(state->contacts);
@@ -168,6 +172,7 @@ static void shm_destroy(struct um_mem_port *port)
 
 static void shm_punch(struct um_mem_port *port, size_t offset, size_t len)
 {
+    UM_UNCANCELLED;
     const struct um_shm_port *state = port->mapper_state;
     if (fallocate(state->memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len) != 0)
         memset(port->memory + offset, 0, len);
@@ -215,6 +220,7 @@ static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, i
 
 static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
 {
+    UM_UNCANCELLED;
     char byte = 0;
     (void)port, (void)addr;
     ssize_t written = write(handle, &byte, 1); /* full: it is awake already */
@@ -223,6 +229,7 @@ static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int h
 
 static void shm_wake_drop(int handle)
 {
+    UM_UNCANCELLED;
     if (handle >= 0)
         close(handle);
 }

@@ -5,6 +5,7 @@
 #include "machine/shm/contact.h"
 #include "machine/shm/fault.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/process.h"
 
@@ -56,6 +57,7 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *mark)
 
 bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)
 {
+    UM_UNCANCELLED;
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     struct um_process_stat stat;
     char path[64], number[16], text[1];
@@ -140,6 +142,7 @@ int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t 
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p)
 {
+    UM_UNCANCELLED;
     static struct um_log_limit limit;
     const bool is_apart = um_shm_is_apart(port, addr);
     int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
@@ -181,6 +184,7 @@ void um_shm_detach(struct um_mapping *map)
  */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
 {
+    UM_UNCANCELLED;
     const struct um_shm_addr self = {.pid = (uint32_t)getpid()};
     const bool is_apart = um_shm_is_apart(port, addr);
     const struct um_shm_addr *peer = is_apart ? &self : um_shm_addr_of(addr);

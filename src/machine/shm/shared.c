@@ -12,6 +12,7 @@
 
 #include "machine/shm/adopt_maps.h"
 
+#include "base/cancel.h"
 #include "base/list.h"
 
 #include <dirent.h>
@@ -133,6 +134,7 @@ static int file_get(const struct um_map *map, int *fd_p)
 
 void um_shm_shared_drop(int fd)
 {
+    UM_UNCANCELLED;
     pthread_mutex_lock(&files_lock);
     for (struct um_list *l = files.next; l != &files; l = l->next) {
         struct shared_file *f = UM_CONTAINER(l, struct shared_file, link);
@@ -200,6 +202,7 @@ static uint64_t offset_of(const struct look *look)
 
 int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uint64_t *offset_p, const char **why_p)
 {
+    UM_UNCANCELLED;
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     struct look look = {.base = base, .end = base + len, .writable = writable};
     int ret = look_at("/proc/self/maps", &look, why_p);
@@ -268,6 +271,7 @@ static bool is_meant(const void *base, size_t len, const struct look *meant)
 
 void *um_shm_shared_join(uint32_t pid, uintptr_t base, size_t len, bool writable)
 {
+    UM_UNCANCELLED;
     char path[64];
     const char *why;
     struct look look = {.base = base, .end = base + len, .writable = writable};

@@ -7,6 +7,7 @@
 #include "machine/shm/shm.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 #include "base/log.h"
 #include "machine/shm/adopt.h"
 #include "machine/shm/contact.h"
@@ -21,6 +22,7 @@
 
 int um_shm_space_create(struct um_mem_space *space)
 {
+    UM_UNCANCELLED;
     int fd = um_shm_memory_create(UM_SPACE_SIZE);
     if (fd < 0)
         return fd;
@@ -41,6 +43,7 @@ int um_shm_space_create(struct um_mem_space *space)
 
 void um_shm_space_destroy(struct um_mem_space *space)
 {
+    UM_UNCANCELLED;
     munmap(space->memory, UM_SPACE_SIZE);
     close((int)space->handle);
 }

@@ -8,6 +8,8 @@
 
 #include "machine/mem/mem.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -275,6 +277,7 @@ static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, i
 
 static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int handle)
 {
+    UM_UNCANCELLED;
     (void)port, (void)handle;
     char byte = 0;
     pthread_mutex_lock(&registry_lock);

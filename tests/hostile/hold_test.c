@@ -1,0 +1,96 @@
+/* A sender that sends on though it is held: it loses its lane, and what it can fill until then is bounded. */
+#include "proc.h"
+
+#include "base/log.h"
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "proto/receive.h"
+#include "proto/wire.h"
+
+#include <unistd.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { VICTIM = 0, SENDER = 1, BOUND = 65536, LANE = 513, MOST = 200000 };
+
+/* What the sender does: with bodies of its own that lie in records, or announced ones. */
+enum { SMALL, LARGE, ANNOUNCED, KINDS };
+static const uint32_t body_len[KINDS] = {0, 1000, 0};
+static int kind;
+
+static void quiet(enum um_log_level level, const char *text)
+{
+    (void)level;
+    (void)text;
+}
+
+static void message_write(const struct um_slot *slot, uint32_t number)
+{
+    memset(slot->head, 0, UM_HEAD_MAX);
+    if (kind == ANNOUNCED) {
+        const struct um_rts_wire head = {
+            .tag = number, .total = 100000, .token = UM_TOKENS + number, .count = 1, .piece = {0x1000, 100000}};
+        memcpy(slot->head, &head, sizeof(head));
+    } else {
+        const struct um_eager_wire head = {.tag = number};
+        memcpy(slot->head, &head, sizeof(head));
+    }
+}
+
+/* Claims records as if the flag were for others, until the lane is gone. */
+static void sender_child(int index)
+{
+    struct world w;
+    struct um_slot slot;
+    child_open(&w, index);
+    struct um_peer *victim = peer_at(&w, VICTIM);
+    child_demand(um_inject(w.node[0].ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
+    for (uint32_t n = 0; n < MOST; n++) {
+        int ret;
+        while ((ret = um_mem_claim(victim->lane, body_len[kind], &slot)) == -EAGAIN)
+            usleep(100);
+        if (ret == -EPIPE)
+            um_store_release_u32(&shared->flag[1], 1); /* sync: test-ready (partner test-peer) */
+        if (ret)
+            break;
+        message_write(&slot, n);
+        um_mem_commit(victim->lane, &slot, kind == ANNOUNCED ? UM_WIRE_RTS : UM_WIRE_EAGER, UM_WIRE_TAGGED, 8);
+    }
+    um_store_release_u32(&shared->flag[0], 1); /* sync: test-ready (partner test-peer) */
+    for (;;)
+        pause();
+}
+
+static void one_that_ignores_a_hold_is_refused(void **state)
+{
+    struct world w;
+    (void)state;
+    for (kind = 0; kind < KINDS; kind++) {
+        shared_reset();
+        um_log_set_sink(quiet);
+        variant.unexpected_max = BOUND;
+        pid_t sender = child_start(sender_child, SENDER);
+        child_open(&w, VICTIM);
+        struct um_peer *peer = peer_at(&w, SENDER);
+        wait_for(&w, &shared->flag[0], 1);
+        assert_int_equal(shared->flag[1], 1);
+        const struct um_receive *r = w.node[0].ep->receive;
+        const size_t each = sizeof(struct um_unexpected) + body_len[kind] + (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
+        assert_true(r->kept > BOUND && r->kept <= BOUND + (LANE + 2) * each);
+        assert_true(peer->lost && peer->banned);
+        /* what came before can be received */
+        static unsigned char to[1000];
+        recv_buf(&w, 0, peer, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        child_kill(sender);
+        world_settle(&w);
+        node_close(&w.node[0]);
+        variant.unexpected_max = 0;
+        um_log_set_sink(NULL);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_that_ignores_a_hold_is_refused),
+};
+WORLD_MAIN("hostile hold", tests)
