@@ -145,6 +145,12 @@ struct um_protocols {
 struct um_match;
 struct um_bodies_known;
 
+/* An atomic operation whose registration ended while it was executed. */
+struct um_late {
+    const struct um_peer *peer; /* NULL: none */
+    uint64_t key, addr;
+};
+
 /* One machine of an endpoint. */
 struct um_reach {
     struct um_port *port;
@@ -182,7 +188,8 @@ struct um_ep {
     void *receive;                  /* proto/receive: posted and unexpected */
     struct um_bodies_known *bodies; /* proto/ask; NULL: bodies are read */
     struct um_peer gone;            /* in the place of those that were freed */
-    struct um_fault_guard *guard;   /* of what is executed for peers; opened when first needed */
+    struct um_late late;
+    struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);

@@ -98,9 +98,19 @@ struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
     um_window_set_level(w, w->level);
     *place = w;
     peer->window = w;
-    if (w->level != UM_LEVEL_REMOTE)
+    if (w->level != UM_LEVEL_REMOTE || w->use)
         um_peer_expect(peer); /* no lane may ever tell of its death */
     return w;
+}
+
+struct um_window *um_window_renewed(struct um_peer *peer, const struct um_window *w)
+{
+    const uint64_t key = w->region.key;
+    const uint16_t birth = w->birth;
+    if (w->level == UM_LEVEL_OWN || um_window_is_gone(w))
+        return NULL;
+    struct um_window *now = um_window_open(peer, key);
+    return now && now->level != UM_LEVEL_REMOTE && now->birth == birth ? now : NULL;
 }
 
 void um_windows_close(struct um_peer *peer)

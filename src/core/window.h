@@ -35,6 +35,20 @@ static inline bool um_window_is_gone(const struct um_window *w)
     return um_load_relaxed_u64(&w->changes) == UINT64_MAX;
 }
 
+/* After an access: it was over before the registration ended, and its memory was there. */
+static inline bool um_window_is_held(const struct um_window *w)
+{
+    um_fence_acquire();
+    um_fence_compiler(); /* sync: region-held (partner region-end): stores before the look, by the owner's barrier */
+    return um_window_is_current(w);
+}
+
+/*
+ * The entry changed while an operation went through the window, which ends here: the region's new window, if the
+ * registration lives (the operation was in time); NULL: it has ended, or its memory is gone.
+ */
+struct um_window *um_window_renewed(struct um_peer *peer, const struct um_window *w);
+
 /* The slow side of um_window_find(). */
 struct um_window *um_window_open(struct um_peer *peer, uint64_t key);
 void um_windows_close(struct um_peer *peer);
@@ -60,6 +74,18 @@ static inline void um_window_count(struct um_window *w, unsigned shift)
 {
     if (__builtin_expect(um_window_has_counters(w), 0))
         w->machine->window_count(w, shift);
+}
+
+/*
+ * An operation that only its owner can execute as long as the window is what it is, though it becomes more: -EAGAIN,
+ * and the owner is told, who need make no call for it. 0: it becomes no more.
+ */
+static inline int um_window_await(struct um_window *w)
+{
+    if (__builtin_expect(!w || !w->use, 1))
+        return 0;
+    w->machine->window_use(w, UM_USE_MUST);
+    return -EAGAIN;
 }
 
 /* Of what lies before the region the offset is more than any length: um_window_open() takes none that wraps around. */

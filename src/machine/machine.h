@@ -151,7 +151,11 @@ struct um_window {
     const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
     /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
     struct um_locks_shm *locks;
+    uint16_t birth; /* another one for each registration, as a rule: tells two of the same key apart */
+    uint64_t *use;  /* not NULL: the owner makes it mapped when peers make enough use of it: window_use() tells */
 };
+
+#define UM_USE_MUST UINT64_MAX
 
 struct um_space_config {
     bool adopt; /* make private memory mapped where the machine can; else it stays at UM_LEVEL_COPY */
@@ -256,6 +260,12 @@ struct um_machine {
     void (*window_close)(struct um_window *window);
     /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. */
     void (*window_count)(struct um_window *window, unsigned shift);
+    /*
+     * Tells the owner what an operation below UM_LEVEL_MAPPED would have saved there (ns); UM_USE_MUST: that one cannot
+     * be done below it without the owner's progress. The owner need make no call; the window is no longer current when
+     * its level has changed, or will not change. Only where window.use is not NULL. NULL: it never is.
+     */
+    void (*window_use)(struct um_window *window, uint64_t saved_ns);
 
     /*
      * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that

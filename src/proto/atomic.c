@@ -93,6 +93,21 @@ static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind,
         um_window_count(w, UM_COUNT_WRITE_SHIFT);
 }
 
+static void atomic_complete(struct um_ep *ep, const struct um_atomic *a, int ret)
+{
+    const size_t len = a->count * um_atomic_size(a->type);
+    a->peer->out->sent++;
+    a->peer->out->bytes_sent += len;
+    ep->reported = true;
+    const struct um_completion c = {
+        .context = a->context,
+        .flags = a->flags | UM_OP_ATOMIC | (a->kind != UM_ATOMIC_BASE ? UM_OP_READ : UM_OP_WRITE),
+        .error = -ret,
+        .len = len,
+    };
+    ep->config.complete(ep->config.arg, &c);
+}
+
 /*
  * Executes it here: complete at return. -EAGAIN: the peer still has operations to execute, which this would overtake.
  */
@@ -115,21 +130,15 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
             apply_pieces(a, &place);
         else
             apply_lists(a, &place);
-        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : um_window_is_gone(w), 0))
-            ret = -EFAULT; /* some elements may have been updated, and shall not be twice */
-        else
+        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_window_is_held(w), 0)) {
+            bool gone = own || um_window_is_gone(w);
+            w = um_window_renewed(a->peer, w);
+            ret = w ? 0 : gone ? -EFAULT : -EKEYREJECTED; /* some may have been updated, and shall not be twice */
+        }
+        if (ret == 0)
             executed(ep, w, a->kind, a->op);
     }
-    a->peer->out->sent++;
-    a->peer->out->bytes_sent += len;
-    ep->reported = true;
-    const struct um_completion c = {
-        .context = a->context,
-        .flags = a->flags | UM_OP_ATOMIC | (fetch ? UM_OP_READ : UM_OP_WRITE),
-        .error = -ret,
-        .len = len,
-    };
-    ep->config.complete(ep->config.arg, &c);
+    atomic_complete(ep, a, ret);
     return 0;
 }
 
@@ -144,7 +153,28 @@ static inline __attribute__((always_inline)) bool apply_once(struct um_window *w
         return !um_fault_guard_end(guard);
     }
     um_atomic_apply_lockless(call);
-    return !um_window_is_gone(w);
+    return um_window_is_held(w);
+}
+
+/*
+ * As um_window_renewed(). The registration ended: whether the update was in time nobody knows. It shall not be made
+ * twice: um_atomic(), which is called next, ends it.
+ */
+static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *peer, const struct um_window *w,
+                                                                const struct um_atomic_one *a)
+{
+    const bool late = w->level != UM_LEVEL_OWN && !um_window_is_gone(w);
+    struct um_window *now = um_window_renewed(peer, w);
+    if (late && !now)
+        peer->ep->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
+    return now;
+}
+
+static bool is_late(struct um_ep *ep, const struct um_atomic *a)
+{
+    const struct um_late late = ep->late;
+    ep->late.peer = NULL;
+    return late.peer == a->peer && late.key == a->key && late.addr == a->addr;
 }
 
 bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
@@ -167,7 +197,7 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
     call.compare = a->compare;
     call.result = a->result;
     um_core_ep_settle(ep);
-    if (__builtin_expect(!apply_once(w, &call, size), 0))
+    if (__builtin_expect(!apply_once(w, &call, size), 0) && !(w = late_renewed(peer, w, a)))
         return false;
     executed(ep, w, a->kind, a->op);
     peer->out->sent++;
@@ -323,13 +353,18 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
         um_core_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
+    if (__builtin_expect(ep->late.peer != NULL, 0) && is_late(ep, a)) {
+        atomic_complete(ep, a, -EKEYREJECTED);
+        return 0;
+    }
     struct um_window *w = um_window_find(a->peer, a->key);
     if (__builtin_expect(
             w && w->level >= UM_LEVEL_MAPPED &&
                 (w->locks || is_lockless(w->region.base + (a->addr - w->region.origin), um_atomic_size(a->type))),
             1))
         return atomic_by_window(ep, a, w);
-    return atomic_by_owner(ep, a);
+    int ret = um_window_await(w);
+    return ret ? ret : atomic_by_owner(ep, a);
 }
 
 void um_atomic_answered(struct um_op *op, int32_t status)

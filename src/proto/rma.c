@@ -26,6 +26,9 @@
 
 /* ---- by a window ---- */
 
+/* What a system call takes longer than loads and stores do; a write takes two. */
+enum { COPY_CALL_NS = 512, COPY_BYTES_A_NS = 16 };
+
 /* One element of a size that the processor stores at once stays whole: peers may poll it. */
 static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
 {
@@ -83,7 +86,7 @@ static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep
         return !um_fault_guard_end(guard);
     }
     mapped_move(ep, flags, iov, count, there);
-    return !um_window_is_gone(w);
+    return um_window_is_held(w);
 }
 
 /* flags: a constant, so that nothing of the other direction is left. */
@@ -95,8 +98,9 @@ static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, stru
     struct um_window *w = um_window_find(peer, r->key);
     const struct iovec iov = r->iov;
     uint64_t offset;
-    if (!um_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset) ||
-        __builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0))
+    if (!um_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset))
+        return false;
+    if (__builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0) && !(w = um_window_renewed(peer, w)))
         return false;
     um_window_count(w, count_shift(flags));
     peer->out->sent++;
@@ -145,6 +149,12 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
             um_window_count(w, shift);
             return 0;
         }
+        if (w->level != UM_LEVEL_OWN && !um_window_is_gone(w)) {
+            w = um_window_renewed(rma->peer, w);
+            if (w)
+                um_window_count(w, shift);
+            return w ? 0 : -EAGAIN; /* the registration has ended: the next look finds that, or another one */
+        }
         /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
          */
     }
@@ -155,6 +165,9 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
         ret = rma->flags & UM_OP_READ ? link->machine->link_read(link, &piece, 1, rma->iov, rma->count, len)
                                       : link->machine->link_write(link, &piece, 1, rma->iov, rma->count, len);
     if (ret == 0) {
+        if (w->use)
+            w->machine->window_use(w,
+                                   (rma->flags & UM_OP_READ ? COPY_CALL_NS : 2 * COPY_CALL_NS) + len / COPY_BYTES_A_NS);
         ep->stats.copied++;
         um_window_count(w, shift);
     }
@@ -323,7 +336,8 @@ int um_rma(struct um_ep *ep, const struct um_rma *rma)
         if (__builtin_expect(ret != -EPERM, 1))
             return ret;
     }
-    return rma_by_target(ep, rma);
+    int ret = um_window_await(w);
+    return ret ? ret : rma_by_target(ep, rma);
 }
 
 int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)

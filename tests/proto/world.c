@@ -298,6 +298,8 @@ static void variant_parse(const char *word)
         variant.second = board_choose(UM_BOARD_STEPS - 1);
     else if (strcmp(word, "copy=no") == 0)
         variant.private_copy = variant.adopt = false;
+    else if (strcmp(word, "private=no") == 0)
+        variant.private_copy = false;
     else if (strcmp(word, "adopt=no") == 0)
         variant.adopt = false;
     else if (sscanf(word, "stall=%u", &value) == 1)

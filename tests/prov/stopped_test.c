@@ -2,6 +2,8 @@
  * One-sided operations need nothing of their target: its process is stopped by SIGSTOP before it is ever spoken to, and
  * stays so while puts, gets and atomics on its memory are posted, end and are counted; it runs again to look at what it
  * holds. That it did nothing meanwhile is checked by the processor time the system has counted for it.
+ * That holds for memory that is mapped: with up to 1 MiB of contents it is from the start, with more once peers have
+ * made use of it, which needs the target's process, but no call of it: there it computes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,8 +24,9 @@
 #include <unistd.h>
 
 enum {
-    BYTES = 4 << 20, /* large enough for malloc to map it by itself */
-    WORDS = 16,      /* at the start: changed by atomics */
+    BYTES = (1 << 20) + (32 << 10), /* large enough for malloc to map it by itself */
+    LARGE_BYTES = 64 << 20,         /* too much to be moved when it is registered */
+    WORDS = 16,                     /* at the start: changed by atomics */
     ADDS = 20000,
     INITIATOR = 0,
     TARGET = 1,
@@ -212,8 +215,49 @@ static void run_late(struct team *t, void *arg)
                     "an atomic that was accepted is lost");
 }
 
+/* The target computes: it makes no call. */
+static void run_computing(struct team *t, void *arg)
+{
+    (void)arg;
+    if (t->rank == INITIATOR) {
+        post_atomics(t);
+        team_wait_puts(t, 0);
+        team_wait_gets(t, 0);
+        check_tickets(t);
+        um_store_release_u32(&t->shared->flag[0], 1);
+    } else {
+        while (um_load_acquire_u32(&t->shared->flag[0]) == 0)
+            um_cpu_relax();
+        const uint64_t *word = (const uint64_t *)t->memory;
+        TEAM_DEMAND(t, word[0] == ADDS && word[1] == ADDS && word[2] == ADDS, "atomics were lost");
+    }
+}
+
+/* The target computes until its memory is mapped, and is stopped then. */
+static void run_large(struct team *t, void *arg)
+{
+    static uint64_t old;
+    bool mapped = true;
+    (void)arg;
+    if (t->rank == INITIATOR) {
+        TEAM_POST(t, fi_fetch_atomic(t->ep, NULL, 1, NULL, &old, NULL, t->peer[TARGET], team_at(t, TARGET, 0),
+                                     team_key(t, TARGET), FI_UINT64, FI_ATOMIC_READ, NULL));
+        t->get_count++;
+        team_wait_gets(t, 0);
+        um_store_release_u32(&t->shared->flag[1], 1);
+        drive(t, mapped);
+    } else {
+        while (um_load_acquire_u32(&t->shared->flag[1]) == 0)
+            um_cpu_relax();
+        look(t, mapped);
+    }
+}
+
 static const struct team_config config = {
     .provider = "unimem", .size = 2, .bytes = BYTES, .caps = FI_RMA_EVENT, .timeout = 100};
+
+static const struct team_config large_config = {
+    .provider = "unimem", .size = 2, .bytes = LARGE_BYTES, .caps = FI_RMA_EVENT, .timeout = 100};
 
 static void do_not_adopt(int rank)
 {
@@ -243,12 +287,28 @@ static void what_a_stopped_owner_is_to_execute_it_does_later(void **state)
     assert_int_equal(team_run(&config, do_not_adopt, run_late, NULL), 0);
 }
 
+static void large_memory_of_a_process_that_computes_is_changed(void **state)
+{
+    (void)state;
+    needs(has_userfaultfd());
+    assert_int_equal(team_run(&large_config, NULL, run_computing, NULL), 0);
+}
+
+static void large_memory_that_is_mapped_of_a_stopped_process_is_put_got_and_changed(void **state)
+{
+    (void)state;
+    needs(has_userfaultfd());
+    assert_int_equal(team_run(&large_config, NULL, run_large, NULL), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mapped_memory_of_a_stopped_process_is_put_got_and_changed),
         cmocka_unit_test(copied_memory_of_a_stopped_process_is_put_and_got),
         cmocka_unit_test(what_a_stopped_owner_is_to_execute_it_does_later),
+        cmocka_unit_test(large_memory_of_a_process_that_computes_is_changed),
+        cmocka_unit_test(large_memory_that_is_mapped_of_a_stopped_process_is_put_got_and_changed),
     };
     return needs_status(cmocka_run_group_tests_name("prov/stopped", tests, NULL, NULL));
 }

@@ -143,7 +143,7 @@ static_assert(offsetof(struct um_port_shm, grown) == 768, "own lines");
 /* One exposed region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
 struct um_region_shm {
     uint64_t changes;
-    uint64_t meta; /* access (bits 0-31), level (32-39), 1 where there is a region (63) */
+    uint64_t meta; /* access (bits 0-31), level (32-39), number of its use (40-45), birth (46-61), LATER, USED */
     uint64_t key;
     uint64_t base;
     uint64_t len;
@@ -154,8 +154,9 @@ struct um_region_shm {
 };
 static_assert(sizeof(struct um_region_shm) == UM_LINE, "a region is one cache line");
 
-#define UM_REGION_USED (UINT64_C(1) << 63)
-enum { UM_REGION_LEVEL_SHIFT = 32 };
+#define UM_REGION_USED  (UINT64_C(1) << 63) /* there is a region */
+#define UM_REGION_LATER (UINT64_C(1) << 62) /* it becomes mapped when peers make enough use of it */
+enum { UM_REGION_LEVEL_SHIFT = 32, UM_REGION_USE_SHIFT = 40, UM_REGION_BIRTH_SHIFT = 46, UM_USES = 64 };
 
 /* A counter: the exception to one writer a word, and only where an application asked to be told of accesses. */
 struct um_counter_shm {
@@ -173,9 +174,31 @@ struct um_space_shm {
     uint32_t state;   /* owner */
     uint32_t moving;  /* owner: odd while it moves pages, another number after each time */
     uint64_t changes; /* owner: another number after each change of an entry (release) */
-    uint64_t reserved1[3];
+    uint32_t asked;   /* any: fetch-and-add, when the owner is to look at what follows; it sleeps on this (futex) */
+    uint32_t reserved1;
+    uint64_t must; /* any: fetch-and-or of bit n: what is LATER with number n cannot be done without; owner clears */
+    uint64_t reserved2;
 };
 static_assert(sizeof(struct um_space_shm) == UM_LINE, "docs/protocol.md section 9");
+
+/* Who writes into the memory of the space's process by system calls now: gate.h. */
+struct um_door_shm {
+    uint64_t writer; /* any: 0 → itself by compare and swap, itself → 0; the owner (UM_DOOR_OWNERS) while pages go */
+    uint64_t reserved[7];
+};
+enum { UM_DOORS_OFFSET = 1024, UM_DOORS = 32 };
+#define UM_DOOR_OWNERS (UINT64_C(1) << 63)
+struct um_doors_shm {
+    struct um_door_shm door[UM_DOORS];
+};
+static_assert(sizeof(struct um_doors_shm) == 2048, "docs/protocol.md section 9");
+
+/* What peers did with regions that are LATER, by their number. As a counter it is an exception to one writer a word. */
+struct um_uses_shm {
+    uint64_t saved_ns[UM_USES]; /* any: fetch-and-add: what the operations would have saved at level mapped */
+};
+enum { UM_USES_OFFSET = 512, UM_USE_STEP_SHIFT = 20 /* asked changes each time a sum passes a multiple of 2^this */ };
+static_assert(sizeof(struct um_uses_shm) == 512, "docs/protocol.md section 9");
 
 /*
  * Regions lie in segments, each twice as large as the one before. A key has one place per segment, the hash of the key

@@ -213,5 +213,6 @@ int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_
                                              .remote_count = remote_count,
                                              .local = local,
                                              .local_count = local_count,
-                                             .len = len});
+                                             .len = len,
+                                             .doors = link->space.base});
 }

@@ -27,13 +27,20 @@ struct um_copy {
     size_t remote_count;
     const struct iovec *local;
     size_t local_count;
-    size_t len; /* bytes */
+    size_t len;           /* bytes */
+    unsigned char *doors; /* a write: the memory of the peer's space, whose doors it goes through (gate.h); or NULL */
 };
 
 /* Where a region lies that peers can map. */
 struct um_place {
     uint32_t file;   /* as the mapper names it, for peers */
     uint64_t offset; /* of the region's first byte there */
+};
+
+/* Memory on its way to being mapped, a part at a time. All zero: nothing has moved. */
+struct um_partial {
+    uint64_t done;  /* bytes that have moved */
+    uint64_t place; /* the mapper's */
 };
 
 struct um_mapper {
@@ -61,6 +68,18 @@ struct um_mapper {
      */
     int (*adopt)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
     void (*disown)(struct um_mem_space *space, uint64_t base, uint64_t len);
+    /*
+     * The same in parts of some milliseconds, by another thread, while the program runs. can_wait: is it so much that
+     * it should not be made at once, and can it be made later? adopt_more: the next part; 0 and *place_p are valid once
+     * partial->done is len; upon an error what has moved stays so, and the part may be tried again. partial_end: no
+     * more parts; what has moved is one count of disown(base, done). contents: bytes that would have to move. NULL:
+     * always at once.
+     */
+    bool (*can_wait)(struct um_mem_space *space, uint64_t base, uint64_t len);
+    int (*adopt_more)(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
+                      struct um_place *place_p, const char **why_p);
+    void (*partial_end)(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial);
+    uint64_t (*contents)(struct um_mem_space *space, uint64_t base, uint64_t len);
     /*
      * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
      * none; -EPERM with *why_p: only peers that map it themselves can (their window_attach() finds out, from the

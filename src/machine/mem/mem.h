@@ -8,8 +8,12 @@
 #define UM_MACHINE_MEM_MEM_H
 
 #include "base/list.h"
+#include "machine/mem/gate.h"
 #include "machine/mem/layout.h"
 #include "machine/mem/mapper.h"
+
+#include <pthread.h>
+#include <sys/types.h>
 
 /* A lane's rings at one size. */
 struct um_ring {
@@ -126,6 +130,17 @@ struct um_thrift {
     struct um_list waiting;     /* um_exposed that may be worth it later; looked at in turn */
 };
 
+/* Regions that become mapped when peers make enough use of them, and the thread that does it: later.c. */
+struct um_later {
+    pthread_mutex_t lock; /* also of the table's entries: region_write() */
+    pthread_cond_t idle;  /* a part has moved */
+    struct um_list regions;
+    pthread_t thread;
+    pid_t pid; /* whose thread it is: a forked child has none; 0: there is none */
+    bool stop;
+    uint32_t next; /* number of a use to be given */
+};
+
 struct um_mem_space {
     struct um_space base;
     const struct um_mapper *mapper;
@@ -140,7 +155,10 @@ struct um_mem_space {
     struct um_mem_exposed *
         *place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process; /* all spaces of this process */
+    struct um_gated gated;
+    uint16_t births;
     struct um_thrift thrift;
+    struct um_later later;
 };
 
 struct um_mem_exposed {
@@ -148,11 +166,17 @@ struct um_mem_exposed {
     struct um_region_shm *region;  /* NULL: there was no place in the table */
     struct um_mem_exposed **place; /* its twin in um_space.place */
     struct um_exposure what;       /* our own: what stands in shared memory is only for the peers */
-    enum um_level level;
-    struct um_place at; /* level mapped */
+    uint32_t level;                /* enum um_level; changes under the lock of the process (own.c) */
+    struct um_place at;            /* level mapped */
     bool adopted, shared;
     uint64_t since_ns, cost_ns; /* when it was exposed, and what moving its memory took */
     struct um_list waiting;     /* of thrift */
+    struct um_list later;       /* of struct um_later, whose lock is for what follows */
+    struct um_partial partial;
+    bool is_later, moving;    /* a part of it moves now: without the lock */
+    uint16_t birth;           /* which of the space's registrations it is, modulo 2^16 */
+    uint32_t use, tries;      /* the number of its use; parts that could not be moved for now */
+    uint64_t use_from, needs; /* the use's sum when it was given; what it is to grow by; 0: not known yet */
 };
 
 struct um_mem_window {
@@ -167,6 +191,22 @@ void um_thrift_init(struct um_thrift *thrift, uint64_t now_ns);
 bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns);
 void um_thrift_ended(struct um_thrift *thrift, const struct um_mem_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
 struct um_mem_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
+
+/* Regions that move later (later.c). init and fini: of the space's; take: does this one wait? begin: from now on peers
+ * know of it (with the lock). end: no more of it moves, nor does now. give_back: what has moved of one that has not
+ * moved whole. pause ends the thread for a moment; false: there is none. */
+void um_later_init(struct um_mem_space *space);
+void um_later_fini(struct um_mem_space *space);
+bool um_later_take(struct um_mem_space *space, struct um_mem_exposed *exposed);
+void um_later_begin(struct um_mem_space *space, struct um_mem_exposed *exposed);
+void um_later_end(struct um_mem_space *space, struct um_mem_exposed *exposed);
+void um_later_give_back(struct um_mem_space *space, struct um_mem_exposed *exposed);
+bool um_later_pause(struct um_mem_space *space);
+void um_later_resume(struct um_mem_space *space);
+/* Writes the table's entry of a region, or empties it; with the lock of space->later, which show takes. */
+void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there);
+void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there);
+void um_mem_exposed_log(const struct um_mem_exposed *exposed, const char *why);
 
 /* Opens a space over a mapper; the machines' space_open is a call of this. */
 int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *mapper,
@@ -194,6 +234,7 @@ enum um_level um_mem_exposed_level(const struct um_exposed *exposed);
 int um_mem_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
 void um_mem_window_close(struct um_window *window);
 void um_mem_window_count(struct um_window *window, unsigned shift);
+void um_mem_window_use(struct um_window *window, uint64_t saved_ns);
 int um_mem_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
 void um_mem_counter_close(struct um_space *space, uint32_t number);
 void um_mem_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
@@ -313,7 +354,7 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
     .expose = um_mem_expose, .conceal = um_mem_conceal, .exposed_level = um_mem_exposed_level,                         \
     .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
-    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
+    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
     .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \

@@ -33,6 +33,7 @@ static void own_forget(void)
     own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     um_list_init(&own_spaces);
     um_list_init(&own_ports);
+    um_gate_forget();
     own_movers = 0;
     own_moves &= ~UINT32_C(1);
 }
@@ -72,10 +73,12 @@ void um_mem_own_space_add(struct um_mem_space *space)
     um_store_relaxed_u32(&space->shm->moving, own_moves);
     um_list_append(&own_spaces, &space->of_process);
     pthread_mutex_unlock(&own_lock);
+    um_gate_add(&space->gated, space->memory);
 }
 
 void um_mem_own_space_remove(struct um_mem_space *space)
 {
+    um_gate_remove(&space->gated);
     pthread_mutex_lock(&own_lock);
     um_list_unlink(&space->of_process);
     pthread_mutex_unlock(&own_lock);
@@ -150,7 +153,7 @@ static void changed(void)
 void um_mem_own_list(struct um_mem_exposed *exposed, enum um_level level, uint32_t counters)
 {
     pthread_mutex_lock(&own_lock);
-    exposed->level = level;
+    um_store_relaxed_u32(&exposed->level, level);
     exposed->what.counters = counters;
     if (exposed->place)
         *exposed->place = exposed;

@@ -26,8 +26,10 @@ int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *
     space->mapper = mapper;
     space->adopt = config->adopt;
     um_thrift_init(&space->thrift, um_clock_ns());
+    um_later_init(space);
     int ret = mapper->space_create(space);
     if (ret) {
+        um_later_fini(space);
         free(space);
         return ret;
     }
@@ -45,18 +47,20 @@ int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *
 void um_mem_space_close(struct um_space *base)
 {
     struct um_mem_space *space = (struct um_mem_space *)base;
+    um_later_fini(space);
     um_store_release_u32(&space->shm->state, UM_PORT_CLOSED); /* sync: none (its regions are gone already) */
     um_mem_own_space_remove(space);
     space->mapper->space_destroy(space);
     free(space);
 }
 
-/* Writes its entry of the table; empties it. What stands there is for the peers: nothing of it is read. */
-static void region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
+/* What stands there is for the peers: nothing of it is read. */
+void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
 {
     const struct um_mem_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
                                 *e = is_there ? exposed : &nothing;
-    const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT;
+    const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT | (uint64_t)e->birth << UM_REGION_BIRTH_SHIFT |
+                           (e->is_later ? UM_REGION_LATER | (uint64_t)e->use << UM_REGION_USE_SHIFT : 0);
     struct um_region_shm *r = exposed->region;
     um_store_relaxed_u64(&r->changes, space->changes + 1);
     um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
@@ -72,6 +76,13 @@ static void region_write(struct um_mem_space *space, const struct um_mem_exposed
     um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
     /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
     um_store_release_u64(&space->shm->changes, space->changes);
+}
+
+void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
+{
+    pthread_mutex_lock(&space->later.lock);
+    um_mem_region_write(space, exposed, is_there);
+    pthread_mutex_unlock(&space->later.lock);
 }
 
 /* ---- counters ---- */
@@ -158,12 +169,24 @@ static bool exposed_adopt(struct um_mem_space *space, struct um_mem_exposed *exp
     return exposed->adopted;
 }
 
+/* The program's static data moves only while there is one thread: ours ends for a moment. */
+static bool exposed_adopt_alone(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
+{
+    if (exposed_adopt(space, exposed, why_p))
+        return true;
+    if (!um_later_pause(space))
+        return false;
+    exposed_adopt(space, exposed, why_p);
+    um_later_resume(space);
+    return exposed->adopted;
+}
+
 /* Makes it mapped in one way or the other: the level then. *why_p: how, or why not. */
 static enum um_level exposed_map(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     const struct um_mapper *mapper = space->mapper;
     uint64_t start = um_clock_ns();
-    bool mapped = exposed_adopt(space, exposed, why_p);
+    bool mapped = exposed_adopt_alone(space, exposed, why_p);
     if (mapped)
         *why_p = "";
     else if (mapper->share) {
@@ -188,6 +211,10 @@ static enum um_level exposed_prepare(struct um_mem_space *space, struct um_mem_e
     *why_p = never_mapped(space, what);
     if (*why_p)
         return UM_LEVEL_COPY;
+    if (um_later_take(space, exposed)) {
+        *why_p = "it is moved when peers make enough use of it";
+        return UM_LEVEL_COPY;
+    }
     if (um_thrift_allows(&space->thrift, exposed->since_ns))
         return exposed_map(space, exposed, why_p);
     *why_p = "too much time went into moving memory whose registration ended at once";
@@ -195,7 +222,7 @@ static enum um_level exposed_prepare(struct um_mem_space *space, struct um_mem_e
     return UM_LEVEL_COPY;
 }
 
-static void exposed_log(const struct um_mem_exposed *exposed, const char *why)
+void um_mem_exposed_log(const struct um_mem_exposed *exposed, const char *why)
 {
     const struct um_exposure *what = &exposed->what;
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
@@ -211,8 +238,8 @@ static void waiting_adopt(struct um_mem_space *space, uint64_t now)
         return;
     um_mem_own_list(exposed, exposed_map(space, exposed, &why), exposed->what.counters);
     if (exposed->level == UM_LEVEL_MAPPED)
-        region_write(space, exposed, true);
-    exposed_log(exposed, why);
+        um_mem_region_show(space, exposed, true);
+    um_mem_exposed_log(exposed, why);
 }
 
 int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p)
@@ -228,16 +255,22 @@ int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct 
                                        .at = {.file = UM_NO_HANDLE},
                                        .since_ns = um_clock_ns()};
     um_list_init(&exposed->waiting);
+    um_list_init(&exposed->later);
+    exposed->birth = space->births++;
     waiting_adopt(space, exposed->since_ns);
     if (um_mem_own_place(space, exposed) != 0) {
         free(exposed);
         return -ENOMEM;
     }
+    enum um_level level = exposed->region ? exposed_prepare(space, exposed, &why) : UM_LEVEL_REMOTE;
+    pthread_mutex_lock(&space->later.lock);
     if (exposed->region) {
-        um_mem_own_list(exposed, exposed_prepare(space, exposed, &why), what->counters);
-        region_write(space, exposed, true);
+        um_mem_own_list(exposed, level, what->counters);
+        um_mem_region_write(space, exposed, true);
+        um_later_begin(space, exposed);
     }
-    exposed_log(exposed, why);
+    um_mem_exposed_log(exposed, why);
+    pthread_mutex_unlock(&space->later.lock);
     *exposed_p = &exposed->base;
     return 0;
 }
@@ -245,26 +278,34 @@ int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct 
 enum um_level um_mem_exposed_level(const struct um_exposed *base)
 {
     const struct um_mem_exposed *exposed = (const struct um_mem_exposed *)base;
-    return exposed->level;
+    return (enum um_level)um_load_relaxed_u32(&exposed->level);
 }
 
 void um_mem_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters)
 {
     struct um_mem_space *space = (struct um_mem_space *)space_base;
     struct um_mem_exposed *exposed = (struct um_mem_exposed *)exposed_base;
+    pthread_mutex_lock(&space->later.lock); /* its level may be changing */
     um_mem_own_list(exposed, exposed->level, counters);
     if (exposed->region)
-        region_write(space, exposed, true);
+        um_mem_region_write(space, exposed, true);
+    pthread_mutex_unlock(&space->later.lock);
 }
 
 void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base)
 {
     struct um_mem_space *space = (struct um_mem_space *)space_base;
     struct um_mem_exposed *exposed = (struct um_mem_exposed *)exposed_base;
+    um_later_end(space, exposed);
     um_mem_own_unlist(exposed);
     um_list_unlink(&exposed->waiting);
     if (exposed->region)
-        region_write(space, exposed, false);
+        um_mem_region_show(space, exposed, false);
+    /* sync: region-end (partner region-held): a store that a peer takes for done lands before the pages are copied.
+     * Where membarrier is refused, what giving back does first takes longer than a store can be on its way. */
+    if (exposed->adopted && space->mapper->barrier)
+        space->mapper->barrier();
+    um_later_give_back(space, exposed);
     uint64_t start = um_clock_ns();
     if (exposed->adopted) {
         um_mem_own_move_begin();

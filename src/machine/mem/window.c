@@ -11,11 +11,17 @@
 #include "base/fault_guard.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* A consistent copy of an entry, if it is the key's. */
-static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_window *w, struct um_place *place_p)
+static bool region_read(const struct um_region_shm *r, struct um_uses_shm *uses, struct um_window *w,
+                        struct um_place *place_p)
 {
+    const uint64_t key = w->region.key;
     uint64_t changes = um_load_acquire_u64(&r->changes); /* sync: region-read (partner region-change) */
     uint64_t meta = um_load_relaxed_u64(&r->meta);
     if (changes % 2 || !(meta & UM_REGION_USED) || um_load_relaxed_u64(&r->key) != key)
@@ -33,6 +39,8 @@ static bool region_read(const struct um_region_shm *r, uint64_t key, struct um_w
     w->level = level <= UM_LEVEL_MAPPED ? (enum um_level)level : UM_LEVEL_REMOTE;
     w->changes = changes;
     w->changes_at = &r->changes;
+    w->birth = (uint16_t)(meta >> UM_REGION_BIRTH_SHIFT);
+    w->use = meta & UM_REGION_LATER ? &uses->saved_ns[meta >> UM_REGION_USE_SHIFT & (UM_USES - 1)] : NULL;
     um_fence_full(); /* sync: region-read (partner region-change) */
     return um_load_relaxed_u64(&r->changes) == changes && w->region.len <= UINT64_MAX - w->region.base &&
            w->region.len <= UINT64_MAX - w->region.origin;
@@ -43,12 +51,15 @@ static void region_find(const struct um_mem_link *link, struct um_window *w, str
 {
     const struct um_space_shm *shm = link->space.base;
     const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
+    struct um_uses_shm *uses = (void *)((unsigned char *)link->space.base + UM_USES_OFFSET);
     const uint64_t key = w->region.key;
     uint64_t changes = um_load_acquire_u64(&shm->changes); /* sync: table-read (partner table-change): before a look */
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        if (region_read(&table[um_region_place(key, i)], key, w, place_p))
+        if (region_read(&table[um_region_place(key, i)], uses, w, place_p))
             return;
+        w->region = (struct um_exposure){.key = key}; /* another key's, or half written */
     }
+    w->use = NULL;
     w->region = (struct um_exposure){.key = key};
     w->level = UM_LEVEL_REMOTE;
     w->changes = changes;
@@ -131,4 +142,23 @@ void um_mem_window_count(struct um_window *window, unsigned shift)
     um_mem_count(link->space.base, port >> shift & UM_COUNT_MASK);
     um_fence_full(); /* sync: event-wake (partner event-look): counted before it is seen whether the peer sleeps */
     um_mem_link_wake(link);
+}
+
+void um_mem_window_use(struct um_window *window, uint64_t saved_ns)
+{
+    struct um_space_shm *shm = ((struct um_mem_window *)window)->link->space.base;
+    const struct um_uses_shm *uses = (void *)((unsigned char *)shm + UM_USES_OFFSET);
+    bool ask;
+    if (saved_ns == UM_USE_MUST) {
+        const uint64_t bit = UINT64_C(1) << (window->use - uses->saved_ns);
+        ask = !(um_load_relaxed_u64(&shm->must) & bit) &&
+              !(um_rmw_or_u64(&shm->must, bit) & bit); /* sync: use-told (partner use-look) */
+    } else {
+        uint64_t before = um_rmw_add_u64(window->use, saved_ns); /* sync: use-told (partner use-look) */
+        ask = before >> UM_USE_STEP_SHIFT != (before + saved_ns) >> UM_USE_STEP_SHIFT;
+    }
+    if (!ask)
+        return;
+    um_rmw_add_u32(&shm->asked, 1); /* sync: use-told (partner use-look): after what is to be seen */
+    syscall(SYS_futex, &shm->asked, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }

@@ -166,6 +166,11 @@ static int adopt_locked(struct um_adopt_state *state, uintptr_t start, uintptr_t
         all_ours = all_ours && state->segment[i].kind == UM_SEGMENT_OURS;
     if (!all_ours)
         ret = um_pages_in(state, count, why_p);
+    for (long i = 0; i < count && ret == 0 && state->given.place; i++) { /* another registration's have a place */
+        const struct um_segment *seg = &state->segment[i];
+        if (seg->kind == UM_SEGMENT_OURS)
+            munmap((void *)(state->given.place + (seg->start - state->given.start)), seg->end - seg->start);
+    }
     return ret;
 }
 
@@ -186,30 +191,94 @@ static bool pages_of(const struct um_adopt_state *state, uintptr_t base, size_t 
     return true;
 }
 
-int um_adopt(uintptr_t base, size_t len, const char **why_p)
+/* given: it is a part of a registration, whose first part begins there; NULL: all of one. */
+static int adopt_range(struct um_adopt_state *state, uintptr_t base, size_t len, const struct um_given *given,
+                       const char **why_p)
 {
-    struct um_adopt_state *state = um_adopt_state_get();
     uint64_t mask;
     struct um_tls tls;
     uintptr_t start, end;
-    if (!state)
-        return refuse(-ENOMEM, why_p, "no memory");
     if (!pages_of(state, base, len, &start, &end))
         return refuse(-EINVAL, why_p, "the range is empty or not a user's");
     if (um_shm_heap_touches(start, end))
         return refuse(-ENOTSUP, why_p, "a part of the memory is the shareable heap's, which stays what it is");
     um_check_tls(&tls);
     um_adopt_lock(state, &mask);
+    state->given = given ? *given : (struct um_given){0};
     int ret = adopt_locked(state, start, end, &tls, why_p);
+    if (given && ret != 0 && !state->given.used)
+        munmap((void *)given->place, given->end - given->start);
+    state->given.place = 0;
     if (ret == 0) {
         um_table_place(state, start, end, 0);
         um_table_count(state, base, len, 1);
-        state->live++;
+        state->live += !given || given->is_first;
         um_table_join(state, start, end);
     } else
         um_pages_out(state, start, end);
     um_adopt_unlock(state, &mask);
     return ret;
+}
+
+int um_adopt(uintptr_t base, size_t len, const char **why_p)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    return state ? adopt_range(state, base, len, NULL, why_p) : refuse(-ENOMEM, why_p, "no memory");
+}
+
+/* ---- in parts ---- */
+
+bool um_adopt_can_wait(uintptr_t base, size_t len)
+{
+    const struct um_adopt_state *state = um_adopt_state_get();
+    uintptr_t start, end;
+    return state && pages_of(state, base, len, &start, &end) && um_later_can_wait(state, start, end);
+}
+
+size_t um_adopt_contents(uintptr_t base, size_t len)
+{
+    const struct um_adopt_state *state = um_adopt_state_get();
+    uintptr_t start, end;
+    return state && pages_of(state, base, len, &start, &end) ? um_later_contents(state, start, end, len) : len;
+}
+
+int um_adopt_more(uintptr_t base, size_t len, struct um_adopt_part *part, const char **why_p)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uintptr_t start, end, at;
+    if (!state || !pages_of(state, base, len, &start, &end))
+        return refuse(-EINVAL, why_p, "the range is empty or not a user's");
+    at = part->done ? base + part->done : start;
+    if (!part->place) {
+        part->place = um_place_reserve(at, end - at, PROT_NONE);
+        if (!part->place)
+            return refuse(-ENOMEM, why_p, "there is no address space left for it (ulimit -v)");
+        part->place -= at - start;
+    }
+    uintptr_t to = at + um_later_part(state, at, end);
+    uintptr_t from = part->done ? at : base, upto = to < end ? to : base + len;
+    const struct um_given given = {
+        .start = at, .end = to, .place = part->place + (at - start), .is_first = part->done == 0};
+    int ret = adopt_range(state, from, upto - from, &given, why_p);
+    if (ret == 0)
+        part->done = upto - base;
+    else { /* adopt_range() saw to this part's place */
+        munmap((void *)(part->place + (to - start)), end - to);
+        part->place = 0;
+    }
+    return ret;
+}
+
+void um_adopt_part_end(uintptr_t base, size_t len, struct um_adopt_part *part)
+{
+    struct um_adopt_state *state = um_adopt_state_get();
+    uintptr_t start, end;
+    if (!state || !part->place || !pages_of(state, base, len, &start, &end))
+        return;
+    uintptr_t to = base + part->done;
+    if (part->done < len)
+        munmap((void *)(part->place + (part->done ? to - start : 0)), end - (part->done ? to : start));
+    part->place = 0;
 }
 
 void um_adopt_release(uintptr_t base, size_t len)

@@ -31,6 +31,28 @@ bool um_adopt_is_heaps(void);
  */
 int um_adopt(uintptr_t base, size_t len, const char **why_p);
 
+/* ---- in parts, by a thread of its own ---- */
+
+/*
+ * Is it private memory with more contents than are moved at once (1 MiB), of a kind that one of several threads can
+ * move here? Takes some microseconds.
+ */
+bool um_adopt_can_wait(uintptr_t base, size_t len);
+/* Bytes of it that have contents. */
+size_t um_adopt_contents(uintptr_t base, size_t len);
+
+struct um_adopt_part {
+    size_t done;     /* bytes that have been adopted */
+    uintptr_t place; /* address space for the shadow of all of it */
+};
+/*
+ * As um_adopt() of the next part of the range, some milliseconds' worth. All parts together are one registration:
+ * um_adopt_release(base, done). An error: the part has not moved; it may be tried again.
+ */
+int um_adopt_more(uintptr_t base, size_t len, struct um_adopt_part *part, const char **why_p);
+/* No more parts are moved; part->done stays. */
+void um_adopt_part_end(uintptr_t base, size_t len, struct um_adopt_part *part);
+
 /*
  * Gives one count of an um_adopt() of exactly this range back. Pages that nobody needs any more become private again,
  * with their contents, and leave the file. What the program mapped there meanwhile is not touched. Should the system

@@ -8,6 +8,7 @@
 #ifndef UM_MACHINE_SHM_ADOPT_INTERNAL_H
 #define UM_MACHINE_SHM_ADOPT_INTERNAL_H
 
+#include "machine/mem/gate.h"
 #include "machine/shm/adopt.h"
 
 #include <pthread.h>
@@ -53,6 +54,13 @@ enum {
     UM_ADVICE_IS_HUGE = 32, /* has huge pages now */
 };
 
+/* Of a registration in parts, the part under way: address space for its shadow; place 0: there is none. */
+struct um_given {
+    uintptr_t start, end, place;
+    bool is_first;
+    bool used; /* shadows came to lie there; upon failure it may be somebody else's by now */
+};
+
 /* In memory of its own, never inside a range: mapped at first need, never unmapped. */
 struct um_adopt_state {
     pthread_mutex_t lock;
@@ -61,10 +69,11 @@ struct um_adopt_state {
     uint64_t dev;  /* of it, as in /proc/PID/maps */
     uint64_t ino;
     size_t page;
-    size_t count;      /* of table */
-    size_t live;       /* registrations */
-    int huge;          /* can file pages be made huge? 0: not known yet, 1, -1 */
-    const char *held;  /* why nothing may be adopted, as the last um_check_ours() saw it; NULL: no reason */
+    size_t count;     /* of table */
+    size_t live;      /* registrations */
+    int huge;         /* can file pages be made huge? 0: not known yet, 1, -1 */
+    const char *held; /* why nothing may be adopted, as the last um_check_ours() saw it; NULL: no reason */
+    struct um_given given;
     int child_pipe[2]; /* of the fork under way */
     uint64_t fork_mask;
     int cancel_before; /* of the thread that holds the lock */
@@ -167,6 +176,8 @@ long um_scan_data(const struct um_move *move, um_run_fn *run, bool *again_p);
  * Where that cannot be seen quickly: slice. most: what um_scan_slice_most() says of a length.
  */
 size_t um_scan_slice_most(size_t len, size_t slice);
+/* Bytes of a range that have contents; counting may stop beyond most. Only where scan->skips. */
+size_t um_scan_count(const struct um_scan *scan, uintptr_t start, uintptr_t end, size_t most, size_t page);
 size_t um_scan_slice(const struct um_scan *scan, uintptr_t start, size_t most, size_t slice, size_t page);
 size_t um_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, size_t page);
 
@@ -183,6 +194,7 @@ struct um_move {
     uintptr_t shadow; /* a reserved place as long; 0: none */
     uintptr_t proof;  /* likewise, a mapping of ours where pages go to see whether they are free; 0: cannot be seen */
     uintptr_t view;   /* on the way back: a reserved place as long, where the file is seen; 0: it is read */
+    struct um_gate *gate; /* shut by the caller, who ends it; opened once nobody can come by the pages. NULL: none */
     size_t page;
     int prot;
     bool whole; /* pages that were never touched too: they have contents (a file's) */
@@ -253,6 +265,16 @@ int um_check_process(struct um_adopt_state *state, const char **why_p);
 
 /* ---- adopt_fork.c ---- */
 int um_adopt_fork_watch(void);
+
+/* ---- adopt_later.c ---- */
+
+/* What um_adopt_can_wait() and um_adopt_contents() say, of pages. */
+bool um_later_can_wait(const struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+size_t um_later_contents(const struct um_adopt_state *state, uintptr_t start, uintptr_t end, size_t most);
+/* How much of a range to adopt as one part. */
+size_t um_later_part(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
+/* Address space of our own, placed within a huge page as the original is. 0: there is none. adopt_pages.c */
+uintptr_t um_place_reserve(uintptr_t like, size_t len, int prot);
 
 /* ---- adopt.c ---- */
 

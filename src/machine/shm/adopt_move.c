@@ -219,6 +219,7 @@ long um_move_in(const struct um_move *m)
         um_stop_end(m->stop, m->base, m->len);
         return ret;
     }
+    um_gate_open(m->gate);
     ret = m->proof ? move_in_proven(m) : fill_and_map(m, m->shadow, true);
     if (ret)
         back_in_place(m);
@@ -304,12 +305,14 @@ static bool view_take(const struct um_move *m)
 static long fetch_stopped(const struct um_move *m)
 {
     if (view_take(m)) {
+        um_gate_open(m->gate);
         long ret = fetch_in_sight(m);
         if (ret == 0 || ret == -EBUSY)
             return ret;
         um_sys_madvise(m->shadow, m->len, MADV_DONTNEED);
     }
     long ret = um_sys_madvise(m->base, m->len, MADV_DONTNEED); /* the file keeps its pages: only our entries go */
+    um_gate_open(m->gate);
     return ret ? ret : fetch(m);
 }
 

@@ -58,8 +58,7 @@ static size_t slice_size(void)
     return um_adopt_tuning.slice ? um_adopt_tuning.slice : um_adopt_slice;
 }
 
-/* Address space of our own, placed within a huge page as the original is. 0: there is none. */
-static uintptr_t place_reserve(uintptr_t like, size_t len, int prot)
+uintptr_t um_place_reserve(uintptr_t like, size_t len, int prot)
 {
     const size_t huge = (size_t)2 << 20;
     char *place = mmap(NULL, len + huge, prot, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -89,9 +88,11 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
         if (!move->whole)
             move->len = um_scan_slice(&move->scan, at, move->len, slice_size(), state->page);
         move->shadow = shadow ? shadow + (at - seg->start) : 0;
+        um_gate_shut(move->gate);
         long ret = um_move_in(move);
+        um_gate_end(move->gate);
         if (ret) {
-            if (shadow)
+            if (shadow && !state->given.place)
                 munmap((void *)move->shadow, seg->end - at);
             return ret;
         }
@@ -110,35 +111,48 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
  */
 static uintptr_t proof_reserve(const struct um_segment *seg, size_t *most_p)
 {
-    uintptr_t proof = place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
+    uintptr_t proof = um_place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
     if (!proof && *most_p > slice_size()) {
         *most_p = slice_size();
-        proof = place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
+        proof = um_place_reserve(seg->start, *most_p, PROT_READ | PROT_WRITE);
     }
     return proof;
+}
+
+/* Place for a segment's shadow: what was given for it, or new. */
+static uintptr_t shadow_reserve(struct um_adopt_state *state, const struct um_segment *seg)
+{
+    if (state->given.place && seg->start >= state->given.start && seg->end <= state->given.end) {
+        state->given.used = true;
+        return state->given.place + (seg->start - state->given.start);
+    }
+    return um_place_reserve(seg->start, seg->end - seg->start, PROT_NONE);
 }
 
 /* Moves a segment in. */
 static long segment_in(struct um_mover *mover, const struct um_segment *seg)
 {
     size_t size = seg->end - seg->start, most = size < slice_size() ? size : slice_size();
+    struct um_gate gate;
     bool stops = mover->stop.fd >= 0 && seg->kind != UM_SEGMENT_FILE;
     bool proves = stops && mover->stop.can_move;
     struct um_move move = {.stop = &mover->stop,
                            .file = mover->state->fd,
                            .scan = mover->scan,
+                           .gate = &gate,
                            .page = mover->state->page,
                            .prot = seg->prot,
                            .whole = seg->kind == UM_SEGMENT_FILE,
                            .by_node = um_adopt_tuning.by_node || um_node_several()};
-    uintptr_t shadow = stops ? place_reserve(seg->start, size, PROT_NONE) : 0;
+    uintptr_t shadow = stops ? shadow_reserve(mover->state, seg) : 0;
     if (stops && !shadow)
         return -ENOMEM;
     if (mover->scan.skips && !move.whole)
         most = um_scan_slice_most(size, slice_size());
     move.proof = proves ? proof_reserve(seg, &most) : 0;
     if (proves && !move.proof) {
-        munmap((void *)shadow, size);
+        if (!mover->state->given.place)
+            munmap((void *)shadow, size);
         return -ENOMEM;
     }
     long ret = slices_in(mover->state, seg, &move, shadow, most);
@@ -174,7 +188,9 @@ static long slices_out(struct um_adopt_state *state, const struct um_segment *se
         size_t left = size - done < most ? size - done : most;
         move->len = um_scan_file_slice(state->fd, move->offset, left, slice_size(), state->page);
         move->shadow = shadow + done;
+        um_gate_shut(move->gate);
         long ret = um_move_out(move);
+        um_gate_end(move->gate);
         *done_p = done;
         if (ret)
             return ret;
@@ -195,10 +211,12 @@ static long part_out(struct um_mover *mover, const struct um_segment *seg, uintp
             return -ENOMEM;
         shadow = (uintptr_t)place;
     }
+    struct um_gate gate;
     um_advice_keep(seg->start, shadow, size, state->page);
     struct um_move move = {.stop = &mover->stop,
                            .file = state->fd,
-                           .view = sees ? place_reserve(seg->start, most, PROT_NONE) : 0,
+                           .gate = &gate,
+                           .view = sees ? um_place_reserve(seg->start, most, PROT_NONE) : 0,
                            .page = state->page,
                            .prot = seg->prot};
     long ret = slices_out(state, seg, &move, shadow, &done);
@@ -234,7 +252,7 @@ static void forbid_growth(uintptr_t start, size_t len, size_t page)
  * before is in the file, what is stored afterwards is this process's own, and so is every page once it was written to;
  * then the file's pages go, and what was never touched reads as zero. It stays a mapping of a file by name.
  */
-static long part_private(struct um_mover *mover, const struct um_segment *seg)
+static long part_made_private(struct um_mover *mover, const struct um_segment *seg)
 {
     struct um_adopt_state *state = mover->state;
     size_t size = seg->end - seg->start;
@@ -261,6 +279,15 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
     punch(state, seg->offset, end);
     um_table_remove(state, seg->offset, end);
     return 0;
+}
+
+static long part_private(struct um_mover *mover, const struct um_segment *seg)
+{
+    struct um_gate gate;
+    um_gate_shut(&gate);
+    long ret = part_made_private(mover, seg);
+    um_gate_end(&gate);
+    return ret;
 }
 
 /* The shadow for bytes of the file that are mapped at an address; one that does not fit there is given up. */

@@ -222,3 +222,14 @@ size_t um_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, 
     }
     return most;
 }
+
+size_t um_scan_count(const struct um_scan *scan, uintptr_t start, uintptr_t end, size_t most, size_t page)
+{
+    struct regions r = {.reached = start};
+    size_t sum = 0;
+    while (sum <= most && r.reached < end && scan_next(scan, r.reached, end, most / page + 1 - sum / page, &r) == 0) {
+        for (size_t i = 0; i < r.count; i++)
+            sum += r.region[i].end - r.region[i].start;
+    }
+    return sum;
+}

@@ -14,6 +14,8 @@
 #include <string.h>
 #include <sys/uio.h>
 
+enum { COPY_PART = 1 << 20 };
+
 /* EPERM and ENOSYS: Yama, seccomp, another user. It stays so: the caller goes over to the bounce. */
 static int copy_error(struct um_mem_port *port, const struct um_shm_addr *peer, int error)
 {
@@ -37,6 +39,20 @@ static ssize_t copy_call(const struct um_shm_addr *peer, bool write, struct iove
     ssize_t moved = write ? process_vm_writev((pid_t)peer->pid, local, local_count, remote, remote_count, 0)
                           : process_vm_readv((pid_t)peer->pid, local, local_count, remote, remote_count, 0);
     return moved < 0 ? -errno : moved;
+}
+
+/* A door is held for as long as a part takes: some 0.1 ms. */
+static ssize_t write_call(const struct um_shm_addr *peer, const struct um_copy *copy, struct iovec *local,
+                          size_t local_count, struct iovec *remote, size_t remote_count)
+{
+    uint64_t *door = NULL;
+    int ret = copy->doors ? um_gate_enter(copy->doors, &door) : 0;
+    if (ret)
+        return ret;
+    ssize_t moved = copy_call(peer, true, local, local_count, remote, remote_count);
+    if (door)
+        um_gate_leave(door);
+    return moved;
 }
 
 static int proof_check(struct um_mem_port *port, const struct um_shm_addr *peer)
@@ -83,11 +99,13 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
     remote_iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)peer->nonce_at, .iov_len = sizeof(nonce)};
     for (size_t left = copy->len; left > 0;) {
         struct um_iov_cursor from_next = from, to_next = to;
-        size_t locals = um_iov_take(&to_next, left, local_iov + proof, UM_IOV_LIMIT);
-        size_t remotes = um_iov_take(&from_next, left, remote_iov + proof, UM_IOV_LIMIT);
+        const size_t part = copy->write && left > COPY_PART ? COPY_PART : left;
+        size_t locals = um_iov_take(&to_next, part, local_iov + proof, UM_IOV_LIMIT);
+        size_t remotes = um_iov_take(&from_next, part, remote_iov + proof, UM_IOV_LIMIT);
         if (locals == 0 || remotes == 0) /* a null pointer */
             return -EFAULT;
-        ssize_t moved = copy_call(peer, copy->write, local_iov, locals + proof, remote_iov, remotes + proof);
+        ssize_t moved = copy->write ? write_call(peer, copy, local_iov, locals, remote_iov, remotes)
+                                    : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
         if ((moved = copy_moved(port, peer, moved)) < 0)
             return (int)moved;
         if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))

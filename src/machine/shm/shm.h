@@ -97,6 +97,11 @@ bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len
 int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
                  const char **why_p);
 void um_shm_unshare(struct um_mem_space *space, const struct um_place *place);
+bool um_shm_can_wait(struct um_mem_space *space, uint64_t base, uint64_t len);
+int um_shm_adopt_more(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
+                      struct um_place *place_p, const char **why_p);
+void um_shm_partial_end(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial);
+uint64_t um_shm_contents(struct um_mem_space *space, uint64_t base, uint64_t len);
 void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len);
 int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
                         struct um_mapping *map_p);

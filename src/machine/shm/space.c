@@ -95,6 +95,39 @@ void um_shm_unshare(struct um_mem_space *space, const struct um_place *place)
     um_shm_shared_drop((int)place->file);
 }
 
+bool um_shm_can_wait(struct um_mem_space *space, uint64_t base, uint64_t len)
+{
+    (void)space;
+    return um_adopt_can_wait((uintptr_t)base, (size_t)len);
+}
+
+int um_shm_adopt_more(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
+                      struct um_place *place_p, const char **why_p)
+{
+    struct um_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
+    int fd = um_adopt_fd();
+    *why_p = "there is no file for adopted memory";
+    int ret = fd < 0 ? fd : um_adopt_more((uintptr_t)what->base, (size_t)what->len, &part, why_p);
+    *partial = (struct um_partial){.done = part.done, .place = part.place};
+    if (ret == 0)
+        *place_p = adopted_place(space, what->base);
+    return ret;
+}
+
+void um_shm_partial_end(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial)
+{
+    struct um_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
+    (void)space;
+    um_adopt_part_end((uintptr_t)what->base, (size_t)what->len, &part);
+    partial->place = 0;
+}
+
+uint64_t um_shm_contents(struct um_mem_space *space, uint64_t base, uint64_t len)
+{
+    (void)space;
+    return um_adopt_contents((uintptr_t)base, (size_t)len);
+}
+
 void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space;

@@ -1,0 +1,167 @@
+/* See gate.h. */
+#include "machine/mem/gate.h"
+
+#include "base/atomic.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/process.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+
+#define LONGEST_NS UINT64_C(3000000000)
+
+enum {
+    SPINS = 200,  /* looks between two offers of the processor */
+    YIELDS = 16,  /* offers between two looks whether the writer lives */
+    LOOKS = 1000, /* of a writer, at doors that are shut */
+};
+
+static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list gated_spaces = {&gated_spaces, &gated_spaces};
+
+void um_gate_add(struct um_gated *gated, unsigned char *memory)
+{
+    pthread_mutex_lock(&gate_lock);
+    gated->memory = memory;
+    um_list_append(&gated_spaces, &gated->list);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+void um_gate_remove(struct um_gated *gated)
+{
+    pthread_mutex_lock(&gate_lock);
+    um_list_unlink(&gated->list);
+    pthread_mutex_unlock(&gate_lock);
+}
+
+void um_gate_forget(void)
+{
+    gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    um_list_init(&gated_spaces);
+}
+
+static uint64_t *door_of(unsigned char *memory, uint64_t number)
+{
+    return &((struct um_doors_shm *)(void *)(memory + UM_DOORS_OFFSET))->door[number % UM_DOORS].writer;
+}
+
+/* ---- the owner ---- */
+
+/* It holds no page: it has died, was stopped (which happens outside of system calls only), or is no writer's word. */
+static bool writer_is_away(uint64_t writer)
+{
+    struct um_process_stat stat;
+    if (writer & UM_DOOR_OWNERS || !um_process_holder_is_alive(writer))
+        return true;
+    return um_process_stat((uint32_t)(writer >> 32), &stat) == 0 && (stat.state == 'T' || stat.state == 't');
+}
+
+static bool is_late(uint64_t since)
+{
+    static struct um_log_limit limit;
+    if (um_clock_ns() - since < LONGEST_NS)
+        return false;
+    um_log_limited(&limit, UM_LOG_WARN,
+                   "a peer has been writing to this process for seconds, and holds up memory that is to move: "
+                   "it is waited for no longer, and what it writes may be lost");
+    return true;
+}
+
+static void door_take(uint64_t *door, uint64_t mine, uint64_t since)
+{
+    for (uint32_t turn = 1;; turn++) {
+        uint64_t seen = 0;
+        for (int i = 0; i < SPINS; i++, seen = 0) {
+            /* sync: gate-shut (partners gate-enter, gate-leave, gate-open) */
+            if (um_rmw_acqrel_cas_bits64(door, &seen, mine))
+                return;
+            um_cpu_relax();
+        }
+        seen = um_load_relaxed_u64(door);
+        /* sync: gate-shut (partners gate-enter, gate-leave, gate-open): as if it had left */
+        if (turn % YIELDS == 0 && seen != 0 && (writer_is_away(seen) || is_late(since)) &&
+            um_rmw_acqrel_cas_bits64(door, &seen, mine))
+            return;
+        sched_yield();
+    }
+}
+
+static void doors_open(unsigned char *memory)
+{
+    for (uint64_t i = 0; i < UM_DOORS; i++)
+        um_store_release_u64(door_of(memory, i), 0); /* sync: gate-open (partners gate-enter, gate-shut) */
+}
+
+void um_gate_shut(struct um_gate *gate)
+{
+    const uint64_t mine = um_process_self() | UM_DOOR_OWNERS, since = um_clock_ns();
+    pthread_mutex_lock(&gate_lock);
+    gate->count = 0;
+    for (struct um_list *l = gated_spaces.next; l != &gated_spaces; l = l->next) {
+        unsigned char *memory = UM_CONTAINER(l, struct um_gated, list)->memory;
+        for (uint64_t i = 0; i < UM_DOORS; i++)
+            door_take(door_of(memory, i), mine, since);
+        if (gate->count < UM_GATE_SPACES)
+            gate->memory[gate->count] = memory;
+        gate->count++;
+    }
+}
+
+void um_gate_open(struct um_gate *gate)
+{
+    for (uint32_t i = 0; gate && i < gate->count && i < UM_GATE_SPACES; i++)
+        doors_open(gate->memory[i]);
+    if (gate && gate->count <= UM_GATE_SPACES)
+        gate->count = 0;
+}
+
+void um_gate_end(struct um_gate *gate)
+{
+    um_gate_open(gate);
+    for (struct um_list *l = gated_spaces.next; gate->count && l != &gated_spaces; l = l->next)
+        doors_open(UM_CONTAINER(l, struct um_gated, list)->memory); /* more than there was room for */
+    gate->count = 0;
+    pthread_mutex_unlock(&gate_lock);
+}
+
+/* ---- writers ---- */
+
+/* A free door, or one of a dead writer. */
+static int door_find(unsigned char *memory, uint64_t self, bool look, uint64_t **door_p)
+{
+    const uint64_t first = (self * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
+    for (uint64_t i = 0; i < UM_DOORS; i++) {
+        uint64_t *door = door_of(memory, first + i), seen = 0;
+        /* sync: gate-enter (partners gate-shut, gate-open, gate-leave) */
+        bool taken = um_rmw_acqrel_cas_bits64(door, &seen, self);
+        if (!taken && seen & UM_DOOR_OWNERS)
+            return -EAGAIN;
+        if (!taken && look && seen != self && !um_process_holder_is_alive(seen))
+            taken = um_rmw_acqrel_cas_bits64(door, &seen, self); /* sync: gate-enter (partner gate-leave): its own */
+        if (!taken)
+            continue;
+        *door_p = door;
+        return 0;
+    }
+    return -EAGAIN;
+}
+
+int um_gate_enter(unsigned char *memory, uint64_t **door_p)
+{
+    const uint64_t self = um_process_self();
+    for (int i = 0; i < LOOKS; i++) {
+        if (door_find(memory, self, false, door_p) == 0)
+            return 0;
+        um_cpu_relax();
+    }
+    return door_find(memory, self, true, door_p);
+}
+
+void um_gate_leave(uint64_t *door)
+{
+    uint64_t self = um_process_self();
+    /* sync: gate-leave (partners gate-enter, gate-shut): unless it was taken over meanwhile */
+    (void)um_rmw_acqrel_cas_bits64(door, &self, 0);
+}

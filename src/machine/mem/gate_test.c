@@ -1,0 +1,155 @@
+/* Doors of writers by system call: the owner waits for who is inside, and for nobody else. */
+#include "machine/mem/gate.h"
+
+#include "base/atomic.h"
+#include "base/process.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { INSIDE = 1, LEFT = 2, SOME_US = 50000 };
+
+static unsigned char *memory; /* as of a space; the children's words behind it */
+static struct um_gated gated;
+
+static uint32_t *word(void)
+{
+    return (uint32_t *)(void *)(memory + UM_LOCK_OFFSET);
+}
+
+static void wait_until(uint32_t value)
+{
+    while (um_load_acquire_u32(word()) != value)
+        usleep(100);
+}
+
+/* A child goes in, and leaves after some time, or never. */
+static pid_t writer_start(bool leaves)
+{
+    um_store_release_u32(word(), 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0) {
+        wait_until(INSIDE);
+        return pid;
+    }
+    uint64_t *door;
+    if (um_gate_enter(memory, &door) != 0)
+        _exit(1);
+    um_store_release_u32(word(), INSIDE);
+    while (!leaves)
+        pause();
+    usleep(SOME_US);
+    um_store_release_u32(word(), LEFT);
+    um_gate_leave(door);
+    _exit(0);
+}
+
+static void the_owner_waits_for_who_is_inside(void **state)
+{
+    struct um_gate gate;
+    int status;
+    (void)state;
+    pid_t pid = writer_start(true);
+    um_gate_shut(&gate);
+    assert_int_equal(um_load_acquire_u32(word()), LEFT);
+    um_gate_end(&gate);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void nobody_enters_while_it_is_shut_and_all_may_afterwards(void **state)
+{
+    struct um_gate gate;
+    uint64_t *door[UM_DOORS + 1];
+    (void)state;
+    um_gate_shut(&gate);
+    assert_int_equal(um_gate_enter(memory, &door[0]), -EAGAIN);
+    um_gate_open(&gate);
+    assert_int_equal(um_gate_enter(memory, &door[0]), 0);
+    um_gate_leave(door[0]);
+    um_gate_end(&gate);
+    for (int i = 0; i < UM_DOORS; i++)
+        assert_int_equal(um_gate_enter(memory, &door[i]), 0);
+    assert_int_equal(um_gate_enter(memory, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
+    for (int i = 0; i < UM_DOORS; i++)
+        um_gate_leave(door[i]);
+}
+
+static void a_dead_writer_holds_up_neither_the_owner_nor_writers(void **state)
+{
+    struct um_gate gate;
+    uint64_t *door[UM_DOORS];
+    (void)state;
+    for (int owner = 0; owner < 2; owner++) {
+        pid_t pid = writer_start(false);
+        kill(pid, SIGKILL);
+        assert_int_equal(waitpid(pid, NULL, 0), pid);
+        if (owner) {
+            um_gate_shut(&gate);
+            um_gate_end(&gate);
+        }
+        for (int i = 0; i < UM_DOORS; i++)
+            assert_int_equal(um_gate_enter(memory, &door[i]), 0);
+        for (int i = 0; i < UM_DOORS; i++)
+            um_gate_leave(door[i]);
+    }
+}
+
+static void a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others(void **state)
+{
+    struct um_gate gate;
+    int status;
+    (void)state;
+    pid_t pid = writer_start(true);
+    kill(pid, SIGSTOP);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    um_gate_shut(&gate);
+    kill(pid, SIGCONT);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    const struct um_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
+    for (int i = 0; i < UM_DOORS; i++) /* it has left: its door is the owner's all the same */
+        assert_true(doors->door[i].writer & UM_DOOR_OWNERS);
+    um_gate_end(&gate);
+}
+
+static void words_that_nobody_wrote_are_not_waited_for(void **state)
+{
+    struct um_gate gate;
+    uint64_t *door;
+    (void)state;
+    for (int i = 0; i < UM_DOORS; i++) {
+        struct um_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
+        doors->door[i].writer = i % 2 ? UINT64_MAX : 7;
+    }
+    um_gate_shut(&gate);
+    um_gate_end(&gate);
+    assert_int_equal(um_gate_enter(memory, &door), 0);
+    um_gate_leave(door);
+}
+
+int main(void)
+{
+    memory = mmap(NULL, UM_LOCK_OFFSET + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return 1;
+    um_gate_add(&gated, memory);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_owner_waits_for_who_is_inside),
+        cmocka_unit_test(nobody_enters_while_it_is_shut_and_all_may_afterwards),
+        cmocka_unit_test(a_dead_writer_holds_up_neither_the_owner_nor_writers),
+        cmocka_unit_test(a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others),
+        cmocka_unit_test(words_that_nobody_wrote_are_not_waited_for),
+    };
+    return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
+}

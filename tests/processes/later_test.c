@@ -1,0 +1,439 @@
+/*
+ * Memory with much contents is not moved when it is registered but when peers make use of it, while its owner computes:
+ * no call of the owner is needed, neither for atomics nor for the move. And it can end at any moment of that.
+ */
+#include "proc.h"
+
+#include "needs.h"
+
+#include "base/clock.h"
+#include "machine/shm/adopt.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum {
+    OWNER = 0,
+    INITIATOR = 1,
+    KEY = 5,
+    LEN = 24 << 20,
+    ODD = 24,
+    STEP = 4096,
+    ADDS = 1000,
+    ENDS = 12,
+    OTHERS = 8 << 20 /* where another registration begins */,
+    OTHER_KEY = 6,
+    TIMES = 300
+};
+
+static unsigned char *memory; /* of the owner */
+
+/* ---- the initiator ---- */
+
+static int add_try(struct world *w, struct um_peer *owner, uint64_t at)
+{
+    static uint64_t one = 1, old;
+    struct iovec in = {&one, sizeof(one)}, out = {&old, sizeof(old)};
+    const struct um_atomic a = {.operand = &in,
+                                .operand_count = 1,
+                                .result = &out,
+                                .result_count = 1,
+                                .peer = owner,
+                                .addr = at,
+                                .key = KEY,
+                                .count = 1,
+                                .type = UM_TYPE_UINT64,
+                                .op = UM_ATOMIC_SUM,
+                                .kind = UM_ATOMIC_FETCH,
+                                .context = CTX(1)};
+    int ret = um_atomic(w->node[0].ep, &a);
+    if (ret == -EAGAIN && !world_progress(w))
+        sched_yield();
+    return ret;
+}
+
+static struct um_completion add(struct world *w, struct um_peer *owner, uint64_t at)
+{
+    int ret;
+    while ((ret = add_try(w, owner, at)) == -EAGAIN)
+        ;
+    child_demand(ret == 0, "the atomic was refused");
+    return child_done(w, CTX(1));
+}
+
+/* What it was refused or ended with; 0 if it was done, -EAGAIN if it is to be tried again. */
+static int add_once(struct world *w, struct um_peer *owner, uint64_t at)
+{
+    int ret = add_try(w, owner, at);
+    return ret ? ret : -child_done(w, CTX(1)).error;
+}
+
+static int move(struct world *w, struct um_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
+{
+    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    const struct um_rma op = {
+        .iov = &iov, .count = 1, .peer = owner, .addr = at, .key = KEY, .context = CTX(1), .flags = flags};
+    int ret;
+    while ((ret = um_rma(w->node[0].ep, &op)) == -EAGAIN) {
+        if (!world_progress(w))
+            sched_yield();
+    }
+    child_demand(ret == 0, "the operation was refused");
+    return child_done(w, CTX(1)).error;
+}
+
+static void adds(int index)
+{
+    struct world w;
+    uint64_t word = 7;
+    child_open(&w, index);
+    struct um_peer *owner = peer_at(&w, OWNER);
+    wait_for(&w, &shared->flag[0], 1);
+    child_demand(move(&w, owner, 8, &word, sizeof(word), UM_OP_WRITE) == 0, "a put failed");
+    child_demand(um_ep_stats(w.node[0].ep)->mapped == 0 || !variant.private_copy || variant.attach,
+                 "it was mapped before it was used");
+    um_store_release_u32(&shared->flag[2], 1);
+    for (int i = 0; i < ADDS; i++)
+        child_demand(add(&w, owner, (uint64_t)i * STEP).error == 0, "an atomic failed");
+    child_demand(um_ep_stats(w.node[0].ep)->mapped >= ADDS, "the atomics were not executed here");
+    um_store_release_u32(&shared->flag[1], 1);
+    node_close(&w.node[0]);
+}
+
+/* Until what was saved by then is what moving costs: 24 ms, of half a microsecond each. */
+static void puts_often(int index)
+{
+    struct world w;
+    uint64_t n = 0, got = 0;
+    child_open(&w, index);
+    struct um_peer *owner = peer_at(&w, OWNER);
+    wait_for(&w, &shared->flag[0], 1);
+    for (; um_ep_stats(w.node[0].ep)->mapped == 0; n++) {
+        child_demand(n < 100000000, "it is never mapped");
+        child_demand(move(&w, owner, n % 512 * STEP, &n, sizeof(n), UM_OP_WRITE) == 0, "a put failed");
+    }
+    child_demand(n > 10000, "it was moved for a few puts");
+    child_demand(move(&w, owner, (n - 1) % 512 * STEP, &got, sizeof(got), UM_OP_READ) == 0 && got == n - 1,
+                 "a put is lost");
+    um_store_release_u32(&shared->flag[1], 1);
+    node_close(&w.node[0]);
+}
+
+/* The registration ends while this goes on. */
+static void adds_until_it_ends(int index)
+{
+    struct world w;
+    child_open(&w, index);
+    struct um_peer *owner = peer_at(&w, OWNER);
+    for (uint32_t round = 1; round <= ENDS; round++) {
+        wait_for(&w, &shared->flag[0], round);
+        uint64_t done = 0;
+        while (add(&w, owner, 0).error == 0)
+            done++;
+        shared->word[0] += done;
+        um_store_release_u32(&shared->flag[1], round);
+    }
+    node_close(&w.node[0]);
+}
+
+/* A put of one page after the other, each read back: nobody else writes there. */
+static void puts_that_stay(int index)
+{
+    struct world w;
+    static uint64_t page[STEP / 8], seen[STEP / 8];
+    child_open(&w, index);
+    struct um_peer *owner = peer_at(&w, OWNER);
+    wait_for(&w, &shared->flag[0], 1);
+    for (uint64_t n = 1; um_load_acquire_u32(&shared->flag[1]) == 0; n++) {
+        const uint64_t at = OTHERS + n % 8 * STEP;
+        page[0] = page[STEP / 8 - 1] = n;
+        child_demand(move(&w, owner, at, page, sizeof(page), UM_OP_WRITE) == 0, "a put failed");
+        child_demand(move(&w, owner, at, seen, sizeof(seen), UM_OP_READ) == 0, "a get failed");
+        child_demand(memcmp(page, seen, sizeof(page)) == 0, "a put is lost");
+        shared->word[1] = n;
+    }
+    child_demand(um_ep_stats(w.node[0].ep)->mapped == 0, "nothing was copied");
+    node_close(&w.node[0]);
+}
+
+/* Offers its memory, and computes until it ends. */
+static void owner_that_ends(int index)
+{
+    struct world w;
+    const struct um_region r = {.key = KEY,
+                                .base = (uintptr_t)memory + ODD,
+                                .len = LEN,
+                                .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    static struct um_region region;
+    child_open(&w, index);
+    peer_at(&w, OWNER);
+    region = r;
+    child_demand(um_regions_add(w.node[0].regions, &region) == 0, "it cannot be registered");
+    um_store_release_u32(&shared->flag[0], 1);
+    if (shared->word[2])
+        wait_for(NULL, &shared->flag[2], 1);
+    else
+        for (;;)
+            um_cpu_relax();
+    _exit(0);
+}
+
+/* ---- the owner ---- */
+
+static void expose(struct world *w, struct um_region *r, size_t len)
+{
+    *r = (struct um_region){.key = KEY,
+                            .base = (uintptr_t)memory + ODD,
+                            .len = len,
+                            .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    assert_int_equal(um_regions_add(w->node[0].regions, r), 0);
+}
+
+static size_t adopted(void)
+{
+    struct um_adopt_stats stats;
+    um_adopt_stats(&stats);
+    return stats.bytes;
+}
+
+static void open_all(struct world *w, pid_t *child_p, void (*fn)(int index))
+{
+    needs(has_userfaultfd());
+    needs(!variant.attach || has_pid_namespaces());
+    shared_reset();
+    memory = mmap(NULL, LEN + 2 * STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    memset(memory, 1, LEN + 2 * STEP);
+    *child_p = child_start(fn, INITIATOR);
+    child_open(w, OWNER);
+    peer_at(w, INITIATOR);
+}
+
+/* A child has a copy of its own. */
+static void fork_and_change(void)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        int same = memory[2 * STEP] == 1;
+        memset(memory, 3, LEN);
+        _exit(same ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(memory[2 * STEP], 1);
+}
+
+/* As private memory: what is given up reads as zero, and it is one mapping that may grow. */
+static void close_all(struct world *w, pid_t child)
+{
+    child_join(child);
+    node_close(&w->node[0]);
+    assert_int_equal(adopted(), 0);
+    assert_int_equal(madvise(memory + STEP, STEP, MADV_DONTNEED), 0);
+    assert_int_equal(memory[STEP], 0);
+    assert_int_equal(madvise(memory + 3 * STEP, STEP, MADV_FREE), 0);
+    fork_and_change();
+    assert_int_equal(munmap(memory + 4 * STEP, STEP), 0);
+    assert_true(mmap(memory + 4 * STEP, STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
+                MAP_FAILED);
+    assert_int_equal(memory[4 * STEP], 0);
+    unsigned char *grown = mremap(memory, LEN + 2 * STEP, 2 * LEN, MREMAP_MAYMOVE);
+    assert_true(grown != MAP_FAILED);
+    assert_int_equal(grown[LEN], 1);
+    assert_int_equal(grown[LEN + 2 * STEP], 0);
+    munmap(grown, 2 * LEN);
+}
+
+static void atomics_at_an_owner_that_computes_complete(void **state)
+{
+    struct world w;
+    struct um_region r;
+    pid_t child;
+    (void)state;
+    open_all(&w, &child, adds);
+    expose(&w, &r, LEN);
+    assert_int_equal(adopted(), 0);
+    um_store_release_u32(&shared->flag[0], 1);
+    if (variant.attach)
+        wait_for(&w, &shared->flag[2], 1); /* a first contact from another pid namespace takes a call */
+    wait_for(NULL, &shared->flag[1], 1);   /* without progress */
+    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    um_regions_remove(w.node[0].regions, &r);
+    for (size_t i = 0; i < ADDS; i++) {
+        uint64_t word;
+        memcpy(&word, memory + ODD + i * STEP, sizeof(word));
+        assert_int_equal(word, 0x0101010101010101u + 1);
+    }
+    assert_int_equal(memory[ODD + 8], 7);
+    assert_int_equal(memory[LEN - 1], 1);
+    close_all(&w, child);
+}
+
+static void what_is_used_enough_is_mapped_while_the_owner_computes(void **state)
+{
+    struct world w;
+    struct um_region r;
+    pid_t child;
+    (void)state;
+    if (!variant.private_copy || variant.attach)
+        return; /* the first put moves it */
+    open_all(&w, &child, puts_often);
+    expose(&w, &r, LEN);
+    assert_int_equal(adopted(), 0);
+    um_store_release_u32(&shared->flag[0], 1);
+    wait_for(NULL, &shared->flag[1], 1);
+    um_regions_remove(w.node[0].regions, &r);
+    close_all(&w, child);
+}
+
+/* A child of the process, made in the middle of it, has memory that it can write. */
+static void child_of_now(void)
+{
+    int status;
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        memset(memory, 2, LEN);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
+static void it_can_end_at_any_moment(void **state)
+{
+    struct world w;
+    struct um_region r;
+    pid_t child;
+    uint64_t word, random = 4711;
+    (void)state;
+    open_all(&w, &child, adds_until_it_ends);
+    for (uint32_t round = 1; round <= ENDS; round++) {
+        expose(&w, &r, LEN);
+        um_store_release_u32(&shared->flag[0], round);
+        if (variant.attach)
+            world_progress(&w);
+        usleep(round % 3 == 0 ? 0 : rnd(&random, 40000));
+        if (round % 3 == 1)
+            child_of_now();
+        um_regions_remove(w.node[0].regions, &r);
+        assert_int_equal(adopted(), 0);
+        for (size_t i = 1; i < LEN / STEP; i++)
+            assert_int_equal(memory[i * STEP], 1);
+        wait_for(&w, &shared->flag[1], round);
+    }
+    memcpy(&word, memory + ODD, sizeof(word));
+    word -= 0x0101010101010101u;
+    assert_in_range(word, shared->word[0], shared->word[0] + ENDS); /* the last one of each round may be in time */
+    close_all(&w, child);
+}
+
+/* What is put by the system while its pages go to and fro, for another registration, is not lost. */
+static void puts_are_not_lost_while_memory_moves(void **state)
+{
+    struct world w;
+    struct um_region r, other;
+    pid_t child;
+    (void)state;
+    if (!variant.private_copy || variant.attach)
+        return; /* no put is by the system */
+    open_all(&w, &child, puts_that_stay);
+    assert_int_equal(madvise(memory, STEP, MADV_WIPEONFORK), 0); /* so that all of it is never moved */
+    expose(&w, &r, LEN);
+    um_store_release_u32(&shared->flag[0], 1);
+    for (int i = 0; i < TIMES; i++) {
+        other = (struct um_region){.key = OTHER_KEY,
+                                   .base = (uintptr_t)memory + ODD + OTHERS,
+                                   .len = 16 * STEP,
+                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+        assert_int_equal(um_regions_add(w.node[0].regions, &other), 0);
+        if (i == 0)
+            assert_int_equal(um_regions_level(&other), UM_LEVEL_MAPPED);
+        um_regions_remove(w.node[0].regions, &other);
+        assert_int_equal(adopted(), 0);
+    }
+    um_store_release_u32(&shared->flag[1], 1);
+    um_regions_level(&r);
+    child_join(child);
+    assert_true(shared->word[1] > 0);
+    um_regions_remove(w.node[0].regions, &r);
+    node_close(&w.node[0]);
+    munmap(memory, LEN + 2 * STEP);
+}
+
+static void its_owner_may_end_at_any_moment(void **state)
+{
+    uint64_t random = 4711;
+    (void)state;
+    if (variant.attach)
+        return; /* a first contact takes a call of the owner */
+    for (int round = 0; round < 8; round++) {
+        struct world w;
+        int ret = 0;
+        shared_reset();
+        shared->word[2] = round % 2;
+        memory = mmap(NULL, LEN + 2 * STEP, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(memory != MAP_FAILED);
+        memset(memory, 1, LEN + 2 * STEP);
+        pid_t child = child_start(owner_that_ends, INITIATOR);
+        child_open(&w, OWNER);
+        struct um_peer *owner = peer_at(&w, INITIATOR);
+        wait_for(&w, &shared->flag[0], 1);
+        const uint64_t end = um_clock_ns() + rnd(&random, 30000000);
+        while (ret == 0 || ret == -EAGAIN) {
+            ret = add_once(&w, owner, 0);
+            if (um_clock_ns() > end && um_load_relaxed_u32(&shared->flag[2]) == 0) {
+                um_store_release_u32(&shared->flag[2], 1);
+                if (!shared->word[2])
+                    child_kill(child);
+            }
+        }
+        assert_true(ret == -EPIPE || ret == -ECONNRESET);
+        if (shared->word[2])
+            child_join(child);
+        node_close(&w.node[0]);
+        munmap(memory, LEN + 2 * STEP);
+    }
+}
+
+static void nothing(int index)
+{
+    struct world w;
+    child_open(&w, index);
+    node_close(&w.node[0]);
+}
+
+static void what_has_little_contents_is_mapped_at_once(void **state)
+{
+    struct world w;
+    struct um_region r;
+    pid_t child;
+    (void)state;
+    open_all(&w, &child, nothing);
+    expose(&w, &r, 512 << 10);
+    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    um_regions_remove(w.node[0].regions, &r);
+    madvise(memory + STEP, LEN, MADV_DONTNEED);
+    expose(&w, &r, LEN);
+    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    um_regions_remove(w.node[0].regions, &r);
+    memset(memory, 1, LEN + 2 * STEP);
+    close_all(&w, child);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(atomics_at_an_owner_that_computes_complete),
+    cmocka_unit_test(what_is_used_enough_is_mapped_while_the_owner_computes),
+    cmocka_unit_test(it_can_end_at_any_moment),
+    cmocka_unit_test(puts_are_not_lost_while_memory_moves),
+    cmocka_unit_test(its_owner_may_end_at_any_moment),
+    cmocka_unit_test(what_has_little_contents_is_mapped_at_once),
+};
+WORLD_MAIN("memory that moves later", tests)
