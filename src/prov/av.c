@@ -55,6 +55,14 @@ bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *
     return !um_av_is_zero(addr_p);
 }
 
+/* Of an entry that is there. */
+static void um_av_set(struct um_av *av, uint64_t index, const struct um_addr *addr)
+{
+    struct um_av_entry *entry = um_av_entry(av, index);
+    if (entry)
+        memcpy(entry->word, addr, av->addr_len);
+}
+
 /* The first entry with that part in the rest of a bucket. */
 static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t machine, uint32_t i, const struct um_addr *addr)
 {
@@ -180,7 +188,7 @@ static int um_av_insert_one(struct um_av *av, const struct um_addr *addr, fi_add
         ret = um_av_alloc(av, &index);
     if (ret)
         return ret;
-    memcpy(um_av_entry(av, index)->word, addr, av->addr_len);
+    um_av_set(av, index, addr);
     um_av_link(av, (uint32_t)index);
     av->count++;
     *index_p = index;
@@ -254,13 +262,14 @@ static void um_av_unlink(struct um_av *av, uint32_t index, const struct um_addr 
 
 static int um_av_remove_one(struct um_av *av, fi_addr_t index)
 {
+    static const struct um_addr none;
     struct um_addr addr;
     if (!um_av_addr_locked(av, index, &addr))
         return -FI_EINVAL;
     um_av_unlink(av, (uint32_t)index, &addr);
     for (struct um_list *n = av->eps.next; n != &av->eps; n = n->next)
         um_prov_ep_forget_locked(UM_CONTAINER(n, struct um_prov_ep, av_link), index, &addr);
-    memset(um_av_entry(av, index)->word, 0, av->addr_len);
+    um_av_set(av, index, &none);
     if (!av->freed++ || index < av->low)
         av->low = index;
     av->count--;

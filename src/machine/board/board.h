@@ -183,17 +183,17 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
 /* Is there news of a lane that is watched? */
 bool um_board_lanes_news(const struct um_board_port *port);
 
-int um_board_lane_open(struct um_link *link, struct um_lane **lane_p);
-void um_board_lane_close(struct um_lane *lane);
-int um_board_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
-int um_board_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
-void um_board_commit(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
-void um_board_abort(struct um_lane *lane, const struct um_slot *slot);
-uint32_t um_board_lane_body_max(struct um_lane *lane, uint32_t wanted);
-uint32_t um_board_lane_committed(const struct um_lane *lane);
-uint32_t um_board_lane_consumed(const struct um_lane *lane);
-int um_board_lane_reap(struct um_lane *lane, struct um_answer *answers, int max);
-void um_board_lane_watch(struct um_lane *lane, bool on);
+int um_board_lane_open(struct um_link *base, struct um_lane **lane_p);
+void um_board_lane_close(struct um_lane *base);
+int um_board_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+int um_board_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+void um_board_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
+void um_board_abort(struct um_lane *base, const struct um_slot *slot);
+uint32_t um_board_lane_body_max(struct um_lane *base, uint32_t wanted);
+uint32_t um_board_lane_committed(const struct um_lane *base);
+uint32_t um_board_lane_consumed(const struct um_lane *base);
+int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
+void um_board_lane_watch(struct um_lane *base, bool on);
 
 /* ---- rx.c ---- */
 
@@ -205,13 +205,13 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
 
 int um_board_poll(struct um_port *base, struct um_record *rec_p);
 void um_board_release(struct um_port *base, const struct um_record *rec);
-int um_board_answer(struct um_rx *rx, uint32_t token, int32_t status);
-void um_board_rx_hold(struct um_rx *rx, bool on);
+int um_board_answer(struct um_rx *base, uint32_t token, int32_t status);
+void um_board_rx_hold(struct um_rx *base, bool on);
 bool um_board_gather(struct um_port *base);
 /* Has a sender for whom an answer found no place made room? */
 bool um_board_rx_news(const struct um_board_port *port);
-void um_board_rx_refuse(struct um_rx *rx);
-void um_board_rx_origin(const struct um_rx *rx, struct um_addr *addr_p);
+void um_board_rx_refuse(struct um_rx *base);
+void um_board_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
 /* The next record of a port, driver and lazy credit included: what um_board_poll() does. */
 int um_board_poll_now(struct um_board_port *port, struct um_record *rec_p);
 /* What is told lazily is due. */
@@ -229,8 +229,8 @@ struct um_board_arena {
     uint32_t regions; /* that lie in it */
 };
 
-int um_board_memory_alloc(struct um_space *space, size_t len, void **memory_p);
-int um_board_memory_free(struct um_space *space, void *memory);
+int um_board_memory_alloc(struct um_space *base, size_t len, void **memory_p);
+int um_board_memory_free(struct um_space *base, void *memory);
 /* All of a space. */
 void um_board_memory_end(struct um_board_space *space);
 /* In a forked child: what there is is its parent's. */
@@ -246,9 +246,9 @@ void um_board_directory_forget(void);
 
 /* ---- move.c ---- */
 
-int um_board_link_read(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_board_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                        const struct iovec *local, size_t local_count, size_t len);
-int um_board_link_write(struct um_link *link, const struct um_piece *remote, size_t remote_count,
+int um_board_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
                         const struct iovec *local, size_t local_count, size_t len);
 
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len);
@@ -256,18 +256,18 @@ bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t
 /* ---- space.c: what a domain exposes ---- */
 
 int um_board_space_open(const struct um_space_config *config, struct um_space **space_p);
-void um_board_space_close(struct um_space *space);
+void um_board_space_close(struct um_space *base);
 /* The context stays open while the space is there. */
 int um_board_space_hold(struct um_board_space *space);
-int um_board_expose(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
-void um_board_conceal(struct um_space *space, struct um_exposed *exposed);
-enum um_level um_board_exposed_level(const struct um_exposed *exposed);
-int um_board_counter_open(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
-void um_board_counter_close(struct um_space *space, uint32_t number);
-void um_board_exposed_set_counters(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
+int um_board_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p);
+void um_board_conceal(struct um_space *space_base, struct um_exposed *exposed_base);
+enum um_level um_board_exposed_level(const struct um_exposed *base);
+int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p);
+void um_board_counter_close(struct um_space *base, uint32_t number);
+void um_board_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters);
 void um_board_port_set_counters(struct um_port *base, uint32_t counters);
-void um_board_space_count(struct um_space *space, uint32_t counters, unsigned shift);
-struct um_locks_shm *um_board_space_locks(struct um_space *space);
+void um_board_space_count(struct um_space *base, uint32_t counters, unsigned shift);
+struct um_locks_shm *um_board_space_locks(struct um_space *base);
 /* What a notice is to tell, check and all. */
 void um_board_space_notice(const struct um_board_space *space, struct um_board_notice_wire *notice_p);
 
@@ -285,7 +285,7 @@ void um_board_views_forget(void);
 
 /* ---- window.c: looking at the spaces of others ---- */
 
-int um_board_window_open(struct um_link *link, uint64_t key, struct um_window **window_p);
+int um_board_window_open(struct um_link *base, uint64_t key, struct um_window **window_p);
 void um_board_window_close(struct um_window *window);
 void um_board_window_count(struct um_window *window, unsigned shift);
 void um_board_seek_take(struct um_board_port *port, const struct um_board_message_wire *message);
