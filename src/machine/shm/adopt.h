@@ -3,7 +3,7 @@
  *
  * Owns: one memory file per process, in which a page at virtual address X lies at file offset X, so that overlapping
  * registrations agree and a peer maps offset = the owner's address. What may be adopted, how writers are stopped, and
- * what remains risky: docs/design.md, section "Adoption". Knows nothing of ports, lanes and regions.
+ * what remains risky: docs/adoption.md. Knows nothing of ports, lanes and regions.
  * Threading: any thread at any time; calls are serialised inside. Not from a signal handler. A forked child starts
  * with nothing adopted and a file of its own.
  */

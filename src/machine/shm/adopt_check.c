@@ -2,7 +2,7 @@
  * What may be adopted. Every refusal is decided here, before anything is changed, with its reason in words.
  *
  * Only private readable and writable memory is moved whose users all go through the page table, and where a shared
- * mapping behaves as a private one did. docs/design.md lists what does not. Threading: internal.h.
+ * mapping behaves as a private one did. docs/adoption.md lists what does not. Threading: internal.h.
  */
 #include "machine/shm/adopt_internal.h"
 #include "machine/shm/adopt_maps.h"

@@ -3,8 +3,7 @@
  *
  * Blocks of more than 32 KiB lie in a memory file, the page at virtual address X at file offset X, so that a peer maps
  * them where the owner has them and registering them moves nothing. Smaller blocks, and everything the allocator notes
- * for itself, are ordinary memory. Why, and what it costs: docs/design.md, section "A heap that is shareable from
- * birth".
+ * for itself, are ordinary memory. Why, and what it costs: docs/heap.md.
  *
  * The two functions are exported. The provider finds them with dlsym(RTLD_DEFAULT): the libraries do not link one
  * another. Threading: any thread at any time. A forked child has copies of the blocks, in a file of its own.
