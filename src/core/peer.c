@@ -116,6 +116,8 @@ static uint32_t number_take(struct um_ep *ep)
 void um_peer_free(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
+    if (ep->late.peer == peer)
+        ep->late.peer = NULL;
     struct um_addr part;
     for (uint32_t i = 0; i < ep->reaches; i++) {
         if (um_addr_part(machine_of(ep, i), &peer->addr, &part))
@@ -200,6 +202,7 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
     um_windows_close(peer);
     peer->link->machine->link_close(peer->link);
     peer->link = link;
+    peer->asked.is_unreadable = false; /* that was the other machine's word */
     peer->out = &ep->stats.traffic[reach];
 }
 

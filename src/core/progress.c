@@ -270,11 +270,17 @@ bool um_core_ep_gather(struct um_ep *ep)
     return news;
 }
 
+/* No machine keeps the others waiting. */
+static void poll_next(struct um_ep *ep)
+{
+    ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
+}
+
 /* The machine asked first gave nothing: the others, each in its turn. The port that has a record, or NULL. */
 static __attribute__((noinline)) struct um_port *poll_others(struct um_ep *ep, struct um_record *rec_p)
 {
     for (uint32_t left = ep->reaches; left > 0; left--) {
-        ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
+        poll_next(ep);
         struct um_port *port = ep->reach[ep->polled].port;
         if (left > 1 && port->machine->poll(port, rec_p))
             return port;
@@ -295,12 +301,15 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
             if (__builtin_expect(ep->reaches == 1, 1) || !(port = poll_others(ep, &rec)))
                 break;
         }
-        if (!record_handle(ep, port, &rec))
-            break; /* it is offered again */
+        if (!record_handle(ep, port, &rec)) { /* it is offered again */
+            if (__builtin_expect(ep->reaches > 1, 0))
+                poll_next(ep);
+            break;
+        }
         count++;
     }
     if (__builtin_expect(count == UM_POLL_BUDGET, 0) && ep->reaches > 1)
-        ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0; /* no machine keeps the others waiting */
+        poll_next(ep);
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);
     if (!um_list_is_empty(&ep->jobs))

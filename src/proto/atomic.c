@@ -172,9 +172,11 @@ static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *
 
 static bool is_late(struct um_ep *ep, const struct um_atomic *a)
 {
-    const struct um_late late = ep->late;
+    const struct um_late *late = &ep->late;
+    if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
+        return false; /* another thread's, which comes for it */
     ep->late.peer = NULL;
-    return late.peer == a->peer && late.key == a->key && late.addr == a->addr;
+    return true;
 }
 
 bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)

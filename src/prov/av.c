@@ -76,27 +76,25 @@ static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t machine, uint
     return FI_ADDR_NOTAVAIL;
 }
 
+fi_addr_t um_av_find_part_locked(const struct um_av *av, uint32_t machine, const struct um_addr *addr)
+{
+    uint32_t *bucket;
+    return um_av_bucket(av, machine, addr, &bucket) ? um_av_chain_find(av, machine, *bucket, addr) : FI_ADDR_NOTAVAIL;
+}
+
+fi_addr_t um_av_next_part_locked(const struct um_av *av, uint32_t machine, fi_addr_t index)
+{
+    struct um_addr addr;
+    (void)um_av_addr_locked(av, index, &addr);
+    return um_av_chain_find(av, machine, um_av_entry(av, index)->next[machine], &addr);
+}
+
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr)
 {
     fi_addr_t found = FI_ADDR_NOTAVAIL;
-    uint32_t *bucket;
-    for (uint32_t m = 0; found == FI_ADDR_NOTAVAIL && m < um_av_machines(av)->count; m++) {
-        if (um_av_bucket(av, m, addr, &bucket))
-            found = um_av_chain_find(av, m, *bucket, addr);
-    }
+    for (uint32_t m = 0; found == FI_ADDR_NOTAVAIL && m < um_av_machines(av)->count; m++)
+        found = um_av_find_part_locked(av, m, addr);
     return found;
-}
-
-fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index)
-{
-    struct um_addr addr;
-    uint32_t *bucket;
-    (void)um_av_addr_locked(av, index, &addr);
-    for (uint32_t m = 0; m < um_av_machines(av)->count; m++) {
-        if (um_av_bucket(av, m, &addr, &bucket))
-            return um_av_chain_find(av, m, um_av_entry(av, index)->next[m], &addr);
-    }
-    return FI_ADDR_NOTAVAIL;
 }
 
 /* Links an entry behind those of its buckets, so that of duplicates the oldest is found. */

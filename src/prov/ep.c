@@ -58,9 +58,13 @@ static void um_prov_ep_end_peer(void *arg, struct um_peer *peer)
     const struct um_prov_ep *ep = arg;
     struct um_addr addr;
     um_peer_addr(peer, &addr);
-    for (fi_addr_t at = um_av_find_locked(ep->av, &addr); at != FI_ADDR_NOTAVAIL; at = um_av_next_locked(ep->av, at)) {
-        if (at < ep->peers_room && ep->peers[at] == peer)
-            ep->peers[at] = um_peer_gone(ep->core);
+    for (uint32_t m = 0; m < ep->domain->env.machines.count;
+         m++) { /* an entry may have the part of one machine alone */
+        for (fi_addr_t at = um_av_find_part_locked(ep->av, m, &addr); at != FI_ADDR_NOTAVAIL;
+             at = um_av_next_part_locked(ep->av, m, at)) {
+            if (at < ep->peers_room && ep->peers[at] == peer)
+                ep->peers[at] = um_peer_gone(ep->core);
+        }
     }
 }
 

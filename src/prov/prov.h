@@ -254,8 +254,9 @@ bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *
 /* The first entry that has a part in common with the address. FI_ADDR_NOTAVAIL: there is none. */
 fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
 const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
-/* The next entry of the same address, likewise. */
-fi_addr_t um_av_next_locked(const struct um_av *av, fi_addr_t index);
+/* The first entry that has the address's part of one machine, and the next one that has the same as that. */
+fi_addr_t um_av_find_part_locked(const struct um_av *av, uint32_t machine, const struct um_addr *addr);
+fi_addr_t um_av_next_part_locked(const struct um_av *av, uint32_t machine, fi_addr_t index);
 
 /* ---- mr.c ---- */
 

@@ -11,6 +11,7 @@
 #include <sched.h>
 
 #define LONGEST_NS UINT64_C(3000000000)
+#define STOPPED_NS UINT64_C(100000000)
 
 enum {
     SPINS = 200,  /* looks between two offers of the processor */
@@ -49,13 +50,17 @@ static uint64_t *door_of(unsigned char *memory, uint64_t number)
 
 /* ---- the owner ---- */
 
-/* It holds no page: it has died, was stopped (which happens outside of system calls only), or is no writer's word. */
-static bool writer_is_away(uint64_t writer)
+/*
+ * It holds no page: it has died, has been stopped for long, or is no writer's word. One that is being stopped is so
+ * thread by thread, and the one that writes may still be in its call, which moves 1 MiB at most.
+ */
+static bool writer_is_away(uint64_t writer, uint64_t since)
 {
     struct um_process_stat stat;
     if (writer & UM_DOOR_OWNERS || !um_process_holder_is_alive(writer))
         return true;
-    return um_process_stat((uint32_t)(writer >> 32), &stat) == 0 && (stat.state == 'T' || stat.state == 't');
+    return um_clock_ns() - since > STOPPED_NS && um_process_stat((uint32_t)(writer >> 32), &stat) == 0 &&
+           (stat.state == 'T' || stat.state == 't');
 }
 
 static bool is_late(uint64_t since)
@@ -81,7 +86,7 @@ static void door_take(uint64_t *door, uint64_t mine, uint64_t since)
         }
         seen = um_load_relaxed_u64(door);
         /* sync: gate-shut (partners gate-enter, gate-leave, gate-open): as if it had left */
-        if (turn % YIELDS == 0 && seen != 0 && (writer_is_away(seen) || is_late(since)) &&
+        if (turn % YIELDS == 0 && seen != 0 && (writer_is_away(seen, since) || is_late(since)) &&
             um_rmw_acqrel_cas_bits64(door, &seen, mine))
             return;
         sched_yield();

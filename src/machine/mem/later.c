@@ -181,9 +181,17 @@ void um_later_resume(struct um_mem_space *space)
 {
     pthread_mutex_lock(&space->later.lock);
     bool runs = um_list_is_empty(&space->later.regions) || thread_start(space);
+    struct um_list *first;
+    while (!runs && (first = um_list_first(&space->later.regions)) != NULL) {
+        struct um_mem_exposed *exposed = UM_CONTAINER(first, struct um_mem_exposed, later);
+        settle(space, exposed, false, "there is no thread to move it");
+        um_mem_region_write(space, exposed, true); /* who waits for it asks its owner */
+    }
     pthread_mutex_unlock(&space->later.lock);
     if (!runs)
-        um_log(UM_LOG_WARN, "no thread can be made to move memory: what was registered and waits stays where it is");
+        um_log(
+            UM_LOG_WARN,
+            "no thread can be made to move memory, which stays where it is: raise the limit of processes (ulimit -u)");
 }
 
 void um_later_fini(struct um_mem_space *space)

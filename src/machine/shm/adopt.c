@@ -136,6 +136,19 @@ static int refuse(int error, const char **why_p, const char *why)
     return error;
 }
 
+/*
+ * Of the place that was given: what no shadow came to, because another registration's pages have a place already, or
+ * because a segment before failed (which gave back its own).
+ */
+static void given_trim(const struct um_adopt_state *state, long count, bool failed)
+{
+    for (long i = 0; i < count && state->given.place; i++) {
+        const struct um_segment *seg = &state->segment[i];
+        if (seg->kind == UM_SEGMENT_OURS || (failed && i > state->given.reached))
+            munmap((void *)(state->given.place + (seg->start - state->given.start)), seg->end - seg->start);
+    }
+}
+
 static int adopt_locked(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
                         const char **why_p)
 {
@@ -166,11 +179,8 @@ static int adopt_locked(struct um_adopt_state *state, uintptr_t start, uintptr_t
         all_ours = all_ours && state->segment[i].kind == UM_SEGMENT_OURS;
     if (!all_ours)
         ret = um_pages_in(state, count, why_p);
-    for (long i = 0; i < count && ret == 0 && state->given.place; i++) { /* another registration's have a place */
-        const struct um_segment *seg = &state->segment[i];
-        if (seg->kind == UM_SEGMENT_OURS)
-            munmap((void *)(state->given.place + (seg->start - state->given.start)), seg->end - seg->start);
-    }
+    if (ret == 0 || state->given.used)
+        given_trim(state, count, ret != 0);
     return ret;
 }
 
@@ -262,7 +272,7 @@ int um_adopt_more(uintptr_t base, size_t len, struct um_adopt_part *part, const 
     int ret = adopt_range(state, from, upto - from, &given, why_p);
     if (ret == 0)
         part->done = upto - base;
-    else { /* adopt_range() saw to this part's place */
+    else { /* adopt_range() has given back this part's place */
         munmap((void *)(part->place + (to - start)), end - to);
         part->place = 0;
     }

@@ -58,7 +58,8 @@ enum {
 struct um_given {
     uintptr_t start, end, place;
     bool is_first;
-    bool used; /* shadows came to lie there; upon failure it may be somebody else's by now */
+    bool used;    /* shadows came to lie there; upon failure it may be somebody else's by now */
+    long reached; /* the last segment of which that is so */
 };
 
 /* In memory of its own, never inside a range: mapped at first need, never unmapped. */

@@ -92,7 +92,7 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
         long ret = um_move_in(move);
         um_gate_end(move->gate);
         if (ret) {
-            if (shadow && !state->given.place)
+            if (shadow)
                 munmap((void *)move->shadow, seg->end - at);
             return ret;
         }
@@ -151,8 +151,7 @@ static long segment_in(struct um_mover *mover, const struct um_segment *seg)
         most = um_scan_slice_most(size, slice_size());
     move.proof = proves ? proof_reserve(seg, &most) : 0;
     if (proves && !move.proof) {
-        if (!mover->state->given.place)
-            munmap((void *)shadow, size);
+        munmap((void *)shadow, size);
         return -ENOMEM;
     }
     long ret = slices_in(mover->state, seg, &move, shadow, most);
@@ -407,6 +406,7 @@ int um_pages_in(struct um_adopt_state *state, long count, const char **why_p)
         if (seg->kind == UM_SEGMENT_OURS)
             continue;
         forget_old(state, seg);
+        state->given.reached = i;
         ret = (int)segment_in(&mover, seg);
         if (ret)
             *why_p = why_not_moved(ret);
