@@ -298,8 +298,8 @@ static bool fault_take(uintptr_t at)
 {
     const uintptr_t start = at & ~(page - 1);
     const bool guarded = is_guarded(at);
-    if (!guarded && um_load_relaxed_u64(&moving) != start)
-        return false;
+    if (!guarded && (!start || um_load_relaxed_u64(&moving) != start))
+        return false; /* 0: none moves, and at address 0 nothing ever is */
     bool done = !stand_ins_lock() || !guarded;
     if (!done) {
         guards_tell(start);

@@ -8,15 +8,20 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* Far below where the system puts mappings, so that nobody else's lands in what is unmapped there. */
+#define PLACE UINT64_C(0x200000000000)
 
 enum { PAGES = 6, THREADS = 4, TURNS = 600 };
 enum kind { UNMAPPED, CUT_OFF, READ_ONLY, KINDS };
@@ -35,7 +40,9 @@ static struct memory memory_open(enum kind kind)
     struct memory m = {.len = PAGES * page, .fd = memfd_create("gone", 0), .kind = kind};
     assert_true(m.fd >= 0);
     assert_int_equal(ftruncate(m.fd, (off_t)m.len), 0);
-    m.at = mmap(NULL, m.len, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
+    static uintptr_t next = PLACE;
+    next += (uintptr_t)1 << 30;
+    m.at = mmap((void *)next, m.len, PROT_READ | PROT_WRITE, MAP_SHARED, m.fd, 0);
     assert_true(m.at != MAP_FAILED);
     memset((void *)m.at, 0x5a, m.len);
     void *half = (void *)(m.at + m.len / 2);
@@ -231,10 +238,43 @@ static void memory_that_is_not_there(void **state)
     }
 }
 
+/* ---- other faults ---- */
+
+static int wild_status[3];
+
+/* In children, before cmocka has handlers: each ends by a fault that is no access's. */
+static void wild_faults(void)
+{
+    const uintptr_t wild[] = {0, 8, PLACE + 64};
+    for (size_t i = 0; i < sizeof(wild) / sizeof(wild[0]); i++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            alarm(20); /* it may never end */
+            if (!um_fault_guard_open())
+                _exit(0);
+            const volatile unsigned char *at = (const unsigned char *)wild[i];
+            _exit(*at & 0);
+        }
+        waitpid(pid, &wild_status[i], 0);
+    }
+}
+
+static void a_fault_of_the_program_is_its_own_also_at_address_0(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(wild_status) / sizeof(wild_status[0]); i++) {
+        const int status = wild_status[i]; /* a sanitizer makes an exit of it */
+        assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGSEGV : WEXITSTATUS(status) != 0);
+    }
+}
+
 int main(void)
 {
+    wild_faults();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_that_is_not_there),
+        cmocka_unit_test(a_fault_of_the_program_is_its_own_also_at_address_0),
     };
     return cmocka_run_group_tests_name("fault_guard", tests, NULL, NULL);
 }

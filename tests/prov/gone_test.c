@@ -12,6 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+/* Far below where the system puts mappings, so that nobody else's lands in what is unmapped there. */
+#define PLACE UINT64_C(0x200000000000)
+
 enum { PAGES = 64 };
 
 static size_t page;
@@ -36,8 +39,10 @@ static void region_open(struct region *r, struct side *s, enum kind kind, size_t
         assert_true(r->fd >= 0);
         assert_int_equal(ftruncate(r->fd, (off_t)r->len), 0);
     }
-    r->at = mmap(NULL, r->len, PROT_READ | PROT_WRITE, kind == CUT_OFF ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS,
-                 r->fd, 0);
+    static uintptr_t next = PLACE;
+    next += (uintptr_t)1 << 30;
+    r->at = mmap((void *)next, r->len, PROT_READ | PROT_WRITE,
+                 kind == CUT_OFF ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS, r->fd, 0);
     assert_true(r->at != MAP_FAILED);
     memset(r->at, 0x5a, r->len);
     if (kind == READ_ONLY)
