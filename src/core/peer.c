@@ -31,8 +31,11 @@ static const struct um_machine *machine_of(const struct um_ep *ep, uint32_t reac
     return ep->reach[reach].port->machine;
 }
 
+/* One whose address has no part of that machine is in no table of it. */
 static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
+    if (!um_addr_has(machine_of(ep, reach), &peer->addr))
+        return;
     struct um_peer **head = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
     peer->hash_next[reach] = *head;
     *head = peer;
@@ -40,6 +43,8 @@ static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 
 static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
+    if (!um_addr_has(machine_of(ep, reach), &peer->addr))
+        return;
     struct um_peer **at = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
     while (*at != peer)
         at = &(*at)->hash_next[reach];
@@ -48,10 +53,9 @@ static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 
 struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
 {
-    struct um_addr part;
     for (uint32_t i = 0; i < ep->reaches; i++) {
         const struct um_machine *machine = machine_of(ep, i);
-        if (!ep->reach[i].hash || !um_addr_part(machine, addr, &part))
+        if (!ep->reach[i].hash || !um_addr_has(machine, addr))
             continue;
         struct um_peer *p = ep->reach[i].hash[part_hash(machine, addr) & ep->peer_hash_mask];
         while (p && !part_is_same(machine, &p->addr, addr))
@@ -66,7 +70,6 @@ struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
 static int hash_grow(struct um_ep *ep, uint32_t capacity)
 {
     struct um_peer **hash[UM_MACHINES_MAX] = {0};
-    struct um_addr part;
     for (uint32_t i = 0; i < ep->reaches; i++) {
         hash[i] = calloc(capacity, sizeof(struct um_peer *));
         if (!hash[i]) {
@@ -79,10 +82,8 @@ static int hash_grow(struct um_ep *ep, uint32_t capacity)
     for (uint32_t i = 0; i < ep->reaches; i++) {
         free(ep->reach[i].hash);
         ep->reach[i].hash = hash[i];
-        for (uint32_t p = 0; p < ep->peer_slots; p++) { /* no number is free, or there was no need to grow */
-            if (um_addr_part(machine_of(ep, i), &ep->peers[p]->addr, &part))
-                hash_add(ep, i, ep->peers[p]);
-        }
+        for (uint32_t p = 0; p < ep->peer_slots; p++) /* no number is free, or there was no need to grow */
+            hash_add(ep, i, ep->peers[p]);
     }
     return 0;
 }
@@ -118,11 +119,8 @@ void um_peer_free(struct um_peer *peer)
     struct um_ep *ep = peer->ep;
     if (ep->late.peer == peer)
         ep->late.peer = NULL;
-    struct um_addr part;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
-        if (um_addr_part(machine_of(ep, i), &peer->addr, &part))
-            hash_remove(ep, i, peer);
-    }
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        hash_remove(ep, i, peer);
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
     um_tokens_fini(&peer->tokens);
@@ -151,24 +149,20 @@ void um_peer_init(struct um_ep *ep, struct um_peer *peer)
  */
 static int route(const struct um_ep *ep, const struct um_addr *addr, uint32_t *reach_p)
 {
-    struct um_addr part;
     uint32_t last = 0;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
-        if (um_addr_part(machine_of(ep, i), addr, &part))
-            last = i;
-    }
-    for (uint32_t i = 0; i <= last; i++) {
-        if (i < last && !um_addr_part(machine_of(ep, i), addr, &part))
-            continue;
-        int ret = machine_of(ep, i)->addr_check(ep->reach[i].port, addr, i == last);
-        if (ret && i == last)
-            return ret;
-        if (ret == 0) {
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        last = um_addr_has(machine_of(ep, i), addr) ? i : last;
+    for (uint32_t i = 0; i < last; i++) {
+        if (um_addr_has(machine_of(ep, i), addr) &&
+            machine_of(ep, i)->addr_check(ep->reach[i].port, addr, false) == 0) {
             *reach_p = i;
-            break;
+            return 0;
         }
     }
-    return 0;
+    int ret = machine_of(ep, last)->addr_check(ep->reach[last].port, addr, true);
+    if (ret == 0)
+        *reach_p = last;
+    return ret;
 }
 
 int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
@@ -184,13 +178,12 @@ int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
 static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
 {
     struct um_ep *ep = peer->ep;
-    struct um_addr known, part;
     uint32_t reach = 0;
     for (uint32_t i = 0; i < ep->reaches; i++) {
         const struct um_machine *machine = machine_of(ep, i);
-        if (um_addr_part(machine, &peer->addr, &known) || !um_addr_part(machine, addr, &part))
+        if (um_addr_has(machine, &peer->addr) || !um_addr_has(machine, addr))
             continue;
-        memcpy(&peer->addr.word[machine->addr_first], &part.word[machine->addr_first],
+        memcpy(&peer->addr.word[machine->addr_first], &addr->word[machine->addr_first],
                sizeof(uint64_t) * machine->addr_words);
         hash_add(ep, i, peer);
     }
@@ -234,11 +227,8 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     peer->addr = *addr;
     peer->number = number_take(ep);
     ep->peers[peer->number] = peer;
-    struct um_addr part;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
-        if (um_addr_part(machine_of(ep, i), addr, &part))
-            hash_add(ep, i, peer);
-    }
+    for (uint32_t i = 0; i < ep->reaches; i++)
+        hash_add(ep, i, peer);
     *peer_p = peer;
     return 0;
 }

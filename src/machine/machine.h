@@ -371,14 +371,22 @@ static inline size_t um_addr_len(const struct um_machines *machines)
     return words * sizeof(uint64_t);
 }
 
-/* The machine's part of an address, all else zero; false: there is none. */
-static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
+/* Has the address a part of that machine? */
+static inline bool um_addr_has(const struct um_machine *machine, const struct um_addr *addr)
 {
     uint64_t any = 0;
+    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
+        any |= addr->word[i];
+    return any != 0;
+}
+
+/* That part, all else zero; false: there is none. */
+static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
+{
     *part_p = (struct um_addr){{0}};
     for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        any |= part_p->word[i] = addr->word[i];
-    return any != 0;
+        part_p->word[i] = addr->word[i];
+    return um_addr_has(machine, addr);
 }
 
 /* The machines there are. */
