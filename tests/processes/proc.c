@@ -120,6 +120,17 @@ struct um_completion child_done(struct world *w, void *context)
     return done_of(w, 0, context);
 }
 
+int child_rma(struct world *w, const struct um_rma *op)
+{
+    int ret;
+    while ((ret = um_rma(w->node[0].ep, op)) == -EAGAIN) {
+        if (!world_progress(w))
+            sched_yield();
+    }
+    child_demand(ret == 0, "the operation was refused");
+    return child_done(w, op->context).error;
+}
+
 void wait_for(struct world *w, const uint32_t *word, uint32_t value)
 {
     uint64_t start = um_clock_ns();

@@ -43,6 +43,8 @@ struct um_peer *peer_at(struct world *w, int index);
 void wait_for(struct world *w, const uint32_t *word, uint32_t value);
 /* Waits for the completion of the operation with that context, which node 0 posted. */
 struct um_completion child_done(struct world *w, void *context);
+/* Posts it to node 0, however often that takes, and waits for its end: the error it ends with. */
+int child_rma(struct world *w, const struct um_rma *op);
 void child_demand(bool condition, const char *what);
 
 #endif

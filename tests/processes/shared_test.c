@@ -118,13 +118,7 @@ static int rma_error(struct world *w, struct um_peer *owner, uint64_t at, void *
     const struct iovec iov = {.iov_base = buf, .iov_len = len};
     const struct um_rma op = {
         .iov = &iov, .count = 1, .peer = owner, .addr = at, .key = KEY, .context = CTX(1), .flags = flags};
-    int ret;
-    while ((ret = um_rma(w->node[0].ep, &op)) == -EAGAIN) {
-        if (!world_progress(w))
-            sched_yield();
-    }
-    child_demand(ret == 0, "the operation was refused");
-    return child_done(w, CTX(1)).error;
+    return child_rma(w, &op);
 }
 
 /* word[0]: whether loads and stores are expected; word[1]: what access there is; word[2]: how many bytes. */
