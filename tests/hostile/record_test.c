@@ -57,8 +57,8 @@ static void more_record(struct attack *a, uint32_t token, uint64_t offset, uint3
     evil_body(a, UM_WIRE_ATOMIC_MORE, &head, sizeof(head), body, len);
 }
 
-/* The victim's own operations have these tokens: the body of a message, a write, a read, an atomic that fetches. */
-enum { BODY_TOKEN, WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
+/* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c). */
+enum { WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
 
 static void result_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
 {
@@ -135,7 +135,7 @@ static void attack_atomic(struct attack *a)
         result_record(a, FETCH_TOKEN, 0, 0);
         break;
     default:
-        part(a, UM_WIRE_RETURN, 3, UINT64_MAX, true);
+        part(a, UM_WIRE_RETURN, FETCH_TOKEN, UINT64_MAX, true);
         break;
     }
 }

@@ -30,6 +30,17 @@ static void quiet(enum um_log_level level, const char *text)
 
 /* ---- the attacker ---- */
 
+/* Takes the victim's join, and none of its operations: all are pending when the attack begins. */
+static struct um_rx *take_join(struct um_ep *ep)
+{
+    struct um_record rec;
+    while (um_mem_poll(ep->reach[0].port, &rec) != 1)
+        sched_yield();
+    child_demand(rec.op == UM_REC_JOINED, "the victim's lane does not begin with its join");
+    um_mem_release(ep->reach[0].port, &rec);
+    return rec.rx;
+}
+
 static void attacker_child(int index)
 {
     static struct attack a;
@@ -42,10 +53,8 @@ static void attacker_child(int index)
     a.lane = (struct um_mem_lane *)victim->lane;
     a.header = a.lane->peer;
     a.ctl = a.lane->ctl;
-    wait_for(&a.w, &shared->flag[0], 1); /* the victim's operations are on their way */
-    while (!victim->rx)
-        world_progress(&a.w);
-    a.own = ((struct um_mem_rx *)victim->rx)->ctl;
+    wait_for(NULL, &shared->flag[0], 1); /* the victim's operations are on their way */
+    a.own = ((struct um_mem_rx *)take_join(a.ep))->ctl;
     current_attack(&a);
     um_store_release_u32(&shared->flag[1], 1);
     struct um_slot slot;
