@@ -54,6 +54,7 @@ static void become_the_same(void)
 static void *thread_execs(void *arg)
 {
     (void)arg;
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* what namespace_enter() asked for holds for its thread alone */
     become_another();
     return NULL;
 }
