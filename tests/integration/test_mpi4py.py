@@ -5,7 +5,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,8 @@ from reference import Reference
 REFERENCE = "shm"
 # Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
 SILENCE = 240
+# Each process by itself, and two thirds of the suite's time: a short run leaves them out.
+WITHOUT_LOCAL = ["-e", "test_util_dtlib", "-e", "test_datatype", "-e", "test_pack"]
 GOOD = ("passed", "skipped", "expected failure")
 
 # Per rank: the outcome of every test.
@@ -32,9 +34,15 @@ def last_step(prefix: Path) -> float:
 
 
 def run_suite(
-    launcher: Launcher, provider: str, ranks: int, directory: Path, prefix: Path, extra: dict[str, str]
+    launcher: Launcher,
+    provider: str,
+    ranks: int,
+    directory: Path,
+    prefix: Path,
+    extra: dict[str, str],
+    arguments: Sequence[str],
 ) -> Outcomes:
-    command = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", directory, prefix]
+    command = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", directory, prefix, *arguments]
     return watch_suite(
         launcher, launcher.mpi_command(ranks, command), launcher.environment(provider, extra), ranks, directory, prefix
     )
@@ -78,7 +86,9 @@ def test_suite_gives_the_results_of_shm(
     suite_directory: Path,
     tmp_path: Path,
     figure: Callable[[str], None],
+    request: pytest.FixtureRequest,
 ) -> None:
+    arguments = [] if request.config.getoption("--long") else WITHOUT_LOCAL
     sides: dict[str, dict[str, str]] = {provider: {}}
     if ranks == 2 and provider == "unimem":
         sides["board"] = {"FI_UNIMEM_MACHINE": "board", "UNIMEM_BOARD": launcher.marker, "UNIMEM_EMU_TIMING": "off"}
@@ -86,7 +96,7 @@ def test_suite_gives_the_results_of_shm(
     def run(under: Launcher, name: str, fi_provider: str, extra: dict[str, str]) -> Outcomes:
         start = time.monotonic()
         prefix = Path(tempfile.mkdtemp(dir=tmp_path)) / name  # a second attempt must not find files of the first
-        outcomes = run_suite(under, fi_provider, ranks, suite_directory, prefix, extra)
+        outcomes = run_suite(under, fi_provider, ranks, suite_directory, prefix, extra, arguments)
         seconds = time.monotonic() - start
         counts = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(outcomes[0].values()).items()))
         bad = sorted(not_good(outcomes))
