@@ -215,7 +215,7 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
     uint32_t size = (uint32_t)um_atomic_size(head->type), len = head->count * size;
     bool fetch = rec->flags & UM_WIRE_FETCH;
     struct um_atomic_operands o = {.operand = body, .compare = body + len, .result = NULL};
-    struct um_lane *lane = NULL;
+    struct um_lane *lane = NULL; /* the results' */
     struct um_slot slot;
     void *target;
     int ret =
@@ -232,9 +232,9 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
         ret = apply_here(ep, head->type, head->op, &o, target, head->count);
     if (ret == 0)
         op_finished(peer, head->key, len, fetch, head->op);
-    else if (o.result)
+    else if (lane)
         lane->machine->abort(lane, &slot);
-    if (ret == 0 && o.result)
+    if (ret == 0 && lane)
         lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
     else
         rec->rx->machine->answer(rec->rx, head->token, ret);
