@@ -142,6 +142,8 @@ void um_core_ep_close(struct um_ep *ep)
         struct um_list *first;
         while ((first = um_list_first(&peer->acks)) != NULL)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
+        while ((first = um_list_first(&peer->copies)) != NULL)
+            um_op_free(UM_CONTAINER(first, struct um_op, link));
         um_windows_close(peer);
         if (peer->link)
             peer->link->machine->link_close(peer->link);

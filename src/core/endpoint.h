@@ -13,6 +13,7 @@
 #include "base/iov.h"
 #include "base/list.h"
 #include "base/pool.h"
+#include "core/copying.h"
 #include "core/core.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ static inline void um_buffers_fini(struct um_buffers *b)
 /* An operation at its initiator, accepted and not completed. */
 struct um_op {
     struct um_job job;   /* pushing its body */
-    struct um_list link; /* in peer->acks */
+    struct um_list link; /* in peer->acks, or in peer->copies */
     struct um_peer *peer;
     void *context;
     uint32_t flags;
@@ -61,6 +62,9 @@ struct um_op {
     uint64_t moved; /* bytes pushed or returned */
     struct um_buffers buffers;
     void *copy; /* an injected body too large for its lane; operands that are still to go */
+    struct um_copying copying;
+    uint64_t key, data; /* RMA whose bytes a transfer moves */
+    uint16_t birth;     /* of its window */
 };
 
 struct um_inbound;
@@ -109,6 +113,7 @@ struct um_peer {
     struct um_traffic *in;   /* by the one that it takes to us */
     struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
     struct um_list acks;     /* um_op, by ack */
+    struct um_list copies;   /* um_op whose bytes a transfer moves */
     struct um_list awaiting; /* in ep->awaiting */
     struct um_list expected; /* in ep->expected */
     struct um_list ended;    /* in ep->leaving or ep->ended */

@@ -134,6 +134,7 @@ void um_peer_init(struct um_ep *ep, struct um_peer *peer)
         (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED, .out = &ep->stats.traffic[0], .in = &ep->stats.traffic[0]};
     um_tokens_init(&peer->tokens);
     um_list_init(&peer->acks);
+    um_list_init(&peer->copies);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
     um_list_init(&peer->ended);
@@ -339,6 +340,7 @@ struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
     op->copy = NULL;
     op->buffers.iov = op->buffers.small;
     op->buffers.count = 0;
+    op->copying.transfer = NULL;
     um_list_init(&op->job.link);
     um_list_init(&op->link);
     return op;
@@ -351,6 +353,8 @@ void um_op_free(struct um_op *op)
     um_list_unlink(&op->link);
     if (op->has_token)
         um_op_drop_token(op);
+    if (__builtin_expect(op->copying.transfer != NULL, 0))
+        um_copying_cancel(&op->copying);
     peer->unfinished -= op->is_unfinished;
     if (peer->sending == op)
         peer->sending = NULL;
@@ -401,6 +405,8 @@ void um_peer_lose(struct um_peer *peer, int error)
         ;
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)
+        um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
+    while ((first = um_list_first(&peer->copies)) != NULL)
         um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
     for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
         if (peer->tokens.slot[t].op)

@@ -164,15 +164,18 @@ static int awaiting_progress(struct um_ep *ep)
 int um_core_ep_jobs(struct um_ep *ep)
 {
     int count = 0;
+    const struct um_list *idle = NULL; /* the first of those that had their turn in vain since one moved; compared only */
     for (int i = 0; i < UM_JOB_BUDGET; i++) {
         struct um_list *first = um_list_first(&ep->jobs);
-        if (!first)
+        if (!first || first == idle)
             break;
         struct um_job *job = UM_CONTAINER(first, struct um_job, link);
         /* to the end of the queue before its step, which may end it */
         um_list_unlink(first);
         um_list_append(&ep->jobs, first);
-        count += job->step(ep, job);
+        const bool has_moved = job->step(ep, job);
+        count += has_moved;
+        idle = has_moved ? NULL : idle ? idle : first;
     }
     return count;
 }

@@ -15,6 +15,7 @@
  *         are bounded: each has a place for its answer at all times. There are as many others as memory allows.
  *   space what a domain exposes: the table of its regions, which peers read. Ports belong to a space, or to none.
  *   window a link's view of one region that the peer exposes: what an initiator needs to reach it without the peer.
+ *   transfer a copy between the peer's memory and this process's that goes on after the call that started it.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
  * Threads: calls that touch one port (its links, lanes, rx and windows included) are serialised by the caller, and so
@@ -84,6 +85,9 @@ struct um_space {
 struct um_exposed {
     const struct um_machine *machine;
 };
+struct um_transfer {
+    const struct um_machine *machine;
+};
 struct um_locks_shm;
 
 /* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
@@ -114,7 +118,7 @@ struct um_answer {
 /* How a peer reaches a region. Wire format, but for the last. */
 enum um_level {
     UM_LEVEL_REMOTE = 0, /* its owner executes */
-    UM_LEVEL_COPY = 1,   /* link_read and link_write reach it */
+    UM_LEVEL_COPY = 1,   /* transfers reach it */
     UM_LEVEL_MAPPED = 2, /* loads and stores */
     UM_LEVEL_OWN = 3,    /* the same, in this process's own memory, under the window's guard */
 };
@@ -157,6 +161,17 @@ struct um_window {
 
 #define UM_USE_MUST UINT64_MAX
 
+/* A copy between the peer's private memory (remote) and this process's (local). At most UM_IOV_LIMIT entries each. */
+struct um_copy {
+    bool write; /* to the peer */
+    const struct um_piece *remote;
+    size_t remote_count;
+    const struct iovec *local;
+    size_t local_count;
+    size_t len;                     /* bytes: all of the shorter side, or less */
+    const struct um_window *window; /* the remote memory is this region's; NULL: the peer has announced it in a record */
+};
+
 struct um_space_config {
     bool adopt; /* make private memory mapped where the machine can; else it stays at UM_LEVEL_COPY */
 };
@@ -179,8 +194,8 @@ struct um_machine_caps {
 struct um_machine {
     const char *name;
     uint8_t addr_first, addr_words; /* its part of an address: another one than every other machine's */
-    /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
-     * False: link_read() is the better way wherever it is permitted. */
+    /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
+     * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
     uint32_t unconsumed_max; /* records that a sender can have committed while it knows of none consumed */
 
@@ -208,16 +223,20 @@ struct um_machine {
      * system calls: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
-     * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0
-     * when all of it moved; -EPERM this memory cannot be reached, or not any more (part of it may have moved): use
-     * records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN the peer is moving that
-     * memory at this moment. At most UM_IOV_LIMIT entries on either side. It may wait for an engine that moves the
-     * bytes.
+     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; of what
+     * copy points to, only the memory is still needed. -EPERM this memory cannot be reached, or not any more (part of
+     * it may have moved): use records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN the
+     * peer is moving that memory at this moment; -ENOMEM.
      */
-    int (*link_read)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len);
-    int (*link_write)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len);
+    int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
+    /*
+     * -EINPROGRESS; or it has ended, and the transfer with it: 0, -EPERM, -ESRCH, -EFAULT, -EKEYREJECTED: the window's
+     * region is exposed no more. Parts of it move in any order, in this call and in poll(). NULL, and so is
+     * transfer_cancel: copies end in the call that starts them.
+     */
+    int (*transfer_poll)(struct um_transfer *transfer);
+    /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. */
+    void (*transfer_cancel)(struct um_transfer *transfer);
 
     /*
      * Memory that this machine moves best: page-aligned, zeroed, the space's until it closes. NULL: it moves none
@@ -226,7 +245,7 @@ struct um_machine {
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
-    /* Had this body better wait for the peer's link_read() than be copied into a record? NULL: none. */
+    /* Had this body better wait for the peer's transfer than be copied into a record? NULL: none. */
     bool (*waits_better)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */

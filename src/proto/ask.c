@@ -102,15 +102,11 @@ static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t to
     return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
 }
 
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r)
+/* The copy has ended: what it took. */
+static int read_ended(struct um_ep *ep, struct um_inbound *in, int ret)
 {
-    struct um_link *link = in->peer->link;
-    if (in->ask.way == UM_WAY_NONE)
-        return link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
-    uint64_t began = um_clock_ns();
-    int ret = link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
-    uint64_t end = um_clock_ns(), took = end - began;
-    took += time_between(ep, began, took);
+    uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
+    took += time_between(ep, in->ask.read_began, took);
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
     ep->bodies->read_ns += took;
     ep->bodies->read_at = end;
@@ -118,6 +114,22 @@ int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading
     if (in->ask.way == UM_WAY_READ)
         in->ask.read_ns += took;
     return ret;
+}
+
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy)
+{
+    struct um_link *link = in->peer->link;
+    if (in->ask.way == UM_WAY_NONE)
+        return um_copying_start(&in->copying, link, copy, NULL);
+    in->ask.read_began = um_clock_ns();
+    int ret = um_copying_start(&in->copying, link, copy, NULL);
+    return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
+}
+
+int um_ask_read_on(struct um_ep *ep, struct um_inbound *in)
+{
+    int ret = um_copying_poll(&in->copying);
+    return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
 }
 
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len)

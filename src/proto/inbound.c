@@ -180,6 +180,7 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
 {
     struct um_peer *peer = in->peer;
     um_ask_forget(ep, in);
+    um_copying_cancel(&in->copying);
     um_list_unlink(&in->job.link);
     if (!in->left)
         table_remove(peer->inbound, in);

@@ -81,12 +81,13 @@ struct um_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    uint32_t quiet;    /* looks since a part came from its peer */
-    uint32_t parts;    /* of its peer, at the last look */
-    uint64_t quiet_at; /* ns: since when it is quiet */
-    uint64_t asked_at; /* ns */
-    uint64_t read_ns;  /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;   /* bytes that had been pushed when it was asked for */
+    uint32_t quiet;      /* looks since a part came from its peer */
+    uint32_t parts;      /* of its peer, at the last look */
+    uint64_t quiet_at;   /* ns: since when it is quiet */
+    uint64_t asked_at;   /* ns */
+    uint64_t read_began; /* ns: the copy under way */
+    uint64_t read_ns;    /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;     /* bytes that had been pushed when it was asked for */
 };
 
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
@@ -107,6 +108,7 @@ struct um_inbound {
     struct um_iov_cursor start; /* of the target */
     uint64_t key, addr;         /* RMA */
     uint64_t moved;             /* bytes */
+    struct um_copying copying;  /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
     int left;   /* its peer left, with this errno, before it was matched */
     uint32_t count;
@@ -128,7 +130,10 @@ bool um_inbound_ask(struct um_inbound *in);
 
 /* The target is known: moves what can be moved now. */
 void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
-/* RMA: moves len bytes between here and the peer's pieces. 0 (in->pushed: refused, use records) or -1: ended. */
+/*
+ * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
+ * (in->pushed: refused, use records) or -1: ended.
+ */
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
 /* Answers and ends it. error: 0 or a positive errno. */
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
@@ -150,20 +155,13 @@ int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t
 
 /* ---- ask.c: a body that could be read is asked for ---- */
 
-/* What link_read() is to move. */
-struct um_reading {
-    const struct um_piece *remote;
-    size_t remote_count;
-    const struct iovec *local;
-    size_t local_count;
-    size_t len;
-};
 int um_ask_open(struct um_ep *ep);
 void um_ask_close(struct um_ep *ep);
 /* A message whose place is known: chooses; whether the body was asked for. Else it is to be read. */
 bool um_ask(struct um_ep *ep, struct um_inbound *in);
-/* link_read(), and how long it takes. */
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r);
+/* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy);
+int um_ask_read_on(struct um_ep *ep, struct um_inbound *in);
 /* A part of a body that was asked for came. */
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
@@ -177,6 +175,11 @@ void um_ask_forget(struct um_ep *ep, struct um_inbound *in);
 /* ---- eager.c ---- */
 int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len);
 int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+
+/* ---- rma_copy.c ---- */
+/* The bytes of an operation through a window below level mapped: the results of transfer_start(). -EINPROGRESS: it was
+ * accepted, and will complete. */
+int um_rma_copy(struct um_ep *ep, const struct um_rma *rma, const struct um_window *w, uint64_t offset, size_t len);
 
 /* ---- rma.c: the target's side ---- */
 int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);

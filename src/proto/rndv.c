@@ -3,7 +3,7 @@
  *
  *   sender                                        receiver
  *   RTS {pieces, total, token}      ──────→       match (now, or when a receive is posted)
- *                                                 ├ reads the pieces (link_read), ≤ 1 MiB a step
+ *                                                 ├ reads the pieces (transfer), ≤ 1 MiB a step
  *   complete                        ←── answer ── └ DONE
  *                                                 ├ reading is refused:
  *   push job                        ←── answer ── ├ PUSH
@@ -162,7 +162,7 @@ enum copied { COPY_MOVED, COPY_NOT_NOW, COPY_ENDED };
 
 static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 {
-    if (ret == -EAGAIN)
+    if (ret == -EAGAIN || ret == -EINPROGRESS)
         return COPY_NOT_NOW;
     if (ret == -EPERM && in->ask.is_taken_back) {
         if (um_ask_resume(ep, in))
@@ -188,36 +188,52 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
 
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len)
 {
-    struct um_piece remote[UM_IOV_LIMIT];
-    struct iovec local = {.iov_base = here, .iov_len = len};
-    size_t remote_count;
-    size_t planned = copy_plan(in, len, remote, &remote_count);
-    int ret = in->peer->link->machine->link_read(in->peer->link, remote, remote_count, &local, 1, planned);
+    int ret;
+    if (in->copying.transfer) {
+        len = in->copying.len;
+        ret = um_copying_poll(&in->copying);
+    } else {
+        struct um_piece remote[UM_IOV_LIMIT];
+        const struct iovec local = {.iov_base = here, .iov_len = len};
+        struct um_copy copy = {.remote = remote, .local = &local, .local_count = 1};
+        len = copy.len = copy_plan(in, len, remote, &copy.remote_count);
+        ret = um_copying_start(&in->copying, in->peer->link, &copy, um_regions_find(ep->config.regions, in->key));
+    }
     enum copied copied = copy_result(ep, in, ret);
     if (copied == COPY_MOVED)
-        in->moved += planned;
+        in->moved += len;
     return copied == COPY_ENDED ? -1 : 0;
+}
+
+/* The next bytes of a message, at most limit in all; how many, once they have moved. */
+static int message_copy(struct um_ep *ep, struct um_inbound *in, uint64_t limit, size_t *len_p)
+{
+    if (in->copying.transfer) {
+        *len_p = in->copying.len;
+        return um_ask_read_on(ep, in);
+    }
+    struct um_piece remote[UM_IOV_LIMIT];
+    struct iovec local[UM_IOV_LIMIT];
+    struct um_copy copy = {.remote = remote, .local = local};
+    struct um_iov_cursor next = in->target.cursor;
+    size_t len = copy_plan(in, limit - in->moved, remote, &copy.remote_count);
+    copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
+    *len_p = copy.len = um_iov_length(local, copy.local_count);
+    return um_ask_read(ep, in, &copy);
 }
 
 /* One step; returns whether the body still lives. */
 static bool message_step(struct um_ep *ep, struct um_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->target.len ? in->arrival.len : in->target.len;
-    struct um_piece remote[UM_IOV_LIMIT];
-    struct iovec local[UM_IOV_LIMIT];
-    size_t remote_count;
-    if (in->ask.way == UM_WAY_NONE && um_ask(ep, in))
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && um_ask(ep, in))
         return true;
     if (in->moved < limit) {
-        size_t len = copy_plan(in, limit - in->moved, remote, &remote_count);
-        struct um_iov_cursor next = in->target.cursor;
-        size_t local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
-        len = um_iov_length(local, local_count);
-        int ret = um_ask_read(ep, in, &(struct um_reading){remote, remote_count, local, local_count, len});
-        enum copied copied = copy_result(ep, in, ret);
+        size_t len;
+        enum copied copied = copy_result(ep, in, message_copy(ep, in, limit, &len));
         if (copied != COPY_MOVED)
             return copied == COPY_NOT_NOW;
-        in->target.cursor = next;
+        um_iov_skip(&in->target.cursor, len);
         in->moved += len;
     }
     if (in->moved < limit)

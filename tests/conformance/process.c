@@ -198,8 +198,8 @@ static void expect_no_copy(struct um_link *link, int error)
 {
     struct um_piece piece = {.addr = (uintptr_t)private_memory, .len = BYTES};
     struct iovec local = {private_memory, BYTES};
-    assert_int_equal(machine->link_read(link, &piece, 1, &local, 1, BYTES), error);
-    assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, BYTES), error);
+    assert_int_equal(copy_now(link, false, &COPY(&piece, 1, &local, 1, BYTES)), error);
+    assert_int_equal(copy_now(link, true, &COPY(&piece, 1, &local, 1, BYTES)), error);
 }
 
 static void memory_of_another_process_is_read_and_written(void **state)
@@ -217,17 +217,17 @@ static void memory_of_another_process_is_read_and_written(void **state)
     assert_int_equal(machine->link_open(port, &other, &link), 0);
     struct um_piece pieces[2] = {{(uintptr_t)private_memory, BYTES}, {4096, 100}};
     struct iovec local = {private_memory, BYTES};
-    assert_int_equal(machine->link_read(link, pieces, 1, &local, 1, BYTES), 0);
+    assert_int_equal(copy_now(link, false, &COPY(pieces, 1, &local, 1, BYTES)), 0);
     for (int i = 0; i < BYTES; i++)
         assert_int_equal(private_memory[i], 0xc1);
     memset(private_memory, 0xaf, BYTES);
-    assert_int_equal(machine->link_write(link, pieces, 1, &local, 1, BYTES), 0);
+    assert_int_equal(copy_now(link, true, &COPY(pieces, 1, &local, 1, BYTES)), 0);
     pipe_put(child.to_child, &byte, 1);
     pipe_get(child.from_child, &byte, 1);
     pieces[0].len = 50;
-    assert_int_equal(machine->link_read(link, pieces, 2, &local, 1, 150), -EFAULT);
-    assert_int_equal(machine->link_read(link, pieces + 1, 1, &local, 1, 100), -EFAULT);
-    assert_int_equal(machine->link_write(link, pieces, 2, &local, 1, 150), -EFAULT);
+    assert_int_equal(copy_now(link, false, &COPY(pieces, 2, &local, 1, 150)), -EFAULT);
+    assert_int_equal(copy_now(link, false, &COPY(pieces + 1, 1, &local, 1, 100)), -EFAULT);
+    assert_int_equal(copy_now(link, true, &COPY(pieces, 2, &local, 1, 150)), -EFAULT);
     child_kill(&child);
     expect_no_copy(link, -ESRCH);
     child_reap(&child);
@@ -289,8 +289,8 @@ static void a_process_that_took_over_the_pid_is_not_the_peer(void **state)
     struct um_piece piece = {.addr = (uintptr_t)logged, .len = 100};
     char bytes[100] = "x";
     struct iovec local = {bytes, sizeof(bytes)};
-    assert_int_equal(machine->link_read(link, &piece, 1, &local, 1, 100), -ESRCH);
-    assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, 100), -ESRCH);
+    assert_int_equal(copy_now(link, false, &COPY(&piece, 1, &local, 1, 100)), -ESRCH);
+    assert_int_equal(copy_now(link, true, &COPY(&piece, 1, &local, 1, 100)), -ESRCH);
     machine->link_close(link);
     machine->port_close(port);
 }

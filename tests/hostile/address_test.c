@@ -146,8 +146,12 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
         struct um_link *link;
         memcpy(addr.word, i ? &other : &good, sizeof(good));
         assert_int_equal(um_machine_shm.link_open(port, &addr, &link), 0);
-        assert_int_equal(um_machine_shm.link_read(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
-        assert_int_equal(um_machine_shm.link_write(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
+        for (int write = 0; write < 2; write++) {
+            struct um_copy copy = {
+                .write = write, .remote = &from, .remote_count = 1, .local = &to, .local_count = 1, .len = 8};
+            struct um_transfer *none;
+            assert_int_equal(um_machine_shm.transfer_start(link, &copy, &none), i ? -ESRCH : 0);
+        }
         um_machine_shm.link_close(link);
     }
 }

@@ -57,7 +57,8 @@ static void more_record(struct attack *a, uint32_t token, uint64_t offset, uint3
     evil_body(a, UM_WIRE_ATOMIC_MORE, &head, sizeof(head), body, len);
 }
 
-/* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c). */
+/* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c).
+ */
 enum { WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
 
 static void result_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)

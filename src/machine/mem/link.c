@@ -178,41 +178,20 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-static int link_copy(struct um_mem_link *link, const struct um_copy *copy)
+int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
 {
+    struct um_mem_link *link = (struct um_mem_link *)base;
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
+    (void)transfer_p; /* a copy ends in this call */
     if (!port->config.private_copy || link->is_apart)
         return -EPERM;
     for (int try = 0;; try++) {
-        int ret = port->mapper->copy(port, &link->addr, copy);
+        int ret = port->mapper->copy(port, &link->addr, copy, copy->write ? link->space.base : NULL);
         if (ret != -EFAULT)
             return ret;
         ret = link_await_pages(link, try, &seen);
         if (ret)
             return ret;
     }
-}
-
-int um_mem_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_link *link = (struct um_mem_link *)base;
-    return link_copy(
-        link,
-        &(struct um_copy){
-            .remote = remote, .remote_count = remote_count, .local = local, .local_count = local_count, .len = len});
-}
-
-int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_link *link = (struct um_mem_link *)base;
-    return link_copy(link, &(struct um_copy){.write = true,
-                                             .remote = remote,
-                                             .remote_count = remote_count,
-                                             .local = local,
-                                             .local_count = local_count,
-                                             .len = len,
-                                             .doors = link->space.base});
 }

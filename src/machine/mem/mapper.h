@@ -20,17 +20,6 @@ struct um_mapping {
     bool is_guarded; /* the mapper's */
 };
 
-/* A copy between a peer's private memory and this process's. */
-struct um_copy {
-    bool write; /* to the peer */
-    const struct um_piece *remote;
-    size_t remote_count;
-    const struct iovec *local;
-    size_t local_count;
-    size_t len;           /* bytes */
-    unsigned char *doors; /* a write: the memory of the peer's space, whose doors it goes through (gate.h); or NULL */
-};
-
 /* Where a region lies that peers can map. */
 struct um_place {
     uint32_t file;   /* as the mapper names it, for peers */
@@ -123,8 +112,8 @@ struct um_mapper {
     void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);
     void (*wake_drop)(int handle);
 
-    /* As link_read and link_write. */
-    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
+    /* As transfer_start, to its end. doors: a write goes through those of the peer's space (gate.h); NULL: none. */
+    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy, unsigned char *doors);
 
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */

@@ -223,10 +223,7 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bo
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p);
 void um_mem_link_close(struct um_link *base);
 bool um_mem_link_alive(struct um_link *base);
-int um_mem_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len);
-int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len);
+int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_mem_space_close(struct um_space *base);
 int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base);
@@ -346,13 +343,12 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* All but claim, claim_message and poll, which a machine may wrap. */
+/* All but claim, claim_message, poll, conceal and transfer_start, which a machine may wrap. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_MEM_ADDR_WORDS, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,            \
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
-    .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
-    .expose = um_mem_expose, .conceal = um_mem_conceal, .exposed_level = um_mem_exposed_level,                         \
+    .space_close = um_mem_space_close, .expose = um_mem_expose, .exposed_level = um_mem_exposed_level,                 \
     .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
     .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
     .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \

@@ -42,11 +42,11 @@ static ssize_t copy_call(const struct um_shm_addr *peer, bool write, struct iove
 }
 
 /* A door is held for as long as a part takes: some 0.1 ms. */
-static ssize_t write_call(const struct um_shm_addr *peer, const struct um_copy *copy, struct iovec *local,
-                          size_t local_count, struct iovec *remote, size_t remote_count)
+static ssize_t write_call(const struct um_shm_addr *peer, unsigned char *doors, struct iovec *local, size_t local_count,
+                          struct iovec *remote, size_t remote_count)
 {
     uint64_t *door = NULL;
-    int ret = copy->doors ? um_gate_enter(copy->doors, &door) : 0;
+    int ret = doors ? um_gate_enter(doors, &door) : 0;
     if (ret)
         return ret;
     ssize_t moved = copy_call(peer, true, local, local_count, remote, remote_count);
@@ -76,7 +76,7 @@ static ssize_t copy_moved(struct um_mem_port *port, const struct um_shm_addr *pe
     return copy_error(port, peer, (int)-moved);
 }
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy, unsigned char *doors)
 {
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     struct iovec local_iov[UM_IOV_LIMIT + 1];
@@ -104,7 +104,7 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
         size_t remotes = um_iov_take(&from_next, part, remote_iov + proof, UM_IOV_LIMIT);
         if (locals == 0 || remotes == 0) /* a null pointer */
             return -EFAULT;
-        ssize_t moved = copy->write ? write_call(peer, copy, local_iov, locals, remote_iov, remotes)
+        ssize_t moved = copy->write ? write_call(peer, doors, local_iov, locals, remote_iov, remotes)
                                     : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
         if ((moved = copy_moved(port, peer, moved)) < 0)
             return (int)moved;

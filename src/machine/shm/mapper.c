@@ -284,5 +284,7 @@ const struct um_machine um_machine_shm = {
     .claim = um_mem_claim,
     .claim_message = um_mem_claim_message,
     .poll = um_mem_poll,
+    .conceal = um_mem_conceal,
+    .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
 };

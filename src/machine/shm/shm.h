@@ -56,7 +56,7 @@ bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
 /* Is the address one of another pid namespace? */
 bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr);
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy, unsigned char *doors);
 
 /* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size);

@@ -6,9 +6,12 @@
  */
 #include "machine/sim/sim.h"
 
+#include "machine/sim/internal.h"
+
 #include "machine/mem/mem.h"
 
 #include "base/cancel.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,23 +34,29 @@ struct sim_memory {
     bool dead;
 };
 
-struct sim_port {
-    struct sim_memory *memory;
-    uint64_t random;
-    unsigned stall_percent;
-};
-
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list registry = {&registry, &registry};
 static uint64_t next_number = 1;
 static uint32_t config_seed = 1;
 static unsigned config_stall_percent;
+static bool config_slow;
 
-void um_sim_configure(uint32_t seed, unsigned stall_percent)
+void um_sim_lock(void)
+{
+    pthread_mutex_lock(&registry_lock);
+}
+
+void um_sim_unlock(void)
+{
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow)
 {
     pthread_mutex_lock(&registry_lock);
     config_seed = seed;
     config_stall_percent = stall_percent;
+    config_slow = slow;
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -111,7 +120,9 @@ static int sim_create(struct um_mem_port *port, size_t size)
         .memory = m,
         .random = (config_seed + m->addr.word[1]) * 0x9e3779b97f4a7c15u | 1,
         .stall_percent = config_stall_percent,
+        .is_slow = config_slow,
     };
+    um_list_init(&state->transfers);
     port->memory = m->base;
     port->addr = m->addr;
     port->mapper_state = state;
@@ -122,6 +133,10 @@ static int sim_create(struct um_mem_port *port, size_t size)
 static void sim_destroy(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
+    if (!um_list_is_empty(&state->transfers)) {
+        um_log(UM_LOG_WARN, "sim: a port closes, and transfers of it are under way");
+        abort(); /* the caller's mistake, which an engine would punish later */
+    }
     pthread_mutex_lock(&registry_lock);
     state->memory->wake_fd = -1;
     memory_unref(state->memory);
@@ -239,12 +254,19 @@ static void sim_detach(struct um_mapping *map)
     *map = (struct um_mapping){0};
 }
 
+enum um_sim_life um_sim_life_locked(const struct um_addr *addr)
+{
+    const struct sim_memory *m = registry_find(addr);
+    if (!m || m->wake_fd < 0)
+        return UM_SIM_CLOSED;
+    return m->dead ? UM_SIM_DEAD : UM_SIM_ALIVE;
+}
+
 static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
 {
     (void)port, (void)mark;
     pthread_mutex_lock(&registry_lock);
-    const struct sim_memory *m = registry_find(addr);
-    bool alive = m && m->wake_fd >= 0 && !m->dead;
+    bool alive = um_sim_life_locked(addr) == UM_SIM_ALIVE;
     pthread_mutex_unlock(&registry_lock);
     return alive;
 }
@@ -294,9 +316,11 @@ static void sim_wake_drop(int handle)
     (void)handle;
 }
 
-static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
+static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                    unsigned char *doors)
 {
     uint64_t mark = 0;
+    (void)doors;
     if (!sim_alive(port, addr, &mark))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
@@ -326,16 +350,19 @@ static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const 
 
 /* ---- stalls: around the operations of mem/ ---- */
 
+uint32_t um_sim_random(struct sim_port *state, uint32_t limit)
+{
+    state->random ^= state->random << 13;
+    state->random ^= state->random >> 7;
+    state->random ^= state->random << 17;
+    return (uint32_t)(state->random % limit);
+}
+
 /* Is this one to behave as if the lane were full, or empty? */
 static bool sim_stall(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
-    if (state->stall_percent == 0)
-        return false;
-    state->random ^= state->random << 13;
-    state->random ^= state->random >> 7;
-    state->random ^= state->random << 17;
-    return state->random % 100 < state->stall_percent;
+    return state->stall_percent && um_sim_random(state, 100) < state->stall_percent;
 }
 
 static int sim_claimed(struct um_lane *lane, const struct um_slot *slot, int ret)
@@ -359,6 +386,7 @@ static int sim_claim_message(struct um_lane *lane, uint32_t body_len, struct um_
 /* Who joins and who leaves is told in any case. */
 static int sim_poll(struct um_port *port, struct um_record *rec_p)
 {
+    um_sim_transfers_advance((struct um_mem_port *)port);
     int ret = um_mem_poll(port, rec_p);
     return ret && rec_p->op < UM_OP_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
 }
@@ -407,5 +435,9 @@ const struct um_machine um_machine_sim = {
     .claim = sim_claim,
     .claim_message = sim_claim_message,
     .poll = sim_poll,
+    .conceal = um_sim_conceal,
+    .transfer_start = um_sim_transfer_start,
+    .transfer_poll = um_sim_transfer_poll,
+    .transfer_cancel = um_sim_transfer_cancel,
     UM_MEM_MACHINE_OPS,
 };
