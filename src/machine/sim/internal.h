@@ -29,7 +29,7 @@ enum um_sim_life { UM_SIM_ALIVE, UM_SIM_DEAD, UM_SIM_CLOSED };
 enum um_sim_life um_sim_life_locked(const struct um_addr *addr);
 
 /* ---- slow.c: transfers that take their time ---- */
-int um_sim_transfer_start(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
+int um_sim_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 int um_sim_transfer_poll(struct um_transfer *transfer);
 void um_sim_transfer_cancel(struct um_transfer *transfer);
 /* Some parts of what is under way move. */
