@@ -46,8 +46,17 @@ static inline void um_buffers_fini(struct um_buffers *b)
         um_buffers_free(b);
 }
 
+struct um_op;
+
+/* What an operation is, to the protocol that made it. */
+struct um_op_class {
+    /* The peer answered its token: status, from a peer that may be hostile. NULL: it has no token. */
+    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
+};
+
 /* An operation at its initiator, accepted and not completed. */
 struct um_op {
+    const struct um_op_class *class;
     struct um_job job;   /* pushing its body */
     struct um_list link; /* in peer->acks, or in peer->copies */
     struct um_peer *peer;
@@ -142,7 +151,6 @@ typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct u
 /* What proto registers in core. */
 struct um_protocols {
     um_handler handler[UM_OPCODES];
-    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
     /* The peer is gone, with a positive errno (0: in good order): end everything that comes from it. */
     void (*peer_left)(struct um_ep *ep, struct um_peer *peer, int error);
 };
@@ -275,7 +283,7 @@ static inline void um_peer_release(struct um_peer *peer)
 }
 
 /* A new operation; NULL without memory. */
-struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags);
+struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags);
 void um_op_free(struct um_op *op);
 /*
  * Gives the operation a token. A bounded one (-EAGAIN: all are in use) is for what the peer answers by itself. What may

@@ -324,11 +324,12 @@ void um_buffers_free(struct um_buffers *b)
     b->iov = b->small;
 }
 
-struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
+struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags)
 {
     struct um_op *op = um_pool_alloc(&peer->ep->ops);
     if (!op)
         return NULL;
+    op->class = class;
     op->peer = peer;
     op->context = context;
     op->flags = flags;

@@ -318,6 +318,20 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
     return 0;
 }
 
+static void base_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    const bool is_whole = um_list_is_empty(&op->job.link);
+    um_op_answered(ep, op, status == UM_STATUS_DONE && !is_whole ? -EPROTO : status); /* not all of it is out */
+}
+
+/* What is fetched comes in records. */
+static void fetch_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    um_op_answered(ep, op, status == UM_STATUS_DONE ? -EPROTO : status);
+}
+
+static const struct um_op_class base_op = {.answered = base_answered}, fetch_op = {.answered = fetch_answered};
+
 static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 {
     struct um_lane *lane;
@@ -327,7 +341,8 @@ static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
     if (ret)
         return ret;
     bool fetch = a->kind != UM_ATOMIC_BASE;
-    struct um_op *op = um_op_alloc(a->peer, a->context, a->flags | UM_OP_ATOMIC | (fetch ? UM_OP_READ : UM_OP_WRITE));
+    struct um_op *op = um_op_alloc(a->peer, fetch ? &fetch_op : &base_op, a->context,
+                                   a->flags | UM_OP_ATOMIC | (fetch ? UM_OP_READ : UM_OP_WRITE));
     if (!op)
         return -ENOMEM;
     op->len = a->count * um_atomic_size(a->type);
@@ -369,15 +384,6 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
     return ret ? ret : atomic_by_owner(ep, a);
 }
 
-void um_atomic_answered(struct um_op *op, int32_t status)
-{
-    if (status > 0)
-        return; /* an answer that means nothing; the operation goes on */
-    if (status == 0 && (op->flags & UM_OP_READ || !um_list_is_empty(&op->job.link)))
-        status = -EPROTO; /* done, without results or before it had everything */
-    um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
-}
-
 int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
 {
     const struct um_result_wire *head = rec->head;
@@ -385,8 +391,7 @@ int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struc
     (void)ep;
     if (!op && peer->lost)
         return 0; /* the operation ended with its peer; what else that one committed is still taken */
-    if (!op || (op->flags & (UM_OP_ATOMIC | UM_OP_READ)) != (UM_OP_ATOMIC | UM_OP_READ) ||
-        !um_list_is_empty(&op->job.link) || head->offset != op->moved)
+    if (!op || op->class != &fetch_op || !um_list_is_empty(&op->job.link) || head->offset != op->moved)
         return -EPROTO;
     if (rec->len == 0 || rec->len > op->len - op->moved || (!rec->body && rec->len > UM_RESULT_INLINE))
         return -EPROTO;

@@ -23,6 +23,11 @@ static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
            (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
 }
 
+/* ---- operations ---- */
+
+/* um_op_class.answered of one that ends with the peer's answer, whatever it says. */
+void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status);
+
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
 /* A posted receive. */
@@ -145,8 +150,8 @@ bool um_inbound_step(struct um_ep *ep, struct um_job *job);
 
 int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-/* Starts to push an operation's body in records. */
-void um_rndv_push_start(struct um_ep *ep, struct um_op *op);
+/* An operation whose body the peer fetches, or asks for. */
+extern const struct um_op_class um_rndv_body;
 int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
 /* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
 void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
@@ -193,7 +198,6 @@ void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error
 /* ---- atomic.c: the initiator's side ---- */
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
 int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-void um_atomic_answered(struct um_op *op, int32_t status);
 
 /* ---- atomic_owner.c ---- */
 /* Elements as this process reaches them. */

@@ -6,14 +6,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    if (op->flags & UM_OP_ATOMIC)
-        um_atomic_answered(op, status);
-    else if (status == UM_STATUS_PUSH && op->buffers.count && um_list_is_empty(&op->job.link) &&
-             !(op->flags & UM_OP_READ))
-        um_rndv_push_start(ep, op);
-    else if (status <= 0)
+    (void)ep;
+    if (status <= 0)
         um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
     /* else: an answer that means nothing; the operation goes on */
 }
@@ -40,7 +36,6 @@ static const struct um_protocols protocols = {
             [UM_WIRE_ATOMIC_MORE] = um_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_atomic_result_arrived,
         },
-    .answered = op_answered,
     .peer_left = peer_left,
 };
 

@@ -188,7 +188,7 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
     int ret = um_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
-    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, rma->context, rma->flags)))
+    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, NULL, rma->context, rma->flags)))
         return -ENOMEM;
     ret = lane->machine->claim(lane, 0, &slot);
     if (ret) {
@@ -293,20 +293,30 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
     return 0;
 }
 
+/* What is read comes in records; done, without them, is only a read of nothing. */
+static void read_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    um_op_answered(ep, op, status == UM_STATUS_DONE && op->len > 0 ? -EPROTO : status);
+}
+
+static const struct um_op_class write_op = {.answered = um_op_answered}, read_op = {.answered = read_answered};
+
 static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
 {
     struct um_lane *lane;
     int ret = um_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
-    struct um_op *op = um_op_alloc(rma->peer, rma->context, rma->flags);
+    const uint64_t len = um_iov_length(rma->iov, rma->count);
+    const bool is_read = rma->flags & UM_OP_READ;
+    const bool eager =
+        !is_read &&
+        (len <= UM_WRITE_INLINE || (len <= lane->body_max && len <= lane->machine->lane_body_max(lane, (uint32_t)len)));
+    const struct um_op_class *class = is_read ? &read_op : eager ? &write_op : &um_rndv_body;
+    struct um_op *op = um_op_alloc(rma->peer, class, rma->context, rma->flags);
     if (!op)
         return -ENOMEM;
-    op->len = um_iov_length(rma->iov, rma->count);
-    bool eager = !(rma->flags & UM_OP_READ) &&
-                 (op->len <= UM_WRITE_INLINE ||
-                  (op->len <= lane->body_max && op->len <= lane->machine->lane_body_max(lane, (uint32_t)op->len)));
-    uint64_t len = op->len;
+    op->len = len;
     ret = um_op_take_token(op);
     if (ret == 0)
         ret = eager ? write_eager(ep, rma, op) : rma_announce(ep, rma, op);
@@ -366,7 +376,7 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
     (void)ep;
     if (!op && peer->lost)
         return 0; /* the read ended with its peer; what else that one committed is still taken */
-    if (!op || !(op->flags & UM_OP_READ) || head->offset != op->moved)
+    if (!op || op->class != &read_op || head->offset != op->moved)
         return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
         um_op_complete(op, (int)rec->len);

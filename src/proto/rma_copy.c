@@ -75,7 +75,7 @@ static bool copying_step(struct um_ep *ep, struct um_job *job)
 /* By an operation, which keeps what the transfer needs. As um_rma_copy(). */
 static int copy_kept(struct um_ep *ep, const struct um_rma *rma, const struct um_window *w, struct um_copy *copy)
 {
-    struct um_op *op = um_op_alloc(rma->peer, rma->context, rma->flags);
+    struct um_op *op = um_op_alloc(rma->peer, NULL, rma->context, rma->flags);
     if (!op)
         return -ENOMEM;
     op->len = copy->len;

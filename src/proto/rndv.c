@@ -48,7 +48,7 @@ int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t
 int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
 {
     struct um_peer *peer = msg->peer;
-    struct um_op *op = um_op_alloc(peer, msg->context, msg->flags | UM_OP_SEND);
+    struct um_op *op = um_op_alloc(peer, &um_rndv_body, msg->context, msg->flags | UM_OP_SEND);
     if (!op)
         return -ENOMEM;
     op->len = len;
@@ -108,13 +108,19 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
     return moved;
 }
 
-void um_rndv_push_start(struct um_ep *ep, struct um_op *op)
+static void body_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    if (op->moved != 0)
-        return; /* asked for twice: the peer errs, the body is on its way */
+    if (status != UM_STATUS_PUSH) {
+        um_op_answered(ep, op, status);
+        return;
+    }
+    if (op->len == 0 || op->moved != 0 || !um_list_is_empty(&op->job.link))
+        return; /* there is none, or it was asked for twice: the peer errs */
     op->job.step = push_step;
     um_job_start(ep, &op->job);
 }
+
+const struct um_op_class um_rndv_body = {.answered = body_answered};
 
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
 {
