@@ -117,31 +117,32 @@ static uint32_t number_take(struct um_ep *ep)
 void um_peer_free(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
-    if (ep->late.peer == peer)
-        ep->late.peer = NULL;
     for (uint32_t i = 0; i < ep->reaches; i++)
         hash_remove(ep, i, peer);
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
     um_tokens_fini(&peer->tokens);
-    free(peer->inbound);
+    ep->protocols->peer_freed(peer);
     free(peer);
 }
 
-void um_peer_init(struct um_ep *ep, struct um_peer *peer)
+struct um_peer *um_peer_new(struct um_ep *ep)
 {
-    *peer =
-        (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED, .out = &ep->stats.traffic[0], .in = &ep->stats.traffic[0]};
+    struct um_peer *peer = calloc(1, sizeof(*peer) + ep->protocols->peer_size);
+    if (!peer)
+        return NULL;
+    peer->ep = ep;
+    peer->name = UM_PEER_UNNAMED;
+    peer->out = peer->in = &ep->stats.traffic[0];
     um_tokens_init(&peer->tokens);
     um_list_init(&peer->acks);
     um_list_init(&peer->copies);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
     um_list_init(&peer->ended);
-    um_list_init(&peer->atomics);
-    um_list_init(&peer->due);
-    um_list_init(&peer->answering.link);
     um_list_init(&peer->held);
+    ep->protocols->peer_opened(peer);
+    return peer;
 }
 
 /*
@@ -196,7 +197,7 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
     um_windows_close(peer);
     peer->link->machine->link_close(peer->link);
     peer->link = link;
-    peer->asked.is_unreadable = false; /* that was the other machine's word */
+    ep->protocols->peer_rerouted(peer);
     peer->out = &ep->stats.traffic[reach];
 }
 
@@ -215,10 +216,9 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     int ret = route(ep, addr, &reach);
     if (ret)
         return ret;
-    peer = malloc(sizeof(*peer));
+    peer = um_peer_new(ep);
     if (!peer)
         return -ENOMEM;
-    um_peer_init(ep, peer);
     ret = machine_of(ep, reach)->link_open(ep->reach[reach].port, addr, &peer->link);
     if (ret) {
         free(peer);
@@ -357,8 +357,6 @@ void um_op_free(struct um_op *op)
     if (__builtin_expect(op->copying.transfer != NULL, 0))
         um_copying_cancel(&op->copying);
     peer->unfinished -= op->is_unfinished;
-    if (peer->sending == op)
-        peer->sending = NULL;
     um_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);

@@ -166,16 +166,16 @@ static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *
     const bool late = w->level != UM_LEVEL_OWN && !um_window_is_gone(w);
     struct um_window *now = um_window_renewed(peer, w);
     if (late && !now)
-        peer->ep->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
+        um_proto_ep_of(peer->ep)->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
     return now;
 }
 
 static bool is_late(struct um_ep *ep, const struct um_atomic *a)
 {
-    const struct um_late *late = &ep->late;
+    const struct um_late *late = &um_proto_ep_of(ep)->late;
     if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
         return false; /* another thread's, which comes for it */
-    ep->late.peer = NULL;
+    um_proto_ep_of(ep)->late.peer = NULL;
     return true;
 }
 
@@ -257,7 +257,7 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
     }
     if (rest->sent == rest->count) {
         um_list_unlink(&job->link);
-        op->peer->sending = NULL;
+        um_proto_peer_of(op->peer)->sending = NULL;
     }
     return moved;
 }
@@ -313,21 +313,30 @@ static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_
     lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
     if (n < count) {
         um_job_start(ep, &op->job);
-        op->peer->sending = op;
+        um_proto_peer_of(op->peer)->sending = op;
     }
     return 0;
+}
+
+/* An error may come while the rest still goes out. */
+static void atomic_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    struct um_proto_peer *own = um_proto_peer_of(op->peer);
+    if (own->sending == op && status <= 0)
+        own->sending = NULL;
+    um_op_answered(ep, op, status);
 }
 
 static void base_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
     const bool is_whole = um_list_is_empty(&op->job.link);
-    um_op_answered(ep, op, status == UM_STATUS_DONE && !is_whole ? -EPROTO : status); /* not all of it is out */
+    atomic_answered(ep, op, status == UM_STATUS_DONE && !is_whole ? -EPROTO : status); /* not all of it is out */
 }
 
 /* What is fetched comes in records. */
 static void fetch_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    um_op_answered(ep, op, status == UM_STATUS_DONE ? -EPROTO : status);
+    atomic_answered(ep, op, status == UM_STATUS_DONE ? -EPROTO : status);
 }
 
 static const struct um_op_class base_op = {.answered = base_answered}, fetch_op = {.answered = fetch_answered};
@@ -335,7 +344,7 @@ static const struct um_op_class base_op = {.answered = base_answered}, fetch_op 
 static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
 {
     struct um_lane *lane;
-    if (a->peer->sending)
+    if (um_proto_peer_of(a->peer)->sending)
         return -EAGAIN;
     int ret = um_peer_lane(a->peer, &lane);
     if (ret)
@@ -370,7 +379,7 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
         um_core_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
-    if (__builtin_expect(ep->late.peer != NULL, 0) && is_late(ep, a)) {
+    if (__builtin_expect(um_proto_ep_of(ep)->late.peer != NULL, 0) && is_late(ep, a)) {
         atomic_complete(ep, a, -EKEYREJECTED);
         return 0;
     }

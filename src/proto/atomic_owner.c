@@ -63,7 +63,7 @@ struct um_atomic_inbound {
 
 static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint32_t token)
 {
-    for (struct um_list *l = peer->atomics.next; l != &peer->atomics; l = l->next) {
+    for (struct um_list *l = um_proto_peer_of(peer)->atomics.next; l != &um_proto_peer_of(peer)->atomics; l = l->next) {
         struct um_atomic_inbound *in = UM_CONTAINER(l, struct um_atomic_inbound, link);
         if (in->token == token)
             return in;
@@ -81,7 +81,7 @@ static void inbound_end(struct um_atomic_inbound *in)
 void um_atomic_peer_left(struct um_peer *peer)
 {
     struct um_list *first;
-    while ((first = um_list_first(&peer->atomics)) != NULL)
+    while ((first = um_list_first(&um_proto_peer_of(peer)->atomics)) != NULL)
         inbound_end(UM_CONTAINER(first, struct um_atomic_inbound, link));
 }
 
@@ -203,7 +203,7 @@ static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_
     };
     um_list_init(&in->job.link);
     um_list_init(&in->link);
-    um_list_append(&peer->atomics, &in->link);
+    um_list_append(&um_proto_peer_of(peer)->atomics, &in->link);
     *in_p = in;
     return 0;
 }

@@ -10,6 +10,11 @@
 #include "proto/proto.h"
 #include "proto/wire.h"
 
+struct um_inbound;
+struct um_inbounds;
+struct um_receive;
+struct um_bodies_known;
+
 /* ---- flags of an operation ↔ of a record ---- */
 
 static inline uint8_t um_wire_flags(uint32_t op_flags)
@@ -21,6 +26,54 @@ static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
 {
     return (wire_flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
            (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
+}
+
+/* ---- behind a peer, and behind an endpoint ---- */
+
+/* Of proto/ask: how the peer answers when it is asked for a body. */
+struct um_asked {
+    uint64_t stalled_at; /* ns: one was taken back, and no part has come since */
+    uint32_t parts;      /* of bodies that came, and bodies that were taken back: another number, it attends */
+    uint16_t shy;        /* so many bodies are not asked for, after one that did not come */
+    uint16_t left;       /* of these */
+    bool drops;          /* one was ever taken back: parts of it may still come */
+    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+};
+
+/* An atomic operation whose registration ended while it was executed. */
+struct um_late {
+    const struct um_peer *peer; /* NULL: none */
+    uint64_t key, addr;
+};
+
+struct um_proto_peer {
+    struct um_asked asked;
+    struct um_list atomics;      /* atomic_owner.c: the peer's operations that are not through */
+    struct um_op *sending;       /* atomic.c: goes out in several records, which are not all out */
+    struct um_inbounds *inbound; /* inbound.c; made when first needed */
+    struct um_list due;          /* inbound.c: ended, and not answered yet for lack of a place */
+    struct um_job answering;     /* inbound.c: answers them */
+};
+
+struct um_proto_ep {
+    struct um_receive *receive;     /* receive.c: posted and unexpected */
+    struct um_bodies_known *bodies; /* ask.c; NULL: bodies are read */
+    struct um_late late;
+};
+
+static inline struct um_proto_peer *um_proto_peer_of(const struct um_peer *peer)
+{
+    return (struct um_proto_peer *)(uintptr_t)(peer + 1);
+}
+
+static inline struct um_peer *um_proto_peer_whole(struct um_proto_peer *own)
+{
+    return (struct um_peer *)(void *)own - 1;
+}
+
+static inline struct um_proto_ep *um_proto_ep_of(const struct um_ep *ep)
+{
+    return (struct um_proto_ep *)(uintptr_t)(ep + 1);
 }
 
 /* ---- operations ---- */

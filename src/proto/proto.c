@@ -21,7 +21,33 @@ static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
     um_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
 
+static void peer_opened(struct um_peer *peer)
+{
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    um_list_init(&own->atomics);
+    um_list_init(&own->due);
+    um_list_init(&own->answering.link);
+}
+
+static void peer_rerouted(struct um_peer *peer)
+{
+    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was the other machine's word */
+}
+
+static void peer_freed(struct um_peer *peer)
+{
+    struct um_late *late = &um_proto_ep_of(peer->ep)->late;
+    if (late->peer == peer)
+        late->peer = NULL;
+    free(um_proto_peer_of(peer)->inbound);
+}
+
 static const struct um_protocols protocols = {
+    .ep_size = sizeof(struct um_proto_ep),
+    .peer_size = sizeof(struct um_proto_peer),
+    .peer_opened = peer_opened,
+    .peer_rerouted = peer_rerouted,
+    .peer_freed = peer_freed,
     .handler =
         {
             [UM_WIRE_EAGER] = um_eager_arrived,

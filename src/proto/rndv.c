@@ -178,7 +178,7 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
         in->ask.way = UM_WAY_NONE;
-        in->peer->asked.is_unreadable = true;
+        um_proto_peer_of(in->peer)->asked.is_unreadable = true;
         in->moved = 0;
         in->target.cursor = in->start;
         in->pushed = true;
@@ -293,7 +293,7 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
 {
     const struct um_part_wire *head = rec->head;
     struct um_inbound *in = um_inbound_find(peer, head->token);
-    if (__builtin_expect(peer->asked.drops, 0) && um_ask_drops(in))
+    if (__builtin_expect(um_proto_peer_of(peer)->asked.drops, 0) && um_ask_drops(in))
         return 0;
     if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)

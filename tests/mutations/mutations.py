@@ -144,7 +144,7 @@ MUTATIONS = [
     (
         "an answer that finds no place is dropped",
         "src/proto/inbound.c",
-        "    um_list_append(&peer->due, &in->due);",
+        "    um_list_append(&own->due, &in->due);",
         "    (void)0;",
         ["proto rndv sim-copy"],
     ),
@@ -621,7 +621,7 @@ MUTATIONS = [
     (
         "parts of a body that was taken back end the lane",
         "src/proto/rndv.c",
-        "    if (__builtin_expect(peer->asked.drops, 0) && um_ask_drops(in))\n        return 0;\n",
+        "    if (__builtin_expect(um_proto_peer_of(peer)->asked.drops, 0) && um_ask_drops(in))\n        return 0;\n",
         "",
         ["proto rndv sim"],
     ),
