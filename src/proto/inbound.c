@@ -197,6 +197,22 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
         um_job_start(ep, &own->answering);
 }
 
+void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
+{
+    bool returned = in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part told */
+    if (in->pushed)
+        ep->stats.bounced++;
+    else
+        ep->stats.copied++;
+    if (in->ask.way != UM_WAY_NONE && !error)
+        um_ask_learn(ep, in);
+    if (in->op == UM_WIRE_RTS)
+        um_receive_finish(ep, &in->target, &in->arrival, error);
+    else
+        um_rma_inbound_end(ep, in, error);
+    um_inbound_end(ep, in, -error, !returned);
+}
+
 bool um_inbound_ask(struct um_inbound *in)
 {
     if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)

@@ -183,33 +183,37 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
 void um_inbound_drop(struct um_inbound *in);
 /* Asks for the body in records. False: not now. */
 bool um_inbound_ask(struct um_inbound *in);
+/* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
+void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
+/* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
+void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
-/* ---- rndv.c: bodies that are fetched ---- */
+/* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
+
+int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
+int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
+void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
+/* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
+int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
+
+/* ---- rndv_pull.c ---- */
 
 /* The target is known: moves what can be moved now. */
 void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
+/* A step of its job, unless it is watched. */
+bool um_inbound_step(struct um_ep *ep, struct um_job *job);
 /*
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.
  */
 int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
-/* Answers and ends it. error: 0 or a positive errno. */
-void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
-/* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
-void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
-/* A step of its job, unless it is watched. */
-bool um_inbound_step(struct um_ep *ep, struct um_job *job);
+/* ---- rndv_push.c ---- */
 
-int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-/* An operation whose body the peer fetches, or asks for. */
+/* An operation whose body the peer reads, or asks for. */
 extern const struct um_op_class um_rndv_body;
-int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
-/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
-void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
-/* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
-int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
+int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
 /* ---- ask.c: a body that could be read is asked for ---- */
 

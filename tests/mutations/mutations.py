@@ -382,7 +382,7 @@ MUTATIONS = [
     ),
     (
         "a body that comes in records after all goes on where its copies ended",
-        "src/proto/rndv.c",
+        "src/proto/rndv_pull.c",
         "        in->target.cursor = in->start;",
         "",
         ["prov/dmable board"],
@@ -620,7 +620,7 @@ MUTATIONS = [
     ),
     (
         "parts of a body that was taken back end the lane",
-        "src/proto/rndv.c",
+        "src/proto/rndv_push.c",
         "    if (__builtin_expect(um_proto_peer_of(peer)->asked.drops, 0) && um_ask_drops(in))\n        return 0;\n",
         "",
         ["proto rndv sim"],
