@@ -252,24 +252,14 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
 bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in);
 void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error);
 
-/* ---- atomic.c: the initiator's side ---- */
+/* ---- atomic_remote.c: the initiator's side ---- */
+int um_atomic_by_owner(struct um_ep *ep, const struct um_atomic *a);
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
 int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
 /* ---- atomic_owner.c ---- */
-/* Elements as this process reaches them. */
-struct um_atomic_place {
-    unsigned char *at;
-    uint64_t lock_key; /* as in struct um_atomic_call */
-    struct um_locks_shm *locks;
-};
-/* Flat, each count elements; as in struct um_atomic_call. */
-struct um_atomic_operands {
-    const void *operand, *compare;
-    void *result;
-};
-void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
-                        const struct um_atomic_place *place, uint64_t count);
+/* um_atomic_apply() by this process: party is set here. */
+void um_atomic_execute(struct um_atomic_call *call);
 /* What a region has to allow for this operation (enum um_access). */
 static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
 {
