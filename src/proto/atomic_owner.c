@@ -18,6 +18,7 @@ void um_atomic_execute(struct um_atomic_call *call)
     const struct um_lock_party party = {.self = um_process_self(), .alive = um_process_holder_is_alive};
     call->party = &party;
     um_atomic_apply(call);
+    call->party = NULL;
 }
 
 /* In memory of this process. 0, or -EFAULT: some elements may have been updated. */
