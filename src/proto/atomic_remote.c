@@ -181,11 +181,7 @@ int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struc
         return 0; /* the operation ended with its peer; what else that one committed is still taken */
     if (!op || op->class != &fetch_op || !um_list_is_empty(&op->job.link) || head->offset != op->moved)
         return -EPROTO;
-    if (rec->len == 0 || rec->len > op->len - op->moved || (!rec->body && rec->len > UM_RESULT_INLINE))
+    if (!rec->body && rec->len > UM_RESULT_INLINE)
         return -EPROTO;
-    um_iov_scatter(&op->buffers.cursor, rec->body ? rec->body : head->body, rec->len);
-    op->moved += rec->len;
-    if (op->moved == op->len)
-        um_op_complete(op, 0);
-    return 0;
+    return um_op_part_arrived(op, rec->body ? rec->body : head->body, rec->len);
 }

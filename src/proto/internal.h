@@ -80,6 +80,8 @@ static inline struct um_proto_ep *um_proto_ep_of(const struct um_ep *ep)
 
 /* um_op_class.answered of one that ends with the peer's answer, whatever it says. */
 void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status);
+/* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
+int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len);
 
 /* ---- receive.c: posted receives and unexpected messages ---- */
 

@@ -14,6 +14,17 @@ void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
     /* else: an answer that means nothing; the operation goes on */
 }
 
+int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len)
+{
+    if (len == 0 || len > op->len - op->moved)
+        return -EPROTO;
+    um_iov_scatter(&op->buffers.cursor, bytes, len);
+    op->moved += len;
+    if (op->moved == op->len)
+        um_op_complete(op, 0);
+    return 0;
+}
+
 static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
     um_inbound_peer_left(ep, peer, error ? error : ECONNRESET);

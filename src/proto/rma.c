@@ -382,11 +382,5 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
         um_op_complete(op, (int)rec->len);
         return 0;
     }
-    if (!rec->body || rec->len > op->len - op->moved)
-        return -EPROTO;
-    um_iov_scatter(&op->buffers.cursor, rec->body, rec->len);
-    op->moved += rec->len;
-    if (op->moved == op->len)
-        um_op_complete(op, 0);
-    return 0;
+    return rec->body ? um_op_part_arrived(op, rec->body, rec->len) : -EPROTO;
 }
