@@ -6,29 +6,20 @@
  */
 #include "core/endpoint.h"
 #include "core/window.h"
+#include "machine/address.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the words of one machine. */
-static uint32_t part_hash(const struct um_machine *machine, const struct um_addr *addr)
-{
-    uint64_t h = 0;
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
-    return (uint32_t)(h >> 32);
-}
-
-static bool part_is_same(const struct um_machine *machine, const struct um_addr *a, const struct um_addr *b)
-{
-    return memcmp(&a->word[machine->addr_first], &b->word[machine->addr_first],
-                  sizeof(uint64_t) * machine->addr_words) == 0;
-}
-
 static const struct um_machine *machine_of(const struct um_ep *ep, uint32_t reach)
 {
     return ep->reach[reach].port->machine;
+}
+
+static struct um_peer **bucket_of(struct um_ep *ep, uint32_t reach, const struct um_addr *addr)
+{
+    return &ep->reach[reach].hash[um_addr_part_hash(machine_of(ep, reach), addr) & ep->peer_hash_mask];
 }
 
 /* One whose address has no part of that machine is in no table of it. */
@@ -36,7 +27,7 @@ static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **head = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    struct um_peer **head = bucket_of(ep, reach, &peer->addr);
     peer->hash_next[reach] = *head;
     *head = peer;
 }
@@ -45,7 +36,7 @@ static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **at = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    struct um_peer **at = bucket_of(ep, reach, &peer->addr);
     while (*at != peer)
         at = &(*at)->hash_next[reach];
     *at = peer->hash_next[reach];
@@ -57,8 +48,8 @@ struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
         const struct um_machine *machine = machine_of(ep, i);
         if (!ep->reach[i].hash || !um_addr_has(machine, addr))
             continue;
-        struct um_peer *p = ep->reach[i].hash[part_hash(machine, addr) & ep->peer_hash_mask];
-        while (p && !part_is_same(machine, &p->addr, addr))
+        struct um_peer *p = *bucket_of(ep, i, addr);
+        while (p && !um_addr_part_is_same(machine, &p->addr, addr))
             p = p->hash_next[i];
         if (p)
             return p;
@@ -185,8 +176,7 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
         const struct um_machine *machine = machine_of(ep, i);
         if (um_addr_has(machine, &peer->addr) || !um_addr_has(machine, addr))
             continue;
-        memcpy(&peer->addr.word[machine->addr_first], &addr->word[machine->addr_first],
-               sizeof(uint64_t) * machine->addr_words);
+        um_addr_set_part(machine, addr, &peer->addr);
         hash_add(ep, i, peer);
     }
     struct um_link *link;
@@ -256,7 +246,7 @@ int um_peer_lane_open(struct um_peer *peer)
     int ret = peer->link->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->lane->machine->lane_watch(peer->lane, true); /* somebody waits already */
-    if (ret == 0 || ret == -ECONNREFUSED)
+    if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
         um_peer_expect(peer); /* nothing else may ever tell that it is gone */
     return ret ? um_peer_claim_failed(peer, ret) : 0;
 }

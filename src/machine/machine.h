@@ -48,8 +48,8 @@ enum {
 };
 
 /*
- * Address of an endpoint, position independent, fit for exchange out of band. Each machine has words of its own
- * (um_machine.addr_first, addr_words); a part that is all zero: no port there. All zero is no address.
+ * Address of an endpoint, position independent, fit for exchange out of band. Each machine has a part of it
+ * (address.h); the first two bytes say which ones there are. All zero is no address.
  */
 struct um_addr {
     uint64_t word[8];
@@ -168,8 +168,9 @@ struct um_copy {
     size_t remote_count;
     const struct iovec *local;
     size_t local_count;
-    size_t len;                     /* bytes: all of the shorter side, or less */
-    const struct um_window *window; /* the remote memory is this region's; NULL: the peer has announced it in a record */
+    size_t len; /* bytes: all of the shorter side, or less */
+    const struct um_window
+        *window; /* the remote memory is this region's; NULL: the peer has announced it in a record */
 };
 
 struct um_space_config {
@@ -193,7 +194,9 @@ struct um_machine_caps {
 
 struct um_machine {
     const char *name;
-    uint8_t addr_first, addr_words; /* its part of an address: another one than every other machine's */
+    uint8_t addr_kind;              /* its bit in the head of an address: enum um_addr_kind */
+    uint8_t addr_first, addr_words; /* its part of an address, but for the head: another one than that of every machine
+                                       that an endpoint can have beside it */
     /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
@@ -212,7 +215,9 @@ struct um_machine {
 
     /*
      * Can this port reach that address? 0; -EHOSTUNREACH another host; -EPROTO not one of our addresses or another wire
-     * version. is_last: no other machine is asked: log why not, and the remedy.
+     * version. is_last: no other machine is asked: log why not, and the remedy. Else what the address says of where it
+     * is may be wrong, and another machine may reach it: -EHOSTUNREACH also when the port cannot be seen here, as far
+     * as that can be found out without a call of the peer.
      */
     int (*addr_check)(const struct um_port *port, const struct um_addr *addr, bool is_last);
 
@@ -223,10 +228,10 @@ struct um_machine {
      * system calls: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
-     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; of what
-     * copy points to, only the memory is still needed. -EPERM this memory cannot be reached, or not any more (part of
-     * it may have moved): use records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN the
-     * peer is moving that memory at this moment; -ENOMEM.
+     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; of
+     * what copy points to, only the memory is still needed. -EPERM this memory cannot be reached, or not any more (part
+     * of it may have moved): use records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN
+     * the peer is moving that memory at this moment; -ENOMEM.
      */
     int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
     /*
@@ -289,8 +294,8 @@ struct um_machine {
     /*
      * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that
      * this process cannot open by number: it serves when it makes progress. -EAGAIN that has not happened yet, or no
-     * lane is free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
-     * -EPROTO.
+     * lane is free now; -ECONNREFUSED the port does not exist any more; -EHOSTUNREACH something else is in its place:
+     * it has ended, or never was here (logged); -EACCES not permitted (logged with the remedy); -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
     /* Orderly end: what was committed is still delivered. */
@@ -378,35 +383,6 @@ struct um_machines {
     const struct um_machine *at[UM_MACHINES_MAX];
     uint32_t count;
 };
-
-/* Bytes of an address of an endpoint that uses these machines. */
-static inline size_t um_addr_len(const struct um_machines *machines)
-{
-    size_t words = 0;
-    for (uint32_t i = 0; i < machines->count; i++) {
-        const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
-        words = words > end ? words : end;
-    }
-    return words * sizeof(uint64_t);
-}
-
-/* Has the address a part of that machine? */
-static inline bool um_addr_has(const struct um_machine *machine, const struct um_addr *addr)
-{
-    uint64_t any = 0;
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        any |= addr->word[i];
-    return any != 0;
-}
-
-/* That part, all else zero; false: there is none. */
-static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
-{
-    *part_p = (struct um_addr){{0}};
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        part_p->word[i] = addr->word[i];
-    return um_addr_has(machine, addr);
-}
 
 /* The machines there are. */
 extern const struct um_machine um_machine_shm;

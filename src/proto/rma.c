@@ -224,7 +224,7 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
     int ret = um_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
     if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
         ret = window_notify(ep, rma, w, offset, len);
-        if (ret == -EPIPE || ret == -ECONNREFUSED)
+        if (ret == -EPIPE || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
             return ret;
     } else if (ret == 0) {
         ret = window_move(ep, rma, w, offset, len);

@@ -8,6 +8,7 @@
 
 #include "base/iov.h"
 #include "base/log.h"
+#include "machine/address.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -421,7 +421,7 @@ static void a_wake_up_pipe_that_blocks_blocks_nobody(void **state)
     assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
     assert_int_equal(answer(fd), 0);
     alarm(20);
-    assert_int_equal(port->mapper->wake_open(port, &hello.from, &handle), 0);
+    assert_int_equal(port->mapper->wake_open(port, &hello.from, 0, &handle), 0);
     port->mapper->wake(port, &hello.from, handle);
     alarm(0);
     port->mapper->wake_drop(handle);
@@ -501,7 +501,7 @@ static void a_reply_that_lies_is_refused(void **state)
     static const struct {
         int lie, expected;
     } cases[] = {{LIE_MAGIC, -EPROTO},          {LIE_UNSEALED, -EPROTO}, {REPLY_NOISE, -EPROTO},
-                 {REPLY_STATUS, -ECONNREFUSED}, {REPLY_FROM, -EPROTO},   {REPLY_EMPTY_MEMORY, -ECONNREFUSED},
+                 {REPLY_STATUS, -ECONNREFUSED}, {REPLY_FROM, -EPROTO},   {REPLY_EMPTY_MEMORY, -EHOSTUNREACH},
                  {REPLY_HANG_UP, -ECONNREFUSED}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

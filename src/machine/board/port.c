@@ -17,7 +17,7 @@
 
 struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
 {
-    struct um_addr addr = {{0}};
+    struct um_addr addr = {{um_addr_head(&um_machine_board)}};
     addr.word[UM_BOARD_ADDR_FIRST] = (uint64_t)UM_BOARD_ADDR_VERSION << 48 | (uint64_t)(address->node & 0xffff) << 32 |
                                      address->context; /* node: as JOIN has it, 16 bits */
     addr.word[UM_BOARD_ADDR_FIRST + 1] = (uint64_t)address->generation << 32 | address->mailbox;
@@ -36,13 +36,15 @@ struct unimem_mailbox_address um_board_mailbox(const struct um_addr *addr)
 static void port_addr(const struct um_port *port, struct um_addr *addr_p)
 {
     const struct um_addr addr = um_board_addr(&((const struct um_board_port *)port)->address);
-    memcpy(&addr_p->word[UM_BOARD_ADDR_FIRST], &addr.word[UM_BOARD_ADDR_FIRST], sizeof(uint64_t) * UM_BOARD_ADDR_WORDS);
+    um_addr_set_part(port->machine, &addr, addr_p);
 }
 
 static int addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
 {
     const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
-    (void)port;
+    int ret = um_addr_head_check(port->machine, addr, is_last);
+    if (ret)
+        return ret;
     if (version == UM_BOARD_ADDR_VERSION)
         return 0;
     if (is_last)
@@ -285,6 +287,7 @@ static void caps(struct um_machine_caps *caps_p)
 
 const struct um_machine um_machine_board = {
     .name = "board",
+    .addr_kind = UM_ADDR_BOARD,
     .addr_first = UM_BOARD_ADDR_FIRST,
     .addr_words = UM_BOARD_ADDR_WORDS,
     .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,

@@ -32,6 +32,8 @@ struct um_mem_port {
     struct um_mem_space *space; /* or NULL */
     struct um_addr addr;
     unsigned char *memory; /* um_port_memory_size(lanes) bytes */
+    uint32_t wake;         /* as um_port_shm has them */
+    uint64_t nonce_at;
     struct um_port_shm *shm;
     uint32_t lanes;
     uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
@@ -62,8 +64,9 @@ struct um_mem_link {
     struct um_mapping space;   /* the peer's um_space_shm and regions, likewise */
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
+    uint64_t nonce_at;         /* likewise */
     int wake_handle;
-    uint64_t mark;    /* mapper.h, alive() */
+    struct um_mark mark;
     bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
@@ -117,7 +120,7 @@ struct um_mem_rx {
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
-    uint64_t mark; /* mapper.h, alive() */
+    struct um_mark mark;
     int wake_handle;
     struct um_list event;
 };
@@ -324,6 +327,12 @@ static inline bool um_mem_is_own(const struct um_mem_link *link)
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
 }
 
+/* What tells this port from every other one, also from an earlier one of the same process. */
+static inline uint64_t um_mem_nonce(const struct um_addr *addr)
+{
+    return addr->word[2];
+}
+
 /* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
 static inline bool um_mem_is_record(uint64_t word, uint32_t number)
 {
@@ -345,7 +354,7 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
 
 /* All but claim, claim_message, poll, conceal and transfer_start, which a machine may wrap. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
-    .addr_first = 0, .addr_words = UM_MEM_ADDR_WORDS, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,            \
+    .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,          \
     .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
     .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
     .space_close = um_mem_space_close, .expose = um_mem_expose, .exposed_level = um_mem_exposed_level,                 \

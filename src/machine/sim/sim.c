@@ -20,8 +20,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define UM_SIM_MAGIC       0x6d6973756e696d75u
-#define UM_SIM_SPACE_MAGIC 0x63617073756e696du
+/* In the upper 48 bits of word 0, above the head. */
+#define UM_SIM_MAGIC       UINT64_C(0x6d6973756e690000)
+#define UM_SIM_SPACE_MAGIC UINT64_C(0x636170736d690000)
 
 /* The memory of a port or a space; outlives it while peers have it attached. */
 struct sim_memory {
@@ -102,7 +103,8 @@ static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
     pthread_mutex_lock(&registry_lock);
     uint64_t number = next_number++;
     *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};
-    m->addr = (struct um_addr){.word = {magic, number, number * 0x9e3779b97f4a7c15u | 1}};
+    m->addr =
+        (struct um_addr){.word = {magic | um_addr_head(&um_machine_sim), number, number * 0x9e3779b97f4a7c15u | 1}};
     um_list_append(&registry, &m->node);
     pthread_mutex_unlock(&registry_lock);
     return m;
@@ -187,7 +189,7 @@ static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
         struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
-        if (m->addr.word[0] != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
+        if (um_addr_word(&m->addr, 0) != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
             continue;
         m->references++;
         *map_p = (struct um_mapping){.base = m->base, .len = m->size};
@@ -218,8 +220,8 @@ static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
 
 static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
 {
-    (void)port, (void)is_last;
-    return addr->word[0] == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
+    int ret = um_addr_head_check(port->port.machine, addr, is_last);
+    return ret ? ret : um_addr_word(addr, 0) == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 
 /* A mapping into the memory keeps it alive. */
@@ -262,7 +264,7 @@ enum um_sim_life um_sim_life_locked(const struct um_addr *addr)
     return m->dead ? UM_SIM_DEAD : UM_SIM_ALIVE;
 }
 
-static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
+static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
 {
     (void)port, (void)mark;
     pthread_mutex_lock(&registry_lock);
@@ -290,9 +292,9 @@ static uint64_t sim_owner_word(const struct um_mem_port *port, const struct um_a
     return port->addr.word[1];
 }
 
-static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
+static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p)
 {
-    (void)port, (void)addr;
+    (void)port, (void)addr, (void)wake;
     *handle_p = 0; /* it is looked up at every call */
     return 0;
 }
@@ -317,11 +319,10 @@ static void sim_wake_drop(int handle)
 }
 
 static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
-                    unsigned char *doors)
+                    const struct um_copy_peer *known)
 {
-    uint64_t mark = 0;
-    (void)doors;
-    if (!sim_alive(port, addr, &mark))
+    (void)known;
+    if (!sim_alive(port, addr, NULL))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
     for (size_t left = copy->len; left > 0;) {
@@ -430,6 +431,7 @@ static int sim_space_open(const struct um_space_config *config, struct um_space 
 
 const struct um_machine um_machine_sim = {
     .name = "sim",
+    .addr_kind = UM_ADDR_SIM,
     .space_open = sim_space_open,
     .port_open = sim_port_open,
     .claim = sim_claim,
