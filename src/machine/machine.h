@@ -171,14 +171,27 @@ struct um_port_config {
     char attach[UM_ATTACH_MAX];
 };
 
-struct um_machine_caps {
-    uint32_t body_max; /* um_lane.body_max */
-    uint32_t depth;    /* records a fully grown lane holds */
+/* What a user can choose about a machine. It holds for the process. */
+struct um_machine_param {
+    const char *key;     /* of the machine's own: BOARD_STEP for FI_UNIMEM_BOARD_STEP is "board_step" */
+    const char *help;    /* what it is, what is allowed, the default */
+    const char *allowed; /* for who gave what is not */
+    /* Takes the value; NULL: the default. 0; -EINVAL: it is not allowed, and all stays. Before the machine is used, or
+     * again with the same value. */
+    int (*set)(const char *value);
 };
 
 struct um_machine {
     const char *name;
+    const char *about;                     /* what it is, for who chooses one: "the memory of this host" */
+    const struct um_machine_param *params; /* params_count of them */
+    uint32_t params_count;
     uint8_t addr_first, addr_words; /* its part of an address: another one than every other machine's */
+    uint32_t body_max;              /* of every lane: um_lane.body_max */
+    uint32_t depth;                 /* records a fully grown lane holds */
+    /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
+     * domain's, whatever its other machines are. */
+    bool shares_locks;
     /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: link_read() is the better way wherever it is permitted. */
     bool either_way;
@@ -348,28 +361,7 @@ struct um_machine {
      * pending. However many peers there are, the death of one is noticed within about a second.
      */
     void (*tick)(struct um_port *port);
-
-    /* What this machine can do. */
-    void (*caps)(struct um_machine_caps *caps_p);
 };
-
-/* The machines that an endpoint uses, the one that it prefers first. */
-enum { UM_MACHINES_MAX = 2 };
-struct um_machines {
-    const struct um_machine *at[UM_MACHINES_MAX];
-    uint32_t count;
-};
-
-/* Bytes of an address of an endpoint that uses these machines. */
-static inline size_t um_addr_len(const struct um_machines *machines)
-{
-    size_t words = 0;
-    for (uint32_t i = 0; i < machines->count; i++) {
-        const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
-        words = words > end ? words : end;
-    }
-    return words * sizeof(uint64_t);
-}
 
 /* Has the address a part of that machine? */
 static inline bool um_addr_has(const struct um_machine *machine, const struct um_addr *addr)
@@ -388,10 +380,5 @@ static inline bool um_addr_part(const struct um_machine *machine, const struct u
         part_p->word[i] = addr->word[i];
     return um_addr_has(machine, addr);
 }
-
-/* The machines there are. */
-extern const struct um_machine um_machine_shm;
-extern const struct um_machine um_machine_sim;
-extern const struct um_machine um_machine_board;
 
 #endif

@@ -30,7 +30,7 @@
 #include "machine/board/library.h"
 #include "machine/board/reach.h"
 #include "machine/board/wire.h"
-#include "machine/machine.h"
+#include "machine/machines.h"
 
 /* ---- objects ---- */
 
@@ -150,8 +150,6 @@ struct um_board_rx *um_board_rx_next(const struct um_board_rx *rx);
 unsigned char *um_board_ring_get(void);
 void um_board_ring_put(unsigned char *memory, bool lost);
 
-/* What the user chose. */
-enum um_board_step um_board_step(void);
 /* Takes and pushes until nothing moves any more. */
 void um_board_drive(void);
 /* Is something to be told, from this port or one that was closed, that a full mailbox does not take? */

@@ -278,13 +278,13 @@ static int watch_line(const struct um_port *port, const uint64_t **line_p, uint6
     return -EAGAIN;
 }
 
-static void caps(struct um_machine_caps *caps_p)
-{
-    *caps_p = (struct um_machine_caps){.body_max = UM_BOARD_BODY_MAX, .depth = UM_BOARD_LINES};
-}
-
 const struct um_machine um_machine_board = {
     .name = "board",
+    .about = "a Unimem board",
+    .params = um_board_params,
+    .params_count = UM_BOARD_PARAMS,
+    .body_max = UM_BOARD_BODY_MAX,
+    .depth = UM_BOARD_LINES,
     .addr_first = UM_BOARD_ADDR_FIRST,
     .addr_words = UM_BOARD_ADDR_WORDS,
     .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,
@@ -339,5 +339,4 @@ const struct um_machine um_machine_board = {
     .kick = kick,
     .watch_line = watch_line,
     .tick = tick,
-    .caps = caps,
 };

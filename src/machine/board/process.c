@@ -5,9 +5,7 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -30,29 +28,6 @@ static struct um_board_rx *rxs[SLOTS];
 static uint32_t lanes_end, rxs_end; /* above the last that is used */
 static uint32_t generation;
 static struct ring *rings;
-static char library_path[PATH_MAX];
-static enum um_board_step step = UM_BOARD_STEPS - 1;
-
-int um_board_step_named(const char *name, enum um_board_step *step_p)
-{
-    static const char *const names[UM_BOARD_STEPS] = {"naive",    "cache",  "dmable", "eager",
-                                                      "embedded", "direct", "native"};
-    for (int i = 0; i < UM_BOARD_STEPS; i++) {
-        if (strcmp(name, names[i]) == 0) {
-            *step_p = (enum um_board_step)i;
-            return 0;
-        }
-    }
-    return -EINVAL;
-}
-
-void um_board_configure(const struct um_board_config *config)
-{
-    um_board_enter();
-    snprintf(library_path, sizeof(library_path), "%s", config->library ? config->library : "");
-    step = config->step;
-    um_board_leave();
-}
 
 /* In a child: another thread of the parent may have held it. */
 static void lock_renew(void)
@@ -84,7 +59,7 @@ void um_board_leave(void)
 int um_board_probe(void)
 {
     um_board_enter();
-    int ret = um_board_library_load(*library_path ? library_path : NULL);
+    int ret = um_board_library_load(um_board_library_file());
     um_board_leave();
     return ret;
 }
@@ -130,7 +105,7 @@ int um_board_begin(struct unimem_board **board_p)
 {
     if (users && opened_by != getpid())
         forget_parents();
-    int ret = users ? 0 : um_board_library_load(*library_path ? library_path : NULL);
+    int ret = users ? 0 : um_board_library_load(um_board_library_file());
     if (ret)
         return ret;
     ret = users ? 0 : um_board_api.open(NULL, UNIMEM_NODE_ANY, &handle);
@@ -152,11 +127,6 @@ void um_board_end(void)
         um_board_lane_free(lanes[lanes_end - 1]);
     um_board_api.close(handle); /* and with it all dmable memory and registrations */
     forget();
-}
-
-enum um_board_step um_board_step(void)
-{
-    return step;
 }
 
 struct unimem_board *um_board_handle(void)

@@ -6,6 +6,7 @@
  */
 #include "machine/sim/sim.h"
 
+#include "machine/machines.h"
 #include "machine/mem/mem.h"
 
 #include "base/cancel.h"
