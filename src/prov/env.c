@@ -101,9 +101,9 @@ void um_env_machines_allowed(char *text, size_t size)
 {
     size_t at = 0;
     for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
-        at += (size_t)snprintf(text + at, size - at, "%s; ", (*m)->name);
+        at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
     if (at < size)
-        snprintf(text + at, size - at, "several with commas between, the preferred one first");
+        snprintf(text + at, size - at, "or several with commas between, the preferred one first");
 }
 
 static const char *um_env_text(const char *name)
