@@ -7,6 +7,7 @@
   machine/machines.h only (heap: the headers that it shares with shm), and names no machine.
   Only prov includes rdma/*.h or names anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may stand in a text.
   Only base/atomic.h includes <stdatomic.h>, and nobody uses the compiler's own atomics instead.
+  The parts of the one object of the machine over a board (um_board) are each one file's.
   Every file of src/ lies in a layer, and includes of src/ files name them by layer ("core/core.h").
 """
 import pathlib
@@ -94,6 +95,21 @@ def check_file(path, name):
             yield number, f"{RAW_ATOMIC.search(code).group()} outside base/atomic.h"
 
 
+PART = re.compile(r"struct \{ */\* (\w+\.c)\b.*?\n    \} (\w+);", re.S)
+
+
+def check_parts(src):
+    """Yields (file, line, what is wrong): a part of um_board is its owner's, as process.h says."""
+    header = src / "machine/board/process.h"
+    owners = {part: owner for owner, part in PART.findall(header.read_text())} if header.exists() else {}
+    for path in sorted(header.parent.glob("*.c")):
+        for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
+            for part in re.findall(r"\bum_board\.(\w+)", line):
+                at_start = path.name == "process.c" and number < 30  # what is not zero at first
+                if path.name != owners.get(part, "process.c") and not at_start:
+                    yield f"machine/board/{path.name}", number, f"um_board.{part} is {owners.get(part, 'process.c')}'s"
+
+
 def check_tree(root):
     """Every violation below root/src as one line of text."""
     src = pathlib.Path(root) / "src"
@@ -102,6 +118,7 @@ def check_tree(root):
     for path in files:
         name = path.relative_to(src).as_posix()
         wrongs += [f"src/{name}:{line}: {wrong}" for line, wrong in check_file(path, name)]
+    wrongs += [f"src/{name}:{line}: {wrong}" for name, line, wrong in check_parts(src)]
     return len(files), wrongs
 
 
@@ -112,6 +129,9 @@ GOOD = {
     "proto/send.c": '#include "match/match.h"\n#include "core/core.h"\n#include "machine/machine.h"\n',
     "machine/board/a.c": '#include "machine/board/board.h"\n#include "machine/machines.h"\n',
     "machine/machines.c": "const struct um_machine *first = &um_machine_shm;\n",
+    "machine/board/process.h": "struct um_board_process {\n    struct { /* slots.c */\n        int end;\n    } slots;\n};\n",
+    "machine/board/slots.c": "int f(void) { return um_board.slots.end; }\n",
+    "machine/board/process.c": "int g(void) { return um_board.lock + um_board.slots.end; }\n",
     "heap/pages.c": '#include "machine/shm/heap_abi.h"\n',
     "prov/ep.c": '#include <rdma/fi_endpoint.h>\n#include "proto/proto.h"\nint fi_no_call(void);\n',
 }
@@ -132,6 +152,8 @@ BAD = {
     "core/m.c": "int f(void) { return um_mem_poll(); }\n",
     "machine/board/n.c": '#include "machine/mem/mem.h"\n',
     "machine/mem/o.c": '#include "machine/shm/shm.h"\n',
+    "machine/board/q.c": "int h(void) { return um_board.slots.end; }\n",
+    "machine/board/r.c": "int i(void) { return um_board.lock; }\n",
     "heap/p.c": '#include "machine/shm/shm.h"\n',
 }
 

@@ -1,15 +1,11 @@
-/* The parameters of the machine over a board. config.h. */
+/* The parameters of the machine over a board. config.h. Owns: um_board.config. */
 #include "machine/board/config.h"
 
-#include "machine/board/board.h"
+#include "machine/board/process.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <string.h>
 #include <unistd.h>
-
-static char library[PATH_MAX]; /* "": none was named */
-static enum um_board_step step = UM_BOARD_STEPS - 1;
 
 #define STEPS "naive, cache, dmable, eager, embedded, direct, native"
 
@@ -31,13 +27,13 @@ const struct um_machine_param um_board_params[UM_BOARD_PARAMS] = {
 
 int um_board_set_library(const char *file)
 {
-    if (file && (strlen(file) >= sizeof(library) || (strchr(file, '/') && access(file, R_OK))))
+    if (file && (strlen(file) >= sizeof(um_board.config.library) || (strchr(file, '/') && access(file, R_OK))))
         return -EINVAL;
     um_board_enter();
     if (file)
-        memcpy(library, file, strlen(file) + 1);
+        memcpy(um_board.config.library, file, strlen(file) + 1);
     else
-        library[0] = 0;
+        um_board.config.library[0] = 0;
     um_board_leave();
     return 0;
 }
@@ -53,17 +49,17 @@ int um_board_set_step(const char *name)
             break;
     }
     um_board_enter();
-    step = (enum um_board_step)chosen;
+    um_board.config.step = (enum um_board_step)chosen;
     um_board_leave();
     return 0;
 }
 
 enum um_board_step um_board_step(void)
 {
-    return step;
+    return um_board.config.step;
 }
 
 const char *um_board_library_file(void)
 {
-    return *library ? library : NULL;
+    return *um_board.config.library ? um_board.config.library : NULL;
 }

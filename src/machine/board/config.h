@@ -30,7 +30,7 @@ extern const struct um_machine_param um_board_params[UM_BOARD_PARAMS];
 int um_board_set_library(const char *file);
 int um_board_set_step(const char *name);
 
-/* What was chosen; library NULL: it is looked for (library.h). */
+/* What was chosen, or the defaults after the first um_board_enter(); library NULL: it is looked for (library.h). */
 enum um_board_step um_board_step(void);
 const char *um_board_library_file(void);
 
