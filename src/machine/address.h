@@ -7,7 +7,7 @@
 #ifndef UM_MACHINE_ADDRESS_H
 #define UM_MACHINE_ADDRESS_H
 
-#include "machine/machine.h"
+#include "machine/machines.h"
 
 enum { UM_WIRE_VERSION = 2 };
 

@@ -187,16 +187,29 @@ struct um_port_config {
     char attach[UM_ATTACH_MAX];
 };
 
-struct um_machine_caps {
-    uint32_t body_max; /* um_lane.body_max */
-    uint32_t depth;    /* records a fully grown lane holds */
+/* What a user can choose about a machine. It holds for the process. */
+struct um_machine_param {
+    const char *key;     /* of the machine's own: BOARD_STEP for FI_UNIMEM_BOARD_STEP is "board_step" */
+    const char *help;    /* what it is, what is allowed, the default */
+    const char *allowed; /* for who gave what is not */
+    /* Takes the value; NULL: the default. 0; -EINVAL: it is not allowed, and all stays. Before the machine is used, or
+     * again with the same value. */
+    int (*set)(const char *value);
 };
 
 struct um_machine {
     const char *name;
+    const char *about;                     /* what it is, for who chooses one: "the memory of this host" */
+    const struct um_machine_param *params; /* params_count of them */
+    uint32_t params_count;
     uint8_t addr_kind;              /* its bit in the head of an address: enum um_addr_kind */
     uint8_t addr_first, addr_words; /* its part of an address, but for the head: another one than that of every machine
                                        that an endpoint can have beside it */
+    uint32_t body_max;              /* of every lane: um_lane.body_max */
+    uint32_t depth;                 /* records a fully grown lane holds */
+    /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
+     * domain's, whatever its other machines are. */
+    bool shares_locks;
     /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
@@ -372,21 +385,6 @@ struct um_machine {
      * pending. However many peers there are, the death of one is noticed within about a second.
      */
     void (*tick)(struct um_port *port);
-
-    /* What this machine can do. */
-    void (*caps)(struct um_machine_caps *caps_p);
 };
-
-/* The machines that an endpoint uses, the one that it prefers first. */
-enum { UM_MACHINES_MAX = 2 };
-struct um_machines {
-    const struct um_machine *at[UM_MACHINES_MAX];
-    uint32_t count;
-};
-
-/* The machines there are. */
-extern const struct um_machine um_machine_shm;
-extern const struct um_machine um_machine_sim;
-extern const struct um_machine um_machine_board;
 
 #endif

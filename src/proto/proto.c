@@ -80,9 +80,8 @@ void um_limits_get(const struct um_machines *machines, struct um_limits *limits_
 {
     *limits_p = (struct um_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
     for (uint32_t i = 0; i < machines->count; i++) {
-        struct um_machine_caps caps;
-        machines->at[i]->caps(&caps);
-        limits_p->inject_max = caps.body_max < limits_p->inject_max ? caps.body_max : limits_p->inject_max;
+        const uint32_t body_max = machines->at[i]->body_max;
+        limits_p->inject_max = body_max < limits_p->inject_max ? body_max : limits_p->inject_max;
     }
 }
 

@@ -188,17 +188,16 @@ static void closed_ports_leave_no_file_and_no_mapping(void **state)
     assert_true(mappings() < maps + 20); /* the heap may grow a little */
 }
 
-static void caps_tell_what_a_lane_can_do(void **state)
+static void the_machine_tells_what_a_lane_can_do(void **state)
 {
     (void)state;
-    struct um_machine_caps caps = {0};
-    machine->caps(&caps);
-    assert_true(caps.body_max >= 1024);
-    assert_true(caps.depth >= 16);
+    assert_true(machine->body_max >= 1024);
+    assert_true(machine->depth >= 16);
 }
 
 GROUP(address, T(an_address_of_wire_version_1_is_named), T(a_port_has_an_address_and_it_stays),
       T(every_port_has_another_address_also_later), T(the_address_of_a_peer_passes_the_check),
       T(what_is_no_address_is_refused), T(an_address_without_its_part_is_refused_with_the_remedy),
       T(an_address_that_leads_nowhere_is_left_to_another_machine), T(a_link_reaches_no_peer_until_it_is_used),
-      T(a_port_can_send_to_itself), T(closed_ports_leave_no_file_and_no_mapping), T(caps_tell_what_a_lane_can_do));
+      T(a_port_can_send_to_itself), T(closed_ports_leave_no_file_and_no_mapping),
+      T(the_machine_tells_what_a_lane_can_do));

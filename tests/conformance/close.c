@@ -19,11 +19,9 @@ static void what_was_committed_is_delivered_after_close(void **state)
 {
     (void)state;
     open_two(0);
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     for (int grown = 0; grown < 2; grown++) {
         struct path p = path_joined(a, b);
-        uint32_t max = machine->lane_body_max(p.lane, grown ? caps.body_max : 0);
+        uint32_t max = machine->lane_body_max(p.lane, grown ? machine->body_max : 0);
         uint64_t sent = 0;
         while (message_try(p.lane, MESSAGE(sent, .body_len = sent % 2 ? max / 3 : 0)) == 0)
             sent++;

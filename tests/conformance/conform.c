@@ -355,11 +355,9 @@ static char board_name[64];
 /* "board", with its last step, or "board:STEP" */
 static bool board_choose(const char *name)
 {
-    enum um_board_step step = UM_BOARD_STEPS - 1;
-    if (strncmp(name, "board", 5) != 0 || (name[5] == ':' ? um_board_step_named(name + 6, &step) : name[5]))
+    if (strncmp(name, "board", 5) != 0 || (name[5] && name[5] != ':') || um_board_set_step(name[5] ? name + 6 : NULL) ||
+        um_board_set_library(getenv("FI_UNIMEM_BOARD_LIBRARY")))
         return false;
-    const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
-    um_board_configure(&config);
     snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
     setenv("UNIMEM_BOARD", board_name, 1);
     setenv("UNIMEM_EMU_TIMING", "off", 1);

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "machine/machine.h"
+#include "machine/machines.h"
 
 #include <errno.h>
 #include <poll.h>

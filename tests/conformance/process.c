@@ -337,25 +337,23 @@ static uint64_t pages_of(const struct um_port *port)
 static void the_pages_of_grown_lanes_go_back_to_the_system(void **state)
 {
     (void)state;
-    struct um_machine_caps caps;
     struct um_port *a = port_new(0), *b = port_new(0);
-    machine->caps(&caps);
     uint64_t before = 0;
     for (int round = 0; round < 3; round++) {
         struct path p[8];
         for (int i = 0; i < 8; i++) {
             p[i] = path_joined(a, b);
-            machine->lane_body_max(p[i].lane, caps.body_max);
+            machine->lane_body_max(p[i].lane, machine->body_max);
             for (uint64_t n = 0; n < 20; n++) {
-                message_send(p[i].lane, MESSAGE(n, .body_len = caps.body_max));
-                expect_message(b, p[i].rx, MESSAGE(n, .body_len = caps.body_max));
+                message_send(p[i].lane, MESSAGE(n, .body_len = machine->body_max));
+                expect_message(b, p[i].rx, MESSAGE(n, .body_len = machine->body_max));
             }
         }
         uint64_t during = pages_of(b);
         for (int i = 0; i < 8; i++)
             path_end(&p[i]);
         uint64_t after = pages_of(b);
-        assert_true(after + 8 * (uint64_t)caps.body_max / UM_PAGE < during);
+        assert_true(after + 8 * (uint64_t)machine->body_max / UM_PAGE < during);
         assert_true(round == 0 || after <= before);
         before = after;
     }

@@ -768,9 +768,16 @@ MUTATIONS = [
     (
         "the owner takes other locks than initiators with a mapped window",
         "src/core/region.c",
-        "    return t->space[0]->machine->space_locks(t->space[0]);",
+        "    return home(t)->machine->space_locks(home(t));",
         "    return t->space[t->spaces - 1]->machine->space_locks(t->space[t->spaces - 1]);",
         ["proto route shm-board"],
+    ),
+    (
+        "locks and counters are those of the preferred machine",
+        "src/core/region.c",
+        "        if (machines->at[i]->shares_locks)",
+        "        if (machines->at[i] && i == 0)",
+        ["proto route board-shm"],
     ),
     (
         "a peer that opened a lane is another one than that of its address",

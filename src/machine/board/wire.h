@@ -123,6 +123,14 @@ enum {
     UM_BOARD_BUCKET_BYTES = UM_BOARD_BUCKET * UM_BOARD_LINE
 };
 
+/* A piece of dmable memory that peers may register, in the directory of its owner. */
+struct um_board_arena_wire {
+    uint64_t base, len, zero;
+    uint64_t check; /* um_board_check() of the words before; else: none */
+};
+static_assert(sizeof(struct um_board_arena_wire) == 32, "docs/protocol.md section 10");
+enum { UM_BOARD_ARENAS_MAX = 256, UM_BOARD_DIRECTORY = UM_BOARD_ARENAS_MAX * 32 };
+
 /* Bytes that arrive in any order are all there when this fits. Never 0. */
 static inline uint64_t um_board_check(const void *memory, unsigned words)
 {

@@ -267,7 +267,6 @@ void um_mem_disarm(struct um_port *base);
 void um_mem_kick(struct um_port *base);
 int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p);
 void um_mem_tick(struct um_port *base);
-void um_mem_caps(struct um_machine_caps *caps_p);
 
 /* Between the files of mem/. */
 void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
@@ -354,12 +353,13 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
 
 /* All but claim, claim_message, poll, conceal and transfer_start, which a machine may wrap. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
-    .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,          \
-    .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
-    .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
-    .space_close = um_mem_space_close, .expose = um_mem_expose, .exposed_level = um_mem_exposed_level,                 \
-    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
-    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
+    .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
+    .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
+    .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check, .link_open = um_mem_link_open,                     \
+    .link_close = um_mem_link_close, .link_alive = um_mem_link_alive, .space_close = um_mem_space_close,               \
+    .expose = um_mem_expose, .exposed_level = um_mem_exposed_level, .window_open = um_mem_window_open,                 \
+    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
@@ -367,6 +367,6 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
     .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,        \
     .rx_origin = um_mem_rx_origin, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,              \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line
 
 #endif

@@ -215,8 +215,3 @@ void um_mem_tick(struct um_port *base)
         lane_tick(port, number);
     }
 }
-
-void um_mem_caps(struct um_machine_caps *caps_p)
-{
-    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS};
-}

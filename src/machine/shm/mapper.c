@@ -6,6 +6,8 @@
  */
 #include "machine/shm/contact.h"
 
+#include "machine/machines.h"
+
 #include "base/atomic.h"
 #include "base/cancel.h"
 #include "base/log.h"
@@ -272,6 +274,7 @@ static int shm_space_open(const struct um_space_config *config, struct um_space 
 
 const struct um_machine um_machine_shm = {
     .name = "shm",
+    .about = "the memory of this host",
     .addr_kind = UM_ADDR_SHM,
     .space_open = shm_space_open,
     .port_open = shm_port_open,

@@ -6,9 +6,9 @@
  */
 #include "machine/sim/sim.h"
 
-#include "machine/sim/internal.h"
-
+#include "machine/machines.h"
 #include "machine/mem/mem.h"
+#include "machine/sim/internal.h"
 
 #include "base/cancel.h"
 #include "base/log.h"
