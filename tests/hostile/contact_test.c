@@ -533,7 +533,8 @@ static void a_reply_that_lies_is_refused(void **state)
     expect_no_leak();
 }
 
-/* When another machine could be asked instead. Descriptors are passed to whom something is sent, not to whom might be. */
+/* When another machine could be asked instead. Descriptors are passed to whom something is sent, not to whom might be.
+ */
 static void whether_a_peer_is_there_is_asked_without_a_word(void **state)
 {
     (void)state;
