@@ -142,6 +142,23 @@ static void another_nonce_at_the_same_pid_is_refused(void **state)
     assert_non_null(strstr(said, "same boot id"));
 }
 
+/* Whatever bit it is, but those of the pid, which would lead into processes that are none of ours. */
+static void a_flipped_bit_leads_to_nobody(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit < 8 * sizeof(struct um_shm_addr); bit++) {
+        struct um_shm_addr a = address();
+        const unsigned in_process = bit - 8 * offsetof(struct um_shm_addr, process);
+        if (in_process < UM_SHM_PID_BITS)
+            continue;
+        ((unsigned char *)&a)[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        bool other_part = bit / 8 == offsetof(struct um_shm_addr, kinds) && a.kinds & UM_ADDR_SHM;
+        int ret = contact(&a);
+        if (other_part ? ret != 0 : ret != -EPROTO && ret != -EHOSTUNREACH && ret != -ECONNREFUSED)
+            fail_msg("bit %u: %d", bit, ret);
+    }
+}
+
 /* The number is another process's, which has under the descriptor's number a port with the nonce: it planted that. */
 static void a_port_in_a_process_that_began_at_another_time_is_refused(void **state)
 {
@@ -328,5 +345,6 @@ static const struct CMUnitTest tests[] = {
     CASE(a_header_that_cannot_be_is_refused),
     CASE(nothing_is_written_to_what_took_the_place_of_a_pipe),
     CASE(nothing_but_a_pipe_is_woken),
+    CASE(a_flipped_bit_leads_to_nobody), /* last: it says more than is logged in so short a time */
 };
 WORLD_MAIN("addresses that lie", tests)

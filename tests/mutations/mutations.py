@@ -397,8 +397,8 @@ MUTATIONS = [
     (
         "a wake-up is written to whatever has the number of the pipe",
         "src/machine/mem/wait.c",
-        "        if (!port_is_open(port, addr)) {",
-        "        if (opened < 0) {",
+        " && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&",
+        " &&",
         ["hostile address"],
     ),
     (

@@ -261,10 +261,55 @@ static void what_a_process_sent_before_it_was_replaced_is_received(void **state)
     }
 }
 
+/* Runs as an ordinary user, to whom root's process shows nothing but when it began. */
+static void unprivileged(int index)
+{
+    struct um_peer *peer;
+    char to;
+    (void)index;
+    child_demand(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0, "no other user to be");
+    prctl(PR_SET_DUMPABLE, 1);
+    child_open(&w, 0);
+    pid_t mine = child_start(quiet, VICTIM);
+    wait_for(NULL, &shared->ready[VICTIM], 1);
+    child_kill(mine);
+    usleep(DIFFERENT_TICK_US);
+    shared->word[0] = (uint64_t)mine;
+    um_store_release_u32(&shared->flag[2], 1);
+    wait_for(NULL, &shared->flag[1], 1);
+    child_demand(um_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer) == 0, "no peer");
+    recv_buf(&w, 0, peer, &to, 1, TAG, 0, UM_OP_TAGGED, CTX(1));
+    const uint64_t begin = um_clock_ns();
+    child_demand(child_done(&w, CTX(1)).error == ECONNRESET, "the receive ended otherwise");
+    child_demand(um_clock_ns() - begin < BOUND_NS, "the receive ended late");
+    node_close(&w.node[0]);
+}
+
+static void a_receive_from_a_process_that_another_users_replaced_ends(void **state)
+{
+    (void)state;
+    needs(can_choose_numbers() && geteuid() == 0);
+    shared_reset();
+    attach = NULL;
+    pid_t pid = child_start(unprivileged, 2);
+    wait_for(NULL, &shared->flag[2], 1);
+    pid_t other = fork_as((pid_t)shared->word[0]);
+    if (other == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            pause();
+    }
+    assert_int_equal(other, shared->word[0]);
+    um_store_release_u32(&shared->flag[1], 1);
+    child_join(pid);
+    child_kill(other);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_send_to_a_process_that_was_replaced_before_first_contact_is_refused),
     cmocka_unit_test(a_receive_from_a_process_that_was_replaced_before_first_contact_ends),
     cmocka_unit_test(a_process_that_is_replaced_after_first_contact_is_gone),
     cmocka_unit_test(what_a_process_sent_before_it_was_replaced_is_received),
+    cmocka_unit_test(a_receive_from_a_process_that_another_users_replaced_ends),
 };
 WORLD_MAIN("numbers of processes that are used again", tests)

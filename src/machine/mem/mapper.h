@@ -55,7 +55,7 @@ struct um_mapper {
     /* As machine.h. */
     int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
     /* The address passes the check, but may lead elsewhere: can its port be seen here? Logs nothing. NULL: always. */
-    bool (*is_here)(struct um_mem_port *port, const struct um_addr *addr);
+    bool (*is_here)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Maps len bytes at offset of a peer's port memory. -EHOSTUNREACH: what is in its place cannot be a port. */
     int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                   struct um_mapping *map_p);

@@ -146,7 +146,7 @@ void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
 
 int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last)
 {
-    struct um_mem_port *port = (struct um_mem_port *)(uintptr_t)base; /* a look may open a contact */
+    const struct um_mem_port *port = (const struct um_mem_port *)base;
     struct um_addr part;
     int ret = port->mapper->addr_check(port, addr, is_last);
     if (ret || is_last || !port->mapper->is_here)

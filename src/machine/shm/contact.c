@@ -234,6 +234,18 @@ int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um
     return ret;
 }
 
+/* Nothing is said: that would pass descriptors, for a peer that may never be sent to. */
+bool um_contact_is_here(const struct um_contacts *cs, const struct um_addr *addr)
+{
+    UM_UNCANCELLED;
+    if (um_contact_find(cs, addr))
+        return true;
+    int fd = um_contact_connect(cs->port, addr);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 || fd == -EAGAIN;
+}
+
 bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
 {
     UM_UNCANCELLED;

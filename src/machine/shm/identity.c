@@ -161,10 +161,13 @@ bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct u
            !(mark && um_shm_port_is_gone(addr, &mark->file));
 }
 
-bool um_shm_is_here(struct um_mem_port *port, const struct um_addr *addr)
+bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr)
 {
+    const struct um_shm_port *state = port->mapper_state;
     struct um_mark mark = {0};
-    return um_shm_alive(port, addr, &mark) && (mark.file || um_shm_is_apart(port, addr));
+    if (um_shm_is_apart(port, addr))
+        return state->contacts && um_contact_is_here(state->contacts, addr);
+    return process_lives(um_shm_addr_of(addr), &mark.start) && !um_shm_port_is_gone(addr, &mark.file) && mark.file;
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

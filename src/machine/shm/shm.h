@@ -62,7 +62,7 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
     return (const struct um_shm_addr *)(const void *)addr;
 }
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
-bool um_shm_is_here(struct um_mem_port *port, const struct um_addr *addr);
+bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr);
 /* mark: as mapper.h has it; NULL: only the process is looked at. */
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
