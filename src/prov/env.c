@@ -1,7 +1,7 @@
 /*
  * The FI_UNIMEM_* variables: definition for fi_info -e, reading, checking.
  *
- * Owns: names, defaults and ranges (man/fi_unimem.7.md tells the same). Must not know the objects that use them.
+ * Owns: names, defaults and ranges (man/fi_unimem.7.md says the same). Must not know the objects that use them.
  * A wrong value is never used and never silent: a warning names the variable, the value and what is allowed, once.
  * Threading: libfabric may call from several threads.
  */
@@ -20,7 +20,7 @@
 #define UM_MEMORY_MIN (64ull << 10)
 #define UM_MEMORY_MAX (1ull << 40)
 
-/* Strings all: libfabric's own parser takes "4x" for 4 and "x" for 0. */
+/* All are strings: libfabric's own parser reads "4x" as 4 and "x" as 0. */
 void um_env_define(void)
 {
     fi_param_define(
@@ -81,7 +81,8 @@ static int um_env_refuse(uint32_t variable, const char *name, const char *value,
 
 bool um_env_machines(const char *names, struct um_machines *machines_p)
 {
-    /* In the order of preference. Of several, the first has the locks and counters of all: those that peers can map. */
+    /* In order of preference. Of several machines, the first has the locks and counters of all, so it should be one
+     * whose memory peers can map. */
     static const struct {
         const char *names;
         struct um_machines machines;
@@ -126,7 +127,7 @@ static int um_env_number(const char *text, uint64_t min, uint64_t max, uint64_t 
     return 0;
 }
 
-/* A directory: room is left for the name of a socket in it. */
+/* A directory: a socket's name must still fit behind it. */
 static int um_env_attach(const char *text, char *attach)
 {
     bool is_on = true;
