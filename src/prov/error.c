@@ -1,10 +1,10 @@
 /*
- * Internal errors → fabric errors: the one place where the two meet.
+ * Maps internal errors to fabric errors. No other file does.
  *
  * Owns nothing. Threading: any.
  *
  * Below, an error is an errno. Above, libfabric's clients compare with FI_E* values; most of those are the errno of the
- * same name. The table holds those that are not, or that say something else to a client; any other stays what it is.
+ * same name. The table holds the errors that need another value; all others stay as they are.
  */
 #include "prov/prov.h"
 

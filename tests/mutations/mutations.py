@@ -398,7 +398,7 @@ MUTATIONS = [
         "a wake-up is written to whatever has the number of the pipe",
         "src/machine/mem/wait.c",
         " && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&",
-        " &&",
+        "",
         ["hostile address"],
     ),
     (
