@@ -69,7 +69,7 @@ static void an_address_of_wire_version_1_is_named(void **state)
 {
     (void)state;
     struct um_port *a = port_new(0);
-    struct um_addr addr = {.word = {0xabcdef0123456701u, 5, 6, 7, 8, UINT64_C(0x0101) << 48}};
+    struct um_addr addr = {.word = {0xabcdef01234567c5u, 5, 6, 7, 8, UINT64_C(0x0101) << 48}};
     log_count = 0;
     assert_int_equal(machine->addr_check(a, &addr, false), -EPROTO);
     assert_int_equal(log_count, 0); /* another machine is asked */
