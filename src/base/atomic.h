@@ -102,7 +102,7 @@ static inline bool um_rmw_cas_u64(uint64_t *p, uint64_t expected, uint64_t desir
 
 /*
  * The accesses of remote atomics, for each width that a processor has: loads (acquire) and read-modify-writes (acquire
- * and release). cas: on failure *seen_p is what stands there.
+ * and release). cas: on failure *seen_p is the current value.
  */
 #define UM_ATOMIC_WIDTH(bits)                                                                                          \
     static_assert(sizeof(_Atomic uint##bits##_t) == (bits) / 8, "atomic integers must be plain in memory");            \
@@ -141,14 +141,14 @@ UM_ATOMIC_WIDTH(32)
 UM_ATOMIC_WIDTH(64)
 
 /*
- * Two words at once, at a multiple of 16 bytes, for processors of which um_cpu_has_pairs() (base/cpu_pair.h) says that
- * they can. On failure seen holds what stands there.
+ * Two words at once, at a multiple of 16 bytes, only where um_cpu_has_pairs() (base/cpu_pair.h) is true. On failure
+ * seen holds the current value.
  */
 static inline bool um_rmw_acqrel_cas_pair(uint64_t *p, uint64_t seen[2], const uint64_t v[2])
 {
 #if defined(__x86_64__)
     bool done;
-    __asm__ volatile("lock cmpxchg16b %1" /* the compilers want -mcx16, or a library, for theirs */
+    __asm__ volatile("lock cmpxchg16b %1" /* the compilers' own needs -mcx16 or libatomic */
                      : "=@ccz"(done), "+m"(*(uint64_t(*)[2])(void *)p), "+a"(seen[0]), "+d"(seen[1])
                      : "b"(v[0]), "c"(v[1])
                      : "memory");
@@ -163,7 +163,8 @@ static inline bool um_rmw_acqrel_cas_pair(uint64_t *p, uint64_t seen[2], const u
 static inline void um_fence_full(void)
 {
 #if UM_THREAD_SANITIZER
-    /* It knows no fences. A locked access to memory of our own orders as much, and hides no missing release from it. */
+    /* ThreadSanitizer does not support fences. A locked access to a local variable orders as much, and does not hide a
+     * missing release. */
     _Atomic uint32_t own = 0;
     atomic_fetch_add_explicit(&own, 1, memory_order_seq_cst);
 #else
@@ -186,7 +187,7 @@ static inline void um_fence_release(void)
 #endif
 }
 
-/* Keeps the compiler (not the processor) from moving accesses across: the cheap half, paired with membarrier(2). */
+/* Keeps the compiler, not the processor, from moving accesses across it: the cheap half, paired with membarrier(2). */
 static inline void um_fence_compiler(void)
 {
     atomic_signal_fence(memory_order_seq_cst);

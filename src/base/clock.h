@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The same clock as it was at the system's last timer tick: some milliseconds behind, and a quarter of the cost. */
+/* The same clock as of the kernel's last timer tick: some milliseconds old, at a quarter of the cost. */
 static inline uint64_t um_clock_coarse_ns(void)
 {
     struct timespec ts;
@@ -20,7 +20,7 @@ static inline uint64_t um_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-/* So many things are to be looked at once a second each: how many of them now, so long after the last time. */
+/* Each of `things` is to be checked once a second. Returns how many to check now, passed_ns after the last call. */
 static inline uint32_t um_clock_share(uint32_t things, uint64_t passed_ns)
 {
     const uint64_t second = 1000000000;

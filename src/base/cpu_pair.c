@@ -3,7 +3,7 @@
 
 #include "base/atomic.h"
 
-#if defined(__x86_64__) && !UM_THREAD_SANITIZER /* which does not see what assembler stores */
+#if defined(__x86_64__) && !UM_THREAD_SANITIZER /* ThreadSanitizer does not see stores in assembler */
 #include <cpuid.h>
 
 enum { UM_CX16_BIT = 13 }; /* Intel SDM volume 2, CPUID 1, ecx */
@@ -20,7 +20,7 @@ static bool cpu_pairs_read(void)
 }
 #endif
 
-static uint32_t known; /* 1 + the answer; whoever comes first finds the same as the others */
+static uint32_t known; /* 1 + the answer, 0: not asked yet. Threads that race find the same answer */
 
 bool um_cpu_has_pairs(void)
 {

@@ -37,7 +37,7 @@ struct um_cpu_features um_cpu_features_read(void)
     return f;
 }
 
-/* UMWAIT first: processors that have both are unknown, and its bound is a deadline. */
+/* UMWAIT first: its bound is a deadline. No known processor has both. */
 enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f)
 {
     if (f->max_basic >= 7 && f->basic7_ecx >> UM_WAITPKG_BIT & 1)
@@ -51,7 +51,7 @@ enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f)
 
 enum um_cpu_wait um_cpu_wait_own(void)
 {
-    static uint32_t known; /* 1 + the choice; whoever comes first finds the same as the others */
+    static uint32_t known; /* 1 + the choice, 0: not made yet. Threads that race make the same choice */
     uint32_t own = um_load_relaxed_u32(&known);
     if (!own) {
         struct um_cpu_features f = um_cpu_features_read();
@@ -64,8 +64,8 @@ enum um_cpu_wait um_cpu_wait_own(void)
 #if defined(__x86_64__)
 
 /*
- * The line is looked at after it is monitored: a store before that is seen, one after it ends the wait.
- * sync: none (whoever waits looks again in its own order)
+ * The line is read after the monitor is set: a store before that is seen by the read, a store after it ends the wait.
+ * sync: none (the caller reads the line again with its own ordering)
  */
 __attribute__((target("waitpkg"))) static void wait_umwait(const uint64_t *line, uint64_t value)
 {
@@ -86,7 +86,8 @@ __attribute__((target("mwaitx"))) static void wait_mwaitx(const uint64_t *line, 
 
 #elif defined(__aarch64__)
 
-/* The first WFE takes an event that is left over. A store by another processor clears the monitor, which is an event.
+/* The first WFE consumes an event that is left over. A store by another processor clears the monitor, which is an
+ * event.
  */
 static void wait_wfe(const uint64_t *line, uint64_t value)
 {

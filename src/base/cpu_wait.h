@@ -1,10 +1,10 @@
 /*
  * Waiting for a store to one cache line with the processor's own instruction for it: UMWAIT (WAITPKG) or MWAITX
- * (MONITORX) on x86, WFE upon a load-exclusive on Arm. The processor rests until the line is written; to the system it
- * is busy.
+ * (MONITORX) on x86, WFE upon a load-exclusive on Arm. The processor pauses until the line is written; the system
+ * counts it as busy.
  *
  * Owns: the choice of the instruction, made once from what the processor says of itself. Must not know what the line
- * means: whoever waits looks again, in the order that its own protocol wants. Threading: any.
+ * means: the caller reads it again, with the ordering that its protocol needs. Threading: any.
  */
 #ifndef UM_BASE_CPU_WAIT_H
 #define UM_BASE_CPU_WAIT_H
@@ -33,7 +33,8 @@ enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f);
 /* What this processor has. */
 enum um_cpu_wait um_cpu_wait_own(void);
 
-/* Does the wait end by itself within a few microseconds? Else it fits only where nothing but that line can bring news.
+/* Does the wait end by itself within a few microseconds? If not, it is usable only where that line is the only source
+ * of events.
  */
 static inline bool um_cpu_wait_is_short(enum um_cpu_wait how)
 {
@@ -41,8 +42,8 @@ static inline bool um_cpu_wait_is_short(enum um_cpu_wait how)
 }
 
 /*
- * Waits once, until *line is not value, or an interrupt, or the bound of the instruction; at once when it differs
- * already. It may end for no reason. UM_CPU_WAIT_NONE: returns at once.
+ * Waits once, until *line differs from value, an interrupt, or the bound of the instruction. Returns at once if it
+ * differs already. May return spuriously. UM_CPU_WAIT_NONE: returns at once.
  */
 void um_cpu_wait(enum um_cpu_wait how, const uint64_t *line, uint64_t value);
 

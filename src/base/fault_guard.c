@@ -3,11 +3,11 @@
  *
  * Where nothing is mapped, a page of the pool fills the hole. Where there is a mapping (beyond the end of its file, or
  * without the right to write), it is moved aside, and a page of the pool with what can be read of it stands in its
- * place. At the end the stand-in goes and the mapping comes back, unless the program has put something else there
- * meanwhile. A page of the pool is told from all others by what lies behind it in the pool's memory, which a second
- * mapping made by mremap(2) shows. Owns: the list of guards, never freed, so that the handler can walk it at any
- * moment; the pool and what stands in for something. Threading: one spin lock, which the handler takes, too: who faults
- * at a page that another thread is at waits for it.
+ * place. At the end the stand-in is removed and the mapping comes back, unless the program has mapped something else
+ * there meanwhile. A page of the pool is recognised by the tag behind it in the pool's memory, which a second mapping
+ * made by mremap(2) shows. Owns: the list of guards, never freed, so that the handler can walk it at any moment; the
+ * pool and the stand-ins. Threading: one spin lock, which the handler takes, too: a thread that faults at a page that
+ * another thread is handling waits for it.
  */
 #include "base/fault_guard.h"
 
@@ -30,8 +30,8 @@ enum { STAND_INS = 2 * (UM_FAULT_GUARD_MOST / 4096 + 2) };
 static const uint64_t stand_in_mark = UINT64_C(0x9d1f3c58b7a2e604);
 
 struct stand_in {
-    uintptr_t at; /* 0: it is free; LOST: its place aside is somebody else's */
-    bool aside;   /* the mapping that was there is in its place aside */
+    uintptr_t at; /* 0: free; LOST: its reserved address range now belongs to other code */
+    bool aside;   /* the mapping that was there has been moved aside */
 };
 enum { LOST = 1 };
 
@@ -44,14 +44,14 @@ static struct stand_in stand_ins[STAND_INS];
 static size_t used; /* no stand-in at or beyond it */
 static unsigned char *pool;
 /*
- * Address space where nothing is: a page aside for each stand-in, then two for a twin. What the kernel chose might lie
- * in the very hole that somebody is about to fault in.
+ * Reserved address space: one page for each stand-in to move a mapping to, then two for a second view of the pool. An
+ * address chosen by the kernel might lie in the very hole that is about to fault.
  */
 static unsigned char *asides;
-static bool twin_lost; /* its place is somebody else's, or nothing can be seen there: then nothing is looked at */
-static uint64_t stand_in_lock; /* 1: held. It guards the pool, the stand-ins, and what guards are told */
+static bool twin_lost;         /* its range belongs to other code, or cannot be mapped: then the check is left out */
+static uint64_t stand_in_lock; /* 1: held. Protects the pool, the stand-ins and the hit fields of the guards */
 uint64_t um_fault_guard_news;
-static uint64_t moving; /* the page that is away at this moment, or 0 */
+static uint64_t moving; /* the page that is being replaced at this moment, or 0 */
 static uint64_t guards; /* the first; grows only */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before_segv, before_bus;
@@ -63,7 +63,7 @@ static struct um_fault_guard *first(void)
         &guards); /* sync: access-guards (partner access-guards) */
 }
 
-/* Whether it was free at once. */
+/* Returns whether the lock was free at once. */
 static bool stand_ins_lock(void)
 {
     bool at_once = true;
@@ -96,13 +96,13 @@ static void *aside_of(const struct stand_in *s)
     return asides + number_of(s) * page;
 }
 
-/* Nothing is there again, and nobody gets it. */
+/* Reserves the range again. */
 static bool aside_reserve(void *at, size_t len, int how)
 {
     return mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0) == at;
 }
 
-/* Moves what is aside to its place again, if that is still wanted. */
+/* Moves the mapping that was set aside back to its place, if that is still wanted. */
 static void aside_end(struct stand_in *s, bool wanted)
 {
     void *aside = aside_of(s);
@@ -113,7 +113,7 @@ static void aside_end(struct stand_in *s, bool wanted)
     s->aside = false;
 }
 
-/* A second mapping of so many bytes of the pool from that page on, where nothing is that anybody needs. */
+/* Maps len bytes of the pool a second time, from that page on, at a reserved address. */
 static bool pool_place(uint64_t number, size_t len, void *at)
 {
     const struct stand_in_tag tag = {stand_in_mark, number};
@@ -129,12 +129,12 @@ static bool is_pool_page(const unsigned char *at, uint64_t number)
     const struct iovec to = {.iov_base = &tag, .iov_len = sizeof(tag)},
                        from = {.iov_base = (void *)(at + page), .iov_len = sizeof(tag)};
     return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof(tag) && tag.mark == stand_in_mark &&
-           tag.number == number; /* by the system: there may be nothing behind somebody's page */
+           tag.number == number; /* read by the kernel: there may be no memory behind a page of the program */
 }
 
 /*
- * Is it still there? The program may have unmapped it, or mapped something else over it. In the twin's place stands the
- * pool's last page: mremap(2) may have unmapped it, or not, when it says no.
+ * Is the stand-in still in place? The program may have unmapped it, or mapped something else over it. The range of the
+ * second view normally holds the pool's last page; a failed mremap(2) may or may not have unmapped it.
  */
 static bool is_in_place(const struct stand_in *s)
 {
@@ -187,7 +187,7 @@ static bool mapping_replace(struct stand_in *s)
 {
     const struct iovec to = {.iov_base = pool_page(number_of(s)), .iov_len = page},
                        from = {.iov_base = (void *)s->at, .iov_len = page};
-    ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0); /* as far as it goes */
+    ssize_t read = process_vm_readv(getpid(), &to, 1, &from, 1, 0); /* as much as can be read */
     (void)read;
     um_store_relaxed_u64(&moving, s->at);
     s->aside = mremap((void *)s->at, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, aside_of(s)) == aside_of(s);
@@ -195,7 +195,7 @@ static bool mapping_replace(struct stand_in *s)
     if (s->aside && !done)
         aside_end(s, true);
     else if (!done && !aside_reserve(aside_of(s), page, MAP_FIXED_NOREPLACE))
-        s->at = LOST; /* it may be somebody else's: it is used no more */
+        s->at = LOST; /* it may belong to other code: not used any more */
     um_store_relaxed_u64(&moving, 0);
     return done;
 }
@@ -206,7 +206,8 @@ static void news_add(int64_t more)
 }
 
 /*
- * Tells the accesses that are under way in that page: which of them is this thread's, or has been there, is not known.
+ * Marks every access whose range has that page: which one belongs to this thread, or has touched the page, is not
+ * known.
  */
 static void guards_tell(uintptr_t at)
 {
@@ -215,7 +216,7 @@ static void guards_tell(uintptr_t at)
         if (len == 0 || at + page <= base || at >= base + len)
             continue;
         news_add(g->hit == 0);
-        g->hit = base; /* no other one's, if that begins meanwhile */
+        g->hit = base; /* not that of an access that begins meanwhile */
     }
 }
 
@@ -238,12 +239,12 @@ static void stand_in_end(struct stand_in *s)
 {
     const bool there = is_in_place(s);
     if (s->aside)
-        aside_end(s, there); /* else the program did away with what was there */
+        aside_end(s, there); /* otherwise the program removed what was there */
     else if (there)
         munmap((void *)s->at, page);
 }
 
-/* One page: what lies beside it may be as it should, and in use. */
+/* One page only: its neighbours may be intact and in use. */
 static bool stand_in(uintptr_t at)
 {
     struct stand_in *s = NULL;
@@ -293,13 +294,13 @@ static bool is_guarded(uintptr_t at)
     return g;
 }
 
-/* What another thread has done in between may have changed everything: then the access is tried again. */
+/* Another thread may have changed the mapping meanwhile: then the access is retried. */
 static bool fault_take(uintptr_t at)
 {
     const uintptr_t start = at & ~(page - 1);
     const bool guarded = is_guarded(at);
     if (!guarded && (!start || um_load_relaxed_u64(&moving) != start))
-        return false; /* 0: none moves, and at address 0 nothing ever is */
+        return false; /* 0 means that no page is being replaced; nothing is ever mapped at address 0 */
     bool done = !stand_ins_lock() || !guarded;
     if (!done) {
         guards_tell(start);
@@ -312,14 +313,14 @@ static bool fault_take(uintptr_t at)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     const int error = errno;
-    if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* else somebody sent it */
+    if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* otherwise the signal was sent by kill() */
         pass_on(number, info, context);
     errno = error;
 }
 
 /* ---- outside ---- */
 
-/* Puts everything back. Who was there, and met no fault because of a stand-in, is told. */
+/* Restores everything. Accesses that did not fault because of a stand-in are marked. */
 static void stand_ins_mend(void)
 {
     while (used > 0) {
@@ -356,8 +357,8 @@ bool um_fault_guard_settle(struct um_fault_guard *g)
 }
 
 /*
- * In a child: other threads' accesses are not its own, and one of them may have held a lock. What stands in for them
- * goes; the pool's pages are the parent's, too, so the child gets others.
+ * In a forked child: accesses of other threads do not exist here, and one of them may have held the lock. Their
+ * stand-ins are removed. The pool's pages are shared with the parent, so the child gets new ones.
  */
 static void forget(void)
 {

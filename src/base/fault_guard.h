@@ -1,14 +1,13 @@
 /*
- * Accesses of the program's own memory on behalf of a peer: the program may have unmapped it, made it read-only, or
- * cut its file off, and the process is not to die of that.
+ * Accesses to the program's own memory on behalf of a peer. The program may have unmapped it, made it read-only, or
+ * truncated its file; the process must survive that.
  *
- *   um_fault_guard_begin(g, at, len); loads and stores in [at, at + len); if (um_fault_guard_end(g)) they met what is
- * no memory
+ *   um_fault_guard_begin(g, at, len); loads and stores in [at, at + len); if (um_fault_guard_end(g)) an access faulted
  *
- * A fault in the range puts a page of its own in the place of what is not there, until the access ends; then all is as
- * it was, and the caller is told. So is everybody whose range had that page meanwhile: it met no fault there. Faults
- * elsewhere, and when no access is under way, go to who had the signal before. Source: sigaction(2), mremap(2).
- * Threading: a guard is one thread's at a time; any number of guards at once.
+ * A fault in the range puts a stand-in page in the place of the missing one until the access ends. Then the mapping is
+ * restored and the caller gets an error. So does every other access whose range had that page meanwhile, although it
+ * did not fault. Faults elsewhere, or while no access is under way, go to the handler that was installed before.
+ * Source: sigaction(2), mremap(2). Threading: a guard is one thread's at a time; any number of guards at once.
  */
 #ifndef UM_BASE_FAULT_GUARD_H
 #define UM_BASE_FAULT_GUARD_H
@@ -19,23 +18,23 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of one access: there is room for so many stand-ins, twice. */
+/* Largest access in bytes. The pool has stand-ins for twice as many. */
 enum { UM_FAULT_GUARD_MOST = 1 << 20 };
 
 struct um_fault_guard {
     struct um_fault_guard *next; /* constant */
     uint64_t base, len;          /* the range; len 0: no access is under way */
-    uint64_t hit;                /* the base of an access that met a fault, or somebody's stand-in; 0: none */
+    uint64_t hit;                /* the base of an access that faulted, or met the stand-in of another one; 0: none */
     bool used;                   /* by an owner */
 };
 
-/* Stand-ins that are there, and guards that are hit: while it is 0, no access has met anything. */
+/* Number of stand-ins in place and of guards that were hit. 0: no access has faulted. */
 __attribute__((visibility("hidden"))) extern uint64_t um_fault_guard_news;
 
 /* NULL: no memory, or no handler can be installed. */
 struct um_fault_guard *um_fault_guard_open(void);
 void um_fault_guard_close(struct um_fault_guard *g);
-/* The slow end of an access: what it met. Puts everything back where it was. */
+/* The slow end of an access: whether it faulted. Restores the mappings. */
 bool um_fault_guard_settle(struct um_fault_guard *g) __attribute__((cold));
 
 static inline void um_fault_guard_begin(struct um_fault_guard *g, const void *at, size_t len)
@@ -46,7 +45,7 @@ static inline void um_fault_guard_begin(struct um_fault_guard *g, const void *at
     um_fence_compiler(); /* sync: none (the handler runs in this thread) */
 }
 
-/* True: a fault was met, and what was stored or loaded means nothing. */
+/* True: an access faulted; what was stored or loaded is meaningless. */
 static inline bool um_fault_guard_end(struct um_fault_guard *g)
 {
     um_fence_compiler(); /* sync: none (the handler runs in this thread) */

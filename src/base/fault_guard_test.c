@@ -1,6 +1,6 @@
 /*
- * Accesses of memory that is not there: by several threads at the same pages, while the program maps something else
- * there, and with a child that is forked meanwhile. One test, because cmocka's handlers come and go with each.
+ * Accesses to missing memory: by several threads at the same pages, while the program maps something else there, and
+ * with a child that is forked meanwhile. One test, because cmocka installs and removes its handlers with each test.
  */
 #include "base/fault_guard.h"
 
@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Far below where the system puts mappings, so that nobody else's lands in what is unmapped there. */
+/* Far below the kernel's mappings, so that no other mapping lands in the ranges that are unmapped here. */
 #define PLACE UINT64_C(0x200000000000)
 
 enum { PAGES = 6, THREADS = 4, TURNS = 600 };
@@ -69,7 +69,7 @@ static bool is_mapped(const volatile unsigned char *at)
     return mincore((void *)at, page, &resident) == 0;
 }
 
-/* All is as it was. */
+/* Checks that the memory is as it was. */
 static void memory_check(const struct memory *m)
 {
     const volatile unsigned char *half = m->at + m->len / 2;
@@ -98,7 +98,7 @@ struct writer {
     unsigned good, unnoticed;
 };
 
-/* In turn an access that is all right, and one that meets every page that is not. */
+/* Alternates an access that succeeds with one that touches every missing page. */
 static void *write_both(void *arg)
 {
     struct writer *w = arg;
@@ -136,7 +136,8 @@ static void threads_meet(enum kind kind)
     memory_close(&m);
 }
 
-/* Who comes while another one's page stands there meets no fault; who comes after, and beside it, nothing. */
+/* An access that finds another one's stand-in does not fault but gets the error; a later one, and one beside it, get
+ * none. */
 static void who_comes_later_is_told(enum kind kind)
 {
     const struct memory m = memory_open(kind);
@@ -242,7 +243,7 @@ static void memory_that_is_not_there(void **state)
 
 static int wild_status[3];
 
-/* In children, before cmocka has handlers: each ends by a fault that is no access's. */
+/* In children, before cmocka installs its handlers: each ends by a fault outside any guarded access. */
 static void wild_faults(void)
 {
     const uintptr_t wild[] = {0, 8, PLACE + 64};

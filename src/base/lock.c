@@ -16,7 +16,7 @@ enum {
     UM_LOCK_YIELDS = 64, /* offers between two looks whether the holder lives (microseconds each) */
 };
 
-/* Spins a while; whether it was taken. *seen_p: who holds it. */
+/* Spins for a while. Returns whether the lock was taken. *seen_p: the holder. */
 static bool lock_spin(struct um_lock_shm *lock, uint64_t self, uint64_t *seen_p)
 {
     for (int i = 0; i < UM_LOCK_SPINS; i++) {
@@ -30,8 +30,8 @@ static bool lock_spin(struct um_lock_shm *lock, uint64_t self, uint64_t *seen_p)
 }
 
 /*
- * Dead; or it holds the lock for as long as nobody does who keeps to the rule: a holder that was stopped there, or a
- * word that no holder wrote.
+ * Dead; or it has held the lock far longer than any correct holder: it was stopped there, or the word was not written
+ * by a holder.
  */
 static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, uint64_t since)
 {
@@ -45,7 +45,7 @@ static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, u
     return holder != party->self && !party->alive(holder);
 }
 
-/* Nobody waits so long where all keep to the rule, however many there are: somebody overwrites the word. */
+/* With correct holders nobody waits so long, however many there are: a process must be overwriting the word. */
 static bool waited_too_long(uint64_t begun)
 {
     if (um_clock_ns() - begun < UM_LOCK_WAIT_NS)
@@ -69,8 +69,8 @@ void um_lock_wait(struct um_lock_shm *lock, const struct um_lock_party *party)
             }
         }
         /*
-         * sync: lock-steal (partners lock-take, lock-give): a dead holder has stored all it ever will. Whoever takes
-         * the lock over finds the element as it was, as it was to be, or, if it is wider than a store, in between.
+         * sync: lock-steal (partners lock-take, lock-give): a dead holder stores nothing more. The next holder finds
+         * the element unchanged, updated, or, if it is wider than a store, half updated.
          */
         if (turn % UM_LOCK_YIELDS == 0 && seen != 0 && holder_is_gone(party, seen, since) &&
             um_rmw_acqrel_cas_bits64(&lock->holder, &seen, party->self))

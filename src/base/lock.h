@@ -1,10 +1,10 @@
 /*
- * Locks in memory that several processes map: for what no single access of the processor does.
+ * Locks in memory that several processes map: for updates that the processor cannot do in one access.
  *
- * Owns: the layout and the rule. A lock's word is 0 (free) or names its holder, so that whoever waits can find out that
- * the holder is gone and take the lock over. Uncontended: one compare and swap, one release store. Not recursive.
- * Must not know how one finds out whether a holder lives: the party brings that along (base/process.h is the one of one
- * host). Threading: any number of threads and processes.
+ * Owns: the layout and the rule. A lock's word is 0 (free) or names its holder, so that a waiter can find out that the
+ * holder is gone and take the lock over. Uncontended: one compare and swap, one release store. Not recursive. Must not
+ * know how to find out whether a holder lives: the caller passes that in struct um_lock_party (base/process.h has it
+ * for one host). Threading: any number of threads and processes.
  */
 #ifndef UM_BASE_LOCK_H
 #define UM_BASE_LOCK_H
@@ -36,7 +36,7 @@ struct um_lock_party {
     bool (*alive)(uint64_t holder); /* false only when that holder is certainly gone. Slow path */
 };
 
-/* Waits while a living holder has it, but not longer than a second; slow path of um_lock_take(). */
+/* Waits while a living holder has the lock, but at most a second. Slow path of um_lock_take(). */
 void um_lock_wait(struct um_lock_shm *lock, const struct um_lock_party *party);
 
 static inline void um_lock_take(struct um_lock_shm *lock, const struct um_lock_party *party)
@@ -52,7 +52,7 @@ static inline void um_lock_give(struct um_lock_shm *lock)
     um_store_release_u64(&lock->holder, 0); /* sync: lock-give (partners lock-take, lock-steal) */
 }
 
-/* The lock of a number that is the same for all who mean the same thing. */
+/* The lock for a number. Users of the same element must pass the same number. */
 static inline struct um_lock_shm *um_lock_of(struct um_locks_shm *locks, uint64_t number)
 {
     return &locks->lock[(number * UINT64_C(0x9e3779b97f4a7c15)) >> 58];

@@ -1,7 +1,7 @@
-/* base/lock: holders that never give back. Dead ones, and contention, are tested with atomics
+/* base/lock: holders that never release. Dead ones, and contention, are tested with atomics
  * (proto/atomic_apply_test). */
 #define UM_LOCK_WAIT_NS UINT64_C(2000000000)
-#include "base/lock.c" /* NOLINT(bugprone-suspicious-include): waits less long */
+#include "base/lock.c" /* NOLINT(bugprone-suspicious-include): with a shorter wait */
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -31,7 +31,7 @@ static void a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second(void 
     (void)state;
     static struct um_locks_shm locks;
     const struct um_lock_party party = {.self = 7, .alive = lives};
-    const uint64_t holders[] = {UINT64_C(1) << 32, 7 /* a word that somebody wrote: we do not have it */};
+    const uint64_t holders[] = {UINT64_C(1) << 32, 7 /* a word that was overwritten: we do not hold the lock */};
     um_log_set_sink(count);
     for (int i = 0; i < 2; i++) {
         uint64_t began = um_clock_ns();

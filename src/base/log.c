@@ -36,13 +36,13 @@ void um_log(enum um_log_level level, const char *format, ...)
     current_sink(level, text);
 }
 
-/* May another line be said? *left_out_p: how many were not, in the period that is over. */
+/* May another line be logged? *left_out_p: how many were left out in the last period. */
 static bool limit_allows(struct um_log_limit *limit, uint64_t *left_out_p)
 {
     const uint64_t now = um_clock_ns(), since = um_load_relaxed_u64(&limit->since_ns);
     *left_out_p = 0;
     if (now - since >= UM_LOG_PERIOD_NS &&
-        um_rmw_cas_u64(&limit->since_ns, since, now)) {     /* sync: none (whoever wins begins the period) */
+        um_rmw_cas_u64(&limit->since_ns, since, now)) {     /* sync: none (the thread that wins begins the period) */
         uint64_t asked = um_rmw_swap_u64(&limit->asked, 0); /* sync: none (a number for the reader) */
         *left_out_p = asked > UM_LOG_BURST ? asked - UM_LOG_BURST : 0;
     }

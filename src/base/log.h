@@ -19,9 +19,9 @@ void um_log_set_sink(um_log_sink sink);
 void um_log(enum um_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * What may be said again and again (a peer whose memory cannot be mapped is tried with every message): UM_LOG_BURST
- * lines in UM_LOG_PERIOD_NS; the first one after that tells how many were left out. limit: static, one for each place
- * that logs, zero at first.
+ * Rate limit for what may be logged with every message (a peer whose memory cannot be mapped): UM_LOG_BURST lines in
+ * UM_LOG_PERIOD_NS. The first line after that says how many were left out. limit: a static object for each call site,
+ * zero at the start.
  */
 enum { UM_LOG_BURST = 4 };
 static const uint64_t UM_LOG_PERIOD_NS = UINT64_C(10000000000);

@@ -1,4 +1,4 @@
-/* Tests of base/log.h: what is said again and again does not flood. */
+/* Tests of base/log.h: a repeated message does not flood the log. */
 #include "base/log.h"
 
 #include <setjmp.h>

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /*
- * Can this process read (write: also write) len bytes at the address? System calls: for slow paths. What another thread
- * unmaps meanwhile is its own affair.
+ * Can this process read (write: also write) len bytes at the address? System calls: for slow paths. The answer may be
+ * outdated at once if another thread unmaps memory.
  */
 bool um_memory_is_there(uintptr_t addr, size_t len, bool write);
 

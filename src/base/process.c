@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of its first thread: the same numbers as /proc/PID/stat, which emulators of user space make up, differently in each
- * thread. */
+/* Reads the first thread's stat: the same numbers as /proc/PID/stat. User-space emulators invent the latter,
+ * differently for each thread. */
 int um_process_stat(uint32_t pid, struct um_process_stat *stat_p)
 {
     UM_UNCANCELLED;
@@ -75,7 +75,7 @@ uint64_t um_process_self(void)
     struct um_process_stat stat = {.start = 0};
     uint32_t pid = (uint32_t)getpid();
     pthread_once(&once, self_watch_forks);
-    (void)um_process_stat(pid, &stat); /* else the pid alone has to do */
+    (void)um_process_stat(pid, &stat); /* otherwise the pid alone is used */
     known = (uint64_t)pid << 32 | stat.start;
     um_store_relaxed_u64(&self, known);
     return known;
@@ -85,6 +85,6 @@ bool um_process_holder_is_alive(uint64_t holder)
 {
     uint32_t pid = (uint32_t)(holder >> 32);
     if (pid == 0 || pid > INT32_MAX)
-        return false; /* nobody's number: the word was overwritten */
+        return false; /* no process has this number: the word was overwritten */
     return um_process_is_alive(pid, (uint32_t)holder);
 }

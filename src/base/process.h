@@ -18,13 +18,13 @@ struct um_process_stat {
 /* 0, or a negative errno (-ENOENT: no such process, or /proc hides it). */
 int um_process_stat(uint32_t pid, struct um_process_stat *stat_p);
 
-/* Does the process that began at this time (0: at whatever time) still live? False only when it is certainly gone. */
+/* Does the process with this start time (0: any) still live? False only when it is certainly gone. */
 bool um_process_is_alive(uint32_t pid, uint32_t start);
 
 /* This process as a number: pid in the upper half, start time in the lower one. Never 0. */
 uint64_t um_process_self(void);
 
-/* Of such a number: um_process_is_alive(). */
+/* um_process_is_alive() for such a number. */
 bool um_process_holder_is_alive(uint64_t holder);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/region.h"
 
 #include "base/memory.h"
+#include "core/copying.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -166,6 +167,7 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
                                      .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
+    um_list_init(&region->copying);
     for (uint32_t i = 0; i < t->spaces; i++) {
         int ret = t->space[i]->machine->expose(t->space[i], &what, &region->exposed[i]);
         if (ret) {
@@ -190,6 +192,8 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
         return;
     *link = region->next;
     t->count--;
+    for (struct um_list *first; (first = um_list_first(&region->copying)) != NULL;)
+        um_copying_cancel(UM_CONTAINER(first, struct um_copying, link));
     region_conceal(t, region, t->spaces);
 }
 

@@ -10,6 +10,7 @@
 #ifndef UM_CORE_REGION_H
 #define UM_CORE_REGION_H
 
+#include "base/list.h"
 #include "machine/machines.h"
 
 #include <stddef.h>
@@ -23,6 +24,7 @@ struct um_region {
     uint32_t access;        /* enum um_access */
     uint32_t counters;      /* enum um_counters, of the machine's space */
     struct um_region *next; /* hash chain */
+    struct um_list copying; /* transfers that write to its memory */
     struct um_exposed *exposed[UM_MACHINES_MAX]; /* what each machine made of it */
 };
 
@@ -35,7 +37,7 @@ void um_regions_close(struct um_regions *t);
 int um_regions_add(struct um_regions *t, struct um_region *region);
 /* The level at which peers reach it by the home's machine. */
 enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
-/* No peer's operation that starts after the return reaches it. */
+/* No peer's operation that starts after the return reaches it, and no transfer that is under way here. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);

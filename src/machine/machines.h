@@ -26,15 +26,4 @@ struct um_machines {
  * stands there twice. */
 int um_machines_named(const char *names, struct um_machines *machines_p);
 
-/* Bytes of an address of an endpoint that uses these machines. */
-static inline size_t um_addr_len(const struct um_machines *machines)
-{
-    size_t words = 0;
-    for (uint32_t i = 0; i < machines->count; i++) {
-        const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
-        words = words > end ? words : end;
-    }
-    return words * sizeof(uint64_t);
-}
-
 #endif

@@ -2,8 +2,8 @@
  * The engine of match.h.
  *
  * While a queue is short (UM_MATCH_SHORT) it is just a list, which is walked. When it becomes longer it is hashed, all
- * of it, until it is empty again; so a program that posts and finds at once pays for no hash, and the change of state
- * is paid by the calls that made the queue long.
+ * of it, until it is empty again; so a program that posts and matches at once pays for no hash. The calls that made the
+ * queue long pay for the change.
  *
  * A class is an ignore mask. It has four tables: posted receives with a source, posted receives for any source, and the
  * queued messages under the same two keys. A receive stands in one table; a message in two tables of every class, so
@@ -67,7 +67,7 @@ static inline struct um_match_msg *msg_of_all(struct um_list *link)
     return UM_CONTAINER(link, struct um_match_msg, all);
 }
 
-/* Tells whether a receive for (tag, ignore, wanted) takes a message with (msg_tag, source). */
+/* Does a receive for (tag, ignore, wanted) match a message with (msg_tag, source)? */
 static inline bool takes(uint64_t tag, uint64_t ignore, uint32_t wanted, uint64_t msg_tag, uint32_t source)
 {
     return ((tag ^ msg_tag) & ~ignore) == 0 && (wanted == source || wanted == UM_MATCH_ANY);
@@ -99,7 +99,7 @@ void um_match_close(struct um_match *m)
     free(m);
 }
 
-/* Makes the message findable by the receives of class c. */
+/* Adds the message to the index of class c. */
 static inline void index_msg(struct um_match *m, uint32_t c, struct um_match_msg *msg)
 {
     uint64_t tag = msg->tag & ~m->ignore[c];
@@ -157,7 +157,7 @@ static void hash_recv(struct um_match *m, struct um_match_recv *recv)
     m->live |= 1u << t;
 }
 
-/* The queue is longer than its limit by this receive. */
+/* This receive makes the queue longer than its limit. */
 static __attribute__((noinline)) void post_hashed(struct um_match *m, struct um_match_recv *recv)
 {
     if (!m->recv_limit) {
@@ -198,7 +198,7 @@ void um_match_unpost(struct um_match *m, struct um_match_recv *recv)
         unpost_hashed(m, recv);
 }
 
-/* The oldest receive without a class that takes the message, or found when that is older. */
+/* The oldest receive without a class that matches the message; `found` if that is older. */
 static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint32_t source,
                                           struct um_match_recv *found)
 {
@@ -248,7 +248,7 @@ static inline void hash_msg(struct um_match *m, struct um_match_msg *msg)
         index_msg(m, c, msg);
 }
 
-/* The queue is longer than its limit by this message. */
+/* This message makes the queue longer than its limit. */
 static __attribute__((noinline)) void enqueue_hashed(struct um_match *m, struct um_match_msg *msg)
 {
     if (!m->msg_limit) {

@@ -7,9 +7,9 @@
  * A message has a tag and a source; a receive has a tag, an ignore mask and a source or UM_MATCH_ANY. They match when
  * the tags agree outside the mask and the sources agree or the receive takes any. Of several candidates the oldest
  * wins. Cost: one bucket per (ignore mask in use, source given or any); programs use few masks. The first
- * UM_MATCH_CLASSES masks are hashed; receives with further masks stand in one ordered list. A mask gives up its place
- * when nothing is posted under it and no message is queued. Untagged messages use an engine of their own with tag 0 and
- * mask 0.
+ * UM_MATCH_CLASSES masks are hashed; receives with further masks stand in one ordered list. A mask's place is free
+ * again when nothing is posted under it and no message is queued. Untagged messages use an engine of their own with tag
+ * 0 and mask 0.
  */
 #ifndef UM_MATCH_MATCH_H
 #define UM_MATCH_MATCH_H
@@ -63,23 +63,23 @@ struct um_match;
 
 /* NULL when memory is exhausted. Nothing else here can fail. */
 struct um_match *um_match_open(void);
-/* The nodes that are still in are forgotten, not released. */
+/* Nodes that are still queued are not freed. */
 void um_match_close(struct um_match *m);
 
 /* Posts a receive (behind all posted before). The caller looked for an unexpected message first. */
 void um_match_post(struct um_match *m, struct um_match_recv *recv);
-/* Takes a posted receive out again (cancel, close). */
+/* Removes a posted receive (cancel, close). */
 void um_match_unpost(struct um_match *m, struct um_match_recv *recv);
-/* The oldest posted receive that takes (tag, source), or NULL. It stays posted. */
+/* The oldest posted receive that matches (tag, source), or NULL. It stays posted. */
 struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source);
 
 /* Queues an unexpected message (behind all queued before). */
 void um_match_enqueue(struct um_match *m, struct um_match_msg *msg);
 void um_match_dequeue(struct um_match *m, struct um_match_msg *msg);
-/* The oldest unexpected message that (tag, ignore, source) takes, or NULL. It stays queued. */
+/* The oldest unexpected message that matches (tag, ignore, source), or NULL. It stays queued. */
 struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_t ignore, uint32_t source);
 
-/* The oldest posted receive or queued message at all, for emptying; NULL when there is none. */
+/* The oldest posted receive or queued message, to empty the engine; NULL when there is none. */
 struct um_match_recv *um_match_any_recv(struct um_match *m);
 struct um_match_msg *um_match_any_msg(struct um_match *m);
 

@@ -1,5 +1,5 @@
 /*
- * The matching engine: its rules one by one, and its cost, counted in nodes looked at.
+ * The matching engine: its rules one by one, and its cost in visited nodes.
  */
 #include "match/match_test.h"
 
@@ -204,7 +204,7 @@ enum { DEEP = 10000 };
 static struct um_match_recv deep_recv[DEEP];
 static struct um_match_msg deep_msg[DEEP];
 
-/* Looks at nodes since the last call. */
+/* Nodes visited since the last call. */
 static uint64_t visits(void)
 {
     uint64_t n = um_match_visits;

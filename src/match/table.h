@@ -2,7 +2,7 @@
  * The hash table behind match.c: from (masked tag, source) to the nodes of that key, oldest first.
  *
  * Owns: the bucket array. Each bucket chains keys, not nodes: however many nodes share a key, they cost one link of a
- * chain. A table never has more keys than buckets, unless memory was refused; then it works on, slower.
+ * chain. A table has no more keys than buckets, unless there was no memory to grow; then it is slower.
  * Private to src/match. Must not know receives or messages. Threading: the caller serialises.
  */
 #ifndef UM_MATCH_TABLE_H
@@ -21,7 +21,7 @@ struct um_table {
     struct um_match_node *first[1 << UM_TABLE_FIRST_BITS]; /* so that a small table needs no memory */
 };
 
-/* Nodes looked at by searches; the tests of O(1) count them, nobody else pays. */
+/* Nodes visited by searches. Only the tests of O(1) count them. */
 #ifdef UM_MATCH_COUNT_VISITS
 static uint64_t um_match_visits;
 static inline void um_match_visit(void)
@@ -70,7 +70,7 @@ static inline struct um_match_node *um_table_find(const struct um_table *t, uint
     return node;
 }
 
-/* Puts node where *place points from, before the rest of that chain. */
+/* Inserts node at *place, before the rest of that chain. */
 static inline void um_table_chain(struct um_match_node *node, struct um_match_node **place, struct um_match_node *rest)
 {
     node->place = place;

@@ -39,7 +39,8 @@ static_assert((int)UM_ATOMIC_CSWAP == FI_CSWAP && (int)UM_ATOMIC_CSWAP_NE == FI_
  *
  * FI_UNIMEM_MPICH_ATOMICS: MPICH 5.0 fills a table by libfabric's numbers of operations and reads it by its own when it
  * asks whether all accumulates of a window can be native (load_acc_hint): under MIN it looks for a compare-and-swap,
- * under ATOMIC_READ for BXOR. It calls no form that is not there; a provider that tells the truth gets active messages.
+ * under ATOMIC_READ for BXOR. MPICH never calls an operation that is missing; a provider with exact answers gets active
+ * messages.
  */
 static int um_atomic_check(const struct um_domain *d, enum um_atomic_kind kind, enum fi_datatype type, enum fi_op op,
                            size_t *count_p)
@@ -130,7 +131,7 @@ static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic
     return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_BASE, &l, flags);
 }
 
-/* No event; the counter counts when the operation has really ended, at the endpoint's own completion level. */
+/* No event. The counter counts when the operation has ended, at the endpoint's completion level. */
 static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
                                 uint64_t key, enum fi_datatype type, enum fi_op op)
 {

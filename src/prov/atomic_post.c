@@ -1,4 +1,4 @@
-/* The long way of posting an atomic operation. See atomic_post.h. */
+/* The slow path of posting an atomic operation. See atomic_post.h. */
 #include "prov/atomic_post.h"
 
 static ssize_t um_post_atomic(struct um_prov_ep *ep, struct um_atomic *a, fi_addr_t dest, uint64_t fi_flags)
@@ -96,7 +96,7 @@ ssize_t um_atomic_post_lists(struct um_prov_ep *ep, const struct um_atomic_lists
 ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
                                  const struct um_atomic_lists *l, uint64_t flags)
 {
-    if (m->rma_iov_count != 1) /* rma_iov_limit; its length is that of the operation */
+    if (m->rma_iov_count != 1) /* rma_iov_limit is 1; the operation gives the length */
         return -FI_EINVAL;
     const struct um_atomic_where to = {
         .one = {.addr = m->rma_iov[0].addr,

@@ -1,6 +1,6 @@
 /*
- * Posting an atomic operation: what the calls of atomic.c have in common. The lean path of one element is inline; every
- * other operation takes the long way (atomic_post.c).
+ * Posting an atomic operation: what the calls of atomic.c share. The fast path of one element is inline; every other
+ * operation takes the slow path (atomic_post.c).
  *
  * Owns nothing. Threading: see post.h.
  */
@@ -11,7 +11,7 @@
 
 #include <rdma/fi_atomic.h>
 
-/* What every form of a call says of the operation and where it goes. With lists one has no buffers. */
+/* What every variant of a call gives: the operation and its target. With lists, `one` has no buffers. */
 struct um_atomic_where {
     struct um_atomic_one one; /* the first element, if there are more; type and op as the caller gave them */
     fi_addr_t dest;
@@ -26,7 +26,7 @@ struct um_atomic_lists {
     size_t operand_count, compare_count, result_count;
 };
 
-/* The long way: one buffer of each kind; lists; lists and a message. */
+/* The slow path: one buffer of each kind; lists; lists and a message. */
 ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, const struct um_atomic_where *to, size_t count);
 ssize_t um_atomic_post_lists(struct um_prov_ep *ep, const struct um_atomic_lists *l, const struct um_atomic_where *to,
                              size_t count);
@@ -34,8 +34,8 @@ ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atom
                                  const struct um_atomic_lists *l, uint64_t flags);
 
 /*
- * The lean path, of one element of a valid operation. True: it is done, completion included. False: nothing happened,
- * and the long way finds out what is to be done or said. kind: a's, a constant.
+ * The fast path for one element of a valid operation. True: done, with its completion. False: nothing happened; the
+ * slow path executes it or finds the error. kind: that of `a`, a constant.
  */
 static inline bool um_atomic_post_one(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_one *a,
                                       fi_addr_t dest, bool event, void *context)
@@ -66,7 +66,7 @@ static inline bool um_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
     return pieces == 1 && ioc->count == 1;
 }
 
-/* The lists of a message's operation are of one element each, and nothing else about it is unusual. */
+/* Has the operation lists of one element each, and no flag that needs the slow path? */
 static inline bool um_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_atomic_kind kind,
                                         const struct um_atomic_lists *l, uint64_t flags)
 {

@@ -2,9 +2,11 @@
  * Address vectors: index → address in an array that never moves, address → index in a hash table.
  *
  * Owns: struct um_av. Must not know what an address means. Both types are tables: an fi_addr_t is an index.
- * Threading: under the guard of the domain. With FI_THREAD_DOMAIN there is none, and nothing here needs one.
+ * Threading: under the domain lock.
  */
 #include "prov/prov.h"
+
+#include "machine/address.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -22,19 +24,12 @@ static const struct um_machines *um_av_machines(const struct um_av *av)
     return &av->domain->env.machines;
 }
 
-/* Its part of one machine: where its hash puts it in that table; false: it has none. */
+/* The bucket of an address in the table of one machine. False: the address has no part of that machine. */
 static bool um_av_bucket(const struct um_av *av, uint32_t machine, const struct um_addr *addr, uint32_t **bucket_p)
 {
-    struct um_addr part;
-    if (!um_addr_part(um_av_machines(av)->at[machine], addr, &part))
-        return false;
-    uint64_t h = 0;
-    for (size_t i = 0; i < sizeof(part.word) / sizeof(part.word[0]); i++) {
-        h = (h ^ part.word[i]) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    *bucket_p = &av->buckets[machine][h & av->bucket_mask];
-    return true;
+    const struct um_machine *m = um_av_machines(av)->at[machine];
+    *bucket_p = &av->buckets[machine][um_addr_part_hash(m, addr) & av->bucket_mask];
+    return um_addr_has(m, addr);
 }
 
 static struct um_av_entry *um_av_entry(const struct um_av *av, uint64_t index)
@@ -55,7 +50,7 @@ bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *
     return !um_av_is_zero(addr_p);
 }
 
-/* Of an entry that is there. */
+/* The entry must exist. */
 static void um_av_set(struct um_av *av, uint64_t index, const struct um_addr *addr)
 {
     struct um_av_entry *entry = um_av_entry(av, index);
@@ -67,11 +62,12 @@ static void um_av_set(struct um_av *av, uint64_t index, const struct um_addr *ad
 static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t machine, uint32_t i, const struct um_addr *addr)
 {
     const struct um_machine *m = um_av_machines(av)->at[machine];
+    struct um_addr other;
     while (i != UM_AV_NONE) {
-        const struct um_av_entry *entry = um_av_entry(av, i);
-        if (memcmp(&entry->word[m->addr_first], &addr->word[m->addr_first], sizeof(uint64_t) * m->addr_words) == 0)
+        (void)um_av_addr_locked(av, i, &other);
+        if (um_addr_part_is_same(m, &other, addr))
             return i;
-        i = entry->next[machine];
+        i = um_av_entry(av, i)->next[machine];
     }
     return FI_ADDR_NOTAVAIL;
 }
@@ -113,7 +109,7 @@ static void um_av_link(struct um_av *av, uint32_t index)
     }
 }
 
-/* Tables of at least as many buckets as entries expected. The old ones are kept when there is no memory for new ones.
+/* Makes tables with at least as many buckets as expected entries. Without memory for new ones the old ones stay.
  */
 static int um_av_rehash(struct um_av *av, uint64_t expected)
 {
@@ -167,7 +163,7 @@ static int um_av_alloc(struct um_av *av, uint64_t *index_p)
     return 0;
 }
 
-/* 0, or the fabric error of this address. An endpoint that exists already can tell whether it reaches the address. */
+/* 0, or the fabric error for this address. An endpoint that exists already checks whether it reaches the address. */
 static int um_av_insert_one(struct um_av *av, const struct um_addr *addr, fi_addr_t *index_p)
 {
     if (um_av_is_zero(addr))
@@ -236,7 +232,7 @@ static int um_av_insertsvc(struct fid_av *av, const char *node, const char *serv
                            void *context)
 {
     (void)av, (void)node, (void)service, (void)fi_addr, (void)flags, (void)context;
-    return -FI_ENOSYS; /* addresses cannot be made from names */
+    return -FI_ENOSYS; /* addresses by name or service are not supported */
 }
 
 static int um_av_insertsym(struct fid_av *av, const char *node, size_t nodecnt, const char *service, size_t svccnt,
@@ -385,7 +381,7 @@ static struct fi_ops um_av_fid_ops = {
 int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av_p, void *context)
 {
     struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
-    if (attr->name || attr->flags & FI_READ) /* shared between processes: not done */
+    if (attr->name || attr->flags & FI_READ) /* named or shared address vectors are not supported */
         return -FI_ENOSYS;
     if (attr->flags & ~(FI_EVENT | FI_SYMMETRIC))
         return -FI_EBADFLAGS;

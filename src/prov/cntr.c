@@ -1,7 +1,7 @@
 /*
  * Counters of completed operations.
  *
- * Owns: struct um_cntr. Must not know where completions come from. Threading: under the guard of the domain.
+ * Owns: struct um_cntr. Must not know where completions come from. Threading: under the domain lock.
  */
 #include "prov/prov.h"
 
@@ -54,7 +54,7 @@ int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p)
 {
     struct um_domain *d = cntr->source.domain;
     if (cntr->bytes)
-        return -FI_ENOSYS; /* a peer counts operations */
+        return -FI_ENOSYS; /* peers count operations, not bytes */
     if (!cntr->remote_number) {
         int ret = um_error_result(um_regions_counter_open(d->regions, &cntr->remote_number, &cntr->remote));
         if (ret)

@@ -1,9 +1,9 @@
 /*
- * What the libfabric 1.17 headers lack and newer API versions want. The only file that knows about versions of headers.
+ * What the libfabric 1.17 headers lack and newer API versions want. The only file that depends on header versions.
  *
  * One library, built against 1.17, serves libfabric 1.17 to 2.x: constants keep their values and structures only grow
- * at the end. A field beyond the 1.17 structures is touched only when the API version that the application asked for
- * has it: the libfabric at hand is at least that new, and it allocated the structure. Threading: any.
+ * at the end. A field beyond the 1.17 structures is accessed only when the application's API version has it: then
+ * libfabric is at least that new, and it allocated the structure. Threading: any.
  */
 #ifndef UM_PROV_COMPAT_H
 #define UM_PROV_COMPAT_H
@@ -59,7 +59,7 @@ struct um_domain_attr_tail {
 static_assert(offsetof(struct fi_domain_attr, tclass) + 8 == UM_DOMAIN_ATTR_TAIL_OFFSET,
               "fi_domain_attr: the fields up to tclass take 192 bytes in every version");
 
-/* What hints ask of fields that the API version at hand has; 0 of others. */
+/* The hints' values of the fields that the API version has; 0 for the others. */
 static inline struct um_domain_attr_tail um_domain_attr_tail_asked(const struct fi_domain_attr *attr, uint32_t version)
 {
     struct um_domain_attr_tail asked = {0};
@@ -72,7 +72,7 @@ static inline struct um_domain_attr_tail um_domain_attr_tail_asked(const struct 
     return asked;
 }
 
-/* Fields that the API version at hand has; NULL before 2.5. */
+/* The fields of the API version; NULL before 2.5. */
 static inline struct um_domain_attr_tail *um_domain_attr_tail(struct fi_domain_attr *attr, uint32_t version)
 {
     if (version < FI_VERSION(2, 5))

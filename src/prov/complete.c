@@ -1,8 +1,8 @@
 /*
- * The end of operations: from the layers below to completion queues and counters.
+ * Completions: from the layers below to completion queues and counters.
  *
  * Owns the rules of what is reported where. Must not know protocols.
- * Threading: called during progress and during posting, under the guard of the domain.
+ * Threading: called during progress and during posting, under the domain lock.
  */
 #include "prov/prov.h"
 
@@ -13,7 +13,7 @@ enum {
 };
 static_assert(UM_COMPLETE_KINDS == 127, "the index of a small table");
 
-/* What fi_cq_read tells about an operation of that kind. */
+/* The flags that fi_cq_read returns for an operation of that kind. */
 static const uint64_t um_complete_kinds[UM_COMPLETE_KINDS + 1] = {
     [UM_OP_SEND] = FI_MSG | FI_SEND,
     [UM_OP_SEND | UM_OP_TAGGED] = FI_TAGGED | FI_SEND,
@@ -90,8 +90,8 @@ static inline void um_complete_fill(struct fi_cq_tagged_entry *to, const struct 
 }
 
 /*
- * Straight into the reader's array when it waits for this, else into the ring; field by field: a copy by larger pieces
- * would stall.
+ * Writes into the reader's array if it waits with one, else into the ring. Field by field: wider copies would stall on
+ * store forwarding.
  */
 static inline void um_complete_write(struct um_cq *cq, const struct um_completion *c, uint64_t flags, fi_addr_t source)
 {
@@ -113,7 +113,7 @@ static inline void um_complete_write(struct um_cq *cq, const struct um_completio
     um_cq_filled_locked(cq);
 }
 
-/* Looks up a sender that has no name yet; it keeps the one that is found. */
+/* Looks up the fi_addr_t of a sender that has none yet, and stores it with the peer. */
 static __attribute__((noinline)) fi_addr_t um_complete_find(struct um_prov_ep *ep, struct um_peer *peer)
 {
     struct um_addr addr;
@@ -124,7 +124,7 @@ static __attribute__((noinline)) fi_addr_t um_complete_find(struct um_prov_ep *e
     return name;
 }
 
-/* FI_SOURCE_ERR: received, but from who knows whom. */
+/* FI_SOURCE_ERR: received from an address that is not in the address vector. */
 static __attribute__((noinline)) void um_complete_stranger(struct um_prov_ep *ep, const struct um_completion *c,
                                                            uint64_t flags)
 {
@@ -167,7 +167,7 @@ static inline void um_complete_received(struct um_prov_ep *ep, const struct um_c
     um_complete_write(ep->rx_cq, c, flags, source);
 }
 
-/* What is sent, read, written. */
+/* Operations that this side posted: sends, reads, writes, atomics. */
 static __attribute__((noinline)) void um_complete_posted(struct um_prov_ep *ep, const struct um_completion *c)
 {
     struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
@@ -193,7 +193,7 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c)
         um_complete_failed(ep, c);
     else if (__builtin_expect(c->source != NULL, 1))
         um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
-    else if (ep->rx_cq) /* the bare end of a multi-receive buffer */
+    else if (ep->rx_cq) /* only the end of a multi-receive buffer */
         um_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL);
 }
 
@@ -204,7 +204,7 @@ static __attribute__((noinline)) void um_complete_executed_queue(struct um_cq *c
     um_complete_queue(cq, &c, um_complete_flags(what), FI_ADDR_NOTAVAIL);
 }
 
-/* As um_complete_write(), without a description of what is little: nobody reads while an operation is posted. */
+/* As um_complete_write(), without a struct um_completion. No reader waits while an operation is posted. */
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context)
 {
     struct um_cq *cq = ep->tx_cq;

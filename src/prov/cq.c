@@ -2,10 +2,10 @@
  * Completion queues: the ring, reading, waiting.
  *
  * Owns: struct um_cq. Must not know where completions come from.
- * Threading: under the guard of the domain.
+ * Threading: under the domain lock.
  *
- * A read of an empty ring makes progress with the caller's array opened for completions: they are written where the
- * caller wants them, in its format, and the ring is not touched. What does not fit goes into the ring, which grows.
+ * A read of an empty ring makes progress with the caller's array open for completions: they are written there directly,
+ * in the caller's format, and bypass the ring. What does not fit goes into the ring, which grows.
  */
 #include "prov/prov.h"
 
@@ -20,8 +20,9 @@
 
 enum {
     UM_CQ_FIRST_ROOM = 256,
-    UM_CQ_LOOK = 16,          /* empty reads between two looks at the clock */
-    UM_CQ_LOOK_NS = 80000,    /* they come within this time when the caller spins and has its processor to itself */
+    UM_CQ_LOOK = 16, /* empty reads between two looks at the clock */
+    UM_CQ_LOOK_NS =
+        80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
     UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
 };
@@ -84,7 +85,7 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
         return;
     }
     *entry->error = *error;
-    cq->direct_left = 0; /* what follows must not overtake it */
+    cq->direct_left = 0; /* later completions must not overtake it */
     um_cq_push(cq, entry);
 }
 
@@ -95,7 +96,7 @@ static inline void um_cq_copy_word(char *to, const struct um_cq_entry *entry, si
     memcpy(to + at, &word, sizeof(word));
 }
 
-/* The format's part of an entry, word by word: it may just have been stored that way, and a larger load would stall. */
+/* Copies the format's part of an entry word by word: it may just have been stored so, and a wider load would stall. */
 static inline void um_cq_copy(char *to, const struct um_cq_entry *entry, size_t size)
 {
     um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, context));
@@ -111,7 +112,7 @@ static inline void um_cq_copy(char *to, const struct um_cq_entry *entry, size_t 
         um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, tag));
 }
 
-/* Progress, after so many reads that made none; after fewer next time if they took long. May move the ring. */
+/* Makes progress after several reads that made none; the longer those took, the fewer next time. May move the ring. */
 static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
 {
     const struct um_ep_set *set = &cq->source.eps;
@@ -137,7 +138,7 @@ static __attribute__((noinline)) ssize_t um_cq_at_error(struct um_cq *cq)
 /* From the ring, which is not empty, into the caller's array, up to the first error. count: not 0. */
 static inline ssize_t um_cq_unload(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    /* in locals: a store to the caller's array might else change them, as far as the compiler knows */
+    /* in locals: for the compiler, a store to the caller's array might change the members */
     const struct um_cq_entry *const ring = cq->ring;
     const uint64_t mask = cq->mask, tail = cq->tail;
     const size_t size = cq->entry_size;
@@ -171,15 +172,14 @@ static __attribute__((noinline)) ssize_t um_cq_drain_looked(struct um_cq *cq, vo
 }
 
 /*
- * A caller may find something in the ring at every read: the error entry of a peek that found nothing (Open MPI's
- * probes peek, read once and peek again), or the completion of what it just sent. What comes from outside must be seen
- * all the same, so such reads make progress, too: always at an error, now and then otherwise. What it brings goes
- * behind.
+ * The ring may have an entry at every read: the error entry of a peek that found nothing (Open MPI's probes peek, read
+ * once and peek again), or the completion of the caller's last send. Messages from peers must still arrive, so such
+ * reads make progress, too: always at an error entry, otherwise every UM_CQ_DRAINS reads. New completions go behind.
  */
 static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (cq->unsettled) {
-        um_fence_full(); /* sync: rma-settle (partner rma-settle): what is told to be complete is */
+        um_fence_full(); /* sync: rma-settle (partner rma-settle): an operation that is reported complete is visible */
         cq->unsettled = false;
     }
     if (__builtin_expect(--cq->drains < 0, 0))
@@ -188,8 +188,8 @@ static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf
 }
 
 /*
- * The common case: nothing is queued (or the call is for progress alone: no entries). What progress brings goes into
- * the caller's array.
+ * The common case: the ring is empty, or the call has no entries and is for progress alone. New completions go into the
+ * caller's array.
  */
 static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
@@ -218,13 +218,14 @@ static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_a
 }
 
 /*
- * An empty read by a caller that evidently spins looks again for about a microsecond. MPICH yields the processor after
- * every empty read: a message that comes meanwhile would wait for the end of that system call. A caller that computes
- * between its reads, or whose yield lets somebody else run, does not read UM_CQ_LOOK times within UM_CQ_LOOK_NS. One
- * that posts one-sided operations awaits no message: um_cq_stop_lingering(). Nor does one that reads a counter (MPICH's
- * flush, even of nothing), or that asks for progress alone, for no entries. Nor does, perhaps, the first empty read
- * after one that told something: MPICH looks once more when its operation is complete, and a microsecond there would be
- * lost (an accumulate by active messages took half as long again).
+ * Lingering: an empty read by a caller that spins polls for about a microsecond before it returns. MPICH yields the
+ * processor after every empty read, and a message that comes meanwhile would wait for the end of that system call. A
+ * caller that computes between its reads, or whose yield lets another process run, does not make UM_CQ_LOOK reads
+ * within UM_CQ_LOOK_NS. Callers that await no message do not linger: one that posts one-sided operations
+ * (um_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one that asks for progress with
+ * no entries. The first empty read after a read that returned completions does not linger either: MPICH reads once more
+ * when its operation is complete, and the microsecond would be lost (an accumulate by active messages took half as long
+ * again).
  */
 static ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
 {
@@ -240,9 +241,9 @@ static ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
 }
 
 /*
- * A read that found nothing. Where ranks outnumber processors, the one that is awaited may wait for this processor: a
- * caller that spins is to give it up (*yields_p), once it does not hold the guard. Open MPI's mtl/ofi does not do that
- * by itself in a blocking send, which then took a time slice. count 0: lingering is not for this read.
+ * A read that found nothing. Where ranks outnumber processors, the awaited rank may wait for this processor: a caller
+ * that spins shall yield (*yields_p) after it has released the domain lock. Open MPI's mtl/ofi does not yield in a
+ * blocking send, which then took a time slice. count 0: this read does not linger.
  */
 static __attribute__((noinline)) ssize_t um_cq_empty(struct um_cq *cq, void *buf, size_t count, bool *yields_p)
 {
@@ -257,12 +258,12 @@ static __attribute__((noinline)) ssize_t um_cq_empty(struct um_cq *cq, void *buf
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }
-    if (count == 0 || cq->source.domain->guard.used) /* never with a lock that others may want */
+    if (count == 0 || cq->source.domain->guard.used) /* never while other threads may want the lock */
         return -FI_EAGAIN;
     return um_cq_linger(cq, buf, count);
 }
 
-/* Gives up the processor. The time that others had it says nothing of the caller: its next reads do. */
+/* Yields the processor. The time meanwhile does not count against the caller: the next reads measure anew. */
 static __attribute__((noinline)) void um_cq_yield(struct um_cq *cq)
 {
     sched_yield();
@@ -271,7 +272,7 @@ static __attribute__((noinline)) void um_cq_yield(struct um_cq *cq)
     um_guard_unlock(&cq->source.domain->guard);
 }
 
-/* The rest of a read that found nothing. Gives the guard back. */
+/* The rest of a read that found nothing. Releases the domain lock. */
 static __attribute__((noinline)) ssize_t um_cq_read_empty(struct um_cq *cq, void *buf, size_t count)
 {
     bool yields = false;
@@ -282,7 +283,7 @@ static __attribute__((noinline)) ssize_t um_cq_read_empty(struct um_cq *cq, void
     return ret;
 }
 
-/* A read while nothing is queued. Gives the guard back. */
+/* A read while the ring is empty. Releases the domain lock. */
 static __attribute__((noinline)) ssize_t um_cq_read_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     struct um_domain *d = cq->source.domain;
@@ -305,7 +306,7 @@ static __attribute__((noinline)) ssize_t um_cq_read_guarded(struct um_cq *cq, vo
     return ret;
 }
 
-/* Three ways that have little in common, so that none saves registers for another. */
+/* Three separate paths, so that none saves registers for another one. */
 static inline ssize_t um_cq_read_any(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (cq->source.domain->guard.used)

@@ -45,11 +45,12 @@ struct um_cq {
     /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
     struct um_cq_entry *ring;
     uint64_t head, tail, mask;
-    struct um_addr err_data; /* what err_data of the last error points to */
+    struct um_addr err_data; /* err_data of the last error entry points to this */
     bool signaled;
-    bool unsettled;     /* the ring holds writes by loads and stores, and no full fence came after the last one */
-    bool lingers;       /* the caller spins, and may: see um_cq_linger() */
-    bool told;          /* the last read told something: the next empty one may be but a look around */
+    bool unsettled; /* the ring holds completions of operations by loads and stores, and no full fence followed the last
+                       one */
+    bool lingers;   /* the caller spins: see um_cq_linger() */
+    bool told;      /* the last read returned completions: the next empty one does not linger */
     uint32_t empties;   /* empty reads */
     int32_t drains;     /* reads from the ring without progress */
     uint64_t looked_at; /* the last look at the clock, ns */
@@ -60,8 +61,8 @@ struct um_cq {
 
 int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 /*
- * Where the next completion goes when a reader waits for it with an array of struct fi_cq_tagged_entry: to be filled by
- * the caller, field by field. NULL: to be written with um_cq_write_locked().
+ * Where the next completion goes if a reader waits with an array of struct fi_cq_tagged_entry. The caller fills all
+ * fields. NULL: use um_cq_write_locked().
  */
 static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, fi_addr_t source)
 {
@@ -77,15 +78,15 @@ static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, f
 }
 
 /*
- * The next place in the ring, to be filled the same way, error and source included, and then told with
- * um_cq_filled_locked(). NULL: a reader of another format waits, or the ring is full; um_cq_write_locked() then.
+ * The next place in the ring. The caller fills all fields, error and source included, then calls um_cq_filled_locked().
+ * NULL: a reader of another format waits, or the ring is full: use um_cq_write_locked().
  */
 static inline struct um_cq_entry *um_cq_slot_locked(struct um_cq *cq)
 {
     return cq->direct_left || cq->tail - cq->head > cq->mask ? NULL : &cq->ring[cq->tail & cq->mask];
 }
 
-/* What is in the ring was stored through a window, maybe: it is told after a full fence. */
+/* The entry may belong to a store through a window: a reader gets it after a full fence. */
 static inline void um_cq_unsettle_locked(struct um_cq *cq, uint32_t op_flags)
 {
     if (op_flags & UM_OP_WRITE)
@@ -98,7 +99,7 @@ static inline void um_cq_filled_locked(struct um_cq *cq)
     um_waiter_signal(&cq->source.waiter);
 }
 
-/* The caller does something else than to await messages: it has to show anew that it spins. */
+/* The caller does not await messages now: it lingers again only after UM_CQ_LOOK empty reads. */
 static inline void um_cq_stop_lingering(struct um_cq *cq)
 {
     if (cq) {
@@ -107,7 +108,7 @@ static inline void um_cq_stop_lingering(struct um_cq *cq)
     }
 }
 
-/* Into the ring, or into a reader's array of any format. */
+/* Writes into the ring, or into a reader's array of any format. */
 void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry);
 /* The entry's error is filled from *error. */
 void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error);

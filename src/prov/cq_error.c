@@ -1,15 +1,17 @@
 /*
  * Completion queues: the way of error entries to the application.
  *
- * Owns: what err_data points to. Threading: under the guard of the domain.
+ * Owns: what err_data points to. Threading: under the domain lock.
  */
 #include "prov/prov.h"
+
+#include "machine/address.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Into the caller's buffer when it brought one (API 1.5), else into ours, valid until the next read. */
+/* Into the caller's buffer if there is one (API 1.5), else into the queue's, valid until the next read. */
 static void um_cq_fill_err_data(struct um_cq *cq, const struct um_cq_error *error, struct fi_cq_err_entry *buf)
 {
     bool sized = um_has_err_data_size(um_domain_api(cq->source.domain));

@@ -1,5 +1,6 @@
 /*
- * The domain object: settings, the guard, the table of registered memory, and the opening of all objects below it.
+ * The domain object: settings, the domain lock, the table of registered memory, and the opening of all objects below
+ * it.
  *
  * Owns: struct um_domain. Must not know how they work. Threading: see prov.h.
  */
@@ -48,7 +49,7 @@ static int um_domain_close(struct fid *fid)
     return 0;
 }
 
-/* Registration is synchronous: there is nothing that an EQ could report. */
+/* Registration is synchronous: an event queue has nothing to report. */
 static int um_domain_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
     (void)fid, (void)flags;
@@ -144,7 +145,7 @@ static void um_domain_configure(struct um_domain *d, const struct fi_domain_attr
     d->guard.used = attr->threading != FI_THREAD_DOMAIN || attr->data_progress == FI_PROGRESS_AUTO;
 }
 
-/* Settings, with the machine that the domain's name says; "unimem" leaves it to FI_UNIMEM_MACHINE. */
+/* Reads the settings. The domain's name chooses the machines; "unimem" leaves the choice to FI_UNIMEM_MACHINE. */
 static int um_domain_read_env(struct um_domain *d, const struct fi_domain_attr *attr)
 {
     int ret = um_env_read(&d->env);

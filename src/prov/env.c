@@ -1,7 +1,7 @@
 /*
  * The FI_UNIMEM_* variables: definition for fi_info -e, reading, checking.
  *
- * Owns: names, defaults and ranges (man/fi_unimem.7.md tells the same). Must not know the objects that use them.
+ * Owns: names, defaults and ranges (man/fi_unimem.7.md says the same). Must not know the objects that use them.
  * A wrong value is never used and never silent: a warning names the variable, the value and what is allowed, once.
  * Threading: libfabric may call from several threads.
  */
@@ -43,7 +43,7 @@ static void um_env_define_machines(void)
     }
 }
 
-/* Strings all: libfabric's own parser takes "4x" for 4 and "x" for 0. */
+/* All are strings: libfabric's own parser reads "4x" as 4 and "x" as 0. */
 void um_env_define(void)
 {
     um_env_define_machines();
@@ -135,7 +135,7 @@ static int um_env_number(const char *text, uint64_t min, uint64_t max, uint64_t 
     return 0;
 }
 
-/* A directory: room is left for the name of a socket in it. */
+/* A directory: a socket's name must still fit behind it. */
 static int um_env_attach(const char *text, char *attach)
 {
     bool is_on = true;

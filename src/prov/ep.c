@@ -2,7 +2,7 @@
  * Endpoints: opening, enabling, closing, and the way from an fi_addr_t to a peer.
  *
  * Owns: struct um_prov_ep. Must not know protocols.
- * Threading: under the guard of the domain.
+ * Threading: under the domain lock.
  */
 #include "prov/info.h"
 #include "prov/post.h"
@@ -19,7 +19,7 @@
 
 enum { UM_PEERS_FIRST = 64 };
 
-/* Room for that index, which is an entry of the address vector. What is not used takes no memory: calloc. */
+/* Makes room for that index of the address vector. Unused parts take no memory: calloc. */
 static int um_prov_ep_peers_grow(struct um_prov_ep *ep, fi_addr_t index)
 {
     uint64_t room = ep->peers_room ? ep->peers_room : UM_PEERS_FIRST;
@@ -52,7 +52,7 @@ int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer 
     return 0;
 }
 
-/* It is gone: whatever is posted to an address of it fails from now on. */
+/* The peer is gone: whatever is posted to one of its addresses fails from now on. */
 static void um_prov_ep_end_peer(void *arg, struct um_peer *peer)
 {
     const struct um_prov_ep *ep = arg;
@@ -101,7 +101,7 @@ void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
     if (ep->arms && ep->armed) {
         ep->stale = true;
     } else if (ep->arms && ep->core) {
-        um_ep_kick(ep->core); /* who still sleeps does so in vain */
+        um_ep_kick(ep->core); /* a thread that still sleeps would never wake up */
     } else if (ep->armed) {
         um_ep_disarm(ep->core);
         ep->armed = false;
@@ -121,7 +121,7 @@ void um_prov_ep_wake_locked(struct um_prov_ep *ep)
 
 /* ---- life ---- */
 
-/* Opens the endpoint below. Peers can reach it from now on. */
+/* Opens the core endpoint. Peers can reach it from now on. */
 int um_prov_ep_start_locked(struct um_prov_ep *ep)
 {
     const struct um_domain *d = ep->domain;
@@ -217,7 +217,7 @@ static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
                 s->traffic[i].bytes_sent, s->traffic[i].bytes_received);
 }
 
-/* Lets go of everything that was bound. */
+/* Releases everything that was bound. */
 static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
 {
     struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
@@ -317,7 +317,7 @@ static struct fi_ops um_prov_ep_fid_ops = {
     .ops_open = um_prov_ep_ops_open,
 };
 
-/* The flags of calls that take none, from the defaults and the bindings. */
+/* Sets the flags for calls without flags, from the defaults and the bindings. */
 void um_prov_ep_set_flags(struct um_prov_ep *ep)
 {
     ep->tx_flags = um_prov_ep_tx_flags(ep, ep->tx_op_flags & (UINT64_MAX ^ (FI_REMOTE_CQ_DATA | FI_INJECT)));

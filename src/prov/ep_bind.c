@@ -1,7 +1,7 @@
 /*
  * Endpoints: what they are bound to.
  *
- * Owns nothing but the references. Threading: under the guard of the domain.
+ * Owns nothing but the references. Threading: under the domain lock.
  */
 #include "prov/prov.h"
 
@@ -73,7 +73,7 @@ static int um_bind_eq(struct um_prov_ep *ep, struct um_eq *eq)
 {
     if (ep->eq || um_fork_is_inherited(&eq->fid.fid))
         return -FI_EINVAL;
-    ep->eq = eq; /* no event of a connectionless endpoint is reported there, but binding is allowed */
+    ep->eq = eq; /* a connectionless endpoint reports no event there, but binding is allowed */
     um_eq_hold(eq);
     return 0;
 }

@@ -1,11 +1,12 @@
 /*
- * Endpoints: options, names, cancelling. What connection-oriented endpoints have is refused here.
+ * Endpoints: options, names, cancelling. Calls for connected endpoints are refused here.
  *
- * Owns nothing. Threading: under the guard of the domain.
+ * Owns nothing. Threading: under the domain lock.
  */
 #include "prov/prov.h"
 
 #include "base/cancel.h"
+#include "machine/address.h"
 
 #include <string.h>
 
@@ -67,7 +68,7 @@ static int um_prov_ep_setopt(fid_t fid, int level, int optname, const void *optv
     size_t value = 0;
     if (level != FI_OPT_ENDPOINT)
         return -FI_ENOPROTOOPT;
-    if (optname == UM_FI_OPT_SHARED_MEMORY_PERMITTED) /* a bool; there is nothing else here than shared memory */
+    if (optname == UM_FI_OPT_SHARED_MEMORY_PERMITTED) /* a bool; this provider is always shared memory */
         return optlen && *(const char *)optval ? 0 : -FI_EOPNOTSUPP;
     if (!um_opt_known(optname))
         return -FI_ENOPROTOOPT;
@@ -76,7 +77,7 @@ static int um_prov_ep_setopt(fid_t fid, int level, int optname, const void *optv
     memcpy(&value, optval, sizeof(value));
     if (optname == FI_OPT_MIN_MULTI_RECV)
         return um_opt_set_multi_min(ep, value);
-    return value <= um_opt_size(ep, optname) ? 0 : -FI_EINVAL; /* a wish that is granted already, or too much */
+    return value <= um_opt_size(ep, optname) ? 0 : -FI_EINVAL; /* already granted, or too large */
 }
 
 /* ---- the rest of fi_ops_ep ---- */
@@ -132,10 +133,10 @@ struct fi_ops_ep um_prov_ep_ops = {
 static int um_prov_ep_setname(fid_t fid, void *addr, size_t addrlen)
 {
     (void)fid, (void)addr, (void)addrlen;
-    return -FI_ENOSYS; /* an address is made by the machine */
+    return -FI_ENOSYS; /* the machine makes addresses */
 }
 
-/* Also before the endpoint is enabled: its name is needed to be told to others. */
+/* Also before the endpoint is enabled: programs exchange names first. */
 static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
     UM_UNCANCELLED;

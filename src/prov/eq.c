@@ -1,7 +1,7 @@
 /*
  * Event queues: what AV insertions with FI_EVENT report, and what the application writes itself.
  *
- * Owns: struct um_eq and the queued events. Threading: a mutex of its own, for it belongs to the fabric, not to a
+ * Owns: struct um_eq and the queued events. Threading: a mutex of its own, because it belongs to the fabric, not to a
  * domain.
  */
 #include "prov/prov.h"

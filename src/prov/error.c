@@ -1,10 +1,10 @@
 /*
- * Internal errors → fabric errors: the one place where the two meet.
+ * Maps internal errors to fabric errors. No other file does.
  *
  * Owns nothing. Threading: any.
  *
  * Below, an error is an errno. Above, libfabric's clients compare with FI_E* values; most of those are the errno of the
- * same name. The table holds those that are not, or that say something else to a client; any other stays what it is.
+ * same name. The table holds the errors that need another value; all others stay as they are.
  */
 #include "prov/prov.h"
 
@@ -21,7 +21,7 @@ static const struct um_error_row um_error_table[] = {
     {ECONNREFUSED, FI_ECONNREFUSED, "the peer's endpoint does not exist (any more)"},
     {ESRCH, FI_ECONNRESET, "the peer's process is gone"},
     {ECONNRESET, FI_ECONNRESET, "the peer is gone"},
-    {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host"},
+    {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host, or its endpoint is not where it says"},
     {EPROTO, FI_EREMOTEIO, "the peer's data break the wire format, or it speaks another version of it"},
     {EMSGSIZE, FI_ETRUNC, "the message is larger than the receive buffer"},
     {ECANCELED, FI_ECANCELED, "canceled"},

@@ -93,7 +93,7 @@ static int um_cq_try(struct um_cq *cq)
     return ret;
 }
 
-/* A counter has no notion of "unread": progress that changed it is the event. */
+/* A counter has no unread events: a change by progress is the event. */
 static int um_cntr_try(struct um_cntr *cntr)
 {
     struct um_guard *g = &cntr->source.domain->guard;
@@ -105,7 +105,7 @@ static int um_cntr_try(struct um_cntr *cntr)
     return ret;
 }
 
-/* 0: every one is empty and its fd will become readable upon the next event. -FI_EAGAIN: read first. */
+/* 0: all are empty, and each fd becomes readable upon the next event. -FI_EAGAIN: read first. */
 static int um_fabric_trywait(struct fid_fabric *fabric, struct fid **fids, int count)
 {
     UM_UNCANCELLED;

@@ -1,8 +1,8 @@
 /*
  * The hints of fi_getinfo against the offer: exactly, field by field, each refusal with its reason.
  *
- * Owns nothing. A provider that lets a wrong endpoint type or an unknown capability through is layered under another
- * one or used for what it cannot do: hence no field is skipped. Threading: any.
+ * Owns nothing. No field is skipped: a provider that accepts a wrong endpoint type or an unknown capability is layered
+ * under another one, or used for what it cannot do. Threading: any.
  */
 #include "prov/info.h"
 
@@ -100,7 +100,7 @@ static int um_hints_mr_mode(uint32_t version, int mode)
         if (mode == UM_MR_UNSPEC || mode == UM_MR_BASIC || mode == UM_MR_SCALABLE)
             return 0;
     } else if (!(mode & (UM_MR_BASIC | UM_MR_SCALABLE)) || mode == UM_MR_BASIC || mode == UM_MR_SCALABLE) {
-        return 0; /* any set of the other bits: each is something that we do not need */
+        return 0; /* any other bits are accepted: they ask for less than we offer */
     }
     return um_info_refuse("domain_attr->mr_mode = 0x%x mixes FI_MR_BASIC or FI_MR_SCALABLE with other bits", mode);
 }

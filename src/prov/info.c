@@ -8,6 +8,7 @@
 
 #include "base/iov.h"
 #include "base/log.h"
+#include "machine/address.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,8 +72,8 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
 }
 
 /*
- * The domain of the default machine has the provider's name, unless FI_UNIMEM_MACHINE gives that one another meaning:
- * Open MPI shows the domain's name as the provider's, and that of the machine may be another provider's.
+ * The domain of the default machine has the provider's name, unless FI_UNIMEM_MACHINE gives that name another meaning.
+ * Open MPI prints the domain's name as the provider's, and the machine's name may be that of another provider.
  */
 static void um_domain_name(const struct um_env *env, const struct um_machines *machines, char *name, size_t size)
 {
@@ -86,7 +87,7 @@ static void um_domain_name(const struct um_env *env, const struct um_machines *m
         at += (size_t)snprintf(name + at, size - at, "%s%s", i ? "," : "", machines->at[i]->name);
 }
 
-/* NULL: out of memory. fi_allocinfo(), because structures of a newer libfabric are larger than ours. */
+/* NULL: out of memory. Uses fi_allocinfo(), because structures of a newer libfabric are larger. */
 static struct fi_info *um_offer_new(const struct um_env *env, const struct um_machines *machines, uint32_t version)
 {
     char name[64];
@@ -104,14 +105,14 @@ static struct fi_info *um_offer_new(const struct um_env *env, const struct um_ma
     info->ep_attr->protocol = UM_PROTOCOL;
     info->ep_attr->protocol_version = 1;
     info->ep_attr->max_msg_size = SIZE_MAX;
-    /* of what msg_order orders: whatever its size */
+    /* operations that msg_order orders, of any size */
     info->ep_attr->max_order_raw_size = SIZE_MAX;
     info->ep_attr->max_order_war_size = SIZE_MAX;
     info->ep_attr->max_order_waw_size = SIZE_MAX;
     info->ep_attr->mem_tag_format = UM_TAG_GENERIC;
     info->ep_attr->tx_ctx_cnt = 1;
     info->ep_attr->rx_ctx_cnt = 1;
-    info->fabric_attr->prov_version = um_provider.version; /* prov_name is libfabric's to set */
+    info->fabric_attr->prov_version = um_provider.version; /* libfabric sets prov_name */
     um_domain_name(env, machines, name, sizeof(name));
     info->fabric_attr->name = strdup(UM_PROV_NAME);
     info->domain_attr->name = strdup(name);
@@ -122,7 +123,7 @@ static struct fi_info *um_offer_new(const struct um_env *env, const struct um_ma
     return info;
 }
 
-/* The capabilities to open with: those asked for, with both directions where none was named. */
+/* The capabilities to open with: those asked for, with both directions if none was given. */
 static uint64_t um_answer_caps(uint64_t asked)
 {
     if (!(asked & (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)))
@@ -131,7 +132,7 @@ static uint64_t um_answer_caps(uint64_t asked)
         asked |= FI_SEND | FI_RECV;
     if (asked & (FI_RMA | FI_ATOMIC) && !(asked & (FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)))
         asked |= FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    return asked | FI_MULTI_RECV | UM_CAPS_DOMAIN; /* what costs nothing is there unasked */
+    return asked | FI_MULTI_RECV | UM_CAPS_DOMAIN; /* capabilities that cost nothing are always there */
 }
 
 static size_t um_max(size_t a, size_t b)
@@ -162,7 +163,7 @@ static void um_answer_contexts(struct fi_info *info, const struct fi_info *hints
     info->rx_attr->caps = rx;
 }
 
-/* Echoes what is a matter of the application's taste. */
+/* Echoes the attributes that are the application's choice. */
 static void um_answer_domain(struct fi_domain_attr *attr, const struct fi_domain_attr *hint, uint32_t version)
 {
     if (hint->threading)
@@ -175,7 +176,7 @@ static void um_answer_domain(struct fi_domain_attr *attr, const struct fi_domain
         attr->av_type = hint->av_type;
     if (hint->mr_mode & (UM_MR_BASIC | UM_MR_SCALABLE))
         attr->mr_mode = hint->mr_mode;
-    else if (version >= FI_VERSION(1, 5)) /* some who ask for these two rely on them without looking */
+    else if (version >= FI_VERSION(1, 5)) /* some applications ask for these two and rely on them without a check */
         attr->mr_mode = hint->mr_mode & (FI_MR_VIRT_ADDR | FI_MR_PROV_KEY);
     attr->cq_cnt = um_max(attr->cq_cnt, hint->cq_cnt);
     attr->ep_cnt = um_max(attr->ep_cnt, hint->ep_cnt);
@@ -206,7 +207,8 @@ static int um_answer_fill(struct fi_info *info, const struct fi_info *hints, uin
     return 0;
 }
 
-/* The machines that the hints name as their domain, or else those of FI_UNIMEM_MACHINE. False: not to be used here. */
+/* The machines that the hints' domain name selects, or else those of FI_UNIMEM_MACHINE. False: one is not usable here.
+ */
 static bool um_info_machines(const struct um_env *env, const struct fi_info *hints, struct um_machines *machines_p)
 {
     const char *name = hints && hints->domain_attr ? hints->domain_attr->name : NULL;

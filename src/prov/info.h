@@ -11,8 +11,8 @@
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |            \
      FI_DIRECTED_RECV | FI_SOURCE | FI_RMA_EVENT)
 /*
- * What fi_getinfo without hints lists. FI_SOURCE_ERR is not among it, though it is there for who asks: MPICH asks for
- * everything that is listed, and takes the error entries of that capability for fatal.
+ * What fi_getinfo without hints lists. FI_SOURCE_ERR is left out, though it is granted on request: MPICH asks for
+ * everything that is listed, and treats the error entries of that capability as fatal.
  */
 #define UM_CAPS_LISTED (UM_CAPS_TX | UM_CAPS_RX | UM_CAPS_DOMAIN)
 
@@ -21,14 +21,14 @@
 #define UM_RX_OP_FLAGS (FI_COMPLETION | FI_MULTI_RECV)
 /*
  * Messages to one peer keep their order among themselves, and so do atomics: they take effect at once, or in the order
- * of the lane. RMA that its target carries out does not.
+ * of the lane. RMA that the target executes is not ordered.
  */
 #define UM_MSG_ORDER                                                                                                   \
     (FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW)
 
 enum {
-    UM_QUEUE_SIZE = 4096, /* default tx and rx size; a larger wish is granted: queues have no fixed size */
-    UM_OBJECTS = 65536,   /* objects a domain can have; a larger wish is granted */
+    UM_QUEUE_SIZE = 4096, /* default tx and rx size; larger ones are granted: queues have no fixed size */
+    UM_OBJECTS = 65536,   /* objects a domain can have; larger numbers are granted */
     UM_MR_IOV_LIMIT = 1,
     UM_CQ_DATA_SIZE = 8,
     UM_KEY_SIZE = 8,
@@ -47,7 +47,7 @@ static inline uint64_t um_caps_rx(uint32_t version)
     return um_caps_all(version) & ~(UM_CAPS_DOMAIN | FI_SEND | FI_READ | FI_WRITE | FI_FENCE);
 }
 
-/* 0, or -FI_ENODATA: what the hints ask for that the offer does not have was logged at info level. */
+/* 0, or -FI_ENODATA: the hints ask for more than the offer has; logged at info level. */
 int um_hints_check(uint32_t version, const struct fi_info *hints, const struct fi_info *offer);
 
 /* Logs why there is no answer. Always -FI_ENODATA. */

@@ -272,7 +272,7 @@ struct fi_ops_cq um_inherited_cq_ops = {
     .strerror = um_cq_strerror,
 };
 
-/* These two have no way to answer an error: what the counter last knew; and one error more, the fork. */
+/* These two cannot return an error: the last known value; and one error more, for the fork. */
 static uint64_t um_inherited_cntr_read(struct fid_cntr *cntr)
 {
     return um_cntr_known(UM_CONTAINER(cntr, struct um_cntr, fid));
@@ -358,7 +358,7 @@ struct fi_ops_eq um_inherited_eq_ops = {
     .strerror = um_eq_strerror,
 };
 
-/* The object's own memory, at whose beginning the fid lies; what else it owned ends with the child. */
+/* Frees the object's own memory, which begins with the fid. What else it owned ends with the child. */
 static int um_inherited_fid_close(struct fid *fid)
 {
     free(fid);

@@ -28,8 +28,8 @@ struct fi_provider um_provider = {
 };
 
 /*
- * libfabric prints nothing unless FI_LOG_LEVEL is set. A warning is something that the user can and should act on, so
- * it then goes to stderr directly; with FI_LOG_LEVEL set, libfabric decides.
+ * libfabric prints nothing unless FI_LOG_LEVEL is set. The user should act on a warning, so without FI_LOG_LEVEL it
+ * goes to stderr directly; with it, libfabric decides.
  */
 static void um_log_to_libfabric(enum um_log_level level, const char *text)
 {
@@ -43,7 +43,8 @@ static void um_log_to_libfabric(enum um_log_level level, const char *text)
 
 FI_EXT_INI
 {
-    /* Clients ask for the API version of the libfabric that runs; we follow it, whatever we were built against. */
+    /* Clients ask for the API version of the libfabric that runs, so the provider reports that version, not the one it
+     * was built with. */
     um_provider.fi_version = fi_version();
     um_log_set_sink(um_log_to_libfabric);
     um_env_define();

@@ -1,7 +1,7 @@
 /*
  * The extension of include/unimem/fi_ext_unimem.h: memory that a domain's machine moves best.
  *
- * Owns nothing: the memory is the machine's. Threading: the guard.
+ * Owns nothing: the memory is the machine's. Threading: under the domain lock.
  */
 #include "prov/prov.h"
 

@@ -1,8 +1,8 @@
 /*
- * Memory regions: registration is an entry in the domain's table, nothing more. Local buffers need none.
+ * Memory regions: a registration is an entry in the domain's table. Local buffers need no registration.
  *
  * Owns: struct um_mr. Must not know how peers reach the memory.
- * Threading: the table is read by every endpoint's progress, so it changes under the guard.
+ * Threading: every endpoint's progress reads the table, so it changes under the domain lock.
  */
 #include "prov/prov.h"
 
@@ -72,7 +72,7 @@ static int um_mr_raw_attr(const struct um_mr *mr, struct fi_mr_raw_attr *attr)
 static int um_mr_control(struct fid *fid, int command, void *arg)
 {
     switch (command) {
-    case FI_ENABLE: /* regions are born enabled */
+    case FI_ENABLE: /* regions are enabled from the start */
     case FI_REFRESH:
         return 0;
     case FI_GET_RAW_MR:
@@ -99,9 +99,9 @@ static struct fi_ops um_mr_fid_ops = {
 enum { UM_MR_USELESS_PAUSES = 3 };
 
 /*
- * Static data can be made mapped only while the process has one thread, and with automatic progress our own is a second
- * one. If it is the only other one it ends for a moment and the region is added again. Under the guard, which is let
- * go.
+ * Static data can be adopted only while the process has one thread, and the progress thread is a second one. If it is
+ * the only other thread, it ends for a moment and the region is added again. Called under the domain lock, which is
+ * released meanwhile.
  */
 static int um_mr_add_alone_locked(struct um_domain *d, struct um_mr *mr)
 {

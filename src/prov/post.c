@@ -5,7 +5,8 @@
  */
 #include "prov/post.h"
 
-/* Under the guard. -FI_EAGAIN means "make progress"; many callers just call again, so we make some here. */
+/* Under the domain lock. -FI_EAGAIN means "make progress"; many callers only call again, so some progress is made here.
+ */
 ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
 {
     if (ret == -EAGAIN)
@@ -18,8 +19,8 @@ static int um_post_peek_locked(struct um_prov_ep *ep, const struct um_msg *msg)
     struct um_completion found = {0};
     int ret = um_peek(ep->core, msg, &found);
     /*
-     * No progress here: reading the answer makes it (um_cq_drain). MPICH looks at its own queues (a message to self),
-     * then peeks; a peek that pulled messages in would put those of other sources before one that was already there.
+     * No progress here: reading the answer makes it (um_cq_drain). MPICH searches its own queues (a message to self),
+     * then peeks. A peek that made progress would put messages of other sources before one that was already there.
      */
     if (ret && ret != -ENOMSG)
         return ret;

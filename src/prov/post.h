@@ -1,7 +1,7 @@
 /*
  * Posting an operation: what msg.c, tagged.c and rma.c share. Inline: these are the hot paths.
  *
- * Owns nothing. Threading: each function takes the guard.
+ * Owns nothing. Threading: each function takes the domain lock.
  */
 #ifndef UM_PROV_POST_H
 #define UM_PROV_POST_H
@@ -15,18 +15,18 @@ static inline struct um_prov_ep *um_post_ep(struct fid_ep *fid)
     return UM_CONTAINER(fid, struct um_prov_ep, fid);
 }
 
-/* A fenced operation waits, at the caller's, until everything before it has completed. */
+/* A fenced operation is refused (-FI_EAGAIN) until all operations before it have completed. */
 static inline bool um_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flags)
 {
     if (__builtin_expect(!(fi_flags & FI_FENCE), 1) || !ep->pending)
         return false;
-    um_ep_progress(ep->core); /* which may end the peer that the caller has found */
+    um_ep_progress(ep->core); /* this may end the peer that the caller has looked up */
     return true;
 }
 
 /*
- * One-sided operations, around the call that starts one. What was executed at once changed nothing that a sleeper waits
- * for, and so wakes none: with automatic progress that would be the progress thread, at every put.
+ * One-sided operations, around the call that starts one. An operation that was executed at once changes nothing that a
+ * sleeper waits for, so it wakes none. With automatic progress, every put would wake the progress thread.
  */
 static inline int um_post_begin_locked(struct um_prov_ep *ep, uint64_t fi_flags)
 {
@@ -52,7 +52,7 @@ static inline int um_post_started_locked(struct um_prov_ep *ep, int started)
     return ret;
 }
 
-/* Counts and reports a one-sided operation that was executed at once, by a lean path. */
+/* Counts and reports a one-sided operation that a fast path has executed. */
 static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, bool event, void *context)
 {
     struct um_cntr *cntr = ep->cntr[what & UM_OP_READ ? UM_CNTR_READ : UM_CNTR_WRITE];
@@ -72,7 +72,7 @@ static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what,
 #define UM_SEND_FLAGS (UM_RMA_FLAGS | FI_MATCH_COMPLETE)
 #define UM_RECV_FLAGS (UM_HINT_FLAGS | FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD)
 
-/* 0; -FI_EOPNOTSUPP: a completion level that we cannot keep; -FI_EBADFLAGS: a flag that this call does not have. */
+/* 0; -FI_EOPNOTSUPP: a completion level that is not supported; -FI_EBADFLAGS: a flag that this call does not have. */
 static inline int um_post_check_flags(uint64_t fi_flags, uint64_t known)
 {
     if (__builtin_expect(!(fi_flags & ~known), 1))
@@ -112,7 +112,7 @@ static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi
     return ret;
 }
 
-/* Under the guard. The lean path has no completion: its counter counts now. */
+/* Under the domain lock. The fast path has no completion: its counter counts now. */
 static inline int um_post_inject_locked(struct um_prov_ep *ep, const struct um_msg *msg, const void *buf, size_t len)
 {
     int sent = um_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
@@ -164,7 +164,7 @@ static inline ssize_t um_post_recv(struct um_prov_ep *ep, struct um_msg *msg, bo
     return ret;
 }
 
-/* FI_PEEK, with what else the call's flags say. The answer goes to the completion queue. */
+/* FI_PEEK, with the call's other flags. The result goes to the completion queue. */
 ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source);
 
 /* The flags of a receive whose call gave fi_flags. */

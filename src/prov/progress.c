@@ -2,7 +2,7 @@
  * The progress thread of a domain that was opened with FI_PROGRESS_AUTO.
  *
  * Owns: struct um_progress. Must not know what progress does.
- * Threading: the thread holds the guard while it works and sleeps without it; it is the only one that arms the
+ * Threading: the thread holds the domain lock while it works and sleeps without it; it is the only one that arms the
  * endpoints of its domain.
  */
 #include "prov/prov.h"
@@ -30,7 +30,7 @@ static void *um_progress_run(void *arg)
     while (!p->stop) {
         um_source_progress_locked(&p->source);
         um_cntrs_tell_locked(p->source.domain);
-        /* -FI_EAGAIN: there is work already. Let the application's threads in between. */
+        /* -FI_EAGAIN: there is work already. Let the application's threads run in between. */
         if (um_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
             um_guard_unlock(g);
             um_guard_lock(g);
@@ -40,13 +40,13 @@ static void *um_progress_run(void *arg)
     return NULL;
 }
 
-/* Peers add to counters without a record that progress would see. */
+/* Peers add to counters without sending a record that progress would see. */
 static bool um_progress_has_news(const struct um_event_source *s)
 {
     return um_cntrs_have_news_locked(s->domain);
 }
 
-/* Signals are the application's business: the thread takes none but those of its own faults, which have guards. */
+/* The application handles signals: the thread takes none but those of its own faults (fault guards). */
 static int um_progress_spawn(struct um_progress *p)
 {
     sigset_t all, before;
@@ -109,7 +109,7 @@ int um_progress_resume(struct um_domain *d)
     int ret = um_error_result(um_progress_spawn(d->progress));
     if (ret == 0)
         return 0;
-    struct um_progress *p = d->progress; /* no thread: as if there had never been one, and the caller is told */
+    struct um_progress *p = d->progress; /* no thread: the domain goes on without one, and the caller gets the error */
     d->progress = NULL;
     um_source_fini(&p->source);
     free(p);

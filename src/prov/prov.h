@@ -3,10 +3,10 @@
  *
  * Owns: the structs behind the fids. Must not know what a lane, a record or a protocol is: it goes through core/core.h
  * and proto/proto.h.
- * Threading: one lock per domain (the guard) covers everything that belongs to the domain. It is taken unless the
+ * Threading: one lock per domain (the domain lock) covers everything that belongs to the domain. It is taken unless the
  * application promised FI_THREAD_DOMAIN and makes progress itself. The other models are not enough to leave it out:
  * FI_THREAD_COMPLETION and FI_THREAD_ENDPOINT still let one thread register memory or insert addresses while another
- * one moves messages. The guard is never held while sleeping. Functions named *_locked want it held.
+ * one moves messages. The domain lock is never held while sleeping. Functions named *_locked want it held.
  */
 #ifndef UM_PROV_PROV_H
 #define UM_PROV_PROV_H
@@ -57,7 +57,7 @@ static inline int um_error_result(int ret)
 /* What an internal error means, in words. */
 const char *um_error_text(int error);
 
-/* ---- the guard ---- */
+/* ---- the domain lock ---- */
 
 struct um_guard {
     pthread_mutex_t mutex;
@@ -88,7 +88,7 @@ int um_fork_watch(void);
 /* When the object is whole; before anything of it ends. */
 void um_live_add(struct um_live *live, struct fid *fid);
 void um_live_remove(struct um_live *live);
-/* It is a parent's, in its child. */
+/* Was the object inherited from the parent process? */
 bool um_fork_is_inherited(const struct fid *fid);
 
 /* ---- fabric, domain ---- */
@@ -113,13 +113,13 @@ struct um_domain {
     bool virtual_addresses; /* peers give virtual addresses, not offsets */
     bool provider_keys;
     uint64_t next_key;
-    uint32_t processors; /* online when the domain was opened: asking takes microseconds */
+    uint32_t processors; /* online when the domain was opened: the query takes microseconds */
     bool counter_read;   /* the caller read a counter: it may await no message (cq.c) */
     uint32_t refs;
     struct um_list eps;           /* enabled endpoints */
     struct um_list remote_cntrs;  /* counters that peers add to */
     struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
-    unsigned useless_pauses;      /* of it, for registrations */
+    unsigned useless_pauses;      /* pauses of the thread that did not help a registration */
     struct um_live live;
 };
 
@@ -140,7 +140,8 @@ int um_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void *
 /* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
 int um_progress_start(struct um_domain *d);
 void um_progress_stop(struct um_domain *d);
-/* Ends the thread for a while, if it is the only one beside the caller's. False: it is not. Without the guard. */
+/* Ends the thread for a while, if it is the only one beside the caller's. False: it is not. Called without the domain
+ * lock. */
 bool um_progress_pause(struct um_domain *d);
 int um_progress_resume(struct um_domain *d);
 int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep);
@@ -175,16 +176,16 @@ static inline void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
     um_waiter_signal(&cntr->source.waiter);
 }
 void um_cntr_fail_locked(struct um_cntr *cntr);
-/* What was counted when somebody last looked. */
+/* The value at the last look. */
 static inline uint64_t um_cntr_known(const struct um_cntr *cntr)
 {
     return cntr->value + (cntr->remote ? cntr->remote_seen - cntr->remote_base : 0);
 }
 /* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
 int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p);
-/* Wakes who sleeps on counters that peers have added to. */
+/* Wakes sleepers on counters that peers have added to. */
 void um_cntrs_tell_locked(struct um_domain *d);
-/* Has a peer added to one since? */
+/* Has a peer added to one since then? */
 bool um_cntrs_have_news_locked(const struct um_domain *d);
 /* An endpoint of the domain was enabled, or is closed: peers' operations come by way of it. */
 int um_cntrs_add_ep_locked(struct um_domain *d, struct um_prov_ep *ep);
@@ -300,8 +301,8 @@ struct um_prov_ep {
     bool closing;
     uint32_t arms; /* sleepers that want the port armed */
     bool armed;    /* it is */
-    bool stale;    /* but somebody moved the endpoint since, or woke: the next sleeper arms afresh */
-    bool kicked;   /* a wake-up is on its way to who sleeps */
+    bool stale;    /* but the endpoint made progress since, or a sleeper woke: the next sleeper arms again */
+    bool kicked;   /* a wake-up is on its way to a sleeper */
     uint64_t caps;
     size_t multi_min;
     size_t tx_size, rx_size;
@@ -328,9 +329,9 @@ void um_prov_ep_complete(void *arg, const struct um_completion *c);
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
 /*
- * Sleepers share the port's one arm. Every arm wants its disarm, also after -EAGAIN (there is work to do first). What
- * another thread does meanwhile (posting, progress) can make the arm worthless: um_prov_ep_touch_locked() then wakes
- * the sleepers to look again.
+ * Sleepers share the port's one arm. Every arm needs its disarm, also after -EAGAIN (there is work to do first).
+ * Posting or progress by another thread can invalidate the arm: um_prov_ep_touch_locked() then wakes the sleepers to
+ * look again.
  */
 int um_prov_ep_arm_locked(struct um_prov_ep *ep);
 void um_prov_ep_disarm_locked(struct um_prov_ep *ep);
@@ -381,7 +382,8 @@ static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t
     return flags;
 }
 
-/* What a posting function returns; a refused operation makes room by moving what is there. */
+/* The return value of a posting function whose operation was refused. Makes progress, so that there is room next time.
+ */
 ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret);
 
 #endif

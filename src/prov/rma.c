@@ -27,7 +27,7 @@ static ssize_t um_post_rma(struct um_prov_ep *ep, struct um_rma *rma, fi_addr_t 
     return um_post_rma_by(ep, rma, dest, fi_flags, um_rma);
 }
 
-/* The lean path, of one buffer. True: done, completion included. False: nothing happened, the long way tells. */
+/* The fast path for one buffer. True: done, with its completion. False: nothing happened; take the slow path. */
 static inline bool um_rma_post_one(struct um_prov_ep *ep, const struct um_rma_one *r, fi_addr_t dest, bool event,
                                    void *context)
 {
@@ -82,7 +82,7 @@ static ssize_t um_rma_write(struct fid_ep *fid, const void *buf, size_t len, voi
     return um_rma_writev(fid, &one.iov, NULL, 1, dest, addr, key, context);
 }
 
-/* From one buffer to one place, and nothing else about it is unusual. */
+/* Has the operation one buffer and one target address, and no flag that needs the slow path? */
 static inline bool um_rma_msg_is_one(const struct um_prov_ep *ep, const struct fi_msg_rma *m, uint64_t flags)
 {
     return !(flags & ~(UM_RMA_FLAGS & ~(FI_FENCE | FI_REMOTE_CQ_DATA))) && m->iov_count == 1 && m->rma_iov_count == 1 &&
@@ -142,8 +142,8 @@ static ssize_t um_rma_writedata(struct fid_ep *fid, const void *buf, size_t len,
 }
 
 /*
- * No event, but the counter counts when the operation has really ended, at the endpoint's own completion level: MPI
- * flushes by waiting for that counter.
+ * No event. The counter counts when the operation has ended, at the endpoint's completion level: MPI flushes by waiting
+ * for that counter.
  */
 static ssize_t um_rma_inject_any(struct fid_ep *fid, const struct um_rma *what, const void *buf, size_t len,
                                  fi_addr_t dest)

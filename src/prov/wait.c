@@ -2,16 +2,16 @@
  * Sleeping on a queue or counter: the wait object, and the set of endpoints behind it.
  *
  * Owns: struct um_waiter and struct um_event_source. Must not know what a queue holds.
- * Threading: *_locked under the guard of the domain, which um_source_sleep_locked() gives back while it sleeps.
+ * Threading: *_locked under the domain lock, which um_source_sleep_locked() releases while it sleeps.
  *
  * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
- * over those fds. What this process does itself (another thread's call completes something) comes through an eventfd.
- * While operations wait for peers, sleep ends a few times a second: a peer that dies cannot wake anybody.
+ * over those fds. Events of this process (another thread's call completes something) come through an eventfd.
+ * While operations wait for peers, sleep ends a few times a second, because a peer that dies wakes nobody.
  *
- * A blocking call goes through stages: it spins for about as long as going to sleep and waking up would take; then,
- * where the event is a store to one known line and the processor can wait for that (base/cpu_wait.h), it rests at the
- * line; then it sleeps. It looks between rounds, and sleeping arms and looks once more: spin and rest need to promise
- * nothing. Where ranks outnumber processors it sleeps at once.
+ * A blocking call goes through stages: it spins for about as long as going to sleep and waking up would take; then, if
+ * the event is a store to one known line and the processor can wait for that (base/cpu_wait.h), it rests at the line;
+ * then it sleeps. It polls between rounds, and going to sleep arms and polls once more, so spinning and resting may
+ * miss events. Where ranks outnumber processors it sleeps at once.
  */
 #include "prov/prov.h"
 
@@ -29,10 +29,9 @@
 
 enum {
     UM_TICK_MS = 200,
-    UM_SPIN_NS = 5000, /* waking up takes about that */
-    UM_SPIN_LOOK = 16, /* rounds between two looks at the clock */
-    UM_REST_NS =
-        50000, /* the system takes a rest for work: with a wake-up five times a second, far below 1 % of a core */
+    UM_SPIN_NS = 5000,  /* waking up takes about that */
+    UM_SPIN_LOOK = 16,  /* rounds between two looks at the clock */
+    UM_REST_NS = 50000, /* the system counts a rest as work: with five wake-ups a second, far below 1 % of a core */
 };
 
 uint64_t um_deadline(int ms)
@@ -123,7 +122,7 @@ int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_
     switch (obj) {
     case FI_WAIT_NONE:
     case FI_WAIT_YIELD:
-        return 0; /* opened when somebody sleeps nevertheless */
+        return 0; /* opened at the first sleep */
     case FI_WAIT_UNSPEC:
     case FI_WAIT_FD:
         return um_waiter_open(&s->waiter);
@@ -145,7 +144,7 @@ static int um_source_watch_ep(struct um_event_source *s, struct um_prov_ep *ep)
     return um_waiter_watch(&s->waiter, um_ep_wait_fd(ep->core));
 }
 
-/* Sleepers that are at it now want a new endpoint armed as well; the first look is theirs. */
+/* Threads that sleep now need the new endpoint armed as well; they look first. */
 static void um_source_catch_up(struct um_event_source *s, struct um_prov_ep *ep)
 {
     for (uint32_t i = 0; s->arms && i < s->waiter.sleepers; i++)
@@ -261,7 +260,7 @@ void um_source_disarm_locked(struct um_event_source *s)
         um_waiter_drain(&s->waiter);
 }
 
-/* After a sleep. The last one drains: another sleeper that was woken, too, must not find the fd empty and sleep on. */
+/* After a sleep. The last sleeper drains the fd: the others that were woken must not find it empty and sleep on. */
 static void um_source_wake_locked(struct um_event_source *s)
 {
     um_source_disarm_eps(s);
@@ -313,7 +312,7 @@ bool um_source_has_processors(const struct um_event_source *s)
     return ranks <= s->domain->processors;
 }
 
-/* The one word whose change is the next event. False when there is none, or several. */
+/* The one word whose change is the next event. False: there is none, or there are several. */
 static bool um_source_find_line(const struct um_event_source *s, const uint64_t **line_p, uint64_t *value_p)
 {
     const uint64_t *line = s->watched ? s->watched(s, value_p) : NULL;
@@ -322,7 +321,8 @@ static bool um_source_find_line(const struct um_event_source *s, const uint64_t 
         int lines = s->eps.eps[i]->core ? um_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
         if (lines < 0 || (lines > 0 && line))
             return false;
-        /* Its lane may end while we rest without the guard; and other lanes' records wait for the end of the rest. */
+        /* The lane may end while the thread rests without the domain lock, and records of other lanes wait for the end
+         * of the rest. */
         if (lines > 0 && (s->domain->guard.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
             return false;
         line = lines > 0 ? next : line;
@@ -385,7 +385,7 @@ int um_source_wait_locked(struct um_event_source *s, struct um_wait *w)
         return -FI_ETIMEDOUT;
     int ret = um_source_sleep_locked(s, left, w->cancel_state);
     if (ret == 0)
-        um_wait_begin(s, w); /* somebody is at work: what is still missing may come soon */
+        um_wait_begin(s, w); /* there is activity: the event may come soon */
     return ret == -FI_EAGAIN ? 0 : ret;
 }
 

@@ -39,11 +39,10 @@ struct um_event_source {
     struct um_domain *domain;
     struct um_ep_set eps;
     struct um_waiter waiter;
-    bool (*has_news)(
-        const struct um_event_source *s); /* looked at once armed; NULL: there is nothing else to look at */
-    /* The word whose change is the event, and its value while there is none; NULL when it can come otherwise only. */
+    bool (*has_news)(const struct um_event_source *s); /* checked after arming; NULL: nothing else to check */
+    /* The word whose change is the event, and its value before that; NULL: there is no such word */
     const uint64_t *(*watched)(const struct um_event_source *s, uint64_t *value_p);
-    bool arms; /* a sleeper arms the endpoints; false when the progress thread does, which wakes us */
+    bool arms; /* sleepers arm the endpoints; false: the progress thread does, and wakes sleepers */
 };
 
 /* -FI_ENOSYS: a kind of wait object that we do not have. */
@@ -57,15 +56,15 @@ void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep);
 int um_source_arm_locked(struct um_event_source *s);
 void um_source_disarm_locked(struct um_event_source *s);
 /*
- * Sleeps until something may have happened or the time is over (ms < 0: no limit), without the guard. 0; -FI_EAGAIN
+ * Sleeps until there may be an event or the time is over (ms < 0: no limit), without the domain lock. 0; -FI_EAGAIN
  * there is work already; -FI_EINTR. The thread can be cancelled meanwhile if cancel_state is PTHREAD_CANCEL_ENABLE.
  */
 int um_source_sleep_locked(struct um_event_source *s, int ms, int cancel_state);
 
 /*
- * A blocking call as it goes on (wait.c tells the stages). From um_wait_enter(), before the guard is taken, to
- * um_wait_leave() the thread can be cancelled only while it sleeps: system calls are points of cancellation, and most
- * are made under the guard. timeout: ms, < 0: no limit.
+ * A blocking call as it goes on (wait.c tells the stages). From um_wait_enter(), before the domain lock is taken, to
+ * um_wait_leave() the thread can be cancelled only while it sleeps: system calls are cancellation points, and most are
+ * made under the domain lock. timeout: ms, < 0: no limit.
  */
 enum um_wait_stage { UM_WAIT_NEW, UM_WAIT_SPIN, UM_WAIT_REST, UM_WAIT_SLEEP };
 struct um_wait {
@@ -87,11 +86,11 @@ static inline void um_wait_leave(const struct um_wait *w)
     pthread_setcancelstate(w->cancel_state, NULL);
 }
 /*
- * One round of a wait whose caller has just looked, under this hold of the guard, and found nothing. Gives the guard
- * back in between. 0: look again; -FI_ETIMEDOUT; -FI_EINTR; what opening the wait object failed with.
+ * One round of a wait. The caller holds the domain lock and has just found nothing. Releases the lock meanwhile. 0:
+ * look again; -FI_ETIMEDOUT; -FI_EINTR; what opening the wait object failed with.
  */
 int um_source_wait_locked(struct um_event_source *s, struct um_wait *w);
-/* Do the ranks of this job, as far as the address vectors tell, find a processor each? */
+/* Is there a processor for each rank of this job, as far as the address vectors show? */
 bool um_source_has_processors(const struct um_event_source *s);
 int um_source_control(struct um_event_source *s, int command, void *arg);
 int um_waiter_open(struct um_waiter *w);

@@ -175,7 +175,8 @@ static void a_port_opened_later_is_not_taken_for_a_closed_one(void **state)
     for (int i = 0; i < 10; i++) {
         machine->port_close(b);
         b = port_new(0);
-        assert_int_equal(lane_open_now(link, &lane), -ECONNREFUSED);
+        int ret = lane_open_now(link, &lane); /* it may be where the closed one was */
+        assert_true(ret == -ECONNREFUSED || ret == -EHOSTUNREACH);
         expect_nothing(b);
     }
     machine->link_close(link);

@@ -58,7 +58,7 @@ def test_wrong_value_ends_an_mpi_program_at_once(launcher: Launcher, program: Pr
 
 
 def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program: Program, tmp_path: Path) -> None:
-    """What the README describes under "When it does not work"."""
+    """What docs/troubleshooting.md describes."""
     env = {"FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(tmp_path), "MPIR_CVAR_CH4_NETMOD": "ofi"}
     mpiexec = launcher.mpi_command(1)[3:]
     run = launcher.run_ranks(mpiexec, [program("exchange.c"), 1, 1], env=env | {"MPIR_CVAR_NOLOCAL": "1"}, timeout=30)

@@ -1,4 +1,4 @@
-"""The README keeps its word: every command in it is run as it stands.
+"""The README and the pages for users keep their word: every command in them is run as it stands.
 
 Commands are the blocks ```sh. A comment right before a block tells what to do with it:
   <!-- test: skip: REASON -->      it is not run here; tests/skips.toml must allow it
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from harness import BUILD, TOP, VENV, Launcher
 
-README = (TOP / "README.md").read_text(encoding="utf-8")
+PAGES = {name: (TOP / name).read_text(encoding="utf-8") for name in ("README.md", "docs/install.md", "docs/troubleshooting.md")}
 BLOCK = re.compile(r"(?:^<!-- test: (?P<mark>.*?) -->\n)?^```(?P<language>.*)\n(?P<text>(?s:.*?))^```$", re.MULTILINE)
 # For any number of ranks; it fails when a message does not come as it was sent.
 APP = """
@@ -41,6 +41,7 @@ SKIP = "skip: "
 class Block(NamedTuple):
     text: str
     mark: str
+    page: str
 
     @property
     def name(self) -> str:
@@ -49,7 +50,12 @@ class Block(NamedTuple):
         return re.sub(r"[^\w./]+", "-", re.sub(r"(^| )\w+=\S+", "", last.split("|")[0].split("#")[0]).strip())[:50]
 
 
-BLOCKS = [Block(match["text"], match["mark"] or "") for match in BLOCK.finditer(README) if match["language"] == "sh"]
+BLOCKS = [
+    Block(match["text"], match["mark"] or "", page)
+    for page in PAGES
+    for match in BLOCK.finditer(PAGES[page])
+    if match["language"] == "sh"
+]
 
 
 def copy_tree(to: Path) -> None:
@@ -79,14 +85,16 @@ def ready(fresh: Path) -> Path:
     return fresh
 
 
-def test_the_readme_has_commands_and_they_stand_in_blocks() -> None:
-    assert len(BLOCKS) >= 5
-    without = re.sub(r"^```.*?^```$", "", README, flags=re.MULTILINE | re.DOTALL)
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_commands_and_they_stand_in_blocks(page: str) -> None:
+    blocks, text = [block for block in BLOCKS if block.page == page], PAGES[page]
+    assert len(blocks) >= {"README.md": 4, "docs/install.md": 3, "docs/troubleshooting.md": 2}[page]
+    without = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     indented = re.findall(r"\n\n {4,}\S.*", without)
     assert not indented, f"commands belong into a block that begins with ```sh: {indented}"
-    for match in BLOCK.finditer(README):
+    for match in BLOCK.finditer(text):
         assert match["language"], f"a block says what it holds (```sh, ```text): {match['text']}"
-    assert README.count("<!-- test:") == sum(bool(block.mark) for block in BLOCKS), "a mark stands right before a block"
+    assert text.count("<!-- test:") == sum(bool(block.mark) for block in blocks), "a mark stands right before a block"
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=[block.name for block in BLOCKS])
@@ -101,13 +109,13 @@ def test_command(block: Block, request: pytest.FixtureRequest, launcher: Launche
     if "meson install" in block.text:
         check_installed(tmp_path / "installed")
     if "grep 'libfabric provider'" in block.text:
-        assert f"prints `{run.out.strip()}`" in README, str(run)
+        assert f"prints `{run.out.strip()}`" in PAGES[block.page], str(run)
     if "fi_info" in block.text:
         assert "prov_name: unimem" in run.out, str(run)
 
 
 def check_installed(root: Path) -> None:
-    """What the README promises about the installed files."""
+    """What docs/install.md promises about the installed files."""
     files = {file.name: file for file in root.rglob("*") if file.is_file()}
     assert files["libunimem-fi.so"].parent.name == "libfabric"
     pages = {"fi_unimem.7", "unimem.1", "unimem-boardd.8"} & {file.name.removesuffix(".md") for file in (TOP / "man").glob("*.md")}

@@ -39,11 +39,11 @@ make_system
 
 prepare build
 copy_tree
-say "build, as the README says"
+say "build, as docs/install.md says"
 enter sh -c "cd /root/unimem && $APT install -y dpkg-dev && $APT build-dep -y ./packaging && packaging/build-deb"
 PACKAGES=$ROOT/root/unimem/build/deb
 PACKAGE=$(cd "$PACKAGES" && echo unimem_*.deb)
-grep -qF "build/deb/$PACKAGE" "$TOP/README.md" || fail "the README calls the package otherwise than $PACKAGE"
+grep -qF "build/deb/$PACKAGE" "$TOP/docs/install.md" || fail "docs/install.md calls the package otherwise than $PACKAGE"
 say "lintian"
 enter sh -c "$APT install -y --no-install-recommends lintian && lintian --allow-root --fail-on error,warning \
     $([ -f "$TOP/man/unimem.1.md" ] || echo --suppress-tags no-manual-page) /root/unimem/build/deb/*.deb"

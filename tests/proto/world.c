@@ -77,7 +77,7 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
 {
     static uint32_t seed;
     *w = (struct world){.nodes = nodes};
-    um_sim_configure(++seed, variant.stall_percent);
+    um_sim_configure(++seed, variant.stall_percent, variant.slow);
     for (int i = 0; i < nodes; i++)
         node_open(&w->node[i], multi_min);
 }
@@ -306,6 +306,8 @@ static void variant_parse(const char *word)
         variant.adopt = false;
     else if (sscanf(word, "stall=%u", &value) == 1)
         variant.stall_percent = value;
+    else if (strcmp(word, "slow") == 0)
+        variant.slow = true;
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)

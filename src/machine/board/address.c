@@ -1,14 +1,14 @@
 /* Addresses: the board's part of them. board.h. */
+#include "machine/address.h"
 #include "machine/board/board.h"
 
 #include "base/log.h"
 
 #include <errno.h>
-#include <string.h>
 
 struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
 {
-    struct um_addr addr = {{0}};
+    struct um_addr addr = {{UM_ADDR_VERSION | (uint64_t)UM_ADDR_BOARD << UM_ADDR_KINDS_SHIFT}};
     addr.word[UM_BOARD_ADDR_FIRST] = (uint64_t)UM_BOARD_ADDR_VERSION << 48 | (uint64_t)(address->node & 0xffff) << 32 |
                                      address->context; /* node: as JOIN has it, 16 bits */
     addr.word[UM_BOARD_ADDR_FIRST + 1] = (uint64_t)address->generation << 32 | address->mailbox;
@@ -27,13 +27,15 @@ struct unimem_mailbox_address um_board_mailbox(const struct um_addr *addr)
 void um_board_port_addr(const struct um_port *port, struct um_addr *addr_p)
 {
     const struct um_addr addr = um_board_addr(&((const struct um_board_port *)port)->address);
-    memcpy(&addr_p->word[UM_BOARD_ADDR_FIRST], &addr.word[UM_BOARD_ADDR_FIRST], sizeof(uint64_t) * UM_BOARD_ADDR_WORDS);
+    um_addr_set_part(port->machine, &addr, addr_p);
 }
 
 int um_board_addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
 {
     const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
-    (void)port;
+    int ret = um_addr_head_check(port->machine, addr, is_last);
+    if (ret)
+        return ret;
     if (version == UM_BOARD_ADDR_VERSION)
         return 0;
     if (is_last)

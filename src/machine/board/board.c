@@ -1,5 +1,6 @@
 /* The table of the machine over a board: above all its files. board.h. */
 #include "machine/board/board.h"
+#include "machine/address.h"
 #include "machine/machines.h"
 
 static int port_open(const struct um_port_config *config, struct um_port **port_p)
@@ -20,6 +21,7 @@ const struct um_machine um_machine_board = {
     .params_count = UM_BOARD_PARAMS,
     .body_max = UM_BOARD_BODY_MAX,
     .depth = UM_BOARD_LINES,
+    .addr_kind = UM_ADDR_BOARD,
     .addr_first = UM_BOARD_ADDR_FIRST,
     .addr_words = UM_BOARD_ADDR_WORDS,
     .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,
@@ -31,8 +33,7 @@ const struct um_machine um_machine_board = {
     .link_open = um_board_link_open,
     .link_close = um_board_link_close,
     .link_alive = um_board_link_alive,
-    .link_read = um_board_link_read,
-    .link_write = um_board_link_write,
+    .transfer_start = um_board_transfer_start,
     .memory_alloc = um_board_memory_alloc,
     .memory_free = um_board_memory_free,
     .waits_better = um_board_waits_better,

@@ -12,7 +12,7 @@
  * All that must be told is kept as state ("how far was it told"), so a mailbox that is full only delays: push() tries
  * again with every call, a port does not go to sleep over it, and one that is closed waits for it, a second at most.
  *
- * Memory that the application has from memory_alloc() (memory.c) is dmable: link_read() and link_write() reach it by
+ * Memory that the application has from memory_alloc() (memory.c) is dmable: transfers reach it by
  * DMA (move.c), regions that lie in it are shown to peers in a table (space.c), which they read by DMA, too (window.c).
  * What is registered for that stays so while there is room (reach.c).
  *
@@ -356,10 +356,7 @@ void um_board_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
 
 /* ---- move.c ---- */
 
-int um_board_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                       const struct iovec *local, size_t local_count, size_t len);
-int um_board_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                        const struct iovec *local, size_t local_count, size_t len);
+int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len);
 
 /* ---- space.c: what a domain exposes ---- */

@@ -7,7 +7,7 @@
 #ifndef UM_MACHINE_BOARD_WIRE_H
 #define UM_MACHINE_BOARD_WIRE_H
 
-#include "machine/machine.h"
+#include "machine/address.h"
 
 #include <unimem/unimem.h>
 
@@ -25,7 +25,7 @@ enum {
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
 };
 /* Its part of an address: version and node above, context below; then generation and mailbox. */
-enum { UM_BOARD_ADDR_FIRST = 6, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
+enum { UM_BOARD_ADDR_FIRST = UM_ADDR_TAIL, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
 
 /* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
  * it. */

@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The Unimem Authors
 # SPDX-License-Identifier: BSD-2-Clause
-"""Spack recipe. It lies in the checkout that it builds: see "Install" in the README."""
+"""Spack recipe. It lies in the checkout that it builds: see docs/install.md."""
 
 import os
 

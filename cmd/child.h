@@ -2,8 +2,8 @@
  * A function in a child process of its own: for what may crash, hang or leave something behind in the process that
  * does it (loading somebody else's library, asking the kernel for what a filter may punish with death).
  */
-#ifndef UM_TOOLS_CHILD_H
-#define UM_TOOLS_CHILD_H
+#ifndef UM_CMD_CHILD_H
+#define UM_CMD_CHILD_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* The parts of `unimem info`. Each finds out by trying, and adds its rows to the report. */
-#ifndef UM_TOOLS_INFO_H
-#define UM_TOOLS_INFO_H
+#ifndef UM_CMD_INFO_H
+#define UM_CMD_INFO_H
 
 #include "report.h"
 

@@ -2,8 +2,8 @@
  * Finding the program that `unimem run` becomes, and becoming it; when that fails, what is wrong with the file and what
  * to do. Knows nothing of MPIs.
  */
-#ifndef UM_TOOLS_LAUNCH_H
-#define UM_TOOLS_LAUNCH_H
+#ifndef UM_CMD_LAUNCH_H
+#define UM_CMD_LAUNCH_H
 
 /* The file that the shell would run for this word, into path (PATH_MAX bytes). Returns 0 or -ENOENT. */
 int um_find_in_path(const char *word, char *path);

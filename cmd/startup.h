@@ -2,8 +2,8 @@
  * Libraries whose code at loading takes long: UCX's libucs measures the processor's clock for 50 ms, and every MPI that
  * was built with UCX loads it. Who only asks an MPI library for its version needs none of that.
  */
-#ifndef UM_TOOLS_STARTUP_H
-#define UM_TOOLS_STARTUP_H
+#ifndef UM_CMD_STARTUP_H
+#define UM_CMD_STARTUP_H
 
 /*
  * Does the library at path need such a library, itself or by others that it needs? Returns 0 and the file that the

@@ -1,6 +1,6 @@
 /* Preloading the shareable heap: `unimem run --heap`. */
-#ifndef UM_TOOLS_HEAP_H
-#define UM_TOOLS_HEAP_H
+#ifndef UM_CMD_HEAP_H
+#define UM_CMD_HEAP_H
 
 /*
  * Sets LD_PRELOAD: what the user has, then the heap, then jemalloc behind it. Returns 0, or a negative errno after a

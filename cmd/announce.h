@@ -1,6 +1,6 @@
 /* What `unimem run` and `unimem env` tell people on stderr about the MPI and the environment they chose. */
-#ifndef UM_TOOLS_ANNOUNCE_H
-#define UM_TOOLS_ANNOUNCE_H
+#ifndef UM_CMD_ANNOUNCE_H
+#define UM_CMD_ANNOUNCE_H
 
 #include "mpi_env.h"
 #include "recognise.h"

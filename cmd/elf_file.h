@@ -4,8 +4,8 @@
  * Reads the file only; nothing is loaded. Files of another word size or byte order are not read: they could not be run
  * by this machine's libraries either. A damaged file yields an error or an empty list, never a read outside it.
  */
-#ifndef UM_TOOLS_ELF_FILE_H
-#define UM_TOOLS_ELF_FILE_H
+#ifndef UM_CMD_ELF_FILE_H
+#define UM_CMD_ELF_FILE_H
 
 #include <stdbool.h>
 #include <stddef.h>

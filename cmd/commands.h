@@ -4,8 +4,8 @@
  * A sub-command gets its own arguments (argv[0] is its name) and returns the exit status of the process. It writes
  * results to stdout and everything else to stderr.
  */
-#ifndef UM_TOOLS_COMMANDS_H
-#define UM_TOOLS_COMMANDS_H
+#ifndef UM_CMD_COMMANDS_H
+#define UM_CMD_COMMANDS_H
 
 enum um_exit {
     UM_EXIT_OK = 0,

@@ -1,6 +1,6 @@
 /* Where libraries lie: beside a folder of programs, and where the dynamic linker looks for what a program needs. */
-#ifndef UM_TOOLS_LIB_DIRS_H
-#define UM_TOOLS_LIB_DIRS_H
+#ifndef UM_CMD_LIB_DIRS_H
+#define UM_CMD_LIB_DIRS_H
 
 #include "elf_file.h"
 

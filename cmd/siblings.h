@@ -1,8 +1,8 @@
 /*
  * Tries what two processes of a job do with each other: neither is the other's parent, which is what Yama looks at.
  */
-#ifndef UM_TOOLS_SIBLINGS_H
-#define UM_TOOLS_SIBLINGS_H
+#ifndef UM_CMD_SIBLINGS_H
+#define UM_CMD_SIBLINGS_H
 
 /* Each 0, or the errno with which it failed; EBADMSG: it returned without error but the bytes were not there. */
 struct um_siblings {

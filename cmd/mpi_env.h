@@ -5,8 +5,8 @@
  * the MPI was recognised, or how the list is used (exported into this process by `unimem run`, printed by `unimem
  * env`).
  */
-#ifndef UM_TOOLS_MPI_ENV_H
-#define UM_TOOLS_MPI_ENV_H
+#ifndef UM_CMD_MPI_ENV_H
+#define UM_CMD_MPI_ENV_H
 
 #include "mpi.h"
 

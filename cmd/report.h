@@ -2,8 +2,8 @@
  * The report of `unimem info`: rows of what there is, what is missing, what that costs and how to get it; printed as
  * text or JSON. Knows nothing of how the facts are found.
  */
-#ifndef UM_TOOLS_REPORT_H
-#define UM_TOOLS_REPORT_H
+#ifndef UM_CMD_REPORT_H
+#define UM_CMD_REPORT_H
 
 enum { UM_REPORT_MAX = 96 };
 

@@ -3,8 +3,8 @@
  * beside it, and at the libraries that the program it starts was linked with. Runs none of them; the libraries found
  * are asked by tools/mpi.h.
  */
-#ifndef UM_TOOLS_RECOGNISE_H
-#define UM_TOOLS_RECOGNISE_H
+#ifndef UM_CMD_RECOGNISE_H
+#define UM_CMD_RECOGNISE_H
 
 #include "mpi.h"
 

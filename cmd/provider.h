@@ -1,6 +1,6 @@
 /* The provider itself: where its library lies, and whether a list of libfabric providers names it. */
-#ifndef UM_TOOLS_PROVIDER_H
-#define UM_TOOLS_PROVIDER_H
+#ifndef UM_CMD_PROVIDER_H
+#define UM_CMD_PROVIDER_H
 
 #include <stdbool.h>
 #include <stddef.h>

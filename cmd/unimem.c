@@ -1,6 +1,6 @@
 /*
  * unimem: the command beside the provider. This file owns the table of sub-commands and the messages about them;
- * each sub-command stands in its own file (tools/cmd_*.c).
+ * each sub-command stands in a file of its name (run.c, env.c, info.c).
  */
 #include "commands.h"
 
