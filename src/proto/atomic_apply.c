@@ -230,5 +230,3 @@ const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS] = {
     [UM_TYPE_INT128] = UM_OPS_INTEGER,
     [UM_TYPE_UINT128] = UM_OPS_INTEGER,
 };
-
-const uint8_t um_atomic_shift[UM_TYPES] = {0, 0, 1, 1, 2, 2, 3, 3, 2, 3, 3, 4, 4, 5, 4, 4};

@@ -389,7 +389,7 @@ MUTATIONS = [
     ),
     (
         "a key that was not listed is not looked for again",
-        "src/machine/mem/space.c",
+        "src/machine/mem/entry.c",
         "    um_store_release_u64(&space->shm->changes, space->changes);",
         "",
         ["sim_region"],

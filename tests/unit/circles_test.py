@@ -6,7 +6,7 @@ a folder ("machine/board") these uses make no circle, so each file can be read w
 pointer that a file is given is no use. OBJECTS: a static library, or a directory of objects. --order: prints the files of
 the folders from the lowest one up, with the circles among them, and fails for nothing.
 
-KNOWN holds the circles that are left. A file that joins one fails this test, and so does one that has left it.
+KNOWN holds the circles that are left: none may grow. One that has become smaller shall become so there, too.
 
 circles_test.py --self-test NM CC...: finds a circle that is planted, and none where there is none.
 """
@@ -15,7 +15,10 @@ import subprocess
 import sys
 import tempfile
 
-KNOWN = {}
+KNOWN = {
+    "machine/mem": [["lane.c", "link.c", "rx.c", "rx_life.c", "wait.c"]],
+    "machine/shm": [["contact.c", "contact_serve.c"], ["identity.c", "peer.c"], ["mapper.c", "space.c"]],
+}
 
 
 def objects_of(where):

@@ -1,19 +1,16 @@
 /*
  * Spaces: what a domain exposes, in a table that peers read without asking (layout.h, docs/protocol.md section 9).
  *
- * Owns: struct um_mem_space, struct um_mem_exposed. Every word of the table is written here and read by peers
- * (window.c): an entry is a sequence lock, and its changes tell a peer that what it knows has ended. Must not know how
- * memory is made mapped (mapper.h). Threading: machine.h.
+ * Owns: struct um_mem_space, struct um_mem_exposed. entry.c writes what stands in the table. Must not know how memory
+ * is made mapped (mapper.h). Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
 #include "base/clock.h"
 #include "base/lock.h"
-#include "base/log.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *mapper,
@@ -52,37 +49,6 @@ void um_mem_space_close(struct um_space *base)
     um_mem_own_space_remove(space);
     space->mapper->space_destroy(space);
     free(space);
-}
-
-/* What stands there is for the peers: nothing of it is read. */
-void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
-{
-    const struct um_mem_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
-                                *e = is_there ? exposed : &nothing;
-    const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT | (uint64_t)e->birth << UM_REGION_BIRTH_SHIFT |
-                           (e->is_later ? UM_REGION_LATER | (uint64_t)e->use << UM_REGION_USE_SHIFT : 0);
-    struct um_region_shm *r = exposed->region;
-    um_store_relaxed_u64(&r->changes, space->changes + 1);
-    um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
-    um_store_relaxed_u64(&r->meta, e->what.access | level | (is_there ? UM_REGION_USED : 0));
-    um_store_relaxed_u64(&r->key, e->what.key);
-    um_store_relaxed_u64(&r->base, e->what.base);
-    um_store_relaxed_u64(&r->len, e->what.len);
-    um_store_relaxed_u64(&r->origin, e->what.origin);
-    um_store_relaxed_u32(&r->counters, e->what.counters);
-    um_store_relaxed_u32(&r->file, e->at.file);
-    um_store_relaxed_u64(&r->offset, e->at.offset);
-    space->changes += 2;
-    um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
-    /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
-    um_store_release_u64(&space->shm->changes, space->changes);
-}
-
-void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
-{
-    pthread_mutex_lock(&space->later.lock);
-    um_mem_region_write(space, exposed, is_there);
-    pthread_mutex_unlock(&space->later.lock);
 }
 
 /* ---- counters ---- */
@@ -134,11 +100,6 @@ struct um_locks_shm *um_mem_space_locks(struct um_space *base)
 }
 
 /* ---- regions ---- */
-
-static const char *level_name(enum um_level level)
-{
-    return level == UM_LEVEL_MAPPED ? "mapped" : level == UM_LEVEL_COPY ? "copy" : "remote";
-}
 
 static bool is_range(const struct um_exposure *what)
 {
@@ -220,13 +181,6 @@ static enum um_level exposed_prepare(struct um_mem_space *space, struct um_mem_e
     *why_p = "too much time went into moving memory whose registration ended at once";
     um_list_append(&space->thrift.waiting, &exposed->waiting);
     return UM_LEVEL_COPY;
-}
-
-void um_mem_exposed_log(const struct um_mem_exposed *exposed, const char *why)
-{
-    const struct um_exposure *what = &exposed->what;
-    um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
-           what->base, what->key, level_name(exposed->level), *why ? ": " : "", why);
 }
 
 /* What was not moved when it came may be worth it now. */

@@ -6,10 +6,8 @@
  */
 #include "machine/shm/adopt.h"
 
-#include "base/cancel.h"
 #include "base/log.h"
 #include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
 #include "machine/shm/heap.h"
 
 #include <errno.h>
@@ -20,9 +18,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct um_adopt_tuning um_adopt_tuning;
-
-static struct um_adopt_state *the_state;
 static pthread_once_t state_once = PTHREAD_ONCE_INIT;
 
 static void state_create(void)
@@ -37,37 +32,13 @@ static void state_create(void)
         munmap(state, sizeof(*state));
         return;
     }
-    the_state = state;
+    um_adopt_state_set(state);
 }
 
 struct um_adopt_state *um_adopt_state_get(void)
 {
     pthread_once(&state_once, state_create);
-    return the_state;
-}
-
-struct um_adopt_state *um_adopt_state_if_any(void)
-{
-    return the_state;
-}
-
-void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p)
-{
-    uint64_t mask = 0;
-    const int cancel = um_cancel_disable();
-    um_sys_signals_block(&mask);
-    pthread_mutex_lock(&state->lock);
-    state->cancel_before = cancel;
-    *mask_p = mask;
-}
-
-void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask)
-{
-    uint64_t own = *mask;
-    const int cancel = state->cancel_before;
-    pthread_mutex_unlock(&state->lock);
-    um_sys_signals_restore(&own);
-    um_cancel_restore(&cancel);
+    return um_adopt_state_if_any();
 }
 
 /* ---- the memory file ---- */

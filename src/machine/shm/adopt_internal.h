@@ -282,6 +282,8 @@ uintptr_t um_place_reserve(uintptr_t like, size_t len, int prot);
 /* The state; made at first need (NULL: no memory), or only if it is there. */
 struct um_adopt_state *um_adopt_state_get(void);
 struct um_adopt_state *um_adopt_state_if_any(void);
+/* Once, before any other thread asks for it. */
+void um_adopt_state_set(struct um_adopt_state *state);
 /* Signals are blocked while the lock is held: a handler that forks would wait for its own thread. */
 void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p);
 void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask);
