@@ -1,4 +1,4 @@
-/* tools/announce.h */
+/* cmd/announce.h */
 #include "announce.h"
 #include "provider.h"
 

@@ -1,4 +1,4 @@
-/* tools/child.h */
+/* cmd/child.h */
 #include "child.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * tools/info.h: what two processes on this machine make of large messages: read by the receiver, pushed by the sender,
+ * cmd/info.h: what two processes on this machine make of large messages: read by the receiver, pushed by the sender,
  * and which of the two an endpoint chooses.
  *
  * Two processes with an endpoint each, of this very version. "Warm" is a message from one buffer into one buffer again

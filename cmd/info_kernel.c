@@ -1,4 +1,4 @@
-/* tools/info.h: what the kernel offers besides memory between processes. */
+/* cmd/info.h: what the kernel offers besides memory between processes. */
 #include "child.h"
 #include "info.h"
 

@@ -1,4 +1,4 @@
-/* tools/info.h: the provider, and the libfabrics and MPIs within reach. */
+/* cmd/info.h: the provider, and the libfabrics and MPIs within reach. */
 #include "child.h"
 #include "info.h"
 #include "lib_dirs.h"

@@ -1,4 +1,4 @@
-/* tools/launch.h */
+/* cmd/launch.h */
 #include "launch.h"
 #include "commands.h"
 #include "elf_file.h"

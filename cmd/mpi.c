@@ -1,4 +1,4 @@
-/* tools/mpi.h */
+/* cmd/mpi.h */
 #include "mpi.h"
 #include "child.h"
 #include "elf_file.h"

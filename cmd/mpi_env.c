@@ -1,4 +1,4 @@
-/* The rules of tools/mpi_env.h. */
+/* The rules of cmd/mpi_env.h. */
 #include "mpi_env.h"
 #include "provider.h"
 

@@ -1,4 +1,4 @@
-/* tools/recognise.h */
+/* cmd/recognise.h */
 #include "recognise.h"
 #include "elf_file.h"
 #include "launch.h"

@@ -1,4 +1,4 @@
-/* tools/siblings.h: three processes: a supervisor, the owner of memory, and the visitor that reaches for it. */
+/* cmd/siblings.h: three processes: a supervisor, the owner of memory, and the visitor that reaches for it. */
 #include "siblings.h"
 #include "child.h"
 
