@@ -1,8 +1,8 @@
 /*
  * unimem info [--json]: what this machine offers to unimem, what is missing, what that costs and how to get it.
  */
-#include "commands.h"
 #include "info.h"
+#include "commands.h"
 
 #include <stdio.h>
 #include <string.h>
