@@ -9,6 +9,8 @@
 #include "heap.h"
 #include "launch.h"
 
+#include "machine/machines.h"
+
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -67,9 +69,9 @@ static int parse(int argc, char **argv, struct options *o, struct um_recognised 
             return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
                                   word);
     }
-    if (o->machine && strcmp(o->machine, "shm") != 0 && strcmp(o->machine, "board") != 0 &&
-        strcmp(o->machine, "shm,board") != 0)
-        return um_usage_error("run", "--machine %s: known are shm, board and shm,board", o->machine);
+    struct um_machines machines;
+    if (o->machine && um_machines_named(o->machine, &machines))
+        return um_usage_error("run", "--machine %s: known are shm and board, or both with a comma between", o->machine);
     if (o->mpi && um_announce_forced(o->mpi, found))
         return UM_EXIT_USAGE;
     if (o->at >= argc && !o->help)

@@ -2,10 +2,9 @@
 #include "base/memory.h"
 
 #include "base/cancel.h"
+#include "base/maps.h"
 
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -18,17 +17,16 @@
 static bool is_listed(uintptr_t addr, uintptr_t end, bool write)
 {
     UM_UNCANCELLED;
-    FILE *maps = fopen("/proc/self/maps", "re");
-    char line[512];
-    while (maps && addr < end && fgets(line, sizeof(line), maps)) {
-        uintptr_t first, last;
-        char r, w;
-        if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " %c%c", &first, &last, &r, &w) == 4 && first <= addr &&
-            addr < last && r == 'r' && (w == 'w' || !write))
-            addr = last;
+    char text[8192];
+    struct um_maps maps;
+    struct um_map map;
+    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0)
+        return false;
+    while (addr < end && um_maps_next(&maps, &map)) {
+        if (map.start <= addr && addr < map.end && map.perms[0] == 'r' && (map.perms[1] == 'w' || !write))
+            addr = map.end;
     }
-    if (maps)
-        fclose(maps);
+    um_maps_close(&maps);
     return addr >= end;
 }
 

@@ -11,7 +11,7 @@
 #define UM_CORE_CORE_H
 
 #include "core/region.h"
-#include "machine/machine.h"
+#include "machine/machines.h"
 
 #include <stdbool.h>
 #include <stddef.h>

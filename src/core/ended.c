@@ -18,18 +18,19 @@
 enum { UM_PEER_GONE = UINT32_MAX - 1 };
 static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
 
-void um_peer_gone_init(struct um_ep *ep)
+int um_peer_gone_open(struct um_ep *ep)
 {
-    um_peer_init(ep, &ep->gone);
-    ep->gone.number = UM_PEER_GONE;
-    ep->gone.lost = ep->gone.left = true;
-    um_list_init(&ep->leaving);
-    um_list_init(&ep->ended);
+    ep->gone = um_peer_new(ep);
+    if (!ep->gone)
+        return -ENOMEM;
+    ep->gone->number = UM_PEER_GONE;
+    ep->gone->lost = ep->gone->left = true;
+    return 0;
 }
 
 struct um_peer *um_peer_gone(struct um_ep *ep)
 {
-    return &ep->gone;
+    return ep->gone;
 }
 
 void um_peer_watch_leaving(struct um_peer *peer)

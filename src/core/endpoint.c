@@ -67,7 +67,7 @@ static int ports_open(struct um_ep *ep)
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p)
 {
-    struct um_ep *ep = calloc(1, sizeof(*ep));
+    struct um_ep *ep = calloc(1, sizeof(*ep) + protocols->ep_size);
     if (!ep)
         return -ENOMEM;
     ep->config = *config;
@@ -77,10 +77,14 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     um_list_init(&ep->expected);
     um_list_init(&ep->held);
     um_list_init(&ep->jobs);
-    um_peer_gone_init(ep);
+    um_list_init(&ep->leaving);
+    um_list_init(&ep->ended);
     um_pool_init(&ep->ops, sizeof(struct um_op));
-    int ret = ports_open(ep);
+    int ret = um_peer_gone_open(ep);
+    if (ret == 0)
+        ret = ports_open(ep);
     if (ret) {
+        free(ep->gone);
         free(ep);
         return ret;
     }
@@ -142,6 +146,8 @@ void um_core_ep_close(struct um_ep *ep)
         struct um_list *first;
         while ((first = um_list_first(&peer->acks)) != NULL)
             um_op_free(UM_CONTAINER(first, struct um_op, link));
+        while ((first = um_list_first(&peer->copies)) != NULL)
+            um_op_free(UM_CONTAINER(first, struct um_op, link));
         um_windows_close(peer);
         if (peer->link)
             peer->link->machine->link_close(peer->link);
@@ -155,6 +161,7 @@ void um_core_ep_close(struct um_ep *ep)
     um_pool_fini(&ep->ops);
     free(ep->peers);
     free(ep->peer_free);
+    free(ep->gone);
     free(ep);
 }
 

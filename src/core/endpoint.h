@@ -13,6 +13,7 @@
 #include "base/iov.h"
 #include "base/list.h"
 #include "base/pool.h"
+#include "core/copying.h"
 #include "core/core.h"
 
 #include <errno.h>
@@ -45,10 +46,19 @@ static inline void um_buffers_fini(struct um_buffers *b)
         um_buffers_free(b);
 }
 
+struct um_op;
+
+/* What an operation is, to the protocol that made it. */
+struct um_op_class {
+    /* The peer answered its token: status, from a peer that may be hostile. NULL: it has no token. */
+    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
+};
+
 /* An operation at its initiator, accepted and not completed. */
 struct um_op {
+    const struct um_op_class *class;
     struct um_job job;   /* pushing its body */
-    struct um_list link; /* in peer->acks */
+    struct um_list link; /* in peer->acks, or in peer->copies */
     struct um_peer *peer;
     void *context;
     uint32_t flags;
@@ -61,10 +71,10 @@ struct um_op {
     uint64_t moved; /* bytes pushed or returned */
     struct um_buffers buffers;
     void *copy; /* an injected body too large for its lane; operands that are still to go */
+    struct um_copying copying;
+    uint64_t key, data; /* RMA whose bytes a transfer moves */
+    uint16_t birth;     /* of its window */
 };
-
-struct um_inbound;
-struct um_inbounds;
 
 /* The operations of a peer that await an answer, by token: the bounded tokens (below UM_TOKENS) first, then as many as
  * memory allows. */
@@ -82,16 +92,7 @@ struct um_token {
 void um_tokens_init(struct um_tokens *tokens);
 void um_tokens_fini(struct um_tokens *tokens);
 
-/* Of proto/ask: how the peer answers when it is asked for a body. */
-struct um_asked {
-    uint64_t stalled_at; /* ns: one was taken back, and no part has come since */
-    uint32_t parts;      /* of bodies that came, and bodies that were taken back: another number, it attends */
-    uint16_t shy;        /* so many bodies are not asked for, after one that did not come */
-    uint16_t left;       /* of these */
-    bool drops;          /* one was ever taken back: parts of it may still come */
-    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
-};
-
+/* What the protocols keep of it lies behind it (um_protocols.peer_size). */
 struct um_peer {
     struct um_ep *ep;
     struct um_lane *lane; /* to the peer; NULL before first contact */
@@ -109,22 +110,17 @@ struct um_peer {
     struct um_traffic *in;   /* by the one that it takes to us */
     struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
     struct um_list acks;     /* um_op, by ack */
+    struct um_list copies;   /* um_op whose bytes a transfer moves */
     struct um_list awaiting; /* in ep->awaiting */
     struct um_list expected; /* in ep->expected */
     struct um_list ended;    /* in ep->leaving or ep->ended */
     uint32_t retained;       /* messages of it that wait to be received */
     uint32_t past_hold;      /* of those, how many came after it was asked to send none */
-    struct um_list atomics;  /* of proto/atomic: the peer's operations that are not through */
     struct um_tokens tokens;
-    struct um_inbounds *inbound; /* of proto/inbound; made when first needed */
-    struct um_list due;          /* of proto/inbound: ended, and not answered yet for lack of a place */
-    struct um_job answering;     /* of proto/inbound: answers them */
-    struct um_list held;         /* in ep->held */
-    struct um_window *window;    /* the one used last */
-    struct um_windows *windows;  /* core/window.h; made when first needed */
-    struct um_op *sending;       /* of proto/atomic: goes out in several records, which are not all out */
-    struct um_asked asked;
-    uint32_t unfinished; /* RMA and atomics that the peer is to execute and has not answered */
+    struct um_list held;        /* in ep->held */
+    struct um_window *window;   /* the one used last */
+    struct um_windows *windows; /* core/window.h; made when first needed */
+    uint32_t unfinished;        /* RMA and atomics that the peer is to execute and has not answered */
     struct um_peer *hash_next[UM_MACHINES_MAX];
 };
 
@@ -136,19 +132,13 @@ typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct u
 
 /* What proto registers in core. */
 struct um_protocols {
+    size_t ep_size, peer_size; /* bytes of their own behind each endpoint and each peer, zeroed */
+    void (*peer_opened)(struct um_peer *peer);
+    void (*peer_rerouted)(struct um_peer *peer); /* another machine reaches it from now on */
+    void (*peer_freed)(struct um_peer *peer);
     um_handler handler[UM_OPCODES];
-    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
     /* The peer is gone, with a positive errno (0: in good order): end everything that comes from it. */
     void (*peer_left)(struct um_ep *ep, struct um_peer *peer, int error);
-};
-
-struct um_match;
-struct um_bodies_known;
-
-/* An atomic operation whose registration ended while it was executed. */
-struct um_late {
-    const struct um_peer *peer; /* NULL: none */
-    uint64_t key, addr;
 };
 
 /* One machine of an endpoint. */
@@ -157,6 +147,7 @@ struct um_reach {
     struct um_peer **hash; /* the peers whose address has a part of this machine */
 };
 
+/* What the protocols keep of it lies behind it (um_protocols.ep_size). */
 struct um_ep {
     struct um_ep_config config;
     const struct um_protocols *protocols;
@@ -183,12 +174,9 @@ struct um_ep {
     uint32_t peer_count, peer_slots, peer_capacity;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
-    uint32_t counters;              /* enum um_counters */
-    uint32_t soon;                  /* jobs that look at the clock: nobody sleeps meanwhile */
-    void *receive;                  /* proto/receive: posted and unexpected */
-    struct um_bodies_known *bodies; /* proto/ask; NULL: bodies are read */
-    struct um_peer gone;            /* in the place of those that were freed */
-    struct um_late late;
+    uint32_t counters;            /* enum um_counters */
+    uint32_t soon;                /* jobs that look at the clock: nobody sleeps meanwhile */
+    struct um_peer *gone;         /* in the place of those that were freed */
     struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };
 
@@ -245,11 +233,11 @@ int um_peer_harvest(struct um_peer *peer);
  * in good order. */
 void um_peer_lose(struct um_peer *peer, int error);
 
-/* A peer of nobody yet: no link, no number. */
-void um_peer_init(struct um_ep *ep, struct um_peer *peer);
+/* A peer of nobody yet: no link, no number. NULL without memory. */
+struct um_peer *um_peer_new(struct um_ep *ep);
 
 /* ---- ended.c ---- */
-void um_peer_gone_init(struct um_ep *ep);
+int um_peer_gone_open(struct um_ep *ep);
 /* Its lane to us has ended: has its port, too? The tick looks, each at one peer. */
 void um_peer_watch_leaving(struct um_peer *peer);
 void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended);
@@ -270,7 +258,7 @@ static inline void um_peer_release(struct um_peer *peer)
 }
 
 /* A new operation; NULL without memory. */
-struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags);
+struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags);
 void um_op_free(struct um_op *op);
 /*
  * Gives the operation a token. A bounded one (-EAGAIN: all are in use) is for what the peer answers by itself. What may

@@ -6,29 +6,20 @@
  */
 #include "core/endpoint.h"
 #include "core/window.h"
+#include "machine/address.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the words of one machine. */
-static uint32_t part_hash(const struct um_machine *machine, const struct um_addr *addr)
-{
-    uint64_t h = 0;
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        h = (h ^ addr->word[i]) * 0x9e3779b97f4a7c15u;
-    return (uint32_t)(h >> 32);
-}
-
-static bool part_is_same(const struct um_machine *machine, const struct um_addr *a, const struct um_addr *b)
-{
-    return memcmp(&a->word[machine->addr_first], &b->word[machine->addr_first],
-                  sizeof(uint64_t) * machine->addr_words) == 0;
-}
-
 static const struct um_machine *machine_of(const struct um_ep *ep, uint32_t reach)
 {
     return ep->reach[reach].port->machine;
+}
+
+static struct um_peer **bucket_of(struct um_ep *ep, uint32_t reach, const struct um_addr *addr)
+{
+    return &ep->reach[reach].hash[um_addr_part_hash(machine_of(ep, reach), addr) & ep->peer_hash_mask];
 }
 
 /* One whose address has no part of that machine is in no table of it. */
@@ -36,7 +27,7 @@ static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **head = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    struct um_peer **head = bucket_of(ep, reach, &peer->addr);
     peer->hash_next[reach] = *head;
     *head = peer;
 }
@@ -45,7 +36,7 @@ static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **at = &ep->reach[reach].hash[part_hash(machine_of(ep, reach), &peer->addr) & ep->peer_hash_mask];
+    struct um_peer **at = bucket_of(ep, reach, &peer->addr);
     while (*at != peer)
         at = &(*at)->hash_next[reach];
     *at = peer->hash_next[reach];
@@ -57,8 +48,8 @@ struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
         const struct um_machine *machine = machine_of(ep, i);
         if (!ep->reach[i].hash || !um_addr_has(machine, addr))
             continue;
-        struct um_peer *p = ep->reach[i].hash[part_hash(machine, addr) & ep->peer_hash_mask];
-        while (p && !part_is_same(machine, &p->addr, addr))
+        struct um_peer *p = *bucket_of(ep, i, addr);
+        while (p && !um_addr_part_is_same(machine, &p->addr, addr))
             p = p->hash_next[i];
         if (p)
             return p;
@@ -117,30 +108,32 @@ static uint32_t number_take(struct um_ep *ep)
 void um_peer_free(struct um_peer *peer)
 {
     struct um_ep *ep = peer->ep;
-    if (ep->late.peer == peer)
-        ep->late.peer = NULL;
     for (uint32_t i = 0; i < ep->reaches; i++)
         hash_remove(ep, i, peer);
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
     um_tokens_fini(&peer->tokens);
-    free(peer->inbound);
+    ep->protocols->peer_freed(peer);
     free(peer);
 }
 
-void um_peer_init(struct um_ep *ep, struct um_peer *peer)
+struct um_peer *um_peer_new(struct um_ep *ep)
 {
-    *peer =
-        (struct um_peer){.ep = ep, .name = UM_PEER_UNNAMED, .out = &ep->stats.traffic[0], .in = &ep->stats.traffic[0]};
+    struct um_peer *peer = calloc(1, sizeof(*peer) + ep->protocols->peer_size);
+    if (!peer)
+        return NULL;
+    peer->ep = ep;
+    peer->name = UM_PEER_UNNAMED;
+    peer->out = peer->in = &ep->stats.traffic[0];
     um_tokens_init(&peer->tokens);
     um_list_init(&peer->acks);
+    um_list_init(&peer->copies);
     um_list_init(&peer->awaiting);
     um_list_init(&peer->expected);
     um_list_init(&peer->ended);
-    um_list_init(&peer->atomics);
-    um_list_init(&peer->due);
-    um_list_init(&peer->answering.link);
     um_list_init(&peer->held);
+    ep->protocols->peer_opened(peer);
+    return peer;
 }
 
 /*
@@ -183,8 +176,7 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
         const struct um_machine *machine = machine_of(ep, i);
         if (um_addr_has(machine, &peer->addr) || !um_addr_has(machine, addr))
             continue;
-        memcpy(&peer->addr.word[machine->addr_first], &addr->word[machine->addr_first],
-               sizeof(uint64_t) * machine->addr_words);
+        um_addr_set_part(machine, addr, &peer->addr);
         hash_add(ep, i, peer);
     }
     struct um_link *link;
@@ -195,7 +187,7 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
     um_windows_close(peer);
     peer->link->machine->link_close(peer->link);
     peer->link = link;
-    peer->asked.is_unreadable = false; /* that was the other machine's word */
+    ep->protocols->peer_rerouted(peer);
     peer->out = &ep->stats.traffic[reach];
 }
 
@@ -214,10 +206,9 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     int ret = route(ep, addr, &reach);
     if (ret)
         return ret;
-    peer = malloc(sizeof(*peer));
+    peer = um_peer_new(ep);
     if (!peer)
         return -ENOMEM;
-    um_peer_init(ep, peer);
     ret = machine_of(ep, reach)->link_open(ep->reach[reach].port, addr, &peer->link);
     if (ret) {
         free(peer);
@@ -255,7 +246,7 @@ int um_peer_lane_open(struct um_peer *peer)
     int ret = peer->link->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->lane->machine->lane_watch(peer->lane, true); /* somebody waits already */
-    if (ret == 0 || ret == -ECONNREFUSED)
+    if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
         um_peer_expect(peer); /* nothing else may ever tell that it is gone */
     return ret ? um_peer_claim_failed(peer, ret) : 0;
 }
@@ -323,11 +314,12 @@ void um_buffers_free(struct um_buffers *b)
     b->iov = b->small;
 }
 
-struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
+struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags)
 {
     struct um_op *op = um_pool_alloc(&peer->ep->ops);
     if (!op)
         return NULL;
+    op->class = class;
     op->peer = peer;
     op->context = context;
     op->flags = flags;
@@ -339,6 +331,7 @@ struct um_op *um_op_alloc(struct um_peer *peer, void *context, uint32_t flags)
     op->copy = NULL;
     op->buffers.iov = op->buffers.small;
     op->buffers.count = 0;
+    op->copying.transfer = NULL;
     um_list_init(&op->job.link);
     um_list_init(&op->link);
     return op;
@@ -351,9 +344,9 @@ void um_op_free(struct um_op *op)
     um_list_unlink(&op->link);
     if (op->has_token)
         um_op_drop_token(op);
+    if (__builtin_expect(op->copying.transfer != NULL, 0))
+        um_copying_cancel(&op->copying);
     peer->unfinished -= op->is_unfinished;
-    if (peer->sending == op)
-        peer->sending = NULL;
     um_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);
@@ -401,6 +394,8 @@ void um_peer_lose(struct um_peer *peer, int error)
         ;
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)
+        um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
+    while ((first = um_list_first(&peer->copies)) != NULL)
         um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
     for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
         if (peer->tokens.slot[t].op)

@@ -127,8 +127,8 @@ int um_peer_harvest(struct um_peer *peer)
     int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_HARVEST);
     for (int i = 0; i < count; i++) {
         struct um_op *op = um_peer_op(peer, answers[i].token);
-        if (op) /* else it answers what is not asked: no harm */
-            ep->protocols->answered(ep, op, answers[i].status);
+        if (op) /* it has a token; else it answers what is not asked: no harm */
+            op->class->answered(ep, op, answers[i].status);
     }
     return count < 0 ? count : acks + count;
 }
@@ -164,15 +164,19 @@ static int awaiting_progress(struct um_ep *ep)
 int um_core_ep_jobs(struct um_ep *ep)
 {
     int count = 0;
+    const struct um_list *idle =
+        NULL; /* the first of those that had their turn in vain since one moved; compared only */
     for (int i = 0; i < UM_JOB_BUDGET; i++) {
         struct um_list *first = um_list_first(&ep->jobs);
-        if (!first)
+        if (!first || first == idle)
             break;
         struct um_job *job = UM_CONTAINER(first, struct um_job, link);
         /* to the end of the queue before its step, which may end it */
         um_list_unlink(first);
         um_list_append(&ep->jobs, first);
-        count += job->step(ep, job);
+        const bool has_moved = job->step(ep, job);
+        count += has_moved;
+        idle = has_moved ? NULL : idle ? idle : first;
     }
     return count;
 }

@@ -2,6 +2,7 @@
 #include "core/region.h"
 
 #include "base/memory.h"
+#include "core/copying.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 struct um_regions {
     struct um_space *space[UM_MACHINES_MAX];
     uint32_t spaces;
+    uint32_t home; /* the machine whose locks and counters are the domain's */
     struct um_region **bucket;
     size_t mask;
     size_t count;
@@ -18,6 +20,21 @@ static size_t key_hash(uint64_t key)
 {
     key *= 0x9e3779b97f4a7c15u;
     return (size_t)(key >> 20);
+}
+
+/* The first whose locks peers take themselves: they have no others. If there is none, the first. */
+static uint32_t home_of(const struct um_machines *machines)
+{
+    for (uint32_t i = 0; i < machines->count; i++) {
+        if (machines->at[i]->shares_locks)
+            return i;
+    }
+    return 0;
+}
+
+static struct um_space *home(const struct um_regions *t)
+{
+    return t->space[t->home];
 }
 
 static void spaces_close(struct um_regions *t)
@@ -34,6 +51,7 @@ int um_regions_open(const struct um_machines *machines, const struct um_space_co
     if (!t)
         return -ENOMEM;
     t->mask = 63;
+    t->home = home_of(machines);
     t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
     int ret = t->bucket ? 0 : -ENOMEM;
     for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
@@ -64,17 +82,17 @@ struct um_space *um_regions_space(const struct um_regions *t, uint32_t machine)
 
 struct um_locks_shm *um_regions_locks(const struct um_regions *t)
 {
-    return t->space[0]->machine->space_locks(t->space[0]);
+    return home(t)->machine->space_locks(home(t));
 }
 
 int um_regions_counter_open(struct um_regions *t, uint32_t *number_p, const uint64_t **value_p)
 {
-    return t->space[0]->machine->counter_open(t->space[0], number_p, value_p);
+    return home(t)->machine->counter_open(home(t), number_p, value_p);
 }
 
 void um_regions_counter_close(struct um_regions *t, uint32_t number)
 {
-    t->space[0]->machine->counter_close(t->space[0], number);
+    home(t)->machine->counter_close(home(t), number);
 }
 
 /* The space of the machine that has memory to give; NULL: none has. */
@@ -149,6 +167,7 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
                                      .counters = region->counters};
     if (um_regions_find(t, region->key))
         return -EEXIST;
+    um_list_init(&region->copying);
     for (uint32_t i = 0; i < t->spaces; i++) {
         int ret = t->space[i]->machine->expose(t->space[i], &what, &region->exposed[i]);
         if (ret) {
@@ -173,6 +192,8 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
         return;
     *link = region->next;
     t->count--;
+    for (struct um_list *first; (first = um_list_first(&region->copying)) != NULL;)
+        um_copying_cancel(UM_CONTAINER(first, struct um_copying, link));
     region_conceal(t, region, t->spaces);
 }
 
@@ -197,10 +218,10 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     return 0;
 }
 
-enum um_level um_regions_level(const struct um_region *region)
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region)
 {
-    const struct um_exposed *first = region->exposed[0];
-    return first ? first->machine->exposed_level(first) : UM_LEVEL_REMOTE;
+    const struct um_exposed *exposed = region->exposed[t->home];
+    return exposed ? exposed->machine->exposed_level(exposed) : UM_LEVEL_REMOTE;
 }
 
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
@@ -212,12 +233,12 @@ void um_regions_set_counters(struct um_regions *t, struct um_region *region, uin
 
 void um_regions_count_any(struct um_regions *t, uint32_t counters, unsigned shift)
 {
-    t->space[0]->machine->space_count(t->space[0], counters, shift);
+    home(t)->machine->space_count(home(t), counters, shift);
 }
 
 void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)
 {
     const struct um_region *r = um_regions_find(t, key);
     if (r && r->counters)
-        t->space[0]->machine->space_count(t->space[0], r->counters, shift);
+        home(t)->machine->space_count(home(t), r->counters, shift);
 }

@@ -1,15 +1,17 @@
 /*
  * The memory that peers may read and write: key → base, length, access. One table per domain.
  *
- * Owns: the table, and a space of each machine that tells its peers of it. Locks and counters are those of the first
- * machine, whoever executes: one lock table, one value of each counter, however many machines there are. Must not know
- * fi_* types or protocols. Threading: the caller serialises. Every access that this process executes for a peer goes
+ * Owns: the table, and a space of each machine that tells its peers of it. Locks and counters are those of one
+ * machine, the domain's home, whoever executes: one lock table, one value of each counter, however many machines there
+ * are. It is the machine whose locks peers take (um_machine.shares_locks), else the first. Must not know fi_* types or
+ * protocols. Threading: the caller serialises. Every access that this process executes for a peer goes
  * through um_regions_resolve(), which checks key, bounds and access.
  */
 #ifndef UM_CORE_REGION_H
 #define UM_CORE_REGION_H
 
-#include "machine/machine.h"
+#include "base/list.h"
+#include "machine/machines.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -22,6 +24,7 @@ struct um_region {
     uint32_t access;        /* enum um_access */
     uint32_t counters;      /* enum um_counters, of the machine's space */
     struct um_region *next; /* hash chain */
+    struct um_list copying; /* transfers that write to its memory */
     struct um_exposed *exposed[UM_MACHINES_MAX]; /* what each machine made of it */
 };
 
@@ -32,9 +35,9 @@ int um_regions_open(const struct um_machines *machines, const struct um_space_co
 void um_regions_close(struct um_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_regions_add(struct um_regions *t, struct um_region *region);
-/* The level at which peers of the first machine reach it. */
-enum um_level um_regions_level(const struct um_region *region);
-/* No peer's operation that starts after the return reaches it. */
+/* The level at which peers reach it by the home's machine. */
+enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
+/* No peer's operation that starts after the return reaches it, and no transfer that is under way here. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
 /* What peers' accesses of it count from now on. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);

@@ -7,7 +7,7 @@
  * posix_spawn() and system() run no such handlers and need none. Threading: internal.h.
  */
 #include "heap/internal.h"
-#include "machine/shm/adopt_maps.h"
+#include "base/maps.h"
 
 #include "base/cancel.h"
 

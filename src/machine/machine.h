@@ -15,6 +15,7 @@
  *         are bounded: each has a place for its answer at all times. There are as many others as memory allows.
  *   space what a domain exposes: the table of its regions, which peers read. Ports belong to a space, or to none.
  *   window a link's view of one region that the peer exposes: what an initiator needs to reach it without the peer.
+ *   transfer a copy between the peer's memory and this process's that goes on after the call that started it.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
  * Threads: calls that touch one port (its links, lanes, rx and windows included) are serialised by the caller, and so
@@ -47,8 +48,8 @@ enum {
 };
 
 /*
- * Address of an endpoint, position independent, fit for exchange out of band. Each machine has words of its own
- * (um_machine.addr_first, addr_words); a part that is all zero: no port there. All zero is no address.
+ * Address of an endpoint, position independent, fit for exchange out of band. Each machine has a part of it
+ * (address.h); the first two bytes say which ones there are. All zero is no address.
  */
 struct um_addr {
     uint64_t word[8];
@@ -84,6 +85,9 @@ struct um_space {
 struct um_exposed {
     const struct um_machine *machine;
 };
+struct um_transfer {
+    const struct um_machine *machine;
+};
 struct um_locks_shm;
 
 /* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
@@ -114,7 +118,7 @@ struct um_answer {
 /* How a peer reaches a region. Wire format, but for the last. */
 enum um_level {
     UM_LEVEL_REMOTE = 0, /* its owner executes */
-    UM_LEVEL_COPY = 1,   /* link_read and link_write reach it */
+    UM_LEVEL_COPY = 1,   /* transfers reach it */
     UM_LEVEL_MAPPED = 2, /* loads and stores */
     UM_LEVEL_OWN = 3,    /* the same, in this process's own memory, under the window's guard */
 };
@@ -157,6 +161,18 @@ struct um_window {
 
 #define UM_USE_MUST UINT64_MAX
 
+/* A copy between the peer's private memory (remote) and this process's (local). At most UM_IOV_LIMIT entries each. */
+struct um_copy {
+    bool write; /* to the peer */
+    const struct um_piece *remote;
+    size_t remote_count;
+    const struct iovec *local;
+    size_t local_count;
+    size_t len; /* bytes: all of the shorter side, or less */
+    const struct um_window
+        *window; /* the remote memory is this region's; NULL: the peer has announced it in a record */
+};
+
 struct um_space_config {
     bool adopt; /* make private memory mapped where the machine can; else it stays at UM_LEVEL_COPY */
 };
@@ -171,16 +187,31 @@ struct um_port_config {
     char attach[UM_ATTACH_MAX];
 };
 
-struct um_machine_caps {
-    uint32_t body_max; /* um_lane.body_max */
-    uint32_t depth;    /* records a fully grown lane holds */
+/* What a user can choose about a machine. It holds for the process. */
+struct um_machine_param {
+    const char *key;     /* of the machine's own: BOARD_STEP for FI_UNIMEM_BOARD_STEP is "board_step" */
+    const char *help;    /* what it is, what is allowed, the default */
+    const char *allowed; /* for who gave what is not */
+    /* Takes the value; NULL: the default. 0; -EINVAL: it is not allowed, and all stays. Before the machine is used, or
+     * again with the same value. */
+    int (*set)(const char *value);
 };
 
 struct um_machine {
     const char *name;
-    uint8_t addr_first, addr_words; /* its part of an address: another one than every other machine's */
-    /* link_read() and records both cost processors' time, and which moves a body sooner depends on where this runs.
-     * False: link_read() is the better way wherever it is permitted. */
+    const char *about;                     /* what it is, for who chooses one: "the memory of this host" */
+    const struct um_machine_param *params; /* params_count of them */
+    uint32_t params_count;
+    uint8_t addr_kind;              /* its bit in the head of an address: enum um_addr_kind */
+    uint8_t addr_first, addr_words; /* its part of an address, but for the head: another one than that of every machine
+                                       that an endpoint can have beside it */
+    uint32_t body_max;              /* of every lane: um_lane.body_max */
+    uint32_t depth;                 /* records a fully grown lane holds */
+    /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
+     * domain's, whatever its other machines are. */
+    bool shares_locks;
+    /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
+     * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
     uint32_t unconsumed_max; /* records that a sender can have committed while it knows of none consumed */
 
@@ -197,7 +228,9 @@ struct um_machine {
 
     /*
      * Can this port reach that address? 0; -EHOSTUNREACH another host; -EPROTO not one of our addresses or another wire
-     * version. is_last: no other machine is asked: log why not, and the remedy.
+     * version. is_last: no other machine is asked: log why not, and the remedy. Else what the address says of where it
+     * is may be wrong, and another machine may reach it: -EHOSTUNREACH also when the port cannot be seen here, as far
+     * as that can be found out without a call of the peer.
      */
     int (*addr_check)(const struct um_port *port, const struct um_addr *addr, bool is_last);
 
@@ -208,16 +241,20 @@ struct um_machine {
      * system calls: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
-     * Copies len bytes from the peer's private memory (remote pieces) to local buffers, or the other way. Returns 0
-     * when all of it moved; -EPERM this memory cannot be reached, or not any more (part of it may have moved): use
-     * records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN the peer is moving that
-     * memory at this moment. At most UM_IOV_LIMIT entries on either side. It may wait for an engine that moves the
-     * bytes.
+     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; of
+     * what copy points to, only the memory is still needed. -EPERM this memory cannot be reached, or not any more (part
+     * of it may have moved): use records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN
+     * the peer is moving that memory at this moment; -ENOMEM.
      */
-    int (*link_read)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len);
-    int (*link_write)(struct um_link *link, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len);
+    int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
+    /*
+     * -EINPROGRESS; or it has ended, and the transfer with it: 0, -EPERM, -ESRCH, -EFAULT, -EKEYREJECTED: the window's
+     * region is exposed no more. Parts of it move in any order, in this call and in poll(). NULL, and so is
+     * transfer_cancel: copies end in the call that starts them.
+     */
+    int (*transfer_poll)(struct um_transfer *transfer);
+    /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. */
+    void (*transfer_cancel)(struct um_transfer *transfer);
 
     /*
      * Memory that this machine moves best: page-aligned, zeroed, the space's until it closes. NULL: it moves none
@@ -226,7 +263,7 @@ struct um_machine {
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
-    /* Had this body better wait for the peer's link_read() than be copied into a record? NULL: none. */
+    /* Had this body better wait for the peer's transfer than be copied into a record? NULL: none. */
     bool (*waits_better)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
@@ -270,8 +307,8 @@ struct um_machine {
     /*
      * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that
      * this process cannot open by number: it serves when it makes progress. -EAGAIN that has not happened yet, or no
-     * lane is free now; -ECONNREFUSED the port does not exist any more; -EACCES not permitted (logged with the remedy);
-     * -EPROTO.
+     * lane is free now; -ECONNREFUSED the port does not exist any more; -EHOSTUNREACH something else is in its place:
+     * it has ended, or never was here (logged); -EACCES not permitted (logged with the remedy); -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
     /* Orderly end: what was committed is still delivered. */
@@ -348,50 +385,6 @@ struct um_machine {
      * pending. However many peers there are, the death of one is noticed within about a second.
      */
     void (*tick)(struct um_port *port);
-
-    /* What this machine can do. */
-    void (*caps)(struct um_machine_caps *caps_p);
 };
-
-/* The machines that an endpoint uses, the one that it prefers first. */
-enum { UM_MACHINES_MAX = 2 };
-struct um_machines {
-    const struct um_machine *at[UM_MACHINES_MAX];
-    uint32_t count;
-};
-
-/* Bytes of an address of an endpoint that uses these machines. */
-static inline size_t um_addr_len(const struct um_machines *machines)
-{
-    size_t words = 0;
-    for (uint32_t i = 0; i < machines->count; i++) {
-        const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
-        words = words > end ? words : end;
-    }
-    return words * sizeof(uint64_t);
-}
-
-/* Has the address a part of that machine? */
-static inline bool um_addr_has(const struct um_machine *machine, const struct um_addr *addr)
-{
-    uint64_t any = 0;
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        any |= addr->word[i];
-    return any != 0;
-}
-
-/* That part, all else zero; false: there is none. */
-static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
-{
-    *part_p = (struct um_addr){{0}};
-    for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
-        part_p->word[i] = addr->word[i];
-    return um_addr_has(machine, addr);
-}
-
-/* The machines there are. */
-extern const struct um_machine um_machine_shm;
-extern const struct um_machine um_machine_sim;
-extern const struct um_machine um_machine_board;
 
 #endif

@@ -49,13 +49,13 @@ int um_ask_open(struct um_ep *ep)
         either_way = either_way || ep->reach[i].port->machine->either_way;
     if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !either_way)
         return 0;
-    ep->bodies = calloc(1, sizeof(*ep->bodies));
-    return ep->bodies ? 0 : -ENOMEM;
+    um_proto_ep_of(ep)->bodies = calloc(1, sizeof(*um_proto_ep_of(ep)->bodies));
+    return um_proto_ep_of(ep)->bodies ? 0 : -ENOMEM;
 }
 
 void um_ask_close(struct um_ep *ep)
 {
-    free(ep->bodies);
+    free(um_proto_ep_of(ep)->bodies);
 }
 
 static bool watch_step(struct um_ep *ep, struct um_job *job);
@@ -63,7 +63,7 @@ static bool watch_step(struct um_ep *ep, struct um_job *job);
 /* Is it to be asked for? Of a message that is too long only a part is wanted. */
 static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 {
-    struct um_asked *asked = &in->peer->asked;
+    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
     if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len ||
         !in->peer->link->machine->either_way)
         return false;
@@ -72,19 +72,20 @@ static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
         asked->left--;
         return false;
     }
-    return ep->config.bodies == UM_BODIES_PUSH || um_choice_take(&ep->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
+    return ep->config.bodies == UM_BODIES_PUSH ||
+           um_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
 }
 
 bool um_ask(struct um_ep *ep, struct um_inbound *in)
 {
-    if (!ep->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(in))
+    if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(in))
         return false;
     in->ask.way = UM_WAY_PUSH;
     in->ask.is_watched = true;
-    in->ask.parts = in->peer->asked.parts;
+    in->ask.parts = um_proto_peer_of(in->peer)->asked.parts;
     in->ask.asked_at = in->ask.quiet_at = um_clock_ns();
-    in->ask.read_ns = ep->bodies->read_ns;
-    in->ask.pushed = ep->bodies->pushed;
+    in->ask.read_ns = um_proto_ep_of(ep)->bodies->read_ns;
+    in->ask.pushed = um_proto_ep_of(ep)->bodies->pushed;
     in->pushed = true;
     in->job.step = watch_step;
     ep->soon++;
@@ -98,37 +99,49 @@ bool um_ask(struct um_ep *ep, struct um_inbound *in)
  */
 static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t took)
 {
-    const struct um_bodies_known *b = ep->bodies;
+    const struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
     return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
 }
 
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r)
+/* The copy has ended: what it took. */
+static int read_ended(struct um_ep *ep, struct um_inbound *in, int ret)
 {
-    struct um_link *link = in->peer->link;
-    if (in->ask.way == UM_WAY_NONE)
-        return link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
-    uint64_t began = um_clock_ns();
-    int ret = link->machine->link_read(link, r->remote, r->remote_count, r->local, r->local_count, r->len);
-    uint64_t end = um_clock_ns(), took = end - began;
-    took += time_between(ep, began, took);
+    uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
+    took += time_between(ep, in->ask.read_began, took);
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
-    ep->bodies->read_ns += took;
-    ep->bodies->read_at = end;
-    ep->bodies->read_in = ep->turns;
+    um_proto_ep_of(ep)->bodies->read_ns += took;
+    um_proto_ep_of(ep)->bodies->read_at = end;
+    um_proto_ep_of(ep)->bodies->read_in = ep->turns;
     if (in->ask.way == UM_WAY_READ)
         in->ask.read_ns += took;
     return ret;
 }
 
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy)
+{
+    struct um_link *link = in->peer->link;
+    if (in->ask.way == UM_WAY_NONE)
+        return um_copying_start(&in->copying, link, copy, NULL);
+    in->ask.read_began = um_clock_ns();
+    int ret = um_copying_start(&in->copying, link, copy, NULL);
+    return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
+}
+
+int um_ask_read_on(struct um_ep *ep, struct um_inbound *in)
+{
+    int ret = um_copying_poll(&in->copying);
+    return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
+}
+
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len)
 {
-    struct um_asked *asked = &in->peer->asked;
+    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
     asked->parts++;
     asked->stalled_at = 0;
     if (in->moved == in->arrival.len)
         asked->shy = 0;
-    ep->bodies->read_at = 0;
-    ep->bodies->pushed += len;
+    um_proto_ep_of(ep)->bodies->read_at = 0;
+    um_proto_ep_of(ep)->bodies->pushed += len;
 }
 
 static void watch_end(struct um_ep *ep, struct um_inbound *in)
@@ -142,7 +155,7 @@ static void watch_end(struct um_ep *ep, struct um_inbound *in)
 /* Reads what has not come. */
 static void take_back(struct um_ep *ep, struct um_inbound *in)
 {
-    struct um_asked *asked = &in->peer->asked;
+    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
     watch_end(ep, in);
     um_list_unlink(&in->job.link);
     if (asked->stalled_at < in->ask.asked_at && asked->shy < UM_SHY_MAX)
@@ -151,7 +164,7 @@ static void take_back(struct um_ep *ep, struct um_inbound *in)
     asked->stalled_at = asked->stalled_at < in->ask.asked_at ? um_clock_ns() : asked->stalled_at;
     asked->drops = true;
     asked->parts++;
-    ep->bodies->taken_at = ep->turns;
+    um_proto_ep_of(ep)->bodies->taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->ask.is_taken_back = true;
     um_inbound_start(ep, in);
@@ -160,7 +173,7 @@ static void take_back(struct um_ep *ep, struct um_inbound *in)
 /* The clock, once a call of progress, however many bodies are watched. */
 static uint64_t watch_clock(struct um_ep *ep)
 {
-    struct um_bodies_known *b = ep->bodies;
+    struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (b->clock_at != ep->turns || b->clock_ns == 0) {
         b->clock_at = ep->turns;
         b->clock_ns = um_clock_ns();
@@ -171,7 +184,7 @@ static uint64_t watch_clock(struct um_ep *ep)
 static bool watch_step(struct um_ep *ep, struct um_job *job)
 {
     struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
-    const struct um_asked *asked = &in->peer->asked;
+    const struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
     const bool stalled = asked->stalled_at >= in->ask.asked_at;
     if (asked->parts != in->ask.parts && !stalled) {
         in->ask.parts = asked->parts;
@@ -179,7 +192,7 @@ static bool watch_step(struct um_ep *ep, struct um_job *job)
         in->ask.quiet_at = watch_clock(ep);
         return false;
     }
-    if (ep->bodies->taken_at == ep->turns)
+    if (um_proto_ep_of(ep)->bodies->taken_at == ep->turns)
         return false;
     in->ask.quiet++;
     if (!stalled && (in->ask.quiet < UM_QUIET_LOOKS || (int64_t)(watch_clock(ep) - in->ask.quiet_at) < UM_QUIET_NS))
@@ -193,7 +206,7 @@ bool um_ask_resume(struct um_ep *ep, struct um_inbound *in)
     (void)ep;
     if (in->ask.went_on)
         return false;
-    in->peer->asked.is_unreadable = true;
+    um_proto_peer_of(in->peer)->asked.is_unreadable = true;
     in->ask.is_taken_back = false;
     in->ask.way = UM_WAY_NONE;
     in->pushed = in->asked = true;
@@ -228,7 +241,7 @@ static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
 
 void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
 {
-    struct um_bodies_known *b = ep->bodies;
+    struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (in->ask.is_taken_back) {
         ep->stats.retaken++;
         return;

@@ -11,16 +11,15 @@
  *
  * At level copy the owner executes, too. Order: operations to one peer take effect in the order of their calls: what
  * goes by a window waits (-EAGAIN) while the peer has not answered what it executes, and so does what follows an
- * operation of several records while those are going out. What fits one record is one record. This file is the
- * initiator's side, atomic_owner.c the owner's. Owns: operands on their way. Threading: core.h.
+ * operation of several records while those are going out. What fits one record is one record. This file is what the
+ * initiator does itself, atomic_remote.c its side of the rest, atomic_owner.c the owner's. Owns no state. Threading:
+ * core.h.
  */
 #include "proto/internal.h"
 
 #include "core/window.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* ---- by a window ---- */
 
@@ -42,9 +41,9 @@ static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used
     return max;
 }
 
-static void apply_lists(const struct um_atomic *a, const struct um_atomic_place *whole)
+/* call says where; the lists, what. */
+static void apply_lists(const struct um_atomic *a, struct um_atomic_call *call)
 {
-    struct um_atomic_place place = *whole;
     struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
     struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
     struct um_iov_cursor result = um_iov_begin(a->result, a->result_count);
@@ -54,23 +53,25 @@ static void apply_lists(const struct um_atomic *a, const struct um_atomic_place 
     for (size_t left = a->count * size; left > 0;) {
         void *at[3];
         size_t len = common_piece(lists, used, left, at);
-        const struct um_atomic_operands o = {.operand = at[0], .compare = at[1], .result = at[2]};
-        um_atomic_apply_at(a->type, a->op, &o, &place, len / size);
-        place.at += len;
-        place.lock_key += len;
+        call->operand = at[0];
+        call->compare = at[1];
+        call->result = at[2];
+        call->count = len / size;
+        um_atomic_execute(call);
+        call->target = (unsigned char *)call->target + len;
+        call->lock_key += len;
         left -= len;
     }
 }
 
 /* One piece in each list, or none: the usual case. */
-static void apply_pieces(const struct um_atomic *a, const struct um_atomic_place *place)
+static void apply_pieces(const struct um_atomic *a, struct um_atomic_call *call)
 {
-    const struct um_atomic_operands o = {
-        .operand = a->operand_count ? a->operand->iov_base : NULL,
-        .compare = a->compare_count ? a->compare->iov_base : NULL,
-        .result = a->result_count ? a->result->iov_base : NULL,
-    };
-    um_atomic_apply_at(a->type, a->op, &o, place, a->count);
+    call->operand = a->operand_count ? a->operand->iov_base : NULL;
+    call->compare = a->compare_count ? a->compare->iov_base : NULL;
+    call->result = a->result_count ? a->result->iov_base : NULL;
+    call->count = a->count;
+    um_atomic_execute(call);
 }
 
 /* An element that the processor updates itself: docs/protocol.md section 6.8. */
@@ -120,16 +121,19 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         return -EAGAIN;
     int ret = um_window_check(w, a->addr, len, um_atomic_access(a->op, fetch), &offset);
     if (ret == 0) {
-        const struct um_atomic_place place = {
-            .at = w->base + offset, .lock_key = w->region.base + offset, .locks = w->locks};
+        struct um_atomic_call call = {.type = (uint8_t)a->type,
+                                      .op = (uint8_t)a->op,
+                                      .target = w->base + offset,
+                                      .lock_key = w->region.base + offset,
+                                      .locks = w->locks};
         bool own = w->level == UM_LEVEL_OWN;
         um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
         if (own)
-            um_fault_guard_begin(w->guard, place.at, len);
+            um_fault_guard_begin(w->guard, call.target, len);
         if (__builtin_expect(a->operand_count <= 1 && a->compare_count <= 1 && a->result_count <= 1, 1))
-            apply_pieces(a, &place);
+            apply_pieces(a, &call);
         else
-            apply_lists(a, &place);
+            apply_lists(a, &call);
         if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_window_is_held(w), 0)) {
             bool gone = own || um_window_is_gone(w);
             w = um_window_renewed(a->peer, w);
@@ -166,16 +170,16 @@ static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *
     const bool late = w->level != UM_LEVEL_OWN && !um_window_is_gone(w);
     struct um_window *now = um_window_renewed(peer, w);
     if (late && !now)
-        peer->ep->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
+        um_proto_ep_of(peer->ep)->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
     return now;
 }
 
 static bool is_late(struct um_ep *ep, const struct um_atomic *a)
 {
-    const struct um_late *late = &ep->late;
+    const struct um_late *late = &um_proto_ep_of(ep)->late;
     if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
         return false; /* another thread's, which comes for it */
-    ep->late.peer = NULL;
+    um_proto_ep_of(ep)->late.peer = NULL;
     return true;
 }
 
@@ -208,154 +212,13 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
     return true;
 }
 
-/* ---- by the owner ---- */
-
-/* Operands on their way: all of them, then all values to compare with. In um_op.copy. */
-struct um_atomic_rest {
-    uint32_t count, sent; /* elements */
-    uint32_t size;        /* bytes of an element */
-    bool compares;
-    unsigned char bytes[];
-};
-
-/* Elements that the lane takes in one record, at most count. unit: bytes each needs there. */
-static uint32_t record_elements(struct um_lane *lane, uint32_t unit, uint32_t count)
-{
-    uint64_t wanted = (uint64_t)unit * count;
-    if (wanted <= UM_ATOMIC_INLINE)
-        return count;
-    uint32_t most = lane->machine->lane_body_max(lane, wanted < lane->body_max ? (uint32_t)wanted : lane->body_max);
-    return wanted <= most ? count : most / unit;
-}
-
-static bool rest_step(struct um_ep *ep, struct um_job *job)
-{
-    (void)ep;
-    struct um_op *op = UM_CONTAINER(job, struct um_op, job);
-    struct um_atomic_rest *rest = op->copy;
-    struct um_lane *lane = op->peer->lane;
-    uint32_t size = rest->size, unit = size << rest->compares;
-    bool moved = false;
-    for (int i = 0; i < UM_ATOMIC_STEP && rest->sent < rest->count; i++) {
-        uint32_t most = lane->machine->lane_body_max(lane, lane->body_max) / unit;
-        uint32_t n = rest->count - rest->sent < most ? rest->count - rest->sent : most;
-        struct um_slot slot;
-        int ret = lane->machine->claim(lane, n * unit, &slot);
-        if (ret) {
-            um_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
-            return moved;
-        }
-        const unsigned char *from = rest->bytes + (size_t)rest->sent * size;
-        *(struct um_part_wire *)slot.head =
-            (struct um_part_wire){.offset = (uint64_t)rest->sent * size, .token = op->token};
-        memcpy(slot.body, from, (size_t)n * size);
-        if (rest->compares)
-            memcpy((char *)slot.body + (size_t)n * size, from + (size_t)rest->count * size, (size_t)n * size);
-        lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC_MORE, 0, n * unit);
-        rest->sent += n;
-        moved = true;
-    }
-    if (rest->sent == rest->count) {
-        um_list_unlink(&job->link);
-        op->peer->sending = NULL;
-    }
-    return moved;
-}
-
-/* Keeps what does not go out with the first record. */
-static int rest_keep(struct um_op *op, const struct um_atomic *a, uint32_t size, uint32_t sent)
-{
-    size_t len = a->count * size;
-    bool compares = a->kind == UM_ATOMIC_COMPARE;
-    struct um_atomic_rest *rest = malloc(sizeof(*rest) + (len << compares));
-    if (!rest)
-        return -ENOMEM;
-    *rest = (struct um_atomic_rest){.count = (uint32_t)a->count, .sent = sent, .size = size, .compares = compares};
-    struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
-    um_iov_gather(&operand, rest->bytes, len);
-    if (compares) {
-        struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
-        um_iov_gather(&compare, rest->bytes + len, len);
-    }
-    op->copy = rest;
-    op->job.step = rest_step;
-    return 0;
-}
-
-static int atomic_record(struct um_ep *ep, const struct um_atomic *a, struct um_op *op)
-{
-    struct um_lane *lane = op->peer->lane;
-    uint32_t size = (uint32_t)um_atomic_size(a->type), count = (uint32_t)a->count;
-    uint32_t unit = a->op == UM_ATOMIC_READ ? 0 : a->kind == UM_ATOMIC_COMPARE ? 2 * size : size;
-    uint32_t n = record_elements(lane, unit, count), len = n * unit;
-    struct um_slot slot;
-    int ret = n < count ? rest_keep(op, a, size, n) : 0;
-    if (ret == 0)
-        ret = lane->machine->claim(lane, len > UM_ATOMIC_INLINE ? len : 0, &slot);
-    if (ret)
-        return ret;
-    struct um_atomic_wire *head = slot.head;
-    head->key = a->key;
-    head->addr = a->addr;
-    head->count = count;
-    head->token = op->token;
-    head->type = a->type;
-    head->op = a->op;
-    unsigned char *body = len > UM_ATOMIC_INLINE ? slot.body : head->body;
-    if (unit) {
-        struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
-        um_iov_gather(&operand, body, (size_t)n * size);
-    }
-    if (a->kind == UM_ATOMIC_COMPARE) {
-        struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
-        um_iov_gather(&compare, body + (size_t)n * size, (size_t)n * size);
-    }
-    lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
-    if (n < count) {
-        um_job_start(ep, &op->job);
-        op->peer->sending = op;
-    }
-    return 0;
-}
-
-static int atomic_by_owner(struct um_ep *ep, const struct um_atomic *a)
-{
-    struct um_lane *lane;
-    if (a->peer->sending)
-        return -EAGAIN;
-    int ret = um_peer_lane(a->peer, &lane);
-    if (ret)
-        return ret;
-    bool fetch = a->kind != UM_ATOMIC_BASE;
-    struct um_op *op = um_op_alloc(a->peer, a->context, a->flags | UM_OP_ATOMIC | (fetch ? UM_OP_READ : UM_OP_WRITE));
-    if (!op)
-        return -ENOMEM;
-    op->len = a->count * um_atomic_size(a->type);
-    if (fetch)
-        ret = um_buffers_set(&op->buffers, a->result, a->result_count);
-    if (ret == 0)
-        ret = um_op_take_token(op);
-    if (ret == 0)
-        ret = atomic_record(ep, a, op);
-    if (ret) {
-        um_op_free(op);
-        return um_peer_claim_failed(a->peer, ret);
-    }
-    a->peer->out->sent++;
-    ep->stats.eager++;
-    a->peer->out->bytes_sent += a->count * um_atomic_size(a->type);
-    um_op_set_unfinished(op);
-    um_op_await_answer(op);
-    return 0;
-}
-
 int um_atomic(struct um_ep *ep, const struct um_atomic *a)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
-    if (__builtin_expect(ep->late.peer != NULL, 0) && is_late(ep, a)) {
+    if (__builtin_expect(um_proto_ep_of(ep)->late.peer != NULL, 0) && is_late(ep, a)) {
         atomic_complete(ep, a, -EKEYREJECTED);
         return 0;
     }
@@ -366,33 +229,5 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
             1))
         return atomic_by_window(ep, a, w);
     int ret = um_window_await(w);
-    return ret ? ret : atomic_by_owner(ep, a);
-}
-
-void um_atomic_answered(struct um_op *op, int32_t status)
-{
-    if (status > 0)
-        return; /* an answer that means nothing; the operation goes on */
-    if (status == 0 && (op->flags & UM_OP_READ || !um_list_is_empty(&op->job.link)))
-        status = -EPROTO; /* done, without results or before it had everything */
-    um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
-}
-
-int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
-{
-    const struct um_result_wire *head = rec->head;
-    struct um_op *op = um_peer_op(peer, head->token);
-    (void)ep;
-    if (!op && peer->lost)
-        return 0; /* the operation ended with its peer; what else that one committed is still taken */
-    if (!op || (op->flags & (UM_OP_ATOMIC | UM_OP_READ)) != (UM_OP_ATOMIC | UM_OP_READ) ||
-        !um_list_is_empty(&op->job.link) || head->offset != op->moved)
-        return -EPROTO;
-    if (rec->len == 0 || rec->len > op->len - op->moved || (!rec->body && rec->len > UM_RESULT_INLINE))
-        return -EPROTO;
-    um_iov_scatter(&op->buffers.cursor, rec->body ? rec->body : head->body, rec->len);
-    op->moved += rec->len;
-    if (op->moved == op->len)
-        um_op_complete(op, 0);
-    return 0;
+    return ret ? ret : um_atomic_by_owner(ep, a);
 }

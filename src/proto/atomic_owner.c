@@ -13,35 +13,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
-                        const struct um_atomic_place *place, uint64_t count)
+void um_atomic_execute(struct um_atomic_call *call)
 {
     const struct um_lock_party party = {.self = um_process_self(), .alive = um_process_holder_is_alive};
-    const struct um_atomic_call call = {
-        .type = type,
-        .op = op,
-        .count = count,
-        .target = place->at,
-        .operand = o->operand,
-        .compare = o->compare,
-        .result = o->result,
-        .lock_key = place->lock_key,
-        .locks = place->locks,
-        .party = &party,
-    };
-    um_atomic_apply(&call);
+    call->party = &party;
+    um_atomic_apply(call);
+    call->party = NULL;
 }
 
-/* 0, or -EFAULT: some elements may have been updated. */
-static int apply_here(struct um_ep *ep, uint8_t type, uint8_t op, const struct um_atomic_operands *o, void *target,
-                      uint64_t count)
+/* In memory of this process. 0, or -EFAULT: some elements may have been updated. */
+static int apply_here(struct um_ep *ep, struct um_atomic_call *call)
 {
-    int ret = um_core_ep_guard(ep, target, (size_t)count * um_atomic_size(type));
+    int ret = um_core_ep_guard(ep, call->target, call->count * um_atomic_size(call->type));
     if (ret)
         return ret;
-    const struct um_atomic_place place = {
-        .at = target, .lock_key = (uintptr_t)target, .locks = um_regions_locks(ep->config.regions)};
-    um_atomic_apply_at(type, op, o, &place, count);
+    call->lock_key = (uintptr_t)call->target;
+    call->locks = um_regions_locks(ep->config.regions);
+    um_atomic_execute(call);
     return um_core_ep_unguard(ep);
 }
 
@@ -63,7 +51,7 @@ struct um_atomic_inbound {
 
 static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint32_t token)
 {
-    for (struct um_list *l = peer->atomics.next; l != &peer->atomics; l = l->next) {
+    for (struct um_list *l = um_proto_peer_of(peer)->atomics.next; l != &um_proto_peer_of(peer)->atomics; l = l->next) {
         struct um_atomic_inbound *in = UM_CONTAINER(l, struct um_atomic_inbound, link);
         if (in->token == token)
             return in;
@@ -81,7 +69,7 @@ static void inbound_end(struct um_atomic_inbound *in)
 void um_atomic_peer_left(struct um_peer *peer)
 {
     struct um_list *first;
-    while ((first = um_list_first(&peer->atomics)) != NULL)
+    while ((first = um_list_first(&um_proto_peer_of(peer)->atomics)) != NULL)
         inbound_end(UM_CONTAINER(first, struct um_atomic_inbound, link));
 }
 
@@ -155,15 +143,17 @@ static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
 static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const unsigned char *body, uint32_t n)
 {
     uint64_t at = (uint64_t)in->done * in->size;
-    void *target;
+    struct um_atomic_call call = {.type = in->type,
+                                  .op = in->op,
+                                  .count = n,
+                                  .operand = body,
+                                  .compare = body + (size_t)n * in->size,
+                                  .result = in->fetch ? in->result + at : NULL};
     int ret = in->failed ? in->failed
                          : um_regions_resolve(ep->config.regions, in->key, in->addr + at, (uint64_t)n * in->size,
-                                              um_atomic_access(in->op, in->fetch), &target);
-    if (ret == 0) {
-        const struct um_atomic_operands o = {
-            .operand = body, .compare = body + (size_t)n * in->size, .result = in->fetch ? in->result + at : NULL};
-        ret = apply_here(ep, in->type, in->op, &o, target, n);
-    }
+                                              um_atomic_access(in->op, in->fetch), &call.target);
+    if (ret == 0)
+        ret = apply_here(ep, &call);
     in->failed = ret;
     in->done += n;
     if (in->done == in->count)
@@ -203,7 +193,7 @@ static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_
     };
     um_list_init(&in->job.link);
     um_list_init(&in->link);
-    um_list_append(&peer->atomics, &in->link);
+    um_list_append(&um_proto_peer_of(peer)->atomics, &in->link);
     *in_p = in;
     return 0;
 }
@@ -214,27 +204,27 @@ static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_
 {
     uint32_t size = (uint32_t)um_atomic_size(head->type), len = head->count * size;
     bool fetch = rec->flags & UM_WIRE_FETCH;
-    struct um_atomic_operands o = {.operand = body, .compare = body + len, .result = NULL};
-    struct um_lane *lane = NULL;
+    struct um_atomic_call call = {
+        .type = head->type, .op = head->op, .count = head->count, .operand = body, .compare = body + len};
+    struct um_lane *lane = NULL; /* the results' */
     struct um_slot slot;
-    void *target;
-    int ret =
-        um_regions_resolve(ep->config.regions, head->key, head->addr, len, um_atomic_access(head->op, fetch), &target);
+    int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, len, um_atomic_access(head->op, fetch),
+                                 &call.target);
     if (ret == 0 && fetch) {
         if (um_peer_lane(peer, &lane) != 0 || lane->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
             return -EAGAIN;
         struct um_result_wire *result = slot.head;
         result->offset = 0;
         result->token = head->token;
-        o.result = len > UM_RESULT_INLINE ? slot.body : result->body;
+        call.result = len > UM_RESULT_INLINE ? slot.body : result->body;
     }
     if (ret == 0)
-        ret = apply_here(ep, head->type, head->op, &o, target, head->count);
+        ret = apply_here(ep, &call);
     if (ret == 0)
         op_finished(peer, head->key, len, fetch, head->op);
-    else if (o.result)
+    else if (lane)
         lane->machine->abort(lane, &slot);
-    if (ret == 0 && o.result)
+    if (ret == 0 && lane)
         lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
     else
         rec->rx->machine->answer(rec->rx, head->token, ret);

@@ -1,5 +1,5 @@
 /*
- * Which way a large body takes: read by its receiver (link_read), or pushed by its sender in records.
+ * Which way a large body takes: read by its receiver (transfer), or pushed by its sender in records.
  *
  * Neither is right everywhere: the system's copy runs at a quarter of the pace of two processors that copy through a
  * ring on one machine, and faster than they on another; and what is right depends on where the two processors are, on

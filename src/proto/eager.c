@@ -33,7 +33,7 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     struct um_slot slot;
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
     if (msg->flags & UM_OP_DELIVERY) {
-        op = um_op_alloc(msg->peer, msg->context, msg->flags | UM_OP_SEND);
+        op = um_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
         if (!op)
             return -ENOMEM;
         op->len = len;

@@ -59,7 +59,7 @@ static struct um_inbounds *table_new(uint32_t buckets)
 /* One body per bucket on the average. Without memory for more buckets it is slower, not wrong. */
 static int table_reserve(struct um_peer *peer)
 {
-    struct um_inbounds *old = peer->inbound;
+    struct um_inbounds *old = um_proto_peer_of(peer)->inbound;
     if (old && old->count <= old->mask)
         return 0;
     struct um_inbounds *t = table_new(old ? (old->mask + 1) * 2 : UM_INBOUND_BUCKETS);
@@ -73,15 +73,15 @@ static int table_reserve(struct um_peer *peer)
         }
     }
     free(old);
-    peer->inbound = t;
+    um_proto_peer_of(peer)->inbound = t;
     return 0;
 }
 
 struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token)
 {
-    if (!peer->inbound)
+    if (!um_proto_peer_of(peer)->inbound)
         return NULL;
-    struct um_inbound *in = *table_bucket(peer->inbound, token);
+    struct um_inbound *in = *table_bucket(um_proto_peer_of(peer)->inbound, token);
     while (in && in->token != token)
         in = in->next;
     return in;
@@ -144,14 +144,14 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
         free(in);
         return NULL;
     }
-    table_add(peer->inbound, in);
+    table_add(um_proto_peer_of(peer)->inbound, in);
     return in;
 }
 
 void um_inbound_drop(struct um_inbound *in)
 {
     if (!in->left)
-        table_remove(in->peer->inbound, in);
+        table_remove(um_proto_peer_of(in->peer)->inbound, in);
     free(in);
 }
 
@@ -161,12 +161,13 @@ void um_inbound_drop(struct um_inbound *in)
 static bool answer_step(struct um_ep *ep, struct um_job *job)
 {
     (void)ep;
-    struct um_peer *peer = UM_CONTAINER(job, struct um_peer, answering);
+    struct um_proto_peer *own = UM_CONTAINER(job, struct um_proto_peer, answering);
+    struct um_rx *rx = um_proto_peer_whole(own)->rx;
     bool moved = false;
     struct um_list *first;
-    while ((first = um_list_first(&peer->due)) != NULL) {
+    while ((first = um_list_first(&own->due)) != NULL) {
         struct um_inbound *in = UM_CONTAINER(first, struct um_inbound, due);
-        if (peer->rx->machine->answer(peer->rx, in->token, in->status) == -EAGAIN)
+        if (rx->machine->answer(rx, in->token, in->status) == -EAGAIN)
             return moved;
         um_list_unlink(first);
         free(in);
@@ -179,19 +180,37 @@ static bool answer_step(struct um_ep *ep, struct um_job *job)
 void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
 {
     struct um_peer *peer = in->peer;
+    struct um_proto_peer *own = um_proto_peer_of(peer);
     um_ask_forget(ep, in);
+    um_copying_cancel(&in->copying);
     um_list_unlink(&in->job.link);
     if (!in->left)
-        table_remove(peer->inbound, in);
+        table_remove(own->inbound, in);
     if (!answer || !peer->rx || in->left || peer->rx->machine->answer(peer->rx, in->token, status) == 0) {
         free(in);
         return;
     }
     in->status = status;
-    um_list_append(&peer->due, &in->due);
-    peer->answering.step = answer_step;
-    if (um_list_is_empty(&peer->answering.link))
-        um_job_start(ep, &peer->answering);
+    um_list_append(&own->due, &in->due);
+    own->answering.step = answer_step;
+    if (um_list_is_empty(&own->answering.link))
+        um_job_start(ep, &own->answering);
+}
+
+void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
+{
+    bool returned = in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part told */
+    if (in->pushed)
+        ep->stats.bounced++;
+    else
+        ep->stats.copied++;
+    if (in->ask.way != UM_WAY_NONE && !error)
+        um_ask_learn(ep, in);
+    if (in->op == UM_WIRE_RTS)
+        um_receive_finish(ep, &in->target, &in->arrival, error);
+    else
+        um_rma_inbound_end(ep, in, error);
+    um_inbound_end(ep, in, -error, !returned);
 }
 
 bool um_inbound_ask(struct um_inbound *in)
@@ -207,14 +226,14 @@ bool um_inbound_ask(struct um_inbound *in)
 
 void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
-    struct um_inbounds *t = peer->inbound;
+    struct um_inbounds *t = um_proto_peer_of(peer)->inbound;
     struct um_list *first;
-    um_list_unlink(&peer->answering.link);
-    while ((first = um_list_first(&peer->due)) != NULL) {
+    um_list_unlink(&um_proto_peer_of(peer)->answering.link);
+    while ((first = um_list_first(&um_proto_peer_of(peer)->due)) != NULL) {
         um_list_unlink(first);
         free(UM_CONTAINER(first, struct um_inbound, due));
     }
-    peer->inbound = NULL;
+    um_proto_peer_of(peer)->inbound = NULL;
     for (uint32_t i = 0; t && i <= t->mask; i++) {
         while (t->bucket[i]) {
             struct um_inbound *in = t->bucket[i];

@@ -10,6 +10,11 @@
 #include "proto/proto.h"
 #include "proto/wire.h"
 
+struct um_inbound;
+struct um_inbounds;
+struct um_receive;
+struct um_bodies_known;
+
 /* ---- flags of an operation ↔ of a record ---- */
 
 static inline uint8_t um_wire_flags(uint32_t op_flags)
@@ -22,6 +27,61 @@ static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
     return (wire_flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
            (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
 }
+
+/* ---- behind a peer, and behind an endpoint ---- */
+
+/* Of proto/ask: how the peer answers when it is asked for a body. */
+struct um_asked {
+    uint64_t stalled_at; /* ns: one was taken back, and no part has come since */
+    uint32_t parts;      /* of bodies that came, and bodies that were taken back: another number, it attends */
+    uint16_t shy;        /* so many bodies are not asked for, after one that did not come */
+    uint16_t left;       /* of these */
+    bool drops;          /* one was ever taken back: parts of it may still come */
+    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+};
+
+/* An atomic operation whose registration ended while it was executed. */
+struct um_late {
+    const struct um_peer *peer; /* NULL: none */
+    uint64_t key, addr;
+};
+
+struct um_proto_peer {
+    struct um_asked asked;
+    struct um_list atomics;      /* atomic_owner.c: the peer's operations that are not through */
+    struct um_op *sending;       /* atomic.c: goes out in several records, which are not all out */
+    struct um_inbounds *inbound; /* inbound.c; made when first needed */
+    struct um_list due;          /* inbound.c: ended, and not answered yet for lack of a place */
+    struct um_job answering;     /* inbound.c: answers them */
+};
+
+struct um_proto_ep {
+    struct um_receive *receive;     /* receive.c: posted and unexpected */
+    struct um_bodies_known *bodies; /* ask.c; NULL: bodies are read */
+    struct um_late late;
+};
+
+static inline struct um_proto_peer *um_proto_peer_of(const struct um_peer *peer)
+{
+    return (struct um_proto_peer *)(uintptr_t)(peer + 1);
+}
+
+static inline struct um_peer *um_proto_peer_whole(struct um_proto_peer *own)
+{
+    return (struct um_peer *)(void *)own - 1;
+}
+
+static inline struct um_proto_ep *um_proto_ep_of(const struct um_ep *ep)
+{
+    return (struct um_proto_ep *)(uintptr_t)(ep + 1);
+}
+
+/* ---- operations ---- */
+
+/* um_op_class.answered of one that ends with the peer's answer, whatever it says. */
+void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status);
+/* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
+int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len);
 
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
@@ -81,12 +141,13 @@ struct um_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    uint32_t quiet;    /* looks since a part came from its peer */
-    uint32_t parts;    /* of its peer, at the last look */
-    uint64_t quiet_at; /* ns: since when it is quiet */
-    uint64_t asked_at; /* ns */
-    uint64_t read_ns;  /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;   /* bytes that had been pushed when it was asked for */
+    uint32_t quiet;      /* looks since a part came from its peer */
+    uint32_t parts;      /* of its peer, at the last look */
+    uint64_t quiet_at;   /* ns: since when it is quiet */
+    uint64_t asked_at;   /* ns */
+    uint64_t read_began; /* ns: the copy under way */
+    uint64_t read_ns;    /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;     /* bytes that had been pushed when it was asked for */
 };
 
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
@@ -107,6 +168,7 @@ struct um_inbound {
     struct um_iov_cursor start; /* of the target */
     uint64_t key, addr;         /* RMA */
     uint64_t moved;             /* bytes */
+    struct um_copying copying;  /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
     int left;   /* its peer left, with this errno, before it was matched */
     uint32_t count;
@@ -123,47 +185,47 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
 void um_inbound_drop(struct um_inbound *in);
 /* Asks for the body in records. False: not now. */
 bool um_inbound_ask(struct um_inbound *in);
-
-/* ---- rndv.c: bodies that are fetched ---- */
-
-/* The target is known: moves what can be moved now. */
-void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
-/* RMA: moves len bytes between here and the peer's pieces. 0 (in->pushed: refused, use records) or -1: ended. */
-int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
-/* Answers and ends it. error: 0 or a positive errno. */
+/* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
 /* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
 void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
 
-/* A step of its job, unless it is watched. */
-bool um_inbound_step(struct um_ep *ep, struct um_job *job);
+/* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 
-int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-/* Starts to push an operation's body in records. */
-void um_rndv_push_start(struct um_ep *ep, struct um_op *op);
 int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
+int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 /* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
 void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
 
+/* ---- rndv_pull.c ---- */
+
+/* The target is known: moves what can be moved now. */
+void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
+/* A step of its job, unless it is watched. */
+bool um_inbound_step(struct um_ep *ep, struct um_job *job);
+/*
+ * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
+ * (in->pushed: refused, use records) or -1: ended.
+ */
+int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
+
+/* ---- rndv_push.c ---- */
+
+/* An operation whose body the peer reads, or asks for. */
+extern const struct um_op_class um_rndv_body;
+int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+
 /* ---- ask.c: a body that could be read is asked for ---- */
 
-/* What link_read() is to move. */
-struct um_reading {
-    const struct um_piece *remote;
-    size_t remote_count;
-    const struct iovec *local;
-    size_t local_count;
-    size_t len;
-};
 int um_ask_open(struct um_ep *ep);
 void um_ask_close(struct um_ep *ep);
 /* A message whose place is known: chooses; whether the body was asked for. Else it is to be read. */
 bool um_ask(struct um_ep *ep, struct um_inbound *in);
-/* link_read(), and how long it takes. */
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_reading *r);
+/* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
+int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy);
+int um_ask_read_on(struct um_ep *ep, struct um_inbound *in);
 /* A part of a body that was asked for came. */
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
@@ -178,6 +240,11 @@ void um_ask_forget(struct um_ep *ep, struct um_inbound *in);
 int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len);
 int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
+/* ---- rma_copy.c ---- */
+/* The bytes of an operation through a window below level mapped: the results of transfer_start(). -EINPROGRESS: it was
+ * accepted, and will complete. */
+int um_rma_copy(struct um_ep *ep, const struct um_rma *rma, const struct um_window *w, uint64_t offset, size_t len);
+
 /* ---- rma.c: the target's side ---- */
 int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
@@ -187,25 +254,14 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
 bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in);
 void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error);
 
-/* ---- atomic.c: the initiator's side ---- */
+/* ---- atomic_remote.c: the initiator's side ---- */
+int um_atomic_by_owner(struct um_ep *ep, const struct um_atomic *a);
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
 int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-void um_atomic_answered(struct um_op *op, int32_t status);
 
 /* ---- atomic_owner.c ---- */
-/* Elements as this process reaches them. */
-struct um_atomic_place {
-    unsigned char *at;
-    uint64_t lock_key; /* as in struct um_atomic_call */
-    struct um_locks_shm *locks;
-};
-/* Flat, each count elements; as in struct um_atomic_call. */
-struct um_atomic_operands {
-    const void *operand, *compare;
-    void *result;
-};
-void um_atomic_apply_at(uint8_t type, uint8_t op, const struct um_atomic_operands *o,
-                        const struct um_atomic_place *place, uint64_t count);
+/* um_atomic_apply() by this process: party is set here. */
+void um_atomic_execute(struct um_atomic_call *call);
 /* What a region has to allow for this operation (enum um_access). */
 static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
 {

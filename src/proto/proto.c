@@ -6,16 +6,23 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
 {
-    if (op->flags & UM_OP_ATOMIC)
-        um_atomic_answered(op, status);
-    else if (status == UM_STATUS_PUSH && op->buffers.count && um_list_is_empty(&op->job.link) &&
-             !(op->flags & UM_OP_READ))
-        um_rndv_push_start(ep, op);
-    else if (status <= 0)
+    (void)ep;
+    if (status <= 0)
         um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
     /* else: an answer that means nothing; the operation goes on */
+}
+
+int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len)
+{
+    if (len == 0 || len > op->len - op->moved)
+        return -EPROTO;
+    um_iov_scatter(&op->buffers.cursor, bytes, len);
+    op->moved += len;
+    if (op->moved == op->len)
+        um_op_complete(op, 0);
+    return 0;
 }
 
 static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
@@ -25,7 +32,33 @@ static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
     um_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
 
+static void peer_opened(struct um_peer *peer)
+{
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    um_list_init(&own->atomics);
+    um_list_init(&own->due);
+    um_list_init(&own->answering.link);
+}
+
+static void peer_rerouted(struct um_peer *peer)
+{
+    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was the other machine's word */
+}
+
+static void peer_freed(struct um_peer *peer)
+{
+    struct um_late *late = &um_proto_ep_of(peer->ep)->late;
+    if (late->peer == peer)
+        late->peer = NULL;
+    free(um_proto_peer_of(peer)->inbound);
+}
+
 static const struct um_protocols protocols = {
+    .ep_size = sizeof(struct um_proto_ep),
+    .peer_size = sizeof(struct um_proto_peer),
+    .peer_opened = peer_opened,
+    .peer_rerouted = peer_rerouted,
+    .peer_freed = peer_freed,
     .handler =
         {
             [UM_WIRE_EAGER] = um_eager_arrived,
@@ -40,7 +73,6 @@ static const struct um_protocols protocols = {
             [UM_WIRE_ATOMIC_MORE] = um_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_atomic_result_arrived,
         },
-    .answered = op_answered,
     .peer_left = peer_left,
 };
 
@@ -48,9 +80,8 @@ void um_limits_get(const struct um_machines *machines, struct um_limits *limits_
 {
     *limits_p = (struct um_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
     for (uint32_t i = 0; i < machines->count; i++) {
-        struct um_machine_caps caps;
-        machines->at[i]->caps(&caps);
-        limits_p->inject_max = caps.body_max < limits_p->inject_max ? caps.body_max : limits_p->inject_max;
+        const uint32_t body_max = machines->at[i]->body_max;
+        limits_p->inject_max = body_max < limits_p->inject_max ? body_max : limits_p->inject_max;
     }
 }
 

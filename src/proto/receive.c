@@ -32,19 +32,19 @@ int um_receive_open(struct um_ep *ep)
     um_pool_init(&r->recvs, sizeof(struct um_recv));
     um_pool_init(&r->unexpected, sizeof(struct um_unexpected));
     r->kept_max = ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
-    ep->receive = r;
+    um_proto_ep_of(ep)->receive = r;
     return 0;
 }
 
 void um_recv_free(struct um_ep *ep, struct um_recv *recv)
 {
     um_buffers_fini(&recv->buffers);
-    um_pool_release(&((struct um_receive *)ep->receive)->recvs, recv);
+    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
 }
 
 void um_receive_close(struct um_ep *ep)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *first;
     while ((first = um_list_first(&r->claimed)) != NULL) {
         struct um_unexpected *u = UM_CONTAINER(first, struct um_unexpected, link);
@@ -65,7 +65,7 @@ void um_receive_close(struct um_ep *ep)
     um_pool_fini(&r->recvs);
     um_pool_fini(&r->unexpected);
     free(r);
-    ep->receive = NULL;
+    um_proto_ep_of(ep)->receive = NULL;
 }
 
 static void recv_complete(struct um_ep *ep, const struct um_recv *recv, uint32_t flags, int error)
@@ -219,11 +219,11 @@ static void multi_fill(struct um_ep *ep, struct um_recv *recv, const struct um_m
 
 struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
 {
-    struct um_recv *recv = um_pool_alloc(&((struct um_receive *)ep->receive)->recvs);
+    struct um_recv *recv = um_pool_alloc(&um_proto_ep_of(ep)->receive->recvs);
     if (!recv)
         return NULL;
     if (um_buffers_set(&recv->buffers, msg->iov, msg->count) != 0) {
-        um_pool_release(&((struct um_receive *)ep->receive)->recvs, recv);
+        um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
         return NULL;
     }
     recv->context = msg->context;
@@ -254,7 +254,7 @@ static void recv_now(struct um_ep *ep, const struct um_msg *msg, struct um_unexp
 
 int um_recv(struct um_ep *ep, const struct um_msg *msg)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     if (msg->flags & UM_OP_CLAIM)
         return um_unexpected_receive_claimed(ep, msg);
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
@@ -297,7 +297,7 @@ static void recv_abandon(struct um_ep *ep, struct um_recv *recv, int error)
 
 int um_cancel(struct um_ep *ep, void *context)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     for (struct um_list *l = r->posted.next; l != &r->posted; l = l->next) {
         struct um_recv *recv = UM_CONTAINER(l, struct um_recv, link);
         if (recv->context == context) {
@@ -310,7 +310,7 @@ int um_cancel(struct um_ep *ep, void *context)
 
 void um_receive_cancel_all(struct um_ep *ep)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *first;
     while ((first = um_list_first(&r->posted)) != NULL)
         recv_abandon(ep, UM_CONTAINER(first, struct um_recv, link), ECANCELED);
@@ -318,7 +318,7 @@ void um_receive_cancel_all(struct um_ep *ep)
 
 void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *next;
     for (struct um_list *l = r->posted.next; l != &r->posted; l = next) {
         struct um_recv *recv = UM_CONTAINER(l, struct um_recv, link);

@@ -37,7 +37,7 @@ struct um_receive {
 
 static inline struct um_match *um_receive_engine(const struct um_ep *ep, uint32_t flags)
 {
-    return ((const struct um_receive *)ep->receive)->engine[!!(flags & UM_OP_TAGGED)];
+    return um_proto_ep_of(ep)->receive->engine[!!(flags & UM_OP_TAGGED)];
 }
 
 /* A receive that is not posted yet. NULL: no memory. */

@@ -3,11 +3,11 @@
  * target's process takes no part. Otherwise the target's progress does (level remote):
  *
  *   initiator                                     target
- *   loads, stores, or link_read, link_write       -
+ *   loads, stores, or a transfer (rma_copy.c)     -
  *   NOTIFY {data, len}               ──────→      completion (only a write with data)
  *
  *   WRITE {key, addr, token} + body  ──────→      check key, bounds, access → copy        answer DONE or the error
- *   WRITE_RTS {pieces}               ──────→      check → link_read, or answer PUSH        answer DONE
+ *   WRITE_RTS {pieces}               ──────→      check → transfer, or answer PUSH         answer DONE
  *   READ {key, addr, total, token}   ──────→      check → RETURN parts through the target's own lane
  *
  * At level remote the region is looked up again before every step: a registration that was closed is not used. An error
@@ -139,7 +139,7 @@ static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct 
     return there;
 }
 
-/* 0, or the error the operation ends with; -EPERM: this level cannot be had. */
+/* 0, or the error the operation ends with; -EPERM: this level cannot be had; -EINPROGRESS: it will complete. */
 static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     const unsigned shift = count_shift(rma->flags);
@@ -158,12 +158,7 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
         /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
          */
     }
-    const struct um_piece piece = {.addr = w->region.base + offset, .len = len};
-    struct um_link *link = rma->peer->link;
-    int ret = 0;
-    if (len > 0)
-        ret = rma->flags & UM_OP_READ ? link->machine->link_read(link, &piece, 1, rma->iov, rma->count, len)
-                                      : link->machine->link_write(link, &piece, 1, rma->iov, rma->count, len);
+    int ret = um_rma_copy(ep, rma, w, offset, len);
     if (ret == 0) {
         if (w->use)
             w->machine->window_use(w,
@@ -181,7 +176,10 @@ static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t l
     ep->config.complete(ep->config.arg, &c);
 }
 
-/* A write with data: the record that tells it is claimed before the bytes move. No window: none move. */
+/*
+ * A write with data: the record that tells it is claimed before the bytes move, and given up when they move later. No
+ * window: none move.
+ */
 static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
 {
     struct um_lane *lane;
@@ -190,7 +188,7 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
     int ret = um_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
-    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, rma->context, rma->flags)))
+    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, NULL, rma->context, rma->flags)))
         return -ENOMEM;
     ret = lane->machine->claim(lane, 0, &slot);
     if (ret) {
@@ -226,7 +224,7 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
     int ret = um_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
     if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
         ret = window_notify(ep, rma, w, offset, len);
-        if (ret == -EAGAIN || ret == -ENOMEM || ret == -EPIPE || ret == -ECONNREFUSED)
+        if (ret == -EPIPE || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
             return ret;
     } else if (ret == 0) {
         ret = window_move(ep, rma, w, offset, len);
@@ -237,13 +235,13 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
         um_window_set_level(w, UM_LEVEL_REMOTE);
         return ret;
     }
-    if (ret == -EAGAIN)
+    if (ret == -EAGAIN || ret == -ENOMEM)
         return ret;
     rma->peer->out->sent++;
     rma->peer->out->bytes_sent += len;
     if (ret == -ESRCH)
         um_peer_lose(rma->peer, ECONNRESET);
-    if (ret)
+    if (ret && ret != -EINPROGRESS)
         window_complete(ep, rma, len, ret == -ESRCH ? ECONNRESET : -ret);
     return 0;
 }
@@ -295,20 +293,30 @@ static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op
     return 0;
 }
 
+/* What is read comes in records; done, without them, is only a read of nothing. */
+static void read_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+{
+    um_op_answered(ep, op, status == UM_STATUS_DONE && op->len > 0 ? -EPROTO : status);
+}
+
+static const struct um_op_class write_op = {.answered = um_op_answered}, read_op = {.answered = read_answered};
+
 static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
 {
     struct um_lane *lane;
     int ret = um_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
-    struct um_op *op = um_op_alloc(rma->peer, rma->context, rma->flags);
+    const uint64_t len = um_iov_length(rma->iov, rma->count);
+    const bool is_read = rma->flags & UM_OP_READ;
+    const bool eager =
+        !is_read &&
+        (len <= UM_WRITE_INLINE || (len <= lane->body_max && len <= lane->machine->lane_body_max(lane, (uint32_t)len)));
+    const struct um_op_class *class = is_read ? &read_op : eager ? &write_op : &um_rndv_body;
+    struct um_op *op = um_op_alloc(rma->peer, class, rma->context, rma->flags);
     if (!op)
         return -ENOMEM;
-    op->len = um_iov_length(rma->iov, rma->count);
-    bool eager = !(rma->flags & UM_OP_READ) &&
-                 (op->len <= UM_WRITE_INLINE ||
-                  (op->len <= lane->body_max && op->len <= lane->machine->lane_body_max(lane, (uint32_t)op->len)));
-    uint64_t len = op->len;
+    op->len = len;
     ret = um_op_take_token(op);
     if (ret == 0)
         ret = eager ? write_eager(ep, rma, op) : rma_announce(ep, rma, op);
@@ -368,17 +376,11 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
     (void)ep;
     if (!op && peer->lost)
         return 0; /* the read ended with its peer; what else that one committed is still taken */
-    if (!op || !(op->flags & UM_OP_READ) || head->offset != op->moved)
+    if (!op || op->class != &read_op || head->offset != op->moved)
         return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
         um_op_complete(op, (int)rec->len);
         return 0;
     }
-    if (!rec->body || rec->len > op->len - op->moved)
-        return -EPROTO;
-    um_iov_scatter(&op->buffers.cursor, rec->body, rec->len);
-    op->moved += rec->len;
-    if (op->moved == op->len)
-        um_op_complete(op, 0);
-    return 0;
+    return rec->body ? um_op_part_arrived(op, rec->body, rec->len) : -EPROTO;
 }

@@ -131,6 +131,12 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
 bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
 {
     bool read = in->op == UM_WIRE_READ;
+    if (in->copying.transfer) {
+        if (um_inbound_copy(ep, in, NULL, 0) < 0)
+            return false;
+        if (in->copying.transfer || in->pushed)
+            return true;
+    }
     uint64_t left = in->arrival.len - in->moved;
     void *here;
     int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,

@@ -2,8 +2,8 @@
  * Sending: the choice between eager and rendezvous, and the lean path of small injected messages.
  *
  *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
- *   longer, or memory of the machine's  → rndv.c
- *   whatever is to complete when matched → rndv.c
+ *   longer, or memory of the machine's  → rndv_send.c
+ *   whatever is to complete when matched → rndv_send.c
  *
  * Owns no state. Threading: core.h.
  */

@@ -41,7 +41,7 @@ static int unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_pe
 
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     r->kept -= u->size;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0) && r->kept < r->kept_max / 2)
         um_core_ep_lift(ep);
@@ -54,7 +54,7 @@ void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
 int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
                           struct um_inbound *inbound)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     if (ep->reported)
         return -EAGAIN; /* what was just reported may post the receive for it, and save the copy */
     struct um_unexpected *u = um_pool_alloc(&r->unexpected);
@@ -124,7 +124,7 @@ struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *
 
 static struct um_unexpected *claimed_find(struct um_ep *ep, const void *context)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     for (struct um_list *l = r->claimed.next; l != &r->claimed; l = l->next) {
         struct um_unexpected *u = UM_CONTAINER(l, struct um_unexpected, link);
         if (u->claimed_by == context)
@@ -167,7 +167,7 @@ int um_unexpected_receive_claimed(struct um_ep *ep, const struct um_msg *msg)
 
 int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p)
 {
-    struct um_receive *r = ep->receive;
+    struct um_receive *r = um_proto_ep_of(ep)->receive;
     struct um_unexpected *u = um_unexpected_find(ep, msg);
     if (!u) {
         r->peek_looks = UM_PEEK_LOOKS;

@@ -6,6 +6,8 @@
  */
 #include "prov/prov.h"
 
+#include "machine/address.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,16 +27,9 @@ static const struct um_machines *um_av_machines(const struct um_av *av)
 /* The bucket of an address in the table of one machine. False: the address has no part of that machine. */
 static bool um_av_bucket(const struct um_av *av, uint32_t machine, const struct um_addr *addr, uint32_t **bucket_p)
 {
-    struct um_addr part;
-    if (!um_addr_part(um_av_machines(av)->at[machine], addr, &part))
-        return false;
-    uint64_t h = 0;
-    for (size_t i = 0; i < sizeof(part.word) / sizeof(part.word[0]); i++) {
-        h = (h ^ part.word[i]) * 0x9e3779b97f4a7c15u;
-        h ^= h >> 29;
-    }
-    *bucket_p = &av->buckets[machine][h & av->bucket_mask];
-    return true;
+    const struct um_machine *m = um_av_machines(av)->at[machine];
+    *bucket_p = &av->buckets[machine][um_addr_part_hash(m, addr) & av->bucket_mask];
+    return um_addr_has(m, addr);
 }
 
 static struct um_av_entry *um_av_entry(const struct um_av *av, uint64_t index)
@@ -67,11 +62,12 @@ static void um_av_set(struct um_av *av, uint64_t index, const struct um_addr *ad
 static fi_addr_t um_av_chain_find(const struct um_av *av, uint32_t machine, uint32_t i, const struct um_addr *addr)
 {
     const struct um_machine *m = um_av_machines(av)->at[machine];
+    struct um_addr other;
     while (i != UM_AV_NONE) {
-        const struct um_av_entry *entry = um_av_entry(av, i);
-        if (memcmp(&entry->word[m->addr_first], &addr->word[m->addr_first], sizeof(uint64_t) * m->addr_words) == 0)
+        (void)um_av_addr_locked(av, i, &other);
+        if (um_addr_part_is_same(m, &other, addr))
             return i;
-        i = entry->next[machine];
+        i = um_av_entry(av, i)->next[machine];
     }
     return FI_ADDR_NOTAVAIL;
 }

@@ -5,6 +5,8 @@
  */
 #include "prov/prov.h"
 
+#include "machine/address.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -150,7 +150,7 @@ static int um_domain_read_env(struct um_domain *d, const struct fi_domain_attr *
 {
     int ret = um_env_read(&d->env);
     if (ret == 0 && attr->name && strcmp(attr->name, UM_PROV_NAME) != 0)
-        ret = um_env_machines(attr->name, &d->env.machines) ? 0 : -FI_EINVAL;
+        ret = um_machines_named(attr->name, &d->env.machines) ? -FI_EINVAL : 0;
     return ret;
 }
 

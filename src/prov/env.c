@@ -9,31 +9,44 @@
 
 #include "base/atomic.h"
 #include "base/log.h"
-#include "machine/board/config.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 #define UM_LANES_MAX  4096 /* docs/protocol.md section 3 */
 #define UM_MEMORY_MIN (64ull << 10)
 #define UM_MEMORY_MAX (1ull << 40)
 
+/* "shm, the memory of this host; ...": what the machines are, each. */
+static void um_env_machines_about(char *text, size_t size)
+{
+    size_t at = 0;
+    text[0] = 0;
+    for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
+        at += (size_t)snprintf(text + at, size - at, "%s, %s; ", (*m)->name, (*m)->about);
+}
+
+static void um_env_define_machines(void)
+{
+    char about[256];
+    um_env_machines_about(about, sizeof(about));
+    fi_param_define(&um_provider, "machine", FI_PARAM_STRING,
+                    "What carries the messages, unless the name of the domain in the hints says it. Allowed: %sor "
+                    "several with commas between: the first that reaches a peer (default: %s)",
+                    about, um_machines_offered[0]->name);
+    for (const struct um_machine *const *m = um_machines_offered; *m; m++) {
+        for (uint32_t i = 0; i < (*m)->params_count; i++)
+            fi_param_define(&um_provider, (*m)->params[i].key, FI_PARAM_STRING, "%s", (*m)->params[i].help);
+    }
+}
+
 /* All are strings: libfabric's own parser reads "4x" as 4 and "x" as 0. */
 void um_env_define(void)
 {
-    fi_param_define(
-        &um_provider, "machine", FI_PARAM_STRING,
-        "What carries the messages, unless the name of the domain in the hints says it. Allowed: shm, the "
-        "memory of this host; board, a Unimem board; shm,board: the first that reaches a peer (default: shm)");
-    fi_param_define(
-        &um_provider, "board_library", FI_PARAM_STRING,
-        "The file of the Unimem board's library. Allowed: a path, or the name of a file that the loader finds "
-        "(default: libunimem.so.1, beside the provider, where the loader finds it, or in the directory above)");
-    fi_param_define(&um_provider, "board_step", FI_PARAM_STRING,
-                    "How far to go beyond the simplest way to carry messages over a Unimem board, each step with those "
-                    "before it. Allowed: naive, cache, dmable, eager, embedded, direct, native (default: native)");
+    um_env_define_machines();
     fi_param_define(
         &um_provider, "copy", FI_PARAM_STRING,
         "How large messages move: 1, copied directly from process to process (process_vm_readv); 0, or where "
@@ -68,10 +81,15 @@ void um_env_define(void)
                     "Print what an endpoint has done to stderr when it is closed (default: 0)");
 }
 
-/* Warns once a variable: fi_getinfo is called several times. */
-static int um_env_refuse(uint32_t variable, const char *name, const char *value, const char *allowed)
+/* Warns once a variable: fi_getinfo is called several times. key: as it was defined. */
+static int um_env_refuse(uint32_t variable, const char *key, const char *value, const char *allowed)
 {
     static uint64_t warned; /* sync: none (a flag; nothing is published with it) */
+    char name[64];
+    size_t len = 0;
+    for (; key[len] && len < sizeof(name) - 1; len++)
+        name[len] = (char)toupper((unsigned char)key[len]);
+    name[len] = 0;
     if (um_rmw_or_u64(&warned, 1ull << variable) & 1ull << variable)
         return -FI_EINVAL;
     um_log(UM_LOG_WARN, "FI_UNIMEM_%s=%s is not valid; allowed: %s. The provider is not used until this is mended",
@@ -79,23 +97,13 @@ static int um_env_refuse(uint32_t variable, const char *name, const char *value,
     return -FI_EINVAL;
 }
 
-bool um_env_machines(const char *names, struct um_machines *machines_p)
+void um_env_machines_allowed(char *text, size_t size)
 {
-    /* In order of preference. Of several machines, the first has the locks and counters of all, so it should be one
-     * whose memory peers can map. */
-    static const struct {
-        const char *names;
-        struct um_machines machines;
-    } allowed[] = {{"shm", {{&um_machine_shm}, 1}},
-                   {"board", {{&um_machine_board}, 1}},
-                   {"shm,board", {{&um_machine_shm, &um_machine_board}, 2}}};
-    for (size_t i = 0; i < sizeof(allowed) / sizeof(allowed[0]); i++) {
-        if (strcmp(names, allowed[i].names) == 0) {
-            *machines_p = allowed[i].machines;
-            return true;
-        }
-    }
-    return false;
+    size_t at = 0;
+    for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
+        at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
+    if (at < size)
+        snprintf(text + at, size - at, "or several with commas between, the preferred one first");
 }
 
 static const char *um_env_text(const char *name)
@@ -154,73 +162,83 @@ static int um_env_read_numbers(struct um_env *env)
     const char *text = um_env_text("lanes");
     uint64_t v = 0;
     if (text && um_env_number(text, 1, UM_LANES_MAX, &v))
-        return um_env_refuse(0, "LANES", text, "a number from 1 to 4096");
+        return um_env_refuse(0, "lanes", text, "a number from 1 to 4096");
     env->port.lanes_max = (uint32_t)v;
     text = um_env_text("lane_memory");
     v = 0;
     if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
-        return um_env_refuse(1, "LANE_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
+        return um_env_refuse(1, "lane_memory", text, "a number of bytes from 65536 to 1099511627776");
     env->port.memory_max = v;
     text = um_env_text("partition");
     v = 0;
     if (text && um_env_number(text, 0, UINT16_MAX, &v))
-        return um_env_refuse(12, "PARTITION", text, "a number from 0 to 65535");
+        return um_env_refuse(12, "partition", text, "a number from 0 to 65535");
     env->port.partition = (uint16_t)v;
     text = um_env_text("unexpected_memory");
     v = 0;
     if (text && um_env_number(text, UM_MEMORY_MIN, UM_MEMORY_MAX, &v))
-        return um_env_refuse(10, "UNEXPECTED_MEMORY", text, "a number of bytes from 65536 to 1099511627776");
+        return um_env_refuse(10, "unexpected_memory", text, "a number of bytes from 65536 to 1099511627776");
     env->unexpected_max = v;
     return 0;
 }
 
-static int um_env_read_machine(struct um_env *env)
+static int um_env_read_machines(struct um_env *env)
 {
+    char allowed[256];
     const char *text = um_env_text("machine");
-    if (text && !um_env_machines(text, &env->machines)) {
-        um_env_refuse(2, "MACHINE", text, "shm; board; shm,board");
-        return -FI_ENODATA;
+    if (!text || um_machines_named(text, &env->machines) == 0)
+        return 0;
+    um_env_machines_allowed(allowed, sizeof(allowed));
+    um_env_refuse(2, "machine", text, allowed);
+    return -FI_ENODATA;
+}
+
+/* Those of all machines: a hint may ask for one that the variable does not name. */
+static int um_env_read_params(void)
+{
+    uint32_t variable = 16;
+    for (const struct um_machine *const *m = um_machines_offered; *m; m++) {
+        for (uint32_t i = 0; i < (*m)->params_count; i++, variable++) {
+            const struct um_machine_param *param = &(*m)->params[i];
+            const char *text = um_env_text(param->key);
+            if (param->set(text))
+                return um_env_refuse(variable, param->key, text ? text : "", param->allowed);
+        }
     }
-    struct um_board_config board = {.step = UM_BOARD_STEPS - 1, .library = um_env_text("board_library")};
-    if (board.library && strchr(board.library, '/') && access(board.library, R_OK))
-        return um_env_refuse(8, "BOARD_LIBRARY", board.library,
-                             "a library that can be read, or its name for the loader");
-    text = um_env_text("board_step");
-    if (text && um_board_step_named(text, &board.step))
-        return um_env_refuse(9, "BOARD_STEP", text, "naive, cache, dmable, eager, embedded, direct, native");
-    um_board_configure(&board);
     return 0;
 }
 
 int um_env_read(struct um_env *env_p)
 {
     static const char allowed[] = "1, 0, true, false, yes, no, on, off";
-    struct um_env env = {.machines = {{&um_machine_shm}, 1},
+    struct um_env env = {.machines = {{um_machines_offered[0]}, 1},
                          .port = {.private_copy = true},
                          .bodies = UM_BODIES_LEARN,
                          .space = {.adopt = true},
                          .linger = true};
-    int ret = um_env_read_machine(&env);
+    int ret = um_env_read_machines(&env);
+    if (ret == 0)
+        ret = um_env_read_params();
     if (ret)
         return ret;
     const char *text = um_env_text("copy");
     if (text && um_env_copy(text, &env))
-        return um_env_refuse(3, "COPY", text, "auto, 1, 0, true, false, yes, no, on, off");
+        return um_env_refuse(3, "copy", text, "auto, 1, 0, true, false, yes, no, on, off");
     text = um_env_text("stats");
     if (text && um_env_bool(text, &env.stats))
-        return um_env_refuse(4, "STATS", text, allowed);
+        return um_env_refuse(4, "stats", text, allowed);
     text = um_env_text("linger");
     if (text && um_env_bool(text, &env.linger))
-        return um_env_refuse(5, "LINGER", text, allowed);
+        return um_env_refuse(5, "linger", text, allowed);
     text = um_env_text("adopt");
     if (text && um_env_bool(text, &env.space.adopt))
-        return um_env_refuse(6, "ADOPT", text, allowed);
+        return um_env_refuse(6, "adopt", text, allowed);
     text = um_env_text("attach");
     if (text && um_env_attach(text, env.port.attach))
-        return um_env_refuse(11, "ATTACH", text, "off, abstract, the absolute path (up to 79 bytes) of a directory");
+        return um_env_refuse(11, "attach", text, "off, abstract, the absolute path (up to 79 bytes) of a directory");
     text = um_env_text("mpich_atomics");
     if (text && um_env_bool(text, &env.mpich_atomics))
-        return um_env_refuse(7, "MPICH_ATOMICS", text, allowed);
+        return um_env_refuse(7, "mpich_atomics", text, allowed);
     ret = um_env_read_numbers(&env);
     if (ret)
         return ret;

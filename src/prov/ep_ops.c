@@ -6,6 +6,7 @@
 #include "prov/prov.h"
 
 #include "base/cancel.h"
+#include "machine/address.h"
 
 #include <string.h>
 

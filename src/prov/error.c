@@ -21,7 +21,7 @@ static const struct um_error_row um_error_table[] = {
     {ECONNREFUSED, FI_ECONNREFUSED, "the peer's endpoint does not exist (any more)"},
     {ESRCH, FI_ECONNRESET, "the peer's process is gone"},
     {ECONNRESET, FI_ECONNRESET, "the peer is gone"},
-    {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host"},
+    {EHOSTUNREACH, FI_EHOSTUNREACH, "the address is of another host, or its endpoint is not where it says"},
     {EPROTO, FI_EREMOTEIO, "the peer's data break the wire format, or it speaks another version of it"},
     {EMSGSIZE, FI_ETRUNC, "the message is larger than the receive buffer"},
     {ECANCELED, FI_ECANCELED, "canceled"},

@@ -8,6 +8,7 @@
 
 #include "base/iov.h"
 #include "base/log.h"
+#include "machine/address.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,14 +72,14 @@ static void um_offer_domain(struct fi_domain_attr *attr, uint32_t version)
 }
 
 /*
- * The domain of a host's memory has the provider's name, unless FI_UNIMEM_MACHINE gives that name another meaning. Open
- * MPI prints the domain's name as the provider's, and "shm" would look like libfabric's own provider.
+ * The domain of the default machine has the provider's name, unless FI_UNIMEM_MACHINE gives that name another meaning.
+ * Open MPI prints the domain's name as the provider's, and the machine's name may be that of another provider.
  */
 static void um_domain_name(const struct um_env *env, const struct um_machines *machines, char *name, size_t size)
 {
     const bool same = memcmp(machines->at, env->machines.at, sizeof(machines->at)) == 0;
     size_t at = 0;
-    if (same && machines->at[0] == &um_machine_shm) {
+    if (same && machines->at[0] == um_machines_offered[0]) {
         snprintf(name, size, "%s", UM_PROV_NAME);
         return;
     }
@@ -212,9 +213,10 @@ static bool um_info_machines(const struct um_env *env, const struct fi_info *hin
 {
     const char *name = hints && hints->domain_attr ? hints->domain_attr->name : NULL;
     *machines_p = env->machines;
-    if (name && strcmp(name, UM_PROV_NAME) != 0 && !um_env_machines(name, machines_p)) {
-        um_info_refuse(
-            "domain_attr->name = %s, only shm, board, \"shm,board\", or unimem for what FI_UNIMEM_MACHINE says", name);
+    if (name && strcmp(name, UM_PROV_NAME) != 0 && um_machines_named(name, machines_p)) {
+        char allowed[128];
+        um_env_machines_allowed(allowed, sizeof(allowed));
+        um_info_refuse("domain_attr->name = %s, only %s; or unimem for what FI_UNIMEM_MACHINE says", name, allowed);
         return false;
     }
     for (uint32_t i = 0; i < machines_p->count; i++) {

@@ -106,7 +106,7 @@ enum { UM_MR_USELESS_PAUSES = 3 };
 static int um_mr_add_alone_locked(struct um_domain *d, struct um_mr *mr)
 {
     if (!d->progress || d->useless_pauses == UM_MR_USELESS_PAUSES || !mr->region.base ||
-        !(mr->region.access & UM_ACCESS_REMOTE_WRITE) || um_regions_level(&mr->region) == UM_LEVEL_MAPPED)
+        !(mr->region.access & UM_ACCESS_REMOTE_WRITE) || um_regions_level(d->regions, &mr->region) == UM_LEVEL_MAPPED)
         return 0;
     um_guard_unlock(&d->guard);
     bool paused = um_progress_pause(d);
@@ -115,7 +115,7 @@ static int um_mr_add_alone_locked(struct um_domain *d, struct um_mr *mr)
         return 0;
     um_regions_remove(d->regions, &mr->region);
     int ret = um_error_result(um_regions_add(d->regions, &mr->region));
-    if (ret == 0 && um_regions_level(&mr->region) != UM_LEVEL_MAPPED)
+    if (ret == 0 && um_regions_level(d->regions, &mr->region) != UM_LEVEL_MAPPED)
         d->useless_pauses++;
     int resumed = um_progress_resume(d);
     if (ret == 0 && resumed)

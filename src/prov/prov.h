@@ -44,8 +44,8 @@ struct um_env {
 void um_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
 int um_env_read(struct um_env *env_p);
-/* The machines of these names ("shm", "shm,board"), which are also a domain's name. False: there are none. */
-bool um_env_machines(const char *names, struct um_machines *machines_p);
+/* What may stand in FI_UNIMEM_MACHINE, and be the name of a domain. */
+void um_env_machines_allowed(char *text, size_t size);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
 int um_error_to_fi(int error);

@@ -1,6 +1,8 @@
 /* Conformance: ports and their addresses. */
 #include "conform.h"
 
+#include "machine/address.h"
+
 #include <dirent.h>
 #include <stdio.h>
 
@@ -58,6 +60,53 @@ static void what_is_no_address_is_refused(void **state)
         assert_int_equal(machine->addr_check(a, &addr, true), -EPROTO);
         assert_int_equal(machine->link_open(a, &addr, &link), -EPROTO);
         assert_ptr_equal(link, a);
+    }
+    machine->port_close(a);
+}
+
+/* Version 1 had no head: it began with the hash of a boot id, whose bit 0 was set. */
+static void an_address_of_wire_version_1_is_named(void **state)
+{
+    (void)state;
+    struct um_port *a = port_new(0);
+    struct um_addr addr = {.word = {0xabcdef0123456701u, 5, 6, 7, 8, UINT64_C(0x0101) << 48}};
+    log_count = 0;
+    assert_int_equal(machine->addr_check(a, &addr, false), -EPROTO);
+    assert_int_equal(log_count, 0); /* another machine is asked */
+    assert_int_equal(machine->addr_check(a, &addr, true), -EPROTO);
+    assert_int_equal(log_count, 1);
+    assert_non_null(strstr(logged, "an address of wire version 1: "));
+    machine->port_close(a);
+}
+
+static void an_address_without_its_part_is_refused_with_the_remedy(void **state)
+{
+    (void)state;
+    struct um_port *a = port_new(0), *b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    assert_true(um_addr_has(machine, &addr));
+    addr.word[0] ^= (uint64_t)(machine->addr_kind | 64) << UM_ADDR_KINDS_SHIFT;
+    log_count = 0;
+    assert_int_equal(machine->addr_check(a, &addr, true), -EPROTO);
+    assert_int_equal(log_count, 1);
+    assert_non_null(strstr(logged, "FI_UNIMEM_MACHINE"));
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+/* One that may be reached by another machine is reached by this one only if its port can be seen. */
+static void an_address_that_leads_nowhere_is_left_to_another_machine(void **state)
+{
+    (void)state;
+    struct um_port *a = port_new(0), *b = port_new(0);
+    struct um_addr addr = addr_of(b);
+    assert_int_equal(machine->addr_check(a, &addr, false), 0);
+    machine->port_close(b);
+    assert_int_equal(machine->addr_check(a, &addr, true), 0);
+    if (machine == &um_machine_shm) {
+        log_count = 0;
+        assert_int_equal(machine->addr_check(a, &addr, false), -EHOSTUNREACH);
+        assert_int_equal(log_count, 0);
     }
     machine->port_close(a);
 }
@@ -139,16 +188,16 @@ static void closed_ports_leave_no_file_and_no_mapping(void **state)
     assert_true(mappings() < maps + 20); /* the heap may grow a little */
 }
 
-static void caps_tell_what_a_lane_can_do(void **state)
+static void the_machine_tells_what_a_lane_can_do(void **state)
 {
     (void)state;
-    struct um_machine_caps caps = {0};
-    machine->caps(&caps);
-    assert_true(caps.body_max >= 1024);
-    assert_true(caps.depth >= 16);
+    assert_true(machine->body_max >= 1024);
+    assert_true(machine->depth >= 16);
 }
 
-GROUP(address, T(a_port_has_an_address_and_it_stays), T(every_port_has_another_address_also_later),
-      T(the_address_of_a_peer_passes_the_check), T(what_is_no_address_is_refused),
-      T(a_link_reaches_no_peer_until_it_is_used), T(a_port_can_send_to_itself),
-      T(closed_ports_leave_no_file_and_no_mapping), T(caps_tell_what_a_lane_can_do));
+GROUP(address, T(an_address_of_wire_version_1_is_named), T(a_port_has_an_address_and_it_stays),
+      T(every_port_has_another_address_also_later), T(the_address_of_a_peer_passes_the_check),
+      T(what_is_no_address_is_refused), T(an_address_without_its_part_is_refused_with_the_remedy),
+      T(an_address_that_leads_nowhere_is_left_to_another_machine), T(a_link_reaches_no_peer_until_it_is_used),
+      T(a_port_can_send_to_itself), T(closed_ports_leave_no_file_and_no_mapping),
+      T(the_machine_tells_what_a_lane_can_do));

@@ -30,8 +30,8 @@ static void private_memory_is_refused(void **state)
     open_link();
     struct um_piece piece = {.addr = (uintptr_t)bytes, .len = sizeof(bytes)};
     struct iovec local = {.iov_base = other, .iov_len = sizeof(other)};
-    assert_int_equal(machine->link_read(link, &piece, 1, &local, 1, 8), -EPERM);
-    assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, 8), -EPERM);
+    assert_int_equal(copy_now(link, false, &COPY(&piece, 1, &local, 1, 8)), -EPERM);
+    assert_int_equal(copy_now(link, true, &COPY(&piece, 1, &local, 1, 8)), -EPERM);
     assert_string_equal(other, "");
     assert_string_equal(bytes, "abcdefg");
     close_link();

@@ -21,10 +21,8 @@ static void close_path(void)
 
 static uint32_t grow(void)
 {
-    struct um_machine_caps caps;
-    machine->caps(&caps);
-    uint32_t max = machine->lane_body_max(p.lane, caps.body_max);
-    assert_int_equal(max, caps.body_max);
+    uint32_t max = machine->lane_body_max(p.lane, machine->body_max);
+    assert_int_equal(max, machine->body_max);
     return max;
 }
 
@@ -81,11 +79,9 @@ static void a_body_that_is_too_large_is_told_so(void **state)
 {
     (void)state;
     open_path(0);
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     struct um_slot slot;
     uint32_t max = machine->lane_body_max(p.lane, 0);
-    if (max < caps.body_max)
+    if (max < machine->body_max)
         assert_int_equal(claim_now(p.lane, max + 1, &slot), -EMSGSIZE);
     max = grow();
     assert_int_equal(claim_now(p.lane, max + 1, &slot), -EMSGSIZE);
@@ -146,18 +142,16 @@ static void a_full_lane_goes_on_after_a_part_was_consumed(void **state)
     close_path();
 }
 
-static void a_grown_lane_holds_the_depth_that_caps_tell(void **state)
+static void a_grown_lane_holds_the_depth_that_the_machine_tells(void **state)
 {
     (void)state;
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     open_path(0);
     grow();
     send_and_receive(0, 0);
     expect_nothing(b);
     for (int round = 0; round < 3; round++) {
         uint64_t sent = fill(0, 0);
-        assert_true(sent >= caps.depth);
+        assert_true(sent >= machine->depth);
         drain(0, sent, 0);
         expect_nothing(b);
     }
@@ -185,8 +179,6 @@ static void several_of_the_largest_bodies_fit(void **state)
 static void a_lane_grows_with_bodies_in_flight(void **state)
 {
     (void)state;
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     for (uint32_t before = 0; before < 80; before++) {
         open_path(0);
         uint32_t small = machine->lane_body_max(p.lane, 0);
@@ -195,13 +187,13 @@ static void a_lane_grows_with_bodies_in_flight(void **state)
             flight++;
         grow();
         uint32_t more = 0;
-        while (more < 8 && message_try(p.lane, MESSAGE(more, .body_len = caps.body_max - more)) == 0)
+        while (more < 8 && message_try(p.lane, MESSAGE(more, .body_len = machine->body_max - more)) == 0)
             more++;
         for (uint32_t i = 0; i < flight; i++)
             expect_message(b, p.rx, MESSAGE(i, .body_len = i * 37 % (small + 1)));
         for (uint32_t i = 0; i < more; i++)
-            expect_message(b, p.rx, MESSAGE(i, .body_len = caps.body_max - i));
-        send_and_receive(99, caps.body_max);
+            expect_message(b, p.rx, MESSAGE(i, .body_len = machine->body_max - i));
+        send_and_receive(99, machine->body_max);
         close_path();
     }
 }
@@ -223,13 +215,11 @@ static void random_sizes_and_growth_keep_order_and_bytes(void **state)
     (void)state;
     enum { FLIGHT = 4096 };
     static uint32_t len_of[FLIGHT];
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     for (int round = 0; round < 20 * effort; round++) {
         uint64_t seed = (uint64_t)round, sent = 0, got = 0;
         open_path(0);
         for (int i = 0; i < 2000; i++) {
-            uint32_t max = machine->lane_body_max(p.lane, i > 700 ? caps.body_max : 0);
+            uint32_t max = machine->lane_body_max(p.lane, i > 700 ? machine->body_max : 0);
             uint32_t len = chance(&seed, 3) ? chance(&seed, 300) : chance(&seed, max + 1);
             if (len <= max && sent - got < FLIGHT && message_try(p.lane, MESSAGE(sent, .body_len = len)) == 0)
                 len_of[sent++ % FLIGHT] = len;
@@ -246,10 +236,8 @@ static void random_sizes_and_growth_keep_order_and_bytes(void **state)
 static void a_lane_that_may_not_grow_still_works(void **state)
 {
     (void)state;
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     open_path(1);
-    uint32_t max = machine->lane_body_max(p.lane, caps.body_max);
+    uint32_t max = machine->lane_body_max(p.lane, machine->body_max);
     uint64_t sent = 0, got = 0;
     for (int round = 0; round < 50; round++) {
         sent = fill(sent, max);
@@ -257,7 +245,7 @@ static void a_lane_that_may_not_grow_still_works(void **state)
         got = drain(got, sent, max);
         expect_nothing(b);
     }
-    assert_int_equal(machine->lane_body_max(p.lane, caps.body_max), max);
+    assert_int_equal(machine->lane_body_max(p.lane, machine->body_max), max);
     close_path();
 }
 
@@ -265,10 +253,8 @@ static void memory_of_grown_lanes_comes_back_with_them(void **state)
 {
     (void)state;
     enum { LANES = 8, BYTES = 1 << 20 };
-    struct um_machine_caps caps;
     struct path many[LANES];
     struct um_port_config config = {.memory_max = BYTES, .private_copy = true};
-    machine->caps(&caps);
     a = port_new(0);
     assert_int_equal(machine->port_open(&config, &b), 0);
     int first = 0;
@@ -276,7 +262,7 @@ static void memory_of_grown_lanes_comes_back_with_them(void **state)
         int grown = 0;
         for (int i = 0; i < LANES; i++) {
             many[i] = path_joined(a, b);
-            grown += machine->lane_body_max(many[i].lane, caps.body_max) == caps.body_max;
+            grown += machine->lane_body_max(many[i].lane, machine->body_max) == machine->body_max;
         }
         if (round == 0)
             first = grown;
@@ -292,7 +278,7 @@ static void memory_of_grown_lanes_comes_back_with_them(void **state)
 GROUP(body, T(every_body_size_of_a_new_lane_arrives_whole), T(every_body_size_of_a_grown_lane_arrives_whole),
       T(a_body_has_the_length_that_was_claimed), T(a_body_that_is_too_large_is_told_so),
       T(a_full_lane_says_again_and_drains), T(a_full_lane_goes_on_after_a_part_was_consumed),
-      T(a_grown_lane_holds_the_depth_that_caps_tell), T(several_of_the_largest_bodies_fit),
+      T(a_grown_lane_holds_the_depth_that_the_machine_tells), T(several_of_the_largest_bodies_fit),
       T(a_lane_grows_with_bodies_in_flight), T(asking_for_less_than_there_is_does_not_grow),
       T(random_sizes_and_growth_keep_order_and_bytes), T(a_lane_that_may_not_grow_still_works),
       T(memory_of_grown_lanes_comes_back_with_them));

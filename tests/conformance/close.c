@@ -19,11 +19,9 @@ static void what_was_committed_is_delivered_after_close(void **state)
 {
     (void)state;
     open_two(0);
-    struct um_machine_caps caps;
-    machine->caps(&caps);
     for (int grown = 0; grown < 2; grown++) {
         struct path p = path_joined(a, b);
-        uint32_t max = machine->lane_body_max(p.lane, grown ? caps.body_max : 0);
+        uint32_t max = machine->lane_body_max(p.lane, grown ? machine->body_max : 0);
         uint64_t sent = 0;
         while (message_try(p.lane, MESSAGE(sent, .body_len = sent % 2 ? max / 3 : 0)) == 0)
             sent++;
@@ -177,7 +175,8 @@ static void a_port_opened_later_is_not_taken_for_a_closed_one(void **state)
     for (int i = 0; i < 10; i++) {
         machine->port_close(b);
         b = port_new(0);
-        assert_int_equal(lane_open_now(link, &lane), -ECONNREFUSED);
+        int ret = lane_open_now(link, &lane); /* it may be where the closed one was */
+        assert_true(ret == -ECONNREFUSED || ret == -EHOSTUNREACH);
         expect_nothing(b);
     }
     machine->link_close(link);

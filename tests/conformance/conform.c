@@ -73,6 +73,25 @@ void memory_end(void)
     memory_space = NULL;
 }
 
+/* ---- copies ---- */
+
+int copy_now(struct um_link *link, bool write, const struct um_copy *copy)
+{
+    struct um_copy whole = *copy;
+    struct um_transfer *transfer = NULL;
+    whole.write = write;
+    int ret = machine->transfer_start(link, &whole, &transfer);
+    uint64_t end = now_ms() + PATIENCE;
+    if (ret == -EINPROGRESS)
+        assert_ptr_equal(transfer->machine, machine);
+    while (ret == -EINPROGRESS) {
+        if (now_ms() > end)
+            fail_msg("a copy of %zu bytes does not end", copy->len);
+        ret = machine->transfer_poll(transfer);
+    }
+    return ret;
+}
+
 /* ---- ports and paths ---- */
 
 struct um_port *port_new(uint32_t lanes_max)
@@ -325,9 +344,10 @@ static void log_keep(enum um_log_level level, const char *text)
 }
 
 static const struct group *const groups[] = {
-    &address_group, &lane_group,    &body_group,  &credit_group,         &answer_group, &facing_group, &close_group,
-    &reuse_group,   &refuse_group,  &copy_group,  &region_group,         &wait_group,   &wakeup_group, &stress_group,
-    &sim_group,     &process_group, &death_group, &receiver_death_group, &board_group,  &dma_group,    &line_group,
+    &address_group,        &lane_group,   &body_group,   &credit_group, &answer_group,   &facing_group,
+    &close_group,          &reuse_group,  &refuse_group, &copy_group,   &transfer_group, &region_group,
+    &wait_group,           &wakeup_group, &stress_group, &sim_group,    &process_group,  &death_group,
+    &receiver_death_group, &board_group,  &dma_group,    &line_group,
 };
 
 static char board_name[64];
@@ -335,11 +355,9 @@ static char board_name[64];
 /* "board", with its last step, or "board:STEP" */
 static bool board_choose(const char *name)
 {
-    enum um_board_step step = UM_BOARD_STEPS - 1;
-    if (strncmp(name, "board", 5) != 0 || (name[5] == ':' ? um_board_step_named(name + 6, &step) : name[5]))
+    if (strncmp(name, "board", 5) != 0 || (name[5] && name[5] != ':') || um_board_set_step(name[5] ? name + 6 : NULL) ||
+        um_board_set_library(getenv("FI_UNIMEM_BOARD_LIBRARY")))
         return false;
-    const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
-    um_board_configure(&config);
     snprintf(board_name, sizeof(board_name), "conformance-%d", (int)getpid());
     setenv("UNIMEM_BOARD", board_name, 1);
     setenv("UNIMEM_EMU_TIMING", "off", 1);
@@ -358,7 +376,10 @@ static bool machine_choose(const char *name)
     } else if (strcmp(name, "sim:stall") == 0) {
         machine = &um_machine_sim;
         tries = 40;
-        um_sim_configure(7, 30);
+        um_sim_configure(7, 30, false);
+    } else if (strcmp(name, "sim:slow") == 0) {
+        machine = &um_machine_sim;
+        um_sim_configure(7, 0, true);
     }
     return machine != NULL;
 }
@@ -366,7 +387,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall|board[:STEP] GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|board[:STEP] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

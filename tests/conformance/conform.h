@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "machine/machine.h"
+#include "machine/machines.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -63,6 +63,13 @@ void path_end(struct path *path);
 
 /* Opens a lane, patiently only where the machine stalls. */
 int lane_open_now(struct um_link *link, struct um_lane **lane_p);
+
+/* ---- copies ---- */
+
+/* Starts a copy, and bears that it takes time: its end. */
+int copy_now(struct um_link *link, bool write, const struct um_copy *copy);
+#define COPY(r, rn, l, ln, n)                                                                                          \
+    ((struct um_copy){.remote = (r), .remote_count = (rn), .local = (l), .local_count = (ln), .len = (n)})
 
 /* ---- messages ---- */
 
@@ -161,7 +168,7 @@ struct group {
 #define T(name) cmocka_unit_test(name)
 
 extern const struct group address_group, lane_group, body_group, credit_group, answer_group, facing_group, close_group,
-    reuse_group, refuse_group, copy_group, region_group, wait_group, wakeup_group, stress_group, sim_group,
-    process_group, death_group, receiver_death_group, board_group, dma_group, line_group;
+    reuse_group, refuse_group, copy_group, transfer_group, region_group, wait_group, wakeup_group, stress_group,
+    sim_group, process_group, death_group, receiver_death_group, board_group, dma_group, line_group;
 
 #endif

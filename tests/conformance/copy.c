@@ -52,12 +52,12 @@ static void one_piece_is_read_and_written(void **state)
         struct um_piece p = piece(0, lens[i]);
         struct iovec v = entry(0, lens[i]);
         memset(local, 0, BYTES);
-        assert_int_equal(machine->link_read(link, &p, 1, &v, 1, lens[i]), 0);
+        assert_int_equal(copy_now(link, false, &COPY(&p, 1, &v, 1, lens[i])), 0);
         assert_memory_equal(local, remote, lens[i]);
         assert_true(lens[i] == BYTES || local[lens[i]] == 0);
         for (size_t k = 0; k < lens[i]; k++)
             local[k] ^= 0x5a;
-        assert_int_equal(machine->link_write(link, &p, 1, &v, 1, lens[i]), 0);
+        assert_int_equal(copy_now(link, true, &COPY(&p, 1, &v, 1, lens[i])), 0);
         assert_memory_equal(local, remote, lens[i]);
     }
     close_link();
@@ -70,7 +70,7 @@ static void nothing_is_copied_without_length(void **state)
     struct um_piece p = piece(0, 100);
     struct iovec v = entry(0, 100);
     memcpy(expected, local, 100);
-    assert_int_equal(machine->link_read(link, &p, 1, &v, 1, 0), 0);
+    assert_int_equal(copy_now(link, false, &COPY(&p, 1, &v, 1, 0)), 0);
     assert_memory_equal(local, expected, 100);
     close_link();
 }
@@ -86,7 +86,7 @@ static void no_more_than_len_moves(void **state)
     memcpy(expected, remote, 300);
     memcpy(expected + 2000, remote + 300, 700);
     memcpy(expected + 2700, remote + 5000, 34);
-    assert_int_equal(machine->link_read(link, p, 2, v, 2, 1034), 0);
+    assert_int_equal(copy_now(link, false, &COPY(p, 2, v, 2, 1034)), 0);
     assert_memory_equal(local, expected, BYTES);
     close_link();
 }
@@ -129,7 +129,7 @@ static void lists_of_any_cut_are_copied_in_order(void **state)
             total += n;
         }
         assert_int_equal(total, len);
-        assert_int_equal((is_write ? machine->link_write : machine->link_read)(link, p, remotes, v, locals, len), 0);
+        assert_int_equal(copy_now(link, is_write, &COPY(p, remotes, v, locals, len)), 0);
         total = 0;
         for (size_t i = 0; i < (is_write ? remotes : locals); i++) {
             size_t n = is_write ? p[i].len : v[i].iov_len;
@@ -153,9 +153,9 @@ static void a_port_without_private_copies_is_refused_them(void **state)
     struct um_piece p = piece(0, 100);
     struct iovec v = entry(0, 100);
     memcpy(expected, local, 100);
-    assert_int_equal(machine->link_read(refused, &p, 1, &v, 1, 100), -EPERM);
+    assert_int_equal(copy_now(refused, false, &COPY(&p, 1, &v, 1, 100)), -EPERM);
     assert_memory_equal(local, expected, 100);
-    assert_int_equal(machine->link_write(refused, &p, 1, &v, 1, 100), -EPERM);
+    assert_int_equal(copy_now(refused, true, &COPY(&p, 1, &v, 1, 100)), -EPERM);
     machine->link_close(refused);
     machine->port_close(c);
     close_link();
@@ -169,9 +169,9 @@ static void the_memory_of_a_closed_port_is_not_copied(void **state)
     struct um_piece p = piece(0, 100);
     struct iovec v = entry(0, 100);
     machine->port_close(b);
-    assert_int_equal(machine->link_read(link, &p, 1, &v, 1, 100), -ESRCH);
+    assert_int_equal(copy_now(link, false, &COPY(&p, 1, &v, 1, 100)), -ESRCH);
     memcpy(expected, remote, 100);
-    assert_int_equal(machine->link_write(link, &p, 1, &v, 1, 100), -ESRCH);
+    assert_int_equal(copy_now(link, true, &COPY(&p, 1, &v, 1, 100)), -ESRCH);
     assert_memory_equal(remote, expected, 100);
     machine->link_close(link);
     machine->port_close(a);

@@ -173,15 +173,13 @@ static void a_sender_killed_in_a_claim_blocks_nobody(void **state)
 static const char *busy_sender(struct parent *parent)
 {
     struct shared *shared = parent->arg;
-    struct um_machine_caps caps;
     struct um_link *link;
     struct um_lane *lane;
-    machine->caps(&caps);
     const char *wrong = lane_to_parent(shared, &link, &lane);
     pipe_put(parent->to_parent, "", 1);
     for (uint64_t life = 1; !wrong; life++) {
         for (uint64_t i = 0; i < life % 90;) {
-            uint32_t len = i % 30 == 29 ? machine->lane_body_max(lane, caps.body_max) : (uint32_t)(i % 7 * 50);
+            uint32_t len = i % 30 == 29 ? machine->lane_body_max(lane, machine->body_max) : (uint32_t)(i % 7 * 50);
             if (message_try(lane, MESSAGE(life << 32 | i, .body_len = len)) != 0)
                 continue;
             shared->committed++;

@@ -59,7 +59,7 @@ static int word_write(const struct um_window *w, uint64_t offset, uint64_t word)
 {
     const struct um_piece piece = {.addr = w->region.base + offset, .len = 8};
     const struct iovec local = {.iov_base = &word, .iov_len = 8};
-    return machine->link_write(link, &piece, 1, &local, 1, 8);
+    return copy_now(link, true, &COPY(&piece, 1, &local, 1, 8));
 }
 
 /* ---- two processes ---- */

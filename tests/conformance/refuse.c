@@ -188,13 +188,11 @@ static void the_lane_serves_others_when_the_refused_sender_closed(void **state)
 static int growable(void)
 {
     enum { LANES = 8 };
-    struct um_machine_caps caps;
     struct path p[LANES];
     int grown = 0;
-    machine->caps(&caps);
     for (int i = 0; i < LANES; i++) {
         p[i] = path_joined(a, b);
-        grown += machine->lane_body_max(p[i].lane, caps.body_max) == caps.body_max;
+        grown += machine->lane_body_max(p[i].lane, machine->body_max) == machine->body_max;
     }
     for (int i = 0; i < LANES; i++)
         path_end(&p[i]);
@@ -204,9 +202,7 @@ static int growable(void)
 static void the_memory_of_refused_lanes_comes_back(void **state)
 {
     (void)state;
-    struct um_machine_caps caps;
     struct um_port_config config = {.memory_max = 1 << 20, .private_copy = true};
-    machine->caps(&caps);
     a = port_new(0);
     assert_int_equal(machine->port_open(&config, &b), 0);
     int before = growable();
@@ -214,9 +210,9 @@ static void the_memory_of_refused_lanes_comes_back(void **state)
         struct path p = path_joined(a, b);
         for (uint64_t i = 0; i < (uint64_t)round; i++)
             message_send(p.lane, MESSAGE(i, .body_len = 10));
-        assert_int_equal(machine->lane_body_max(p.lane, caps.body_max), caps.body_max);
+        assert_int_equal(machine->lane_body_max(p.lane, machine->body_max), machine->body_max);
         if (round % 3 == 0)
-            message_send(p.lane, MESSAGE(77, .body_len = caps.body_max));
+            message_send(p.lane, MESSAGE(77, .body_len = machine->body_max));
         if (round % 2 == 0)
             for (uint64_t i = 0; i < (uint64_t)round; i++)
                 expect_message(b, p.rx, MESSAGE(i, .body_len = 10));

@@ -65,7 +65,7 @@ static void write_through(const struct um_window *w, uint64_t offset, const char
     if (w->level >= UM_LEVEL_MAPPED)
         memcpy(w->base + offset, text, len);
     else
-        assert_int_equal(machine->link_write(link, &piece, 1, &local, 1, len), 0);
+        assert_int_equal(copy_now(link, true, &COPY(&piece, 1, &local, 1, len)), 0);
     assert_memory_equal(memory + (w->region.base - whole.base) + offset, text, len);
 }
 

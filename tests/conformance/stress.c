@@ -55,19 +55,17 @@ static void reap(struct um_lane *lane, struct outcome *out)
 /* One lane from its opening to its close. Every 16th record asks for an answer (the receiver knows). */
 static const char *live(struct um_link *link, const struct sender *s, int life)
 {
-    struct um_machine_caps caps;
     struct um_lane *lane;
     struct outcome out = {0};
     uint64_t end = now_ms() + 3 * (uint64_t)PATIENCE;
     int ret, asked = 0;
-    machine->caps(&caps);
     while ((ret = machine->lane_open(link, &lane)) == -EAGAIN && now_ms() < end)
         sleep_us(10);
     if (ret)
         return "no lane could be opened";
     for (int i = 0; i < s->records && !out.wrong;) {
         uint64_t number = number_of(s->id, life, i);
-        uint32_t len = len_of(number, caps.body_max);
+        uint32_t len = len_of(number, machine->body_max);
         if (len > machine->lane_body_max(lane, len))
             return "the lane did not grow";
         if (asked - out.answered < UM_TOKENS)
@@ -140,10 +138,8 @@ static const char *take(const struct um_record *rec, uint32_t body_max)
 /* Receives until so many lanes have left. */
 static const char *receive_all(struct um_port *port, int lanes, int records)
 {
-    struct um_machine_caps caps;
     uint64_t end = now_ms() + 3 * (uint64_t)PATIENCE;
     const char *wrong = NULL;
-    machine->caps(&caps);
     for (int left = 0; left < lanes && !wrong;) {
         struct um_record rec;
         if (!poll_now(port, &rec)) {
@@ -161,7 +157,7 @@ static const char *receive_all(struct um_port *port, int lanes, int records)
             free(view);
             left++;
         } else {
-            wrong = take(&rec, caps.body_max);
+            wrong = take(&rec, machine->body_max);
         }
         machine->release(port, &rec);
     }

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "core/endpoint.h"
+#include "machine/address.h"
 #include "machine/mem/mem.h"
 #include "machine/shm/shm.h"
 
@@ -61,10 +62,23 @@ static void another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    a.version = 9;
+    a.version = 2 * 9;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "wire version 9"));
     assert_non_null(strstr(said, "this process 2"));
+}
+
+/* Its first 24 bytes, which are all that is read: boot id (bit 0 set), pid, start time, nonce. */
+static void an_address_of_wire_version_1_is_refused_by_that_name(void **state)
+{
+    (void)state;
+    const uint64_t old[6] = {0x9e3779b97f4a7c15u | 1, UINT64_C(77) << 32 | 4711, 12345, 4096, 9,
+                             UINT64_C(0x0101) << 48};
+    struct um_shm_addr a;
+    memcpy(&a, old, sizeof(a));
+    assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "an address of wire version 1: "));
+    assert_non_null(strstr(said, "speaks version 2"));
 }
 
 static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
@@ -77,14 +91,15 @@ static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
     ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm->version = UM_WIRE_VERSION;
 }
 
-static void another_host_is_refused_by_name(void **state)
+static void another_host_is_refused_naming_this_one(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    a.boot += 2;
-    memcpy(a.host, "farhos", 6);
+    char name[65] = "";
+    gethostname(name, sizeof(name) - 1);
+    a.boot += 1;
     assert_int_equal(contact(&a), -EHOSTUNREACH);
-    assert_non_null(strstr(said, "\"farhos\""));
+    assert_non_null(strstr(said, name));
     assert_non_null(strstr(said, "another host"));
 }
 
@@ -103,8 +118,15 @@ static void what_is_no_address_is_refused(void **state)
     (void)state;
     struct um_shm_addr a = {0};
     assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "not the address"));
+    said[0] = '\0';
     a = address();
-    a.machine = 77;
+    a.kinds = UM_ADDR_BOARD;
+    assert_int_equal(contact(&a), -EPROTO);
+    assert_non_null(strstr(said, "no part of the machine shm"));
+    said[0] = '\0';
+    a = address();
+    a.process = 0;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "not the address"));
 }
@@ -115,7 +137,36 @@ static void another_nonce_at_the_same_pid_is_refused(void **state)
     (void)state;
     struct um_shm_addr a = address();
     a.nonce ^= 4;
+    assert_int_equal(contact(&a), -EHOSTUNREACH);
+    assert_non_null(strstr(said, "something else than its endpoint"));
+    assert_non_null(strstr(said, "same boot id"));
+}
+
+/* Whatever bit it is, but those of the pid, which would lead into processes that are none of ours. */
+static void a_flipped_bit_leads_to_nobody(void **state)
+{
+    (void)state;
+    for (unsigned bit = 0; bit < 8 * sizeof(struct um_shm_addr); bit++) {
+        struct um_shm_addr a = address();
+        const unsigned in_process = bit - 8 * offsetof(struct um_shm_addr, process);
+        if (in_process < UM_SHM_PID_BITS)
+            continue;
+        ((unsigned char *)&a)[bit / 8] ^= (unsigned char)(1u << bit % 8);
+        bool other_part = bit / 8 == offsetof(struct um_shm_addr, kinds) && a.kinds & UM_ADDR_SHM;
+        int ret = contact(&a);
+        if (other_part ? ret != 0 : ret != -EPROTO && ret != -EHOSTUNREACH && ret != -ECONNREFUSED)
+            fail_msg("bit %u: %d", bit, ret);
+    }
+}
+
+/* The number is another process's, which has under the descriptor's number a port with the nonce: it planted that. */
+static void a_port_in_a_process_that_began_at_another_time_is_refused(void **state)
+{
+    (void)state;
+    struct um_shm_addr a = address();
+    a.process ^= UINT32_C(1) << UM_SHM_PID_BITS;
     assert_int_equal(contact(&a), -ECONNREFUSED);
+    assert_int_equal(contact(&a), -ECONNREFUSED); /* and not remembered as mapped */
 }
 
 static void a_process_that_is_gone_is_refused(void **state)
@@ -126,11 +177,12 @@ static void a_process_that_is_gone_is_refused(void **state)
         _exit(0);
     child_kill(pid);
     struct um_shm_addr a = address();
-    a.pid = (uint32_t)pid;
+    a.process = um_shm_process((uint32_t)pid, 0);
     assert_int_equal(contact(&a), -ECONNREFUSED);
 }
 
-/* The port is right, but the process behind the pid does not hold the nonce: its memory is nobody's business. */
+/* The port is right, but the process behind the pid does not hold the nonce where the port says: its memory is nobody's
+ * business. */
 static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
 {
     (void)state;
@@ -139,17 +191,21 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
     static uint64_t secret = 42, stolen;
     struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};
     struct iovec to = {.iov_base = &stolen, .iov_len = 8};
-    struct um_shm_addr good = address(), other = good;
-    other.nonce_at = (uintptr_t)&secret;
+    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    const uint64_t right = shm->nonce_at;
     for (int i = 0; i < 2; i++) {
-        struct um_addr addr = {{0}};
         struct um_link *link;
-        memcpy(addr.word, i ? &other : &good, sizeof(good));
-        assert_int_equal(um_machine_shm.link_open(port, &addr, &link), 0);
-        assert_int_equal(um_machine_shm.link_read(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
-        assert_int_equal(um_machine_shm.link_write(link, &from, 1, &to, 1, 8), i ? -ESRCH : 0);
+        shm->nonce_at = i ? (uintptr_t)&secret : right; /* whoever maps it can write there */
+        assert_int_equal(um_machine_shm.link_open(port, &w.node[1].addr, &link), 0);
+        for (int write = 0; write < 2; write++) {
+            struct um_copy copy = {
+                .write = write, .remote = &from, .remote_count = 1, .local = &to, .local_count = 1, .len = 8};
+            struct um_transfer *none;
+            assert_int_equal(um_machine_shm.transfer_start(link, &copy, &none), i ? -ESRCH : 0);
+        }
         um_machine_shm.link_close(link);
     }
+    shm->nonce_at = right;
 }
 
 /* Another file under the descriptor's number. */
@@ -168,13 +224,13 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
     (void)state;
     for (int sealed = 0; sealed < 2; sealed++) {
         struct um_port_shm copy = *((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
-        int fd = memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+        int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         copy.nonce = address().nonce + 1; /* it looks like a port in every other way */
         assert_int_equal(ftruncate(fd, (off_t)um_port_memory_size(copy.lanes)), 0);
         assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
         if (sealed)
             assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-        assert_int_equal(contact_file(fd), sealed ? 0 : -ECONNREFUSED);
+        assert_int_equal(contact_file(fd), sealed ? 0 : -EHOSTUNREACH);
     }
 }
 
@@ -191,8 +247,9 @@ static void a_file_that_is_too_short_is_not_mapped(void **state)
             assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
         }
         assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-        assert_int_equal(contact_file(fd), -ECONNREFUSED);
+        assert_int_equal(contact_file(fd), -EHOSTUNREACH);
     }
+    assert_non_null(strstr(said, "something else than its endpoint"));
 }
 
 static void a_header_that_cannot_be_is_refused(void **state)
@@ -205,7 +262,7 @@ static void a_header_that_cannot_be_is_refused(void **state)
     for (int i = 0; i < 5; i++) {
         shm->lanes = lanes[i];
         int ret = contact(&a);
-        assert_true(ret == -EPROTO || ret == -ECONNREFUSED);
+        assert_true(ret == -EPROTO || ret == -EHOSTUNREACH);
     }
     shm->lanes = good.lanes;
     shm->area_offset = UINT64_MAX - UM_PAGE + 1;
@@ -228,7 +285,7 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
 {
     (void)state;
     struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    const struct um_shm_addr addr = address();
+    const int wake = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_write;
     const struct um_addr old = w.node[1].addr;
     int pipes[2], handle = -1;
     char byte;
@@ -237,34 +294,57 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
     close(handle);
     node_close(&w.node[1]);
     assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
-    assert_int_equal(dup2(pipes[1], addr.wake_fd), addr.wake_fd);
+    assert_int_equal(dup2(pipes[1], wake), wake);
     handle = -1;
     um_mem_wake(from, &old, &handle);
     assert_int_equal(handle, -1);
     assert_int_equal(read(pipes[0], &byte, 1), -1);
     close(pipes[0]);
     close(pipes[1]);
-    close(addr.wake_fd);
+    close(wake);
     node_open(&w.node[1], 64); /* or it is another port of the same process, with the same numbers */
-    assert_int_equal(address().wake_fd, addr.wake_fd);
+    assert_int_equal(((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_write, wake);
     um_mem_wake(from, &old, &handle);
     assert_int_equal(handle, -1);
     assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_read, &byte, 1), -1);
 }
 
+/* Its number stands where every process that maps the port can write. */
+static void nothing_but_a_pipe_is_woken(void **state)
+{
+    (void)state;
+    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    const uint32_t right = shm->wake, wrong[] = {address().memory_fd, 65000, UINT32_MAX};
+    int handle = -1;
+    for (int i = 0; i < 3; i++) {
+        shm->wake = wrong[i];
+        um_mem_wake(from, &w.node[1].addr, &handle);
+        assert_int_equal(handle, -1);
+    }
+    shm->wake = right;
+    um_mem_wake(from, &w.node[1].addr, &handle);
+    assert_true(handle >= 0);
+    close(handle);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 static const struct CMUnitTest tests[] = {
     CASE(another_wire_version_is_refused_naming_both),
+    CASE(an_address_of_wire_version_1_is_refused_by_that_name),
     CASE(a_port_of_another_wire_version_is_refused_naming_both),
-    CASE(another_host_is_refused_by_name),
+    CASE(another_host_is_refused_naming_this_one),
     CASE(another_pid_namespace_is_refused_with_the_remedy),
     CASE(what_is_no_address_is_refused),
     CASE(another_nonce_at_the_same_pid_is_refused),
+    CASE(a_port_in_a_process_that_began_at_another_time_is_refused),
     CASE(a_process_that_is_gone_is_refused),
     CASE(private_memory_is_read_only_from_who_holds_the_nonce),
     CASE(a_file_that_could_shrink_is_not_mapped),
     CASE(a_file_that_is_too_short_is_not_mapped),
     CASE(a_header_that_cannot_be_is_refused),
     CASE(nothing_is_written_to_what_took_the_place_of_a_pipe),
+    CASE(nothing_but_a_pipe_is_woken),
+    CASE(a_flipped_bit_leads_to_nobody), /* last: it says more than is logged in so short a time */
 };
 WORLD_MAIN("addresses that lie", tests)

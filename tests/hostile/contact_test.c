@@ -197,6 +197,8 @@ enum lie {
     LIE_TO,
     LIE_BOOT,
     LIE_SAME_SPACE,
+    LIE_KINDS,
+    LIE_TAIL,
     LIE_NO_MEMORY,
     LIE_NO_PIPE,
     LIE_UNSEALED,
@@ -215,6 +217,8 @@ static int lie_tell(enum lie lie)
     hello.to.word[2] ^= lie == LIE_TO;
     from->boot ^= lie == LIE_BOOT ? 2 : 0;
     from->pid_space ^= lie == LIE_SAME_SPACE;
+    from->kinds |= lie == LIE_KINDS ? 2 : 0;
+    hello.from.word[5] = lie == LIE_TAIL;
     if (lie == LIE_NO_MEMORY || lie == LIE_NO_PIPE) {
         int *file = &p.file[lie == LIE_NO_PIPE ? UM_CONTACT_WAKE : UM_CONTACT_MEMORY];
         close(*file);
@@ -237,9 +241,10 @@ static int lie_tell(enum lie lie)
 static void a_hello_that_lies_is_refused_with_the_reason(void **state)
 {
     static const int expected[LIES] = {
-        [LIE_MAGIC] = 1,         [LIE_VERSION] = -EPROTO,    [LIE_TO] = -ECONNREFUSED,
-        [LIE_BOOT] = -EPROTO,    [LIE_SAME_SPACE] = -EPROTO, [LIE_NO_MEMORY] = -EINVAL,
-        [LIE_NO_PIPE] = -EINVAL, [LIE_UNSEALED] = -EINVAL,   [LIE_FILE_FOR_PIPE] = -EINVAL,
+        [LIE_MAGIC] = 1,          [LIE_VERSION] = -EPROTO,       [LIE_TO] = -ECONNREFUSED,
+        [LIE_BOOT] = -EPROTO,     [LIE_SAME_SPACE] = -EPROTO,    [LIE_NO_MEMORY] = -EINVAL,
+        [LIE_KINDS] = -EPROTO,    [LIE_TAIL] = -EPROTO,          [LIE_NO_PIPE] = -EINVAL,
+        [LIE_UNSEALED] = -EINVAL, [LIE_FILE_FOR_PIPE] = -EINVAL,
     };
     (void)state;
     for (int lie = 0; lie < LIES; lie++)
@@ -421,7 +426,7 @@ static void a_wake_up_pipe_that_blocks_blocks_nobody(void **state)
     assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
     assert_int_equal(answer(fd), 0);
     alarm(20);
-    assert_int_equal(port->mapper->wake_open(port, &hello.from, &handle), 0);
+    assert_int_equal(port->mapper->wake_open(port, &hello.from, 0, &handle), 0);
     port->mapper->wake(port, &hello.from, handle);
     alarm(0);
     port->mapper->wake_drop(handle);
@@ -501,7 +506,7 @@ static void a_reply_that_lies_is_refused(void **state)
     static const struct {
         int lie, expected;
     } cases[] = {{LIE_MAGIC, -EPROTO},          {LIE_UNSEALED, -EPROTO}, {REPLY_NOISE, -EPROTO},
-                 {REPLY_STATUS, -ECONNREFUSED}, {REPLY_FROM, -EPROTO},   {REPLY_EMPTY_MEMORY, -ECONNREFUSED},
+                 {REPLY_STATUS, -ECONNREFUSED}, {REPLY_FROM, -EPROTO},   {REPLY_EMPTY_MEMORY, -EHOSTUNREACH},
                  {REPLY_HANG_UP, -ECONNREFUSED}};
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -528,6 +533,25 @@ static void a_reply_that_lies_is_refused(void **state)
     expect_no_leak();
 }
 
+/* When another machine could be asked instead. Descriptors are passed to whom something is sent, not to whom might be.
+ */
+static void whether_a_peer_is_there_is_asked_without_a_word(void **state)
+{
+    (void)state;
+    struct um_addr addr = stranger();
+    char byte;
+    assert_false(port->mapper->is_here(port, &addr));
+    int listening = pretend(&addr);
+    assert_true(port->mapper->is_here(port, &addr));
+    int fd = accept(listening, NULL, NULL);
+    assert_true(fd >= 0);
+    assert_int_equal(recv(fd, &byte, 1, 0), 0);
+    close(fd);
+    close(listening);
+    assert_false(port->mapper->is_here(port, &addr));
+    expect_no_leak();
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 static const struct CMUnitTest tests[] = {
     CASE(connections_that_say_nothing_hold_up_nobody),
@@ -541,5 +565,6 @@ static const struct CMUnitTest tests[] = {
     CASE(a_wake_up_pipe_that_blocks_blocks_nobody),
     CASE(another_user_gets_nothing),
     CASE(a_reply_that_lies_is_refused),
+    CASE(whether_a_peer_is_there_is_asked_without_a_word),
 };
 WORLD_MAIN("contacts that lie", tests)

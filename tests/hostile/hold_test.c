@@ -74,7 +74,7 @@ static void one_that_ignores_a_hold_is_refused(void **state)
         struct um_peer *peer = peer_at(&w, SENDER);
         wait_for(&w, &shared->flag[0], 1);
         assert_int_equal(shared->flag[1], 1);
-        const struct um_receive *r = w.node[0].ep->receive;
+        const struct um_receive *r = um_proto_ep_of(w.node[0].ep)->receive;
         const size_t each = sizeof(struct um_unexpected) + body_len[kind] + (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
         assert_true(r->kept > BOUND && r->kept <= BOUND + (LANE + 2) * each);
         assert_true(peer->lost && peer->banned);

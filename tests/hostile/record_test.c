@@ -57,7 +57,8 @@ static void more_record(struct attack *a, uint32_t token, uint64_t offset, uint3
     evil_body(a, UM_WIRE_ATOMIC_MORE, &head, sizeof(head), body, len);
 }
 
-/* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c). */
+/* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c).
+ */
 enum { WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
 
 static void result_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
@@ -66,7 +67,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &head, sizeof(head));
 }
 
-enum { ATTACKS = 54 };
+enum { ATTACKS = 55 };
 
 /* Those from 35 on. */
 static void attack_atomic(struct attack *a)
@@ -134,8 +135,12 @@ static void attack_atomic(struct attack *a)
     case 52:
         result_record(a, FETCH_TOKEN, 0, 0);
         break;
-    default:
+    case 53:
         part(a, UM_WIRE_RETURN, FETCH_TOKEN, UINT64_MAX, true);
+        break;
+    default: /* what an atomic fetches is not returned like what is read */
+        evil_body(a, UM_WIRE_RETURN, &(struct um_part_wire){.token = FETCH_TOKEN}, sizeof(struct um_part_wire), &wild,
+                  8);
         break;
     }
 }
@@ -338,7 +343,30 @@ static void impossible_atomics_are_answered_with_an_error(void **state)
     stage_close(&s);
 }
 
+/* "Done", of what cannot be: nothing was returned, nothing fetched. */
+static void early_answers(struct attack *a)
+{
+    static const uint32_t tokens[] = {READ_TOKEN, FETCH_TOKEN};
+    uint32_t count = um_load_relaxed_u32(&a->own->answers);
+    for (int i = 0; i < 2; i++) {
+        a->own->answer[count % UM_ANSWERS] = (struct um_answer_shm){.token = tokens[i], .status = UM_STATUS_DONE};
+        um_store_release_u32(&a->own->answers, ++count);
+    }
+}
+
+static void what_brought_no_bytes_is_not_done(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, early_answers, 0);
+    stage_attack(&s);
+    stage_expect_error(&s, PENDING_READ, EPROTO);
+    stage_expect_error(&s, PENDING_FETCH, EPROTO);
+    stage_close(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_brought_no_bytes_is_not_done),
     cmocka_unit_test(a_record_that_cannot_be_ends_the_lane_alone),
     cmocka_unit_test(wild_addresses_and_keys_fail_alone),
     cmocka_unit_test(impossible_atomics_are_answered_with_an_error),

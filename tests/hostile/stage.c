@@ -10,7 +10,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { PENDING = 6, LARGE = 100000 };
+enum { LARGE = 100000 };
 
 static unsigned char region[REGION_SIZE], large[LARGE], sink[4][REGION_SIZE];
 static struct um_region exposed;
@@ -136,14 +136,22 @@ static void pending_start(struct stage *s)
                               .count = 1,
                               .peer = s->attacker_peer,
                               .tag = 5,
-                              .context = CTX(1),
+                              .context = CTX(PENDING_DELIVERY),
                               .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-    struct um_msg body = {
-        .iov = &all, .count = 1, .peer = s->attacker_peer, .tag = 6, .context = CTX(2), .flags = UM_OP_TAGGED};
-    struct um_rma write = {
-        .iov = &small, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(3), .flags = UM_OP_WRITE};
+    struct um_msg body = {.iov = &all,
+                          .count = 1,
+                          .peer = s->attacker_peer,
+                          .tag = 6,
+                          .context = CTX(PENDING_BODY),
+                          .flags = UM_OP_TAGGED};
+    struct um_rma write = {.iov = &small,
+                           .count = 1,
+                           .peer = s->attacker_peer,
+                           .key = 1,
+                           .context = CTX(PENDING_WRITE),
+                           .flags = UM_OP_WRITE};
     struct um_rma read = {
-        .iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(4), .flags = UM_OP_READ};
+        .iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(PENDING_READ), .flags = UM_OP_READ};
     send_msg(&s->w, 0, &delivery);
     send_msg(&s->w, 0, &body);
     rma(&s->w, 0, &write);
@@ -159,10 +167,10 @@ static void pending_start(struct stage *s)
                                .type = UM_TYPE_UINT64,
                                .op = UM_ATOMIC_SUM,
                                .kind = UM_ATOMIC_FETCH,
-                               .context = CTX(6)};
+                               .context = CTX(PENDING_FETCH)};
     while (um_atomic(s->w.node[0].ep, &atomic) == -EAGAIN)
         world_progress(&s->w);
-    recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(5));
+    recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(PENDING_RECEIVE));
     /* and something for the attacker's messages to meet */
     recv_buf(&s->w, 0, NULL, sink[1], REGION_SIZE, 0, UINT64_MAX, 0, CTX(600));
     recv_buf(&s->w, 0, s->attacker_peer, sink[2], REGION_SIZE, 0, 0xff, UM_OP_TAGGED, CTX(600));
@@ -201,19 +209,24 @@ void stage_attack(struct stage *s)
         world_progress(&s->w);
 }
 
+void stage_expect_error(struct stage *s, enum pending which, int error)
+{
+    assert_int_equal(done_of(&s->w, 0, CTX(which)).error, error);
+    s->w.node[0].taken--; /* stage_close() sees it again */
+    s->w.node[0].done[s->w.node[0].taken].context = CTX(which);
+}
+
 void stage_expect_refused(struct stage *s)
 {
-    assert_int_equal(done_of(&s->w, 0, CTX(5)).error, EPROTO);
+    stage_expect_error(s, PENDING_RECEIVE, EPROTO);
     wait_for(&s->w, &shared->flag[2], 1);
-    s->w.node[0].taken--; /* stage_close() sees it again */
-    s->w.node[0].done[s->w.node[0].taken].context = CTX(5);
 }
 
 void stage_close(struct stage *s)
 {
     talk(s);
     child_kill(s->attacker);
-    for (uintptr_t c = 1; c <= PENDING; c++)
+    for (uintptr_t c = 1; c < PENDING_END; c++)
         (void)done_of(&s->w, 0, CTX(c)); /* how it ends is the attacker's choice; that it ends is ours */
     talk(s);
     assert_int_equal(um_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);

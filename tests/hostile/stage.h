@@ -38,8 +38,21 @@ struct stage {
 
 /* Starts all three; at return the attacker waits for stage_attack(). */
 void stage_open(struct stage *s, attack_fn fn, int argument);
+/* The victim's operations towards the attacker, by context. */
+enum pending {
+    PENDING_DELIVERY = 1, /* a message whose delivery is awaited */
+    PENDING_BODY,         /* one whose body waits for its receive */
+    PENDING_WRITE,
+    PENDING_READ,
+    PENDING_RECEIVE,
+    PENDING_FETCH, /* an atomic */
+    PENDING_END
+};
+
 /* Lets the attacker go and serves until it says that it is through. */
 void stage_attack(struct stage *s);
+/* That operation ends, with that error. */
+void stage_expect_error(struct stage *s, enum pending which, int error);
 /* The victim refused the attacker's lane: the receive directed at it has ended, and the attacker was told. */
 void stage_expect_refused(struct stage *s);
 /* Talks with the honest peer, ends the attacker, sees every pending operation end, talks again, closes. */

@@ -30,7 +30,9 @@ WRONG = [
     ("FI_UNIMEM_LANES", "99999999999999999999"),
     ("FI_UNIMEM_LANE_MEMORY", "1"),
     ("FI_UNIMEM_PARTITION", "-1"),
-    ("FI_UNIMEM_MACHINE", "board,shm"),
+    ("FI_UNIMEM_MACHINE", "sim"),
+    ("FI_UNIMEM_MACHINE", "shm,shm"),
+    ("FI_UNIMEM_MACHINE", "board,"),
     ("FI_UNIMEM_UNEXPECTED_MEMORY", "all"),
     ("FI_UNIMEM_LANE_MEMORY", "much"),
 ]

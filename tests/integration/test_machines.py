@@ -55,6 +55,22 @@ def test_onesided_and_collectives(launcher: Launcher, both: dict[str, str], prog
         assert all(by_machine(run).values()), str(run)
 
 
+def test_ranks_may_prefer_different_machines(launcher: Launcher, both: dict[str, str], program: Program) -> None:
+    """Ranks of even number take the board to all, those of odd number shared memory where it reaches. Whoever executes
+    an accumulate takes the same locks."""
+    prefer = [
+        "sh",
+        "-c",
+        'test $((PMI_RANK % 2)) = 1 || export FI_UNIMEM_MACHINE=board,shm; exec "$@"',
+        "sh",
+    ]
+    mpiexec = [BUILD / "unimem", "run", "--", VENV / "bin" / "mpiexec", "-n", "4"]
+    for name, arguments in (("anybody.c", ["2000"]), ("windows.c", ["20"])):
+        command = [*prefer, program(name), *arguments]
+        run = launcher.run_ranks(mpiexec, command, env=both, timeout=240).succeeded()
+        assert all(by_machine(run).values()), str(run)
+
+
 def test_openmpi5(openmpi5: OtherMpi, both: dict[str, str]) -> None:
     command = [*IN_PARTITION, openmpi5.build("anybody.c"), "2000"]
     run = openmpi5.run(4, command, env=both, timeout=240).succeeded()

@@ -258,7 +258,7 @@ static void atomics_at_an_owner_that_computes_complete(void **state)
     if (variant.attach)
         wait_for(&w, &shared->flag[2], 1); /* a first contact from another pid namespace takes a call */
     wait_for(NULL, &shared->flag[1], 1);   /* without progress */
-    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
     um_regions_remove(w.node[0].regions, &r);
     for (size_t i = 0; i < ADDS; i++) {
         uint64_t word;
@@ -349,12 +349,12 @@ static void puts_are_not_lost_while_memory_moves(void **state)
                                    .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
         assert_int_equal(um_regions_add(w.node[0].regions, &other), 0);
         if (i == 0)
-            assert_int_equal(um_regions_level(&other), UM_LEVEL_MAPPED);
+            assert_int_equal(um_regions_level(w.node[0].regions, &other), UM_LEVEL_MAPPED);
         um_regions_remove(w.node[0].regions, &other);
         assert_int_equal(adopted(), 0);
     }
     um_store_release_u32(&shared->flag[1], 1);
-    um_regions_level(&r);
+    um_regions_level(w.node[0].regions, &r);
     child_join(child);
     assert_true(shared->word[1] > 0);
     um_regions_remove(w.node[0].regions, &r);
@@ -412,11 +412,11 @@ static void what_has_little_contents_is_mapped_at_once(void **state)
     (void)state;
     open_all(&w, &child, nothing);
     expose(&w, &r, 512 << 10);
-    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
     um_regions_remove(w.node[0].regions, &r);
     madvise(memory + STEP, LEN, MADV_DONTNEED);
     expose(&w, &r, LEN);
-    assert_int_equal(um_regions_level(&r), UM_LEVEL_MAPPED);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
     um_regions_remove(w.node[0].regions, &r);
     memset(memory, 1, LEN + 2 * STEP);
     close_all(&w, child);

@@ -219,7 +219,7 @@ static void run_joined(void (*make)(struct kind *k), bool is_memory)
         .key = KEY, .base = (uintptr_t)inherited.at + LEN / 2 + INSET, .len = LEN / 2 - INSET, .access = both};
     assert_int_equal(um_regions_add(w.node[0].regions, &r), 0);
     bool is_opened = is_memory && has_map_files(&inherited);
-    assert_int_equal(um_regions_level(&r), is_opened ? UM_LEVEL_MAPPED : UM_LEVEL_COPY);
+    assert_int_equal(um_regions_level(w.node[0].regions, &r), is_opened ? UM_LEVEL_MAPPED : UM_LEVEL_COPY);
     tell(is_memory, both, LEN / 2 - INSET);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);

@@ -10,7 +10,7 @@ enum { BOUND = 256 * KIB, LANE = 168 * KIB };
 
 static size_t kept(const struct world *w, int node)
 {
-    return ((const struct um_receive *)w->node[node].ep->receive)->kept;
+    return um_proto_ep_of(w->node[node].ep)->receive->kept;
 }
 
 /* Makes the world with that bound. */
@@ -192,7 +192,7 @@ static void a_hold_finds_a_full_lane(void **state)
                 sent += ret >= 0;
                 um_ep_progress(w.node[0].ep);
             }
-            ((struct um_receive *)w.node[1].ep->receive)->peek_looks = 0;
+            um_proto_ep_of(w.node[1].ep)->receive->peek_looks = 0;
             world_settle(&w);
             drain(&w, 1, sent, 1);
         }

@@ -1,7 +1,7 @@
 /* Peers that die or leave, on the simulated machine; tests/processes does the same with real ones. */
 #include "world.h"
 
-#include "core/endpoint.h"
+#include "proto/internal.h"
 #include "machine/mem/mem.h"
 #include "machine/sim/sim.h"
 
@@ -109,7 +109,7 @@ static void an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing(voi
         struct um_ep *dead = w.node[0].ep;
         w.node[0].ep = NULL;
         assert_int_equal(done_of(&w, 1, CTX(1)).error, ECONNRESET);
-        assert_true(um_list_is_empty(&peer_of(&w, 1, 0)->atomics));
+        assert_true(um_list_is_empty(&um_proto_peer_of(peer_of(&w, 1, 0))->atomics));
         assert_true(um_list_is_empty(&w.node[1].ep->jobs));
         w.node[0].ep = dead;
         um_regions_remove(w.node[1].regions, &region);

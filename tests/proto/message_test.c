@@ -1,6 +1,8 @@
 /* Messages: order, matching, truncation, unexpected, peek, claim, discard, cancel, injects, first contact, self. */
 #include "world.h"
 
+#include "machine/address.h"
+
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 static void every_size_arrives(struct world *w, uint32_t flags, bool posted_first)

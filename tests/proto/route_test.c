@@ -1,11 +1,17 @@
 /*
  * Two machines in one endpoint: which peer is reached by which, and what holds over both of them: matching, order,
- * locks, counters, the end of a registration. Nodes of different parity reach each other by the second machine alone.
+ * locks, counters, the end of a registration. The far node reaches the owner by the board, the near one by shm: with
+ * shm,board because nodes of different parity are in different partitions, with board,shm because the near one alone
+ * prefers shm. So the owner's locks and counters are shm's, as its peers' are, though it prefers the board.
  */
 #include "world.h"
 
 #include "base/atomic.h"
+#include "base/lock.h"
 #include "core/endpoint.h"
+#include "core/window.h"
+#include "machine/address.h"
+#include "machine/machines.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -14,9 +20,22 @@
 
 enum { KEY = 5, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, OWNER = 0, FAR = 1, NEAR = 2 };
 
-static const struct um_traffic *traffic(const struct world *w, int node, int machine)
+static void route_open(struct world *w, int nodes)
 {
-    return &um_ep_stats(w->node[node].ep)->traffic[machine];
+    const struct variant chosen = variant;
+    world_open(w, nodes > NEAR && variant.second == &um_machine_shm ? NEAR : nodes);
+    if (w->nodes == nodes)
+        return;
+    variant.machine = chosen.second;
+    variant.second = chosen.machine;
+    node_open(&w->node[w->nodes++], 64);
+    variant = chosen;
+}
+
+static const struct um_traffic *traffic(const struct world *w, int node, const struct um_machine *machine)
+{
+    const struct um_ep *ep = w->node[node].ep;
+    return &um_ep_stats(ep)->traffic[ep->config.machines.at[0] == machine ? 0 : 1];
 }
 
 static void each_peer_is_reached_by_its_machine(void **state)
@@ -24,7 +43,7 @@ static void each_peer_is_reached_by_its_machine(void **state)
     (void)state;
     struct world w;
     static unsigned char from[100000], to[100000];
-    world_open(&w, 3);
+    route_open(&w, 3);
     fill(from, sizeof(from), 1);
     for (int i = FAR; i <= NEAR; i++) {
         recv_buf(&w, OWNER, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
@@ -34,12 +53,12 @@ static void each_peer_is_reached_by_its_machine(void **state)
         assert_true(is_filled(to, sizeof(to), 1));
         memset(to, 0, sizeof(to));
     }
-    assert_int_equal(traffic(&w, FAR, 0)->sent, 0);
-    assert_int_equal(traffic(&w, FAR, 1)->bytes_sent, sizeof(from));
-    assert_int_equal(traffic(&w, NEAR, 0)->bytes_sent, sizeof(from));
-    assert_int_equal(traffic(&w, NEAR, 1)->sent, 0);
-    for (int m = 0; m < 2; m++)
-        assert_int_equal(traffic(&w, OWNER, m)->bytes_received, sizeof(from));
+    assert_int_equal(traffic(&w, FAR, &um_machine_shm)->sent, 0);
+    assert_int_equal(traffic(&w, FAR, &um_machine_board)->bytes_sent, sizeof(from));
+    assert_int_equal(traffic(&w, NEAR, &um_machine_shm)->bytes_sent, sizeof(from));
+    assert_int_equal(traffic(&w, NEAR, &um_machine_board)->sent, 0);
+    assert_int_equal(traffic(&w, OWNER, &um_machine_shm)->bytes_received, sizeof(from));
+    assert_int_equal(traffic(&w, OWNER, &um_machine_board)->bytes_received, sizeof(from));
     world_close(&w);
 }
 
@@ -51,7 +70,7 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
     const uint32_t messages = many(20000);
     uint32_t sent[3] = {0}, next[3] = {0}, got[2];
     uint64_t random = 7;
-    world_open(&w, 3);
+    route_open(&w, 3);
     for (uint32_t taken = 0; taken < 2 * messages; taken++) {
         for (int i = FAR; i <= NEAR; i++) {
             for (uint32_t burst = rnd(&random, 5); burst > 0 && sent[i] < messages; burst--) {
@@ -75,8 +94,8 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
         assert_in_range(got[0], FAR, NEAR);
         assert_int_equal(got[1], next[got[0]]++);
     }
-    for (int m = 0; m < 2; m++)
-        assert_int_equal(traffic(&w, OWNER, m)->received, messages);
+    assert_int_equal(traffic(&w, OWNER, &um_machine_shm)->received, messages);
+    assert_int_equal(traffic(&w, OWNER, &um_machine_board)->received, messages);
     world_close(&w);
 }
 
@@ -89,7 +108,7 @@ static void a_stream_by_one_machine_holds_up_nobody_on_the_other(void **state)
     (void)state;
     struct world w;
     uint32_t value = 1, far = 0, got;
-    world_open(&w, 3);
+    route_open(&w, 3);
     for (int i = FAR; i <= NEAR; i++) { /* first contact */
         recv_buf(&w, OWNER, NULL, &got, 4, 9, 0, UM_OP_TAGGED, CTX(9));
         inject_buf(&w, i, OWNER, &value, 4, 9, UM_OP_TAGGED);
@@ -115,13 +134,13 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
     (void)state;
     struct world w;
     uint32_t value = 1, got = 0;
-    world_open(&w, 2);
+    route_open(&w, 2);
     recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
     inject_buf(&w, FAR, OWNER, &value, 4, 1, UM_OP_TAGGED);
     struct um_peer *came = done_of(&w, OWNER, CTX(1)).source;
     struct um_addr addr;
     um_peer_addr(came, &addr);
-    assert_int_equal(addr.word[0], 0); /* not proved by the machine it came by, so not believed */
+    assert_false(um_addr_has(&um_machine_shm, &addr)); /* not proved by the machine it came by, so not believed */
     assert_ptr_equal(peer_of(&w, OWNER, FAR), came);
     um_peer_addr(came, &addr);
     assert_memory_equal(&addr, &w.node[FAR].addr, sizeof(addr));
@@ -131,6 +150,33 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
         assert_ptr_equal(um_peer_find(w.node[OWNER].ep, &part), came);
     }
     world_close(&w);
+}
+
+/* What an address says of where it is are hints: another host may have the same boot id. */
+static void an_address_that_does_not_lead_to_its_port_is_reached_by_the_next_machine(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char from[100000], to[100000];
+    for (int kind = 0; kind < 3; kind++) {
+        world_open(&w, 3);
+        struct um_addr wrong = w.node[NEAR].addr;
+        wrong.word[2] ^= kind == 0;                         /* another port is there */
+        wrong.word[1] ^= kind == 1 ? UINT64_C(1) << 32 : 0; /* another descriptor, or none */
+        wrong.word[1] ^= kind == 2 ? UINT64_C(1) << 21 : 0; /* another process, or none */
+        w.node[NEAR].addr = wrong;
+        fill(from, sizeof(from), 1);
+        assert_int_equal(um_ep_addr_check(w.node[OWNER].ep, &wrong), 0);
+        recv_buf(&w, NEAR, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        send_buf(&w, OWNER, NEAR, from, sizeof(from), 1, UM_OP_TAGGED, CTX(2));
+        assert_int_equal(done_of(&w, NEAR, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, OWNER, CTX(2)).error, 0);
+        assert_true(is_filled(to, sizeof(to), 1));
+        memset(to, 0, sizeof(to));
+        assert_int_equal(traffic(&w, OWNER, &um_machine_shm)->sent, 0);
+        assert_int_equal(traffic(&w, OWNER, &um_machine_board)->bytes_sent, sizeof(from));
+        world_close(&w);
+    }
 }
 
 /* ---- one domain ---- */
@@ -171,7 +217,7 @@ static void wide_atomics_by_both_exclude_each_other(void **state)
     (void)state;
     pthread_t thread[2];
     wide.rounds = 20000;
-    world_open(&wide.w, 3);
+    route_open(&wide.w, 3);
     struct um_region region = {
         .key = KEY, .base = (uintptr_t)wide.complex_sum, .len = sizeof(wide.complex_sum), .access = BOTH};
     assert_int_equal(um_regions_add(wide.w.node[OWNER].regions, &region), 0);
@@ -187,6 +233,28 @@ static void wide_atomics_by_both_exclude_each_other(void **state)
     assert_true(um_ep_stats(wide.w.node[FAR].ep)->mapped == 0);
     um_regions_remove(wide.w.node[OWNER].regions, &region);
     world_close(&wide.w);
+}
+
+/* What the owner writes into its locks stands where an initiator with a mapped window looks. */
+static void owner_and_mapped_initiators_have_the_same_locks(void **state)
+{
+    (void)state;
+    struct world w;
+    static uint64_t word;
+    route_open(&w, 3);
+    struct um_region region = {.key = KEY, .base = (uintptr_t)&word, .len = sizeof(word), .access = BOTH};
+    assert_int_equal(um_regions_add(w.node[OWNER].regions, &region), 0);
+    const struct um_window *window = um_window_open(peer_of(&w, NEAR, OWNER), KEY);
+    assert_true(window && window->locks);
+    struct um_locks_shm *locks = um_regions_locks(w.node[OWNER].regions);
+    for (int i = 0; i < UM_LOCKS; i++)
+        um_store_relaxed_u64(&locks->lock[i].holder, 1000 + (uint64_t)i);
+    for (int i = 0; i < UM_LOCKS; i++) {
+        assert_int_equal(um_load_relaxed_u64(&window->locks->lock[i].holder), 1000 + i);
+        um_store_relaxed_u64(&locks->lock[i].holder, 0);
+    }
+    um_regions_remove(w.node[OWNER].regions, &region);
+    world_close(&w);
 }
 
 static int put(struct world *w, int from, uint64_t value)
@@ -205,7 +273,7 @@ static void a_counter_has_one_value_and_a_registration_one_end(void **state)
     static uint64_t word;
     uint32_t number;
     const uint64_t *value;
-    world_open(&w, 3);
+    route_open(&w, 3);
     assert_int_equal(um_regions_counter_open(w.node[OWNER].regions, &number, &value), 0);
     const uint64_t before = um_load_relaxed_u64(value);
     struct um_region region = {
@@ -232,7 +300,7 @@ static void either_machine_ends_a_sleep(void **state)
     (void)state;
     struct world w;
     uint32_t value = 1, got;
-    world_open(&w, 3);
+    route_open(&w, 3);
     for (int i = FAR; i <= NEAR; i++) { /* first contact */
         recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, i, OWNER, &value, 4, 1, UM_OP_TAGGED);
@@ -260,6 +328,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(receives_from_anybody_match_over_both_in_the_order_of_each_sender),
     cmocka_unit_test(a_stream_by_one_machine_holds_up_nobody_on_the_other),
     cmocka_unit_test(a_peer_that_came_first_is_the_one_of_its_address),
+    cmocka_unit_test(an_address_that_does_not_lead_to_its_port_is_reached_by_the_next_machine),
+    cmocka_unit_test(owner_and_mapped_initiators_have_the_same_locks),
     cmocka_unit_test(wide_atomics_by_both_exclude_each_other),
     cmocka_unit_test(a_counter_has_one_value_and_a_registration_one_end),
     cmocka_unit_test(either_machine_ends_a_sleep),

@@ -77,7 +77,7 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
 {
     static uint32_t seed;
     *w = (struct world){.nodes = nodes};
-    um_sim_configure(++seed, variant.stall_percent);
+    um_sim_configure(++seed, variant.stall_percent, variant.slow);
     for (int i = 0; i < nodes; i++)
         node_open(&w->node[i], multi_min);
 }
@@ -272,14 +272,14 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 }
 
 /* A board of its own, without timing. */
-static const struct um_machine *board_choose(enum um_board_step step)
+static const struct um_machine *board_choose(const char *step)
 {
     static char name[64];
-    const struct um_board_config config = {.step = step, .library = getenv("FI_UNIMEM_BOARD_LIBRARY")};
     snprintf(name, sizeof(name), "proto-%d", (int)getpid());
     setenv("UNIMEM_BOARD", name, 1);
     setenv("UNIMEM_EMU_TIMING", "off", 1);
-    um_board_configure(&config);
+    assert_int_equal(um_board_set_library(getenv("FI_UNIMEM_BOARD_LIBRARY")), 0);
+    assert_int_equal(um_board_set_step(step), 0);
     return &um_machine_board;
 }
 
@@ -291,11 +291,13 @@ static void variant_parse(const char *word)
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "board") == 0)
-        variant.machine = board_choose(UM_BOARD_STEPS - 1);
+        variant.machine = board_choose(NULL);
     else if (strcmp(word, "board=naive") == 0)
-        variant.machine = board_choose(UM_BOARD_NAIVE);
+        variant.machine = board_choose("naive");
     else if (strcmp(word, "and-board") == 0)
-        variant.second = board_choose(UM_BOARD_STEPS - 1);
+        variant.second = board_choose(NULL);
+    else if (strcmp(word, "and-shm") == 0)
+        variant.second = &um_machine_shm;
     else if (strcmp(word, "copy=no") == 0)
         variant.private_copy = variant.adopt = false;
     else if (strcmp(word, "private=no") == 0)
@@ -304,6 +306,8 @@ static void variant_parse(const char *word)
         variant.adopt = false;
     else if (sscanf(word, "stall=%u", &value) == 1)
         variant.stall_percent = value;
+    else if (strcmp(word, "slow") == 0)
+        variant.slow = true;
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)

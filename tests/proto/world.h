@@ -26,9 +26,11 @@ enum { NODES_MAX = 8, MIB = 1 << 20, KIB = 1 << 10 };
 
 struct variant {
     const struct um_machine *machine;
-    const struct um_machine *second; /* or NULL: nodes of different parity reach each other by it alone */
-    unsigned stall_percent;          /* sim only */
-    bool private_copy;               /* false: nothing but records moves bytes, and the target executes RMA */
+    const struct um_machine
+        *second;            /* or NULL: shm before it: nodes of different parity reach each other by it alone */
+    unsigned stall_percent; /* sim only */
+    bool slow;              /* sim only: transfers take their time */
+    bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
     enum um_bodies bodies;
     bool adopt;          /* false: windows are at level copy, at best */
     uint64_t memory_max; /* 0: the default; 1: no lane can grow */

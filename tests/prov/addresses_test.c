@@ -51,7 +51,42 @@ static void a_shared_address_vector_is_refused(void **state)
     pair_close(&p);
 }
 
-/* Bit 0 of the first word tells hosts apart no more than any other of its upper bits: flip one of those. */
+/* MPICH has 64 bytes for a name, whatever machines there are. */
+static void a_name_fits_where_mpich_keeps_it(void **state)
+{
+    struct pair p;
+    unsigned char name[64];
+    size_t len = 0;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_getname(&p.a.ep->fid, name, &len), -FI_ETOOSMALL);
+    print_message("fi_getname: %zu bytes with FI_UNIMEM_MACHINE=%s\n", len,
+                  getenv("FI_UNIMEM_MACHINE") ? getenv("FI_UNIMEM_MACHINE") : "shm");
+    assert_true(len <= sizeof(name));
+    assert_int_equal(len, pair_addr());
+    len = sizeof(name);
+    assert_int_equal(fi_getname(&p.a.ep->fid, name, &len), 0);
+    assert_int_equal(len, pair_addr());
+    assert_memory_equal(name, p.a.name, len);
+    pair_close(&p);
+}
+
+/* As its process gave it out: boot id with bit 0 set, pid, start time, nonce, and 24 bytes that are not read. */
+static void an_address_of_an_older_version_is_refused(void **state)
+{
+    struct pair p;
+    const uint64_t old[8] = {0xcbf29ce484222325u, 4711, 42, 4096, 7, UINT64_C(0x0101) << 48, 0, 0};
+    fi_addr_t index;
+    int error = -1;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_av_insert(p.a.av, old, 1, &index, FI_SYNC_ERR, &error), 0);
+    assert_int_equal(error, FI_EREMOTEIO);
+    assert_true(index == FI_ADDR_NOTAVAIL);
+    pair_close(&p);
+}
+
+/* One bit of the hash of a boot id. */
 static void a_wrong_address_fails_alone(void **state)
 {
     struct pair p;
@@ -63,7 +98,7 @@ static void a_wrong_address_fails_alone(void **state)
     for (size_t i = 0; i < 4; i++)
         memcpy(names + i * pair_addr(), p.b.name, pair_addr());
     /* another host, and no address of a board that is known here */
-    names[pair_addr() + (pair_addr() > 48 ? 55 : 3)] ^= 0x40;
+    names[pair_addr() + (pair_addr() > 24 ? 31 : 7)] ^= 0x40;
     memset(names + 2 * pair_addr(), 0, pair_addr()); /* no address */
     assert_int_equal(fi_av_insert(p.a.av, names, 4, index, FI_SYNC_ERR, errors), 2);
     assert_int_equal(errors[0], 0);
@@ -264,6 +299,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_address_has_an_index_and_comes_back),
+        cmocka_unit_test(a_name_fits_where_mpich_keeps_it),
+        cmocka_unit_test(an_address_of_an_older_version_is_refused),
         cmocka_unit_test(names_are_not_resolved),
         cmocka_unit_test(a_shared_address_vector_is_refused),
         cmocka_unit_test(a_wrong_address_fails_alone),

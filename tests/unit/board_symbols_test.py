@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """board_symbols_test.py SOURCE_ROOT NM LIBRARY: the machine over a board has nothing that a board would not give.
 
-What the objects of src/machine/board import stands on a list, board_symbols.txt: functions of the C library and of
-src/base, none of them a way to memory of another process. Of the board's library they use only what unimem/unimem.h
-declares. The list may hold more than one compiler imports (memcpy).
+What the objects of src/machine/board import stands on a list, board_symbols.txt: functions of the C library, of
+src/base and of src/machine/address.c, none of them a way to memory of another process. Of the board's library they use
+only what unimem/unimem.h declares. The list may hold more than one compiler imports (memcpy).
 """
 import pathlib
 import re

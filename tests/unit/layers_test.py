@@ -3,8 +3,11 @@
 
   Includes point one way: prov -> proto -> {match, core} -> machine -> base; match and core do not know each other.
   heap, a library of its own, includes machine and base.
+  Inside machine: shm and sim include mem, and board none of these; what is above includes machine/machine.h and
+  machine/machines.h only (heap: the headers that it shares with shm), and names no machine.
   Only prov includes rdma/*.h or names anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may stand in a text.
   Only base/atomic.h includes <stdatomic.h>, and nobody uses the compiler's own atomics instead.
+  The parts of the one object of the machine over a board (um_board) are each one file's.
   Every file of src/ lies in a layer, and includes of src/ files name them by layer ("core/core.h").
 """
 import pathlib
@@ -22,6 +25,12 @@ BELOW = {
     "heap": {"machine", "base"},  # a library of its own
 }
 
+# Folders of src/machine that its folders include, besides themselves and the contract.
+BESIDE = {"mem": set(), "shm": {"mem"}, "sim": {"mem"}, "board": set()}
+CONTRACT = {"machine/machine.h", "machine/machines.h"}
+OF_HEAP = {"machine/shm/heap_abi.h", "machine/shm/adopt_maps.h"}
+
+MACHINE = re.compile(r"\bum_machine_(?:shm|sim|board)\b|\bUM_BOARD_\w+|\bum_(?:board|shm|sim|mem)_\w+")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')
@@ -34,7 +43,19 @@ def without_comments(text):
     return COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m.group()), text)
 
 
-def check_include(layer, system, name):
+def check_machine(layer, folder, name):
+    """What is wrong with an include of machine/... in a file of the layer; folder: its own below src/machine, or None."""
+    parts = name.split("/")
+    if name in CONTRACT or (layer == "heap" and name in OF_HEAP):
+        return None
+    if layer != "machine":
+        return f"{layer} must not know what is behind machine/machine.h"
+    if folder and (len(parts) < 3 or parts[1] != folder and parts[1] not in BESIDE.get(folder, set())):
+        return f"machine/{folder} must not include {name}"
+    return None
+
+
+def check_include(layer, folder, system, name):
     """What is wrong with an include in a file of the layer, or None."""
     if name.startswith("rdma/") and layer != "prov":
         return f"{layer} must not know libfabric"
@@ -45,7 +66,7 @@ def check_include(layer, system, name):
         return f"\"{name}\" does not name its layer"
     if target != layer and target not in BELOW[layer]:
         return f"{layer} must not include {target}"
-    return None
+    return check_machine(layer, folder, name) if target == "machine" else None
 
 
 def check_file(path, name):
@@ -54,11 +75,12 @@ def check_file(path, name):
     if layer not in BELOW:
         yield 1, f"{layer} is not a layer"
         return
+    folder = name.split("/")[1] if layer == "machine" and name.count("/") == 2 else None
     is_test = path.name.endswith(("_test.c", "_test.h"))
     for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
         include = INCLUDE.match(line)
         if include:
-            wrong = check_include(layer, include[1] == "<", include[2])
+            wrong = check_include(layer, folder, include[1] == "<", include[2])
             if wrong:
                 yield number, wrong
             if include[2] == "stdatomic.h" and name != "base/atomic.h":
@@ -67,8 +89,25 @@ def check_file(path, name):
         code = STRING.sub('""', line)
         if layer != "prov" and LIBFABRIC.search(code):
             yield number, f"{layer} names {LIBFABRIC.search(code).group()}, which is libfabric's"
+        if layer not in ("machine", "base", "heap") and not is_test and MACHINE.search(code):
+            yield number, f"{layer} names {MACHINE.search(code).group()}, which is one machine's"
         if name != "base/atomic.h" and not is_test and RAW_ATOMIC.search(code):
             yield number, f"{RAW_ATOMIC.search(code).group()} outside base/atomic.h"
+
+
+PART = re.compile(r"struct \{ */\* (\w+\.c)\b.*?\n    \} (\w+);", re.S)
+
+
+def check_parts(src):
+    """Yields (file, line, what is wrong): a part of um_board is its owner's, as process.h says."""
+    header = src / "machine/board/process.h"
+    owners = {part: owner for owner, part in PART.findall(header.read_text())} if header.exists() else {}
+    for path in sorted(header.parent.glob("*.c")):
+        for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
+            for part in re.findall(r"\bum_board\.(\w+)", line):
+                at_start = path.name == "process.c" and number < 30  # what is not zero at first
+                if path.name != owners.get(part, "process.c") and not at_start:
+                    yield f"machine/board/{path.name}", number, f"um_board.{part} is {owners.get(part, 'process.c')}'s"
 
 
 def check_tree(root):
@@ -79,6 +118,7 @@ def check_tree(root):
     for path in files:
         name = path.relative_to(src).as_posix()
         wrongs += [f"src/{name}:{line}: {wrong}" for line, wrong in check_file(path, name)]
+    wrongs += [f"src/{name}:{line}: {wrong}" for name, line, wrong in check_parts(src)]
     return len(files), wrongs
 
 
@@ -87,6 +127,12 @@ GOOD = {
     "base/iov.c": '#include "base/iov.h"\n/* fi_sendv has 32 */\n',
     "machine/shm/copy.c": '#include "machine/shm/shm.h"\nstatic const char *text = "lower FI_UNIMEM_LANES, fi_info";\n',
     "proto/send.c": '#include "match/match.h"\n#include "core/core.h"\n#include "machine/machine.h"\n',
+    "machine/board/a.c": '#include "machine/board/board.h"\n#include "machine/machines.h"\n',
+    "machine/machines.c": "const struct um_machine *first = &um_machine_shm;\n",
+    "machine/board/process.h": "struct um_board_process {\n    struct { /* slots.c */\n        int end;\n    } slots;\n};\n",
+    "machine/board/slots.c": "int f(void) { return um_board.slots.end; }\n",
+    "machine/board/process.c": "int g(void) { return um_board.lock + um_board.slots.end; }\n",
+    "heap/pages.c": '#include "machine/shm/heap_abi.h"\n',
     "prov/ep.c": '#include <rdma/fi_endpoint.h>\n#include "proto/proto.h"\nint fi_no_call(void);\n',
 }
 BAD = {
@@ -101,6 +147,14 @@ BAD = {
     "core/h.c": "int g(int *p) { return __atomic_load_n(p, 0); }\n",
     "core/i.c": '#include "core.h"\n',
     "misc/j.c": "\n",
+    "prov/k.c": '#include "machine/board/config.h"\n',
+    "prov/l.c": "const struct um_machine *first = &um_machine_shm;\n",
+    "core/m.c": "int f(void) { return um_mem_poll(); }\n",
+    "machine/board/n.c": '#include "machine/mem/mem.h"\n',
+    "machine/mem/o.c": '#include "machine/shm/shm.h"\n',
+    "machine/board/q.c": "int h(void) { return um_board.slots.end; }\n",
+    "machine/board/r.c": "int i(void) { return um_board.lock; }\n",
+    "heap/p.c": '#include "machine/shm/shm.h"\n',
 }
 
 

@@ -6,6 +6,8 @@
 #ifndef UM_MACHINE_BOARD_CONFIG_H
 #define UM_MACHINE_BOARD_CONFIG_H
 
+#include "machine/machine.h"
+
 /*
  * How far it goes beyond the simplest way to carry records over a board: each step holds those before it. The first
  * three are the steps of the poster, the others what it calls future work.
@@ -21,14 +23,15 @@ enum um_board_step {
     UM_BOARD_STEPS
 };
 
-struct um_board_config {
-    enum um_board_step step;
-    const char *library; /* the file of the board's library; NULL: looked for (library.h) */
-};
+enum { UM_BOARD_PARAMS = 2 };
+extern const struct um_machine_param um_board_params[UM_BOARD_PARAMS];
 
-/* The step of that name (naive, cache, dmable, eager, embedded, direct, native); -EINVAL: there is none. */
-int um_board_step_named(const char *name, enum um_board_step *step_p);
+/* The parameters: machine.h, um_machine_param.set. */
+int um_board_set_library(const char *file);
+int um_board_set_step(const char *name);
 
-void um_board_configure(const struct um_board_config *config);
+/* What was chosen, or the defaults after the first um_board_enter(); library NULL: it is looked for (library.h). */
+enum um_board_step um_board_step(void);
+const char *um_board_library_file(void);
 
 #endif

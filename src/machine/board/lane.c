@@ -1,9 +1,8 @@
-/* Sending: asking for a lane, claim and commit, what comes back. board.h. */
+/* The sender's end of a lane: what it tells the receiver, and what it is told. board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- what is told to the receiver ---- */
 
@@ -47,73 +46,6 @@ static bool tell_ask(struct um_board_lane *lane)
     return true;
 }
 
-/* ---- records on their way ---- */
-
-void um_board_lane_forget_ring(const struct um_board_lane *lane)
-{
-    struct um_board_reach *reach = lane->rx ? um_board_reach_find(&lane->ring, UM_BOARD_RING) : NULL;
-    if (reach)
-        um_board_reach_drop(reach);
-}
-
-/* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
-static bool flight_land(struct um_board_lane *lane)
-{
-    uint32_t place = lane->moved % UM_BOARD_FLIGHTS;
-    int ret = um_board_dma_end(lane->flight_by[place], lane->flight[place]);
-    if (ret == -EINPROGRESS)
-        return false;
-    lane->ended |= ret != 0;
-    lane->moved++;
-    if (um_board_step() == UM_BOARD_NAIVE)
-        um_board_lane_forget_ring(lane);
-    return true;
-}
-
-void um_board_lane_settle(struct um_board_lane *lane)
-{
-    while (lane->moved != lane->started)
-        flight_land(lane);
-}
-
-void um_board_lanes_settle(void)
-{
-    for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
-        um_board_lane_settle(lane);
-}
-
-/* NULL: it has to wait for a place in the engine's table, or the lane has ended. */
-static struct um_board_reach *ring_register(struct um_board_lane *lane)
-{
-    struct um_board_reach *reach = um_board_reach_again(&lane->hint, &lane->ring, UM_BOARD_RING);
-    if (reach)
-        return reach;
-    int ret = um_board_reach_get(&lane->ring, UM_BOARD_RING, &reach);
-    um_board_reach_remember(&lane->hint, reach);
-    lane->ended |= ret && ret != -EAGAIN && ret != -ENOMEM;
-    return reach;
-}
-
-/* Begins the DMA of the next record. False: it has to wait, or the lane has ended. */
-static bool flight_start(struct um_board_lane *lane)
-{
-    struct um_board_record_wire *record = um_board_lane_staged(lane, lane->lines_started);
-    uint32_t body = record->body ? record->len : 0, place = lane->started % UM_BOARD_FLIGHTS;
-    struct um_board_transfer what = {.reach = ring_register(lane),
-                                     .address = lane->ring.address + ((uintptr_t)record - (uintptr_t)lane->staging),
-                                     .local = record,
-                                     .len = sizeof(*record) + body,
-                                     .write = true};
-    int ret = what.reach ? um_board_dma_begin(&what, &lane->flight[place]) : -EAGAIN;
-    lane->ended |= ret && ret != -EAGAIN;
-    if (ret)
-        return false;
-    lane->flight_by[place] = what.reach;
-    lane->started++;
-    lane->lines_started += um_board_lines(body);
-    return true;
-}
-
 /* Moves on what is committed: asks, begins DMAs, sees their ends, tells. */
 static bool push_records(struct um_board_lane *lane)
 {
@@ -127,11 +59,11 @@ static bool push_records(struct um_board_lane *lane)
             break;
         }
         if (lane->started - lane->moved == UM_BOARD_FLIGHTS || (!eager && lane->started != lane->moved)) {
-            while (!flight_land(lane))
+            while (!um_board_lane_land(lane))
                 ;
             continue;
         }
-        if (!flight_start(lane))
+        if (!um_board_lane_start(lane))
             break;
         any = true;
     }
@@ -142,8 +74,7 @@ static bool push_records(struct um_board_lane *lane)
     return any;
 }
 
-/* The receiver keeps places for answers: it is told by quarters of them which are free again. */
-static bool taken_is_due(const struct um_board_lane *lane)
+bool um_board_lane_taken_is_due(const struct um_board_lane *lane)
 {
     return lane->answers_out - lane->answers_told >= UM_BOARD_ANSWERS / 4;
 }
@@ -152,8 +83,8 @@ bool um_board_lane_holds_back(const struct um_board_lane *lane)
 {
     if (lane->ended)
         return lane->closed && lane->state == UM_LANE_OPEN;
-    return !lane->asked ||
-           (lane->state == UM_LANE_OPEN && (lane->closed || lane->told != lane->committed || taken_is_due(lane)));
+    return !lane->asked || (lane->state == UM_LANE_OPEN &&
+                            (lane->closed || lane->told != lane->committed || um_board_lane_taken_is_due(lane)));
 }
 
 /* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. False: it does not yet.
@@ -183,10 +114,22 @@ static bool tell_arenas(struct um_board_lane *lane)
 static bool tell_taken(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_TAKEN, .number = lane->rx, .value = lane->answers_out};
-    if (!taken_is_due(lane) || !tell(lane, &message))
+    if (!um_board_lane_taken_is_due(lane) || !tell(lane, &message))
         return false;
     lane->answers_told = lane->answers_out;
     return true;
+}
+
+void um_board_lane_free(struct um_board_lane *lane)
+{
+    if (!lane)
+        return;
+    um_board_lane_settle(lane);
+    um_board_lane_forget_ring(lane); /* its memory may be another's soon */
+    if (lane->staging)
+        um_board_ring_put(lane->staging, false);
+    free(lane->scratch);
+    um_board_lane_delete(lane);
 }
 
 bool um_board_lane_push(struct um_board_lane *lane)
@@ -218,7 +161,7 @@ static void take_grant(struct um_board_lane *lane, const struct um_board_message
     lane->rx = message->value;
     lane->ring = (struct unimem_remote){lane->peer.node, lane->peer.context, message->more};
     if (um_board_step() != UM_BOARD_NAIVE)
-        ring_register(lane);
+        um_board_lane_register(lane);
 }
 
 static void take_credit(struct um_board_lane *lane, const struct um_board_message_wire *message)
@@ -248,122 +191,4 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
     else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_BOARD_ANSWERS)
         lane->answers[lane->answers_in++ % UM_BOARD_ANSWERS] =
             (struct um_answer){(uint32_t)message->more, (int32_t)message->value};
-}
-
-/* ---- open and close ---- */
-
-static int opening_result(struct um_board_link *link, struct um_lane **lane_p)
-{
-    struct um_board_lane *lane = link->opening;
-    if (lane->state == UM_LANE_OPEN && !lane->ended) {
-        link->opening = NULL;
-        *lane_p = &lane->base;
-        return 0;
-    }
-    if (lane->state == UM_LANE_ASKING && !lane->ended)
-        return -EAGAIN; /* the peer's driver has not answered */
-    int ret = lane->ended ? -ECONNREFUSED : -EAGAIN;
-    link->opening = NULL;
-    lane->closed = true;
-    um_board_lane_push(lane);
-    return ret;
-}
-
-int um_board_lane_open(struct um_link *base, struct um_lane **lane_p)
-{
-    struct um_board_link *link = (struct um_board_link *)base;
-    int ret = -ENOMEM;
-    um_board_enter();
-    if (!link->opening) {
-        struct um_board_lane *lane = um_board_lane_new();
-        if (lane) {
-            lane->staging = um_board_ring_get();
-            lane->scratch = aligned_alloc(UM_BOARD_LINE, UM_BOARD_LINE + UM_BOARD_BODY_MAX);
-        }
-        if (!lane || !lane->staging || !lane->scratch) {
-            um_board_lane_free(lane);
-            goto leave;
-        }
-        lane->port = link->port;
-        lane->peer = link->peer;
-        link->opening = lane;
-    }
-    um_board_drive();
-    ret = opening_result(link, lane_p);
-leave:
-    um_board_leave();
-    return ret;
-}
-
-void um_board_lane_close(struct um_lane *base)
-{
-    struct um_board_lane *lane = (struct um_board_lane *)base;
-    um_board_enter();
-    lane->closed = true;
-    um_board_drive();
-    um_board_leave();
-}
-
-/* ---- what is known ---- */
-
-uint32_t um_board_lane_body_max(struct um_lane *base, uint32_t wanted)
-{
-    struct um_board_lane *lane = (struct um_board_lane *)base;
-    (void)lane;
-    (void)wanted;
-    return UM_BOARD_BODY_MAX;
-}
-
-uint32_t um_board_lane_committed(const struct um_lane *base)
-{
-    const struct um_board_lane *lane = (const struct um_board_lane *)base;
-    return lane->committed;
-}
-
-uint32_t um_board_lane_consumed(const struct um_lane *base)
-{
-    const struct um_board_lane *lane = (const struct um_board_lane *)base;
-    um_board_enter();
-    um_board_drive();
-    uint32_t consumed = lane->consumed;
-    ((struct um_board_lane *)(uintptr_t)lane)->consumed_seen = consumed;
-    ((struct um_board_lane *)(uintptr_t)lane)->was_held = lane->was_held && lane->held;
-    um_board_leave();
-    return consumed;
-}
-
-int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
-{
-    struct um_board_lane *lane = (struct um_board_lane *)base;
-    int count = 0;
-    um_board_enter();
-    um_board_drive();
-    while (count < max && lane->answers_in != lane->answers_out)
-        answers[count++] = lane->answers[lane->answers_out++ % UM_BOARD_ANSWERS];
-    if (taken_is_due(lane))
-        um_board_lane_push(lane);
-    if (!count && lane->ended)
-        count = -EPIPE;
-    lane->ended_seen |= count == -EPIPE;
-    um_board_leave();
-    return count;
-}
-
-/* Every message wakes a sleeping port; this is about what came before it sleeps. */
-void um_board_lane_watch(struct um_lane *base, bool on)
-{
-    struct um_board_lane *lane = (struct um_board_lane *)base;
-    um_board_enter();
-    lane->watched = on;
-    um_board_leave();
-}
-
-bool um_board_lanes_news(const struct um_board_port *port)
-{
-    for (const struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
-        if (lane->port == port && lane->watched && !lane->closed &&
-            (lane->answers_in != lane->answers_out || lane->consumed != lane->consumed_seen ||
-             (lane->ended && !lane->ended_seen) || (lane->was_held && !lane->held)))
-            return true;
-    return false;
 }

@@ -177,16 +177,18 @@ static int move(struct mover *m, const struct iovec *remote, size_t remote_count
     return ret == -ENXIO ? -ESRCH : ret == -EACCES ? -EPERM : ret;
 }
 
-static int copy(struct um_board_link *link, bool write, const struct um_piece *remote, size_t remote_count,
-                const struct iovec *local, size_t local_count, size_t len)
+/* It waits for the engine, and ends in this call. */
+int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
 {
-    struct mover m = {.link = link, .write = write, .part = part_of(len)};
+    struct um_board_link *link = (struct um_board_link *)base;
+    struct mover m = {.link = link, .write = copy->write, .part = part_of(copy->len)};
     struct iovec there[UM_IOV_LIMIT];
+    (void)transfer_p;
     if (!link->port->copies || um_board_step() < UM_BOARD_DIRECT)
         return -EPERM;
-    for (size_t i = 0; i < remote_count; i++)
-        there[i] = (struct iovec){(void *)(uintptr_t)remote[i].addr, (size_t)remote[i].len};
-    return move(&m, there, remote_count, local, local_count, len);
+    for (size_t i = 0; i < copy->remote_count; i++)
+        there[i] = (struct iovec){(void *)(uintptr_t)copy->remote[i].addr, (size_t)copy->remote[i].len};
+    return move(&m, there, copy->remote_count, copy->local, copy->local_count, copy->len);
 }
 
 /* An announcement and an answer take less time than two copies of so many bytes. */
@@ -201,18 +203,4 @@ bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t
         all = um_board_arena_of(iov[i].iov_base, iov[i].iov_len) != NULL;
     um_board_leave();
     return all;
-}
-
-int um_board_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                       const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_board_link *link = (struct um_board_link *)base;
-    return copy(link, false, remote, remote_count, local, local_count, len);
-}
-
-int um_board_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                        const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_board_link *link = (struct um_board_link *)base;
-    return copy(link, true, remote, remote_count, local, local_count, len);
 }

@@ -1,4 +1,4 @@
-/* Ports, links, sleeping, and the table of the machine. board.h. */
+/* Ports, links, sleeping. board.h. */
 #include "machine/board/board.h"
 
 #include "base/cancel.h"
@@ -12,46 +12,6 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-
-/* ---- addresses ---- */
-
-struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
-{
-    struct um_addr addr = {{0}};
-    addr.word[UM_BOARD_ADDR_FIRST] = (uint64_t)UM_BOARD_ADDR_VERSION << 48 | (uint64_t)(address->node & 0xffff) << 32 |
-                                     address->context; /* node: as JOIN has it, 16 bits */
-    addr.word[UM_BOARD_ADDR_FIRST + 1] = (uint64_t)address->generation << 32 | address->mailbox;
-    return addr;
-}
-
-struct unimem_mailbox_address um_board_mailbox(const struct um_addr *addr)
-{
-    const uint64_t *part = &addr->word[UM_BOARD_ADDR_FIRST];
-    return (struct unimem_mailbox_address){.node = (uint32_t)(part[0] >> 32) & 0xffff,
-                                           .context = (uint32_t)part[0],
-                                           .mailbox = (uint32_t)part[1],
-                                           .generation = (uint32_t)(part[1] >> 32)};
-}
-
-static void port_addr(const struct um_port *port, struct um_addr *addr_p)
-{
-    const struct um_addr addr = um_board_addr(&((const struct um_board_port *)port)->address);
-    memcpy(&addr_p->word[UM_BOARD_ADDR_FIRST], &addr.word[UM_BOARD_ADDR_FIRST], sizeof(uint64_t) * UM_BOARD_ADDR_WORDS);
-}
-
-static int addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
-{
-    const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
-    (void)port;
-    if (version == UM_BOARD_ADDR_VERSION)
-        return 0;
-    if (is_last)
-        um_log(UM_LOG_WARN,
-               "an address has no part of the board's machine that this process knows (0x%04x, ours is 0x%04x): "
-               "give every process the same FI_UNIMEM_MACHINE and the same unimem",
-               version, (unsigned)UM_BOARD_ADDR_VERSION);
-    return -EPROTO;
-}
 
 /* ---- ports ---- */
 
@@ -100,12 +60,12 @@ end_process:
     return ret;
 }
 
-static int port_open(const struct um_port_config *config, struct um_port **port_p)
+int um_board_port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p)
 {
     struct um_board_port *port = calloc(1, sizeof(*port));
     if (!port)
         return -ENOMEM;
-    port->base.machine = &um_machine_board;
+    port->base.machine = machine;
     port->rx_max = config->lanes_max ? config->lanes_max : UM_BOARD_LANES_MAX;
     port->space = (struct um_board_space *)config->space;
     port->copies = config->private_copy;
@@ -164,7 +124,7 @@ static void port_end_lanes(const struct um_board_port *port)
     }
 }
 
-static void port_close(struct um_port *base)
+void um_board_port_close(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
@@ -184,9 +144,9 @@ static void port_close(struct um_port *base)
 
 /* ---- links ---- */
 
-static int link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
+int um_board_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
-    int ret = addr_check(base, addr, true);
+    int ret = um_board_addr_check(base, addr, true);
     if (ret)
         return ret;
     struct um_board_link *link = calloc(1, sizeof(*link));
@@ -194,12 +154,12 @@ static int link_open(struct um_port *base, const struct um_addr *addr, struct um
         return -ENOMEM;
     link->port = (struct um_board_port *)base;
     link->peer = um_board_mailbox(addr);
-    link->base.machine = &um_machine_board;
+    link->base.machine = base->machine;
     *link_p = &link->base;
     return 0;
 }
 
-static void link_close(struct um_link *base)
+void um_board_link_close(struct um_link *base)
 {
     struct um_board_link *link = (struct um_board_link *)base;
     um_board_enter();
@@ -212,7 +172,7 @@ static void link_close(struct um_link *base)
     free(link);
 }
 
-static bool link_alive(struct um_link *base)
+bool um_board_link_alive(struct um_link *base)
 {
     struct um_board_link *link = (struct um_board_link *)base;
     UM_UNCANCELLED;
@@ -221,12 +181,12 @@ static bool link_alive(struct um_link *base)
 
 /* ---- sleeping ---- */
 
-static int wait_fd(const struct um_port *port)
+int um_board_wait_fd(const struct um_port *port)
 {
     return ((const struct um_board_port *)port)->wait_fd;
 }
 
-static void disarm(struct um_port *base)
+void um_board_disarm(struct um_port *base)
 {
     UM_UNCANCELLED;
     struct um_board_port *port = (struct um_board_port *)base;
@@ -239,7 +199,7 @@ static void disarm(struct um_port *base)
  * Looks and arms in one: another port's thread may run the driver, which empties the mailbox. Nothing tells when a
  * peer's full mailbox has room again, so who has something to tell does not sleep.
  */
-static int arm(struct um_port *base)
+int um_board_arm(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     struct um_record rec;
@@ -251,13 +211,13 @@ static int arm(struct um_port *base)
     return ret ? -EAGAIN : 0;
 }
 
-static void kick(struct um_port *port)
+void um_board_kick(struct um_port *port)
 {
     UM_UNCANCELLED;
     (void)eventfd_write(((struct um_board_port *)port)->kick_fd, 1);
 }
 
-static void tick(struct um_port *base)
+void um_board_tick(struct um_port *base)
 {
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
@@ -272,72 +232,8 @@ static void tick(struct um_port *base)
 }
 
 /* News is in a mailbox: there is no line to wait for. */
-static int watch_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
+int um_board_watch_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
 {
     (void)port, (void)line_p, (void)value_p;
     return -EAGAIN;
 }
-
-static void caps(struct um_machine_caps *caps_p)
-{
-    *caps_p = (struct um_machine_caps){.body_max = UM_BOARD_BODY_MAX, .depth = UM_BOARD_LINES};
-}
-
-const struct um_machine um_machine_board = {
-    .name = "board",
-    .addr_first = UM_BOARD_ADDR_FIRST,
-    .addr_words = UM_BOARD_ADDR_WORDS,
-    .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,
-    .probe = um_board_probe,
-    .port_open = port_open,
-    .port_close = port_close,
-    .port_addr = port_addr,
-    .addr_check = addr_check,
-    .link_open = link_open,
-    .link_close = link_close,
-    .link_alive = link_alive,
-    .link_read = um_board_link_read,
-    .link_write = um_board_link_write,
-    .memory_alloc = um_board_memory_alloc,
-    .memory_free = um_board_memory_free,
-    .waits_better = um_board_waits_better,
-    .space_open = um_board_space_open,
-    .space_close = um_board_space_close,
-    .expose = um_board_expose,
-    .conceal = um_board_conceal,
-    .exposed_level = um_board_exposed_level,
-    .counter_open = um_board_counter_open,
-    .counter_close = um_board_counter_close,
-    .exposed_set_counters = um_board_exposed_set_counters,
-    .port_set_counters = um_board_port_set_counters,
-    .space_count = um_board_space_count,
-    .space_locks = um_board_space_locks,
-    .window_open = um_board_window_open,
-    .window_close = um_board_window_close,
-    .window_count = um_board_window_count,
-    .lane_open = um_board_lane_open,
-    .lane_close = um_board_lane_close,
-    .claim = um_board_claim,
-    .claim_message = um_board_claim_message,
-    .commit = um_board_commit,
-    .abort = um_board_abort,
-    .lane_body_max = um_board_lane_body_max,
-    .lane_committed = um_board_lane_committed,
-    .lane_consumed = um_board_lane_consumed,
-    .lane_reap = um_board_lane_reap,
-    .lane_watch = um_board_lane_watch,
-    .poll = um_board_poll,
-    .release = um_board_release,
-    .answer = um_board_answer,
-    .gather = um_board_gather,
-    .rx_hold = um_board_rx_hold,
-    .rx_refuse = um_board_rx_refuse,
-    .rx_origin = um_board_rx_origin,
-    .wait_fd = wait_fd,
-    .arm = arm,
-    .disarm = disarm,
-    .kick = kick,
-    .watch_line = watch_line,
-    .tick = tick,
-    .caps = caps,
-};

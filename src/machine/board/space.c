@@ -8,28 +8,13 @@
  * An entry is emptied before the peers are told that something has changed (view.c), and they are told before conceal()
  * returns: who reads the table later does not find it, and who has read it before sees that it has.
  *
- * Owns: the table, the counters and locks that the owner itself uses. Threading: machine.h; the table is under the
- * process's lock.
+ * Owns: struct um_board_space: the table, the counters and locks that the owner itself uses; the application's memory
+ * of the space. Threading: machine.h; the table is under the process's lock.
  */
 #include "machine/board/board.h"
 
-#include "base/lock.h"
-
 #include <errno.h>
 #include <stdlib.h>
-
-enum { COUNTERS = 256 };
-
-struct um_board_space {
-    struct um_space base;
-    struct um_locks_shm locks;
-    uint64_t counts[COUNTERS + 1]; /* number 0 is none */
-    bool used[COUNTERS + 1];
-    bool holds; /* the process's context */
-    struct um_board_entry_wire *table;
-    uint64_t buckets, count;
-    uint64_t changes;
-};
 
 struct um_board_exposed {
     struct um_exposed base;
@@ -38,14 +23,13 @@ struct um_board_exposed {
     bool shown;
 };
 
-int um_board_space_open(const struct um_space_config *config, struct um_space **space_p)
+int um_board_space_open(const struct um_machine *machine, struct um_space **space_p)
 {
-    (void)config;
     struct um_board_space *space = calloc(1, sizeof(*space));
     if (!space)
         return -ENOMEM;
     space->changes = 1;
-    space->base.machine = &um_machine_board;
+    space->base.machine = machine;
     *space_p = &space->base;
     return 0;
 }
@@ -55,7 +39,7 @@ void um_board_space_close(struct um_space *base)
     struct um_board_space *space = (struct um_board_space *)base;
     um_board_enter();
     if (space->holds) {
-        um_board_memory_end(space);
+        um_board_arenas_end(space);
         if (space->table)
             um_board_api.free_dmable(um_board_handle(), space->table);
         um_board_end();
@@ -64,7 +48,8 @@ void um_board_space_close(struct um_space *base)
     free(space);
 }
 
-int um_board_space_hold(struct um_board_space *space)
+/* The context stays open while the space is there. */
+static int space_hold(struct um_board_space *space)
 {
     struct unimem_board *board;
     int ret = space->holds ? 0 : um_board_begin(&board);
@@ -72,15 +57,38 @@ int um_board_space_hold(struct um_board_space *space)
     return ret;
 }
 
-void um_board_space_notice(const struct um_board_space *space, struct um_board_notice_wire *notice_p)
+/* ---- memory of the application ---- */
+
+int um_board_memory_alloc(struct um_space *base, size_t len, void **memory_p)
 {
-    uint32_t version;
-    uint64_t directory = um_board_directory(&version);
-    *notice_p = (struct um_board_notice_wire){.changes = space->changes,
-                                              .table = space->count ? (uintptr_t)space->table : 0,
-                                              .buckets = space->buckets,
-                                              .directory = directory,
-                                              .version = version};
+    struct um_board_space *space = (struct um_board_space *)base;
+    struct um_board_arena *arena;
+    if (!len)
+        return -EINVAL;
+    um_board_enter();
+    int ret = space_hold(space);
+    if (ret == 0)
+        ret = um_board_arena_add(space, len, &arena);
+    if (ret == 0) {
+        *memory_p = arena->base;
+        um_board_drive(); /* peers hear of it */
+    }
+    um_board_leave();
+    return ret;
+}
+
+int um_board_memory_free(struct um_space *base, void *memory)
+{
+    struct um_board_space *space = (struct um_board_space *)base;
+    um_board_enter();
+    struct um_board_arena *arena = um_board_arena_at(space, memory);
+    int ret = !arena ? -EINVAL : arena->regions ? -EBUSY : um_board_api.free_dmable(um_board_handle(), memory);
+    if (arena && ret != -EBUSY) {
+        um_board_arena_remove(arena);
+        um_board_drive();
+    }
+    um_board_leave();
+    return ret;
 }
 
 /* ---- the table ---- */
@@ -177,14 +185,14 @@ int um_board_expose(struct um_space *base, const struct um_exposure *what, struc
     um_board_enter();
     if (what->len < UINT64_MAX)
         exposed->arena = um_board_arena_of((const void *)(uintptr_t)what->base, what->len);
-    if (exposed->arena && um_board_space_hold(space) == 0) {
+    if (exposed->arena && space_hold(space) == 0) {
         exposed->arena->regions++;
         show(space, exposed);
     } else {
         exposed->arena = NULL;
     }
     um_board_leave();
-    exposed->base.machine = &um_machine_board;
+    exposed->base.machine = base->machine;
     *exposed_p = &exposed->base;
     return 0;
 }
@@ -212,7 +220,7 @@ enum um_level um_board_exposed_level(const struct um_exposed *base)
 int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p)
 {
     struct um_board_space *space = (struct um_board_space *)base;
-    for (uint32_t number = 1; number <= COUNTERS; number++) {
+    for (uint32_t number = 1; number <= UM_BOARD_COUNTERS; number++) {
         if (space->used[number])
             continue;
         space->used[number] = true;
@@ -261,7 +269,7 @@ void um_board_space_count(struct um_space *base, uint32_t counters, unsigned shi
 {
     struct um_board_space *space = (struct um_board_space *)base;
     uint32_t number = counters >> shift & UM_COUNT_MASK;
-    if (number && number <= COUNTERS)
+    if (number && number <= UM_BOARD_COUNTERS)
         um_store_relaxed_u64(&space->counts[number], um_load_relaxed_u64(&space->counts[number]) + 1);
 }
 

@@ -12,7 +12,7 @@
  * knows it is there without his help. The area of notices of a peer stays registered while a view of his is there; if
  * the engine's table has no place for that, the peer is told NO_ROOM, and the owner executes what it asks for.
  *
- * Owns: the views. Threading: under the process's lock.
+ * Owns: um_board.views. Threading: under the process's lock.
  */
 #include "machine/board/board.h"
 
@@ -35,14 +35,11 @@ struct view {
     uint32_t to_value; /* and its value */
 };
 
-static struct um_list views = {&views, &views};
-static uint32_t views_count, views_number, unsent;
-
 static void view_free(struct view *view)
 {
     um_list_unlink(&view->link);
-    views_count--;
-    unsent -= view->to_send != 0;
+    um_board.views.count--;
+    um_board.views.unsent -= view->to_send != 0;
     if (view->reach)
         um_board_reach_unpin(view->reach);
     free(view);
@@ -50,7 +47,7 @@ static void view_free(struct view *view)
 
 static void view_send(struct view *view, uint16_t op, uint32_t value)
 {
-    unsent += !view->to_send;
+    um_board.views.unsent += !view->to_send;
     view->to_send = op;
     view->to_value = value;
 }
@@ -60,8 +57,14 @@ static void view_send(struct view *view, uint16_t op, uint32_t value)
 /* Composes what the view's notice says, in memory that the engine reaches. */
 static void notice_compose(const struct um_board_port *port)
 {
-    struct um_board_notice_wire notice;
-    um_board_space_notice(port->space, &notice);
+    const struct um_board_space *space = port->space;
+    uint32_t version;
+    uint64_t directory = um_board_directory(&version);
+    struct um_board_notice_wire notice = {.changes = space->changes,
+                                          .table = space->count ? (uintptr_t)space->table : 0,
+                                          .buckets = space->buckets,
+                                          .directory = directory,
+                                          .version = version};
     if (port->counters)
         notice.table = 0; /* what counts is executed by who counts */
     notice.check = um_board_check(&notice, 7);
@@ -80,7 +83,7 @@ static int notice_write(struct view *view)
 
 void um_board_views_tell(const struct um_board_space *space, const struct um_board_port *port)
 {
-    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+    for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         next = l->next;
         if (!view->port || !view->reach || view->port->space != space || (port && view->port != port))
@@ -96,7 +99,7 @@ void um_board_views_tell(const struct um_board_space *space, const struct um_boa
 /* Those whose process has ended, when there are many. */
 static void views_sweep(void)
 {
-    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+    for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         next = l->next;
         if (um_board_api.context_alive(um_board_handle(), view->peer.node, view->peer.context) != 1)
@@ -121,9 +124,9 @@ static bool view_begin(struct view *view, const struct um_board_seek_wire *messa
 
 void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_wire *message)
 {
-    if (views_count == VIEWS)
+    if (um_board.views.count == VIEWS)
         views_sweep();
-    struct view *view = views_count < VIEWS ? calloc(1, sizeof(*view)) : NULL;
+    struct view *view = um_board.views.count < VIEWS ? calloc(1, sizeof(*view)) : NULL;
     if (!view)
         return; /* the peer goes on without */
     view->port = port;
@@ -133,10 +136,10 @@ void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_w
                                                  .generation = message->generation};
     view->seek = message->kind >> 4;
     view->notice = message->notice;
-    views_number = views_number > UM_BOARD_NO_ROOM ? views_number + 1 : UM_BOARD_NO_ROOM + 1;
-    view->number = views_number;
-    um_list_append(&views, &view->link);
-    views_count++;
+    um_board.views.number = um_board.views.number > UM_BOARD_NO_ROOM ? um_board.views.number + 1 : UM_BOARD_NO_ROOM + 1;
+    view->number = um_board.views.number;
+    um_list_append(&um_board.views.list, &view->link);
+    um_board.views.count++;
     uint32_t value = !port->space || !port->copies || um_board_step() < UM_BOARD_NATIVE ? UM_BOARD_NO_SPACE
                      : view_begin(view, message)                                        ? view->number
                                                                                         : UM_BOARD_NO_ROOM;
@@ -147,7 +150,7 @@ void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_w
 
 void um_board_view_take(struct um_board_port *port, const struct um_board_message_wire *message)
 {
-    for (struct um_list *l = views.next; l != &views; l = l->next) {
+    for (struct um_list *l = um_board.views.list.next; l != &um_board.views.list; l = l->next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         if (view->number != message->number || view->port != port || view->notice != message->more)
             continue;
@@ -160,7 +163,8 @@ void um_board_view_take(struct um_board_port *port, const struct um_board_messag
 bool um_board_views_push(void)
 {
     bool any = false;
-    for (struct um_list *l = views.next, *next; l != &views && unsent; l = next) {
+    for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list && um_board.views.unsent;
+         l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         next = l->next;
         struct um_board_message_wire message = {.op = view->to_send, .number = view->seek, .value = view->to_value};
@@ -171,7 +175,7 @@ bool um_board_views_push(void)
             continue;
         any = true;
         view->to_send = 0;
-        unsent--;
+        um_board.views.unsent--;
         if (ret || !view->port)
             view_free(view);
     }
@@ -180,7 +184,8 @@ bool um_board_views_push(void)
 
 bool um_board_views_hold_back(const struct um_board_port *port)
 {
-    for (struct um_list *l = views.next; l != &views && unsent; l = l->next) {
+    for (struct um_list *l = um_board.views.list.next; l != &um_board.views.list && um_board.views.unsent;
+         l = l->next) {
         const struct view *view = UM_CONTAINER(l, const struct view, link);
         if (view->to_send && (view->port == port || !view->port))
             return true;
@@ -190,7 +195,7 @@ bool um_board_views_hold_back(const struct um_board_port *port)
 
 void um_board_views_end(const struct um_board_port *port)
 {
-    for (struct um_list *l = views.next, *next; l != &views; l = next) {
+    for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         next = l->next;
         if (view->port != port)
@@ -208,7 +213,7 @@ void um_board_views_end(const struct um_board_port *port)
 void um_board_views_forget(void)
 {
     struct um_list *first;
-    while ((first = um_list_first(&views)) != NULL) {
+    while ((first = um_list_first(&um_board.views.list)) != NULL) {
         struct view *view = UM_CONTAINER(first, struct view, link);
         view->reach = NULL; /* gone with the context */
         view_free(view);

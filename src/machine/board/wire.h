@@ -7,7 +7,7 @@
 #ifndef UM_MACHINE_BOARD_WIRE_H
 #define UM_MACHINE_BOARD_WIRE_H
 
-#include "machine/machine.h"
+#include "machine/address.h"
 
 #include <unimem/unimem.h>
 
@@ -25,7 +25,7 @@ enum {
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
 };
 /* Its part of an address: version and node above, context below; then generation and mailbox. */
-enum { UM_BOARD_ADDR_FIRST = 6, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
+enum { UM_BOARD_ADDR_FIRST = UM_ADDR_TAIL, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
 
 /* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
  * it. */
@@ -122,6 +122,14 @@ enum {
     UM_BOARD_NOTICE_AREA = UM_BOARD_NOTICES * UM_BOARD_LINE,
     UM_BOARD_BUCKET_BYTES = UM_BOARD_BUCKET * UM_BOARD_LINE
 };
+
+/* A piece of dmable memory that peers may register, in the directory of its owner. */
+struct um_board_arena_wire {
+    uint64_t base, len, zero;
+    uint64_t check; /* um_board_check() of the words before; else: none */
+};
+static_assert(sizeof(struct um_board_arena_wire) == 32, "docs/protocol.md section 10");
+enum { UM_BOARD_ARENAS_MAX = 256, UM_BOARD_DIRECTORY = UM_BOARD_ARENAS_MAX * 32 };
 
 /* Bytes that arrive in any order are all there when this fits. Never 0. */
 static inline uint64_t um_board_check(const void *memory, unsigned words)

@@ -7,7 +7,7 @@
 #ifndef UM_MACHINE_MEM_LAYOUT_H
 #define UM_MACHINE_MEM_LAYOUT_H
 
-#include "machine/machine.h"
+#include "machine/address.h"
 
 #include <assert.h>
 #include <stdint.h>
@@ -18,12 +18,10 @@
 #define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory that has no handle: for those who map it already */
 
 enum {
-    UM_WIRE_VERSION = 2,
     UM_LINE = 64,
     UM_LANES_LIMIT = 4096, /* 64 words of 64 bell bits */
     UM_LANES_DEFAULT = 4096,
     UM_PAGE = 4096,
-    UM_MEM_ADDR_WORDS = 6, /* of an address: the first ones */
 };
 
 /* The two sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
@@ -83,7 +81,8 @@ struct um_lane_shm {
     uint64_t owner; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
     uint32_t ready; /* sender: incarnation + 1 once origin is valid (release) */
     uint32_t reserved0;
-    uint64_t origin[UM_MEM_ADDR_WORDS]; /* sender: its own port */
+    uint64_t origin[UM_ADDR_LOCAL_WORDS]; /* sender: its own port */
+    uint64_t reserved4[3];
     /* line 1: the sender's flags */
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
@@ -100,6 +99,7 @@ struct um_lane_shm {
     struct um_answer_shm answer[UM_ANSWERS]; /* owner */
 };
 static_assert(sizeof(struct um_lane_shm) == 1280, "docs/protocol.md section 4");
+static_assert(offsetof(struct um_lane_shm, origin) == 16, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_lane_shm, closing) == 64, "the sender's flags have their own line");
 static_assert(offsetof(struct um_lane_shm, credit) == 128, "the credit has its own line");
 static_assert(offsetof(struct um_lane_shm, answer) == 256, "answers begin on a line");
@@ -126,7 +126,9 @@ struct um_port_shm {
     /* line 2 */
     uint64_t grown_max; /* owner: lanes that may be grown at a time */
     uint32_t counters;  /* owner: what accesses by way of this port count, enum um_counters */
-    uint32_t reserved2[13];
+    uint32_t wake;      /* owner, constant: its wake-up pipe, as the mapper names it */
+    uint64_t nonce_at;  /* owner, constant: where its process holds the nonce (um_copy.nonce_at); 0: nowhere */
+    uint32_t reserved2[10];
     /* line 3 */
     uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, owner swaps */
     uint64_t reserved3[7];
@@ -137,6 +139,7 @@ struct um_port_shm {
 static_assert(sizeof(struct um_port_shm) == 1280, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_port_shm, state) == 64, "own line");
 static_assert(offsetof(struct um_port_shm, grown_max) == 128, "own line");
+static_assert(offsetof(struct um_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_port_shm, bell_summary) == 192, "own line");
 static_assert(offsetof(struct um_port_shm, grown) == 768, "own lines");
 

@@ -64,8 +64,8 @@ void um_mem_link_wake(struct um_mem_link *link)
 /* Checks what the peer's port says of itself. */
 static int peer_port_check(const struct um_mem_link *link, const struct um_port_shm *peer, uint32_t lanes)
 {
-    if (peer->magic != UM_PORT_MAGIC || peer->nonce != link->addr.word[2])
-        return -ECONNREFUSED; /* another port, or another file, took its place */
+    if (peer->magic != UM_PORT_MAGIC || peer->nonce != um_mem_nonce(&link->addr))
+        return -EHOSTUNREACH; /* another port, or another file, is in its place */
     if (peer->version != UM_WIRE_VERSION) {
         static struct um_log_limit limit;
         um_log_limited(&limit, UM_LOG_WARN,
@@ -83,12 +83,10 @@ static int peer_port_check(const struct um_mem_link *link, const struct um_port_
 }
 
 /* Maps the peer's first page, then, its size known, all control blocks. */
-int um_mem_link_map_control(struct um_mem_link *link)
+static int control_map(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
     struct um_mapping page;
-    if (link->control.base)
-        return 0;
     int ret = port->mapper->attach(port, &link->addr, 0, UM_PAGE, &page);
     if (ret)
         return ret;
@@ -96,7 +94,7 @@ int um_mem_link_map_control(struct um_mem_link *link)
     uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
     ret = lanes > 0 && lanes <= UM_LANES_LIMIT ? peer_port_check(link, peer, lanes)
           : peer->magic == UM_PORT_MAGIC       ? -EPROTO
-                                               : -ECONNREFUSED;
+                                               : -EHOSTUNREACH;
     port->mapper->detach(&page);
     if (ret)
         return ret;
@@ -113,8 +111,34 @@ int um_mem_link_map_control(struct um_mem_link *link)
     link->control = control;
     link->lanes = lanes;
     link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
-    (void)um_mem_link_alive(&link->base); /* the first look: while what stands in the port is what its owner wrote */
+    link->nonce_at = um_load_relaxed_u64(&((const struct um_port_shm *)control.base)->nonce_at);
     return 0;
+}
+
+/* Is what was mapped the peer's? The first look, as a rule: while what stands in the port is what its owner wrote. */
+static int control_prove(struct um_mem_link *link)
+{
+    if (um_mem_link_alive(&link->base))
+        return 0;
+    link->port->mapper->detach(&link->control);
+    return -ECONNREFUSED;
+}
+
+int um_mem_link_map_control(struct um_mem_link *link)
+{
+    static struct um_log_limit elsewhere;
+    if (link->control.base)
+        return 0;
+    int ret = control_map(link);
+    if (ret == 0)
+        ret = control_prove(link);
+    if (ret == -EHOSTUNREACH)
+        um_log_limited(&elsewhere, UM_LOG_WARN,
+                       "an address leads to something else than its endpoint: the peer's process has closed it or "
+                       "ended, and the process id or descriptor is another one's by now; or the peer is on another "
+                       "host with the same boot id (a copy of a running virtual machine), which unimem cannot reach "
+                       "this way");
+    return ret;
 }
 
 /* Another space, or another file, may have taken its place. */
@@ -178,41 +202,31 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-static int link_copy(struct um_mem_link *link, const struct um_copy *copy)
+/* Whose memory it is has to be known: where the peer's process holds the nonce stands in its port. */
+static int link_copy_begin(struct um_mem_link *link)
 {
+    if (!link->port->config.private_copy || link->is_apart)
+        return -EPERM;
+    int ret = um_mem_link_map_control(link);
+    return ret == -ECONNREFUSED || ret == -EHOSTUNREACH ? -ESRCH : ret ? -EPERM : 0;
+}
+
+int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
+{
+    struct um_mem_link *link = (struct um_mem_link *)base;
     struct um_mem_port *port = link->port;
     uint32_t seen = 0;
-    if (!port->config.private_copy || link->is_apart)
-        return -EPERM;
+    int refused = link_copy_begin(link);
+    (void)transfer_p; /* a copy ends in this call */
+    if (refused)
+        return refused;
+    const struct um_copy_peer peer = {.nonce_at = link->nonce_at, .doors = copy->write ? link->space.base : NULL};
     for (int try = 0;; try++) {
-        int ret = port->mapper->copy(port, &link->addr, copy);
+        int ret = port->mapper->copy(port, &link->addr, copy, &peer);
         if (ret != -EFAULT)
             return ret;
         ret = link_await_pages(link, try, &seen);
         if (ret)
             return ret;
     }
-}
-
-int um_mem_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_link *link = (struct um_mem_link *)base;
-    return link_copy(
-        link,
-        &(struct um_copy){
-            .remote = remote, .remote_count = remote_count, .local = local, .local_count = local_count, .len = len});
-}
-
-int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len)
-{
-    struct um_mem_link *link = (struct um_mem_link *)base;
-    return link_copy(link, &(struct um_copy){.write = true,
-                                             .remote = remote,
-                                             .remote_count = remote_count,
-                                             .local = local,
-                                             .local_count = local_count,
-                                             .len = len,
-                                             .doors = link->space.base});
 }

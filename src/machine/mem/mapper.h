@@ -20,15 +20,10 @@ struct um_mapping {
     bool is_guarded; /* the mapper's */
 };
 
-/* A copy between a peer's private memory and this process's. */
-struct um_copy {
-    bool write; /* to the peer */
-    const struct um_piece *remote;
-    size_t remote_count;
-    const struct iovec *local;
-    size_t local_count;
-    size_t len;           /* bytes */
-    unsigned char *doors; /* a write: the memory of the peer's space, whose doors it goes through (gate.h); or NULL */
+/* What a copy has to know of the peer. */
+struct um_copy_peer {
+    uint64_t nonce_at;    /* um_port_shm.nonce_at */
+    unsigned char *doors; /* a write: the memory of its space, whose doors it goes through (gate.h); or NULL */
 };
 
 /* Where a region lies that peers can map. */
@@ -43,8 +38,15 @@ struct um_partial {
     uint64_t place; /* the mapper's */
 };
 
+/* What is remembered of a peer from the first look at it on; all zero before. */
+struct um_mark {
+    uint64_t file;  /* that its port's memory is, as the mapper knows it */
+    uint32_t start; /* when its process began */
+};
+
 struct um_mapper {
-    /* Makes zeroed memory of size bytes that peers can map; fills port->addr and port->memory. */
+    /* Makes zeroed memory of size bytes that peers can map; fills port->addr, port->memory, port->wake and
+     * port->nonce_at. */
     int (*create)(struct um_mem_port *port, size_t size);
     void (*destroy)(struct um_mem_port *port);
     /* Gives the pages back; they read as zero afterwards. */
@@ -52,7 +54,9 @@ struct um_mapper {
 
     /* As machine.h. */
     int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
-    /* Maps len bytes at offset of a peer's port memory. */
+    /* The address passes the check, but may lead elsewhere: can its port be seen here? Logs nothing. NULL: always. */
+    bool (*is_here)(const struct um_mem_port *port, const struct um_addr *addr);
+    /* Maps len bytes at offset of a peer's port memory. -EHOSTUNREACH: what is in its place cannot be a port. */
     int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                   struct um_mapping *map_p);
     void (*detach)(struct um_mapping *map);
@@ -108,8 +112,7 @@ struct um_mapper {
      * port->wait_set if asking is to end a sleep. NULL: nobody asks. */
     void (*serve)(struct um_mem_port *port);
 
-    /* *mark: 0 at the first look at this peer; then what the mapper remembers of it. */
-    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark);
+    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
     /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
     /* What this process writes there, in a lane of that peer (attached before). */
@@ -117,14 +120,15 @@ struct um_mapper {
 
     /*
      * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
-     * ends it. A negative errno, logged.
+     * ends it. wake: as the peer's port names it; not to be relied on. A negative errno, logged.
      */
-    int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, int *handle_p);
+    int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p);
     void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);
     void (*wake_drop)(int handle);
 
-    /* As link_read and link_write. */
-    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
+    /* As transfer_start, to its end. */
+    int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                const struct um_copy_peer *peer);
 
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */

@@ -32,6 +32,8 @@ struct um_mem_port {
     struct um_mem_space *space; /* or NULL */
     struct um_addr addr;
     unsigned char *memory; /* um_port_memory_size(lanes) bytes */
+    uint32_t wake;         /* as um_port_shm has them */
+    uint64_t nonce_at;
     struct um_port_shm *shm;
     uint32_t lanes;
     uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
@@ -62,8 +64,9 @@ struct um_mem_link {
     struct um_mapping space;   /* the peer's um_space_shm and regions, likewise */
     uint32_t lanes;            /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;      /* likewise */
+    uint64_t nonce_at;         /* likewise */
     int wake_handle;
-    uint64_t mark;    /* mapper.h, alive() */
+    struct um_mark mark;
     bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
@@ -117,7 +120,7 @@ struct um_mem_rx {
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
-    uint64_t mark; /* mapper.h, alive() */
+    struct um_mark mark;
     int wake_handle;
     struct um_list event;
 };
@@ -223,10 +226,7 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bo
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p);
 void um_mem_link_close(struct um_link *base);
 bool um_mem_link_alive(struct um_link *base);
-int um_mem_link_read(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                     const struct iovec *local, size_t local_count, size_t len);
-int um_mem_link_write(struct um_link *base, const struct um_piece *remote, size_t remote_count,
-                      const struct iovec *local, size_t local_count, size_t len);
+int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_mem_space_close(struct um_space *base);
 int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p);
 void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base);
@@ -267,7 +267,6 @@ void um_mem_disarm(struct um_port *base);
 void um_mem_kick(struct um_port *base);
 int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p);
 void um_mem_tick(struct um_port *base);
-void um_mem_caps(struct um_machine_caps *caps_p);
 
 /* Between the files of mem/. */
 void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
@@ -327,6 +326,12 @@ static inline bool um_mem_is_own(const struct um_mem_link *link)
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
 }
 
+/* What tells this port from every other one, also from an earlier one of the same process. */
+static inline uint64_t um_mem_nonce(const struct um_addr *addr)
+{
+    return addr->word[2];
+}
+
 /* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
 static inline bool um_mem_is_record(uint64_t word, uint32_t number)
 {
@@ -346,15 +351,15 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* All but claim, claim_message and poll, which a machine may wrap. */
+/* All but claim, claim_message, poll, conceal and transfer_start, which a machine may wrap. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
-    .addr_first = 0, .addr_words = UM_MEM_ADDR_WORDS, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,            \
-    .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
-    .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
-    .link_read = um_mem_link_read, .link_write = um_mem_link_write, .space_close = um_mem_space_close,                 \
-    .expose = um_mem_expose, .conceal = um_mem_conceal, .exposed_level = um_mem_exposed_level,                         \
-    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
-    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
+    .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
+    .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
+    .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check, .link_open = um_mem_link_open,                     \
+    .link_close = um_mem_link_close, .link_alive = um_mem_link_alive, .space_close = um_mem_space_close,               \
+    .expose = um_mem_expose, .exposed_level = um_mem_exposed_level, .window_open = um_mem_window_open,                 \
+    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
@@ -362,6 +367,6 @@ static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, u
     .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
     .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,        \
     .rx_origin = um_mem_rx_origin, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,              \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line, .caps = um_mem_caps
+    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line
 
 #endif

@@ -33,11 +33,13 @@ static void port_memory_init(struct um_mem_port *port)
     port->area_offset = um_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
     shm->area_offset = port->area_offset;
     shm->area_stride = UM_AREA_SIZE;
-    shm->nonce = port->addr.word[2];
+    shm->nonce = um_mem_nonce(&port->addr);
     shm->want_fence = port->mapper->barrier == NULL || port->fence;
     shm->space = port->space ? port->space->handle : UM_NO_HANDLE;
     shm->space_nonce = port->space ? port->space->nonce : 0;
     shm->grown_max = memory_max / UM_AREA_SIZE;
+    shm->wake = port->wake;
+    shm->nonce_at = port->nonce_at;
     um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
 }
 
@@ -134,7 +136,7 @@ void um_mem_port_close(struct um_port *base)
 
 void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p)
 {
-    memcpy(addr_p->word, ((const struct um_mem_port *)base)->addr.word, sizeof(uint64_t) * UM_MEM_ADDR_WORDS);
+    um_addr_set_part(base->machine, &((const struct um_mem_port *)base)->addr, addr_p);
 }
 
 void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
@@ -145,7 +147,12 @@ void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
 int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last)
 {
     const struct um_mem_port *port = (const struct um_mem_port *)base;
-    return port->mapper->addr_check(port, addr, is_last);
+    struct um_addr part;
+    int ret = port->mapper->addr_check(port, addr, is_last);
+    if (ret || is_last || !port->mapper->is_here)
+        return ret;
+    (void)um_addr_part(base->machine, addr, &part);
+    return port->mapper->is_here(port, &part) ? 0 : -EHOSTUNREACH;
 }
 
 /* Looks after one lane: has its sender died? */
@@ -207,9 +214,4 @@ void um_mem_tick(struct um_port *base)
             port->lanes_high = number + 1;
         lane_tick(port, number);
     }
-}
-
-void um_mem_caps(struct um_machine_caps *caps_p)
-{
-    *caps_p = (struct um_machine_caps){.body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS};
 }

@@ -122,6 +122,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     /* sync: lane-join (partner lane-ready) */
     if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->owner) == 0)
         return 0;
+    struct um_addr origin = {{0}};
     struct um_mem_rx *rx = calloc(1, sizeof(*rx));
     if (!rx)
         return -ENOMEM;
@@ -130,7 +131,8 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     rx->ctl = ctl;
     rx->port = port;
     rx->number = number;
-    memcpy(rx->origin.word, ctl->origin, sizeof(ctl->origin));
+    memcpy(origin.word, ctl->origin, sizeof(ctl->origin));
+    (void)um_addr_part(port->port.machine, &origin, &rx->origin);
     rx->wake_handle = -1;
     rx->head = rx->published = (uint32_t)credit;
     rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
@@ -144,7 +146,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     port->rx[number] = rx;
     if (number >= port->lanes_high)
         port->lanes_high = number + 1;
-    if (port->mapper->addr_check(port, &rx->origin, true) != 0)
+    if (port->mapper->addr_check(port, &origin, true) != 0)
         um_mem_rx_leave(rx, EPROTO);
     else /* the first look: while what stands in its port is what its owner wrote */
         (void)port->mapper->alive(port, &rx->origin, &rx->mark);

@@ -1,4 +1,5 @@
 /* Thrift about moving memory: a space over a mapper whose moves take a known time. */
+#include "machine/machines.h"
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"

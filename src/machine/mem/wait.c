@@ -22,35 +22,33 @@ void um_mem_port_barrier(struct um_mem_port *port)
 }
 
 /*
- * Is the port of that address open, now that its wake-up pipe was opened? A port that closes says so first: then the
- * pipe was that port's, and not of something that the process has opened under its number since.
+ * Opens the wake-up pipe of the port of that address, or leaves *handle. A port that closes says so first: if it is
+ * still open when its pipe was opened, the pipe was that port's, and not of something that the process has opened under
+ * its number since.
  */
-static bool port_is_open(struct um_mem_port *port, const struct um_addr *addr)
+static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {
     struct um_mapping page;
+    int opened = -1;
     if (port->mapper->attach(port, addr, 0, UM_PAGE, &page) != 0)
-        return false;
+        return;
     const struct um_port_shm *peer = page.base;
+    bool is = peer->magic == UM_PORT_MAGIC && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&
+              port->mapper->wake_open(port, addr, um_load_relaxed_u32(&peer->wake), &opened) == 0;
     um_fence_full(); /* sync: wake-check (partner port-closing) */
-    bool is = peer->magic == UM_PORT_MAGIC && peer->nonce == addr->word[2] &&
-              um_load_acquire_u32(&peer->state) == UM_PORT_OPEN;
+    if (is && um_load_acquire_u32(&peer->state) == UM_PORT_OPEN)
+        *handle = opened;
+    else if (is)
+        port->mapper->wake_drop(opened);
     port->mapper->detach(&page);
-    return is;
 }
 
 void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {
-    if (*handle < 0) {
-        int opened = -1;
-        if (port->mapper->wake_open(port, addr, &opened) != 0)
-            return;
-        if (!port_is_open(port, addr)) {
-            port->mapper->wake_drop(opened);
-            return;
-        }
-        *handle = opened;
-    }
-    port->mapper->wake(port, addr, *handle);
+    if (*handle < 0)
+        pipe_open(port, addr, handle);
+    if (*handle >= 0)
+        port->mapper->wake(port, addr, *handle);
 }
 
 int um_mem_wait_fd(const struct um_port *base)

@@ -5,7 +5,7 @@
  * mapping behaves as a private one did. docs/adoption.md lists what does not. Threading: internal.h.
  */
 #include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_maps.h"
+#include "base/maps.h"
 #include "machine/shm/adopt_sys.h"
 #include "machine/shm/heap.h"
 

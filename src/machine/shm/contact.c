@@ -170,7 +170,7 @@ static int reply_refused(const struct um_contact *c, const struct um_contact_wir
     else if (reply->status != -ECONNREFUSED)
         um_log_limited(&refused, UM_LOG_WARN,
                        "the peer (pid %u there) in another pid namespace refused the contact: %s",
-                       um_shm_addr_of(&c->addr)->pid,
+                       um_shm_pid(um_shm_addr_of(&c->addr)),
                        reply->status == -ENOSPC ? "it has as many peers as FI_UNIMEM_LANES allows"
                        : reply->status == -EINVAL
                            ? "what was passed is not a port's, or it is short of descriptors (ulimit -n there)"
@@ -209,7 +209,7 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
         ret = reply_check(c, &reply, files);
     if (ret == -EPROTO)
         um_log_limited(&liar, UM_LOG_WARN, "the peer (pid %u there) in another pid namespace passed what is not a port",
-                       um_shm_addr_of(&c->addr)->pid);
+                       um_shm_pid(um_shm_addr_of(&c->addr)));
     else if (ret == -EMFILE)
         um_log_limited(&full, UM_LOG_WARN,
                        "no descriptors are left for what a peer of another pid namespace passes; raise the limit "
@@ -232,6 +232,18 @@ int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um
     if (ret == 0)
         *contact_p = c;
     return ret;
+}
+
+/* Nothing is said: that would pass descriptors, for a peer that may never be sent to. */
+bool um_contact_is_here(const struct um_contacts *cs, const struct um_addr *addr)
+{
+    UM_UNCANCELLED;
+    if (um_contact_find(cs, addr))
+        return true;
+    int fd = um_contact_connect(cs->port, addr);
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0 || fd == -EAGAIN;
 }
 
 bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)

@@ -80,6 +80,8 @@ void um_contacts_close(struct um_contacts *cs);
 void um_contacts_serve(struct um_contacts *cs);
 /* The peer's files. -EAGAIN: it has not served us yet; the errors of lane_open. */
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p);
+/* Is it known, or does somebody listen under its name? */
+bool um_contact_is_here(const struct um_contacts *cs, const struct um_addr *addr);
 /* False only when the peer is certainly gone. */
 bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr);
 bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number);

@@ -31,11 +31,13 @@ static void refuse(int fd, const struct um_contact_wire *hello, const struct um_
 static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hello, const int *files)
 {
     const struct um_shm_addr *from = um_shm_addr_of(&hello->from), *own = um_shm_addr_of(&cs->port->addr);
-    if (hello->version != UM_WIRE_VERSION || from->version != UM_WIRE_VERSION)
+    struct um_addr part;
+    if (hello->version != UM_WIRE_VERSION || um_addr_head_check(cs->port->port.machine, &hello->from, false) != 0)
         return -EPROTO;
     if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)
         return -ECONNREFUSED;
-    if (from->machine != UM_SHM_MACHINE_ID || from->boot != own->boot || from->nonce == 0 ||
+    (void)um_addr_part(cs->port->port.machine, &hello->from, &part);
+    if (memcmp(&part, &hello->from, sizeof(part)) != 0 || from->boot != own->boot || from->nonce == 0 ||
         from->pid_space == own->pid_space)
         return -EPROTO;
     return um_contact_files_check(files) ? -EINVAL : 0;

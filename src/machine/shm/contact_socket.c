@@ -157,14 +157,14 @@ int um_contact_connect(const struct um_mem_port *port, const struct um_addr *add
             &stranger, UM_LOG_WARN,
             "the peer (pid %u there) in another pid namespace is not this user's: run both as the same user, in the "
             "same user namespace",
-            um_shm_addr_of(addr)->pid);
+            um_shm_pid(um_shm_addr_of(addr)));
         return -EACCES;
     }
     um_log_limited(
         &unreached, UM_LOG_INFO,
         "the peer (pid %u there) in another pid namespace cannot be reached (FI_UNIMEM_ATTACH=%s): %s; it has ended, "
         "or it has another FI_UNIMEM_ATTACH, or the containers do not share %s",
-        um_shm_addr_of(addr)->pid, port->config.attach, strerror(error),
+        um_shm_pid(um_shm_addr_of(addr)), port->config.attach, strerror(error),
         is_abstract(port) ? "a network namespace" : "that directory");
     return -ECONNREFUSED;
 }

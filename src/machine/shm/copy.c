@@ -1,9 +1,9 @@
 /*
  * Copies between private memories of two processes: process_vm_readv(2) and process_vm_writev(2).
  *
- * Every copy begins with eight bytes of proof: the peer's nonce, read at the address it gave. A process that has taken
- * over the pid of a dead peer does not have it, so its memory is neither taken for the peer's nor written.
- * Threading: machine.h.
+ * Every copy begins with eight bytes of proof: the peer's nonce, read at the address that its port names. A process
+ * that has taken over the pid of a dead peer does not have it, so its memory is neither taken for the peer's nor
+ * written. Threading: machine.h.
  */
 #include "machine/shm/shm.h"
 
@@ -16,8 +16,15 @@
 
 enum { COPY_PART = 1 << 20 };
 
+/* Who is copied from or to, and where its process holds the nonce. */
+struct holder {
+    uint32_t pid;
+    uint64_t nonce;
+    uint64_t nonce_at;
+};
+
 /* EPERM and ENOSYS: Yama, seccomp, another user. It stays so: the caller goes over to the bounce. */
-static int copy_error(struct um_mem_port *port, const struct um_shm_addr *peer, int error)
+static int copy_error(struct um_mem_port *port, const struct holder *peer, int error)
 {
     struct um_shm_port *state = port->mapper_state;
     if (error != EPERM && error != ENOSYS && error != EACCES)
@@ -33,7 +40,7 @@ static int copy_error(struct um_mem_port *port, const struct um_shm_addr *peer, 
 }
 
 /* One call moves len bytes, or a part of it; proof: verify the nonce in the same call (reads only). */
-static ssize_t copy_call(const struct um_shm_addr *peer, bool write, struct iovec *local, size_t local_count,
+static ssize_t copy_call(const struct holder *peer, bool write, struct iovec *local, size_t local_count,
                          struct iovec *remote, size_t remote_count)
 {
     ssize_t moved = write ? process_vm_writev((pid_t)peer->pid, local, local_count, remote, remote_count, 0)
@@ -42,11 +49,11 @@ static ssize_t copy_call(const struct um_shm_addr *peer, bool write, struct iove
 }
 
 /* A door is held for as long as a part takes: some 0.1 ms. */
-static ssize_t write_call(const struct um_shm_addr *peer, const struct um_copy *copy, struct iovec *local,
-                          size_t local_count, struct iovec *remote, size_t remote_count)
+static ssize_t write_call(const struct holder *peer, unsigned char *doors, struct iovec *local, size_t local_count,
+                          struct iovec *remote, size_t remote_count)
 {
     uint64_t *door = NULL;
-    int ret = copy->doors ? um_gate_enter(copy->doors, &door) : 0;
+    int ret = doors ? um_gate_enter(doors, &door) : 0;
     if (ret)
         return ret;
     ssize_t moved = copy_call(peer, true, local, local_count, remote, remote_count);
@@ -55,7 +62,7 @@ static ssize_t write_call(const struct um_shm_addr *peer, const struct um_copy *
     return moved;
 }
 
-static int proof_check(struct um_mem_port *port, const struct um_shm_addr *peer)
+static int proof_check(struct um_mem_port *port, const struct holder *peer)
 {
     uint64_t nonce = 0;
     struct iovec local = {.iov_base = &nonce, .iov_len = sizeof(nonce)};
@@ -67,7 +74,7 @@ static int proof_check(struct um_mem_port *port, const struct um_shm_addr *peer)
 }
 
 /* What moved, or a negative errno of the operation. */
-static ssize_t copy_moved(struct um_mem_port *port, const struct um_shm_addr *peer, ssize_t moved)
+static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, ssize_t moved)
 {
     if (moved >= 0)
         return moved;
@@ -76,9 +83,11 @@ static ssize_t copy_moved(struct um_mem_port *port, const struct um_shm_addr *pe
     return copy_error(port, peer, (int)-moved);
 }
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                const struct um_copy_peer *known)
 {
-    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    const struct um_shm_addr *to_whom = um_shm_addr_of(addr);
+    const struct holder holder = {um_shm_pid(to_whom), to_whom->nonce, known->nonce_at}, *peer = &holder;
     struct iovec local_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_all[UM_IOV_LIMIT];
@@ -104,7 +113,7 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
         size_t remotes = um_iov_take(&from_next, part, remote_iov + proof, UM_IOV_LIMIT);
         if (locals == 0 || remotes == 0) /* a null pointer */
             return -EFAULT;
-        ssize_t moved = copy->write ? write_call(peer, copy, local_iov, locals, remote_iov, remotes)
+        ssize_t moved = copy->write ? write_call(peer, known->doors, local_iov, locals, remote_iov, remotes)
                                     : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
         if ((moved = copy_moved(port, peer, moved)) < 0)
             return (int)moved;

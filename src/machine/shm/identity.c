@@ -1,5 +1,5 @@
 /*
- * Who is who on one host: boot id, pid, start time, pid namespace; whether a process still lives.
+ * Who is who on one host: boot id, pid, start time, pid namespace; whether a process still lives, and is the peer.
  *
  * Owns nothing. Sources: proc(5) (stat field 22, sys/kernel/random/boot_id), pid_namespaces(7). Threading: any.
  */
@@ -62,7 +62,6 @@ int um_shm_self_get(struct um_shm_self *self_p)
 {
     struct um_shm_self self = {.pid = (uint32_t)getpid()};
     char text[128];
-    char host[65] = "";
     struct um_process_stat own;
     struct stat space;
     ssize_t len = file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
@@ -75,13 +74,9 @@ int um_shm_self_get(struct um_shm_self *self_p)
         return ret;
     }
     self.start = own.start;
-    self.boot = text_hash(text) | 1;
+    const uint64_t boot = text_hash(text);
+    self.boot = (uint32_t)(boot ^ boot >> 32);
     self.pid_space = (uint16_t)space.st_ino;
-    gethostname(host, sizeof(host) - 1);
-    host[strcspn(host, ".")] = '\0';
-    size_t host_len = strlen(host);
-    const char *tail = host_len > UM_SHM_HOST_LEN ? host + host_len - UM_SHM_HOST_LEN : host;
-    memcpy(self.host, tail, strnlen(tail, UM_SHM_HOST_LEN));
     *self_p = self;
     return 0;
 }
@@ -94,42 +89,41 @@ bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr)
 /* An address of this machine that cannot be reached; -EPROTO: it is none. */
 static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr *peer, int error)
 {
-    static struct um_log_limit none, version, host, partition, space;
-    if (error == -EPROTO && peer->version == UM_WIRE_VERSION)
-        um_log_limited(&none, UM_LOG_WARN, "these bytes are not the address of a unimem endpoint (machine id %u)",
-                       peer->machine);
-    else if (error == -EPROTO)
-        um_log_limited(&version, UM_LOG_WARN,
-                       "a peer speaks wire version %u, this process %u: use the same unimem in every process",
-                       peer->version, (unsigned)UM_WIRE_VERSION);
+    static struct um_log_limit none, host, partition, space;
+    char name[65] = "";
+    (void)gethostname(name, sizeof(name) - 1);
+    if (error == -EPROTO)
+        um_log_limited(&none, UM_LOG_WARN,
+                       "these bytes are not the address of a unimem endpoint, or their endpoint had no port in the "
+                       "memory of a host");
     else if (peer->boot != own->boot)
-        um_log_limited(
-            &host, UM_LOG_WARN,
-            "the peer is on another host (\"%.6s\", this one is \"%.6s\"), which unimem cannot reach yet: run all "
-            "processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
-            peer->host, own->host);
+        um_log_limited(&host, UM_LOG_WARN,
+                       "the peer (pid %u there) is on another host than this one (\"%s\"), which unimem cannot reach "
+                       "yet: run all processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
+                       um_shm_pid(peer), name);
     else if (peer->partition != own->partition)
         um_log_limited(
             &partition, UM_LOG_WARN,
             "the peer (pid %u) is in partition %u, this process in %u: give both the same FI_UNIMEM_PARTITION, or let "
             "FI_UNIMEM_MACHINE name a machine that reaches it, too",
-            peer->pid, peer->partition, own->partition);
+            um_shm_pid(peer), peer->partition, own->partition);
     else
         um_log_limited(
             &space, UM_LOG_WARN,
             "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
             "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
             "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
-            peer->pid);
+            um_shm_pid(peer));
 }
 
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    int ret = 0;
-    if (peer->machine != UM_SHM_MACHINE_ID || peer->boot == 0 || peer->pid == 0 || peer->nonce == 0 ||
-        peer->version != UM_WIRE_VERSION)
+    int ret = um_addr_head_check(port->port.machine, addr, is_last);
+    if (ret)
+        return ret;
+    if (um_shm_pid(peer) == 0 || peer->nonce == 0)
         ret = -EPROTO;
     else if (peer->boot != own->boot || peer->partition != own->partition ||
              (um_shm_is_apart(port, addr) && port->config.attach[0] == '\0'))
@@ -139,14 +133,41 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
     return ret;
 }
 
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
+/*
+ * Does the peer's process live? *start: when it began, 0 before the first look. An address is made by a process that
+ * lives, so whoever has the number now is the peer or came after it; if the port is seen in its descriptors after this,
+ * it was the peer.
+ */
+static bool process_lives(const struct um_shm_addr *peer, uint32_t *start)
 {
-    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    const uint32_t pid = um_shm_pid(peer);
+    struct um_process_stat now;
+    if (*start == 0 && um_process_stat(pid, &now) == 0) {
+        if (um_shm_process(pid, now.start) != peer->process)
+            return false;
+        *start = now.start;
+    }
+    return um_process_is_alive(pid, *start);
+}
+
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
+{
+    uint32_t start = 0;
     if (um_shm_is_apart(port, addr)) {
         struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
         return contacts && um_contact_is_alive(contacts, addr);
     }
-    return um_process_is_alive(peer->pid, peer->start) && !(mark && um_shm_port_is_gone(addr, mark));
+    return process_lives(um_shm_addr_of(addr), mark ? &mark->start : &start) &&
+           !(mark && um_shm_port_is_gone(addr, &mark->file));
+}
+
+bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr)
+{
+    const struct um_shm_port *state = port->mapper_state;
+    struct um_mark mark = {0};
+    if (um_shm_is_apart(port, addr))
+        return state->contacts && um_contact_is_here(state->contacts, addr);
+    return process_lives(um_shm_addr_of(addr), &mark.start) && !um_shm_port_is_gone(addr, &mark.file) && mark.file;
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

@@ -6,6 +6,8 @@
  */
 #include "machine/shm/contact.h"
 
+#include "machine/machines.h"
+
 #include "base/atomic.h"
 #include "base/cancel.h"
 #include "base/log.h"
@@ -38,20 +40,18 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
 {
     const struct um_shm_port *state = port->mapper_state;
     struct um_shm_addr addr = {
-        .boot = self->boot,
-        .pid = self->pid,
-        .start = self->start,
-        .nonce = *state->nonce,
-        .nonce_at = (uint64_t)(uintptr_t)state->nonce,
-        .memory_fd = (uint16_t)state->memory_fd,
-        .wake_fd = (uint16_t)port->wait_write,
-        .pid_space = self->pid_space,
-        .version = UM_WIRE_VERSION,
-        .machine = UM_SHM_MACHINE_ID,
+        .version = UM_ADDR_VERSION,
+        .kinds = UM_ADDR_SHM,
         .partition = port->config.partition,
+        .boot = self->boot,
+        .process = um_shm_process(self->pid, self->start),
+        .memory_fd = (uint16_t)state->memory_fd,
+        .pid_space = self->pid_space,
+        .nonce = *state->nonce,
     };
-    memcpy(addr.host, self->host, sizeof(addr.host));
     memcpy(port->addr.word, &addr, sizeof(addr));
+    port->wake = (uint32_t)port->wait_write;
+    port->nonce_at = (uint64_t)(uintptr_t)state->nonce;
 }
 
 /* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
@@ -126,11 +126,6 @@ static int shm_create(struct um_mem_port *port, size_t size)
     int ret = um_shm_self_get(&self);
     if (ret)
         return ret;
-    if (port->wait_write > UINT16_MAX) {
-        um_log(UM_LOG_WARN, "the wake-up pipe got descriptor %d, above 65535: close files before opening endpoints",
-               port->wait_write);
-        return -EMFILE;
-    }
     struct um_shm_port *state = calloc(1, sizeof(*state));
     if (!state)
         return -ENOMEM;
@@ -190,7 +185,7 @@ static uint64_t shm_owner_word(const struct um_mem_port *port, const struct um_a
 {
     struct um_contact *c;
     if (!um_shm_is_apart(port, addr))
-        return (uint64_t)um_shm_addr_of(&port->addr)->pid << 32 | UM_SHM_OWNER_PID;
+        return (uint64_t)um_shm_pid(um_shm_addr_of(&port->addr)) << 32 | UM_SHM_OWNER_PID;
     /* It was attached a moment ago. Number 0 is nobody's: then the peer frees the lane again. */
     bool known = um_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
     return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_OWNER_CONTACT;
@@ -203,15 +198,14 @@ static void shm_serve(struct um_mem_port *port)
         um_contacts_serve(contacts);
 }
 
-static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
+static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p)
 {
     static struct um_log_limit limit;
-    const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    int fd = um_shm_alive(port, addr, NULL) ? um_shm_peer_pipe_open(port, addr) : -ESRCH;
+    int fd = um_shm_alive(port, addr, NULL) ? um_shm_peer_pipe_open(port, addr, wake) : -ESRCH;
     if (fd < 0) {
         um_log_limited(&limit, UM_LOG_INFO,
-                       "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout", peer->pid,
-                       strerror(-fd));
+                       "cannot open the wake-up pipe of process %u: %s; it wakes by its own timeout",
+                       um_shm_pid(um_shm_addr_of(addr)), strerror(-fd));
         return fd;
     }
     *handle_p = fd;
@@ -255,6 +249,7 @@ static const struct um_mapper shm_mapper = {
     .is_apart = um_shm_is_apart,
     .serve = shm_serve,
     .addr_check = um_shm_addr_check,
+    .is_here = um_shm_is_here,
     .attach = shm_attach,
     .detach = um_shm_detach,
     .alive = um_shm_alive,
@@ -279,10 +274,14 @@ static int shm_space_open(const struct um_space_config *config, struct um_space 
 
 const struct um_machine um_machine_shm = {
     .name = "shm",
+    .about = "the memory of this host",
+    .addr_kind = UM_ADDR_SHM,
     .space_open = shm_space_open,
     .port_open = shm_port_open,
     .claim = um_mem_claim,
     .claim_message = um_mem_claim_message,
     .poll = um_mem_poll,
+    .conceal = um_mem_conceal,
+    .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
 };

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -20,10 +21,10 @@
 #include <unistd.h>
 
 /* Opens a descriptor of a peer through /proc; a negative errno says why not. */
-static int peer_open(const struct um_shm_addr *peer, int number, int flags)
+static int peer_open(uint32_t pid, int number, int flags)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%u/fd/%d", peer->pid, number);
+    snprintf(path, sizeof(path), "/proc/%u/fd/%d", pid, number);
     int fd = open(path, flags | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
@@ -32,7 +33,7 @@ static int peer_open(const struct um_shm_addr *peer, int number, int flags)
  * Is this file the port's? The first time what stands in it tells; from then on it has to be the same file, for what
  * stands in it can be overwritten by others. Nothing is opened that is not a memory file of such a name.
  */
-static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *mark)
+static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
 {
     static const char name[] = "/memfd:" UM_SHM_PORT_NAME " (deleted)";
     char text[sizeof(name)];
@@ -42,8 +43,8 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *mark)
         return false;
     if (fstatat(dir, number, &st, 0) != 0)
         return errno != ENOENT; /* refused: that tells nothing */
-    if (*mark)
-        return *mark == st.st_ino;
+    if (*file)
+        return *file == st.st_ino;
     int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno != ENOENT;
@@ -51,32 +52,33 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *mark)
     bool is_it = fstat(fd, &st) == 0 && len == sizeof(found) && found == nonce;
     close(fd);
     if (is_it)
-        *mark = st.st_ino;
+        *file = st.st_ino;
     return is_it;
 }
 
-bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark)
+bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *file)
 {
     UM_UNCANCELLED;
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
     struct um_process_stat stat;
     char path[64], number[16], text[1];
-    snprintf(path, sizeof(path), "/proc/%u/fd", peer->pid);
+    snprintf(path, sizeof(path), "/proc/%u/fd", um_shm_pid(peer));
     snprintf(number, sizeof(number), "%u", peer->memory_fd);
     int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
         return false;
     bool gone =
-        readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, mark);
+        readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, file);
     close(dir);
     /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
-    return gone && um_process_stat(peer->pid, &stat) == 0 && stat.state != 'Z';
+    return gone && um_process_stat(um_shm_pid(peer), &stat) == 0 && stat.state != 'Z';
 }
 
 static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
 {
     static struct um_log_limit refused, failed;
-    int fd = peer_open(peer, (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
+    int fd =
+        peer_open(um_shm_pid(peer), (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
     if (fd >= 0)
         return fd;
     if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
@@ -86,11 +88,11 @@ static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
             &refused, UM_LOG_WARN,
             "not permitted to open the memory of peer process %u: run both as the same user, and do not clear the "
             "dumpable flag (prctl PR_SET_DUMPABLE, set-user-id programs)",
-            peer->pid);
+            um_shm_pid(peer));
         return -EACCES;
     }
-    um_log_limited(&failed, UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", peer->pid, strerror(-fd),
-                   fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
+    um_log_limited(&failed, UM_LOG_WARN, "cannot open the memory of peer process %u: %s%s", um_shm_pid(peer),
+                   strerror(-fd), fd == -EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
     return fd;
 }
 
@@ -148,7 +150,7 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
     int fd = is_apart ? peer_passed(port, addr, file->passed) : peer_memory_open(um_shm_addr_of(addr), file->number);
     if (fd < 0)
         return fd;
-    int ret = -ECONNREFUSED;
+    int ret = -EHOSTUNREACH;
     if (!is_mappable(fd, part))
         goto close_fd;
     const size_t inset = page_inset(part->offset), len = inset + part->len;
@@ -182,15 +184,14 @@ void um_shm_detach(struct um_mapping *map)
  * When the peer closed the port, another file may have its number: nothing but a pipe is taken. One that was passed is
  * opened anew as well: its flags are the peer's to change, and a write is not to block.
  */
-int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr)
+int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake)
 {
     UM_UNCANCELLED;
-    const struct um_shm_addr self = {.pid = (uint32_t)getpid()};
     const bool is_apart = um_shm_is_apart(port, addr);
-    const struct um_shm_addr *peer = is_apart ? &self : um_shm_addr_of(addr);
-    const int number = is_apart ? peer_passed(port, addr, UM_CONTACT_WAKE) : peer->wake_fd;
+    const uint32_t pid = is_apart ? (uint32_t)getpid() : um_shm_pid(um_shm_addr_of(addr));
+    const int number = is_apart ? peer_passed(port, addr, UM_CONTACT_WAKE) : wake > INT_MAX ? -ENXIO : (int)wake;
     struct stat st;
-    int fd = number < 0 ? number : peer_open(peer, number, O_RDWR | O_NONBLOCK | O_NOCTTY);
+    int fd = number < 0 ? number : peer_open(pid, number, O_RDWR | O_NONBLOCK | O_NOCTTY);
     if (fd < 0 || (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode)))
         return fd;
     close(fd);

@@ -10,7 +10,7 @@
  */
 #include "machine/shm/shared.h"
 
-#include "machine/shm/adopt_maps.h"
+#include "base/maps.h"
 
 #include "base/cancel.h"
 #include "base/list.h"

@@ -10,35 +10,47 @@
 
 #define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
 
-enum { UM_SHM_MACHINE_ID = 1, UM_SHM_HOST_LEN = 6 };
-
 /* The low half of a lane's owner word: what the high half is. */
 enum { UM_SHM_OWNER_PID = 1, UM_SHM_OWNER_CONTACT = 3 };
 
-/* The address of a port: docs/protocol.md section 2. */
+/*
+ * The address of a port: docs/protocol.md section 2. All but the nonce are hints: they say where the port is to be
+ * looked for. Whether it is the one is known when its memory has been seen, with the nonce in it.
+ */
 struct um_shm_addr {
-    uint64_t boot;      /* hash of the kernel's boot id: tells hosts apart */
-    uint32_t pid;       /* in its own pid namespace */
-    uint32_t start;     /* start time of the process in clock ticks since boot, modulo 2^32 */
-    uint64_t nonce;     /* random; also lies in the port's memory and at nonce_at */
-    uint64_t nonce_at;  /* private address of a copy of the nonce: every private copy verifies whom it reads */
+    uint8_t version; /* the head: address.h */
+    uint8_t kinds;
+    uint16_t partition; /* processes of different ones do not share memory */
+    uint32_t boot;      /* hash of the kernel's boot id: tells hosts apart */
+    uint32_t process;   /* um_shm_process() */
     uint16_t memory_fd; /* the port's memory, openable through /proc/PID/fd */
-    uint16_t wake_fd;   /* the write end of its wake-up pipe, likewise */
     uint16_t pid_space; /* low bits of the pid namespace's inode */
-    uint8_t version;
-    uint8_t machine;
-    uint16_t partition;         /* processes of different ones do not share memory */
-    char host[UM_SHM_HOST_LEN]; /* the host's name, its last 6 characters, for messages only */
+    uint64_t nonce;     /* random; also lies in the port's memory, and where that says (um_port_shm.nonce_at) */
 };
-static_assert(sizeof(struct um_shm_addr) == sizeof(uint64_t) * UM_MEM_ADDR_WORDS, "docs/protocol.md section 2");
+static_assert(sizeof(struct um_shm_addr) == sizeof(uint64_t) * UM_ADDR_LOCAL_WORDS, "docs/protocol.md section 2");
+static_assert(offsetof(struct um_shm_addr, nonce) == 16, "docs/protocol.md section 2");
+
+/* A pid has at most 22 bits (PID_MAX_LIMIT of Linux). The rest: as many low bits of the start time as there is room
+ * for. */
+enum { UM_SHM_PID_BITS = 22 };
+
+/* The pid, in its own pid namespace, and the low bits of the process's start time (proc(5), stat field 22). */
+static inline uint32_t um_shm_process(uint32_t pid, uint32_t start)
+{
+    return pid | start << UM_SHM_PID_BITS;
+}
+
+static inline uint32_t um_shm_pid(const struct um_shm_addr *addr)
+{
+    return addr->process & ((UINT32_C(1) << UM_SHM_PID_BITS) - 1);
+}
 
 /* What is the same for every port of this process. */
 struct um_shm_self {
-    uint64_t boot;
+    uint32_t boot;
     uint32_t pid;
     uint32_t start;
     uint16_t pid_space;
-    char host[UM_SHM_HOST_LEN];
 };
 
 /* 0, or an error already logged. Right in a forked child too. */
@@ -50,13 +62,15 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
     return (const struct um_shm_addr *)(const void *)addr;
 }
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
+bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr);
 /* mark: as mapper.h has it; NULL: only the process is looked at. */
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark);
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
 /* Is the address one of another pid namespace? */
 bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr);
 
-int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy);
+int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                const struct um_copy_peer *known);
 
 /* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size);
@@ -77,17 +91,17 @@ struct um_shm_file {
  * struct um_shm_part. 0; the errors of um_fault_guard().
  */
 int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p);
-/* Maps a part of a peer's file. Errors as lane_open's, logged. */
+/* Maps a part of a peer's file. Errors as lane_open's, logged, but for -EHOSTUNREACH: it is none that can be mapped. */
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);
 void um_shm_detach(struct um_mapping *map);
 /*
  * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
- * another program (execve(2) keeps number and start time). mark: as mapper.h has it for alive().
+ * another program (execve(2) keeps number and start time). *file: the inode of its memory, once it was seen; 0 before.
  */
-bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *mark);
-/* A descriptor of a peer's wake-up pipe, or a negative errno. */
-int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr);
+bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *file);
+/* A descriptor of a peer's wake-up pipe, which has that number there; or a negative errno. */
+int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake);
 
 /* space.c */
 int um_shm_space_create(struct um_mem_space *space);
@@ -113,7 +127,7 @@ bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
 struct um_shm_port {
     int memory_fd;
     size_t size;
-    uint64_t *nonce;              /* what nonce_at points to */
+    uint64_t *nonce;              /* what um_port_shm.nonce_at points to */
     struct um_contacts *contacts; /* NULL: peers of this pid namespace only */
     bool copy_refused_logged;
 };

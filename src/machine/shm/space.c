@@ -138,7 +138,8 @@ int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, ui
 {
     const struct um_shm_part part = {.offset = 0, .len = UM_SPACE_SIZE};
     const struct um_shm_file file = {.number = handle, .passed = UM_CONTACT_SPACE};
-    return um_shm_peer_map(port, addr, &file, &part, map_p);
+    int ret = um_shm_peer_map(port, addr, &file, &part, map_p);
+    return ret == -EHOSTUNREACH ? -ECONNREFUSED : ret; /* its port was seen */
 }
 
 /* By a mapping that this process has of the same file. */
@@ -148,7 +149,7 @@ static int window_join(const struct um_mem_port *port, const struct um_addr *add
     const uint64_t inset = w->region.base % (uint64_t)sysconf(_SC_PAGESIZE), len = inset + w->region.len;
     if (um_shm_is_apart(port, addr) || len < inset)
         return -ENOENT;
-    unsigned char *base = um_shm_shared_join(um_shm_addr_of(addr)->pid, (uintptr_t)(w->region.base - inset), len,
+    unsigned char *base = um_shm_shared_join(um_shm_pid(um_shm_addr_of(addr)), (uintptr_t)(w->region.base - inset), len,
                                              w->region.access & UM_ACCESS_REMOTE_WRITE);
     if (!base)
         return -ENOENT;
@@ -184,6 +185,6 @@ bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    return peer->pid == own->pid && peer->start == own->start && peer->pid_space == own->pid_space &&
-           (uint32_t)getpid() == own->pid;
+    return peer->boot == own->boot && peer->process == own->process && peer->pid_space == own->pid_space &&
+           (uint32_t)getpid() == um_shm_pid(own);
 }

@@ -6,9 +6,12 @@
  */
 #include "machine/sim/sim.h"
 
+#include "machine/machines.h"
 #include "machine/mem/mem.h"
+#include "machine/sim/internal.h"
 
 #include "base/cancel.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -17,8 +20,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define UM_SIM_MAGIC       0x6d6973756e696d75u
-#define UM_SIM_SPACE_MAGIC 0x63617073756e696du
+/* In the upper 48 bits of word 0, above the head. */
+#define UM_SIM_MAGIC       UINT64_C(0x6d6973756e690000)
+#define UM_SIM_SPACE_MAGIC UINT64_C(0x636170736d690000)
 
 /* The memory of a port or a space; outlives it while peers have it attached. */
 struct sim_memory {
@@ -31,23 +35,29 @@ struct sim_memory {
     bool dead;
 };
 
-struct sim_port {
-    struct sim_memory *memory;
-    uint64_t random;
-    unsigned stall_percent;
-};
-
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list registry = {&registry, &registry};
 static uint64_t next_number = 1;
 static uint32_t config_seed = 1;
 static unsigned config_stall_percent;
+static bool config_slow;
 
-void um_sim_configure(uint32_t seed, unsigned stall_percent)
+void um_sim_lock(void)
+{
+    pthread_mutex_lock(&registry_lock);
+}
+
+void um_sim_unlock(void)
+{
+    pthread_mutex_unlock(&registry_lock);
+}
+
+void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow)
 {
     pthread_mutex_lock(&registry_lock);
     config_seed = seed;
     config_stall_percent = stall_percent;
+    config_slow = slow;
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -93,7 +103,8 @@ static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
     pthread_mutex_lock(&registry_lock);
     uint64_t number = next_number++;
     *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};
-    m->addr = (struct um_addr){.word = {magic, number, number * 0x9e3779b97f4a7c15u | 1}};
+    m->addr =
+        (struct um_addr){.word = {magic | um_addr_head(&um_machine_sim), number, number * 0x9e3779b97f4a7c15u | 1}};
     um_list_append(&registry, &m->node);
     pthread_mutex_unlock(&registry_lock);
     return m;
@@ -111,7 +122,9 @@ static int sim_create(struct um_mem_port *port, size_t size)
         .memory = m,
         .random = (config_seed + m->addr.word[1]) * 0x9e3779b97f4a7c15u | 1,
         .stall_percent = config_stall_percent,
+        .is_slow = config_slow,
     };
+    um_list_init(&state->transfers);
     port->memory = m->base;
     port->addr = m->addr;
     port->mapper_state = state;
@@ -122,6 +135,10 @@ static int sim_create(struct um_mem_port *port, size_t size)
 static void sim_destroy(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
+    if (!um_list_is_empty(&state->transfers)) {
+        um_log(UM_LOG_WARN, "sim: a port closes, and transfers of it are under way");
+        abort(); /* the caller's mistake, which an engine would punish later */
+    }
     pthread_mutex_lock(&registry_lock);
     state->memory->wake_fd = -1;
     memory_unref(state->memory);
@@ -172,7 +189,7 @@ static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
         struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
-        if (m->addr.word[0] != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
+        if (um_addr_word(&m->addr, 0) != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
             continue;
         m->references++;
         *map_p = (struct um_mapping){.base = m->base, .len = m->size};
@@ -203,8 +220,8 @@ static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
 
 static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
 {
-    (void)port, (void)is_last;
-    return addr->word[0] == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
+    int ret = um_addr_head_check(port->port.machine, addr, is_last);
+    return ret ? ret : um_addr_word(addr, 0) == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 
 /* A mapping into the memory keeps it alive. */
@@ -239,12 +256,19 @@ static void sim_detach(struct um_mapping *map)
     *map = (struct um_mapping){0};
 }
 
-static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, uint64_t *mark)
+enum um_sim_life um_sim_life_locked(const struct um_addr *addr)
+{
+    const struct sim_memory *m = registry_find(addr);
+    if (!m || m->wake_fd < 0)
+        return UM_SIM_CLOSED;
+    return m->dead ? UM_SIM_DEAD : UM_SIM_ALIVE;
+}
+
+static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
 {
     (void)port, (void)mark;
     pthread_mutex_lock(&registry_lock);
-    const struct sim_memory *m = registry_find(addr);
-    bool alive = m && m->wake_fd >= 0 && !m->dead;
+    bool alive = um_sim_life_locked(addr) == UM_SIM_ALIVE;
     pthread_mutex_unlock(&registry_lock);
     return alive;
 }
@@ -268,9 +292,9 @@ static uint64_t sim_owner_word(const struct um_mem_port *port, const struct um_a
     return port->addr.word[1];
 }
 
-static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, int *handle_p)
+static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p)
 {
-    (void)port, (void)addr;
+    (void)port, (void)addr, (void)wake;
     *handle_p = 0; /* it is looked up at every call */
     return 0;
 }
@@ -294,10 +318,11 @@ static void sim_wake_drop(int handle)
     (void)handle;
 }
 
-static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy)
+static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                    const struct um_copy_peer *known)
 {
-    uint64_t mark = 0;
-    if (!sim_alive(port, addr, &mark))
+    (void)known;
+    if (!sim_alive(port, addr, NULL))
         return -ESRCH;
     size_t r = 0, l = 0, r_at = 0, l_at = 0;
     for (size_t left = copy->len; left > 0;) {
@@ -326,16 +351,19 @@ static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const 
 
 /* ---- stalls: around the operations of mem/ ---- */
 
+uint32_t um_sim_random(struct sim_port *state, uint32_t limit)
+{
+    state->random ^= state->random << 13;
+    state->random ^= state->random >> 7;
+    state->random ^= state->random << 17;
+    return (uint32_t)(state->random % limit);
+}
+
 /* Is this one to behave as if the lane were full, or empty? */
 static bool sim_stall(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
-    if (state->stall_percent == 0)
-        return false;
-    state->random ^= state->random << 13;
-    state->random ^= state->random >> 7;
-    state->random ^= state->random << 17;
-    return state->random % 100 < state->stall_percent;
+    return state->stall_percent && um_sim_random(state, 100) < state->stall_percent;
 }
 
 static int sim_claimed(struct um_lane *lane, const struct um_slot *slot, int ret)
@@ -359,6 +387,7 @@ static int sim_claim_message(struct um_lane *lane, uint32_t body_len, struct um_
 /* Who joins and who leaves is told in any case. */
 static int sim_poll(struct um_port *port, struct um_record *rec_p)
 {
+    um_sim_transfers_advance((struct um_mem_port *)port);
     int ret = um_mem_poll(port, rec_p);
     return ret && rec_p->op < UM_OP_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
 }
@@ -402,10 +431,15 @@ static int sim_space_open(const struct um_space_config *config, struct um_space 
 
 const struct um_machine um_machine_sim = {
     .name = "sim",
+    .addr_kind = UM_ADDR_SIM,
     .space_open = sim_space_open,
     .port_open = sim_port_open,
     .claim = sim_claim,
     .claim_message = sim_claim_message,
     .poll = sim_poll,
+    .conceal = um_sim_conceal,
+    .transfer_start = um_sim_transfer_start,
+    .transfer_poll = um_sim_transfer_poll,
+    .transfer_cancel = um_sim_transfer_cancel,
     UM_MEM_MACHINE_OPS,
 };

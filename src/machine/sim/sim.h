@@ -8,8 +8,11 @@
 
 #include "machine/machine.h"
 
-/* From now on, new ports stall (a claim finds the lane full, a poll finds it empty) in percent of the calls. */
-void um_sim_configure(uint32_t seed, unsigned stall_percent);
+/*
+ * From now on, new ports stall (a claim finds the lane full, a poll finds it empty) in percent of the calls; slow:
+ * their transfers take their time, and move in parts, in any order.
+ */
+void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow);
 /* The port's process "died": peers see it as not alive. Its memory stays until everyone let go. */
 void um_sim_kill(const struct um_addr *addr);
 

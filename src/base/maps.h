@@ -1,8 +1,8 @@
 /*
- * Private to adoption: /proc/self/maps and smaps, line by line, without the heap. Threading: adopt_internal.h.
+ * /proc/self/maps and smaps, line by line, without the heap. Threading: any, each with its own struct um_maps.
  */
-#ifndef UM_MACHINE_SHM_ADOPT_MAPS_H
-#define UM_MACHINE_SHM_ADOPT_MAPS_H
+#ifndef UM_BASE_MAPS_H
+#define UM_BASE_MAPS_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,11 +1,11 @@
 /*
  * Reading /proc/self/maps and smaps, without the heap.
  *
- * Owns nothing; the text buffer is the caller's. Must not know what is decided from it. Threading: internal.h; other
+ * Owns nothing; the text buffer is the caller's. Must not know what is decided from it. Threading: any; other
  * threads may change mappings meanwhile: each line is true at its moment.
  * Source: proc_pid_maps(5), proc_pid_smaps(5), linux/fs.h (PROCMAP_QUERY).
  */
-#include "machine/shm/adopt_maps.h"
+#include "base/maps.h"
 
 #include <errno.h>
 #include <fcntl.h>

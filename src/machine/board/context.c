@@ -1,0 +1,85 @@
+/*
+ * The process's context on the board: opened with its first port or piece of memory, closed with the last one. board.h.
+ *
+ * What was made on a handle ends with it: each part is told. Owns: um_board.context. Threading: under the process's
+ * lock.
+ */
+#include "machine/board/board.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int um_board_probe(void)
+{
+    um_board_enter();
+    int ret = um_board_library_load(um_board_library_file());
+    um_board_leave();
+    return ret;
+}
+
+/* Says what an error of unimem_open() means, and what to do. */
+static void open_failed(int error)
+{
+    const char *board = getenv("UNIMEM_BOARD");
+    const char *remedy =
+        error == -ENOENT   ? ": none is there, and none can be started: is the program unimem-boardd installed "
+                             "beside the library, or named by UNIMEM_EMU_SERVER?"
+        : error == -EACCES ? ": it is another user's: give UNIMEM_BOARD another name"
+        : error == -EBUSY  ? ": it has no context left: end other programs, or give UNIMEM_BOARD another name"
+                           : "";
+    um_log(UM_LOG_WARN, "the Unimem board \"%s\" cannot be opened: %s%s", board && *board ? board : "board",
+           strerror(-error), remedy);
+}
+
+/* What was made on a handle that is closed. */
+static void forget(void)
+{
+    um_board_reaches_forget();
+    um_board_others_forget();
+    um_board_memory_forget();
+    um_board_views_forget();
+    um_board_seeks_forget();
+    um_board.context.handle = NULL;
+}
+
+/* A forked child has no context, nor dmable memory: what there is its parent has. It opens one of its own. */
+static void forget_parents(void)
+{
+    um_board_slots_forget();
+    um_board_arenas_forget();
+    um_board.context.users = 0;
+    forget();
+}
+
+int um_board_begin(struct unimem_board **board_p)
+{
+    if (um_board.context.users && um_board.context.opened_by != getpid())
+        forget_parents();
+    int ret = um_board.context.users ? 0 : um_board_library_load(um_board_library_file());
+    if (ret)
+        return ret;
+    ret = um_board.context.users ? 0 : um_board_api.open(NULL, UNIMEM_NODE_ANY, &um_board.context.handle);
+    if (ret) {
+        open_failed(ret);
+        return ret;
+    }
+    um_board.context.opened_by = getpid();
+    um_board.context.users++;
+    *board_p = um_board.context.handle;
+    return 0;
+}
+
+void um_board_end(void)
+{
+    struct um_board_lane *lane;
+    if (--um_board.context.users)
+        return;
+    while ((lane = um_board_lane_next(NULL)) != NULL)
+        um_board_lane_free(lane);
+    um_board_api.close(um_board.context.handle); /* and with it all dmable memory and registrations */
+    forget();
+}
