@@ -22,7 +22,7 @@ static void *memory(size_t len)
     return mem;
 }
 
-/* Of this thread's processor time: what other programs take is not counted. */
+/* This thread's processor time: other programs do not count. */
 static uint64_t cpu_ns(void)
 {
     struct timespec now;

@@ -8,8 +8,8 @@
  * is a provider of libfabric: tagged messages.
  *
  * For each size a line: bytes; half a round trip (us); MB/s of a stream from one buffer into one buffer; MB/s of a
- * stream from many buffers into many (32 MiB on either side, or one body). Of each the better quartile of the samples:
- * other programs that take the processors make the others. --seconds: how long each of the three may take.
+ * stream from many buffers into many (32 MiB on either side, or one body). Each figure is the better quartile of the
+ * samples, because other programs disturb the rest. --seconds: how long each of the three may take.
  * --compute: the sender of the round trips computes so long between posting and its next call, and what is printed is
  * the time until the receiver has the body (us, both on one clock), for the first two figures; the others are 0.
  * Every body is checked by samples of its bytes; a wrong byte ends it with status 1.

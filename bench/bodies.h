@@ -1,5 +1,5 @@
 /*
- * bodies: two processes that move bodies by some way, and what bench/bodies.c measures of it. Threading: one thread
+ * bodies: two processes that move bodies in one of several ways, measured by bench/bodies.c. Threading: one thread
  * each.
  */
 #ifndef UM_BENCH_BODIES_H
@@ -33,8 +33,8 @@ struct bodies_batch {
     int count;
 };
 
-/* A way to move bodies. Whatever fails is told on stderr and ends the process. post: the bodies are on their way;
- * finish: the buffers of this side are free. */
+/* A way to move bodies. A failure is reported on stderr and ends the process. post: starts the bodies; finish: returns
+ * when the buffers of this side are free. */
 struct bodies_way {
     const char *name;
     void (*open)(struct bodies_side *s, const char *provider);
@@ -45,7 +45,7 @@ struct bodies_way {
 };
 extern const struct bodies_way bodies_ring, bodies_readv, bodies_fabric;
 
-/* Both are here. */
+/* Returns when both processes are here. */
 void bodies_meet(struct bodies_side *s);
 void bodies_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 

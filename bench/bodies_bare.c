@@ -1,4 +1,4 @@
-/* bodies.h: what two processors can do without a library: a ring that both copy through, and the system's copy. */
+/* bodies.h: the reference without a library: a ring through which both processes copy, and the system's copy. */
 #include "bodies.h"
 
 #include "base/atomic.h"

@@ -8,8 +8,8 @@
  * minimum and median. Bandwidth: 64 operations and one flush. --create: MPI_Win_create on memory of malloc,
  * else MPI_Win_allocate. --native: the window's info has disable_shm_accumulate=true, without which MPICH executes
  * accumulates by active messages when it cannot rule out that some rank accumulates through shared memory. --stop: rank
- * 1 is stopped by SIGSTOP for the whole measurement: its process can do nothing. Prints "latency OPERATION BYTES MIN_US
- * MEDIAN_US" and "bandwidth OPERATION BYTES MB_PER_S"; the last line is "data ok".
+ * 1 is stopped by SIGSTOP for the whole measurement: its process makes no progress. Prints "latency OPERATION BYTES
+ * MIN_US MEDIAN_US" and "bandwidth OPERATION BYTES MB_PER_S"; the last line is "data ok".
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -79,7 +79,7 @@ static void operate(struct bench *b, enum operation op)
     }
 }
 
-/* After the flush: every swap has found what the one before it has set. */
+/* After the flush: checks that every swap found the value of the one before. */
 static void flushed(enum operation op)
 {
     if (op != CAS)

@@ -112,7 +112,7 @@ static void mark(struct team *t, struct ssca *s, uint64_t n, const struct vertex
     team_wait_puts(t, 0);
 }
 
-/* True while anybody has something: each adds its own count to a cell of the level. */
+/* True while any process has vertices: each adds its count to a cell of the level. */
 static bool anybody(struct team *t, unsigned level, uint64_t count)
 {
     uint64_t *cell = &t->shared->cell[1 + level % 2];
@@ -148,7 +148,7 @@ static unsigned search(struct team *t, struct ssca *s, uint32_t root)
     return level;
 }
 
-/* Adds to the predecessors among a batch of neighbours what is theirs of x. */
+/* Adds x's share to its predecessors among a batch of neighbours. */
 static void share_out(struct team *t, struct ssca *s, uint64_t n, const struct vertex *x)
 {
     static struct vertex seen[BATCH];

@@ -164,7 +164,7 @@ static void memory_expose(struct team *t)
     me->base = t->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)t->memory : 0;
 }
 
-/* Everybody has an endpoint when this returns. */
+/* All members have an endpoint when this returns. */
 static void meet(struct team *t)
 {
     size_t len = TEAM_NAME;
@@ -231,7 +231,7 @@ static pid_t member_start(struct team *t, void (*prepare)(int rank), void (*body
     _exit(0);
 }
 
-/* One that fails ends all: the others would wait for it. */
+/* A member that fails ends all: the others would wait for it. */
 static int members_join(pid_t *pid, int size)
 {
     int result = 0;

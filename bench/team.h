@@ -3,8 +3,8 @@
  *
  * What one-sided programs share: forking, opening the provider named, exchange of addresses and keys through a page of
  * shared memory, a barrier in which every member makes progress (providers that execute RMA at the target need it).
- * Knows libfabric's interface only, no provider. A member that finds anything wrong says so and ends with status 1;
- * the others are ended then: team_run() returns 1. Threading: one thread a member.
+ * Knows libfabric's interface only, no provider. A member that finds an error reports it and ends with status 1; then
+ * the others are ended and team_run() returns 1. Threading: one thread a member.
  */
 #ifndef UM_BENCH_TEAM_H
 #define UM_BENCH_TEAM_H
@@ -32,7 +32,7 @@ struct team_config {
     size_t bytes;         /* memory that each one exposes */
     uint64_t caps;        /* beyond FI_RMA | FI_ATOMIC; FI_RMA_EVENT: `remote` counts */
     int timeout;          /* seconds until the run counts as hung; 0: 300 */
-    /* Opens the endpoint and exposes memory instead of the team, up to where addresses are exchanged; or NULL. */
+    /* Opens the endpoint and registers memory instead of the team, up to the exchange of addresses; or NULL. */
     void (*open)(struct team *t);
 };
 
@@ -93,11 +93,11 @@ void team_fail(const struct team *t, const char *format, ...) __attribute__((for
             team_fail((t), __VA_ARGS__);                                                                               \
     } while (0)
 
-/* All are here; what was posted before has ended, at all of them. */
+/* Returns when all members are here and all operations posted before have ended. */
 void team_barrier(struct team *t);
 /* One turn of progress: both counters are read. */
 void team_progress(struct team *t);
-/* The same, the processor given to others now and then, and an end if an operation has failed: a loop's body. */
+/* The same, with a yield now and then; ends the member if an operation has failed. For the body of a loop. */
 void team_turn(struct team *t, uint32_t turn);
 /* At most `most` of the operations posted have not ended yet. */
 void team_wait_puts(struct team *t, uint64_t most);

@@ -104,7 +104,7 @@ static void must(const char *what, ssize_t ret)
     exit(1);
 }
 
-/* False: the provider has nothing of the kind. */
+/* False: the provider does not offer this. */
 static bool side_find(struct side *s, const char *provider)
 {
     struct fi_info *hints = fi_allocinfo();
@@ -251,7 +251,7 @@ static void sleeper_run(struct side *s, uint64_t count)
 
 /* ---- the sender ---- */
 
-/* Accepted, and gone as far as this provider needs our help. */
+/* Sends, and makes progress as long as the provider needs it. */
 static void send_once(struct side *s)
 {
     struct fi_cq_msg_entry entry;

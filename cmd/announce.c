@@ -1,4 +1,4 @@
-/* tools/announce.h */
+/* cmd/announce.h */
 #include "announce.h"
 #include "provider.h"
 
@@ -61,7 +61,7 @@ void um_announce_doubts(const struct um_recognised *found, const struct um_env *
     for (unsigned i = 0; i < env->count; i++) {
         const struct um_env_var *var = &env->var[i];
         bool differs = var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0;
-        /* FI_PROVIDER has its place in the line before, and another provider may well want other settings. */
+        /* The line before names FI_PROVIDER, and another provider may need other settings. */
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
             fprintf(stderr, "unimem: %s=%s is yours and wins over %s: unimem may not be used\n", var->name, var->value,
                     var->ours);

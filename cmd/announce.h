@@ -1,4 +1,4 @@
-/* What `unimem run` and `unimem env` tell people on stderr about the MPI and the environment they chose. */
+/* Messages of `unimem run` and `unimem env` on stderr about the MPI and the chosen environment. */
 #ifndef UM_CMD_ANNOUNCE_H
 #define UM_CMD_ANNOUNCE_H
 

@@ -1,6 +1,6 @@
 /*
- * A function in a child process of its own: for what may crash, hang or leave something behind in the process that
- * does it (loading somebody else's library, asking the kernel for what a filter may punish with death).
+ * Runs a function in a child process of its own: for calls that may crash, hang or change the process (loading a
+ * foreign library, a system call for which a seccomp filter may kill).
  */
 #ifndef UM_CMD_CHILD_H
 #define UM_CMD_CHILD_H

@@ -1,4 +1,4 @@
-/* tools/elf_file.h */
+/* cmd/elf_file.h */
 #include "elf_file.h"
 
 #include <elf.h>

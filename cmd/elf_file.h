@@ -1,5 +1,5 @@
 /*
- * What an ELF file says of itself: the libraries it needs, where it looks for them, and whether it holds a text.
+ * Reads an ELF file: the libraries that it needs, its search paths, and whether it contains a text.
  *
  * Reads the file only; nothing is loaded. Files of another word size or byte order are not read: they could not be run
  * by this machine's libraries either. A damaged file yields an error or an empty list, never a read outside it.
@@ -22,7 +22,7 @@ struct um_elf {
     size_t dynamic, dynamic_count; /* PT_DYNAMIC: where in the file its entries begin, and how many there are */
 };
 
-/* A word of the file, and another value for it. */
+/* A word of the file and its new value. */
 struct um_elf_word {
     size_t offset, value;
 };

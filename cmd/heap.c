@@ -1,4 +1,4 @@
-/* tools/heap.h */
+/* cmd/heap.h */
 #include "heap.h"
 #include "elf_file.h"
 #include "lib_dirs.h"

@@ -1,4 +1,4 @@
-/* The parts of `unimem info`. Each finds out by trying, and adds its rows to the report. */
+/* The parts of `unimem info`. Each tries what it reports on and adds its rows to the report. */
 #ifndef UM_CMD_INFO_H
 #define UM_CMD_INFO_H
 

@@ -1,9 +1,9 @@
 /*
- * tools/info.h: what two processes on this machine make of large messages: read by the receiver, pushed by the sender,
- * and which of the two an endpoint chooses.
+ * cmd/info.h: large messages between two processes of this machine: read by the receiver, pushed by the sender, and
+ * which of the two an endpoint chooses.
  *
  * Two processes with an endpoint each, of this very version. "Warm" is a message from one buffer into one buffer again
- * and again; "cold" goes through FIELD bytes on both sides. Whatever fails ends them, and the report says so.
+ * and again; "cold" goes through FIELD bytes on both sides. Any failure ends both processes, and the report says so.
  */
 #include "child.h"
 #include "info.h"
@@ -36,7 +36,7 @@ struct side {
     unsigned completed;
 };
 
-/* What comes out of a run of one size: bytes in a microsecond; the chosen way. */
+/* The result for one size: bytes per microsecond; the chosen way. */
 struct figure {
     unsigned rate[WAYS];
     bool pushed;
@@ -90,7 +90,7 @@ static unsigned messages(size_t len, enum way way)
     return way == CHOSE ? 3 * count : count;
 }
 
-/* Moves so many messages. Where there is one processor for both, the other one gets it. */
+/* Moves `count` messages. On a single processor, yields it to the other process. */
 static void stream(struct side *s, bool sends, size_t len, size_t stride, unsigned count)
 {
     size_t places = stride ? FIELD / stride : 1;
@@ -120,7 +120,7 @@ static void sender_run(struct side *s, enum way way)
     }
 }
 
-/* The first half is for learning, and for pages that were never touched. */
+/* The first half is a warm-up: the endpoint learns, and pages are touched for the first time. */
 static void receiver_run(struct side *s, enum way way, struct figure *figure)
 {
     const struct um_stats *stats = um_ep_stats(s->ep);
@@ -155,7 +155,7 @@ static void measure(void *arg, int out)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     s.line = line[pid != 0];
-    close(line[pid == 0]); /* or the end of the other would never be seen */
+    close(line[pid == 0]); /* otherwise the end of the other process would go unnoticed */
     for (int way = 0; way < WAYS; way++) {
         side_open(&s, (enum way)way);
         if (pid == 0)

@@ -1,4 +1,4 @@
-/* tools/info.h: what the kernel offers besides memory between processes. */
+/* cmd/info.h: what the kernel offers besides memory between processes. */
 #include "child.h"
 #include "info.h"
 
@@ -17,7 +17,7 @@
 
 static const char section[] = "Kernel";
 
-enum { TIMEOUT_MS = 30000 };              /* a busy machine is no reason to say no */
+enum { TIMEOUT_MS = 30000 };              /* long enough for a busy machine */
 static const unsigned user_mode_only = 1; /* UFFD_USER_MODE_ONLY, Linux 5.11 */
 /* Features of Linux 5.7 (on shared memory: 5.19), 6.4, 5.14 and 6.8; the headers may be older. */
 static const struct {

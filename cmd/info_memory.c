@@ -1,4 +1,4 @@
-/* tools/info.h: what two processes can do with each other's memory. */
+/* cmd/info.h: what two processes can do with each other's memory. */
 #include "info.h"
 #include "siblings.h"
 

@@ -1,4 +1,4 @@
-/* tools/info.h: how the processor can wait for a store of another core without spinning. */
+/* cmd/info.h: how the processor can wait for a store of another core without spinning. */
 #include "info.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* tools/info.h: the provider, and the libfabrics and MPIs within reach. */
+/* cmd/info.h: the provider, and the libfabrics and MPIs within reach. */
 #include "child.h"
 #include "info.h"
 #include "lib_dirs.h"
@@ -17,7 +17,7 @@
 
 enum { TIMEOUT_MS = 20000, SEEN_MAX = 64 };
 
-/* What was met already, by real path, so that nothing is told twice. */
+/* The real paths already reported, so that nothing is reported twice. */
 struct seen {
     char *path[SEEN_MAX];
     unsigned count;
@@ -74,7 +74,7 @@ static void add_libfabric(struct search *search, const char *path, bool by_name)
     um_child_run(ask_library, (void *)path, text, sizeof text, TIMEOUT_MS);
     if (sscanf(text, "%u.%u %n", &major, &minor, &at) < 2) {
         if (!by_name)
-            return; /* a damaged one beside an MPI says nothing to the user */
+            return; /* a damaged library beside an MPI does not concern the user */
         struct um_row *row =
             um_report_add(search->report, section, "libfabric.so.1", UM_NO, "not on the loader's path");
         row->lost = "programs that do not bring their own; fi_info; and unimem itself, unless such a program loads it";

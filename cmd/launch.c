@@ -1,4 +1,4 @@
-/* tools/launch.h */
+/* cmd/launch.h */
 #include "launch.h"
 #include "commands.h"
 #include "elf_file.h"
@@ -135,7 +135,7 @@ static bool same_machine(const char *head, const char *other)
     return !memcmp(head + offsetof(Elf64_Ehdr, e_machine), other + offsetof(Elf64_Ehdr, e_machine), sizeof(Elf64_Half));
 }
 
-/* The kernel takes the file for no program of this machine. */
+/* The kernel says that the file is no program for this machine. */
 static int wrong_format(const char *word, const char *head, size_t size)
 {
     char own[HEAD_MAX];

@@ -1,4 +1,4 @@
-/* tools/lib_dirs.h */
+/* cmd/lib_dirs.h */
 #include "lib_dirs.h"
 
 #include <dirent.h>

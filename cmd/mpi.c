@@ -1,4 +1,4 @@
-/* tools/mpi.h */
+/* cmd/mpi.h */
 #include "mpi.h"
 #include "child.h"
 #include "elf_file.h"
@@ -72,7 +72,7 @@ bool um_mpi_library_name(const char *name)
 
 struct question {
     const char *library;
-    const char *slow; /* what shall not run its code at loading, or NULL */
+    const char *slow; /* a library whose code must not run at loading, or NULL */
 };
 
 /* In the child: the library's own description of itself. */
@@ -174,7 +174,7 @@ static bool has_ofi(const struct um_mpi *mpi, const struct um_elf *elf, const ch
     }
 }
 
-/* Asked without the code that takes long, and again with it when that gave no answer. */
+/* Asks without the slow start-up code, and again with it if there was no answer. */
 static void ask(const char *library, char *text)
 {
     char slow[PATH_MAX];

@@ -1,6 +1,6 @@
 /*
  * The MPI (or SHMEM) libraries that the command knows: which one a library file is, its version, and whether it can use
- * libfabric (OFI) at all. Knows nothing of command lines (tools/recognise.h) or of variables (tools/mpi_env.h).
+ * libfabric (OFI) at all. Knows nothing of command lines (cmd/recognise.h) or of variables (cmd/mpi_env.h).
  */
 #ifndef UM_CMD_MPI_H
 #define UM_CMD_MPI_H

@@ -1,4 +1,4 @@
-/* The rules of tools/mpi_env.h. */
+/* The rules of cmd/mpi_env.h. */
 #include "mpi_env.h"
 #include "provider.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The value of a variable that names the provider to the MPI itself: it has to say the same as FI_PROVIDER. */
+/* The value of a variable that names the provider to the MPI itself: it must agree with FI_PROVIDER. */
 static const char the_provider[] = "unimem";
 
 #define FOR(kind) (1u << UM_MPI_##kind)
@@ -16,7 +16,7 @@ static const char the_provider[] = "unimem";
 static const struct plain {
     const char *name, *value;
     unsigned kinds;
-    int from, until; /* the first versions that know it, and that know it no more; 0: all */
+    int from, until; /* the first version with it and the first without it; 0: all versions */
 } plain[] = {
     {"FI_PROVIDER", "unimem", ~0u, 0, 0},
 
@@ -24,7 +24,7 @@ static const struct plain {
     {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0},
     /* Otherwise MPICH uses its own shared memory between ranks of one host, and no provider at all. */
     {"MPIR_CVAR_NOLOCAL", "1", FOR(MPICH), 0, 0},
-    /* Otherwise MPICH 5.0 takes its accumulates for impossible in hardware and sends messages: man fi_unimem. */
+    /* Otherwise MPICH 5.0 executes accumulates by messages: man fi_unimem. */
     {"FI_UNIMEM_MPICH_ATOMICS", "1", FOR(MPICH), 0, 0},
 
     /* The layer of Open MPI that leaves matching to the transport, and the transport that speaks libfabric. */
@@ -34,8 +34,8 @@ static const struct plain {
     {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0},
     /*
      * One-sided: Open MPI chooses well by itself. Windows of MPI_Win_allocate it shares between the ranks of a host
-     * (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx is left
-     * out: it prints an error in every rank before it gives way.
+     * (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx is
+     * excluded: it prints an error in every rank before it is skipped.
      */
     {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0},
 
@@ -103,7 +103,7 @@ static int fill_plain(struct um_env_var *var, const struct plain *plain, const s
 {
     const char *own = getenv(var->name), *value = plain->value;
     if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
-        own = NULL; /* to libfabric, too, an empty one says nothing */
+        own = NULL; /* libfabric ignores an empty value, too */
     if (value == the_provider && env->other_provider) {
         /* Open MPI and Intel MPI leave out some providers by default: name the user's, if it is a name. */
         bool is_name = !strpbrk(env->other_provider, "^,");

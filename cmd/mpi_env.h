@@ -24,7 +24,8 @@ enum um_env_origin {
 struct um_env_var {
     const char *name;
     enum um_env_origin origin;
-    const char *ours; /* what it takes to use unimem; NULL if that is made up of paths, or other values serve as well */
+    const char
+        *ours; /* the value needed to use unimem; NULL if it is composed of paths, or other values work as well */
     char value[UM_ENV_VALUE_MAX]; /* the value in effect; empty for UM_ENV_UNUSED */
 };
 
@@ -32,13 +33,13 @@ struct um_env {
     unsigned count;
     struct um_env_var var[UM_ENV_MAX];
     char dir[PATH_MAX]; /* the folder of libunimem-fi.so */
-    /* The user's FI_PROVIDER if it chooses other providers: then nothing here makes anybody use unimem. Or NULL. */
+    /* The user's FI_PROVIDER if it chooses other providers: then unimem is not used. Or NULL. */
     const char *other_provider;
 };
 
 /*
- * Fills env for this process's present environment and this MPI; with kind UM_MPI_NONE the variables of all of them
- * (none minds those of another). Returns 0, or a negative errno after a message on stderr (as um_provider_dir;
+ * Fills env for this process's present environment and this MPI; with kind UM_MPI_NONE the variables of all MPIs (each
+ * ignores those of the others). Returns 0, or a negative errno after a message on stderr (as um_provider_dir;
  * -ENAMETOOLONG: a path does not fit).
  */
 int um_env_fill(struct um_env *env, const struct um_mpi *mpi);

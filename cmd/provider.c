@@ -1,4 +1,4 @@
-/* tools/provider.h */
+/* cmd/provider.h */
 #include "provider.h"
 
 #include <errno.h>

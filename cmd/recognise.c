@@ -1,4 +1,4 @@
-/* tools/recognise.h */
+/* cmd/recognise.h */
 #include "recognise.h"
 #include "elf_file.h"
 #include "launch.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 256 }; /* a program's own arguments need not be looked at for ever */
+enum { WORDS_MAX = 256 }; /* a bound for the arguments that are looked at */
 
 static const char *last_part(const char *path)
 {
@@ -52,7 +52,7 @@ static enum family family_of(const char *launcher)
     enum family family = ANY;
     struct um_elf elf;
     if (um_elf_open(launcher, &elf))
-        return ANY; /* a script: what lies beside it tells */
+        return ANY; /* a script: the files beside it decide */
     for (size_t i = 0; family == ANY && i < sizeof marks / sizeof marks[0]; i++) {
         if (um_elf_holds(&elf, marks[i].bytes, strlen(marks[i].bytes)))
             family = marks[i].family;
@@ -110,7 +110,7 @@ int um_recognise_launcher(const char *path, struct um_mpi *mpi)
         return 0;
     if (family == ANY)
         return -ENOENT;
-    /* The library is out of sight, but the launcher's own bytes leave no doubt. */
+    /* The library was not found, but the launcher's own bytes identify the MPI. */
     enum um_mpi_kind kind = family == HYDRA ? UM_MPI_MPICH : family == OPENMPI ? UM_MPI_OPENMPI : UM_MPI_INTEL;
     *mpi = (struct um_mpi){.kind = kind, .has_ofi = true};
     return 0;

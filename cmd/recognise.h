@@ -1,7 +1,7 @@
 /*
  * Which MPI does a command line run? Looks at files only: at the launcher (mpiexec, mpirun, oshrun, ...) and what lies
  * beside it, and at the libraries that the program it starts was linked with. Runs none of them; the libraries found
- * are asked by tools/mpi.h.
+ * are asked by cmd/mpi.h.
  */
 #ifndef UM_CMD_RECOGNISE_H
 #define UM_CMD_RECOGNISE_H

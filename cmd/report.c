@@ -1,4 +1,4 @@
-/* tools/report.h */
+/* cmd/report.h */
 #include "report.h"
 
 #include <stdarg.h>

@@ -94,7 +94,7 @@ static int env_apply(const struct um_env *env)
     return UM_EXIT_OK;
 }
 
-/* An option says more than a variable that was set before. */
+/* An option overrides a variable that was set before. */
 static int machine_set(const struct options *o)
 {
     if (o->machine && setenv("FI_UNIMEM_MACHINE", o->machine, 1)) {
@@ -126,7 +126,7 @@ static int prepare(const struct options *o, char **program, struct um_recognised
     if (ret == UM_EXIT_OK)
         ret = machine_set(o);
     if (ret == UM_EXIT_OK && o->heap && um_heap_preload())
-        return UM_EXIT_FAILED; /* last: what runs before the program does without */
+        return UM_EXIT_FAILED; /* last: whatever runs before the program does not need it */
     return ret;
 }
 

@@ -1,4 +1,4 @@
-/* tools/siblings.h: three processes: a supervisor, the owner of memory, and the visitor that reaches for it. */
+/* cmd/siblings.h: three processes: a supervisor, the owner of memory, and the visitor that accesses it. */
 #include "siblings.h"
 #include "child.h"
 
@@ -109,7 +109,7 @@ static void supervise(void *arg, int out)
         return;
     pid_t pid = fork();
     if (pid == 0) {
-        close(to_owner[0]); /* or it would never see the end of the supervisor */
+        close(to_owner[0]); /* otherwise it would not notice the end of the supervisor */
         owner(to_owner[1]);
     }
     close(to_owner[1]);

@@ -1,5 +1,6 @@
 /*
- * Tries what two processes of a job do with each other: neither is the other's parent, which is what Yama looks at.
+ * Tries what two processes of a job do with each other's memory. Neither is the other's parent: Yama distinguishes
+ * that.
  */
 #ifndef UM_CMD_SIBLINGS_H
 #define UM_CMD_SIBLINGS_H

@@ -1,4 +1,4 @@
-/* tools/startup.h */
+/* cmd/startup.h */
 #include "startup.h"
 #include "elf_file.h"
 #include "lib_dirs.h"

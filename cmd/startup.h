@@ -1,6 +1,6 @@
 /*
  * Libraries whose code at loading takes long: UCX's libucs measures the processor's clock for 50 ms, and every MPI that
- * was built with UCX loads it. Who only asks an MPI library for its version needs none of that.
+ * was built with UCX loads it. A query of an MPI library's version needs none of that.
  */
 #ifndef UM_CMD_STARTUP_H
 #define UM_CMD_STARTUP_H

@@ -1,4 +1,4 @@
-/* Opening and ending a handle, its conversation with the server, and what a forked child has of it: nothing. */
+/* Opening and closing a handle, its requests to the server, and fork(): a child has no handles. */
 #include "emu/board.h"
 
 #include "emu/connect.h"
@@ -16,7 +16,7 @@
  * one. */
 enum { OPEN_TRIES = 3000 };
 
-/* ---- the conversation ---- */
+/* ---- requests ---- */
 
 /* Sends a request, takes the reply. 0, or -EIO. */
 static int converse(int fd, const struct emu_request_wire *request, struct emu_reply_wire *reply_p, int *passed_p)
@@ -140,7 +140,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&boards_lock);
 }
 
-/* It has no handles. Above all it does not keep its parent's connections open, or that one would seem to live on. */
+/* A child has no handles. It closes its parent's connections, or the parent would seem to live on. */
 static void begin_child(void)
 {
     for (struct unimem_board *board = boards; board; board = board->next) {
@@ -168,7 +168,7 @@ static void boards_add(struct unimem_board *board)
     pthread_mutex_unlock(&boards_lock);
 }
 
-/* And its descriptors, so that no child closes what has their numbers next. */
+/* Removes its descriptors, too, so that no child closes files that get their numbers later. */
 static void boards_remove(struct unimem_board *board)
 {
     pthread_mutex_lock(&boards_lock);
@@ -241,7 +241,7 @@ void unimem_close(struct unimem_board *board)
     free(board);
 }
 
-/* ---- what one may ask ---- */
+/* ---- queries ---- */
 
 uint32_t unimem_version(void)
 {
@@ -270,7 +270,7 @@ bool emu_context_lives(struct unimem_board *board, uint32_t node, uint32_t conte
     return lives;
 }
 
-/* Who lives is what the server says. Without it nobody is known to live, so it has to be there. */
+/* The server knows which contexts live. Without a server the answer is unknown, so it must be there. */
 static bool server_is_there(struct unimem_board *board)
 {
     char byte;

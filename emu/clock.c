@@ -70,7 +70,7 @@ static uint64_t lookahead(const struct emu_params *params)
     return ns ? ns : 1;
 }
 
-/* How long a look for messages goes on: never so long that everybody would wait for everybody. */
+/* How long a look for messages lasts: short enough that the contexts do not all wait for each other. */
 static uint64_t look_ns(const struct emu_params *params)
 {
     uint64_t most = lookahead(params) - 1;
@@ -79,7 +79,7 @@ static uint64_t look_ns(const struct emu_params *params)
 
 /* ---- the others ---- */
 
-/* Whom nobody waits for: emu/clock.h. */
+/* Contexts that are not waited for: emu/clock.h. */
 static bool is_absent(const struct emu_clock *clock, uint32_t slot, uint64_t word)
 {
     const struct emu_time_shm *other = &clock->shm->times[slot], *self = own(clock);
@@ -92,7 +92,7 @@ static uint32_t slots_end(const struct emu_clock *clock)
     return __atomic_load_n(&clock->shm->contexts_end, __ATOMIC_SEQ_CST);
 }
 
-/* Looks who of the others is last in time; of equals, the one with the lowest slot. Under the lock. */
+/* Finds the other context that is last in time; of equals, the one with the lowest slot. Under the lock. */
 static void last_find(struct emu_clock *clock)
 {
     clock->epoch = load(&clock->shm->epoch);
@@ -107,13 +107,13 @@ static void last_find(struct emu_clock *clock)
     }
 }
 
-/* What anybody has found about the others holds no longer. */
+/* Invalidates what the contexts have found out about each other. */
 static void board_changes(struct emu_board_shm *shm)
 {
     __atomic_fetch_add(&shm->epoch, 1, __ATOMIC_SEQ_CST);
 }
 
-/* When anybody noticed others last. */
+/* The latest time at which any context noticed others. */
 static uint64_t latest_seen(const struct emu_clock *clock)
 {
     uint64_t latest = 0;
@@ -127,22 +127,22 @@ static uint64_t latest_seen(const struct emu_clock *clock)
 
 /* ---- this context ---- */
 
-/* Moves the clock on to a time, whatever was said about this context meanwhile. Under the lock. */
+/* Advances the clock to a time, even if another context has changed the word meanwhile. Under the lock. */
 static void move(const struct emu_clock *clock, uint64_t time)
 {
     uint64_t word;
     do {
         word = load(&own(clock)->word);
         if (!state_of(word))
-            return; /* the server takes this process for dead */
+            return; /* the server has ended this context */
         if (time < time_of(word))
             time = time_of(word);
-        if (time > EMU_TIME_MASK) /* a program computes for centuries */
+        if (time > EMU_TIME_MASK) /* limits a computation of centuries */
             time = EMU_TIME_MASK;
     } while (!change(&own(clock)->word, word, EMU_TIME_PRESENT | time));
 }
 
-/* A call: the context takes part again, if it did not. Returns its time. Under the lock. */
+/* Begins a call: the context takes part in time again. Returns its time. Under the lock. */
 static uint64_t enter(const struct emu_clock *clock)
 {
     struct emu_time_shm *self = own(clock);
@@ -154,7 +154,8 @@ static uint64_t enter(const struct emu_clock *clock)
     }
     if (state_of(word) == EMU_TIME_PRESENT)
         return time_of(word);
-    /* Who looks from now on waits for us; who looked before has told when (begin_in_order). */
+    /* Contexts that look from now on wait for this one; those that looked before have left their time (begin_in_order).
+     */
     move(clock, 0);
     board_changes(clock->shm);
     move(clock, latest_seen(clock));
@@ -165,11 +166,11 @@ static uint64_t enter(const struct emu_clock *clock)
 
 struct wait {
     uint32_t rounds;
-    uint32_t slot; /* who is behind, how often it had called, and since when we know that */
+    uint32_t slot; /* the context that is behind, its number of calls, and since when it has not changed */
     uint64_t beat, since;
 };
 
-/* Has it made no call for long, it is not waited for any more. */
+/* If it has made no call for long, stops waiting for it. */
 static void lose_patience(const struct emu_clock *clock, struct wait *wait, uint32_t slot)
 {
     struct emu_time_shm *other = &clock->shm->times[slot];
@@ -185,7 +186,7 @@ static void lose_patience(const struct emu_clock *clock, struct wait *wait, uint
         __atomic_fetch_add(&clock->shm->given_up, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Lets the one that is behind run. Not under the lock. */
+/* Lets the context that is behind run. Not under the lock. */
 static void give_way(const struct emu_clock *clock, struct wait *wait, uint32_t slot)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};

@@ -1,6 +1,6 @@
 /*
- * emu/connect.h. The server is a program, not a fork of the caller: a process with threads cannot go on as another, and
- * the copy of a large program would keep its memory. It puts itself into the background before this returns, so the
+ * emu/connect.h. The server is a program, not a fork of the caller: a process with threads cannot continue as a server,
+ * and the copy of a large program would keep its memory. It puts itself into the background before this returns, so the
  * caller is left with no child.
  */
 #include "emu/connect.h"
@@ -22,7 +22,7 @@
 #define UNIMEM_EMU_INSTALLED "/usr/libexec/unimem-boardd"
 #endif
 
-/* Between a server's bind() and listen() nobody can connect: tries, a millisecond apart. */
+/* Connecting fails between a server's bind() and listen(): retries, a millisecond apart. */
 enum { TRIES = 3000 };
 
 static int connect_once(const char *name)
@@ -85,7 +85,7 @@ static int start(const char *name)
     }
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
-    /* Who ignores SIGCHLD does not learn the status: then the connection tells. */
+    /* A caller that ignores SIGCHLD gets no status: then the connection decides. */
     return status == -1 || (WIFEXITED(status) && WEXITSTATUS(status) == 0) ? 0 : -ENOENT;
 }
 

@@ -1,6 +1,6 @@
 /*
  * DMA. The bytes move when the completion is asked for, not when it begins, and backwards: the API promises neither,
- * and a program that relies on either shall fail here as it would on a board.
+ * and a program that relies on either must fail here as it would on a board.
  *
  * Without timing the first poll says "not yet", the second moves the bytes: so polling is not skipped by accident. In
  * real time the first poll moves them, which takes the poller's time, and completion is told when the model says so.

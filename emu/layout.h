@@ -59,19 +59,19 @@ struct emu_node_shm {
 
 /*
  * A context in virtual time, emu/clock.h. Atomic words. The server makes it anew with its context, and sets word to 0
- * at its end; who waits for it writes its word, too, and the rest is written by its process.
+ * at its end; contexts that wait for it write its word, too; its process writes the rest.
  */
 struct emu_time_shm {
     _Alignas(64) uint64_t word; /* its clock, and above it one of the states */
-    uint64_t beat;              /* goes on with every call */
+    uint64_t beat;              /* incremented by every call */
     uint64_t seen;              /* when it noticed others last */
     uint64_t process;           /* never changes */
     uint64_t thread;            /* that called last: a number within the process */
 };
 static_assert(sizeof(struct emu_time_shm) == 64, "one writer a line");
 #define EMU_TIME_MASK    (~UINT64_C(0) >> 2)
-#define EMU_TIME_PRESENT (UINT64_C(1) << 62) /* the others wait for it */
-#define EMU_TIME_AWAY    (UINT64_C(2) << 62) /* they do not: it has not called yet, sleeps, or was given up */
+#define EMU_TIME_PRESENT (UINT64_C(1) << 62) /* other contexts wait for it */
+#define EMU_TIME_AWAY    (UINT64_C(2) << 62) /* they do not wait: it has not called yet, sleeps, or was given up */
 
 struct emu_board_shm {
     uint64_t magic;
@@ -84,8 +84,8 @@ struct emu_board_shm {
     uint32_t context_nodes[EMU_CONTEXTS]; /* its node */
     uint32_t areas[EMU_AREAS];            /* generation of the area in this slot, or 0 */
     uint64_t contexts_end;                /* no slot from here on was ever used; atomic */
-    uint64_t epoch;                       /* goes on when a context comes to take part in time; atomic */
-    uint64_t given_up;                    /* how often somebody was; atomic */
+    uint64_t epoch;                       /* incremented when a context joins in time; atomic */
+    uint64_t given_up;                    /* how often a context was given up; atomic */
     struct emu_time_shm times[EMU_CONTEXTS];
     struct emu_node_shm nodes[EMU_NODES];
     struct emu_mailbox_shm mailboxes[EMU_MAILBOXES];

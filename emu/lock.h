@@ -1,10 +1,10 @@
 /*
  * A lock in shared memory that outlives its holder: a robust mutex of glibc's, shared between processes.
  *
- * The emulator uses no other means of ordering: what is shared is read and written under such a lock. Who takes over
- * from a dead holder finds the structure as it was: every writer leaves it whole at each single step (emu/mailbox.c
- * moves the tail last). A holder that is stopped (SIGSTOP) holds the others up.
- * Source: pthread_mutexattr_setrobust(3). Threading: any.
+ * The emulator uses no other means of ordering: what is shared is read and written under such a lock. The process that
+ * takes over from a dead holder finds a consistent structure: every writer keeps it consistent at each step
+ * (emu/mailbox.c moves the tail last). A stopped holder (SIGSTOP) blocks the others. Source:
+ * pthread_mutexattr_setrobust(3). Threading: any.
  */
 #ifndef UNIMEM_EMU_LOCK_H
 #define UNIMEM_EMU_LOCK_H
@@ -43,8 +43,8 @@ static inline void emu_lock_give(struct emu_lock_shm *lock)
 }
 
 /*
- * What stands before it is written before what stands after it, as far as whoever takes over from a dead holder can
- * see. Only the compiler has to be told: a process that dies leaves all its stores behind before its lock is passed on.
+ * Orders the stores before it and after it for a process that takes over from a dead holder. A compiler barrier
+ * suffices: all stores of a dead process are visible before its lock is passed on.
  */
 static inline void emu_lock_step(void)
 {

@@ -3,7 +3,7 @@
  *
  * A message is written before the tail moves, so a sender that dies at any step leaves the queue whole. The interrupt
  * is a datagram to a socket without a file; it is sent before the tail moves, under the lock: a sender that dies in
- * between leaves a needless interrupt, never a missing one.
+ * between leaves an unneeded interrupt, but never misses one.
  */
 #include "emu/board.h"
 
@@ -175,7 +175,7 @@ static int take(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p
 {
     struct unimem_board *board = mailbox->board;
     if (mailbox->shm->generation != mailbox->generation)
-        return -EIO; /* only a server that takes this process for dead does that */
+        return -EIO; /* only a server that has ended this context does that */
     if (mailbox->shm->head == mailbox->shm->tail)
         return -EAGAIN;
     uint64_t place = first_of(mailbox);
@@ -203,7 +203,8 @@ int unimem_mailbox_receive(struct unimem_mailbox *mailbox, void *message)
     const struct emu_params *params = mailbox->board->params;
     uint64_t begin = emu_clock_look(clock);
     int ret = 0;
-    if (params->timing == EMU_TIMING_VIRTUAL) { /* who sends notices that there is room: not before its turn */
+    if (params->timing ==
+        EMU_TIMING_VIRTUAL) { /* a sender notices that there is room, so wait for this context's turn */
         ret = take_locked(mailbox, NULL, &begin);
         if (!ret)
             begin = emu_clock_take(clock, begin);

@@ -1,5 +1,5 @@
 /*
- * The parameters of the emulated board: what its model of time is made of, and how much there is of everything.
+ * The parameters of the emulated board: those of its model of time, and its capacities.
  *
  * One table (params.c) names each parameter, its unit, its value if nobody says otherwise, its bounds, and where the
  * value comes from. The process that starts the board reads the environment once; the values then stand in the board's

@@ -98,7 +98,7 @@ static void connection_begin(void)
     int fd = accept4(polled[0].fd, NULL, NULL, SOCK_CLOEXEC);
     if (fd < 0) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOMEM)
-            nanosleep(&pause, NULL); /* it goes on to be readable: not as fast as one can ask */
+            nanosleep(&pause, NULL); /* the socket stays readable: do not spin */
         return;
     }
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 || peer.uid != geteuid() ||
@@ -147,7 +147,8 @@ static int listen_at(const char *board)
     return fd;
 }
 
-/* Leaves the caller's session, directory, and standard files: whoever waits for their end must not wait for us. */
+/* Leaves the caller's session, directory and standard files: nobody who waits for their end must wait for the server.
+ */
 static void leave(void)
 {
     int null = open("/dev/null", O_RDWR);
@@ -208,6 +209,6 @@ int main(int argc, char **argv)
     polled[0] = (struct pollfd){.fd = fd, .events = POLLIN};
     polled_count = 1;
     run();
-    close(fd); /* at once: who connects from now on starts another board */
+    close(fd); /* at once: a process that connects from now on starts another board */
     return 0;
 }

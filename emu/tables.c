@@ -1,4 +1,5 @@
-/* emu/server.h: who has what. Requests come from any program: every number in them is checked. */
+/* emu/server.h: the tables of contexts, mailboxes and areas. Requests come from any program: every number in them is
+ * checked. */
 #include "emu/copy.h"
 #include "emu/server.h"
 
@@ -64,7 +65,7 @@ static uint32_t node_choose(const struct emu_server *server)
     return best;
 }
 
-/* A context comes into virtual time with its first call. */
+/* A context joins virtual time with its first call. */
 static void time_new(struct emu_board_shm *shm, uint32_t slot, pid_t pid)
 {
     struct emu_time_shm *time = &shm->times[slot];

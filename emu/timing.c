@@ -25,7 +25,7 @@ uint64_t emu_cost_copy(const struct emu_params *params, uint64_t len)
     return params->cpu_call_ns + duration(len, params->cpu_copy_bandwidth);
 }
 
-/* Takes a piece of hardware for a while from now on, or from when it is free; returns when that begins. */
+/* Occupies a piece of hardware for a duration, from now on or from when it is free. Returns the start. */
 static uint64_t occupy(struct emu_node_shm *node, uint64_t *free_at, uint64_t now, uint64_t busy)
 {
     emu_lock_take(&node->lock);

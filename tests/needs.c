@@ -44,7 +44,7 @@ bool has_madvise(void)
     return madvise(NULL, 0, INT_MAX) != 0;
 }
 
-/* What the probe says in a process of its own, where it may spoil what it likes. */
+/* Runs the probe in a process of its own, where it may change anything. */
 static bool in_child(bool (*probe)(void))
 {
     int status;

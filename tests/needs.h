@@ -1,6 +1,6 @@
 /*
- * What a test needs of the system and may not find: emulators of user space (qemu-user, tools/aarch64.ini) lack system
- * calls. Only what is not there at all is forgiven; what is refused is a matter for the test. tests/skips.toml has the
+ * Features of the system that a test needs and may not find: user-space emulators (qemu-user, tools/aarch64.ini) lack
+ * system calls. Only a missing feature skips a test; a refused call is a matter for the test. tests/skips.toml has the
  * reasons.
  */
 #ifndef UM_TESTS_NEEDS_H
@@ -12,15 +12,15 @@
 bool has_private_copy(void);
 /* userfaultfd(2) */
 bool has_userfaultfd(void);
-/* madvise(2) that looks at what it is asked: emulators say yes to anything. */
+/* madvise(2) that checks its arguments: emulators accept everything. */
 bool has_madvise(void);
 /* setrlimit(2) that limits address space */
 bool has_memory_limit(void);
-/* recvmsg(2) that keeps no descriptor for which the receiver has no room: an emulator's own buffer has. */
+/* recvmsg(2) that drops descriptors for which the receiver has no room: an emulator keeps them in its own buffer. */
 bool has_exact_descriptors(void);
 /* set_robust_list(2): a lock outlives its holder. */
 bool has_robust_locks(void);
-/* No thread but those that the program starts. */
+/* No threads but those that the program starts. */
 bool has_one_thread(void);
 
 /* Skips the test case that calls it, unless the condition holds. */

@@ -83,8 +83,8 @@ static void turn(unsigned char *out, unsigned char *in, size_t len)
 
 /*
  * The provider looks by the clock, every 25 ms and thousand calls, whether peers live, and until then asks for more
- * than it does later. So that is over, after a number of turns that is always the same: by the host's clock and by the
- * board's, which bench/board/clock.c puts in its place.
+ * than it does later. This loop lets that phase end after a fixed number of turns, by the host's clock and by the
+ * board's (bench/board/clock.c replaces the former).
  */
 static void warm_up(unsigned char *out, unsigned char *in)
 {

@@ -1,11 +1,11 @@
 /*
- * raw: mailboxes and DMA of the board in software by themselves, with nothing of the provider: what it is measured by.
+ * raw: mailboxes and DMA of the board in software without the provider: the reference for the provider's figures.
  *
  *   raw [--max BYTES]
  *
  * Two processes, in virtual time unless UNIMEM_EMU_TIMING is set. Prints "0 US 0": a message one way, half a round
  * trip; then a line for each size: bytes, us from the beginning of a DMA until it is reported done, MB/s of a window of
- * DMAs that are begun as soon as one before has ended. The last byte of every DMA is checked by who it was written to.
+ * DMAs that are begun as soon as one before has ended. The receiver checks the last byte of every DMA.
  */
 #include "emu/emu.h"
 
@@ -53,7 +53,7 @@ static void hear(const struct side *s, uint64_t message[3])
     demand(ret, "unimem_mailbox_receive");
 }
 
-/* Both sides: everything, and who the other is by two pipes. */
+/* Both sides: opens everything and exchanges addresses by two pipes. */
 static void side_open(struct side *s, uint32_t node, int from, int to)
 {
     struct unimem_info info;
@@ -71,7 +71,7 @@ static void side_open(struct side *s, uint32_t node, int from, int to)
         demand(-EPIPE, "the other side");
 }
 
-/* Until the other side's end: it may not be found dead before it has heard all. */
+/* Answers until the other side ends: it must not be taken for dead before it has got all messages. */
 static void answer(const struct side *s, int from)
 {
     uint64_t message[3] = {0};

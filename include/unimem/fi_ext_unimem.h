@@ -1,10 +1,10 @@
 /*
- * What the libfabric provider unimem offers beyond libfabric's own interface: memory that the machine below moves best.
+ * What the libfabric provider unimem offers beyond libfabric's interface: memory that the machine transfers best.
  *
  * Over a Unimem board that is dmable memory: large messages from and to it go by DMA without a copy, and a region
  * registered in it (fi_mr_reg and its kin) is read and written by peers by DMA, without any progress of its owner's.
- * All other memory can be used and registered, too, and is slower. Elsewhere no memory is better than any other, and
- * there is nothing to ask for: fi_open_ops() returns -FI_ENOSYS, and a program goes on with malloc().
+ * All other memory can be used and registered, too, and is slower. On other machines there is no such memory:
+ * fi_open_ops() returns -FI_ENOSYS, and a program uses malloc().
  *
  *   struct fi_unimem_memory_ops *memory;
  *   if (fi_open_ops(&domain->fid, FI_UNIMEM_MEMORY_OPS, 0, (void **)&memory, NULL) == 0)
@@ -26,7 +26,8 @@ extern "C" {
 /* For fi_open_ops() on a domain, with flags 0. -FI_ENOSYS: another name, or a machine without such memory. */
 #define FI_UNIMEM_MEMORY_OPS "fi_unimem_memory_ops 1"
 
-/* size: bytes of this structure as the provider has it; members come to its end only. Errors: 0 or a negative FI_E*. */
+/* size: bytes of this structure as the provider has it; new members are added at the end only. Errors: 0 or a negative
+ * FI_E*. */
 struct fi_unimem_memory_ops {
     size_t size;
     /*

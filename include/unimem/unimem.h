@@ -3,8 +3,9 @@
  *
  * Source: the poster "An OFI provider for the Unimem architecture", section 2.1 (virtualised mailbox of 192-bit
  * messages, DMA only between dmable buffers, a remote virtual address registered with the local engine first). What the
- * poster leaves open is fixed here such that hardware can hold it; docs/unimem-board.md tells which is which. This
- * header needs no other part of unimem: a board's own library may take the place of the emulator's libunimem.so.
+ * poster leaves open is defined here so that hardware can implement it; docs/unimem-board.md says which parts those
+ * are. This header needs no other part of unimem: a board's own library may take the place of the emulator's
+ * libunimem.so.
  *
  * Objects
  *   board    machines ("nodes") whose memory DMA reaches. A process has one handle or more; each is a context on one
@@ -15,7 +16,7 @@
  *
  * Units: bytes and addresses, if nothing else is said.
  * Errors: 0 or a negative errno. Outputs are set only on success. Every function that can fail may also return
- *   -EIO  the board does not answer any more: all that is left to do is unimem_close().
+ *   -EIO  the board does not answer any more: only unimem_close() is useful.
  * Blocking: no call waits for another context. open, close, alloc, free, register and deregister are slow (system
  * calls, microseconds and more); all others are for the data path. Threads: any call from any thread at any time,
  * except that one mailbox is received from (and armed, disarmed) by one thread at a time, and that a handle or mailbox
@@ -117,11 +118,9 @@ void unimem_mailbox_close(struct unimem_mailbox *mailbox);
 void unimem_mailbox_get_address(const struct unimem_mailbox *mailbox, struct unimem_mailbox_address *address_p);
 
 /*
- * Sends one message of len bytes, filled up with zeroes to UNIMEM_MESSAGE_SIZE. It is in the queue, or an error says
- * why not: nothing is lost on the way.
- * -EMSGSIZE  more than UNIMEM_MESSAGE_SIZE bytes
- * -EAGAIN    the queue is full: the receiver has to take something out first
- * -ENXIO     there is no such mailbox (any more)
+ * Sends one message of len bytes, filled up with zeroes to UNIMEM_MESSAGE_SIZE. Upon success it is in the queue: no
+ * message is lost. -EMSGSIZE  more than UNIMEM_MESSAGE_SIZE bytes -EAGAIN    the queue is full until the receiver takes
+ * a message -ENXIO     there is no such mailbox (any more)
  */
 int unimem_mailbox_send(struct unimem_board *board, const struct unimem_mailbox_address *to, const void *message,
                         size_t len);
@@ -151,7 +150,7 @@ int unimem_free_dmable(struct unimem_board *board, void *memory);
 
 /*
  * Copies with the processor, as memcpy(): the way between dmable memory and other memory. A board whose dmable memory
- * is not cached does it in the manner that suits it; plain loads and stores are right, too, and perhaps slow.
+ * is not cached copies in its own way; plain loads and stores are correct, too, but may be slow.
  */
 void unimem_copy(struct unimem_board *board, void *to, const void *from, size_t len);
 

@@ -30,10 +30,10 @@ static void prepare(void)
     pthread_mutex_lock(&um_heap.lock);
     child_pipe[0] = child_pipe[1] = -1;
     if (um_heap.count > 0 && pipe2(child_pipe, O_CLOEXEC) != 0)
-        child_pipe[0] = child_pipe[1] = -1; /* no descriptor left: then nobody waits */
+        child_pipe[0] = child_pipe[1] = -1; /* no descriptor left: the parent does not wait */
 }
 
-/* Until the child has its copies, or is dead, or never was: then only this process had the other end. */
+/* Waits until the child has its copies, or has died, or fork() failed: then the other end of the pipe is closed. */
 static void in_parent(void)
 {
     UM_UNCANCELLED;
@@ -47,7 +47,7 @@ static void in_parent(void)
     pthread_mutex_unlock(&um_heap.lock);
 }
 
-/* A child that could write into its parent's memory must not run. */
+/* Ends the child: it could write into its parent's memory. */
 static void give_up(const char *why)
 {
     um_heap_say("a forked child cannot get its own copy of the heap and ends:");
@@ -99,7 +99,7 @@ static int prot_of(const char *perms)
     return (perms[0] == 'r' ? PROT_READ : 0) | (perms[1] == 'w' ? PROT_WRITE : 0) | (perms[2] == 'x' ? PROT_EXEC : 0);
 }
 
-/* The parts of one mapping of the file that are heap: the others are the provider's, who looks after them. */
+/* Isolates the parts of one mapping of the file that belong to the heap. The provider handles the others. */
 static void map_isolate(const struct um_map *map)
 {
     for (size_t i = 0; i < um_heap.count; i++) {
@@ -115,7 +115,7 @@ static void isolate_all(void)
     static char text[1 << 16];
     struct um_maps maps;
     struct um_map map;
-    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0) { /* then protections are lost */
+    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0) { /* without it protections are lost */
         for (size_t i = 0; i < um_heap.count; i++)
             isolate(um_heap.run[i].start, um_heap.run[i].end, PROT_READ | PROT_WRITE);
         return;

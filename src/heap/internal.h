@@ -1,7 +1,7 @@
 /*
  * Private to the shareable heap: malloc.c routes calls, pages.c gives jemalloc its memory, fork.c looks after children.
  *
- * Order of locks: jemalloc's, then the one here; nothing is called with it held but the system.
+ * Order of locks: jemalloc's, then the one here; only system calls are made while it is held.
  */
 #ifndef UM_HEAP_INTERNAL_H
 #define UM_HEAP_INTERNAL_H
@@ -31,16 +31,16 @@ extern struct um_heap_state um_heap;
 /* The memory that arenas of blocks take. */
 extern um_je_hooks um_heap_hooks;
 
-/* Is the file still what its descriptor says? A program may close descriptors it did not open. */
+/* Does the descriptor still name the file? A program may close descriptors that it did not open. */
 bool um_heap_file_is_ours(void);
-/* Makes one; the last is left as it is. The descriptor, or a negative errno, said. */
+/* Makes a new file and leaves the old one alone. The descriptor, or a negative errno, logged. */
 int um_heap_file_new(void);
 /* pthread_atfork(). 0 or an errno. */
 int um_heap_fork_watch(void);
 /* A block of more than 32 KiB, or NULL with errno. flags: jemalloc's. */
 void *um_heap_block(size_t size, int flags);
 static const size_t um_heap_small = 32 << 10;
-/* False: the blocks are not ours to give, the next allocator has them. */
+/* False: the heap is off, and the next allocator gives all blocks. */
 bool um_heap_is_on(void);
 /* One line to stderr, without the heap. */
 void um_heap_say(const char *text);

@@ -1,7 +1,7 @@
 /*
- * What is used of jemalloc 5, as its manual page documents it: Debian's libjemalloc2 comes without the header.
+ * The part of jemalloc 5 that the heap uses, as its manual page documents it: Debian's libjemalloc2 has no header.
  *
- * Weak: where the library is missing the program runs with the allocator it has. Source: jemalloc(3).
+ * Weak symbols: without the library the program runs with its own allocator. Source: jemalloc(3).
  */
 #ifndef UM_HEAP_JEMALLOC_H
 #define UM_HEAP_JEMALLOC_H

@@ -1,7 +1,7 @@
 /*
- * The allocation calls: blocks of more than 32 KiB come from arenas of our own, the others from where they always did.
+ * The allocation calls: blocks of more than 32 KiB come from the heap's arenas, the others from the next allocator.
  *
- * jemalloc's functions stand behind these names, one library further. They are asked for by dlsym() when this library
+ * jemalloc's functions are the next definitions of these names. They are asked for by dlsym() when this library
  * is initialised, before any other (-z initfirst); calls that come earlier, the dynamic linker's own, are answered by
  * mallocx(), which needs no lookup. free() is jemalloc's itself: it finds a block's arena.
  * Owns the arenas. Must not know where their memory comes from. Threading: any.
@@ -19,16 +19,16 @@
 
 #define UM_EXPORT __attribute__((visibility("default")))
 
-enum { ARENAS_MAX = 4 }; /* so many threads allocate large blocks at a time without waiting for one another */
+enum { ARENAS_MAX = 4 }; /* number of threads that can allocate large blocks at a time without waiting */
 
-/* glibc's, for when there is no jemalloc: then it is all there is. */
+/* glibc's, used when there is no jemalloc. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
 extern void *__libc_memalign(size_t alignment, size_t size);
 
 static unsigned arena[ARENAS_MAX];
-static unsigned arena_count; /* 0: not ours to give */
+static unsigned arena_count; /* 0: the heap is off */
 
 static struct {
     void *(*malloc)(size_t size);
@@ -66,7 +66,7 @@ static bool ours(size_t size)
 
 /* ---- before next is known ---- */
 
-/* Before jemalloc's own: then its locks are taken first, and let go last. */
+/* Registered before jemalloc's handlers, so that jemalloc's locks are taken first and released last. */
 static void fork_watch(void)
 {
     static bool done; /* set before there is a second thread */
@@ -132,7 +132,7 @@ UM_EXPORT void *calloc(size_t nmemb, size_t size)
     return next.calloc ? next.calloc(nmemb, size) : first_calloc(nmemb, size);
 }
 
-/* A block that outgrows the small ones moves once; one of ours grows in place where it can. */
+/* A block that outgrows the small sizes moves once; a block of the heap grows in place if possible. */
 static void *grow(void *block, size_t size)
 {
     size_t had = sallocx(block, 0);
@@ -222,7 +222,7 @@ static void next_find(void)
     *(void **)&next.malloc = dlsym(RTLD_NEXT, "malloc");
 }
 
-/* An arena whose notes are in ordinary memory, because it exists already when it gets its hooks. */
+/* Makes an arena whose metadata lies in ordinary memory: it gets its hooks only after it was made. */
 static bool arena_create(unsigned *number_p)
 {
     um_je_hooks *hooks = &um_heap_hooks;

@@ -29,7 +29,7 @@ enum name { NEW, NEW_NOTHROW, NEW_ALIGNED, NEW_ALIGNED_NOTHROW };
 static const char *const names[] = {"_Znwm", "_ZnwmRKSt9nothrow_t", "_ZnwmSt11align_val_t",
                                     "_ZnwmSt11align_val_tRKSt9nothrow_t"};
 
-/* Every thread that comes first writes the same. NULL: there is none, the C++ library is not in everybody's reach. */
+/* Threads that race write the same value. NULL: there is none, because the C++ library is not in the global scope. */
 static void *next_new(enum name which)
 {
     static uint64_t next[4];
@@ -41,7 +41,7 @@ static void *next_new(enum name which)
     return at;
 }
 
-/* Then nobody can throw, either. */
+/* Without the C++ library nothing can throw, either. */
 static void *plain_new(size_t size, size_t alignment)
 {
     void *at = alignment > sizeof(max_align_t) ? memalign(alignment, size) : malloc(size);

@@ -1,5 +1,5 @@
 /*
- * Where the blocks' memory comes from: the memory file, and jemalloc's extent hooks over it.
+ * The memory of the blocks: the memory file, and jemalloc's extent hooks over it.
  *
  * Owns the file and the list of shareable runs, which only grows. What is not in the list is ordinary private memory:
  * extents for which there was no file. The two never merge.
@@ -25,7 +25,7 @@ static const off_t file_size = (off_t)1 << 47; /* every address of a user */
 static const off_t file_size = (off_t)1 << 48;
 #endif
 
-/* ---- the file. malloc is no point of cancellation ---- */
+/* ---- the file. malloc is not a cancellation point ---- */
 
 static int file_create(void)
 {
@@ -44,7 +44,7 @@ static int file_create(void)
     return -error;
 }
 
-/* Programs expect low numbers to be free, and some close all of them. */
+/* Duplicates the descriptor to a high number: programs expect low ones to be free, and some close all of them. */
 static int file_number_high(int fd)
 {
     UM_UNCANCELLED;
@@ -90,7 +90,8 @@ int um_heap_file_new(void)
     return fd;
 }
 
-/* The descriptor or a negative errno. A file that was closed by the program is not made again: peers may know it. */
+/* The descriptor or a negative errno. If the program has closed the file, no new one is made: peers may know the old
+ * one. */
 static int file_get(void)
 {
     if (um_heap.fd < 0)
@@ -185,7 +186,7 @@ bool unimem_heap_next(uintptr_t at, uintptr_t *start_p, uintptr_t *end_p)
 
 /* ---- extents ---- */
 
-/* Address space; at: there and nowhere else, NULL: anywhere. */
+/* Reserves address space, exactly at `at`, or anywhere if it is NULL. */
 static char *place_reserve(void *at, size_t size, size_t alignment)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -209,8 +210,8 @@ static char *place_reserve(void *at, size_t size, size_t alignment)
 }
 
 /*
- * Maps the file over a reserved place. Not where it holds something: the provider's adopted pages lie in it too, and
- * the program may have unmapped or moved such, with their registration still in force.
+ * Maps the file over a reserved place. Not where the file has pages: the provider's adopted pages lie in it, too, and
+ * the program may have unmapped or moved some that are still registered.
  */
 static bool place_share(char *place, size_t size)
 {
@@ -227,7 +228,7 @@ static bool place_share(char *place, size_t size)
     return true;
 }
 
-/* Fresh private memory, whatever was there. */
+/* Maps fresh private memory over whatever was there. */
 static bool place_private(void *at, size_t size)
 {
     return mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) !=

@@ -84,7 +84,7 @@ static void boards_know_nothing_of_each_other(void **state)
     unimem_close(more);
 }
 
-/* Opens the board when told; says which context it is; ends when told. */
+/* Opens the board on request, reports its context, ends on request. */
 static void opener(int from, int to, void *arg)
 {
     struct unimem_info info;
@@ -244,7 +244,7 @@ static void forks(int from, int to, void *arg)
         pause();
 }
 
-/* It has its parent's descriptors, but those to the board. */
+/* The child has its parent's descriptors, except those to the board. */
 static void a_childs_parent_is_noticed_to_be_dead(void **state)
 {
     (void)state;
@@ -288,7 +288,7 @@ static void a_board_that_dies_answers_with_an_error(void **state)
     unimem_get_info(board, &info);
     assert_int_equal(unimem_context_alive(other, info.node, info.context), 1);
     pid_t server = server_of(board_name);
-    assert_true(server > 0); /* 0 would mean this process and its friends */
+    assert_true(server > 0); /* 0 would mean this process group */
     assert_int_equal(kill(server, SIGKILL), 0);
     assert_int_equal(unimem_alloc_dmable(board, 4096, &memory), -EIO);
     assert_null(memory);

@@ -1,4 +1,4 @@
-/* Dmable memory, registrations, DMA: every restriction violated, and what arrives. Runs with either engine. */
+/* Dmable memory, registrations, DMA: violates every restriction, and checks what arrives. Runs with either engine. */
 #include "emu.h"
 
 #include <fcntl.h>
@@ -426,7 +426,7 @@ static void the_servers_engine_maps_no_memory_of_a_peer(void **state)
     assert_int_equal(dmable_mappings(), 0);
 }
 
-/* What needs a descriptor says that there is none, and works again when there is one. */
+/* A call that needs a descriptor reports that there is none, and works again when there is one. */
 static void a_process_without_descriptors_is_told(void **state)
 {
     (void)state;

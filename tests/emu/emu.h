@@ -35,11 +35,11 @@ struct unimem_mailbox *mailbox_open(struct unimem_board *board);
 struct unimem_mailbox_address address_of(const struct unimem_mailbox *mailbox);
 void *dmable(struct unimem_board *board, size_t len);
 
-/* Ends the process if it does not hold. */
+/* Ends the process if the condition does not hold. */
 #define demand(condition) demand_that((condition), #condition, __FILE__, __LINE__)
 void demand_that(bool condition, const char *text, const char *file, int line);
 
-/* Sends and receives with as much patience as it takes, up to a limit. */
+/* Sends and receives with retries, up to a limit. */
 void send_patiently(struct unimem_board *board, const struct unimem_mailbox_address *to, const void *message);
 void receive_patiently(struct unimem_mailbox *mailbox, void *message);
 /* Polls a DMA until it ends: its result. */
@@ -57,13 +57,13 @@ void pipe_put(int fd, const void *data, size_t len);
 void pipe_get(int fd, void *data, size_t len);
 /* Waits for its good end. */
 void child_join(struct child *child);
-/* SIGKILL, and its end awaited. */
+/* SIGKILL, and waits for its end. */
 void child_kill(struct child *child);
 
 /* The server of a board by that name, or 0; found in /proc. */
 pid_t server_of(const char *name);
 
-/* Waits until it holds, up to a limit that only a failure reaches. */
+/* Waits until the condition holds, up to a limit that only a failure reaches. */
 #define await(condition)                                                                                               \
     for (int tries_ = 0; !(condition); tries_++) {                                                                     \
         demand(tries_ < 20000);                                                                                        \

@@ -143,7 +143,7 @@ static void an_address_is_never_another_mailboxes(void **state)
     assert_int_equal(unimem_mailbox_send(other, &to, "x", 1), -ENXIO);
     mailbox = mailbox_open(board);
     struct unimem_mailbox_address again = address_of(mailbox);
-    assert_int_equal(again.mailbox, to.mailbox); /* else this shows nothing */
+    assert_int_equal(again.mailbox, to.mailbox); /* otherwise the test shows nothing */
     assert_int_equal(unimem_mailbox_send(other, &to, "x", 1), -ENXIO);
     struct word3 got;
     assert_int_equal(unimem_mailbox_receive(mailbox, &got), -EAGAIN);
@@ -281,7 +281,7 @@ static void spin_us(unsigned us)
     while ((now.tv_sec - begin.tv_sec) * 1000000000 + now.tv_nsec - begin.tv_nsec < (long)us * 1000);
 }
 
-/* The queue is so deep that the sender is killed while it sends, not while it finds the queue full. */
+/* The queue is deep, so that the sender is killed while it sends, not while the queue is full. */
 static void a_sender_that_dies_leaves_the_queue_whole(void **state)
 {
     (void)state;
@@ -308,7 +308,7 @@ static void a_sender_that_dies_leaves_the_queue_whole(void **state)
     unimem_close(board);
 }
 
-/* What the above leaves to chance: a holder that dies with the lock. */
+/* The case that the test above meets only by chance: a holder that dies with the lock. */
 static void lock_and_die(int from, int to, void *arg)
 {
     (void)from;

@@ -1,6 +1,6 @@
 /*
- * Virtual time among processes: the host's order must not show. The same program is run with its processes held up at
- * random places, and must have the same times and the same order of messages.
+ * Virtual time among processes: the host's order must not show. The same program runs with random delays in its
+ * processes, and must have the same times and the same order of messages.
  */
 #include "emu.h"
 
@@ -22,7 +22,7 @@ static uint64_t random_next(uint64_t *state)
     return *state >> 33;
 }
 
-/* Holds this process up, now and then. */
+/* Delays this process now and then. */
 static void dawdle(void)
 {
     uint64_t dice = random_next(&seed) % 64;
@@ -43,7 +43,8 @@ struct meeting {
     uint64_t number;
 };
 
-/* One DMA, and meanwhile what comes; then a message, however often the queue is full. What it meets, and when. */
+/* One DMA, and the messages that come meanwhile; then a message, with retries while the queue is full. Returns a hash
+ * of what happened, and when. */
 static uint64_t sender_round(struct unimem_board *board, const struct meeting *with, void *here, uint64_t hash)
 {
     uint64_t dma, message[3] = {with->number, hash};
@@ -91,7 +92,8 @@ static uint64_t receive_all(struct unimem_board *board, struct unimem_mailbox *m
     return hash;
 }
 
-/* Runs the program with other delays. Returns what came of it; 0: somebody was given up, so it says nothing. */
+/* Runs the program with other delays. Returns a hash of the result; 0: a context was given up, so the run does not
+ * count. */
 static uint64_t run_once(uint64_t with_seed)
 {
     struct child children[SENDERS];
@@ -215,7 +217,7 @@ static void who_makes_no_call_for_long_is_given_up(void **state)
     for (int i = 0; i < 1000; i++)
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
     assert_int_equal(unimem_emu_given_up(board), 1);
-    pipe_put(child.to, "g", 1); /* it comes back, and not in the past */
+    pipe_put(child.to, "g", 1); /* it joins again, but not in the past */
     pipe_get(child.from, &late, sizeof(late));
     assert_in_range(late, unimem_emu_now(board) - POLL + 1, unimem_emu_now(board) + 1);
     child_join(&child);
@@ -271,7 +273,7 @@ static void who_sleeps_is_woken_at_the_arrival(void **state)
     uint64_t sent = unimem_emu_now(board);
     assert_in_range(sent, 1000 * POLL, 1001 * POLL);
     assert_int_equal(unimem_mailbox_send(board, &there, "w", 1), 0);
-    for (int i = 0; i < 1000; i++) /* it takes part again from the arrival on: no look is answered beyond that */
+    for (int i = 0; i < 1000; i++) /* it takes part again from the arrival on: no look beyond that is answered */
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
     pipe_get(child.from, &woken, sizeof(woken));
     assert_int_equal(woken, sent + CALL + LATENCY + CALL);

@@ -50,7 +50,7 @@ static void a_message_takes_its_latency(void **state)
         receive_patiently(to_a, message);
         t += CALL + LATENCY + CALL;
         assert_int_equal(now(a), t);
-        unimem_emu_compute(a, GAP); /* so that the rate is no matter */
+        unimem_emu_compute(a, GAP); /* so that the rate does not matter */
         unimem_emu_compute(b, GAP);
         t += GAP;
     }
@@ -78,7 +78,7 @@ static void messages_leave_at_their_rate(void **state)
     close_two();
 }
 
-/* What a look finds in its time ends it at once: a message that comes POLL later is seen, one that comes after is not.
+/* A message that arrives within POLL ends a look at once; a later one is not seen.
  */
 static void looking_for_nothing_takes_its_time(void **state)
 {
@@ -254,7 +254,7 @@ static void time_travels_between_processes(void **state)
     pipe_put(child.to, &here, sizeof(here));
     pipe_get(child.from, &there, sizeof(there));
     uint64_t t = 0;
-    for (int i = 0; i < 50; i++) { /* who came later did so at some time: the first round tells */
+    for (int i = 0; i < 50; i++) { /* the start of the second process is unknown: the first round shows it */
         send_patiently(board, &there, message);
         receive_patiently(mailbox, message);
         if (i > 0)

@@ -30,7 +30,7 @@ static unsigned char *filled(unsigned char value)
     return block;
 }
 
-/* Runs a child; 0: all was well there. The line of the first check that failed is its exit status. */
+/* Runs a child; 0: success. Its exit status is the line of the first failed check. */
 #define CHILD_CHECK(what)                                                                                              \
     do {                                                                                                               \
         if (!(what))                                                                                                   \

@@ -126,7 +126,7 @@ static void test_operator_new_is_shareable_too(void **state)
     delete_array(small);
 }
 
-/* jemalloc keeps what was freed lately; at once it gives back only the largest blocks. */
+/* jemalloc keeps recently freed memory; it returns only the largest blocks at once. */
 static void purge(void)
 {
     int (*control)(const char *, void *, size_t *, void *, size_t) = NULL;
@@ -137,7 +137,7 @@ static void purge(void)
 static unsigned char *touched(size_t len)
 {
     unsigned char *block = memset(malloc(len), 1, len);
-    __asm__ volatile("" : : "r"(block) : "memory"); /* or the compiler leaves out what nobody reads */
+    __asm__ volatile("" : : "r"(block) : "memory"); /* or the compiler removes the unused block */
     return block;
 }
 
@@ -158,7 +158,7 @@ static void test_memory_is_given_back(void **state)
     assert_true(file_bytes() <= before);
 }
 
-/* Untouched memory takes nothing, a touched page one page. */
+/* Untouched memory takes no pages, a touched page takes one. */
 static void test_memory_is_sparse(void **state)
 {
     const size_t len = 256 * (size_t)MIB;
@@ -182,7 +182,7 @@ static unsigned some(struct user *u, unsigned below)
     return (u->seed >> 8) % below;
 }
 
-/* Every byte of every block is looked at when it comes and when it goes; everything is purged in between. */
+/* Checks every byte of every block after allocation and before free; purges everything in between. */
 static void *use(void *to)
 {
     struct user *u = to;

@@ -1,6 +1,6 @@
 /*
  * Two processes with an endpoint and a page of exposed memory each: the one that counts, and another one, which it
- * starts. Owned by member.c: the libfabric objects of this process. Whatever fails ends the process with status 1.
+ * starts. member.c owns the libfabric objects of this process. A failure ends the process with status 1.
  */
 #ifndef UM_TESTS_INSTRUCTIONS_MEMBER_H
 #define UM_TESTS_INSTRUCTIONS_MEMBER_H
@@ -34,8 +34,8 @@ extern fi_addr_t peer[MEMBERS];
 void demand(ssize_t ret, ssize_t wanted, const char *what);
 
 /*
- * Starts the other process and opens this one's endpoint: both know each other at return. The other one is program,
- * which calls member_serve() when it finds itself called MEMBER_OTHER.
+ * Starts the other process and opens this one's endpoint: both know each other at return. The other one runs the same
+ * program, which calls member_serve() if its first argument is MEMBER_OTHER.
  */
 #define MEMBER_OTHER "--other"
 void member_open(const char *program, const char *provider);

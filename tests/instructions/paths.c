@@ -42,8 +42,8 @@ static int whom; /* enum above: the peer of the path */
 static bool is_counting;
 
 /*
- * In the place of the C library's, for the provider too: time stands still while instructions are counted. What looks
- * after peers a few times a second would else fall to a call now and then, the slower the machine the more often.
+ * Replaces the C library's function, for the provider, too: time stands still while instructions are counted. Otherwise
+ * the periodic checks of peers would fall into some of the calls, into more on a slower machine.
  */
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
@@ -95,7 +95,7 @@ static void expect_message(void)
     send_to_self();
 }
 
-/* The message lies there before its receive is posted. */
+/* Leaves a message before its receive is posted. */
 static void leave_message(void)
 {
     send_to_self();

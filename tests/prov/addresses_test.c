@@ -97,7 +97,7 @@ static void a_wrong_address_fails_alone(void **state)
     pair_open(&p, &(struct pair_config){0});
     for (size_t i = 0; i < 4; i++)
         memcpy(names + i * pair_addr(), p.b.name, pair_addr());
-    /* another host; not the address of a board that is known here */
+    /* another host, and no address of a board that is known here */
     names[pair_addr() + (pair_addr() > 24 ? 31 : 7)] ^= 0x40;
     memset(names + 2 * pair_addr(), 0, pair_addr()); /* no address */
     assert_int_equal(fi_av_insert(p.a.av, names, 4, index, FI_SYNC_ERR, errors), 2);
@@ -181,7 +181,7 @@ static void a_stranger_is_heard_and_known_once_inserted(void **state)
     pair_open(&p, &(struct pair_config){.strangers = true});
     assert_int_equal(fi_av_insert(p.a.av, p.b.name, 1, &p.a.other, 0, NULL), 1);
     for (int round = 0; round < 3; round++) {
-        if (round == 1) /* between two messages: what was a stranger gets its name, and directed receives find it */
+        if (round == 1) /* between two messages: the unknown sender gets its fi_addr_t, and directed receives find it */
             assert_int_equal(fi_av_insert(p.b.av, p.a.name, 1, &p.b.other, 0, NULL), 1);
         if (round == 2)
             assert_int_equal(fi_av_remove(p.b.av, &p.b.other, 1, 0), 0);

@@ -6,8 +6,8 @@
  * Two of the four have their memory mapped by all; with the other two (FI_UNIMEM_ADOPT=0) the owner executes. The
  * operations follow from the initiator's number alone, so at the end every owner repeats all of them in order for its
  * own memory, and compares each element: sums and exclusive ors commute, floating-point sums are of small integers.
- * Elements of one kind lie side by side, so an operation that touches a neighbour is seen. Besides: tickets
- * (fetch-and-add) must each have been drawn once, and compare-and-swaps must have succeeded as often as they moved.
+ * Elements of one kind lie side by side, so an operation that touches a neighbour is seen. In addition, each ticket
+ * (fetch-and-add) must have been drawn once, and compare-and-swaps must have succeeded as often as the value moved.
  */
 #include "team.h"
 
@@ -53,7 +53,7 @@ struct step {
     _Alignas(16) unsigned char operand[VECTOR * ELEMENT];
 };
 
-/* What goes on in a batch. */
+/* An operation of a batch. */
 struct slot {
     struct step step;
     uint64_t compare, swap;
@@ -87,7 +87,7 @@ static void element_set(const struct kind *k, unsigned char *p, uint64_t v)
     memcpy(p, from, k->size);
 }
 
-/* What the operation makes of an element; the operations of this file only. */
+/* Applies the operation to an element; only for the operations of this file. */
 static void element_apply(const struct kind *k, void *target, const void *operand)
 {
     uint64_t a = 0, b = 0;
@@ -114,7 +114,7 @@ static void element_apply(const struct kind *k, void *target, const void *operan
 
 static bool element_is(const struct kind *k, const void *a, const void *b)
 {
-    if (k->type == FI_LONG_DOUBLE) /* has bytes that mean nothing */
+    if (k->type == FI_LONG_DOUBLE) /* has padding bytes */
         return *(const long double *)a == *(const long double *)b;
     return memcmp(a, b, k->size) == 0;
 }
@@ -149,7 +149,7 @@ static void post_special(struct team *t, struct slot *o, fi_addr_t to, uint64_t 
     if (o->step.shape == TICKET) {
         TEAM_POST(t, fi_fetch_atomic(t->ep, &one, 1, NULL, o->result, NULL, to, at, key, FI_UINT64, FI_SUM, NULL));
     } else {
-        /* the value seen last, which others may have changed since */
+        /* the value seen last; others may have changed it since */
         static uint64_t seen[PROCESSES][SPECIAL];
         uint64_t *last = &seen[o->step.owner][(o->step.at - SWAPS_AT) / 8];
         o->compare = *last;
@@ -255,7 +255,7 @@ static void check_special(struct team *t, const uint64_t tickets[SPECIAL])
     }
 }
 
-/* All operations once more, in this process's own memory: what must have come of them. */
+/* Repeats all operations in this process's own memory and compares. */
 static void check(struct team *t, uint64_t operations)
 {
     unsigned char *expected = calloc(1, TICKETS_AT);

@@ -71,7 +71,7 @@ static int get(int type, const void *from)
     }
 }
 
-/* What becomes of 5 with the operand 3, compared with 5 where it is; -1: no such operation. fi_atomic(3). */
+/* The result of 5 with operand 3 (compared with 5 where there is a comparison); -1: no such operation. fi_atomic(3). */
 static int outcome(int op)
 {
     static const int of[OPS] = {
@@ -388,7 +388,7 @@ static void an_endpoint_reaches_its_own_memory_at_once(void **state)
     uint64_t *words = (uint64_t *)(void *)target;
     *words = 41;
     PAIR_POST(&p, fi_fetch_atomic(p.a.ep, &one, 1, NULL, &old, NULL, self, 0, KEY, FI_UINT64, FI_SUM, &e));
-    if (getenv("FI_UNIMEM_ADOPT")) /* windows are switched off: by its own progress, then */
+    if (getenv("FI_UNIMEM_ADOPT")) /* windows are switched off: the owner's progress executes it */
         pair_await_cntr(&p, p.a.cntr[CNTR_READ], 1);
     assert_int_equal(old, 41);
     assert_int_equal(*words, 42);

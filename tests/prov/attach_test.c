@@ -1,4 +1,4 @@
-/* What keeps an endpoint from opening is told by its errno; sockets for other pid namespaces have the right name. */
+/* If an endpoint cannot be opened, the errno says why; sockets for other pid namespaces have the right name. */
 #include "pair.h"
 
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 /*
- * A thread that is cancelled (pthread_cancel) ends in no call of ours, but in a blocking one while it sleeps
- * (wait_test.c): it would leave locks held.
+ * A cancelled thread (pthread_cancel) ends in no call of the provider, except in a blocking one while it sleeps
+ * (wait_test.c): elsewhere it would leave locks held.
  *
- * Here a thread has cancelled itself before it begins, so the first system call that is a point of cancellation ends
- * it. It makes every call off the data path, and on it what makes system calls: first contact, a death, logging. It has
- * to come through; the main thread then uses the same objects, and would find every lock that was left.
+ * Here a thread has cancelled itself before it begins, so the first cancellation point would end it. It makes every
+ * call off the data path, and the parts of the data path that make system calls: first contact, a death, logging. It
+ * must complete; the main thread then uses the same objects, and would hang at a lock that was left held.
  */
 #include "pair.h"
 
@@ -26,7 +26,7 @@ static const struct pair_config safe = {.wait_obj = FI_WAIT_FD, .threading = FI_
 static const struct pair_config automatic = {
     .wait_obj = FI_WAIT_UNSPEC, .progress = FI_PROGRESS_AUTO, .counters = true};
 
-/* What the thread works on, and how far it came. */
+/* The objects that the thread uses, and its last step. */
 struct job {
     struct pair p;
     struct pair_config config;
@@ -53,7 +53,7 @@ static void both_progress(struct job *j)
     (void)fi_cq_read(j->p.b.cq, NULL, 0);
 }
 
-/* Posts, as long as it is to be tried again. */
+/* Posts until it is no longer -FI_EAGAIN. */
 #define POST(j, call)                                                                                                  \
     do {                                                                                                               \
         ssize_t posted;                                                                                                \
@@ -212,7 +212,7 @@ static void *cancelled(void *arg)
         parts[i](j);
     j->line = j->failed ? j->line : 0;
     pthread_testcancel();
-    return NULL; /* it was not cancelled: then this test says nothing */
+    return NULL; /* it was not cancelled: then this test shows nothing */
 }
 
 /* Another process with an endpoint. Forked before this one has any object. */
@@ -259,7 +259,7 @@ static void run(const struct pair_config *config)
     fi_freeinfo(j.info);
 }
 
-/* What is the process's own, its locks too, serves others. */
+/* Process-wide state, its locks included, still works for other objects. */
 static void all_is_as_before(const struct pair_config *config)
 {
     struct pair p;

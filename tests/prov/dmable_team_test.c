@@ -1,7 +1,7 @@
 /*
  * Processes over a board, all to all: puts into and gets from each other's dmable memory, atomics on it, and messages
- * of all sizes between dmable and ordinary buffers, at the same time. What a put left is counted in no way but by its
- * bytes.
+ * of all sizes between dmable and ordinary buffers, at the same time. Puts are checked by their bytes alone: nothing
+ * counts them.
  */
 #include "team.h"
 

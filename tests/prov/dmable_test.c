@@ -1,4 +1,4 @@
-/* The machine's own memory (unimem/fi_ext_unimem.h): allocation, and what goes by DMA from and to it. */
+/* The machine's own memory (unimem/fi_ext_unimem.h): allocation, and transfers by DMA from and to it. */
 #include "pair.h"
 
 #include <rdma/fi_atomic.h>
@@ -57,7 +57,7 @@ static void what_is_asked_for_wrongly_is_refused(void **state)
     pair_close(&p);
 }
 
-/* Complete at return, and the target's endpoint has not been looked at. */
+/* The operation is complete at return, without progress of the target's endpoint. */
 static void assert_done(const struct side *s, void *context)
 {
     struct fi_cq_tagged_entry e = {0};
@@ -156,7 +156,7 @@ static void a_region_that_was_closed_is_not_reached(void **state)
     pair_close(&p);
 }
 
-/* A DMA tells nobody. */
+/* A DMA does not notify the owner. */
 static void a_region_that_counts_is_left_to_its_owner(void **state)
 {
     struct pair p;
@@ -316,7 +316,7 @@ static void a_forked_child_has_a_board_of_its_own(void **state)
     pair_close(&p);
 }
 
-/* The memory of one host needs none that is special. */
+/* One host's memory has no special memory to allocate. */
 static void another_machine_has_none(void **state)
 {
     struct pair p;

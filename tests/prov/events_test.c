@@ -1,4 +1,4 @@
-/* FI_RMA_EVENT: what peers do to registered memory is counted at the target, and wakes who sleeps on the count. */
+/* FI_RMA_EVENT: peers' accesses to registered memory are counted at the target, and wake sleepers on the counter. */
 #include "pair.h"
 
 #include <pthread.h>
@@ -92,7 +92,7 @@ static void *wait_for_it(void *arg)
     return NULL;
 }
 
-/* Asleep, not looking: the whole process uses next to no processor time while it waits. */
+/* Asleep, not polling: the whole process uses next to no processor time while it waits. */
 static void a_sleeper_is_woken_by_a_store(const struct pair_config *config)
 {
     struct pair p;

@@ -1,6 +1,6 @@
 /*
- * A child that fork() made has the objects of its parent only to look at: every call answers -FI_EOPBADSTATE, closing
- * is harmless, the parent goes on as before. What the child opens itself works.
+ * A forked child cannot use its parent's objects: every call returns -FI_EOPBADSTATE, closing is harmless, the parent
+ * goes on as before. What the child opens itself works.
  */
 #include "pair.h"
 
@@ -51,7 +51,7 @@ static void family_close(struct family *f)
     munmap(f->memory, MEMORY);
 }
 
-/* What a child does with memory that its parent registered is the child's. */
+/* A child's stores to memory that its parent registered stay in the child. */
 static void a_child_writes_into_memory_of_its_own(void **state)
 {
     enum { LEN = 1 << 20 };
@@ -195,7 +195,7 @@ static void child_asks_nothing(struct family *f, struct side *s)
     REFUSED(fi_domain(s->fabric, s->info, &domain, NULL));
 }
 
-/* In an order that the parent would be refused. */
+/* Closes in an order that would be refused in the parent. */
 static void child_closes(struct family *f)
 {
     struct side *sides[2] = {&f->p.a, &f->p.b};
@@ -212,7 +212,7 @@ static void child_closes(struct family *f)
     CHECK(fi_close(&f->eq->fid) == 0);
 }
 
-/* What the parent has does not fit what the child opens. */
+/* The child's objects cannot be combined with the parent's. */
 static void child_mixes_nothing(struct family *theirs, struct side *own)
 {
     struct fid *fids[] = {&theirs->p.a.cq->fid};

@@ -1,5 +1,5 @@
 /*
- * RMA and atomics on registered memory that the program has unmapped, cut off or made read-only: an error completion,
+ * RMA and atomics on registered memory that the program has unmapped, truncated or made read-only: an error completion,
  * and everything goes on. To oneself and to a peer; whoever executes it (meson: also as the owner, in records; "auto":
  * by the threads of automatic progress).
  */
@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Far below where the system puts mappings, so that nobody else's lands in what is unmapped there. */
+/* Far below the kernel's mappings, so that no other mapping lands in the ranges that are unmapped here. */
 #define PLACE UINT64_C(0x200000000000)
 
 enum { PAGES = 64 };
@@ -124,7 +124,7 @@ static void all_fail(const struct target *t, const struct region *r, enum kind k
     updates(t, half, half / sizeof(long double), FI_LONG_DOUBLE, FI_EFAULT);
 }
 
-/* Nothing was put in the place of what is not there. */
+/* No page was left in the place of the missing memory. */
 static void nothing_is_left(const struct region *r, enum kind kind)
 {
     unsigned char resident[1];
@@ -178,7 +178,7 @@ static void lost_memory(enum kind kind, bool self, size_t pages)
     pair_close(&p);
 }
 
-/* A handler of ours does not hide what the program does itself. */
+/* The provider's handler does not hide the program's own faults. */
 static void own_faults_stay(void)
 {
     struct pair p;

@@ -165,7 +165,7 @@ static void the_capabilities_asked_for_are_given_with_their_directions(void **st
     fi_freeinfo(hints);
 }
 
-/* MPICH asks for all that an answer without hints listed; what it could not live with must not be among it. */
+/* MPICH asks for everything that an answer without hints lists, so the list must not have what MPICH cannot handle. */
 static void an_answer_can_be_asked_for_again(void **state)
 {
     struct fi_info *first, *second;

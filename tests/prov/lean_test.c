@@ -1,6 +1,6 @@
 /*
- * One-sided operations on one word, in every form of call: what is told, counted, refused and waited for is the same
- * whether the caller executes them at once, by the lean path, or the target does.
+ * One-sided operations on one word, in every form of call: completions, counters, errors and waiting are the same
+ * whether the caller executes them at once, by the fast path, or the target does.
  */
 #include "pair.h"
 
@@ -155,7 +155,7 @@ static struct fid_mr *expose(struct pair *p, uint64_t access)
     return mr;
 }
 
-/* The counter that this form adds to; what it has counted is awaited, and nothing else has counted. */
+/* Waits until the counter of this form has counted, and checks that no other has. */
 static void expect_counts(struct pair *p, const struct form *f, uint64_t counted[CNTR_KINDS])
 {
     counted[f->is & FETCHES ? CNTR_READ : CNTR_WRITE]++;
@@ -249,7 +249,7 @@ static void what_is_not_allowed_is_refused_and_changes_nothing(void **state)
     pair_close(&p);
 }
 
-/* A message to who makes no progress is pending, when its delivery is awaited. */
+/* A message with delivery complete to an endpoint without progress stays pending. */
 static void a_fenced_operation_waits_for_what_is_pending(void **state)
 {
     (void)state;

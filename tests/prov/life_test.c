@@ -83,7 +83,7 @@ static void a_message_survives_its_sender(void **state)
     pair_close(&p);
 }
 
-/* Its delivery is not known yet, but it is out: nobody has to wait. */
+/* Its delivery is not known yet, but it has been sent: closing need not wait. */
 static void closing_does_not_wait_for_a_message_that_is_out(void **state)
 {
     struct pair p;

@@ -55,7 +55,7 @@ static void a_sender_is_known_by_the_part_it_came_by(void **state)
     pair_close(&p);
 }
 
-/* The raw source of a message, which is a part, and the whole address of the same peer both stand in the vector. */
+/* The vector has both the raw source of a message, which is one part, and the whole address of the same peer. */
 static void a_peer_that_ends_is_gone_under_each_of_its_addresses(void **state)
 {
     (void)state;

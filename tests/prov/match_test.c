@@ -26,7 +26,7 @@ static void post(struct pair *p, bool tagged, void *context)
         assert_int_equal(fi_recv(p->b.ep, in, LEN, NULL, FI_ADDR_UNSPEC, context), 0);
 }
 
-/* However long the receiver makes progress: only a receive completes the send. */
+/* Progress of the receiver does not complete the send, only a receive does. */
 static void a_send_completes_when_it_is_matched(void **state)
 {
     static const uint64_t levels[] = {FI_MATCH_COMPLETE, FI_MATCH_COMPLETE | FI_DELIVERY_COMPLETE};
@@ -63,7 +63,7 @@ static void a_posted_receive_completes_it_too(void **state)
         PAIR_POST(&p, fi_tsend(p.a.ep, out, sizes[i], NULL, p.a.other, 7, &p));
         pair_await(&p, &p.b, &e, NULL);
         pair_await(&p, &p.a, &e, NULL);
-        /* an injected body is the caller's again at once */
+        /* an injected buffer can be reused at once */
         if (sizes[i] <= p.a.info->tx_attr->inject_size) {
             pair_fill(out, sizes[i], 1);
             send_match(&p, sizes[i], true, FI_MATCH_COMPLETE | FI_INJECT, &p);

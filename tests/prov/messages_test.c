@@ -358,7 +358,7 @@ static void a_message_too_large_for_the_rest_ends_a_multi_receive(void **state)
     assert_int_equal(fi_recvmsg(p.b.ep, &two, FI_MULTI_RECV | FI_COMPLETION), 0);
     PAIR_POST(&p, fi_inject(p.a.ep, out, 200, p.a.other));
     PAIR_POST(&p, fi_inject(p.a.ep, out, 200, p.a.other));
-    pair_await(&p, &p.b, &e, NULL); /* the bare end of the first is reported nevertheless */
+    pair_await(&p, &p.b, &e, NULL); /* the end of the first buffer is reported nevertheless */
     assert_string_equal(e.op_context, "one");
     assert_true(e.flags == FI_MULTI_RECV);
     pair_await(&p, &p.b, &e, NULL);

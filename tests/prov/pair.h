@@ -1,8 +1,8 @@
 /*
  * Two endpoints in one process, each with a fabric and domain of its own, opened through the real libfabric.
  *
- * The loader finds the provider through FI_PROVIDER_PATH (meson sets it). A call that must succeed does so or fails the
- * test; what may take time is tried for PAIR_PATIENCE_MS, which is far more than it ever needs.
+ * The loader finds the provider through FI_PROVIDER_PATH (meson sets it). A call that must succeed fails the test
+ * otherwise. Waits are limited to PAIR_PATIENCE_MS, far more than they ever need.
  */
 #ifndef UM_TESTS_PROV_PAIR_H
 #define UM_TESTS_PROV_PAIR_H
@@ -34,7 +34,7 @@ size_t pair_addr(void);
 
 #define PAIR_API FI_VERSION(1, 17)
 
-/* What differs from the usual endpoint. Zero means the usual. */
+/* How the endpoint differs from the default; zero means the default. */
 struct pair_config {
     uint64_t caps; /* default: all listed */
     enum fi_cq_format format;
@@ -75,7 +75,7 @@ void side_close(struct side *s);
 void pair_open(struct pair *p, const struct pair_config *config);
 void pair_close(struct pair *p);
 
-/* Lets both make progress; completions stay where they are. */
+/* Makes progress on both; completions stay queued. */
 void pair_progress(struct pair *p);
 /* The next completion of s; the other one makes progress meanwhile. An error entry fails the test. */
 void pair_await(struct pair *p, struct side *s, struct fi_cq_tagged_entry *entry, fi_addr_t *source);

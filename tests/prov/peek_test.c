@@ -124,7 +124,7 @@ static void discarded_messages_are_gone(void **state)
     pair_close(&p);
 }
 
-/* As Open MPI does: a peek, one read, and if that was an error the next peek. It never sees an empty queue. */
+/* Like Open MPI: a peek, one read, and after an error entry the next peek. It never sees an empty queue. */
 static void who_only_peeks_sees_what_comes(void **state)
 {
     struct pair p;

@@ -119,7 +119,7 @@ static void who_reads_only_own_completions_sees_what_comes(void **state)
         assert_true(pair_now_ns() < end);
         PAIR_POST(&p, fi_tsend(p.b.ep, out, 8, NULL, p.b.other, 2, NULL));
         assert_int_equal(fi_cq_read(p.b.cq, &e, 1), 1);
-        (void)fi_cq_read(p.a.cq, NULL, 0); /* takes the messages in, and sees to it that b's lane has room */
+        (void)fi_cq_read(p.a.cq, NULL, 0); /* receives the messages, and makes room in b's lane */
     }
     assert_string_equal(e.op_context, "stop");
     pair_close(&p);
@@ -236,7 +236,7 @@ static void counters_count_successes_and_failures(void **state)
     pair_close(&p);
 }
 
-/* Lanes that may not grow: an inject of 16 KiB goes by rendezvous, and may fail when its call has long returned. */
+/* Lanes that may not grow: an inject of 16 KiB goes by rendezvous, and may fail long after its call has returned. */
 static void an_inject_that_fails_later_is_told(void **state)
 {
     struct pair p;
@@ -310,14 +310,14 @@ static void the_wait_fd_tells_of_a_message(void **state)
         while ((ret = fi_trywait(p.b.fabric, fids, 1)) == -FI_EAGAIN)
             assert_int_equal(fi_cq_read(p.b.cq, &e, 1), -FI_EAGAIN);
         assert_int_equal(ret, 0);
-        if (i == 0) /* later there is a peer to look after, which wakes from time to time */
+        if (i == 0) /* later there is a peer to check, which ends sleep from time to time */
             assert_int_equal(wait_readable(fd, 50), 0);
         PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
         assert_int_equal(wait_readable(fd, PAIR_PATIENCE_MS), 1);
         while (fi_cq_read(p.b.cq, &e, 1) == -FI_EAGAIN)
             ;
     }
-    /* what is there already forbids waiting */
+    /* a waiting event forbids sleeping */
     PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
     assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
     assert_int_equal(fi_trywait(p.b.fabric, fids, 1), -FI_EAGAIN);
@@ -380,8 +380,8 @@ static void an_event_queue_gives_back_what_was_written(void **state)
 }
 
 /*
- * A request is delivered and answered before its sender looks again: it hears of its request first. Where the machine
- * needs the sender's hand for the delivery, it looks, too: then that order is easier to keep.
+ * A request is delivered and answered before its sender polls again: the sender sees the request's completion first. On
+ * machines that need the sender's progress for the delivery, the sender polls in between.
  */
 static void a_send_completes_before_the_reply_to_it_is_received(void **state)
 {

@@ -260,7 +260,7 @@ static void all_memory_can_be_registered_at_once(void **state)
     pair_await(&p, &p.a, &e, NULL);
     assert_int_equal(on_the_stack, 77);
     const uint64_t nowhere[] = {0, 8, UINT64_MAX - 3, UINT64_MAX / 2 + 1, (uintptr_t) "read only"};
-    for (int i = 0; i < 5; i++) { /* a peer's mistake is its own */
+    for (int i = 0; i < 5; i++) { /* a peer's mistake affects only that peer */
         struct fi_cq_err_entry error;
         PAIR_POST(&p, fi_write(p.a.ep, &value, sizeof(value), NULL, p.a.other, nowhere[i], 1, NULL));
         pair_await_error(&p, &p.a, &error);

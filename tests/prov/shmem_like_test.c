@@ -1,8 +1,8 @@
 /*
  * The calls of an OpenSHMEM library over libfabric, in its order: one endpoint for everything, opened for RMA, atomics
- * and events with automatic progress and offset addressing; counters bound after it was enabled; a heap that nobody has
- * touched and static data, registered and bound to one counter of remote writes after that. quiet waits for the
- * counters of puts and gets; wait_until sleeps on the counter of what others wrote. Four processes.
+ * and events with automatic progress and offset addressing; counters bound after it was enabled; an untouched heap and
+ * static data, then registered and bound to one counter of remote writes. quiet waits for the counters of puts and
+ * gets; wait_until sleeps on the counter of remote writes. Four processes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -229,7 +229,8 @@ static long swap_if(struct team *t, long *to, enum fi_op op, long compare, long 
     return before;
 }
 
-/* Asleep until somebody writes here. The value is looked at between reading the counter and waiting for the next one.
+/* Sleeps until another process writes here. Checks the value between reading the counter and waiting for the next
+ * count.
  */
 static void wait_until(struct team *t, const long *var, long value)
 {
@@ -241,7 +242,7 @@ static void wait_until(struct team *t, const long *var, long value)
     }
 }
 
-/* All call in at the first, which clears its word by a put to itself, and tells them. */
+/* All report to the first process, which clears its word by a put to itself and answers. */
 static void barrier_all(struct team *t)
 {
     long zero = 0, one = 1;
@@ -289,7 +290,7 @@ static void fill(unsigned char *p, size_t len, int seed)
         p[i] = (unsigned char)(i * 7 + (i >> 9) + (unsigned)seed);
 }
 
-/* Data, then a flag after a fence; whoever sees the flag sees the data. In the heap and in static data. */
+/* Data, then a flag after a fence: a process that sees the flag sees the data. In the heap and in static data. */
 static void ring(struct team *t)
 {
     static unsigned char out[BIG], expected[BIG], back[BIG];
@@ -361,7 +362,8 @@ static void signals(struct team *t)
     }
 }
 
-/* Also what fetches changes memory that somebody sleeps on: by a window (heap), and by its owner (static data). */
+/* A fetching atomic also wakes a process that sleeps on the memory: by a window (heap), and by its owner (static data).
+ */
 static void fetchers(struct team *t)
 {
     long *flags[] = {&data.flag, (long *)(heap + (16 << 20))};

@@ -1,9 +1,9 @@
 /*
- * What an empty fi_cq_read of a caller that spins does beside the look that was asked for: it lingers for messages, not
- * for whom awaits something else; and where ranks outnumber processors it gives way.
+ * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else; and
+ * they yield where ranks outnumber processors.
  *
- * Time stands still meanwhile, so that every caller spins. The looks of a lingering read are seen by their looks at the
- * clock: progress takes one after some calls.
+ * Time stands still meanwhile, so that every caller spins. Lingering is detected by clock reads: progress reads the
+ * clock after some calls.
  */
 #include "pair.h"
 
@@ -18,7 +18,7 @@ enum { READS = 8192 };
 static bool is_counting;
 static unsigned clocks, yields;
 
-/* These two are in the place of the C library's, for the provider, too. */
+/* These two replace the C library's functions, for the provider, too. */
 
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
@@ -83,7 +83,7 @@ static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
         unsigned char name[PAIR_ADDR_MAX];
         fi_addr_t addr;
         memcpy(name, p.a.name, sizeof(name));
-        name[16] ^= (unsigned char)(1 + i % 255); /* ports that this process might have had */
+        name[16] ^= (unsigned char)(1 + i % 255); /* addresses of ports that could be this process's */
         name[17] ^= (unsigned char)(i / 255);
         assert_int_equal(fi_av_insert(p.a.av, name, 1, &addr, 0, NULL), 1);
     }

@@ -1,9 +1,9 @@
 /*
- * One-sided operations need nothing of their target: its process is stopped by SIGSTOP before it is ever spoken to, and
- * stays so while puts, gets and atomics on its memory are posted, end and are counted; it runs again to look at what it
- * holds. That it did nothing meanwhile is checked by the processor time the system has counted for it.
- * That holds for memory that is mapped: with up to 1 MiB of contents it is from the start, with more once peers have
- * made use of it, which needs the target's process, but no call of it: there it computes.
+ * One-sided operations need nothing of their target: its process is stopped by SIGSTOP before the first contact, and
+ * stays stopped while puts, gets and atomics on its memory are posted, complete and are counted. Then it runs again and
+ * checks its memory. The processor time that the system counted for it shows that it did nothing meanwhile. That holds
+ * for memory that is mapped: with up to 1 MiB of contents it is from the start, with more once peers have made use of
+ * it, which needs the target's process, but no call of it: there it computes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@
 
 enum {
     BYTES = (1 << 20) + (32 << 10), /* large enough for malloc to map it by itself */
-    LARGE_BYTES = 64 << 20,         /* too much to be moved when it is registered */
+    LARGE_BYTES = 64 << 20,         /* too much to be adopted at registration */
     WORDS = 16,                     /* at the start: changed by atomics */
     ADDS = 20000,
     INITIATOR = 0,
@@ -35,7 +35,7 @@ enum {
 static const size_t sizes[] = {1, 8, 100, 4096, 65537, 1 << 20};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), ROUNDS = 20 };
 
-/* What the system has seen of a process. */
+/* What the system has counted for a process. */
 struct trace {
     char state;
     unsigned long long ticks, minor_faults;

@@ -1,4 +1,4 @@
-/* Blocking calls: they wake for what they wait for, whenever it comes, and use next to no processor meanwhile. */
+/* Blocking calls wake whenever their event comes, and use next to no processor time meanwhile. */
 #include "pair.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static unsigned char out[100000], in[100000];
-static int blocked_ms = 1000; /* one blocked call of the tests that measure it; ./check --long has them take longer */
+static int blocked_ms = 1000; /* duration of a blocked call that is measured; ./check --long makes it longer */
 
 struct sender {
     struct side *side;
@@ -67,7 +67,7 @@ static uint64_t switches(void)
 
 enum { WAKEUPS_PER_S = 25 }; /* sleep ends five times a second while there are peers to look after, for each thread */
 
-/* Blocks in both ways; says what it took, and wants a hundredth of a core at most. */
+/* Blocks in both ways, prints the cost, and requires at most a hundredth of a core. */
 static void block_in_vain(struct side *s, uint64_t threshold, const char *when)
 {
     struct fi_cq_tagged_entry e;
@@ -83,7 +83,7 @@ static void block_in_vain(struct side *s, uint64_t threshold, const char *when)
     assert_true(slept <= ms * WAKEUPS_PER_S / 1000 + 2);
 }
 
-/* Whoever waits is asleep soon, whatever it looks after meanwhile: the whole process, its progress thread included. */
+/* A waiting process sleeps soon, its progress thread included, even if there are peers to check. */
 static void expect_at_most_a_hundredth_of_a_core(const struct pair_config *config)
 {
     struct pair p;
@@ -95,7 +95,7 @@ static void expect_at_most_a_hundredth_of_a_core(const struct pair_config *confi
     PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
     pair_await(&p, &p.b, &e, NULL);
     block_in_vain(&p.b, 2, "a peer is known");
-    /* and now it may die: an answer of it is awaited, and a message of its alone */
+    /* and now its death matters: an answer and a message from it alone are awaited */
     assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 2, 0, NULL), 0);
     PAIR_POST(&p, fi_tsend(p.b.ep, out, sizeof(out), NULL, p.b.other, 3, NULL));
     block_in_vain(&p.b, 2, "operations are pending");

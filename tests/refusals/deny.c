@@ -1,5 +1,5 @@
 /*
- * deny WHAT... -- PROGRAM ARGUMENT...: runs a program where the system refuses something.
+ * deny WHAT... -- PROGRAM ARGUMENT...: runs a program while the system refuses something.
  *
  *   process_vm_readv=EPERM    a system call fails with EPERM or ENOSYS (seccomp); also process_vm_writev, membarrier,
  *                             memfd_create, userfaultfd

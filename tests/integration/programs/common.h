@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After a message on stderr. mpiexec may drop what it has not forwarded yet when it learns of an abort: leave it time.
+/* After a message on stderr. mpiexec may drop output that it has not forwarded when a rank aborts: give it time.
  */
 static inline void fail(int status)
 {

@@ -1,5 +1,5 @@
 /*
- * matching: what MPI's point-to-point calls ask of a provider beyond sending and receiving, every byte checked.
+ * matching: MPI's point-to-point calls beyond plain send and receive, with every byte checked.
  *
  * Each rank and its right neighbour: probes that find nothing first (and a rank that does nothing but probe), matched
  * probes, any source and any tag, synchronous sends, messages that are too long, cancelled receives, pieces that lie

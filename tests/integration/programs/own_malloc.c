@@ -1,4 +1,4 @@
-/* A program whose malloc nobody can replace: it has its own. */
+/* A program with its own malloc, which cannot be replaced. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

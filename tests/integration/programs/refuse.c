@@ -1,5 +1,5 @@
 /*
- * refuse NAME[,NAME...] COMMAND...: runs COMMAND where the kernel refuses the named things, as a container's seccomp
+ * refuse NAME[,NAME...] COMMAND...: runs COMMAND with the named system calls refused, as a container's seccomp
  * profile, Yama or an old kernel would: the call returns the errno beside its name.
  */
 #include <errno.h>
