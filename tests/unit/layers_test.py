@@ -3,8 +3,8 @@
 
   Includes point one way: prov -> proto -> {match, core} -> machine -> base; match and core do not know each other.
   heap, a library of its own, includes machine and base.
-  Inside machine: shm and sim include mem, and board none of these; what is above includes machine/machine.h and
-  machine/machines.h only (heap: the headers that it shares with shm), and names no machine.
+  Inside machine: shm and sim include mem, and board none of these; what is above includes machine/machine.h,
+  machine/machines.h and machine/address.h only (heap: the headers that it shares with shm), and names no machine.
   Only prov includes rdma/*.h or names anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may stand in a text.
   Only base/atomic.h includes <stdatomic.h>, and nobody uses the compiler's own atomics instead.
   The parts of the one object of the machine over a board (um_board) are each one file's.
@@ -27,7 +27,7 @@ BELOW = {
 
 # Folders of src/machine that its folders include, besides themselves and the contract.
 BESIDE = {"mem": set(), "shm": {"mem"}, "sim": {"mem"}, "board": set()}
-CONTRACT = {"machine/machine.h", "machine/machines.h"}
+CONTRACT = {"machine/machine.h", "machine/machines.h", "machine/address.h"}
 OF_HEAP = {"machine/shm/heap_abi.h", "machine/shm/adopt_maps.h"}
 
 MACHINE = re.compile(r"\bum_machine_(?:shm|sim|board)\b|\bUM_BOARD_\w+|\bum_(?:board|shm|sim|mem)_\w+")
