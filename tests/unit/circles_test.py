@@ -23,7 +23,7 @@ KNOWN = {
         ["ask.c", "inbound.c", "receive.c", "rma_owner.c", "rndv_pull.c", "unexpected.c"],
         ["atomic_remote.c", "proto.c", "rma.c", "rma_copy.c", "rndv_push.c", "rndv_send.c"],
     ],
-    "machine/shm": [["contact.c", "contact_serve.c"], ["identity.c", "peer.c"], ["mapper.c", "space.c"]],
+    "machine/shm": [["contact.c", "contact_serve.c"]],
 }
 
 
