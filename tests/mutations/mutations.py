@@ -600,7 +600,7 @@ MUTATIONS = [
     (
         "a process that has become another program is taken for the peer it was",
         "src/machine/shm/identity.c",
-        " &&\n           !(mark && um_shm_port_is_gone(addr, &mark->file));",
+        " &&\n           !(mark && port_is_gone(addr, &mark->file));",
         ";",
         ["death/exec"],
     ),
@@ -697,9 +697,9 @@ MUTATIONS = [
     ),
     (
         "a thread can be cancelled in a look whether a peer lives",
-        "src/machine/shm/peer.c",
-        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *file)\n{\n    UM_UNCANCELLED;\n",
-        "bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *file)\n{\n",
+        "src/machine/shm/identity.c",
+        "static bool port_is_gone(const struct um_addr *addr, uint64_t *file)\n{\n    UM_UNCANCELLED;\n",
+        "static bool port_is_gone(const struct um_addr *addr, uint64_t *file)\n{\n",
         ["prov/cancel"],
     ),
     (

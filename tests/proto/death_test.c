@@ -1,9 +1,9 @@
 /* Peers that die or leave, on the simulated machine; tests/processes does the same with real ones. */
 #include "world.h"
 
-#include "proto/internal.h"
 #include "machine/mem/mem.h"
 #include "machine/sim/sim.h"
+#include "proto/internal.h"
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 

@@ -150,6 +150,55 @@ static bool process_lives(const struct um_shm_addr *peer, uint32_t *start)
     return um_process_is_alive(pid, *start);
 }
 
+/*
+ * Is this file the port's? The first time what stands in it tells; from then on it has to be the same file, for what
+ * stands in it can be overwritten by others. Nothing is opened that is not a memory file of such a name.
+ */
+static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
+{
+    static const char name[] = "/memfd:" UM_SHM_PORT_NAME " (deleted)";
+    char text[sizeof(name)];
+    uint64_t found = 0;
+    struct stat st;
+    if (readlinkat(dir, number, text, sizeof(text)) != sizeof(name) - 1 || memcmp(text, name, sizeof(name) - 1) != 0)
+        return false;
+    if (fstatat(dir, number, &st, 0) != 0)
+        return errno != ENOENT; /* refused: that tells nothing */
+    if (*file)
+        return *file == st.st_ino;
+    int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return errno != ENOENT;
+    ssize_t len = pread(fd, &found, sizeof(found), offsetof(struct um_port_shm, nonce));
+    bool is_it = fstat(fd, &st) == 0 && len == sizeof(found) && found == nonce;
+    close(fd);
+    if (is_it)
+        *file = st.st_ino;
+    return is_it;
+}
+
+/*
+ * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
+ * another program (execve(2) keeps number and start time). *file: the inode of its memory, once it was seen; 0 before.
+ */
+static bool port_is_gone(const struct um_addr *addr, uint64_t *file)
+{
+    UM_UNCANCELLED;
+    const struct um_shm_addr *peer = um_shm_addr_of(addr);
+    struct um_process_stat stat;
+    char path[64], number[16], text[1];
+    snprintf(path, sizeof(path), "/proc/%u/fd", um_shm_pid(peer));
+    snprintf(number, sizeof(number), "%u", peer->memory_fd);
+    int dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return false;
+    bool gone =
+        readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, file);
+    close(dir);
+    /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
+    return gone && um_process_stat(um_shm_pid(peer), &stat) == 0 && stat.state != 'Z';
+}
+
 bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
 {
     uint32_t start = 0;
@@ -158,7 +207,7 @@ bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct u
         return contacts && um_contact_is_alive(contacts, addr);
     }
     return process_lives(um_shm_addr_of(addr), mark ? &mark->start : &start) &&
-           !(mark && um_shm_port_is_gone(addr, &mark->file));
+           !(mark && port_is_gone(addr, &mark->file));
 }
 
 bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr)
@@ -167,7 +216,7 @@ bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr)
     struct um_mark mark = {0};
     if (um_shm_is_apart(port, addr))
         return state->contacts && um_contact_is_here(state->contacts, addr);
-    return process_lives(um_shm_addr_of(addr), &mark.start) && !um_shm_port_is_gone(addr, &mark.file) && mark.file;
+    return process_lives(um_shm_addr_of(addr), &mark.start) && !port_is_gone(addr, &mark.file) && mark.file;
 }
 
 bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)

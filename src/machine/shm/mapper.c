@@ -19,8 +19,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -52,37 +50,6 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
     memcpy(port->addr.word, &addr, sizeof(addr));
     port->wake = (uint32_t)port->wait_write;
     port->nonce_at = (uint64_t)(uintptr_t)state->nonce;
-}
-
-/* Creates, sizes and seals the memory. The descriptor, or a negative errno, logged. */
-int um_shm_memory_create(size_t size)
-{
-    UM_UNCANCELLED;
-    int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0) {
-        int error = errno;
-        um_log(UM_LOG_WARN, "memfd_create failed: %s; %s", strerror(error),
-               error == EMFILE ? "raise the limit of open files (ulimit -n)"
-                               : "allow memfd_create in the container's seccomp profile");
-        return -error;
-    }
-    struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
-    bool too_large = getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && size > most.rlim_cur;
-    if (too_large || fchmod(fd, 0600) != 0 || ftruncate(fd, (off_t)size) != 0) {
-        int error = too_large ? EFBIG : errno;
-        um_log(UM_LOG_WARN,
-               "cannot size %zu bytes of shared memory: %s; lower FI_UNIMEM_LANES, or raise the limit of "
-               "file sizes (ulimit -f)",
-               size, strerror(error));
-        close(fd);
-        return -error;
-    }
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 || fd > UINT16_MAX) {
-        um_log(UM_LOG_WARN, "cannot seal shared memory, or its descriptor %d is above 65535", fd);
-        close(fd);
-        return -ENOSYS;
-    }
-    return fd;
 }
 
 /* The file and its mapping. 0, or an error already logged. */

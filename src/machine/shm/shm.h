@@ -95,11 +95,6 @@ int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t 
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
                     const struct um_shm_part *part, struct um_mapping *map_p);
 void um_shm_detach(struct um_mapping *map);
-/*
- * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
- * another program (execve(2) keeps number and start time). *file: the inode of its memory, once it was seen; 0 before.
- */
-bool um_shm_port_is_gone(const struct um_addr *addr, uint64_t *file);
 /* A descriptor of a peer's wake-up pipe, which has that number there; or a negative errno. */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake);
 
