@@ -61,7 +61,8 @@ struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
 static int hash_grow(struct um_ep *ep, uint32_t capacity)
 {
     struct um_peer **hash[UM_MACHINES_MAX] = {0};
-    for (uint32_t i = 0; i < ep->reaches; i++) {
+    const uint32_t reaches = ep->reaches;
+    for (uint32_t i = 0; i < reaches; i++) {
         hash[i] = calloc(capacity, sizeof(struct um_peer *));
         if (!hash[i]) {
             while (i-- > 0)
@@ -70,7 +71,7 @@ static int hash_grow(struct um_ep *ep, uint32_t capacity)
         }
     }
     ep->peer_hash_mask = capacity - 1;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
+    for (uint32_t i = 0; i < reaches; i++) {
         free(ep->reach[i].hash);
         ep->reach[i].hash = hash[i];
         for (uint32_t p = 0; p < ep->peer_slots; p++) /* no number is free, or there was no need to grow */

@@ -6,8 +6,8 @@
  * program may have protected a page. Where there is no file for the child its copies are ordinary memory. vfork(),
  * posix_spawn() and system() run no such handlers and need none. Threading: internal.h.
  */
-#include "heap/internal.h"
 #include "base/maps.h"
+#include "heap/internal.h"
 
 #include "base/cancel.h"
 

@@ -28,7 +28,7 @@ BELOW = {
 # Folders of src/machine that its folders include, besides themselves and the contract.
 BESIDE = {"mem": set(), "shm": {"mem"}, "sim": {"mem"}, "board": set()}
 CONTRACT = {"machine/machine.h", "machine/machines.h", "machine/address.h"}
-OF_HEAP = {"machine/shm/heap_abi.h", "machine/shm/adopt_maps.h"}
+OF_HEAP = {"machine/shm/heap_abi.h"}
 
 MACHINE = re.compile(r"\bum_machine_(?:shm|sim|board)\b|\bUM_BOARD_\w+|\bum_(?:board|shm|sim|mem)_\w+")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -4,8 +4,8 @@
  * Only private readable and writable memory is moved whose users all go through the page table, and where a shared
  * mapping behaves as a private one did. docs/adoption.md lists what does not. Threading: internal.h.
  */
-#include "machine/shm/adopt_internal.h"
 #include "base/maps.h"
+#include "machine/shm/adopt_internal.h"
 #include "machine/shm/adopt_sys.h"
 #include "machine/shm/heap.h"
 
