@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What an operation is and how it is to end. Travels from the call to its completion. */
+/* Flags of an operation, from the call to its completion. */
 enum um_op_flag {
     UM_OP_SEND = 1 << 0,
     UM_OP_RECV = 1 << 1,
@@ -32,7 +32,7 @@ enum um_op_flag {
     UM_OP_MULTI = 1 << 10,       /* receive: the buffer takes many messages */
     UM_OP_MULTI_END = 1 << 11,   /* completion: the multi-receive buffer is the caller's again */
     UM_OP_CLAIM = 1 << 12,   /* peek: reserve the message found; receive: take the one reserved under this context */
-    UM_OP_DISCARD = 1 << 13, /* peek or claim: throw the message away */
+    UM_OP_DISCARD = 1 << 13, /* peek or claim: drop the message */
     UM_OP_MATCH = 1 << 15,   /* send: complete when a receive has taken it */
     UM_OP_DATA = 1 << 14,    /* 8 bytes of data for the peer's completion */
 };
@@ -40,7 +40,7 @@ enum um_op_flag {
 struct um_ep;
 struct um_peer;
 
-/* The end of an operation. */
+/* What the completion of an operation says. */
 struct um_completion {
     void *context;
     uint32_t flags; /* um_op_flag */
@@ -61,9 +61,9 @@ struct um_traffic {
 
 struct um_stats {
     struct um_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
-    uint64_t eager, rendezvous;                 /* how the sent ones went */
+    uint64_t eager, rendezvous;                 /* the protocol of the sent messages */
     uint64_t copied, bounced;                   /* rendezvous and RMA bodies: copied between processes, or bounced */
-    uint64_t retaken;                           /* of the copied: asked for first, and not waited for */
+    uint64_t retaken;                           /* of the copied: asked for first, then taken back */
     uint64_t mapped;                            /* RMA and atomics executed by loads and stores */
     uint64_t unexpected;                        /* arrived before their receive was posted */
     uint64_t peers_lost;
@@ -90,7 +90,7 @@ struct um_ep_config {
 };
 
 void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);
-/* What peers' accesses of registered memory by way of this endpoint count: enum um_counters. */
+/* The counters for peers' accesses to registered memory through this endpoint: enum um_counters. */
 void um_ep_set_counters(struct um_ep *ep, uint32_t counters);
 void um_ep_set_multi_min(struct um_ep *ep, size_t bytes);
 const struct um_stats *um_ep_stats(const struct um_ep *ep);
@@ -100,7 +100,7 @@ struct um_traffic um_ep_traffic(const struct um_ep *ep);
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_ep_progress(struct um_ep *ep);
 
-/* The next call of progress looks after peers, if it is time; it had better come after so many calls without progress.
+/* Makes the next call of progress check the peers, if it is time. Call it after many calls without progress.
  */
 void um_ep_hasten(struct um_ep *ep);
 uint32_t um_ep_patience(const struct um_ep *ep);
@@ -110,7 +110,7 @@ int um_ep_wait_fd(const struct um_ep *ep);
 int um_ep_arm(struct um_ep *ep);
 void um_ep_disarm(struct um_ep *ep);
 void um_ep_kick(struct um_ep *ep);
-/* As machine watch_line(); -EAGAIN also while something else is to be looked after. */
+/* Like machine watch_line(); -EAGAIN also while other work has to be polled. */
 int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p);
 /* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
 bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
@@ -119,12 +119,12 @@ bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
 int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
 /* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until um_ep_config.forget. */
 int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);
-/* The same, but NULL when the endpoint does not know it. */
+/* The same, but NULL if there is none. */
 struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr);
 /* A peer to which every operation fails. */
 struct um_peer *um_peer_gone(struct um_ep *ep);
 void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p);
-/* A name that prov gives (its fi_addr_t); UM_PEER_UNNAMED until then. */
+/* A name that prov sets (its fi_addr_t); UM_PEER_UNNAMED until then. */
 #define UM_PEER_UNNAMED UINT64_MAX
 uint64_t um_peer_name(const struct um_peer *peer);
 void um_peer_set_name(struct um_peer *peer, uint64_t name);

@@ -1,13 +1,13 @@
 /*
- * The end of a peer: what it had is given back, then the peer itself.
+ * The end of a peer: frees its resources, then the peer itself.
  *
  *   lost          no operation goes to it any more (um_peer_lose): its windows and its lane are closed
  *   and silent    nothing comes from it any more: its link is closed, and with it every mapping and descriptor
  *   not retained  no message of it waits to be received: struct um_peer is freed, its number given anew
  *
- * One that left in good order is lost when its port has closed. One that broke the protocol stays as long as it lives:
- * it shall not come back under another number. In the place of a peer that is freed stands ep->gone, to which every
- * operation fails. Threading: core.h.
+ * A peer that left in good order is lost when its port has closed. A peer that broke the protocol is kept as long as
+ * its process lives, so that it cannot come back under another number. ep->gone replaces a freed peer: every operation
+ * to it fails. Threading: core.h.
  */
 #include "core/window.h"
 
@@ -58,11 +58,11 @@ void um_peer_settle(struct um_peer *peer)
 void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
 {
     struct um_peer *peer = UM_CONTAINER(ended, struct um_peer, ended);
-    if (peer->rx) { /* it came again, or what it sent before its end came late */
+    if (peer->rx) { /* it connected again, or its last messages came late */
         um_list_unlink(&peer->ended);
     } else if (peer->lost && !peer->left) {
         if (um_core_ep_gather(ep))
-            return; /* it may be among those: a message of it comes before its loss */
+            return; /* its messages come before its loss */
         um_list_unlink(&peer->ended);
         peer->left = true;
         ep->protocols->peer_left(ep, peer, ECONNRESET);

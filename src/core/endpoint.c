@@ -14,7 +14,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* A flush gives up on peers that take nothing for so long. */
+/* A flush gives up on peers that take nothing for this time. */
 #define UM_FLUSH_NS UINT64_C(5000000000)
 
 /* One fd for all of them. */
@@ -93,8 +93,9 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
 }
 
 /*
- * How much is accepted and not yet out? Waiting for room alone (starved) is not: nothing was accepted. Nor is an eager
- * message whose delivery is awaited: it lies in the peer's lane and will be taken there without us.
+ * The number of accepted operations that are not sent yet. A peer that only waits for room (starved) does not count:
+ * nothing was accepted. Nor does an eager message whose delivery is awaited: it lies in the peer's lane and needs
+ * nothing more from this side.
  */
 static uint32_t ep_pending(const struct um_ep *ep)
 {
@@ -113,7 +114,7 @@ void um_core_ep_flush(struct um_ep *ep)
     uint32_t before = 0;
     uint32_t pending;
     while ((pending = ep_pending(ep)) > 0) {
-        /* Only what goes out counts: other peers may send to us for ever. */
+        /* Only outgoing work counts: other peers may send without end. */
         if (um_core_ep_jobs(ep) > 0 || pending != before)
             last = um_clock_ns();
         before = pending;
@@ -210,7 +211,8 @@ static void ports_disarm(struct um_ep *ep, uint32_t count)
 int um_ep_arm(struct um_ep *ep)
 {
     if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
-        return -EAGAIN; /* there is work that no peer will announce; what did not move waits for credit, which wakes */
+        return -EAGAIN; /* there is work that no peer will announce; other jobs wait for credit, which wakes the sleeper
+                         */
     if (ep->soon)
         return -EAGAIN;
     for (uint32_t i = 0; i < ep->reaches; i++) {
@@ -226,7 +228,7 @@ int um_ep_arm(struct um_ep *ep)
 void um_ep_disarm(struct um_ep *ep)
 {
     ports_disarm(ep, ep->reaches);
-    ep->calls = 0; /* a sleeper makes few calls: the next one looks at the clock */
+    ep->calls = 0; /* a sleeper makes few calls: the next one reads the clock */
 }
 
 void um_ep_kick(struct um_ep *ep)

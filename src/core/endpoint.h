@@ -24,7 +24,7 @@ enum {
     UM_CALLS_PER_CLOCK = 23, /* calls between two looks at the clock, at most */
 };
 
-/* Work that continues at every progress: a copy in pieces, a body pushed as credit allows. */
+/* Work that every call of progress continues: a copy in pieces, a body pushed as credit allows. */
 struct um_job {
     struct um_list link; /* in ep->jobs while there is work */
     /* Does a bounded part of it; returns whether anything moved. Unlinks or frees itself at the end. */
@@ -70,7 +70,7 @@ struct um_op {
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */
     struct um_buffers buffers;
-    void *copy; /* an injected body too large for its lane; operands that are still to go */
+    void *copy; /* an injected body too large for its lane, or operands still to be sent */
     struct um_copying copying;
     uint64_t key, data; /* RMA whose bytes a transfer moves */
     uint16_t birth;     /* of its window */
@@ -97,11 +97,11 @@ struct um_peer {
     struct um_ep *ep;
     struct um_lane *lane; /* to the peer; NULL before first contact */
     uint32_t number;      /* index in ep->peers */
-    bool lost;            /* it died or refused us: every operation fails */
+    bool lost;            /* it died or refused this endpoint: every operation fails */
     bool starved;         /* an operation was refused for lack of credit since the last look */
     bool heard;           /* credit or answers came since the last look whether it lives */
     bool left;            /* its lane to us ended: nothing more comes from it */
-    bool doubted;         /* it was found gone at the last look */
+    bool doubted;         /* the last look found it gone */
     bool banned;          /* it broke the protocol */
     uint64_t name;
     struct um_addr addr;
@@ -125,8 +125,8 @@ struct um_peer {
 };
 
 /*
- * A record of that opcode arrived. 0: taken; -EPROTO: it cannot be (the lane is ended); -ENOMEM, -EAGAIN: it stays,
- * this call of progress takes no more.
+ * Handles a record of that opcode. 0: done; -EPROTO: an invalid record (the lane is ended); -ENOMEM, -EAGAIN: the
+ * record stays, and this call of progress takes no more.
  */
 typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 
@@ -137,7 +137,7 @@ struct um_protocols {
     void (*peer_rerouted)(struct um_peer *peer); /* another machine reaches it from now on */
     void (*peer_freed)(struct um_peer *peer);
     um_handler handler[UM_OPCODES];
-    /* The peer is gone, with a positive errno (0: in good order): end everything that comes from it. */
+    /* The peer is gone with a positive errno (0: in good order): ends everything that comes from it. */
     void (*peer_left)(struct um_ep *ep, struct um_peer *peer, int error);
 };
 
@@ -182,14 +182,14 @@ struct um_ep {
 
 int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
 /*
- * Counts a call; whether um_core_ep_look() is due. Some callers make a million a second, others one; some make none but
- * of one kind: every call that may be made for ever without another one counts.
+ * Counts a call and returns whether um_core_ep_look() is due. Callers make from one to a million calls a second, and
+ * some use only one kind of call: every kind that a program may use alone must count.
  */
 static inline bool um_core_ep_is_due(struct um_ep *ep)
 {
     return __builtin_expect(--ep->calls < 0, 0);
 }
-/* Looks at the clock, and after peers if it is time. No peer is freed, but each may be lost. */
+/* Reads the clock and checks peers if it is time. Frees no peer, but may mark peers lost. */
 void um_core_ep_look(struct um_ep *ep);
 /* As machine gather(), of all machines. */
 bool um_core_ep_gather(struct um_ep *ep);
@@ -221,7 +221,8 @@ static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)
 }
 /* A claim failed: remembers it (-EAGAIN) or that the peer is lost. Returns the error for the caller's caller. */
 int um_peer_claim_failed(struct um_peer *peer, int error);
-/* A receive waits for this peer alone: it shall end when the peer does, even if that never contacts us. */
+/* A receive waits for this peer alone: it must end when the peer dies, even if the peer never contacted this endpoint.
+ */
 static inline void um_peer_expect(struct um_peer *peer)
 {
     if (!peer->rx && um_list_is_empty(&peer->expected))
@@ -233,17 +234,17 @@ int um_peer_harvest(struct um_peer *peer);
  * in good order. */
 void um_peer_lose(struct um_peer *peer, int error);
 
-/* A peer of nobody yet: no link, no number. NULL without memory. */
+/* Initialises a peer without a link and without a number. NULL without memory. */
 struct um_peer *um_peer_new(struct um_ep *ep);
 
 /* ---- ended.c ---- */
 int um_peer_gone_open(struct um_ep *ep);
-/* Its lane to us has ended: has its port, too? The tick looks, each at one peer. */
+/* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
 void um_peer_watch_leaving(struct um_peer *peer);
 void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended);
-/* If it is lost, and nothing more comes from it: gives back what it had. */
+/* Frees its resources if it is lost and nothing more comes from it. */
 void um_peer_settle(struct um_peer *peer);
-/* Frees the peers of which nothing is left. Not while a caller has one in its hands. */
+/* Frees the peers that have ended. Not while a caller uses one. */
 void um_peers_free_ended(struct um_ep *ep);
 void um_peer_free(struct um_peer *peer);
 /* A message of the peer waits to be received; no more. */
@@ -273,7 +274,7 @@ void um_op_await_answer(struct um_op *op);
 /* Completes and frees. error: 0 or a positive errno. */
 void um_op_complete(struct um_op *op, int error);
 struct um_op *um_peer_op(const struct um_peer *peer, uint32_t token);
-/* The peer executes it: until it answers, nothing overtakes it by a window. */
+/* The peer executes it: until it answers, no operation through a window may overtake it. */
 static inline void um_op_set_unfinished(struct um_op *op)
 {
     op->is_unfinished = true;
@@ -281,8 +282,8 @@ static inline void um_op_set_unfinished(struct um_op *op)
 }
 
 /*
- * Around the loads and stores in the program's memory that are executed for a peer. 0; -ENOMEM: no guard can be had. At
- * the end 0; -EFAULT: what was accessed is not there, or not so.
+ * Around the loads and stores in the program's memory that are executed for a peer. 0; -ENOMEM: no fault guard is
+ * available. At the end 0; -EFAULT: the memory is missing or does not permit the access.
  */
 static inline int um_core_ep_guard(struct um_ep *ep, const void *at, size_t len)
 {
@@ -301,9 +302,9 @@ static inline int um_core_ep_unguard(struct um_ep *ep)
 void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift);
 
 /*
- * What was stored through windows is visible before anything that this thread reads from now on. Before progress, which
- * is how a caller learns that its operation is complete, and before reads through windows: a store may wait in the
- * processor while later loads go ahead, and two initiators that write and then read would both miss the other's write.
+ * Makes stores through windows visible before all later loads of this thread. Called before progress, by which a caller
+ * learns that its operation is complete, and before reads through windows: otherwise a store could wait in the store
+ * buffer while later loads go ahead, and two initiators that write and then read would both miss the other's write.
  */
 static inline void um_core_ep_settle(struct um_ep *ep)
 {
@@ -313,7 +314,7 @@ static inline void um_core_ep_settle(struct um_ep *ep)
     }
 }
 
-/* Another job has its turn after this one, in this call of progress or the next. */
+/* Is there another job after this one, in this call of progress or the next? */
 static inline bool um_job_is_followed(const struct um_ep *ep, const struct um_job *job)
 {
     return ep->jobs.next != &job->link || job->link.next != &ep->jobs;

@@ -166,8 +166,8 @@ int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
 }
 
 /*
- * What was known of the peer came from a lane that it opened, and says one of its machines alone. The address names the
- * others; nothing has gone to the peer, so that a better route may still be taken.
+ * The peer was known from a lane that it opened, which names one machine only. The address names the others. Nothing
+ * was sent to the peer yet, so a better route may still be chosen.
  */
 static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
 {
@@ -246,9 +246,9 @@ int um_peer_lane_open(struct um_peer *peer)
         return -EPIPE;
     int ret = peer->link->machine->lane_open(peer->link, &peer->lane);
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
-        peer->lane->machine->lane_watch(peer->lane, true); /* somebody waits already */
+        peer->lane->machine->lane_watch(peer->lane, true); /* an operation waits already */
     if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
-        um_peer_expect(peer); /* nothing else may ever tell that it is gone */
+        um_peer_expect(peer); /* nothing else may report that it is gone */
     return ret ? um_peer_claim_failed(peer, ret) : 0;
 }
 
@@ -390,7 +390,7 @@ void um_peer_lose(struct um_peer *peer, int error)
     ep->stats.peers_lost += error != 0;
     error = error ? error : ECONNRESET;
     um_list_unlink(&peer->awaiting);
-    /* All that can have been answered, and no more: a hostile peer may go on answering. */
+    /* At most as many as there are tokens in use: a hostile peer may answer without end. */
     for (uint32_t left = peer->tokens.used; peer->lane && um_peer_harvest(peer) > 0 && left > 0; left--)
         ;
     struct um_list *first;
@@ -407,6 +407,6 @@ void um_peer_lose(struct um_peer *peer, int error)
         peer->lane = NULL;
     }
     um_windows_close(peer);
-    if (!peer->rx) /* else what it committed is still to come; the end of its lane will tell */
+    if (!peer->rx) /* else its committed records are still to come; the end of its lane reports the loss */
         um_peer_watch_leaving(peer);
 }

@@ -14,7 +14,7 @@ enum {
     UM_POLL_BUDGET = 32,   /* records one call handles */
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
-    UM_TICK_PEERS = 40,    /* peers that are looked after in a second, at least */
+    UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
     UM_HARVEST = 16,
 };
 
@@ -60,16 +60,16 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
 }
 
 /*
- * What the peer said of our operations before it sent this record is told first: who gets a reply has, for a caller,
- * sent its request. (Intel MPI's MPI_Get on dynamic windows never ends when it hears of the request's end after the
+ * First completes the operations that the peer acknowledged before it sent this record: a caller that gets a reply
+ * expects its request to be complete. (Intel MPI's MPI_Get on dynamic windows hangs if the request completes after the
  * reply.)
  */
 static __attribute__((noinline)) void causes_first(struct um_peer *peer)
 {
     const bool reported = peer->ep->reported;
-    if (peer->lane && um_peer_harvest(peer) > 0) /* that a lane has ended is found again: awaiting_progress() */
+    if (peer->lane && um_peer_harvest(peer) > 0) /* awaiting_progress() finds the end of the lane again */
         peer->heard = true;
-    peer->ep->reported = reported; /* a stream of sends must not put off the records of its receiver for ever */
+    peer->ep->reported = reported; /* a stream of sends must not delay records for ever */
 }
 
 /* A peer joined or left. Returns whether the record was taken. */
@@ -127,25 +127,26 @@ int um_peer_harvest(struct um_peer *peer)
     int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_HARVEST);
     for (int i = 0; i < count; i++) {
         struct um_op *op = um_peer_op(peer, answers[i].token);
-        if (op) /* it has a token; else it answers what is not asked: no harm */
+        if (op) /* it has a token; else nobody awaits this answer: ignored */
             op->class->answered(ep, op, answers[i].status);
     }
     return count < 0 ? count : acks + count;
 }
 
-/* What the peers with pending operations have said. */
+/* Reaps the acknowledgements and answers of peers with pending operations. */
 static int awaiting_progress(struct um_ep *ep)
 {
     int count = 0;
     struct um_list *next;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
-        um_core_ep_lift(ep); /* who waits for a peer holds none: of two that wait for each other, none is held */
+        um_core_ep_lift(ep); /* an endpoint that waits for a peer holds none: otherwise two that wait for each other
+                                could both be held */
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
         struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
         next = l->next;
         int news = peer->lane ? um_peer_harvest(peer) : 0;
         if (news < 0 && !peer->rx && !peer->doubted) {
-            peer->doubted = true; /* it may have sent, and left, since this call polled: look again in the next */
+            peer->doubted = true; /* it may have sent and left since this call polled: check again in the next one */
             continue;
         }
         if (news < 0)
@@ -181,7 +182,7 @@ int um_core_ep_jobs(struct um_ep *ep)
     return count;
 }
 
-/* One that never sent may have done so just before its death: it is looked at again, when what came has been taken. */
+/* A peer that never sent may have done so just before its death: it is checked again after its records were taken. */
 static bool is_gone(struct um_peer *peer)
 {
     if (peer->link->machine->link_alive(peer->link))
@@ -195,10 +196,10 @@ static bool is_gone(struct um_peer *peer)
 static void expected_tick(struct um_ep *ep, struct um_list *expected)
 {
     struct um_peer *peer = UM_CONTAINER(expected, struct um_peer, expected);
-    if (peer->rx) { /* from now on the machine looks after it */
+    if (peer->rx) { /* from now on the machine checks it */
         um_list_unlink(&peer->expected);
     } else if (peer->lost && !peer->left) {
-        return; /* what it sent may still come: the end of its leaving tells */
+        return; /* its records may still come: the end of its lane reports it */
     } else if (peer->left || peer->lost) {
         um_list_unlink(&peer->expected);
         ep->protocols->peer_left(ep, peer, ECONNRESET);
@@ -219,7 +220,7 @@ static void awaiting_tick(struct um_ep *ep, struct um_list *awaiting)
     peer->heard = false;
 }
 
-/* Looks at the first so many peers of the list, none twice, and puts them at its end. */
+/* Checks the first `looks` peers of the list, none twice, and moves them to its end. */
 static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
                        void (*look)(struct um_ep *ep, struct um_list *node))
 {
@@ -233,7 +234,7 @@ static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
     }
 }
 
-/* Who died? Looks at the peers that operations wait for; the machine looks at those that send to us. */
+/* Finds dead peers: checks those that operations wait for. The machine checks those that send to this endpoint. */
 static void ep_tick(struct um_ep *ep, uint64_t passed)
 {
     uint32_t looks = um_clock_share(ep->peer_count > UM_TICK_PEERS ? ep->peer_count : UM_TICK_PEERS, passed);
@@ -245,9 +246,9 @@ static void ep_tick(struct um_ep *ep, uint64_t passed)
 }
 
 /*
- * The clock is looked at after UM_CALLS_PER_CLOCK calls, or sooner: after as many as lately fitted into half a tick.
- * Who calls often pays a fraction of a look at each; who calls seldom looks at each; who changes is found out after
- * UM_CALLS_PER_CLOCK calls. Returns the time since the last tick if it is time for the next, else 0.
+ * The clock is read after UM_CALLS_PER_CLOCK calls, or after fewer: as many as recently fitted into half a tick. A
+ * caller that calls often pays a fraction of a clock read each time; one that calls seldom reads it each time; a change
+ * is noticed after UM_CALLS_PER_CLOCK calls. Returns the time since the last tick if it is time for the next, else 0.
  */
 static uint64_t ep_clock(struct um_ep *ep)
 {
@@ -257,7 +258,7 @@ static uint64_t ep_clock(struct um_ep *ep)
     if (__builtin_expect(since > UM_TICK_NS / 2, 0))
         fit = (uint64_t)ep->calls_counted * (UM_TICK_NS / 2) / since;
     else if (ep->calls_counted < UM_CALLS_PER_CLOCK)
-        fit = UINT64_C(2) * ep->calls_counted; /* how much faster is not known: it may have been no time at all */
+        fit = UINT64_C(2) * ep->calls_counted; /* the elapsed time may be 0, so the factor is unknown */
     ep->calls_counted = fit == 0 ? 1 : fit < UM_CALLS_PER_CLOCK ? (uint32_t)fit : UM_CALLS_PER_CLOCK;
     ep->calls = (int32_t)ep->calls_counted - 1;
     if (__builtin_expect(passed < UM_TICK_NS, 1))
@@ -274,13 +275,13 @@ bool um_core_ep_gather(struct um_ep *ep)
     return news;
 }
 
-/* No machine keeps the others waiting. */
+/* Lets the next machine be polled first, so that none starves. */
 static void poll_next(struct um_ep *ep)
 {
     ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
 }
 
-/* The machine asked first gave nothing: the others, each in its turn. The port that has a record, or NULL. */
+/* The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL. */
 static __attribute__((noinline)) struct um_port *poll_others(struct um_ep *ep, struct um_record *rec_p)
 {
     for (uint32_t left = ep->reaches; left > 0; left--) {
@@ -305,7 +306,7 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
             if (__builtin_expect(ep->reaches == 1, 1) || !(port = poll_others(ep, &rec)))
                 break;
         }
-        if (!record_handle(ep, port, &rec)) { /* it is offered again */
+        if (!record_handle(ep, port, &rec)) { /* poll offers it again */
             if (__builtin_expect(ep->reaches > 1, 0))
                 poll_next(ep);
             break;
@@ -325,7 +326,7 @@ __attribute__((noinline)) void um_core_ep_look(struct um_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
-        ep_advance(ep); /* what a peer sent comes before its death */
+        ep_advance(ep); /* a peer's records come before its death */
         ep_tick(ep, passed);
     }
 }

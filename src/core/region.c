@@ -127,7 +127,7 @@ static void table_grow(struct um_regions *t)
     size_t mask = t->mask * 2 + 1;
     struct um_region **bucket = calloc(mask + 1, sizeof(struct um_region *));
     if (!bucket)
-        return; /* slower, not wrong */
+        return; /* slower, but correct */
     for (size_t i = 0; i <= t->mask; i++) {
         while (t->bucket[i]) {
             struct um_region *r = t->bucket[i];
@@ -150,7 +150,7 @@ struct um_region *um_regions_find(const struct um_regions *t, uint64_t key)
     return r;
 }
 
-/* From the first so many machines. */
+/* On the first `machines` machines. */
 static void region_conceal(struct um_regions *t, struct um_region *region, uint32_t machines)
 {
     for (uint32_t i = 0; i < machines; i++)
@@ -211,7 +211,7 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     if (offset > r->len || len > r->len - offset)
         return -ERANGE;
     uintptr_t at = r->base + (uintptr_t)offset;
-    /* All memory is registered: where there is none, a peer's mistake must not become our crash. */
+    /* All memory is registered: a peer's wrong address must not crash this process. */
     if (r->len == UINT64_MAX && !um_memory_is_there(at, (size_t)len, access & UM_ACCESS_REMOTE_WRITE))
         return -EFAULT;
     *ptr_p = (void *)at;

@@ -39,16 +39,17 @@ int um_regions_add(struct um_regions *t, struct um_region *region);
 enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region);
 /* No peer's operation that starts after the return reaches it, and no transfer that is under way here. */
 void um_regions_remove(struct um_regions *t, struct um_region *region);
-/* What peers' accesses of it count from now on. */
+/* Sets the counters for peers' accesses to it. */
 void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters);
-/* What ports of the domain belong to, by machine. */
+/* The space of each machine that ports of the domain belong to. */
 struct um_space *um_regions_space(const struct um_regions *t, uint32_t machine);
 /* Counters that peers add to: machine.h. */
 int um_regions_counter_open(struct um_regions *t, uint32_t *number_p, const uint64_t **value_p);
 void um_regions_counter_close(struct um_regions *t, uint32_t number);
 /* The locks of wide and misaligned atomics, which peers with a mapped window take, too. */
 struct um_locks_shm *um_regions_locks(const struct um_regions *t);
-/* Memory that one of the machines moves best, as machine.h memory_alloc and memory_free; have: is there such one? */
+/* Memory that one of the machines moves best, as machine.h memory_alloc and memory_free; have: is there such a machine?
+ */
 bool um_regions_have_memory(const struct um_regions *t);
 int um_regions_memory_alloc(struct um_regions *t, size_t len, void **memory_p);
 int um_regions_memory_free(struct um_regions *t, void *memory);

@@ -20,7 +20,7 @@ void um_tokens_fini(struct um_tokens *tokens)
     um_tokens_init(tokens);
 }
 
-/* At first room for the bounded ones alone. */
+/* The first call makes room for the bounded tokens only. */
 static int tokens_grow(struct um_tokens *tokens)
 {
     uint32_t capacity = tokens->capacity ? tokens->capacity * 2 : UM_TOKENS;

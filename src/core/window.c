@@ -1,6 +1,6 @@
 /*
- * The cache of core/window.h: sets of two, by a hash of the key; doubled while current windows push each other out, up
- * to a bound.
+ * The cache of core/window.h: sets of two, by a hash of the key. The number of sets doubles, up to a bound, while
+ * current windows evict each other.
  */
 #include "core/window.h"
 
@@ -37,13 +37,13 @@ static void window_drop(struct um_peer *peer, struct um_window **way)
     *way = NULL;
 }
 
-/* Twice the sets: what shared a set of two has room for four. */
+/* Doubles the number of sets. */
 static bool windows_grow(struct um_peer *peer)
 {
     struct um_windows *old = peer->windows;
     struct um_windows *t = windows_new(old->sets * 2);
     if (!t)
-        return false; /* slower, not wrong */
+        return false; /* slower, but correct */
     for (uint32_t i = 0; i < old->sets * UM_WINDOW_WAYS; i++) {
         if (!old->way[i])
             continue;
@@ -55,7 +55,7 @@ static bool windows_grow(struct um_peer *peer)
     return true;
 }
 
-/* A place for a new window of that key: an empty or ended one, else after growing, else the other's that came first. */
+/* A place for a new window of that key: an empty or ended one, else after growing, else that of the older window. */
 static struct um_window **windows_place(struct um_peer *peer, uint64_t key)
 {
     for (;;) {
@@ -94,12 +94,12 @@ struct um_window *um_window_open(struct um_peer *peer, uint64_t key)
     if (peer->link->machine->window_open(peer->link, key, &w) != 0)
         return NULL;
     if (w->region.len > UINT64_MAX - w->region.origin)
-        w->level = UM_LEVEL_REMOTE; /* it wraps around: its owner may know what is meant */
+        w->level = UM_LEVEL_REMOTE; /* it wraps around: left to its owner */
     um_window_set_level(w, w->level);
     *place = w;
     peer->window = w;
     if (w->level != UM_LEVEL_REMOTE || w->use)
-        um_peer_expect(peer); /* no lane may ever tell of its death */
+        um_peer_expect(peer); /* there may never be a lane that reports its death */
     return w;
 }
 

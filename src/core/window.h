@@ -14,8 +14,8 @@
 #include <errno.h>
 
 /*
- * at_once: what loads and stores may do there (enum um_access), which is nothing below UM_LEVEL_MAPPED: the lean paths
- * ask one question instead of two.
+ * at_once: what loads and stores may do there (enum um_access), 0 below UM_LEVEL_MAPPED: the fast paths need one test
+ * instead of two.
  */
 static inline void um_window_set_level(struct um_window *w, enum um_level level)
 {
@@ -29,13 +29,13 @@ static inline bool um_window_is_current(const struct um_window *w)
     return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
-/* Its memory went away while it was used: what was done there was done to nothing, and is to be done again. */
+/* Its memory disappeared while it was used: the access had no effect and must be repeated. */
 static inline bool um_window_is_gone(const struct um_window *w)
 {
     return um_load_relaxed_u64(&w->changes) == UINT64_MAX;
 }
 
-/* After an access: it was over before the registration ended, and its memory was there. */
+/* After an access: did it end before the registration did, and was its memory there? */
 static inline bool um_window_is_held(const struct um_window *w)
 {
     um_fence_acquire();
@@ -44,8 +44,8 @@ static inline bool um_window_is_held(const struct um_window *w)
 }
 
 /*
- * The entry changed while an operation went through the window, which ends here: the region's new window, if the
- * registration lives (the operation was in time); NULL: it has ended, or its memory is gone.
+ * The entry changed during an operation through the window. Closes the window and returns the region's new one, if the
+ * registration lives (the operation was in time). NULL: the registration has ended, or its memory is gone.
  */
 struct um_window *um_window_renewed(struct um_peer *peer, const struct um_window *w);
 
@@ -69,7 +69,7 @@ static inline bool um_window_has_counters(const struct um_window *w)
     return (w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0;
 }
 
-/* What was executed through a window counts where the peer asked for it. */
+/* Counts an operation through a window, if the peer asked for it. */
 static inline void um_window_count(struct um_window *w, unsigned shift)
 {
     if (__builtin_expect(um_window_has_counters(w), 0))
@@ -77,8 +77,8 @@ static inline void um_window_count(struct um_window *w, unsigned shift)
 }
 
 /*
- * An operation that only its owner can execute as long as the window is what it is, though it becomes more: -EAGAIN,
- * and the owner is told, who need make no call for it. 0: it becomes no more.
+ * For an operation that needs a higher level than the window has. -EAGAIN: the owner is told, and will raise the level
+ * without a call of its program. 0: the level stays; the owner must execute the operation.
  */
 static inline int um_window_await(struct um_window *w)
 {
@@ -88,7 +88,8 @@ static inline int um_window_await(struct um_window *w)
     return -EAGAIN;
 }
 
-/* Of what lies before the region the offset is more than any length: um_window_open() takes none that wraps around. */
+/* An address before the region gives an offset larger than any length, because um_window_open() accepts no region that
+ * wraps around. */
 static inline bool um_window_contains(const struct um_window *w, uint64_t addr, uint64_t len, uint64_t *offset_p)
 {
     uint64_t offset = addr - w->region.origin;
@@ -107,7 +108,7 @@ static inline int um_window_check(const struct um_window *w, uint64_t addr, uint
     return um_window_contains(w, addr, len, offset_p) ? 0 : -ERANGE;
 }
 
-/* The same for the lean paths: may this be done by loads and stores, now? A lost peer has no windows. */
+/* The same for the fast paths: are loads and stores allowed, now? A lost peer has no windows. */
 static inline bool um_window_check_at_once(const struct um_peer *peer, const struct um_window *w, uint64_t addr,
                                            uint64_t len, uint32_t access, uint64_t *offset_p)
 {

@@ -2,7 +2,7 @@
  * The contract of a machine: what the protocols may ask of a memory that is shared.
  *
  * A machine carries records over lanes, exposes regions of memory to peers, copies between private memories, tells who
- * is alive, and sleeps. It speaks of claim, commit, poll, answer, expose, window: never of ring addresses, mappings or
+ * is alive, and sleeps. Its terms are claim, commit, poll, answer, expose, window; never ring addresses, mappings or
  * system calls. Every machine passes one conformance suite (tests/conformance). docs/machine.md tells how to write one,
  * and holds this contract against the Unimem board (24-byte mailboxes and DMA).
  *
@@ -96,8 +96,8 @@ struct um_slot {
     void *head;
     void *body;
     uint32_t body_len;
-    bool more; /* false after claim(); the caller may set it before commit(): it claims the next one of this lane at
-                  once, or soon, and polls meanwhile */
+    bool more; /* false after claim(); the caller may set it before commit(): the caller claims the next record of this
+                  lane soon, and polls meanwhile */
 };
 
 /* A received record. Valid until release(). */
@@ -126,7 +126,7 @@ enum um_level {
 /* What peers may do with a region. Wire format. */
 enum um_access { UM_ACCESS_REMOTE_READ = 1, UM_ACCESS_REMOTE_WRITE = 2 };
 
-/* A region as its owner tells of it. */
+/* A region as its owner describes it. */
 struct um_exposure {
     uint64_t key;
     uint64_t base;     /* the owner's virtual address of the first byte */
@@ -140,8 +140,8 @@ struct um_exposure {
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
 /*
- * A region as a peer sees it. It is what it was (current) while *changes_at is changes. changes becomes UINT64_MAX,
- * from whatever thread, if its memory goes away while it is used; accesses then end in memory that is nobody's.
+ * A region as a peer sees it. It is current while *changes_at equals changes. changes becomes UINT64_MAX, set by any
+ * thread, if the memory disappears while it is used; accesses then end in a substitute page.
  */
 struct um_window {
     const struct um_machine *machine;
@@ -155,8 +155,8 @@ struct um_window {
     const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
     /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
     struct um_locks_shm *locks;
-    uint16_t birth; /* another one for each registration, as a rule: tells two of the same key apart */
-    uint64_t *use;  /* not NULL: the owner makes it mapped when peers make enough use of it: window_use() tells */
+    uint16_t birth; /* differs between registrations, as a rule: distinguishes two of the same key */
+    uint64_t *use;  /* not NULL: the owner makes it mapped when peers use it enough; window_use() reports use */
 };
 
 #define UM_USE_MUST UINT64_MAX
@@ -183,7 +183,7 @@ struct um_port_config {
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
     uint16_t partition;     /* the program's: shm reaches no peer of another one */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
-    /* How peers that this process cannot open by number get at the port: "" not at all; else as the machine says. */
+    /* How peers that this process cannot open by pid reach the port: "": not at all; else as the machine says. */
     char attach[UM_ATTACH_MAX];
 };
 
@@ -213,7 +213,7 @@ struct um_machine {
     /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
-    uint32_t unconsumed_max; /* records that a sender can have committed while it knows of none consumed */
+    uint32_t unconsumed_max; /* records that a sender can commit before it learns that one was consumed */
 
     /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
     int (*probe)(void);
@@ -257,9 +257,9 @@ struct um_machine {
     void (*transfer_cancel)(struct um_transfer *transfer);
 
     /*
-     * Memory that this machine moves best: page-aligned, zeroed, the space's until it closes. NULL: it moves none
-     * better than any other. alloc: -ENOMEM, -ENOSPC the machine has no more of it; the errors of port_open. free:
-     * -EINVAL it is not what alloc() gave for this space; -EBUSY a region that is exposed lies in it.
+     * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. NULL: it has no such
+     * memory. alloc: -ENOMEM, -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not
+     * what alloc() gave for this space; -EBUSY a region that is exposed lies in it.
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
@@ -270,18 +270,18 @@ struct um_machine {
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);
     void (*space_close)(struct um_space *space);
     /*
-     * Lets peers reach a region, at the best level there is. From the return on, peers find it. Never fails but for
-     * -ENOMEM: what cannot be had at any other level is left to its owner.
+     * Lets peers reach a region, at the best level there is. Peers find it from the return on. Fails only with -ENOMEM:
+     * a region that no other level supports is left to its owner.
      */
     int (*expose)(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
     /* No operation that a peer starts after the return reaches the region any more. */
     void (*conceal)(struct um_space *space, struct um_exposed *exposed);
     /* The level at which peers reach it now. */
     enum um_level (*exposed_level)(const struct um_exposed *exposed);
-    /* Counters that peers add to. -ENOSPC: all are in use. *value_p: where it counts, monotone. */
+    /* Counters that peers add to. -ENOSPC: all are in use. *value_p: the counter, which only grows. */
     int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
     void (*counter_close)(struct um_space *space, uint32_t number);
-    /* What accesses of a region, or of any region by way of a port, count from now on. */
+    /* Sets the counters for accesses to a region, or to any region through a port. */
     void (*exposed_set_counters)(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
     void (*port_set_counters)(struct um_port *port, uint32_t counters);
     /* Counts an access that this process has executed for a peer: at counters, with UM_COUNT_*_SHIFT. */
@@ -289,18 +289,19 @@ struct um_machine {
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. At level remote
-     * there is none that can be reached without the peer (ask it: it may know better), until the window is not current
-     * any more. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
+     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. Level remote:
+     * the region cannot be reached without the peer (ask the peer, which may know it), until the window is no longer
+     * current. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);
     /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. */
     void (*window_count)(struct um_window *window, unsigned shift);
     /*
-     * Tells the owner what an operation below UM_LEVEL_MAPPED would have saved there (ns); UM_USE_MUST: that one cannot
-     * be done below it without the owner's progress. The owner need make no call; the window is no longer current when
-     * its level has changed, or will not change. Only where window.use is not NULL. NULL: it never is.
+     * Tells the owner the time (ns) that an operation below UM_LEVEL_MAPPED would have saved at that level.
+     * UM_USE_MUST: the operation needs that level or the owner's progress. The owner's program need make no call. The
+     * window is no longer current when its level has changed, or when it is decided that it stays. Only where
+     * window.use is not NULL. NULL: it never is.
      */
     void (*window_use)(struct um_window *window, uint64_t saved_ns);
 

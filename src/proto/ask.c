@@ -1,5 +1,5 @@
 /*
- * A body that its receiver could read is asked for instead, where that is faster (choice.h):
+ * The receiver asks for a body in records instead of reading it, where that is faster (choice.h):
  *
  *   sender                                        receiver
  *   RTS                             ──────→       match, choose
@@ -9,9 +9,9 @@
  *   complete                        ←── answer ──   DONE
  *   PUSH parts, committed before it saw the answer → dropped
  *
- * A sender that does not attend holds nobody up: a body of which no part comes for UM_QUIET_NS, and twice when we look,
- * is taken back. What else was asked of that sender is taken back at once, a body a call, until a part
- * comes; and the next bodies of that sender are not asked for, the more the more often it happens. The sender uses the
+ * A sender that makes no progress delays nobody: a body is taken back (read after all) when no part has come for
+ * UM_QUIET_NS and at two looks. Other bodies asked of that sender are then taken back at once, one in each call, until
+ * a part comes. The next bodies of that sender are read; their number grows each time this happens. The sender uses the
  * token again only after DONE, and its lane keeps the order: what comes before the next announcement of a token belongs
  * to what was taken back.
  * Owns: struct um_bodies_known. Threading: core.h.
@@ -23,7 +23,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A sender that attends begins within two microseconds or so, and one that posts many messages in a row when it has. */
+/* A sender that makes progress begins within about two microseconds; one that posts many messages in a row, when it is
+ * done. */
 #define UM_QUIET_NS INT64_C(40000)
 
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
@@ -60,7 +61,7 @@ void um_ask_close(struct um_ep *ep)
 
 static bool watch_step(struct um_ep *ep, struct um_job *job);
 
-/* Is it to be asked for? Of a message that is too long only a part is wanted. */
+/* Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. */
 static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
 {
     struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
@@ -94,8 +95,8 @@ bool um_ask(struct um_ep *ep, struct um_inbound *in)
 }
 
 /*
- * What else there is to do for each body that is read, when one follows the other: the sender of pushed ones copies
- * meanwhile. Not what a caller does that comes back later.
+ * The time between two reads in a row, spent on other work for each body: the sender of a pushed body copies meanwhile.
+ * Time that the caller spends elsewhere does not count.
  */
 static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t took)
 {
@@ -152,7 +153,7 @@ static void watch_end(struct um_ep *ep, struct um_inbound *in)
     ep->soon--;
 }
 
-/* Reads what has not come. */
+/* Reads the parts that have not come. */
 static void take_back(struct um_ep *ep, struct um_inbound *in)
 {
     struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
@@ -170,7 +171,7 @@ static void take_back(struct um_ep *ep, struct um_inbound *in)
     um_inbound_start(ep, in);
 }
 
-/* The clock, once a call of progress, however many bodies are watched. */
+/* Reads the clock once in a call of progress, for all watched bodies. */
 static uint64_t watch_clock(struct um_ep *ep)
 {
     struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
@@ -224,7 +225,8 @@ bool um_ask_drops(struct um_inbound *in)
     return true;
 }
 
-/* Bodies come side by side, or one behind the other: what has come since the one before, or since this one was asked.
+/* Several bodies may come at a time: counts what has come since the one before was complete, or since this one was
+ * asked for.
  */
 static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
 {

@@ -9,11 +9,10 @@
  *   complete                      ←── answer ───   nothing fetched, or an error
  *   complete                  ←── RESULT {…}* ───  fetched: through the owner's own lane, after the last part
  *
- * At level copy the owner executes, too. Order: operations to one peer take effect in the order of their calls: what
- * goes by a window waits (-EAGAIN) while the peer has not answered what it executes, and so does what follows an
- * operation of several records while those are going out. What fits one record is one record. This file is what the
- * initiator does itself, atomic_remote.c its side of the rest, atomic_owner.c the owner's. Owns no state. Threading:
- * core.h.
+ * At level copy the owner executes, too. Order: operations to one peer take effect in the order of their calls: an
+ * operation through a window waits (-EAGAIN) while the peer has not answered the operations that it executes, and so
+ * does an operation behind one of several records while those are going out. This file is what the initiator does
+ * itself, atomic_remote.c its side of the rest, atomic_owner.c the owner's. Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -23,7 +22,7 @@
 
 /* ---- by a window ---- */
 
-/* The bytes that all lists have in one piece from here on, at most max. */
+/* The number of bytes, at most max, that are contiguous in all lists at their cursors. */
 static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used[3], size_t max, void *at[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -74,7 +73,7 @@ static void apply_pieces(const struct um_atomic *a, struct um_atomic_call *call)
     um_atomic_execute(call);
 }
 
-/* An element that the processor updates itself: docs/protocol.md section 6.8. */
+/* Does the processor update such an element itself? docs/protocol.md section 6.8. */
 static bool is_lockless(uint64_t owners_addr, size_t size)
 {
     return size <= 8 && (owners_addr & (size - 1)) == 0;
@@ -84,7 +83,7 @@ static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind,
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
-    ep->stored = true; /* elsewhere an update may wait while later loads go ahead */
+    ep->stored = true; /* on other processors an update may be delayed behind later loads */
 #endif
     if (__builtin_expect(!um_window_has_counters(w), 1))
         return;
@@ -137,7 +136,9 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
         if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_window_is_held(w), 0)) {
             bool gone = own || um_window_is_gone(w);
             w = um_window_renewed(a->peer, w);
-            ret = w ? 0 : gone ? -EFAULT : -EKEYREJECTED; /* some may have been updated, and shall not be twice */
+            ret = w      ? 0
+                  : gone ? -EFAULT
+                         : -EKEYREJECTED; /* some elements may have been updated and must not be updated twice */
         }
         if (ret == 0)
             executed(ep, w, a->kind, a->op);
@@ -146,7 +147,7 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
     return 0;
 }
 
-/* False: there was no memory, or not for this. */
+/* False: the memory is gone, or does not permit the access. */
 static inline __attribute__((always_inline)) bool apply_once(struct um_window *w, const struct um_atomic_call *call,
                                                              size_t size)
 {
@@ -161,8 +162,8 @@ static inline __attribute__((always_inline)) bool apply_once(struct um_window *w
 }
 
 /*
- * As um_window_renewed(). The registration ended: whether the update was in time nobody knows. It shall not be made
- * twice: um_atomic(), which is called next, ends it.
+ * As um_window_renewed(). The registration ended, and it is unknown whether the update was in time. It must not be made
+ * twice: um_atomic(), which is called next, ends the operation.
  */
 static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *peer, const struct um_window *w,
                                                                 const struct um_atomic_one *a)
@@ -178,7 +179,7 @@ static bool is_late(struct um_ep *ep, const struct um_atomic *a)
 {
     const struct um_late *late = &um_proto_ep_of(ep)->late;
     if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
-        return false; /* another thread's, which comes for it */
+        return false; /* it belongs to another thread, which will come for it */
     um_proto_ep_of(ep)->late.peer = NULL;
     return true;
 }
@@ -194,7 +195,7 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
     if (!um_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
         !is_lockless(w->region.base + offset, size))
         return false;
-    struct um_atomic_call call; /* without what does not matter: locks and so on */
+    struct um_atomic_call call; /* the fields for locks stay unset */
     call.type = (uint8_t)a->type;
     call.op = (uint8_t)a->op;
     call.count = 1;

@@ -1,12 +1,12 @@
 /*
- * Remote atomics as what they do to memory: every datatype times every operation, on memory that several processes map.
+ * What atomic operations do to memory: every datatype times every operation, on memory that several processes map.
  *
  * Owns: the numbers of datatypes and operations (they are wire format, and those of libfabric's fi_datatype and fi_op,
  * which prov asserts), the kernels, and the choice of path. Must not know regions, peers, lanes.
  *
  * An element of 1, 2, 4 or 8 bytes at an address that is a multiple of its size is accessed by the processor's atomics;
- * every other one (wider, or not aligned) under one of the owner's locks (base/lock.h). Which of the two depends on the
- * datatype and on the owner's address alone, so all who access a location under one datatype take the same path.
+ * every other one (wider, or not aligned) under one of the owner's locks (base/lock.h). The choice depends on the
+ * datatype and the owner's address alone, so all accesses to a location with one datatype take the same path.
  * Semantics: fi_atomic(3). Order: each update is acquire and release. Threading: any.
  */
 #ifndef UM_PROTO_ATOMIC_APPLY_H
@@ -65,8 +65,8 @@ enum um_atomic_op {
 /* The three families of calls. */
 enum um_atomic_kind {
     UM_ATOMIC_BASE,    /* updates */
-    UM_ATOMIC_FETCH,   /* updates, or reads, and tells what stood there */
-    UM_ATOMIC_COMPARE, /* the same, depending on a comparison */
+    UM_ATOMIC_FETCH,   /* updates or reads, and returns the old value */
+    UM_ATOMIC_COMPARE, /* the same, after a comparison */
     UM_ATOMIC_KINDS,
 };
 
@@ -82,21 +82,21 @@ struct um_atomic_call {
     void *target;
     const void *operand; /* count elements, any alignment; ignored by READ */
     const void *compare; /* CSWAP and its kin, MSWAP */
-    void *result;        /* count elements: what stood in the target before; NULL: nobody asks. READ wants it */
+    void *result;        /* count elements: the old values; NULL: not wanted. READ needs it */
     uint64_t lock_key;   /* the target's address in its owner's process; congruent to target modulo 64 */
     struct um_locks_shm *locks;
     const struct um_lock_party *party;
 };
 
-/* Does it. type and op must be valid together (of any kind). */
+/* Executes the call. type and op must be a valid pair (of any kind). */
 void um_atomic_apply(const struct um_atomic_call *call);
-/* The same, of elements that are the processor's to update: lock_key, locks and party do not matter. */
+/* The same for elements that the processor updates itself: lock_key, locks and party are ignored. */
 void um_atomic_apply_lockless(const struct um_atomic_call *call);
 
 /* The operations of each kind that a datatype has, one bit each. */
 extern const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS];
 
-/* Any numbers may be asked about. */
+/* Any numbers are allowed. */
 static inline bool um_atomic_is_valid(enum um_atomic_kind kind, uint32_t type, uint32_t op)
 {
     return type < UM_TYPES && op < UM_ATOMIC_OPS && um_atomic_ops[type][kind] >> op & 1;
@@ -111,7 +111,7 @@ static inline size_t um_atomic_size(uint32_t type)
     return type < UM_TYPES ? (size_t)1 << um_atomic_shift[type] : 0;
 }
 
-/* The same of a type that is known to be one. */
+/* The same for a type that is known to be valid. */
 static inline size_t um_atomic_size_of(uint32_t type)
 {
     return (size_t)1 << um_atomic_shift[type];

@@ -1,11 +1,11 @@
 /*
- * Many elements at a time. See atomic_bulk.h.
+ * Many elements in one operation. See atomic_bulk.h.
  *
  * Aligned elements of up to 8 bytes: a stage of the target is read, the kernel computes in a copy of it what is to
- * stand there, then each aligned 8 or 16 bytes are compared and swapped; where they have changed meanwhile these alone
- * are computed once more. Reading and computing a stage ahead matters: the processor begins nothing new before a locked
- * access is through. Such an access covers elements of this operation only: no byte beside them is touched, and none
- * crosses a cache line. Single updates of any width may go on in the same place, by whoever.
+ * stand there, then each aligned 8 or 16 bytes are compared and swapped; words that have changed meanwhile are computed
+ * again, and only those. Reading and computing a stage ahead matters: the processor starts nothing new before a locked
+ * access has completed. Such an access covers elements of this operation only: no byte beside them is touched, and none
+ * crosses a cache line. Other processes may update single elements of any width in the same place at the same time.
  */
 #include "proto/atomic_bulk.h"
 
@@ -23,7 +23,7 @@ struct um_bulk {
     size_t at;      /* bytes of the target that are done */
 };
 
-/* What stood in a part of the target, and what is to. */
+/* Old and new contents of a part of the target. */
 struct um_stage {
     uint64_t old[UM_STAGE_WORDS], next[UM_STAGE_WORDS];
 };
@@ -48,7 +48,7 @@ static void bulk_singly(struct um_bulk *b, size_t len)
     b->at += len;
 }
 
-/* What is to stand there, from what stands there, which next holds. */
+/* Computes the new contents; `next` holds the old ones. */
 static inline void next_compute(const struct um_bulk *b, struct um_stage *s, size_t word, size_t words)
 {
     size_t at = b->at + word * UM_WORD;
@@ -56,7 +56,7 @@ static inline void next_compute(const struct um_bulk *b, struct um_stage *s, siz
                      words * UM_WORD >> b->shift);
 }
 
-/* One access: what did not change needs none. */
+/* One access; none if nothing changes. */
 static inline void swap_word(const struct um_bulk *b, struct um_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element): who sees the new value sees what came before it. */
@@ -111,7 +111,7 @@ static void bulk_read(struct um_bulk *b, size_t len)
     b->at += len;
 }
 
-/* Nobody asks what stood there: stores do, if they are seen before what follows reads. */
+/* The old values are not wanted: plain stores do, if they become visible before later loads. */
 static void bulk_write(struct um_bulk *b, size_t len)
 {
     uint64_t *there = (uint64_t *)(void *)((unsigned char *)b->c->target + b->at);
@@ -138,7 +138,8 @@ void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kern
     const bool reads = c->op == UM_ATOMIC_READ && c->result, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
     const size_t len = c->count << b.shift;
-    /* Words one by one: an access of two takes as long as two, and the processor adds to a word without a comparison.
+    /* Word by word: a double-word access takes as long as two single ones, and the processor adds to a word without a
+     * comparison.
      */
     if (len < UM_PAIR || (1u << b.shift == UM_WORD && !reads && !writes)) {
         kernel->one(c);
@@ -163,7 +164,7 @@ void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kern
 
 /* ---- under locks ---- */
 
-/* May an element stay as it is? */
+/* May the operation leave an element unchanged? */
 static bool is_conditional(uint8_t op)
 {
     return op == UM_ATOMIC_MIN || op == UM_ATOMIC_MAX || (um_atomic_compares(op) && op != UM_ATOMIC_MSWAP);
@@ -194,8 +195,8 @@ static void line_update(const struct um_atomic_call *c, const struct um_kernel *
 }
 
 /*
- * What overlaps belongs to the same lock only if it begins in the same line: fi_atomic(3) promises nothing of elements
- * that begin at different addresses.
+ * Overlapping elements have the same lock only if they begin in the same line: fi_atomic(3) promises nothing for
+ * elements that begin at different addresses.
  */
 void um_atomic_locked(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t size)
 {

@@ -11,7 +11,7 @@
 #define K_PASTE(a, b)     K_PASTE_RAW(a, b)
 #define K(name)           K_PASTE(K_NAME, name)
 
-/* What is to stand there after `old`; false: it stays. Where this is inlined with a constant op, one case is left. */
+/* Computes the new value from `old`; false: no change. Inlined with a constant op, only one case is left. */
 static inline __attribute__((always_inline)) bool K(_next)(unsigned op, K_TYPE old, K_TYPE operand, K_TYPE compare,
                                                            K_TYPE *next_p)
 {
@@ -85,8 +85,7 @@ static inline __attribute__((always_inline)) bool K(_next)(unsigned op, K_TYPE o
 }
 
 /*
- * A block of elements in memory that nobody else sees: what stood there becomes what is to. This the compiler makes
- * vectors of.
+ * Updates a block of elements in private memory. The compiler vectorises this.
  */
 typedef K_TYPE K(_any) __attribute__((aligned(1), may_alias));
 
@@ -137,7 +136,7 @@ static inline __attribute__((always_inline)) K_UINT K(_access)(K_UINT *at, const
     switch (op) {
     case UM_ATOMIC_READ:
         return K_LOAD(at);
-    case UM_ATOMIC_WRITE: /* not a store: it shall be seen before what follows reads */
+    case UM_ATOMIC_WRITE: /* not a plain store: it must be visible before later loads */
         return K_RMW(swap)(at, operand);
 #if K_CLASS == K_INTEGER
     case UM_ATOMIC_SUM:
@@ -159,7 +158,7 @@ static inline __attribute__((always_inline)) K_UINT K(_access)(K_UINT *at, const
     }
 }
 
-/* Two loops, so that the processor's atomics that return nothing are used where nobody asks. */
+/* Two loops, so that atomics without a result are used where the old value is not wanted. */
 static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic_call *c, const unsigned op)
 {
     K_UINT *target = c->target;

@@ -1,8 +1,8 @@
 /*
- * Atomic operations that their memory's owner executes: the owner's side of atomic.c, where the picture is.
+ * Atomic operations that the owner of the memory executes: the owner's side of atomic.c, which has the diagram.
  *
  * A state (struct um_atomic_inbound) is kept only for an operation of several records, and for results that find no
- * room. An error is told after the last part, results after the last one too: so a token is never in two operations.
+ * room. Errors and results are sent after the last part, so a token is never in use by two operations.
  * Owns: struct um_atomic_inbound. Threading: core.h.
  */
 #include "proto/internal.h"
@@ -33,7 +33,7 @@ static int apply_here(struct um_ep *ep, struct um_atomic_call *call)
     return um_core_ep_unguard(ep);
 }
 
-/* An operation of several records, or results that wait for room. */
+/* An operation of several records, or one whose results wait for credit. */
 struct um_atomic_inbound {
     struct um_list link; /* in peer->atomics */
     struct um_job job;   /* sending results */
@@ -73,7 +73,8 @@ void um_atomic_peer_left(struct um_peer *peer)
         inbound_end(UM_CONTAINER(first, struct um_atomic_inbound, link));
 }
 
-/* What fetches is a read, and what changes memory a write: an OpenSHMEM library sleeps on the count of writes. */
+/* A fetching operation counts as a read, one that changes memory as a write: an OpenSHMEM library sleeps on the count
+ * of writes. */
 static void op_finished(struct um_peer *peer, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
 {
     if (fetch)
@@ -123,7 +124,7 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
     return moved;
 }
 
-/* The last part was applied, or passed over. */
+/* The last part was applied or skipped. */
 static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
 {
     if (in->failed || !in->fetch) {
@@ -160,7 +161,7 @@ static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const 
         inbound_finish(ep, in);
 }
 
-/* Elements whose operands are len bytes; 0: a number that cannot be. */
+/* The number of elements whose operands take len bytes; 0: len is impossible. */
 static uint32_t part_elements(uint8_t op, uint32_t size, uint32_t left, uint32_t len)
 {
     uint32_t unit = um_atomic_compares(op) ? 2 * size : size;
@@ -187,7 +188,7 @@ static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_
         .type = head->type,
         .op = head->op,
         .fetch = fetch,
-        /* all of it, before any of it is done */
+        /* checks all elements before the first one is updated */
         .failed = um_regions_resolve(ep->config.regions, head->key, head->addr, (uint64_t)head->count * size,
                                      um_atomic_access(head->op, fetch), &whole),
     };

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operands on their way: all of them, then all values to compare with. In um_op.copy. */
+/* Operands that are still to be sent: all of them, then all values to compare with. In um_op.copy. */
 struct um_atomic_rest {
     uint32_t count, sent; /* elements */
     uint32_t size;        /* bytes of an element */
@@ -61,7 +61,7 @@ static bool rest_step(struct um_ep *ep, struct um_job *job)
     return moved;
 }
 
-/* Keeps what does not go out with the first record. */
+/* Keeps the operands that do not fit the first record. */
 static int rest_keep(struct um_op *op, const struct um_atomic *a, uint32_t size, uint32_t sent)
 {
     size_t len = a->count * size;
@@ -178,7 +178,7 @@ int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struc
     struct um_op *op = um_peer_op(peer, head->token);
     (void)ep;
     if (!op && peer->lost)
-        return 0; /* the operation ended with its peer; what else that one committed is still taken */
+        return 0; /* the operation ended with its peer; the peer's other records are still taken */
     if (!op || op->class != &fetch_op || !um_list_is_empty(&op->job.link) || head->offset != op->moved)
         return -EPROTO;
     if (!rec->body && rec->len > UM_RESULT_INLINE)

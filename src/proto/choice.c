@@ -3,8 +3,8 @@
 
 enum {
     UM_OCTAVE = 64,             /* units of a cost in a factor of two */
-    UM_STEP_MAX = UM_OCTAVE,    /* how far off a body counts, at most: one that met a time slice is not the rule */
-    UM_MARGIN = UM_OCTAVE / 16, /* by how much the other way has to be better */
+    UM_STEP_MAX = UM_OCTAVE,    /* largest step of the average: a body that lost a time slice is no rule */
+    UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much */
     UM_CLEARLY = UM_OCTAVE / 4,
     UM_MUCH = UM_OCTAVE / 2,
     UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
@@ -30,7 +30,7 @@ static struct um_choice_class *class_of(struct um_choice *choice, uint64_t len)
 enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
 {
     struct um_choice_class *c = class_of(choice, len);
-    if (c->interval == 0) { /* the first body: as many as make a trial, then the other way */
+    if (c->interval == 0) { /* the first body of the class: a trial of this way, then one of the other way */
         c->interval = UM_CHOICE_SOON;
         c->left = UM_CHOICE_TRIES;
     }
@@ -47,7 +47,8 @@ enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
     return (enum um_way)(1 - c->way);
 }
 
-/* The way in use: what is usual. Memory that is touched for the first time is not: of the first ones the best counts.
+/* Learns the usual cost of the way in use. The first bodies may touch memory for the first time: the best of them
+ * counts.
  */
 static void usual_learn(struct um_choice_class *c, uint16_t sample)
 {
@@ -62,15 +63,15 @@ static void usual_learn(struct um_choice_class *c, uint16_t sample)
     *cost = (uint16_t)(*cost + off / 4);
     int limit = (c->cost[1 - c->way] - c->was) / 2;
     if (*cost > c->was + (limit > UM_MUCH ? limit : UM_MUCH) && c->left > UM_CHOICE_SOON) {
-        c->left = c->interval = UM_CHOICE_SOON; /* it is not what it was: what of the other one? */
+        c->left = c->interval = UM_CHOICE_SOON; /* its cost has changed: try the other way soon */
         c->was = *cost;
     }
 }
 
-/* The other way: whether the trial is over. */
+/* Learns from a body of the trial. Returns whether the trial is over. */
 static bool trial_learn(struct um_choice_class *c, uint16_t sample)
 {
-    if (c->tried == c->trial) /* a body of the time when this was the better way */
+    if (c->tried == c->trial) /* a late body from the time when this way was in use */
         return false;
     if (sample < c->best) {
         c->middle = c->best;
@@ -104,11 +105,11 @@ void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uin
     if (proven && there && here && there + UM_MARGIN < here) {
         c->way = 1 - c->way;
         c->told = 0;
-        c->interval = later(c, 2); /* one that changes to and fro is not to be tried ever again */
+        c->interval = later(c, 2); /* if the choice keeps changing, trials must still become rare */
         c->left = c->interval;
         c->trial = c->tried = 0;
         c->was = c->cost[c->way];
-    } else if (tried) { /* the clearer, the later */
+    } else if (tried) { /* the clearer the difference, the later the next trial */
         c->was = here;
         c->interval = later(c, there > here + UM_CLEARLY ? 4 : 2);
     }

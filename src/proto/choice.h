@@ -1,12 +1,12 @@
 /*
  * Which way a large body takes: read by its receiver (transfer), or pushed by its sender in records.
  *
- * Neither is right everywhere: the system's copy runs at a quarter of the pace of two processors that copy through a
- * ring on one machine, and faster than they on another; and what is right depends on where the two processors are, on
- * the size, on whether both sides attend, on whose cache the body lies in. So it is measured, with the bodies that move
- * anyway: both ways are tried with the first bodies of a class of sizes; from then on the better one is taken, each
- * body tells what it took, and now and then a few go the other way, to see whether that is still worse. It is a few in
- * a row, because caches have to follow, and the second best of them counts. Trials that find nothing new become rare.
+ * Neither way is better everywhere. On one machine the system's copy has a quarter of the bandwidth of two processors
+ * that copy through a ring; on another one it is faster. It also depends on where the two processors are, on the size,
+ * on whether both sides make progress, and on whose cache holds the body. Therefore the bodies themselves are measured:
+ * the first bodies of a size class try both ways, then the better way is taken and each body updates its cost. From
+ * time to time a trial sends a few bodies the other way. A trial has several bodies in a row, because caches have to
+ * adapt; the second best of them counts. Trials that change nothing become rarer.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock. Threading: core.h.
  */
@@ -28,13 +28,13 @@ enum {
 
 struct um_choice_class {
     uint16_t cost[UM_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
-    uint16_t was;           /* cost of the way in use when it was last compared */
+    uint16_t was;           /* cost of the way in use at the last comparison */
     uint16_t best, middle;  /* of the present trial */
     uint16_t left;          /* bodies until the next trial */
     uint16_t interval;      /* between two trials */
     uint8_t way;            /* the better one */
-    uint8_t told;           /* bodies since it is, up to UM_CHOICE_PROOF */
-    uint8_t trial, tried;   /* bodies of the present trial: handed out, told of */
+    uint8_t told;           /* bodies since it is in use, up to UM_CHOICE_PROOF */
+    uint8_t trial, tried;   /* bodies of the present trial: chosen, measured */
 };
 
 struct um_choice {
@@ -43,7 +43,8 @@ struct um_choice {
 
 /* The way of the next body. */
 enum um_way um_choice_take(struct um_choice *choice, uint64_t len);
-/* A body of len bytes took that way; meanwhile `bytes` bytes moved this way in ns (bodies may move side by side). */
+/* A body of len bytes moved that way; meanwhile `bytes` bytes moved the same way in ns (several bodies may move at a
+ * time). */
 void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes);
 
 #endif

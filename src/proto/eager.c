@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Completes a send that needs no word of the receiver. */
+/* Completes a send that awaits nothing from the receiver. */
 static void eager_complete(struct um_ep *ep, const struct um_msg *msg, size_t len)
 {
     struct um_completion c = {

@@ -5,9 +5,9 @@
  *                                                                           └ no place for the answer: due, then
  * answered
  *
- * A sender that leaves ends a body in any state. As many can be announced at a time as memory allows; an answer that
- * finds no place, because the sender has not taken earlier ones, is given by a job.
- * Owns: struct um_inbound and the table of a peer's. Threading: core.h.
+ * When a sender leaves, its bodies end in any state. Memory alone bounds how many can be announced at a time. If an
+ * answer finds no place, because the sender has not taken earlier ones, a job sends it later. Owns: struct um_inbound
+ * and the table of a peer's. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -157,7 +157,7 @@ void um_inbound_drop(struct um_inbound *in)
 
 /* ---- answered ---- */
 
-/* Answers what is due, as there are places. */
+/* Sends due answers while there are places for them. */
 static bool answer_step(struct um_ep *ep, struct um_job *job)
 {
     (void)ep;
@@ -199,7 +199,8 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
 
 void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
 {
-    bool returned = in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part told */
+    bool returned =
+        in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part carries the error */
     if (in->pushed)
         ep->stats.bounced++;
     else

@@ -32,11 +32,11 @@ static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
 
 /* Of proto/ask: how the peer answers when it is asked for a body. */
 struct um_asked {
-    uint64_t stalled_at; /* ns: one was taken back, and no part has come since */
-    uint32_t parts;      /* of bodies that came, and bodies that were taken back: another number, it attends */
-    uint16_t shy;        /* so many bodies are not asked for, after one that did not come */
+    uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
+    uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
+    uint16_t shy;        /* bodies to read after one that did not come: grows each time */
     uint16_t left;       /* of these */
-    bool drops;          /* one was ever taken back: parts of it may still come */
+    bool drops;          /* a body was taken back at some time: parts of it may still come */
     bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
 };
 
@@ -221,7 +221,7 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
 
 int um_ask_open(struct um_ep *ep);
 void um_ask_close(struct um_ep *ep);
-/* A message whose place is known: chooses; whether the body was asked for. Else it is to be read. */
+/* For a message whose destination is known: chooses the way. True: the body was asked for. False: read it. */
 bool um_ask(struct um_ep *ep, struct um_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
 int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy);
@@ -230,9 +230,9 @@ int um_ask_read_on(struct um_ep *ep, struct um_inbound *in);
 void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
 bool um_ask_drops(struct um_inbound *in);
-/* A body that was taken back cannot be read: it is waited for again. False: that is too late. */
+/* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */
 bool um_ask_resume(struct um_ep *ep, struct um_inbound *in);
-/* It has moved. It ends, whether it has moved or not. */
+/* learn: the body has moved. forget: it ends, moved or not. */
 void um_ask_learn(struct um_ep *ep, const struct um_inbound *in);
 void um_ask_forget(struct um_ep *ep, struct um_inbound *in);
 
@@ -262,7 +262,7 @@ int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struc
 /* ---- atomic_owner.c ---- */
 /* um_atomic_apply() by this process: party is set here. */
 void um_atomic_execute(struct um_atomic_call *call);
-/* What a region has to allow for this operation (enum um_access). */
+/* The access that an operation needs of a region (enum um_access). */
 static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
 {
     if (op == UM_ATOMIC_READ)
@@ -271,7 +271,7 @@ static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
 }
 int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
 int um_atomic_more_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-/* Forgets the peer's operations that are not through. */
+/* Frees the peer's operations that are not complete. */
 void um_atomic_peer_left(struct um_peer *peer);
 
 #endif

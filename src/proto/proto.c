@@ -11,7 +11,7 @@ void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
     (void)ep;
     if (status <= 0)
         um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
-    /* else: an answer that means nothing; the operation goes on */
+    /* else: a meaningless answer; the operation goes on */
 }
 
 int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len)
@@ -42,7 +42,7 @@ static void peer_opened(struct um_peer *peer)
 
 static void peer_rerouted(struct um_peer *peer)
 {
-    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was the other machine's word */
+    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was known of the other machine */
 }
 
 static void peer_freed(struct um_peer *peer)

@@ -20,7 +20,7 @@ struct um_limits {
     size_t iov_max;    /* entries of a local buffer list */
     size_t rma_iov_max;
 };
-/* What holds on all these machines. */
+/* The limits that hold on all these machines. */
 void um_limits_get(const struct um_machines *machines, struct um_limits *limits_p);
 
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
@@ -46,8 +46,8 @@ struct um_msg {
 /* Sends. With UM_OP_INJECT the length is at most um_limits.inject_max. */
 int um_send(struct um_ep *ep, const struct um_msg *msg);
 /*
- * The lean path: one buffer ≤ inject_max, free at return. 0: on its way, no completion follows. 1: accepted, and one
- * completion follows, with UM_OP_NO_EVENT: it was more than the lane takes, and goes by rendezvous.
+ * The fast path: one buffer of at most inject_max bytes, free at return. 0: sent, no completion follows. 1: accepted as
+ * a rendezvous, because it is larger than the lane's body; one completion follows, with UM_OP_NO_EVENT.
  */
 int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
               uint32_t flags);
@@ -58,7 +58,7 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
  */
 int um_recv(struct um_ep *ep, const struct um_msg *msg);
 /*
- * Looks for an unexpected message: 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
+ * Looks for an unexpected message. 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
  * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
  */
 int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p);
@@ -77,7 +77,7 @@ struct um_rma {
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
 };
 int um_rma(struct um_ep *ep, const struct um_rma *rma);
-/* The same of no bytes at no place: key and addr mean nothing. Data that comes with a write is told. */
+/* An RMA operation of no bytes: key and addr are ignored. The target gets the data of a write. */
 int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma);
 
 /* One local buffer, as in struct um_rma. */
@@ -87,8 +87,8 @@ struct um_rma_one {
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE */
 };
 /*
- * The lean path, as um_atomic_now(): by loads and stores, without a description of the operation. True: executed, and
- * no completion follows. False: nothing happened; um_rma() can do it, or tells why not.
+ * The fast path, like um_atomic_now(): by loads and stores, without a description of the operation. True: executed, no
+ * completion follows. False: nothing happened; um_rma() executes it or returns the error.
  */
 bool um_rma_read_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
 bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
@@ -99,8 +99,8 @@ static inline bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const stru
 
 /*
  * An atomic operation. Executed by the caller where it can reach the memory itself (then it has completed at return),
- * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while an
- * earlier one, still on its way, would be overtaken.
+ * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while it
+ * would overtake an earlier operation that is not complete.
  */
 struct um_atomic {
     const struct iovec *operand; /* each list: pieces of whole elements, count elements in all; none for READ */
@@ -130,9 +130,8 @@ struct um_atomic_one {
     uint8_t kind;
 };
 /*
- * The lean path: what takes the processor some ten instructions is not worth a hundred to describe, and the memory it
- * waits for is asked for the sooner. True: executed, and no completion follows. False: nothing happened; um_atomic()
- * can do it, or tells why not.
+ * The fast path: a description would take a hundred instructions for an update of ten, and would delay the access to
+ * memory. True: executed, no completion follows. False: nothing happened; um_atomic() executes it or returns the error.
  */
 bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a);
 

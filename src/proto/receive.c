@@ -80,7 +80,7 @@ static void recv_unpost(struct um_ep *ep, struct um_recv *recv)
     um_list_unlink(&recv->link);
 }
 
-/* A multi-receive buffer takes no more: it is the caller's again once nothing is on its way into it. */
+/* A multi-receive buffer takes no more messages. The caller gets it back when no body is on its way into it. */
 static void multi_spend(struct um_ep *ep, struct um_recv *recv)
 {
     recv_unpost(ep, recv);
@@ -126,7 +126,7 @@ static void single_take(struct um_ep *ep, struct um_recv *recv, struct um_target
     target->base = NULL;
 }
 
-/* The receive found is a multi-receive. */
+/* Takes a message into the multi-receive that was found. */
 static __attribute__((noinline)) bool multi_match(struct um_ep *ep, const struct um_arrival *arrival,
                                                   struct um_target *target)
 {
@@ -157,7 +157,7 @@ bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct
     return true;
 }
 
-/* What the receive of a message completes with, but for its own context and flags, where room bytes had a place. */
+/* The completion of a message's receive, without context and flags. room: bytes that had a place. */
 static inline struct um_completion arrival_end(struct um_ep *ep, const struct um_arrival *arrival, size_t room,
                                                int error)
 {
@@ -197,7 +197,7 @@ void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct 
     ep->config.complete(ep->config.arg, &c);
 }
 
-/* A fresh multi-receive buffer takes what is waiting. */
+/* A new multi-receive buffer takes the messages that wait. */
 static void multi_fill(struct um_ep *ep, struct um_recv *recv, const struct um_msg *msg)
 {
     struct um_unexpected *u;
@@ -206,7 +206,7 @@ static void multi_fill(struct um_ep *ep, struct um_recv *recv, const struct um_m
         struct um_target local;
         struct um_target *target = u->inbound ? &u->inbound->target : &local;
         if (!um_receive_match(ep, &u->arrival, target))
-            break; /* this buffer was spent on it, and there is no other */
+            break; /* the message used up this buffer, and there is no other one */
         um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
         um_unexpected_deliver(ep, u, target);
     }
@@ -238,7 +238,7 @@ struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
     return recv;
 }
 
-/* The message is here, with its body: a receive of it need not be noted. */
+/* The message is here with its body: its receive need not be posted. */
 static void recv_now(struct um_ep *ep, const struct um_msg *msg, struct um_unexpected *u)
 {
     const size_t room = um_iov_length(msg->iov, msg->count), len = (size_t)u->arrival.len;
@@ -289,7 +289,7 @@ static void recv_abandon(struct um_ep *ep, struct um_recv *recv, int error)
     if (recv->flags & UM_OP_MULTI) {
         recv->spent = true;
         if (recv->in_flight > 0)
-            return; /* the last message on its way brings the end */
+            return; /* the last message on its way ends it */
     }
     recv_complete(ep, recv, recv->flags & UM_OP_MULTI ? (uint32_t)UM_OP_MULTI_END : 0, error);
     um_recv_free(ep, recv);

@@ -1,5 +1,5 @@
 /*
- * The inside of receiving, shared by receive.c (posted receives) and unexpected.c (messages that wait for one).
+ * Shared by receive.c (posted receives) and unexpected.c (messages that wait for a receive).
  * Threading: core.h.
  */
 #ifndef UM_PROTO_RECEIVE_H
@@ -11,7 +11,7 @@ enum {
     UM_UNEXPECTED_INLINE = 128,
     UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
     UM_INBOUND_SIZE = sizeof(struct um_inbound) + sizeof(struct um_piece),
-    UM_PEEK_LOOKS = 4096, /* messages that are taken for a peek that found nothing: eight full lanes */
+    UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound for a peek that found nothing: eight full lanes */
 };
 
 struct um_unexpected {
@@ -30,7 +30,7 @@ struct um_receive {
     struct um_list posted;      /* um_recv, by age */
     struct um_list claimed;     /* um_unexpected */
     size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
-    uint32_t peek_looks;        /* so many more are taken past the bound, because a peek waits */
+    uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */
     struct um_pool recvs;
     struct um_pool unexpected;
 };
@@ -45,17 +45,17 @@ struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg);
 void um_recv_free(struct um_ep *ep, struct um_recv *recv);
 
 /* ---- unexpected.c ---- */
-/* The oldest message that the receive, or the peek, would take; NULL. It stays queued. */
+/* The oldest message that matches the receive or the peek; NULL. It stays queued. */
 struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *msg);
-/* Something waits for a message: whoever is held goes on. */
+/* A receive or a peek waits for a message: ends all holds. */
 static inline void um_unexpected_lift(struct um_ep *ep)
 {
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
         um_core_ep_lift(ep);
 }
-/* Gives it, no longer queued, to a receive that is not posted. */
+/* Gives it to a receive that is not posted. It is no longer queued. */
 void um_unexpected_give(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u);
-/* The same to the target, which lies in *target (eager) or is set in the inbound's own. */
+/* The same to *target (eager), or to the inbound's own, which is set. */
 void um_unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target);
 void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u);
 /* The receive of a message that a peek reserved. */

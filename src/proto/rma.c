@@ -13,9 +13,9 @@
  * At level remote the region is looked up again before every step: a registration that was closed is not used. An error
  * while parts are under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the
  * RETURN parts are followed by one without a body, whose len is the errno.
- * Order: operations to one peer take effect in the order of their calls: what goes by a window waits (-EAGAIN) while
- * the peer has not answered what it executes itself.
- * This file is the initiator's side, rma_owner.c the target's. Owns no state. Threading: core.h.
+ * Order: operations to one peer take effect in the order of their calls: an operation through a window waits (-EAGAIN)
+ * while the peer has not answered the operations that it executes. This file is the initiator's side, rma_owner.c the
+ * target's. Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -26,10 +26,10 @@
 
 /* ---- by a window ---- */
 
-/* What a system call takes longer than loads and stores do; a write takes two. */
+/* What a system call costs beyond loads and stores. A write takes two calls. */
 enum { COPY_CALL_NS = 512, COPY_BYTES_A_NS = 16 };
 
-/* One element of a size that the processor stores at once stays whole: peers may poll it. */
+/* An element that the processor stores in one access is copied in one access: peers may poll it. */
 static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
 {
     if (len == 8 && !(((uintptr_t)to | (uintptr_t)from) & 7))
@@ -46,7 +46,7 @@ static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, 
         um_core_ep_settle(ep);
     else
         ep->stored = true;
-    um_fence_acquire(); /* sync: rma-order (partner rma-order): what is seen of the peer before is before */
+    um_fence_acquire(); /* sync: rma-order (partner rma-order): earlier loads of the peer's memory stay before */
     for (size_t i = 0; i < count; i++) {
         unsigned char *here = iov[i].iov_base;
         size_t len = iov[i].iov_len;
@@ -56,7 +56,7 @@ static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, 
             mapped_copy(there, here, len);
         there += len;
     }
-    um_fence_release(); /* sync: rma-order (partner rma-order): what the caller does next comes after */
+    um_fence_release(); /* sync: rma-order (partner rma-order): later stores of the caller stay behind */
     ep->stats.mapped++;
 }
 
@@ -70,11 +70,11 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-/* False: there was no memory, or not for this; or it is more than a guard is for at a time. */
+/* False: the memory is gone or does not permit the access, or there are more bytes than a fault guard covers. */
 static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
                                                                 uint32_t flags, const struct iovec *iov, size_t count)
 {
-    /* in locals: as far as the compiler knows, what is written there may change the window */
+    /* in locals: for the compiler, a store through the window may change the window */
     unsigned char *const there = w->base + offset;
     struct um_fault_guard *const guard = w->guard;
     if (guard) {
@@ -89,7 +89,7 @@ static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep
     return um_window_is_held(w);
 }
 
-/* flags: a constant, so that nothing of the other direction is left. */
+/* flags: a constant, so that the code of the other direction is left out. */
 static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, struct um_peer *peer,
                                                           const struct um_rma_one *r, const uint32_t flags)
 {
@@ -119,7 +119,8 @@ bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rm
     return rma_now(ep, peer, r, UM_OP_WRITE);
 }
 
-/* More than a guard is for at a time: in pieces, which count as one. False: there was no memory, or not for this. */
+/* More bytes than a fault guard covers: copies in pieces, which count as one access. False: the memory is gone or does
+ * not permit the access. */
 static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset)
 {
     const struct iovec *iov = rma->iov;
@@ -153,9 +154,9 @@ static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_win
             w = um_window_renewed(rma->peer, w);
             if (w)
                 um_window_count(w, shift);
-            return w ? 0 : -EAGAIN; /* the registration has ended: the next look finds that, or another one */
+            return w ? 0 : -EAGAIN; /* the registration has ended: the next look-up finds that, or a new one */
         }
-        /* By the system, which refuses what there is no memory for: a new window might meet the same again and again.
+        /* By a system call, which fails cleanly where memory is missing; a new window might fault again and again.
          */
     }
     int ret = um_rma_copy(ep, rma, w, offset, len);
@@ -268,7 +269,7 @@ static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op 
     return 0;
 }
 
-/* The record tells where the body is (write), or that it is wanted (read). */
+/* Sends the record that announces the body (write) or asks for it (read). */
 static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
 {
     struct um_slot slot;
@@ -375,7 +376,7 @@ int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct u
     struct um_op *op = um_peer_op(peer, head->token);
     (void)ep;
     if (!op && peer->lost)
-        return 0; /* the read ended with its peer; what else that one committed is still taken */
+        return 0; /* the read ended with its peer; the peer's other records are still taken */
     if (!op || op->class != &read_op || head->offset != op->moved)
         return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {

@@ -1,5 +1,5 @@
 /*
- * RMA that the owner of the memory executes: the target's side of rma.c, where the picture is.
+ * RMA that the owner of the memory executes: the target's side of rma.c, which has the diagram.
  *
  * Key, bounds and access are checked before every step. Owns no state. Threading: core.h.
  */
@@ -10,7 +10,7 @@
 
 enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
 
-/* The target hears of a write only when it carried data. */
+/* The target gets a completion only for a write with data. */
 static void write_announce(struct um_ep *ep, struct um_peer *peer, uint64_t len, uint64_t data, bool with_data)
 {
     peer->in->received++;
@@ -61,7 +61,7 @@ int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_r
     return 0;
 }
 
-/* Parts were returned already: the error goes behind them. Returns whether the body still lives. */
+/* Parts were returned already: sends the error behind them. Returns whether the body still lives. */
 static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
 {
     struct um_lane *lane;

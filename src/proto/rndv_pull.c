@@ -34,7 +34,7 @@ static size_t copy_plan(const struct um_inbound *in, uint64_t left, struct um_pi
     return bytes;
 }
 
-/* What comes of a copy's result: it moved; not now, or in records from now on; ended. */
+/* The outcome of a copy: moved; not now, or in records from now on; ended. */
 enum copied { COPY_MOVED, COPY_NOT_NOW, COPY_ENDED };
 
 static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
@@ -44,7 +44,7 @@ static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
     if (ret == -EPERM && in->ask.is_taken_back) {
         if (um_ask_resume(ep, in))
             return COPY_NOT_NOW;
-        um_inbound_finish(ep, in, EIO); /* parts of it came and were not kept */
+        um_inbound_finish(ep, in, EIO); /* parts of it came and were dropped */
         return COPY_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */

@@ -1,5 +1,5 @@
 /*
- * Rendezvous: a body that waits at its owner until the other side knows where it goes. This file is the announcement,
+ * Rendezvous: a body that waits at its sender until the receiver knows its destination. This file is the announcement,
  * at the sender and at the receiver; rndv_pull.c and rndv_push.c are the two ways that the body takes.
  *
  *   sender                                        receiver

@@ -1,5 +1,5 @@
 /*
- * Sending: the choice between eager and rendezvous, and the lean path of small injected messages.
+ * Sending: the choice between eager and rendezvous, and the fast path of small injected messages.
  *
  *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
  *   longer, or memory of the machine's  → rndv_send.c
@@ -37,8 +37,7 @@ int um_send(struct um_ep *ep, const struct um_msg *msg)
 }
 
 /*
- * The lane is not open, or has not grown far enough for this body: 0 when it is worth another try; 1 when the message
- * went by rendezvous.
+ * The lane is not open, or has not grown far enough for this body: 0: try again; 1: the message went by rendezvous.
  */
 static int inject_slow(struct um_ep *ep, struct um_msg *msg)
 {

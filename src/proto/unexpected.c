@@ -1,11 +1,10 @@
 /*
- * Messages that came before their receive: queued, looked at, reserved, dropped, handed over.
+ * Messages that came before their receive: queue, peek, claim, discard, delivery.
  *
- * They take memory, and senders are held (machine rx_hold) when it is more than the bound, unless this endpoint waits
- * for anything: a posted receive or a peek that found nothing may want a message that comes behind these, and a peer
- * that this endpoint waits for may itself be unable to go on while it is held. So a hold is never part of a circle of
- * waits. A sender that does not keep to a hold loses its lane. Owns: struct um_unexpected. receive.c has the picture.
- * Threading: core.h.
+ * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
+ * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
+ * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
+ * Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -15,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message came of a sender that is held. -EPROTO: more than it can have claimed before it saw that. */
+/* A message came from a held sender. -EPROTO: it has sent more than it can have claimed before it saw the hold. */
 static int unexpected_past_hold(struct um_peer *sender)
 {
     static struct um_log_limit limit;
@@ -25,7 +24,7 @@ static int unexpected_past_hold(struct um_peer *sender)
     return -EPROTO;
 }
 
-/* One more message is to lie here. 0; -EPROTO. */
+/* Counts one more unexpected message. 0; -EPROTO. */
 static int unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
 {
     if (__builtin_expect(r->kept <= r->kept_max, 1))
@@ -56,7 +55,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
 {
     struct um_receive *r = um_proto_ep_of(ep)->receive;
     if (ep->reported)
-        return -EAGAIN; /* what was just reported may post the receive for it, and save the copy */
+        return -EAGAIN; /* upon what was just reported, the caller may post the receive, which saves the copy */
     struct um_unexpected *u = um_pool_alloc(&r->unexpected);
     if (!u)
         return -ENOMEM;
@@ -89,7 +88,7 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
     return 0;
 }
 
-/* The message goes to the target, which lies in target (eager) or is set in the inbound's own. */
+/* Delivers the message to *target (eager), or to the inbound's own, which is set. */
 void um_unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target)
 {
     struct um_inbound *in = u->inbound;

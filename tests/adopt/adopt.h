@@ -1,5 +1,5 @@
 /*
- * What the tests of adoption share: memory, and what /proc says of it.
+ * Helpers of the adoption tests: memory, and queries of /proc.
  *
  * Arguments of every test: how=full|device|user|none|compare forces a way to stop threads; slice=PAGES; rounds=N.
  */
@@ -25,7 +25,7 @@ size_t page_size(void);
 /* Private anonymous memory with a hole on both sides, so that it merges with nothing. */
 unsigned char *private_memory(size_t len);
 void adopt_must(const void *at, size_t len);
-/* Is all of it the memory file, at the offset of its address? */
+/* Is all of it a mapping of the memory file, at the offset of its address? */
 bool is_shared(const void *at, size_t len);
 bool is_private(const void *at, size_t len);
 bool is_mapped(const void *at, size_t len);
@@ -39,7 +39,7 @@ size_t file_bytes(void);
 size_t mappings(void);
 size_t resident(void);
 void assert_nothing_adopted(void);
-/* Takes the arguments. False: this system does not let it be forced, say so and be skipped (77). */
+/* Parses the arguments. False: this system does not allow forcing it; print that and skip (77). */
 bool adopt_arguments(int argc, char **argv);
 
 #define ADOPT_MAIN(tests)                                                                                              \

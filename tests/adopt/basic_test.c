@@ -172,7 +172,7 @@ static void overlapping_registrations_are_counted_by_page(void **state)
     munmap(mem, len);
 }
 
-/* Neighbours become one entry of the books; releasing every other one takes it apart again. */
+/* Neighbours become one entry of the table; releasing every other one splits it again. */
 static void neighbouring_registrations_are_released_in_any_order(void **state)
 {
     (void)state;
@@ -376,7 +376,7 @@ static void a_protection_changed_meanwhile_is_kept(void **state)
     munmap(mem, len);
 }
 
-/* What drivers ask for pages that a device uses, and who keeps secrets out of core dumps. */
+/* Advice of drivers for pages that a device uses, and of programs that keep secrets out of core dumps. */
 static void advice_given_meanwhile_is_kept(void **state)
 {
     (void)state;

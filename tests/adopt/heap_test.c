@@ -166,7 +166,7 @@ static void the_end_of_the_data_segment_moves(void **state)
     assert_int_equal(brk(start), 0);
 }
 
-/* Against all rules a block is grown and moved while it is registered: its contents survive all the same. */
+/* A block is grown and moved while it is registered, which is not allowed: its contents survive nevertheless. */
 static void a_registered_block_is_reallocated(void **state)
 {
     (void)state;
@@ -187,7 +187,7 @@ static void a_registered_block_is_reallocated(void **state)
     }
 }
 
-/* What is purged after release reads as zero again, as allocators trust. */
+/* Memory that is purged after release reads as zero, as allocators expect. */
 static void purged_memory_is_zero(void **state)
 {
     (void)state;

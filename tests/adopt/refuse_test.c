@@ -1,4 +1,4 @@
-/* What is never adopted: refused with a reason, and nothing has changed. */
+/* Memory that is never adopted: refused with a reason, and nothing has changed. */
 #include "adopt.h"
 
 #include "base/atomic.h"
@@ -32,7 +32,7 @@ static void assert_refused(const void *at, size_t len, int error, const char *wo
     assert_int_equal(file_bytes(), file);
 }
 
-/* Memory of 4 pages, the second spoilt: the whole is refused, the rest of it can be adopted. */
+/* 4 pages, the second one unfit: the whole is refused, the rest can be adopted. */
 static unsigned char *four_pages(void)
 {
     unsigned char *mem = private_memory(4 * page_size());
@@ -339,7 +339,7 @@ static void held_pages(void)
         print_error("held page: %d (%s), %s\n", ret, why, same ? "same" : "CHANGED");
         _exit(1);
     }
-    /* The kernel's hold is still on the program's page: what it writes arrives. */
+    /* The kernel still has the program's page pinned: what it writes arrives. */
     if (um_adopt((uintptr_t)mem, 3 * page, &why) != 0)
         _exit(2);
     close(ring);

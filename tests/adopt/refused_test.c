@@ -1,7 +1,7 @@
 /*
  * Where the full userfaultfd is refused (run under tests/refusals/deny, or as an ordinary user): with one thread memory
- * is adopted all the same, with more it is not, and says what to do; what was adopted before a second thread came
- * becomes private again all the same, while that thread writes there.
+ * is adopted nevertheless, with more it is refused with advice; memory adopted before a second thread started becomes
+ * private again nevertheless, while that thread writes there.
  */
 #include "adopt.h"
 
@@ -132,7 +132,7 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     munmap(mem, 2 * len);
 }
 
-/* The way back needs more of the kernel than the way there. */
+/* Moving back needs more of the kernel than adoption does. */
 static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
 {
     (void)state;

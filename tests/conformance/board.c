@@ -1,4 +1,4 @@
-/* What the machine over a board does otherwise than the contract's best: it reaches no private memory. */
+/* Where the machine over a board does less than the contract allows: it reaches no private memory. */
 #include "conform.h"
 
 #include "needs.h"
@@ -88,7 +88,7 @@ static const struct um_board_notice_wire *notice_ask(const struct um_port *port,
     return area;
 }
 
-/* The question is in the mailbox when the port begins to close, and is taken out while it tells the last things. */
+/* The request is in the mailbox when the port begins to close, and is taken out while it sends its last messages. */
 static void who_asks_a_port_that_closes_hears_that_it_has(void **state)
 {
     (void)state;

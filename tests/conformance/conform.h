@@ -2,8 +2,8 @@
  * What the conformance tests share: the machine under test, ports and paths, messages that carry their own proof.
  *
  * `conformance MACHINE[:STALL] GROUP` runs the tests of one file against one machine; a machine with seeded stalls
- * (sim) says -EAGAIN and "no record" at random, which every helper here bears. The assertions of a test run in its main
- * thread only; other threads return what went wrong.
+ * (sim) returns -EAGAIN and "no record" at random, which every helper here tolerates. The assertions of a test run in
+ * its main thread only; other threads return what went wrong.
  */
 #ifndef UM_TESTS_CONFORM_H
 #define UM_TESTS_CONFORM_H
@@ -108,9 +108,9 @@ struct um_rx *expect_joined(struct um_port *port, const struct um_port *from);
 void expect_left(struct um_port *port, const struct um_rx *rx, int error);
 /* The same, but for any error except 0, which may take some tick()s; returns it. */
 int expect_death(struct um_port *port, const struct um_rx *rx);
-/* There must be no record, however often one asks. */
+/* There must be no record, however often it polls. */
 void expect_nothing(struct um_port *port);
-/* Arms a port that has nothing to do; the first try may still have to put things away. */
+/* Arms a port that has nothing to do; the first try may still find work. */
 void arm_now(struct um_port *port);
 
 /* ---- time and chance ---- */
@@ -151,7 +151,7 @@ void child_join(struct child *child);
 /* SIGKILL; it stays a zombie until child_reap(). */
 void child_kill(const struct child *child);
 void child_reap(struct child *child);
-/* Waits until it says, by writing this byte, that it goes to sleep; by the return it probably does. */
+/* Waits until the child writes this byte before it sleeps; at the return it probably sleeps. */
 void child_await_sleep(const struct child *child, char says);
 
 /* ---- the groups ---- */

@@ -105,7 +105,7 @@ static struct um_window *owner_seen(struct child *child)
     return w;
 }
 
-/* The owner makes no call of ours wait, and waits for none. */
+/* The owner makes no call of this process wait, and waits for none. */
 static void a_window_has_ended_when_conceal_returns_whoever_polls(void **state)
 {
     struct child child;
@@ -200,7 +200,7 @@ static void who_dies_looking_holds_up_nobody(void **state)
     owner_close();
 }
 
-/* A DMA tells nobody: who counts executes. */
+/* A DMA does not notify the owner: the owner executes accesses that count. */
 static void what_counts_has_no_window(void **state)
 {
     const struct um_exposure what = {.key = KEY + 1, .len = BYTES, .access = BOTH, .counters = 3};
@@ -260,7 +260,7 @@ static struct um_addr liar_open(void)
     return um_board_addr(&address);
 }
 
-/* Answers what the port asked for by a notice like this, with a check that is good. */
+/* Answers the port's request with this notice and a valid check. */
 static void lie(const struct um_board_seek_wire *asked, struct um_board_notice_wire notice)
 {
     const struct unimem_remote at = {asked->node, asked->context, asked->notice};
@@ -294,7 +294,7 @@ static void entry_lie(struct um_board_entry_wire entry)
         memcpy(lies + (size_t)i * sizeof(entry), &entry, sizeof(entry));
 }
 
-/* A table at there is good, but for what each of these says of it. */
+/* The table is valid; each of these notices describes it wrongly. */
 static void notices_lie(const struct um_board_seek_wire *asked, uint64_t there)
 {
     const struct um_board_notice_wire notices[] = {
@@ -375,7 +375,7 @@ static void messages_that_mean_nothing_are_ignored(void **state)
     um_board_api.close(liar);
     struct um_port *other = port_new(0);
     assert_int_equal(machine->link_open(other, &own, &link), 0);
-    struct um_window *w = window_await(); /* who does not lie is served */
+    struct um_window *w = window_await(); /* an honest peer is served */
     assert_non_null(w);
     assert_int_equal(word_write(w, 8, 77), 0);
     assert_int_equal(((uint64_t *)(void *)memory)[1], 77);

@@ -53,7 +53,7 @@ static void both_full_lanes_drain(void **state)
     machine->port_close(a);
 }
 
-/* Each record that comes is released only when the answer to it could be sent: the worst a protocol can do. */
+/* Releases each record only when its answer could be sent: the worst case for a protocol. */
 static void an_echo_through_full_lanes_goes_on(void **state)
 {
     (void)state;

@@ -5,7 +5,7 @@
 
 static struct um_port *a, *b;
 
-/* What belonged to a dead process is never touched again; it stands here so that nobody takes it for lost memory. */
+/* Memory of a dead process is never touched again; it is listed here so that leak checkers do not report it. */
 static struct path graves[32];
 static int grave_count;
 

@@ -1,6 +1,6 @@
 /*
- * A peer becomes another program (execve(2)): its number and start time stay, and still it is gone. Who waits for it is
- * told within a few seconds, as of a death.
+ * A peer becomes another program (execve(2)): pid and start time stay, but the peer is gone. Processes that wait for it
+ * get an error within a few seconds, like after a death.
  *
  *   exec_test [apart]     apart: the peer is in a pid namespace of its own (needs root), and is reached by
  * FI_UNIMEM_ATTACH

@@ -1,5 +1,5 @@
 /*
- * A peer is killed: whoever waits for it is told within a few seconds, however and how often it calls.
+ * A peer is killed: every process that waits for it gets an error within a few seconds, however and how often it calls.
  *
  * Each habit has a victim of its own, with which it has a send that nobody takes, a receive directed at it, and an open
  * window on its memory. Before the death it calls fast: the provider knows it as one that calls often.
@@ -78,7 +78,7 @@ static void turn_sread(void)
         turn_read();
 }
 
-/* The thread of automatic progress does it all: nothing is called. The queue is looked at when it must be over. */
+/* The thread of automatic progress does everything: no calls. The queue is read when everything must have ended. */
 static void turn_nothing(void)
 {
     member_sleep(BOUND - 1);

@@ -2,7 +2,7 @@
  * One process's endpoint, with memory that peers may write, opened through the real libfabric; and a page between
  * processes in which they tell of theirs. What the tests of death share. Knows libfabric's interface only.
  *
- * What must succeed does so, or ends the process with a line that says what did not, and status 1.
+ * A call that must succeed ends the process otherwise, with a message and status 1.
  */
 #ifndef UM_TESTS_DEATH_MEMBER_H
 #define UM_TESTS_DEATH_MEMBER_H

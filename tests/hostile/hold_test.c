@@ -1,4 +1,4 @@
-/* A sender that sends on though it is held: it loses its lane, and what it can fill until then is bounded. */
+/* A sender that ignores a hold: it loses its lane, and the memory that it can fill until then is bounded. */
 #include "proc.h"
 
 #include "base/log.h"
@@ -37,7 +37,7 @@ static void message_write(const struct um_slot *slot, uint32_t number)
     }
 }
 
-/* Claims records as if the flag were for others, until the lane is gone. */
+/* Claims records and ignores the flag, until the lane is gone. */
 static void sender_child(int index)
 {
     struct world w;

@@ -1,5 +1,5 @@
 /*
- * A process's RMA and atomics on its own regions, while others edit its tables: what it exposes it knows itself.
+ * A process's RMA and atomics on its own regions while others modify its tables: it trusts only its private copy.
  *
  * Node 0 reaches regions of node 1, of the same process, and its own. What an attacker would write into the shared
  * memory of node 1's domain is written here, word by word, by this process or by a child.
@@ -216,7 +216,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
     um_regions_remove(w.node[0].regions, &other);
 }
 
-/* Where the next region goes is not for others to say, nor what becomes of this one. */
+/* Others cannot decide where the next region goes, nor end this one. */
 static void a_place_that_was_marked_free_is_not_given_again(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Records that cannot be: each ends its sender's lane, and nothing else. */
+/* Invalid records: each ends its sender's lane, and nothing else. */
 #include "stage.h"
 
 #include "base/atomic.h"
@@ -297,7 +297,7 @@ static void wild_addresses_and_keys_fail_alone(void **state)
     stage_close(&s);
 }
 
-/* Operations that cannot be, in records that can: each is answered with an error, and the lane goes on. */
+/* Invalid operations in valid records: each is answered with an error, and the lane goes on. */
 static void impossible_atomics(struct attack *a)
 {
     const uint8_t fetch = UM_WIRE_FETCH;

@@ -1,4 +1,4 @@
-/* A registered file on a file system that has no room left: who writes there gets an error, and lives. */
+/* A registered file on a full file system: a process that writes there gets an error, and survives. */
 #include "proc.h"
 
 #include "needs.h"

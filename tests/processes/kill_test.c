@@ -13,7 +13,7 @@ enum { VICTIM = 1, OTHER = 2, LARGE = 64 * MIB };
 static size_t window_len = LARGE; /* of what the victim registers */
 static unsigned char *large;      /* made before the forks, so that it has one address in all */
 
-/* Says that it is where the parent wants it, and makes no more progress. */
+/* Reports that it has reached the wanted state, and makes no more progress. */
 static void stay(void)
 {
     um_store_release_u32(&shared->flag[0], 1);

@@ -1,6 +1,6 @@
 /*
- * Memory with much contents is not moved when it is registered but when peers make use of it, while its owner computes:
- * no call of the owner is needed, neither for atomics nor for the move. And it can end at any moment of that.
+ * Deferred adoption: memory with much contents is not moved at registration but when peers use it, while its owner
+ * computes. Neither atomics nor the move need a call of the owner. The registration can end at any moment of that.
  */
 #include "proc.h"
 

@@ -1,6 +1,6 @@
 /*
- * Memory that the program shares in its own way, registered: peers map the same file. And when the owner takes the
- * file's memory away, who writes there gets an error and lives.
+ * Memory that the program shares in its own way, registered: peers map the same file. When the owner truncates the
+ * file, a peer that writes there gets an error and survives.
  */
 #include "proc.h"
 
@@ -303,7 +303,7 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
     kind_end(&k);
 }
 
-/* What the owner may not write itself peers do not write either. */
+/* Peers cannot write what the owner may not write. */
 static void write_protected_memory_stays_so(void **state)
 {
     struct world w = {.nodes = 1};

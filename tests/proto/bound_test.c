@@ -1,4 +1,4 @@
-/* The bound on messages that nobody receives: whom it stops, and that it never stops one who has to go on. */
+/* The bound on unexpected messages: which senders it holds, and that it never causes a deadlock. */
 #include "world.h"
 
 #include "core/endpoint.h"
@@ -102,8 +102,8 @@ static void a_peek_is_answered_past_the_bound(void **state)
     world_close(&w);
 }
 
-/* Both send far beyond the bound before either receives: each waits for the other, so none is held for ever. Who has
- * sent all waits for what the other one sends last. */
+/* Both send far beyond the bound before either receives: each waits for the other, so neither may stay held. The one
+ * that has sent all waits for the other's last message. */
 static void two_that_flood_each_other_go_on(void **state)
 {
     (void)state;

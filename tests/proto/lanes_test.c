@@ -134,7 +134,8 @@ static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
     world_close(&w);
 }
 
-/* It was taken for dead (stopped for long, say), its lane went to another: it must not write there. */
+/* It was taken for dead (stopped for long, for example) and its lane went to another sender: it must not write there.
+ */
 static void a_sender_whose_lane_passed_to_another_is_told(void **state)
 {
     (void)state;

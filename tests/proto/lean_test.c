@@ -1,6 +1,6 @@
 /*
- * The lean paths, um_rma_now() and um_atomic_now(): what they execute, and that they leave to the long way whatever
- * that is to refuse, to wait for, or to do under a lock.
+ * The fast paths, um_rma_now() and um_atomic_now(): what they execute, and that they leave to the slow path whatever
+ * must be refused, must wait, or needs a lock.
  */
 #include "world.h"
 
@@ -247,8 +247,8 @@ static int move_large(struct try *t, uint32_t flags, unsigned char *buf, size_t 
 }
 
 /*
- * One's own memory is executed on under a guard, which covers a bounded range; where private memory may not be copied
- * there is nothing else. Neither much at once nor a fault changes how the next operation goes.
+ * Operations on own memory run under a fault guard, which covers a bounded range; without copies of private memory
+ * there is no other way. Neither a large operation nor a fault changes how the next one is executed.
  */
 static void a_large_operation_on_oneself_changes_nothing(void **state)
 {

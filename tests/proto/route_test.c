@@ -62,7 +62,7 @@ static void each_peer_is_reached_by_its_machine(void **state)
     world_close(&w);
 }
 
-/* Each sender numbers its messages; a receive from anybody takes the next one of somebody. */
+/* Each sender numbers its messages; a receive from any source takes the next one of some sender. */
 static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
     struct um_peer *came = done_of(&w, OWNER, CTX(1)).source;
     struct um_addr addr;
     um_peer_addr(came, &addr);
-    assert_false(um_addr_has(&um_machine_shm, &addr)); /* not proved by the machine it came by, so not believed */
+    assert_false(um_addr_has(&um_machine_shm, &addr)); /* not proved by the machine that it came by, so ignored */
     assert_ptr_equal(peer_of(&w, OWNER, FAR), came);
     um_peer_addr(came, &addr);
     assert_memory_equal(&addr, &w.node[FAR].addr, sizeof(addr));

@@ -68,7 +68,7 @@ uint32_t many(uint32_t count);
 
 /* One round of progress of every endpoint; returns how much moved. */
 int world_progress(struct world *w);
-/* So many rounds that whatever can arrive has arrived: until nothing moved for a while. */
+/* Makes progress until nothing has moved for a while, so that everything has arrived. */
 void world_settle(struct world *w);
 /* The peer that `to` is for `from`. */
 struct um_peer *peer_of(struct world *w, int from, int to);

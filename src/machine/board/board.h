@@ -9,16 +9,16 @@
  * goes on beside it. Once the DMA is done a message tells how many records are there (lane.c); a record is never looked
  * for before. The receiver copies a body out of its ring when it offers it (poll.c).
  *
- * All that must be told is kept as state ("how far was it told"), so a mailbox that is full only delays: push() tries
- * again with every call, a port does not go to sleep over it, and one that is closed waits for it, a second at most.
+ * What a peer must be told is kept as state ("told up to here"), so a full mailbox only delays: push() retries with
+ * every call, a port with something to tell does not sleep, and a closing port waits for it, a second at most.
  *
  * Memory that the application has from memory_alloc() (memory.c) is dmable: transfers reach it by
  * DMA (move.c), regions that lie in it are shown to peers in a table (space.c), which they read by DMA, too (window.c).
  * What is registered for that stays so while there is room (reach.c).
  *
  * The driver (drive.c) takes messages out of the mailboxes of all ports of the process into memory and pushes what is
- * to be told. Every call that looks for news runs it. So ports of one process meet at once; a peer in another process
- * gives a lane when it next polls, until when lane_open() says -EAGAIN.
+ * to be told. Every call that looks for news runs it. So ports of one process connect at once. A peer in another
+ * process grants a lane when it polls next; until then lane_open() returns -EAGAIN.
  *
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
@@ -49,7 +49,7 @@ struct um_board_port {
     struct unimem_mailbox_address address;
     struct um_board_space *space; /* or NULL */
     uint32_t counters;            /* port_set_counters() */
-    bool copies;                  /* memory of peers may be reached, and they may be told of ours */
+    bool copies;                  /* private memory of peers may be accessed, and they may learn of this port's */
     uint32_t rx_max, rx_used;
     uint32_t idle;   /* polls since the last record */
     uint32_t cursor; /* the slot of the rx that poll() looks at first */
@@ -95,7 +95,7 @@ struct um_board_lane {
     bool more;                   /* the next commit comes soon: nobody waits for what is in flight */
     uint32_t committed_seen;     /* at the last poll */
     struct um_answer answers[UM_BOARD_ANSWERS];
-    uint32_t answers_in, answers_out, answers_told; /* came, were reaped, that the receiver knows of */
+    uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
     bool held;                                      /* the receiver wants no messages now */
     bool was_held;                                  /* a claim failed because of it */
     uint32_t consumed_seen;                         /* what lane_consumed() told last */
@@ -106,7 +106,7 @@ struct um_board_rx {
     struct um_board_port *port;
     struct unimem_mailbox_address peer; /* the sender's port */
     uint32_t number, lane;              /* lane: the sender's number */
-    unsigned char *ring;                /* NULL: the lane is to be denied, nothing else */
+    unsigned char *ring;                /* NULL: the lane is only to be refused */
     bool granted;                       /* GRANT was sent */
     bool joined_told;                   /* UM_REC_JOINED was released */
     bool closed;                        /* CLOSE came, or the sender is gone: nothing more comes */
@@ -244,7 +244,7 @@ struct um_board_reach *um_board_lane_register(struct um_board_lane *lane);
 void um_board_lane_forget_ring(const struct um_board_lane *lane);
 /* Begins the DMA of the next record. False: it has to wait, or the lane has ended. */
 bool um_board_lane_start(struct um_board_lane *lane);
-/* Ends the DMA of the oldest record if it is done. Returns whether anything came of it. */
+/* Ends the DMA of the oldest record if it is done. Returns whether anything changed. */
 bool um_board_lane_land(struct um_board_lane *lane);
 /* Waits for what its DMAs, or those of all lanes, have under way: for the engine, not for a peer. */
 void um_board_lane_settle(struct um_board_lane *lane);
@@ -256,7 +256,7 @@ void um_board_lanes_settle(void);
 int um_board_reach_peer(const struct unimem_remote *at, size_t len, struct um_board_reach **reach_p);
 /* Where a context, by its number, has its directory, and that it has changed. */
 void um_board_reach_told(uint32_t node, uint32_t number, uint64_t directory, uint32_t version);
-/* What is known of a context may be wrong: look again. */
+/* The known directory of a context may be outdated: read it again. */
 void um_board_reach_doubt(uint32_t node, uint32_t number);
 /* The context was closed. */
 void um_board_others_forget(void);
@@ -280,7 +280,7 @@ void um_board_rx_take(struct um_board_port *port, const struct um_board_message_
 void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embedded_wire *message);
 /* Its sender broke the format: it ends with that error. */
 void um_board_rx_fail(struct um_board_rx *rx, int error);
-/* What is told lazily is due. */
+/* Lazy credit is due. */
 void um_board_credit_due(struct um_board_port *port);
 void um_board_rx_free(struct um_board_rx *rx);
 
@@ -312,7 +312,7 @@ void um_board_seeks_forget(void);
 
 /* Takes and pushes until nothing moves any more. */
 void um_board_drive(void);
-/* Is something to be told, from this port or one that was closed, that a full mailbox does not take? */
+/* Does a full mailbox hold back a message of this port, or of one that was closed? */
 bool um_board_holds_back(const struct um_board_port *port);
 
 /* ---- context.c ---- */

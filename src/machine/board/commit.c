@@ -31,7 +31,7 @@ int um_board_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot
     if (ret)
         return ret;
     struct um_board_record_wire *record = (void *)lane->scratch;
-    memset(record->head, 0, sizeof(record->head)); /* what the caller leaves out is not sent (embed) */
+    memset(record->head, 0, sizeof(record->head)); /* words that the caller does not write are not sent (embed) */
     lane->claimed = lines;
     *slot_p = (struct um_slot){.head = record->head, .body = body_len ? record + 1 : NULL, .body_len = body_len};
     return 0;
@@ -44,7 +44,7 @@ int um_board_claim_message(struct um_lane *base, uint32_t body_len, struct um_sl
     lane->was_held = lane->held;
     if (ret || !lane->held)
         return ret;
-    lane->more = false; /* the next claim hears of the end of the hold */
+    lane->more = false; /* the next claim sees the end of the hold */
     return -EAGAIN;
 }
 
@@ -107,7 +107,7 @@ void um_board_commit(struct um_lane *base, const struct um_slot *slot, uint8_t o
     lane->claimed = 0;
     um_board_lane_push(lane);
     if (!lane->more && lane->told != lane->committed)
-        um_board_drive(); /* a mailbox is full: ours must not be so for long */
+        um_board_drive(); /* a mailbox is full: this process's own must be emptied meanwhile */
     um_board_leave();
 }
 

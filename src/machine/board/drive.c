@@ -41,7 +41,7 @@ static void take_all(struct um_board_port *port)
 
 void um_board_drive(void)
 {
-    bool any; /* something was told, perhaps to a port of this process */
+    bool any; /* a message was sent, perhaps to a port of this process */
     do {
         any = false;
         for (struct um_board_port *port = um_board_ports(); port; port = port->next)

@@ -87,7 +87,7 @@ bool um_board_lane_holds_back(const struct um_board_lane *lane)
                             (lane->closed || lane->told != lane->committed || um_board_lane_taken_is_due(lane)));
 }
 
-/* The receiver keeps the ring for us until it hears this, even if it has ended the lane itself. False: it does not yet.
+/* The receiver keeps the ring until it gets CLOSE, even if it has ended the lane itself. False: not sent yet.
  */
 static bool push_close(struct um_board_lane *lane)
 {

@@ -5,7 +5,7 @@
  * while one of them is in the engine the processor copies the next, in parts of a size at which neither waits long for
  * the other. Up to UM_BOARD_BOUNCES DMAs are under way, so the engine has work while the processor looks after it.
  *
- * All is waited for before the call returns, but the lock is given up in between: SLICE bytes at a time.
+ * The call waits for all DMAs before it returns, but releases the lock after every SLICE bytes.
  * Threading: takes the process's lock.
  */
 #include "machine/board/board.h"
@@ -94,7 +94,7 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     return ret ? ret : (ssize_t)what.len;
 }
 
-/* As much as can be done before others shall have the lock; moves the cursors on. */
+/* Moves at most SLICE bytes, after which other threads get the lock; advances the cursors. */
 static int slice(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
 {
     m->begun = m->landed = 0;
@@ -140,7 +140,7 @@ static bool is_closed(const struct um_board_link *link)
     return true;
 }
 
-/* What was freed may have been known too long: once more, with what is there now. */
+/* A cached registration may be of freed memory: tries once more with the current directory. */
 static int slice_again(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
 {
     struct um_iov_cursor first_remote = *remote, first_local = *local;
@@ -191,7 +191,7 @@ int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, st
     return move(&m, there, copy->remote_count, copy->local, copy->local_count, copy->len);
 }
 
-/* An announcement and an answer take less time than two copies of so many bytes. */
+/* From this size on an announcement and an answer take less time than two copies. */
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len)
 {
     const struct um_board_lane *lane = (const struct um_board_lane *)base;

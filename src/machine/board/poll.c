@@ -93,7 +93,7 @@ static int poll_from(struct um_board_port *port, struct um_record *rec_p)
     return 0;
 }
 
-/* A lane that was to get more and got none since the last look gets none soon. */
+/* A lane whose sender announced more, but sent none since the last look, gets none soon. */
 static void end_of_more(const struct um_board_port *port)
 {
     for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane)) {
@@ -157,7 +157,7 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
 
 /* ---- answers, refusal, who sends ---- */
 
-/* The sender keeps what it has not reaped: who tells wrongly what it has loses its own answers. */
+/* The sender keeps answers that it has not reaped: a wrong count only loses its own answers. */
 static bool has_room(const struct um_board_rx *rx)
 {
     return (int32_t)(rx->answers_in - rx->answers_taken) < UM_BOARD_ANSWERS - UM_TOKENS;
@@ -186,7 +186,7 @@ bool um_board_rx_news(const struct um_board_port *port)
     return false;
 }
 
-/* Who sent a message to open a lane is known as soon as the mailbox is read. */
+/* A sender that opens a lane is known as soon as the mailbox is read. */
 bool um_board_gather(struct um_port *base)
 {
     bool news = false;

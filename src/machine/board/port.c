@@ -129,7 +129,7 @@ void um_board_port_close(struct um_port *base)
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
     port_end_rxs(port);
-    um_board_views_end(port); /* what is asked until now has an answer; from now on nobody takes messages for it */
+    um_board_views_end(port); /* requests up to now are answered; from now on nobody takes messages for this port */
     um_board_seeks_end(port);
     um_board_ports_remove(port);
     port_end_lanes(port);
@@ -196,8 +196,8 @@ void um_board_disarm(struct um_port *base)
 }
 
 /*
- * Looks and arms in one: another port's thread may run the driver, which empties the mailbox. Nothing tells when a
- * peer's full mailbox has room again, so who has something to tell does not sleep.
+ * Looks and arms in one: another port's thread may run the driver, which empties the mailbox. Nothing signals when a
+ * peer's full mailbox has room again, so a port with something to tell does not sleep.
  */
 int um_board_arm(struct um_port *base)
 {
@@ -231,7 +231,7 @@ void um_board_tick(struct um_port *base)
     um_board_leave();
 }
 
-/* News is in a mailbox: there is no line to wait for. */
+/* Events come through a mailbox: there is no line to wait for. */
 int um_board_watch_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
 {
     (void)port, (void)line_p, (void)value_p;

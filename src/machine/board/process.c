@@ -27,7 +27,7 @@ void um_board_enter(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, process_begin);
-    const int before = um_cancel_disable(); /* what the library calls is its own affair */
+    const int before = um_cancel_disable(); /* the library may call functions that are cancellation points */
     pthread_mutex_lock(&um_board.lock);
     um_board.cancel_before = before;
 }

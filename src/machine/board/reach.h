@@ -21,19 +21,19 @@ struct um_board_reach {
     struct unimem_remote at;
     size_t len;
     uint32_t flights; /* DMAs under way that use it, and who else holds it */
-    uint32_t pins;    /* of these, for long */
-    bool stale;       /* the memory is gone: it ends with the last of these */
+    uint32_t pins;    /* of these, long-term ones */
+    bool stale;       /* the memory is gone: the registration ends with its last use */
 };
 
 /* The registration that covers it; NULL: none. */
 struct um_board_reach *um_board_reach_find(const struct unimem_remote *at, size_t len);
 /*
- * The same, and if there is none: makes it, of exactly that, and ends others for it if it must. -EAGAIN: all are in
- * use; -ENXIO the context does not live; -EFAULT not dmable (any more); -ENOMEM.
+ * The same, and if there is none: registers exactly that range, and ends other registrations if needed. -EAGAIN: all
+ * are in use; -ENXIO the context does not live; -EFAULT not dmable (any more); -ENOMEM.
  */
 int um_board_reach_try(const struct unimem_remote *at, size_t len, struct um_board_reach **reach_p);
 void um_board_reach_drop(struct um_board_reach *reach);
-/* The one that was used last, for who will use it again: found without a search, however many there are. */
+/* Remembers the registration used last, to find it again without a search. */
 struct um_board_hint {
     struct um_board_reach *reach;
     uint64_t ends; /* registrations that had ended when it was remembered */
@@ -45,7 +45,7 @@ struct um_board_reach *um_board_reach_again(const struct um_board_hint *hint, co
 /* Between these two it stays, though it may become stale. */
 void um_board_reach_hold(struct um_board_reach *reach);
 void um_board_reach_release(struct um_board_reach *reach);
-/* Holds it for long. Of all that the engine's table has room for, at most half may be: false if it would be more. */
+/* Holds it long-term. At most half of the engine's table may be pinned: false if it would be more. */
 bool um_board_reach_pin(struct um_board_reach *reach);
 void um_board_reach_unpin(struct um_board_reach *reach);
 

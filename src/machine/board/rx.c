@@ -7,7 +7,7 @@
 
 /* ---- what is told to the sender ---- */
 
-/* True: it went, or nobody is there to hear it. */
+/* True: the message was sent, or the peer is gone. */
 static bool tell(struct um_board_rx *rx, const struct um_board_message_wire *message)
 {
     int ret = um_board_api.mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
@@ -77,7 +77,7 @@ bool um_board_rx_push(struct um_board_rx *rx)
         struct um_board_message_wire message = {
             .op = UM_BOARD_GRANT, .number = rx->lane, .value = rx->ring ? rx->number : 0, .more = (uintptr_t)rx->ring};
         any = rx->granted = tell(rx, &message);
-        rx->closed |= rx->end_told; /* who did not hear of the lane sends nothing */
+        rx->closed |= rx->end_told; /* a sender that was not told of the lane sends nothing */
         if (any && !rx->ring) {
             um_board_rx_free(rx);
             return true;

@@ -1,8 +1,8 @@
 /*
  * Seeks: asking a peer for a notice of what it exposes. board.h; view.c is the other side, where the picture is.
  *
- * A link that is asked for a window asks its peer for a notice, a line in our dmable memory. A line is another's only
- * after the peer said that it writes it no more, or is gone: so lines outlive their links.
+ * A link that is asked for a window asks its peer for a notice, a line in our dmable memory. A line is reused only
+ * after the peer has said that it will not write it any more, or is gone: so lines outlive their links.
  *
  * Owns: um_board.seeks. Threading: under the process's lock.
  */
@@ -78,7 +78,7 @@ static bool seek_push(struct um_board_seek *seek)
     um_board.seeks.unsaid--;
     seek->unasked = seek->asked;
     seek->asked = true;
-    if (ret) { /* nobody is there, so nobody writes the line: nothing else comes */
+    if (ret) { /* the peer is gone, so nobody writes the line: nothing else comes */
         seek->shown = seek->unasked = true;
         if (seek->closed)
             seek_free(seek);
@@ -133,7 +133,7 @@ void um_board_seek_take(struct um_board_port *port, const struct um_board_messag
     }
 }
 
-/* What it has not told goes to nobody; its line is not used again while the writer lives. */
+/* Unsent messages are dropped; the line is not reused while its writer lives. */
 void um_board_seeks_end(const struct um_board_port *port)
 {
     for (uint32_t i = 0; i < um_board.seeks.end; i++) {

@@ -103,7 +103,7 @@ int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     return count;
 }
 
-/* Every message wakes a sleeping port; this is about what came before it sleeps. */
+/* Every message wakes a sleeping port; a watch covers what came before it sleeps. */
 void um_board_lane_watch(struct um_lane *base, bool on)
 {
     struct um_board_lane *lane = (struct um_board_lane *)base;

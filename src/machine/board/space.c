@@ -1,12 +1,13 @@
 /*
  * Spaces of the machine over a board: the table of regions that peers read by DMA. board.h.
  *
- * A region that lies in dmable memory of the application stands in the table, and peers read and write it by DMA. All
- * others, and those that count accesses (a DMA tells nobody), are left to their owner, who executes. The table is made
- * with the first entry and doubled when a bucket is full; what has no place in it is left to its owner, too.
+ * A region that lies in dmable memory of the application stands in the table, and peers read and write it by DMA. The
+ * owner executes accesses to all others, and to those that count accesses (a DMA does not notify the owner). The table
+ * is made with the first entry and doubled when a bucket is full; a region without a place in it is left to its owner,
+ * too.
  *
  * An entry is emptied before the peers are told that something has changed (view.c), and they are told before conceal()
- * returns: who reads the table later does not find it, and who has read it before sees that it has.
+ * returns: a peer that reads the table later does not find it, and one that has read it before sees the change.
  *
  * Owns: struct um_board_space: the table, the counters and locks that the owner itself uses; the application's memory
  * of the space. Threading: machine.h; the table is under the process's lock.
@@ -115,7 +116,8 @@ static bool entry_put(struct um_board_entry_wire *table, uint64_t buckets, const
     return false;
 }
 
-/* Twice the buckets, or the first ones. The old table stays for who reads it now: *old_p is freed when all were told.
+/* Twice the buckets, or the first ones. The old table stays for peers that read it now: *old_p is freed when all have
+ * been told.
  */
 static bool table_grow(struct um_board_space *space, void **old_p)
 {
@@ -238,7 +240,7 @@ void um_board_counter_close(struct um_space *base, uint32_t number)
     space->used[number] = false;
 }
 
-/* What counts is executed by who can count it. */
+/* The owner executes accesses that count. */
 void um_board_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters)
 {
     struct um_board_space *space = (struct um_board_space *)space_base;

@@ -8,9 +8,9 @@
  *   UNSEEK {number}               ──────→ view ends
  *                                 ←────── GONE: the notice may be another's
  *
- * A notice lies in the memory of who looks, so that he sees a change in a load; it is written by DMA, so that the owner
- * knows it is there without his help. The area of notices of a peer stays registered while a view of his is there; if
- * the engine's table has no place for that, the peer is told NO_ROOM, and the owner executes what it asks for.
+ * A notice lies in the memory of the peer that looks, so that it sees a change by a load. The owner writes it by DMA,
+ * so the owner knows that it arrived without the peer's help. A peer's area of notices stays registered while it has a
+ * view. If the engine's table has no place for that, the peer gets NO_ROOM, and the owner executes its operations.
  *
  * Owns: um_board.views. Threading: under the process's lock.
  */
@@ -66,12 +66,12 @@ static void notice_compose(const struct um_board_port *port)
                                           .directory = directory,
                                           .version = version};
     if (port->counters)
-        notice.table = 0; /* what counts is executed by who counts */
+        notice.table = 0; /* the owner executes accesses that count */
     notice.check = um_board_check(&notice, 7);
     memcpy(um_board_scratch()->notice, &notice, sizeof(notice));
 }
 
-/* -ENXIO, -EFAULT: nobody is there to be told. */
+/* -ENXIO, -EFAULT: the peer is gone. */
 static int notice_write(struct view *view)
 {
     return um_board_dma_now(&(struct um_board_transfer){.reach = view->reach,
@@ -128,7 +128,7 @@ void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_w
         views_sweep();
     struct view *view = um_board.views.count < VIEWS ? calloc(1, sizeof(*view)) : NULL;
     if (!view)
-        return; /* the peer goes on without */
+        return; /* the peer goes on without a view */
     view->port = port;
     view->peer = (struct unimem_mailbox_address){.node = message->node,
                                                  .context = message->context,

@@ -18,7 +18,7 @@
 static const uint64_t never; /* changes of what stays as it is */
 static const uint32_t no_counters;
 
-/* False: it says that there is nothing, or it is not all there: then changes is what it was before, at the latest. */
+/* False: the notice has no table, or is incomplete; then `changes` is an older value. */
 static bool notice_read(const struct um_board_seek *seek, struct um_board_notice_wire *notice_p)
 {
     memcpy(notice_p, seek->notice, sizeof(*notice_p));
@@ -35,7 +35,7 @@ static const struct um_board_entry_wire *bucket_read(const struct um_board_link 
     const struct unimem_remote at = {link->peer.node, link->peer.context, notice->table};
     struct um_board_scratch *scratch = um_board_scratch();
     int ret = scratch ? -EFAULT : -ENOMEM;
-    for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) { /* what was registered may be a table of before */
+    for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) { /* the registration may be of an old table */
         struct um_board_transfer what = {.local = scratch->small, .len = UM_BOARD_BUCKET_BYTES};
         what.address = at.address + um_board_bucket_of(key, notice->buckets) * UM_BOARD_BUCKET_BYTES;
         ret = um_board_reach_get(&at, (size_t)notice->buckets * UM_BOARD_BUCKET_BYTES, &what.reach);
@@ -51,7 +51,7 @@ static bool entry_is_good(const struct um_board_entry_wire *entry, uint64_t key)
            entry->access <= (UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE);
 }
 
-/* What the peer says of the key now; the window stays at level remote if that is nothing. */
+/* Fills the window with the peer's entry for the key; without one it stays at level remote. */
 static void window_fill(const struct um_board_link *link, struct um_window *w)
 {
     const struct um_board_seek *seek = link->seek;
@@ -111,7 +111,7 @@ void um_board_window_close(struct um_window *window)
     free(window);
 }
 
-/* What counts has no windows. */
+/* Regions that count accesses have no windows. */
 void um_board_window_count(struct um_window *window, unsigned shift)
 {
     (void)window, (void)shift;

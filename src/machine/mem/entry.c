@@ -12,7 +12,7 @@
 
 #include <inttypes.h>
 
-/* What stands there is for the peers: nothing of it is read. */
+/* The entry is for the peers: this process never reads it. */
 void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
 {
     const struct um_mem_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
@@ -32,7 +32,7 @@ void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed
     um_store_relaxed_u64(&r->offset, e->at.offset);
     space->changes += 2;
     um_store_release_u64(&r->changes, space->changes); /* sync: region-change (partners region-read, region-current) */
-    /* sync: table-change (partners table-read, region-current): a peer that missed a key looks again. */
+    /* sync: table-change (partners table-read, region-current): a peer that did not find a key looks again. */
     um_store_release_u64(&space->shm->changes, space->changes);
 }
 

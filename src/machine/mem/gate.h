@@ -1,12 +1,12 @@
 /*
- * Writers by system call and pages that move: process_vm_writev(2) holds the pages it found for as long as it copies,
- * and what it writes to a page whose contents have meanwhile moved elsewhere is lost. So whoever writes so holds a door
- * of the owner's space, and the owner takes all doors while it takes pages away: then nobody holds any of them, and who
- * comes later finds them gone, and waits for the new ones.
+ * Keeps process_vm_writev(2) and moving pages apart. process_vm_writev(2) pins the pages that it found while it copies;
+ * what it writes to a page whose contents have moved meanwhile is lost. Therefore a writer holds a door of the owner's
+ * space, and the owner takes all doors while it removes pages: then no writer holds a page, and a later one finds the
+ * pages missing and waits for the new ones.
  *
  * Owns: the list of this process's spaces that have doors. Must not know how pages move. A door's word is 0 or names
- * who has it, so that those of the dead are taken over. Threading: any thread; who shuts the gate keeps it for itself
- * until um_gate_end().
+ * its holder, so that the doors of dead processes can be taken over. Threading: any thread; the thread that shuts the
+ * gate has it until um_gate_end().
  */
 #ifndef UM_MACHINE_MEM_GATE_H
 #define UM_MACHINE_MEM_GATE_H
@@ -16,7 +16,7 @@
 
 enum { UM_GATE_SPACES = 64 };
 
-/* What is shut, on the stack of who did it. */
+/* The spaces whose doors are shut; on the caller's stack. */
 struct um_gate {
     unsigned char *memory[UM_GATE_SPACES];
     uint32_t count;
@@ -33,14 +33,14 @@ void um_gate_remove(struct um_gated *gated);
 /* In a child: it has no spaces. */
 void um_gate_forget(void);
 
-/* No writer of any peer holds a page of this process when it returns. Bounded: dead and stopped writers, and who stays
- * for seconds, are not waited for. */
+/* At the return no writer of a peer holds a page of this process. Bounded: does not wait for dead or stopped writers,
+ * or for one that stays for seconds. */
 void um_gate_shut(struct um_gate *gate);
-/* Lets writers in again, as far as possible. Touches the stack and shared memory only; NULL: nothing. */
+/* Opens the doors for writers again, as far as possible. Touches the stack and shared memory only; NULL: nothing. */
 void um_gate_open(struct um_gate *gate);
 void um_gate_end(struct um_gate *gate);
 
-/* The writer's side, in the memory of its peer's space. 0 and the door; -EAGAIN: the peer's pages are on their way. */
+/* The writer's side, in the memory of the peer's space. 0 and the door; -EAGAIN: the peer is moving pages. */
 int um_gate_enter(unsigned char *memory, uint64_t **door_p);
 void um_gate_leave(uint64_t *door);
 

@@ -1,4 +1,4 @@
-/* Doors of writers by system call: the owner waits for who is inside, and for nobody else. */
+/* The gate: the owner waits for writers that hold a door, and for no others. */
 #include "machine/mem/gate.h"
 
 #include "base/atomic.h"
@@ -118,7 +118,7 @@ static void a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others(void 
     kill(pid, SIGCONT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     const struct um_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
-    for (int i = 0; i < UM_DOORS; i++) /* it has left: its door is the owner's all the same */
+    for (int i = 0; i < UM_DOORS; i++) /* it has left: the owner has its door all the same */
         assert_true(doors->door[i].writer & UM_DOOR_OWNERS);
     um_gate_end(&gate);
 }

@@ -42,7 +42,7 @@ static void lane_ring_bell(struct um_mem_lane *lane)
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
     uint64_t word = (uint64_t)1 << (lane->number / 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
-    /* sync: bell-ring (partners bell-collect, bell-look). Who set the one may have died before it set the other. */
+    /* sync: bell-ring (partners bell-collect, bell-look). A sender may have died between the two bits. */
     if (!(um_load_relaxed_u64(bell) & bit))
         um_rmw_or_u64(bell, bit);
     if (!(um_load_relaxed_u64(&peer->bell_summary) & word))
@@ -50,7 +50,7 @@ static void lane_ring_bell(struct um_mem_lane *lane)
     um_mem_link_wake(lane->link);
 }
 
-/* Reads the credit again. False when the peer wrote nonsense. */
+/* Reads the credit again. False: the peer wrote an impossible value. */
 static bool lane_refresh_credit(struct um_mem_lane *lane)
 {
     uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
@@ -63,7 +63,7 @@ static bool lane_refresh_credit(struct um_mem_lane *lane)
     return true;
 }
 
-/* Is the port gone, or was the lane refused, or did it pass to somebody else? */
+/* Is the port gone, was the lane refused, or does it belong to another sender now? */
 static bool lane_is_ended(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
@@ -93,8 +93,8 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
 }
 
 /*
- * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. Who
- * dies in between leaves a bit that the owner knows whose it is.
+ * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. If
+ * the sender dies in between, the owner knows whose bit it is.
  */
 static bool lane_take_share(struct um_mem_lane *lane)
 {
@@ -218,7 +218,7 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
 
 void um_mem_abort(struct um_lane *base, const struct um_slot *slot)
 {
-    /* Nothing was published, and the position moves only at commit: the next claim gets the same place. */
+    /* Nothing was published and the position moves only at commit, so the next claim gets the same place. */
     (void)base, (void)slot;
 }
 
@@ -239,10 +239,10 @@ uint32_t um_mem_lane_committed(const struct um_lane *base)
 uint32_t um_mem_lane_consumed(const struct um_lane *base)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    (void)lane_refresh_credit(lane); /* nonsense leaves the last good value; the next claim ends the lane */
+    (void)lane_refresh_credit(lane); /* an impossible value leaves the last good one; the next claim ends the lane */
     lane->consumed_reported = lane->consumed;
     if (lane->was_held)
-        lane->was_held = lane_is_held(lane); /* that it ended was news once */
+        lane->was_held = lane_is_held(lane); /* the end of the hold is reported once */
     return lane->consumed;
 }
 
@@ -317,7 +317,7 @@ static int lane_take(struct um_mem_lane *lane, struct um_port_shm *peer, uint32_
             }
         }
     }
-    if (!lane->link->full_logged) { /* every further try says the same */
+    if (!lane->link->full_logged) { /* later tries fail for the same reason */
         lane->link->full_logged = true;
         um_log(
             UM_LOG_WARN,
@@ -328,7 +328,7 @@ static int lane_take(struct um_mem_lane *lane, struct um_port_shm *peer, uint32_
     return -EAGAIN;
 }
 
-/* Announces who sends, from where in the record sequence. */
+/* Writes the sender's address and the start of the record sequence. */
 static void lane_introduce(struct um_mem_lane *lane)
 {
     struct um_lane_shm *ctl = lane->ctl;
@@ -363,7 +363,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     lane->peer = peer;
     um_list_init(&lane->watched);
     ret = lane_take(lane, peer, link->lanes);
-    /* sync: port-seen (partner port-ready): of a port that is gone, nobody gives lanes back. */
+    /* sync: port-seen (partner port-ready): a port that is gone gives no lanes back. */
     if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(base)))
         ret = -ECONNREFUSED;
     if (ret)
@@ -380,7 +380,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
         goto detach_area;
     }
     lane_introduce(lane);
-    um_fence_full(); /* the bell may look rung already: what stands in the lane is visible before that is read */
+    um_fence_full(); /* the bell may be set already: the lane's contents must be visible before the bell is read */
     lane_ring_bell(lane);
     *lane_p = &lane->base;
     return 0;

@@ -1,9 +1,9 @@
 /*
- * Regions that become mapped later: moving what has much contents takes as long as copying it twice, and most
- * registrations are never used enough to pay for that. So they begin at UM_LEVEL_COPY, peers tell what they would have
- * saved at UM_LEVEL_MAPPED (um_mem_window_use), and when that is as much as moving costs, or a peer has an operation
- * that only the owner could execute as they are (an atomic), a thread of this process moves them, part by part. It is a
- * thread because the program may compute for as long as it likes without a call of ours.
+ * Deferred adoption. Moving memory with much contents takes as long as copying it twice, and most registrations are
+ * never used enough to pay for that. Such regions begin at UM_LEVEL_COPY. Peers report the time that they would have
+ * saved at UM_LEVEL_MAPPED (um_mem_window_use). When that reaches the cost of moving, or a peer has an operation that
+ * needs the higher level (an atomic), a thread of this process moves the region, part by part. It is a thread because
+ * the program may compute for any time without calling the provider.
  *
  * Owns: struct um_later. Must not know how memory moves. Threading: the thread and the caller of the space's functions
  * share what the lock is for; a part moves without the lock.
@@ -37,7 +37,8 @@ void um_later_init(struct um_mem_space *space)
 
 /* ---- the thread ---- */
 
-/* Do peers need it, or use it as much as moving it costs (1 ns a byte, there and back)? */
+/* Does a peer need the level, or have peers used the region as much as moving it costs (1 ns a byte, there and back)?
+ */
 static bool is_wanted(struct um_mem_space *space, struct um_mem_exposed *exposed)
 {
     /* sync: use-look (partner use-told) */
@@ -71,7 +72,7 @@ void um_later_give_back(struct um_mem_space *space, struct um_mem_exposed *expos
     exposed->partial.done = 0;
 }
 
-/* It waits no more. */
+/* Ends the wait of a region: it is mapped, or stays as it is. */
 static void settle(struct um_mem_space *space, struct um_mem_exposed *exposed, bool mapped, const char *why)
 {
     um_list_unlink(&exposed->later);
@@ -113,7 +114,7 @@ static void part_move(struct um_mem_space *space, struct um_mem_exposed *exposed
     pthread_cond_broadcast(&later->idle);
     if (ret == 0 && exposed->partial.done < exposed->what.len)
         return;
-    bool again = ret == -EBUSY && ++exposed->tries < BUSY_TRIES; /* peers' transfers hold pages for a moment */
+    bool again = ret == -EBUSY && ++exposed->tries < BUSY_TRIES; /* peers' transfers pin pages for a moment */
     if (!again) {
         settle(space, exposed, ret == 0, ret ? why : "peers made use of it");
         um_mem_region_write(space, exposed, true);
@@ -141,7 +142,7 @@ static void *later_run(void *arg)
     return NULL;
 }
 
-/* Signals are the application's business: the thread takes none. Lock held. */
+/* The application handles signals: the thread takes none. Lock held. */
 static bool thread_start(struct um_mem_space *space)
 {
     struct um_later *later = &space->later;
@@ -185,7 +186,7 @@ void um_later_resume(struct um_mem_space *space)
     while (!runs && (first = um_list_first(&space->later.regions)) != NULL) {
         struct um_mem_exposed *exposed = UM_CONTAINER(first, struct um_mem_exposed, later);
         settle(space, exposed, false, "there is no thread to move it");
-        um_mem_region_write(space, exposed, true); /* who waits for it asks its owner */
+        um_mem_region_write(space, exposed, true); /* peers that wait for the level ask the owner instead */
     }
     pthread_mutex_unlock(&space->later.lock);
     if (!runs)

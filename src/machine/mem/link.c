@@ -11,7 +11,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Pages that a peer moves are away for milliseconds: how often one call looks, and tries, before the caller is to. */
+/* A peer's pages are missing for milliseconds while it moves them: how often one call looks and retries before it
+ * returns -EAGAIN. */
 enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
 
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
@@ -52,8 +53,8 @@ bool um_mem_link_alive(struct um_link *base)
 void um_mem_link_wake(struct um_mem_link *link)
 {
     struct um_port_shm *peer = link->control.base;
-    /* sync: sleeper-wake (partner sleeper-arm). Woken first, noted then: one that dies in between wakes it all the
-     * same. */
+    /* sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
+     * awake all the same. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
     if (sleeping & 1) {
         um_mem_wake(link->port, &link->addr, &link->wake_handle);
@@ -160,7 +161,7 @@ int um_mem_link_map_space(struct um_mem_link *link)
         return ret;
     const struct um_port_shm *peer = link->control.base;
     uint32_t handle = um_load_relaxed_u32(&peer->space);
-    bool own = um_mem_is_own(link); /* then what stands in shared memory is not asked */
+    bool own = um_mem_is_own(link); /* then shared memory is not read */
     if (own && um_mem_own_space_handle(&link->addr, &handle) != 0)
         return -ENOENT;
     if (handle == UM_NO_HANDLE)
@@ -179,8 +180,8 @@ int um_mem_link_map_space(struct um_mem_link *link)
 /* ---- private copies ---- */
 
 /*
- * The peer's pages were not there. 0: they may have been away, another try is worth it; -EAGAIN: it is moving them now,
- * and that takes as long as it takes; -EFAULT: they are not there.
+ * The peer's pages were missing. 0: they may have been moving, try again; -EAGAIN: the peer is moving them now, for an
+ * unknown time; -EFAULT: they do not exist.
  */
 static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 {
@@ -193,7 +194,7 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
         um_cpu_relax();
         uint32_t now = um_load_acquire_u32(&shm->moving); /* sync: pages-away (partner pages-moving) */
         if (now != moving)
-            break; /* moved, or moving the next ones: in between they were there */
+            break; /* moved, or moving the next ones: they were there in between */
     }
     bool news = try == 0 || moving != *seen_p;
     *seen_p = moving;

@@ -1,8 +1,9 @@
 /*
- * What a machine of mapped memory needs from below: memory that peers can map, identities, wake-ups, private copies.
+ * What a machine of mapped memory needs from the system: memory that peers can map, identities, wake-ups, copies
+ * between private memories.
  *
- * The lanes in mem/ are the same for every mapper; a mapper knows where memory comes from and who is who.
- * Errors and threading: as machine.h. A mapper logs what a user can act on.
+ * The lanes in mem/ are the same for every mapper; a mapper knows where memory comes from and how processes are
+ * identified. Errors and threading: as machine.h. A mapper logs what a user can act on.
  */
 #ifndef UM_MACHINE_MEM_MAPPER_H
 #define UM_MACHINE_MEM_MAPPER_H
@@ -67,14 +68,14 @@ struct um_mapper {
     /* Can peers map this memory as it is, from birth? NULL: never. */
     bool (*is_shareable)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
     /*
-     * Makes private memory of this process such that peers can map it. Otherwise a negative errno, *why_p in words, and
+     * Makes private memory of this process mappable by peers. Upon failure a negative errno, *why_p in words, and
      * nothing has changed. Counted; disown() gives one count back. NULL: never.
      */
     int (*adopt)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
     void (*disown)(struct um_mem_space *space, uint64_t base, uint64_t len);
     /*
-     * The same in parts of some milliseconds, by another thread, while the program runs. can_wait: is it so much that
-     * it should not be made at once, and can it be made later? adopt_more: the next part; 0 and *place_p are valid once
+     * The same in parts of some milliseconds, by another thread, while the program runs. can_wait: is it too much to
+     * adopt at once, and can it be adopted later? adopt_more: the next part; 0 and *place_p are valid once
      * partial->done is len; upon an error what has moved stays so, and the part may be tried again. partial_end: no
      * more parts; what has moved is one count of disown(base, done). contents: bytes that would have to move. NULL:
      * always at once.
@@ -98,24 +99,24 @@ struct um_mapper {
                         struct um_mapping *map_p);
     /*
      * Makes a peer's mapped region reachable here; adopted: the memory that its space names. Fills base of the window
-     * (the region's first byte) and map (what detach() is to end, if anything). When the memory goes away under it, in
-     * whatever way, accesses still end in memory, and window.changes becomes odd: no longer current.
+     * (the region's first byte) and map (what detach() is to end, if anything). If the memory disappears, accesses end
+     * in a substitute page, and window.changes becomes odd: no longer current.
      */
     int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_place *place, struct um_mem_window *window);
     /* Is the peer's memory this process's own? */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
-    /* Does the peer's process have no number here? Then there are no private copies, and no locks that name it. NULL:
-     * never. */
+    /* Is the peer's process invisible in this pid namespace? Then there are no copies between private memories, and no
+     * locks that name it. NULL: never. */
     bool (*is_apart)(const struct um_mem_port *port, const struct um_addr *addr);
-    /* Gives peers what they asked for; bounded. Called at ticks, at times while nothing comes, and after a sleep; sets
-     * port->wait_set if asking is to end a sleep. NULL: nobody asks. */
+    /* Serves requests of peers; bounded. Called at ticks, sometimes while nothing arrives, and after a sleep.
+     * port->wait_set is set if a request shall end a sleep. NULL: there are no requests. */
     void (*serve)(struct um_mem_port *port);
 
     bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
-    /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims that never got ready. */
+    /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims without a following ready. */
     bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
-    /* What this process writes there, in a lane of that peer (attached before). */
+    /* The word that this process writes there, in a lane of that peer (attached before). */
     uint64_t (*owner_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
     /*

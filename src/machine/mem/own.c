@@ -1,9 +1,9 @@
 /*
- * What this process exposes, as it knows itself: its ports, its spaces and their regions, in private memory.
+ * The private copy of what this process exposes: its ports, its spaces and their regions.
  *
- * Peers can write every word of the tables they map. So what this process does with its own regions (RMA to itself, the
- * choice of a place in the table) is decided by what stands here, never by what stands there. Owns: the lists of ports
- * and spaces of the process, the places of regions, the word that tells this process's windows on itself that something
+ * Peers can write every word of the tables that they map. So this process decides everything about its own regions (RMA
+ * to itself, the choice of a place in the table) by this copy, never by the shared one. Owns: the lists of ports and
+ * spaces of the process, the places of regions, the word that tells this process's windows on itself that something
  * changed. Must not know how memory is made mapped (mapper.h). Threading: any thread; one lock for the process.
  */
 #include "machine/mem/mem.h"
@@ -25,8 +25,8 @@ static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each 
 /* ---- children ---- */
 
 /*
- * A child has none of these: what is listed is its parent's, whose memory is not mapped in it. Another thread of the
- * parent may have held the lock.
+ * A forked child has none of these: they belong to the parent, whose memory is not mapped in the child. Another thread
+ * of the parent may have held the lock.
  */
 static void own_forget(void)
 {
@@ -144,7 +144,7 @@ int um_mem_own_place(struct um_mem_space *space, struct um_mem_exposed *exposed)
     return 0;
 }
 
-/* Lock held. A window that this process has on itself is looked up again. */
+/* Lock held. Windows of this process on itself are looked up again. */
 static void changed(void)
 {
     um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
@@ -199,8 +199,8 @@ void um_mem_own_find(const struct um_addr *addr, struct um_window *w)
 /* ---- pages that move ---- */
 
 /*
- * Pages move for the whole process, whichever domain asked for it: every space tells it, so that a peer that finds
- * pages away knows why (link.c). Lock held.
+ * Pages move for the whole process, whichever domain asked for it. Every space says so, so that a peer that finds pages
+ * missing knows why (link.c). Lock held.
  */
 static void spaces_tell(void)
 {

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    UM_TICK_LANES = 40,                  /* lanes whose sender is looked after in a second, at least */
+    UM_TICK_LANES = 40,                  /* lanes whose sender is checked in a second, at least */
     UM_MEMORY_DEFAULT = 64 * 1024 * 1024 /* bytes of grown lanes */
 };
 
@@ -106,12 +106,13 @@ void um_mem_port_close(struct um_port *base)
     UM_UNCANCELLED;
     struct um_mem_port *port = (struct um_mem_port *)base;
     um_mem_own_port_remove(port);
-    um_store_relaxed_u32(&port->shm->counters, 0); /* late operations count nowhere: the numbers are given anew */
+    um_store_relaxed_u32(&port->shm->counters, 0); /* late operations are not counted: the numbers will be reused */
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
-    um_fence_full();                               /* sync: port-closing (partners contact-check, wake-check) */
-    um_store_relaxed_u32(&port->shm->sleeping, 0); /* nobody is to write into the pipe, or what takes its place */
+    um_fence_full(); /* sync: port-closing (partners contact-check, wake-check) */
+    um_store_relaxed_u32(&port->shm->sleeping,
+                         0); /* peers must not write into the pipe, or into a file that gets its number */
     uint32_t free_run = 0;
-    /* Beyond the lanes that ever joined only those of senders that are just introducing themselves are in use. */
+    /* Above the lanes that ever joined, only senders in first contact use lanes. */
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, n);
         struct um_mem_rx *rx = port->rx[n];
@@ -155,7 +156,7 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bo
     return port->mapper->is_here(port, &part) ? 0 : -EHOSTUNREACH;
 }
 
-/* Looks after one lane: has its sender died? */
+/* Checks one lane: has its sender died? */
 static void lane_tick(struct um_mem_port *port, uint32_t number)
 {
     struct um_mem_rx *rx = port->rx[number];
@@ -164,7 +165,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         uint64_t owner = um_load_acquire_u64(&ctl->owner); /* sync: owner-look (partner lane-claim) */
         if (owner == 0 || port->mapper->owner_alive(port, owner))
             return;
-        /* If it introduced itself, what it committed is still delivered. */
+        /* If it had introduced itself, its committed records are still delivered. */
         if (um_mem_rx_join(port, number) != 0 || port->rx[number])
             return;
         /* A claim whose claimer died before its introduction: the lane is free again. */
@@ -183,7 +184,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         um_mem_rx_sender_died(rx);
 }
 
-/* Beyond the lanes that ever joined a sender takes the first that is free: the rest of the table is not looked at. */
+/* Above the lanes that ever joined, a sender takes the first free one: the rest of the table need not be checked. */
 bool um_mem_gather(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;

@@ -16,7 +16,7 @@
 
 enum {
     UM_BURST = 16,        /* records from one lane before the next one is looked at */
-    UM_HOT_KEEP = 8,      /* so many lanes are polled however idle they are */
+    UM_HOT_KEEP = 8,      /* number of lanes that are polled however idle they are */
     UM_IDLE_PUBLISH = 64, /* empty polls after which the credit is published */
     UM_SWEEP = 2048,      /* empty polls between two looks for idle lanes */
 };
@@ -47,7 +47,7 @@ void um_mem_rx_publish(struct um_mem_rx *rx)
     rx_wake_sender(rx);
 }
 
-/* The same, for what the sender did; it may sleep and await an answer. */
+/* Ends the rx for an error of the sender, which may sleep and await an answer. */
 static void rx_end_refused(struct um_mem_rx *rx)
 {
     um_mem_rx_leave(rx, EPROTO);
@@ -138,7 +138,7 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
     };
 }
 
-/* A record that is the machine's own, or cannot be. */
+/* Handles a record that belongs to the machine, or is invalid. */
 static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
 {
     static struct um_log_limit limit;
@@ -154,7 +154,7 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
     rx_end_refused(rx);
 }
 
-/* Lanes idle for long are no longer polled when there are many; their senders ring from then on. */
+/* If there are many hot lanes, stops polling those that are idle for long; their senders ring the bell from then on. */
 static void hot_sweep(struct um_mem_port *port)
 {
     struct um_mem_rx *cooled[64];
@@ -175,7 +175,7 @@ static void hot_sweep(struct um_mem_port *port)
     }
 }
 
-/* Is more to be done at its next empty poll than to count that? */
+/* Does its next empty poll have to do more than count? */
 static inline bool rx_is_idle_due(const struct um_mem_rx *rx)
 {
     return rx->state == UM_RX_LEAVING || rx->idle == UM_IDLE_PUBLISH - 1;
@@ -239,8 +239,8 @@ static __attribute__((noinline)) int poll_rung(struct um_mem_port *port, struct 
 }
 
 /*
- * What a poll finds nearly always: a record in the lane whose turn it is, or nothing in the only lane. All else is left
- * to the functions above, by calls in tail position: so this one saves no register.
+ * The usual cases: a record in the lane whose turn it is, or nothing in the only lane. The functions above handle all
+ * others, by tail calls, so that this one saves no registers.
  */
 int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 {
@@ -285,7 +285,7 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
 
 bool um_mem_rx_has_room(const struct um_mem_rx *rx)
 {
-    /* sync: taken-look (partner taken-publish). What the sender tells wrongly overwrites its own answers. */
+    /* sync: taken-look (partner taken-publish). A wrong value overwrites only that sender's own answers. */
     uint32_t taken = um_load_acquire_u32(&rx->ctl->taken);
     return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;
 }

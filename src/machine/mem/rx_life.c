@@ -71,12 +71,12 @@ static void rx_recycle(struct um_mem_rx *rx)
     struct um_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
-    /* What a refused sender committed was not taken: the next one's receiver must not find it ahead of its own. */
+    /* The records of a refused sender were not taken: they must not be found ahead of the next sender's. */
     if (rx->error)
-        port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without our knowing */
+        port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without a GROW record */
     else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
-    /* sync: grown-give (partner grown-take): whatever the sender did with its share, it has none now. */
+    /* sync: grown-give (partner grown-take): whatever the sender did, its share is free now. */
     um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
@@ -148,7 +148,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
         port->lanes_high = number + 1;
     if (port->mapper->addr_check(port, &origin, true) != 0)
         um_mem_rx_leave(rx, EPROTO);
-    else /* the first look: while what stands in its port is what its owner wrote */
+    else /* the first look, while only the owner has written to that port */
         (void)port->mapper->alive(port, &rx->origin, &rx->mark);
     return 0;
 }
@@ -171,7 +171,7 @@ void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec)
     struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
     um_list_unlink(&rx->event);
     if (rec->op == UM_REC_JOINED) {
-        if (rx->state == UM_RX_ZOMBIE) { /* refused in between: its end is still to be told */
+        if (rx->state == UM_RX_ZOMBIE) { /* refused in between: its end must still be reported */
             um_list_append(&port->events, &rx->event);
             return;
         }

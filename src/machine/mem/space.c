@@ -106,7 +106,7 @@ static bool is_range(const struct um_exposure *what)
     return what->base && what->len && what->len <= UINT64_MAX - what->base;
 }
 
-/* Why this space lets peers map nothing of it, whatever the memory is; NULL: it may. */
+/* Why peers may map no memory of this space; NULL: they may. */
 static const char *never_mapped(const struct um_mem_space *space, const struct um_exposure *what)
 {
     if (!space->adopt)
@@ -130,7 +130,7 @@ static bool exposed_adopt(struct um_mem_space *space, struct um_mem_exposed *exp
     return exposed->adopted;
 }
 
-/* The program's static data moves only while there is one thread: ours ends for a moment. */
+/* Static data can be moved only while there is one thread: the space's own ends for a moment. */
 static bool exposed_adopt_alone(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     if (exposed_adopt(space, exposed, why_p))
@@ -142,7 +142,7 @@ static bool exposed_adopt_alone(struct um_mem_space *space, struct um_mem_expose
     return exposed->adopted;
 }
 
-/* Makes it mapped in one way or the other: the level then. *why_p: how, or why not. */
+/* Makes the region mapped if possible and returns its level. *why_p: how, or why not. */
 static enum um_level exposed_map(struct um_mem_space *space, struct um_mem_exposed *exposed, const char **why_p)
 {
     const struct um_mapper *mapper = space->mapper;
@@ -183,7 +183,7 @@ static enum um_level exposed_prepare(struct um_mem_space *space, struct um_mem_e
     return UM_LEVEL_COPY;
 }
 
-/* What was not moved when it came may be worth it now. */
+/* Regions that were not moved at registration may be worth it now. */
 static void waiting_adopt(struct um_mem_space *space, uint64_t now)
 {
     struct um_mem_exposed *exposed = um_thrift_ripe(&space->thrift, now);
@@ -255,8 +255,9 @@ void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base
     um_list_unlink(&exposed->waiting);
     if (exposed->region)
         um_mem_region_show(space, exposed, false);
-    /* sync: region-end (partner region-held): a store that a peer takes for done lands before the pages are copied.
-     * Where membarrier is refused, what giving back does first takes longer than a store can be on its way. */
+    /* sync: region-end (partner region-held): a store that a peer regards as done becomes visible before the pages are
+     * copied. Where membarrier is refused, the first steps of giving pages back take longer than a store can be
+     * delayed. */
     if (exposed->adopted && space->mapper->barrier)
         space->mapper->barrier();
     um_later_give_back(space, exposed);

@@ -1,12 +1,12 @@
 /*
- * Thrift about moving memory: adoption costs a fraction of a millisecond and more, and is worth it for a registration
- * that lasts. Some programs register the buffer of each operation, and end that at once (Open MPI's one-sided
- * operations on the local side): for them moving it is all cost.
+ * The adoption budget. Adoption costs a fraction of a millisecond or more, and pays for registrations that last. Some
+ * programs register the buffer of each operation and deregister it at once (Open MPI's one-sided operations, on the
+ * local side): for them adoption is pure cost.
  *
- * A registration was not worth moving for if it lived less than 8 times what that took. What those took is a debt, of
- * which a tenth of the time that passes is forgiven: beyond 250 ms of it nothing is moved, so that in the long run such
- * registrations take a tenth of the time at most. Those that come then stay where they are (UM_LEVEL_COPY) and wait:
- * the first change of the space after one has lived long enough moves it.
+ * A registration was not worth moving for if it lived less than 8 times what that took. The time for those is a debt,
+ * which shrinks by a tenth of the time that passes. Above 250 ms of debt nothing is moved, so that in the long run such
+ * registrations take at most a tenth of the time. Registrations made then stay at UM_LEVEL_COPY and wait: the first
+ * change of the space after one has lived long enough moves it.
  *
  * Owns: struct um_thrift. Must not know how memory moves. Threading: machine.h.
  */
@@ -35,7 +35,7 @@ void um_thrift_ended(struct um_thrift *thrift, const struct um_mem_exposed *expo
         return;
     uint64_t debt = thrift->debt_ns + cost_ns;
     thrift->debt_ns =
-        debt < 2 * debt_most ? debt : 2 * debt_most; /* one that is huge does not forbid the rest for long */
+        debt < 2 * debt_most ? debt : 2 * debt_most; /* one huge registration does not block the others for long */
     thrift->cost_ns = cost_ns;
     thrift->cost_len = exposed->what.len;
 }

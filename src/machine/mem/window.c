@@ -1,9 +1,9 @@
 /*
  * Windows: a peer's regions as they are reached from here.
  *
- * Owns: struct um_mem_window. What stands in the peer's table is the peer's: values are copied once and checked; a
- * region whose bounds are nonsense is no region. Of the regions of this process itself nothing is read there: what it
- * exposes it knows (own.c). Threading: machine.h.
+ * Owns: struct um_mem_window. The peer controls its table: values are copied once and checked; a region with impossible
+ * bounds is ignored. For regions of this process itself the table is not read, but the private copy (own.c). Threading:
+ * machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -68,7 +68,7 @@ static void region_find(const struct um_mem_link *link, struct um_window *w, str
 
 static bool is_whole(const struct um_window *w)
 {
-    return w->region.len == UINT64_MAX; /* all memory: by system calls, which tell where there is none */
+    return w->region.len == UINT64_MAX; /* all memory: by system calls, which fail cleanly where there is none */
 }
 
 /* This process's own region: it is here. */
@@ -84,7 +84,8 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
     }
 }
 
-/* Maps what the level promises, or lowers the level; what could only be joined in may come out higher. */
+/* Maps what the level promises, or lowers the level. A region that can be joined through a mapping of this process may
+ * get a higher one. */
 static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_place *place)
 {
     struct um_mem_port *port = link->port;

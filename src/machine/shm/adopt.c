@@ -1,5 +1,5 @@
 /*
- * Adoption: the calls, and the books of what is adopted.
+ * Adoption: the public calls, the memory file and the state.
  *
  * Owns: the memory file and the state, which lies in memory of its own so that no range can hold it. Must not know how
  * a page moves (adopt_move.c) or what forbids it (adopt_check.c). Threading: one lock around every call.
@@ -64,7 +64,8 @@ static int file_get(struct um_adopt_state *state)
     struct stat st;
     if (state->fd >= 0)
         return state->fd;
-    /* A space names one file: adopted memory lies in the heap's, if there is one. A descriptor of our own outlives its.
+    /* A space names one file: adopted memory lies in the heap's, if there is one. The duplicated descriptor outlives
+     * the heap's.
      */
     int fd = um_shm_heap_fd();
     fd = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 3) : fd;
@@ -108,8 +109,8 @@ static int refuse(int error, const char **why_p, const char *why)
 }
 
 /*
- * Of the place that was given: what no shadow came to, because another registration's pages have a place already, or
- * because a segment before failed (which gave back its own).
+ * Unmaps the rest of the given address space that no shadow uses: the pages had a place from another registration
+ * already, or an earlier segment failed (which gave back its own).
  */
 static void given_trim(const struct um_adopt_state *state, long count, bool failed)
 {
@@ -160,7 +161,7 @@ bool um_adopt_is_heaps(void)
     return um_adopt_fd() >= 0 && um_adopt_state_get()->is_heaps;
 }
 
-/* The pages of some bytes. False when there are none, or none that a user can have. */
+/* The pages of a range of bytes. False: the range is empty, or not in user address space. */
 static bool pages_of(const struct um_adopt_state *state, uintptr_t base, size_t len, uintptr_t *start_p,
                      uintptr_t *end_p)
 {
@@ -172,7 +173,7 @@ static bool pages_of(const struct um_adopt_state *state, uintptr_t base, size_t 
     return true;
 }
 
-/* given: it is a part of a registration, whose first part begins there; NULL: all of one. */
+/* given: the range is a part of a registration that begins there; NULL: all of one. */
 static int adopt_range(struct um_adopt_state *state, uintptr_t base, size_t len, const struct um_given *given,
                        const char **why_p)
 {

@@ -25,8 +25,8 @@ bool um_adopt_is_heaps(void);
 
 /*
  * Makes the pages of [base, base + len) shared and counts the range; bytes, zeroes and protection stay what they are,
- * and threads that touch the range meanwhile wait. 0; or a negative errno with *why_p a static text in words a user
- * can act on, and nothing has changed. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
+ * and threads that touch the range meanwhile are stopped. 0; or a negative errno with *why_p a static text in words a
+ * user can act on, and nothing has changed. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
  * -EBUSY: a device or a transfer holds pages; -EFAULT: not mapped; -E2BIG, -ENOMEM: limits.
  */
 int um_adopt(uintptr_t base, size_t len, const char **why_p);
@@ -54,22 +54,22 @@ int um_adopt_more(uintptr_t base, size_t len, struct um_adopt_part *part, const 
 void um_adopt_part_end(uintptr_t base, size_t len, struct um_adopt_part *part);
 
 /*
- * Gives one count of an um_adopt() of exactly this range back. Pages that nobody needs any more become private again,
- * with their contents, and leave the file. What the program mapped there meanwhile is not touched. Should the system
- * refuse, the pages stay in the file ("stuck") until the next adoption or release that covers them.
+ * Gives back one count of an um_adopt() of exactly this range. Pages without a count become private again, with their
+ * contents, and leave the file. Mappings that the program has made there meanwhile are not touched. If the system
+ * refuses, the pages stay in the file ("stuck") until the next adoption or release that covers them.
  */
 void um_adopt_release(uintptr_t base, size_t len);
 
 /*
  * Can this process adopt memory now, as far as that does not depend on the memory? 0; or what um_adopt would return,
- * with *why_p. For reports: makes and changes nothing.
+ * with *why_p. For reports; has no side effect.
  */
 int um_adopt_possible(const char **why_p);
 
 struct um_adopt_stats {
     size_t ranges; /* runs of pages with one count */
     size_t bytes;  /* adopted now */
-    size_t stuck;  /* of these, bytes that nobody needs any more */
+    size_t stuck;  /* of these, bytes without a registration */
 };
 void um_adopt_stats(struct um_adopt_stats *stats_p);
 

@@ -1,8 +1,8 @@
 /*
  * Advice (madvise) that a mapping keeps: what it had when it was adopted, and what it was given while it was.
  *
- * Owns nothing. smaps would tell what a mapping has, at a price that grows with the mappings below it; here the kernel
- * is asked by what it merges and what it does not. Threading: internal.h. Sources: madvise(2), mremap(2).
+ * Owns nothing. Reading smaps costs more the more mappings lie below; instead this file finds out by which mappings the
+ * kernel merges. Threading: internal.h. Sources: madvise(2), mremap(2).
  */
 #include "machine/shm/adopt_internal.h"
 
@@ -26,9 +26,9 @@ void um_advice_again(const struct um_segment *seg, uintptr_t at, size_t len)
 }
 
 /*
- * What the program asked of children and of core dumps while the mapping was the file's: a copy of the mapping (mremap
- * of 0 bytes) has the same advice. When the opposite, given for its second page, makes two mappings of it, they cannot
- * grow as one.
+ * Finds out which advice for children and core dumps the program gave while the mapping was the file's. A copy of the
+ * mapping (mremap of 0 bytes) has the same advice. If the opposite advice for its second page splits the copy, mremap
+ * cannot grow it as one mapping.
  */
 static bool is_advised(uintptr_t at, int opposite, size_t page)
 {

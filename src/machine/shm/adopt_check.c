@@ -1,8 +1,8 @@
 /*
  * What may be adopted. Every refusal is decided here, before anything is changed, with its reason in words.
  *
- * Only private readable and writable memory is moved whose users all go through the page table, and where a shared
- * mapping behaves as a private one did. docs/adoption.md lists what does not. Threading: internal.h.
+ * Only private readable and writable memory is moved, if all its users go through the page table and a shared mapping
+ * behaves like the private one. docs/adoption.md lists the exceptions. Threading: internal.h.
  */
 #include "base/maps.h"
 #include "machine/shm/adopt_internal.h"
@@ -47,7 +47,7 @@ static int refuse(int error, const char **why_p, const char *why)
     return error;
 }
 
-/* Calls each for the names in a directory of /proc until one returns not 0. The heap is not touched. */
+/* Calls `each` for the names in a directory of /proc until a call returns non-zero. Does not use the heap. */
 static int for_names(struct um_adopt_state *state, const char *path, int (*each)(void *to, int dir, const char *name),
                      void *to)
 {
@@ -195,7 +195,7 @@ static bool overlaps(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end)
 }
 
 /*
- * AddressSanitizer puts local variables, ours included, on a stack of its own making: up to 11 regions of 1 MiB
+ * AddressSanitizer puts local variables, this library's included, on a stack of its own: up to 11 regions of 1 MiB
  * (max_uar_stack_size_log) and their flags, from an address on that it tells.
  */
 static bool on_fake_stack(uintptr_t start, uintptr_t end)
@@ -212,8 +212,8 @@ static bool on_fake_stack(uintptr_t start, uintptr_t end)
 }
 
 /*
- * A thread's block of memory is, upwards: a guard that nobody may touch, its stack, its thread-local storage and
- * control block. Another mapping above may have merged with it, so the mapping's borders alone tell too little.
+ * A thread's block of memory is, upwards: a guard page, the stack, thread-local storage and control block. Another
+ * mapping above may have merged with it, so the borders of the mapping do not suffice.
  */
 static bool holds_stack(const struct stacks *s, const struct um_map *map, bool over_guard)
 {
@@ -362,7 +362,7 @@ static long ours_add(struct um_adopt_state *state, const struct um_map *map, uin
     return count;
 }
 
-/* One mapping that is being looked at. The number of segments then, or -E2BIG. */
+/* Looks at one mapping. The number of segments then, or -E2BIG. */
 static long ours_look(struct um_adopt_state *state, const struct um_map *map, uintptr_t start, uintptr_t end,
                       long count)
 {
@@ -379,7 +379,7 @@ static long ours_look(struct um_adopt_state *state, const struct um_map *map, ui
     return ours_add(state, map, from, to, count);
 }
 
-/* By the kernel's answers, mapping of a file by mapping of a file; a file's path is asked once. */
+/* Asks the kernel for one file mapping after the other; for the path of a file only once. */
 static long ours_ask(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {
     struct um_map map, known = {0};
@@ -406,7 +406,7 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
         return ret;
     state->held = NULL;
     long count = um_adopt_tuning.no_scan ? -ENOTTY : ours_ask(state, &maps, start, end);
-    if (count == -ENOTTY || count == -EINVAL) { /* Linux before 6.11: by the text */
+    if (count == -ENOTTY || count == -EINVAL) { /* Linux before 6.11: reads the text */
         state->held = NULL;
         count = 0;
         while (count >= 0 && um_maps_next(&maps, &map))
@@ -416,7 +416,8 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
     return count;
 }
 
-/* The mappings of a range all of which is mapped where it belongs: then nothing of it is elsewhere. Else 0. */
+/* The mappings of a range that is mapped completely at its own addresses, so that no part of it is elsewhere. Else 0.
+ */
 static long ours_in_place(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {
     struct um_map map = {.end = start};

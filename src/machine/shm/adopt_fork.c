@@ -1,10 +1,10 @@
 /*
  * Children: after fork() a child shares no adopted page with its parent.
  *
- * Pages of which every byte is registered become a private mapping of the file: cheap, and what they hold is undefined
- * in a child, as with any registered memory. The others hold bytes that the program expects to find: the child copies
- * them before it runs, and the parent's fork() returns only then. The child's own adoption starts afresh.
- * Threading: the lock is held from before the fork until after, so no page is under way.
+ * Pages of which every byte is registered become a private mapping of the file: cheap, and their contents are undefined
+ * in a child, like any registered memory. Other pages hold bytes that the program expects: the child copies them before
+ * it runs, and the parent's fork() returns only then. The child starts with nothing adopted. Threading: the lock is
+ * held from before the fork until after, so no page is under way.
  */
 #include "machine/shm/adopt_internal.h"
 #include "machine/shm/adopt_sys.h"
@@ -22,10 +22,10 @@ static void prepare(void)
     um_adopt_lock(state, &state->fork_mask);
     state->child_pipe[0] = state->child_pipe[1] = -1;
     if (state->count > 0 && pipe2(state->child_pipe, O_CLOEXEC) != 0)
-        state->child_pipe[0] = state->child_pipe[1] = -1; /* no descriptor left: then nobody waits */
+        state->child_pipe[0] = state->child_pipe[1] = -1; /* no descriptor left: the parent does not wait */
 }
 
-/* Until the child has its copies, or is dead, or never was: then only this process had the other end. */
+/* Waits until the child has its copies, or has died, or fork() failed: then the other end of the pipe is closed. */
 static void in_parent(void)
 {
     struct um_adopt_state *state = um_adopt_state_if_any();
@@ -67,7 +67,7 @@ static void part_isolate(const struct um_adopt_state *state, const struct um_seg
     }
     if (mmap((void *)seg->start, len, seg->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, state->fd,
              (off_t)seg->offset) == MAP_FAILED)
-        munmap((void *)seg->start, len); /* a child that faults is better than one that writes into its parent */
+        munmap((void *)seg->start, len); /* better a child that faults than one that writes into its parent's memory */
 }
 
 static void segment_isolate(const struct um_adopt_state *state, const struct um_segment *seg)
@@ -90,7 +90,7 @@ static void segment_isolate(const struct um_adopt_state *state, const struct um_
     }
 }
 
-/* Where the kernel does not say what is mapped: by the books. */
+/* Where the kernel does not say what is mapped: by the table. */
 static void isolate_by_table(const struct um_adopt_state *state)
 {
     for (size_t i = 0; i < state->count; i++) {

@@ -1,5 +1,5 @@
 /*
- * Huge pages: what had them before it was adopted has them afterwards.
+ * Huge pages: memory that had them before adoption has them afterwards.
  *
  * Shared memory gets huge pages by itself only where shmem_enabled says so; MADV_COLLAPSE (Linux 6.1) makes them on
  * demand. Only blocks that are fully populated are collapsed: others would grow. Threading: internal.h.
@@ -26,7 +26,7 @@ bool um_huge_possible(struct um_adopt_state *state)
     char *map = MAP_FAILED;
     if (fd >= 0 && ftruncate(fd, (off_t)(2 * huge)) == 0)
         map = mmap(NULL, 2 * huge, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    /* The file's blocks and the address space's coincide only where address and offset agree modulo the size. */
+    /* Blocks of the file and of the address space coincide only if address and offset agree modulo the size. */
     if (map != MAP_FAILED) {
         char *block = (char *)(((uintptr_t)map + huge - 1) & ~(huge - 1));
         char *fit = mmap(block, huge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);

@@ -1,7 +1,8 @@
 /*
- * Private to adoption: what its files share. adopt.c has the calls, adopt_table.c keeps the books, adopt_check.c
- * decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them, adopt_scan.c finds
- * the pages that have contents, adopt_stop.c stops the other threads meanwhile, adopt_fork.c looks after children.
+ * Private to adoption: what its files share. adopt.c has the calls, adopt_table.c the table of adopted ranges,
+ * adopt_check.c decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them,
+ * adopt_scan.c finds the pages that have contents, adopt_stop.c stops the other threads meanwhile, adopt_fork.c looks
+ * after children.
  *
  * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
  */
@@ -17,7 +18,7 @@
 enum {
     UM_ADOPT_RANGES = 4096,   /* adopted ranges: far below vm.max_map_count (65530), which is the program's */
     UM_ADOPT_TABLE = 1 << 16, /* entries there is room for; adopt_table.c says why that is enough */
-    UM_ADOPT_EDGES = 3 << 14, /* entries there may be if every registration ends apart from its neighbours */
+    UM_ADOPT_EDGES = 3 << 14, /* bound for the entries if no two registrations share an edge */
     UM_ADOPT_SEGMENTS = 3 * UM_ADOPT_RANGES, /* mappings that one call may span */
     UM_ADOPT_TEXT = 1 << 16,                 /* bytes of /proc files read at a time */
 };
@@ -31,9 +32,9 @@ static const uint64_t um_adopt_file_size = (uint64_t)1 << 48;
 /* One run of adopted pages with the same counts. */
 struct um_adopted {
     uintptr_t start, end;
-    uintptr_t shadow; /* where its private mapping waits, empty, to be put back; 0: there is none */
+    uintptr_t shadow; /* its shadow: the private mapping, empty, to be put back; 0: there is none */
     uint32_t count;   /* registrations; 0: stuck, or new */
-    uint32_t whole;   /* of these, such that cover every byte of its pages */
+    uint32_t whole;   /* of these, the ones that cover every byte of its pages */
 };
 
 /* A mapping, cut to the range in question. */
@@ -58,8 +59,8 @@ enum {
 struct um_given {
     uintptr_t start, end, place;
     bool is_first;
-    bool used;    /* shadows came to lie there; upon failure it may be somebody else's by now */
-    long reached; /* the last segment of which that is so */
+    bool used;    /* shadows lie there; after a failure the addresses may belong to other mappings */
+    long reached; /* the last segment whose shadow lies there */
 };
 
 /* In memory of its own, never inside a range: mapped at first need, never unmapped. */
@@ -99,14 +100,14 @@ struct um_adopt_tuning {
 };
 extern struct um_adopt_tuning um_adopt_tuning;
 
-/* ---- adopt_table.c: the books. Callers see to it that there is room. ---- */
+/* ---- adopt_table.c: the table. Callers make sure that there is room. ---- */
 
 /* The first entry that ends after an address; state->count when there is none. */
 size_t um_table_find(const struct um_adopt_state *state, uintptr_t at);
 void um_table_split(struct um_adopt_state *state, uintptr_t at);
 /* Joins neighbours that have become alike around [start, end]. */
 void um_table_join(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
-/* Enters pages, with no count; those that are there already keep theirs and get the shadow. */
+/* Adds pages with count 0. Pages that are in the table already keep their count and get the shadow. */
 void um_table_place(struct um_adopt_state *state, uintptr_t start, uintptr_t end, uintptr_t shadow);
 void um_table_remove(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
 /* Counts a registration of these bytes (by 1) or gives it back (by -1). */
@@ -122,17 +123,18 @@ struct um_stop {
 /* threads: of this process. 0; -EPERM with *why_p when they cannot be stopped. */
 int um_stop_open(size_t threads, struct um_stop *stop_p, const char **why_p);
 void um_stop_close(struct um_stop *stop);
-/* From now on whoever touches a page that is not there waits. shared: also one that is, but has no page table entry. */
+/* From now on a thread that touches a missing page waits. shared: also at a page that exists but has no page table
+ * entry. */
 long um_stop_begin(const struct um_stop *stop, uintptr_t base, size_t len, bool shared);
-/* Lets those who wait go on; the range may be mapped anew. */
+/* Lets waiting threads continue; the range may have been mapped anew. */
 void um_stop_end(const struct um_stop *stop, uintptr_t base, size_t len);
 /*
- * Moves populated pages from one private range of ours to another, both stopped. It fails when somebody holds one of
- * them: a transfer in flight or a device that could still write there. 0; -EBUSY held; another errno: not possible.
- * After a failure some have moved.
+ * Moves populated pages from one private range of ours to another, both stopped. It fails if a page is pinned: a
+ * transfer in flight or a device could still write there. 0; -EBUSY pinned; another errno: not possible. After a
+ * failure some have moved.
  */
 long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len);
-/* Makes pages of a private range of ours, stopped and empty, as copies of bytes that can be read. 0 or an errno. */
+/* Creates the pages of an empty, stopped private range as copies of readable bytes. 0 or an errno. */
 long um_stop_fill(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len);
 
 /* ---- adopt_node.c: NUMA ---- */
@@ -164,7 +166,7 @@ struct um_scan {
 void um_scan_open(int pagemap, uintptr_t known, size_t page, struct um_scan *scan_p);
 
 struct um_move;
-/* What is done with a run of pages at an address, whose place in the file is offset. Not 0 ends the scan. */
+/* A function called for a run of pages at an address, whose place in the file is offset. Non-zero ends the scan. */
 typedef long um_run_fn(const struct um_move *move, uintptr_t at, size_t len, uint64_t offset, bool *again_p);
 /* Calls run for every run of populated pages of the slice, whose pages are at from now. -EFAULT: there is a guard. */
 long um_scan_runs(const struct um_move *move, uintptr_t from, um_run_fn *run, bool *again_p);
@@ -172,9 +174,9 @@ long um_scan_runs(const struct um_move *move, uintptr_t from, um_run_fn *run, bo
 long um_scan_data(const struct um_move *move, um_run_fn *run, bool *again_p);
 
 /*
- * How much of a range to move at a time: so much that moving it takes as long as slice bytes that all have contents, at
- * least slice, at most most.
- * Where that cannot be seen quickly: slice. most: what um_scan_slice_most() says of a length.
+ * How much of a range to move at a time: as much as costs the same as `slice` bytes that all have contents; at least
+ * slice, at most `most`. If that cannot be found quickly: slice. most: the result of um_scan_slice_most() for the
+ * length.
  */
 size_t um_scan_slice_most(size_t len, size_t slice);
 /* Bytes of a range that have contents; counting may stop beyond most. Only where scan->skips. */
@@ -193,12 +195,13 @@ struct um_move {
     size_t len;
     uint64_t offset;  /* in the file: base, unless the program moved the mapping */
     uintptr_t shadow; /* a reserved place as long; 0: none */
-    uintptr_t proof;  /* likewise, a mapping of ours where pages go to see whether they are free; 0: cannot be seen */
+    uintptr_t proof;  /* likewise, a mapping to which pages move as a proof that they are not pinned; 0: no proof */
     uintptr_t view;   /* on the way back: a reserved place as long, where the file is seen; 0: it is read */
-    struct um_gate *gate; /* shut by the caller, who ends it; opened once nobody can come by the pages. NULL: none */
+    struct um_gate
+        *gate; /* shut by the caller, who ends it; opened when no writer can reach the old pages. NULL: none */
     size_t page;
     int prot;
-    bool whole; /* pages that were never touched too: they have contents (a file's) */
+    bool whole; /* also pages that were never touched: they have contents (of a file) */
     bool by_node;
     bool keep; /* out: the file keeps its pages (a child copies its parent's) */
 };
@@ -216,14 +219,14 @@ struct um_mover {
     long threads;
     int pagemap;
     struct um_scan scan;
-    bool unstopped; /* the way back, and nobody can be stopped: part_private() */
+    bool unstopped; /* moving back without stopping threads: part_made_private() */
 };
 /* 0, or why pages cannot be moved now. */
 int um_mover_open(struct um_adopt_state *state, struct um_mover *mover_p, const char **why_p);
 void um_mover_close(struct um_mover *mover);
 /* Moves in the first count of state->segment that are not ours yet. What moved is in the table, also upon failure. */
 int um_pages_in(struct um_adopt_state *state, long count, const char **why_p);
-/* Makes private again what has no count in [start, end); what cannot be moved now stays. */
+/* Makes pages without a count in [start, end) private again; pages that cannot be moved now stay. */
 void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
 
 /* ---- adopt_advice.c ---- */
@@ -252,14 +255,14 @@ struct um_tls {
 };
 /* Without the lock: it asks the dynamic linker. */
 void um_check_tls(struct um_tls *tls_p);
-/* Is it refused as a shared mapping of something else, as far as its first byte tells? Quick; Linux 6.11. */
+/* Is the range refused as a shared mapping of another file, judged by its first byte? Quick; Linux 6.11. */
 int um_check_begin(struct um_adopt_state *state, uintptr_t start, const char **why_p);
 /* Fills state->segment with the mappings of the range. Their number, or a negative errno with *why_p. */
 long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
                     const char **why_p);
 /* Fills state->segment with the mappings of our file's bytes [start, end), wherever they are. Their number. */
 long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
-/* The same for the way back, which looks nowhere else when all of it is where it belongs. */
+/* The same for moving back: searches no further if all of the range is at its own address. */
 long um_check_ours_back(struct um_adopt_state *state, uintptr_t start, uintptr_t end);
 /* What forbids adoption in this process. 0, or a negative errno with *why_p. */
 int um_check_process(struct um_adopt_state *state, const char **why_p);

@@ -1,5 +1,5 @@
 /*
- * Adoption in parts: what may wait, and how much is a part.
+ * Deferred adoption: which memory may be deferred, and the size of a part.
  *
  * Owns nothing. Must not know who asks for the next part, or when. Threading: internal.h.
  */
@@ -10,12 +10,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t at_once =
-    (size_t)(1 << 20) + (64 << 10); /* with contents, that does not wait: 1 MiB and its edges */
+static const size_t at_once = (size_t)(1 << 20) + (64 << 10); /* with contents, adopted at once: 1 MiB and its edges */
 static const size_t part_size = (size_t)4 << 20;
 static const size_t huge = (size_t)2 << 20; /* a huge page is not cut */
 
-enum { TEXT = 256 }; /* a mapping is asked for by its address, or not at all: no text is read */
+enum { TEXT = 256 }; /* mappings are queried by address (Linux 6.11) or not at all: no text is read */
 
 struct um_later_range {
     uintptr_t start, end;
@@ -78,7 +77,7 @@ size_t um_later_contents(const struct um_adopt_state *state, uintptr_t start, ui
     return sum;
 }
 
-/* Could one of several threads move it, while peers write to it? */
+/* Can one of several threads move memory while peers write to it? */
 static bool can_stop_others(void)
 {
     struct um_stop stop;

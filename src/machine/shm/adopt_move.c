@@ -1,12 +1,12 @@
 /*
- * Moving one slice of memory between the process and the memory file, so that nobody can tell.
+ * Moves one slice of memory between the process and the memory file, transparently for the program.
  *
- * Private to shared, writers stopped: the range's pages go to a shadow elsewhere (mremap, MREMAP_DONTUNMAP), so that
- * whoever touches the range waits; the shadow's pages are copied into the file; one mmap puts the file in place. The
- * shadow stays, empty: it is the old mapping, and what goes back later merges with its neighbours as it did before.
- * Private to shared, nobody to stop and no userfaultfd: copy, then mmap.
- * Shared to private: the page table entries go aside (mremap, MREMAP_DONTUNMAP), whoever touches the range waits; the
- * file's pages, which can be seen where they went, are copied into the shadow; one mremap puts it in place.
+ * Private to shared, writers stopped: the range's pages go to a shadow elsewhere (mremap, MREMAP_DONTUNMAP), so that a
+ * thread that touches the range waits; the shadow's pages are copied into the file; one mmap puts the file in place.
+ * The empty shadow stays: it is the old mapping, and merges with its neighbours again when it comes back. Private to
+ * shared, with a single thread and no userfaultfd: copy, then mmap. Shared to private: the page table entries go aside
+ * (mremap, MREMAP_DONTUNMAP), whoever touches the range waits; the file's pages, which can be seen where they went, are
+ * copied into the shadow; one mremap puts it in place.
  *
  * Rule: between stop and resume only the stack of the caller is touched, and no other library is called: the range may
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
@@ -96,7 +96,7 @@ static long run_shift(const struct um_move *m, uintptr_t at, size_t len, uint64_
     return um_stop_shift(m->stop, at, m->proof + (at - m->shadow), len);
 }
 
-/* Moves again the pages that differ from the file's; a page that somebody still holds changes late. */
+/* Copies the pages again that differ from the file's: a pinned page may still change. */
 static long changed_again(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p,
                           all_fn *move)
 {
@@ -155,13 +155,13 @@ static long fill_and_map(const struct um_move *m, uintptr_t from, bool compare)
     return 0;
 }
 
-/* Only this thread, and no means to stop others: what the program sees never changes. */
+/* A single thread, no means to stop others: the program sees no change. */
 static long move_in_alone(const struct um_move *m)
 {
     return fill_and_map(m, m->base, false);
 }
 
-/* What has moved on is copied back: the shadow is a plain mapping of ours, so nothing can refuse that. */
+/* Copies back the pages that have moved on: the shadow is a plain mapping of this file, so nothing can refuse that. */
 static long run_back(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
 {
     const volatile uint64_t *from = (const volatile uint64_t *)at;
@@ -173,7 +173,8 @@ static long run_back(const struct um_move *m, uintptr_t at, size_t len, uint64_t
     return 0;
 }
 
-/* The pages are in the shadow, nobody sees them, and whoever wants them waits. Held pages are found by moving on. */
+/* The pages are in the shadow, invisible, and threads that touch them wait. Pinned pages are found by moving them on.
+ */
 static long move_in_proven(const struct um_move *m)
 {
     bool unused = false;
@@ -187,7 +188,7 @@ static long move_in_proven(const struct um_move *m)
     if (shifted)
         ret = fill_and_map(m, m->proof, false);
     if (ret) {
-        um_stop_end(m->stop, m->shadow, m->len); /* else our own writes there would wait */
+        um_stop_end(m->stop, m->shadow, m->len); /* otherwise the writes below would wait, too */
         um_scan_runs(m, m->proof, run_back, &unused);
         um_sys_madvise(m->proof, m->len, MADV_DONTNEED);
     }
@@ -197,7 +198,7 @@ static long move_in_proven(const struct um_move *m)
     return ret;
 }
 
-/* The program's pages must come back, however long the kernel lacks memory for it; it has no other reason to refuse. */
+/* Retries until the program's pages are back: the kernel can only refuse for lack of memory. */
 static void back_in_place(const struct um_move *m)
 {
     long ret;
@@ -237,7 +238,7 @@ static long run_read(const struct um_move *m, uintptr_t at, size_t len, uint64_t
     return read_all(m->file, at, len, offset);
 }
 
-/* Copies what the file holds to the shadow, until a look finds no difference. */
+/* Copies the file's pages to the shadow until they do not differ. */
 static long fetch(const struct um_move *m)
 {
     bool again = !m->keep; /* a child's parent goes on writing */
@@ -249,12 +250,12 @@ static long fetch(const struct um_move *m)
     return ret == 0 && again ? -EBUSY : ret;
 }
 
-/* The same, where the file's bytes are in sight: pages come to be with their contents, none is cleared before. */
+/* The same where the file is mapped: pages are created with their contents, without being cleared first. */
 static long run_fill(const struct um_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
 {
     (void)again_p;
     uintptr_t from = m->view + (offset - m->offset);
-    um_sys_madvise(from, len, MADV_POPULATE_READ); /* else it is faulted in page by page */
+    um_sys_madvise(from, len, MADV_POPULATE_READ); /* otherwise every page faults */
     return um_stop_fill(m->stop, from, at, len);
 }
 
@@ -283,7 +284,7 @@ static long fetch_in_sight(const struct um_move *m)
     if (ret)
         return ret;
     ret = um_scan_data(m, run_fill, &again);
-    um_stop_end(m->stop, m->shadow, m->len); /* what is compared may touch pages that came to be in the file since */
+    um_stop_end(m->stop, m->shadow, m->len); /* the comparison may touch pages that the file has got since */
     for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
         again = false;
         __asm__ volatile("" : : : "memory"); /* each round looks anew */

@@ -1,8 +1,8 @@
 /*
- * Adoption: which pages move, slice by slice, and what becomes of the books and of shadows meanwhile.
+ * Adoption: which pages move, slice by slice, and how the table and the shadows change.
  *
- * Between the calls (adopt.c) and the move of one slice (adopt_move.c). A failure leaves the table true: what moved is
- * in it. Threading: internal.h.
+ * Between the calls (adopt.c) and the move of one slice (adopt_move.c). After a failure the table is still correct: it
+ * has what moved. Threading: internal.h.
  */
 #include "base/atomic.h"
 #include "machine/shm/adopt_internal.h"
@@ -106,8 +106,8 @@ static long slices_in(struct um_adopt_state *state, const struct um_segment *seg
 }
 
 /*
- * Where pages go to see whether they are free, for slices of at most *most_p bytes; where address space is short, it
- * becomes less. 0: there is none.
+ * Reserves the range to which pages move as a proof that they are not pinned, for slices of at most *most_p bytes
+ * (reduced if address space is short). 0: there is none.
  */
 static uintptr_t proof_reserve(const struct um_segment *seg, size_t *most_p)
 {
@@ -119,7 +119,7 @@ static uintptr_t proof_reserve(const struct um_segment *seg, size_t *most_p)
     return proof;
 }
 
-/* Place for a segment's shadow: what was given for it, or new. */
+/* Address space for a segment's shadow: what was given for it, or new. */
 static uintptr_t shadow_reserve(struct um_adopt_state *state, const struct um_segment *seg)
 {
     if (state->given.place && seg->start >= state->given.start && seg->end <= state->given.end) {
@@ -160,7 +160,7 @@ static long segment_in(struct um_mover *mover, const struct um_segment *seg)
     return ret;
 }
 
-/* The table may have pages there that the program replaced by something else: what is left of them goes. */
+/* Removes what the table has there of pages that the program has replaced by other mappings. */
 static void forget_old(struct um_adopt_state *state, const struct um_segment *seg)
 {
     um_table_split(state, seg->start);
@@ -237,8 +237,8 @@ static void make_own(uintptr_t from, size_t len, size_t page)
 }
 
 /*
- * Grown by mremap, a mapping of the file would go on with what is adopted at the addresses behind it. Across two
- * mappings mremap does not grow, and realloc copies instead: advice that changes nothing makes two of one.
+ * If mremap grew a mapping of the file, it would continue with the pages that are adopted at the addresses behind it.
+ * mremap does not grow across two mappings, and realloc copies instead: neutral advice splits the mapping in two.
  */
 static void forbid_growth(uintptr_t start, size_t len, size_t page)
 {
@@ -247,9 +247,9 @@ static void forbid_growth(uintptr_t start, size_t len, size_t page)
 }
 
 /*
- * The same where other threads run on: a private mapping of the file takes the place of the shared one. What was stored
- * before is in the file, what is stored afterwards is this process's own, and so is every page once it was written to;
- * then the file's pages go, and what was never touched reads as zero. It stays a mapping of a file by name.
+ * Moves a part back while other threads run: a private mapping of the file replaces the shared one. Earlier stores are
+ * in the file, later stores are private, and a write makes each page private; then the file's pages are removed, and
+ * untouched pages read as zero. /proc still shows it as a mapping of a file.
  */
 static long part_made_private(struct um_mover *mover, const struct um_segment *seg)
 {
@@ -289,7 +289,7 @@ static long part_private(struct um_mover *mover, const struct um_segment *seg)
     return ret;
 }
 
-/* The shadow for bytes of the file that are mapped at an address; one that does not fit there is given up. */
+/* The shadow for bytes of the file that are mapped at an address. A shadow that does not fit is released. */
 static uintptr_t shadow_take(struct um_adopt_state *state, const struct um_segment *seg)
 {
     um_table_split(state, seg->offset);
@@ -302,7 +302,7 @@ static uintptr_t shadow_take(struct um_adopt_state *state, const struct um_segme
     return entry->shadow;
 }
 
-/* Moves back what nobody needs of a mapping of ours. */
+/* Moves back the pages without a count of a mapping of the file. */
 static long segment_out(struct um_mover *mover, const struct um_segment *seg)
 {
     struct um_adopt_state *state = mover->state;
@@ -330,7 +330,7 @@ static long segment_out(struct um_mover *mover, const struct um_segment *seg)
     return ret;
 }
 
-/* What the program unmapped or mapped over, and nobody needs: only the file still has it. */
+/* Drops pages without a count that the program has unmapped or mapped over: only the file still has them. */
 static void drop_unmapped(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
 {
     um_table_split(state, start);
@@ -355,7 +355,7 @@ void um_pages_out(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
     if (um_mover_open(state, &mover, &why) != 0)
         mover = (struct um_mover){.state = state, .stop = {.fd = -1}, .pagemap = -1, .unstopped = true};
     if (mover.stop.fd >= 0 &&
-        !mover.stop.can_minor) { /* Linux before 5.14 stops nobody at a shared page that is there */
+        !mover.stop.can_minor) { /* Linux before 5.14 cannot stop a thread at a shared page that exists */
         um_stop_close(&mover.stop);
         mover.unstopped = mover.threads > 1;
     }

@@ -1,7 +1,7 @@
 /*
- * Which pages have contents: of a range of memory by its page map, of the memory file by its holes.
+ * Finds pages with contents: of a range of memory by its page map, of the memory file by its holes.
  *
- * PAGEMAP_SCAN (Linux 6.7) skips what was never touched at once; before, the page map tells every page in eight bytes.
+ * PAGEMAP_SCAN (Linux 6.7) skips untouched ranges at once; before, the page map has eight bytes for each page.
  * The rule of adopt_move.c holds here: only the caller's stack, only system calls in place. Threading: internal.h.
  * Sources: proc_pid_pagemap(5), ioctl_pagemap_scan(2), lseek(2) SEEK_DATA.
  */
@@ -70,7 +70,8 @@ void um_scan_open(int pagemap, uintptr_t known, size_t page, struct um_scan *sca
     if (um_adopt_tuning.no_scan)
         return;
     long ret = scan_next(&scan, known, known + page, 0, &r);
-    if (ret == -EINVAL) { /* before Linux 6.15 guards are not told: reading one is an error then, as it must be */
+    if (ret ==
+        -EINVAL) { /* before Linux 6.15 guard pages are not reported: reading one is an error then, as it must be */
         scan.guards = 0;
         ret = scan_next(&scan, known, known + page, 0, &r);
     }
@@ -184,7 +185,7 @@ size_t um_scan_slice_most(size_t len, size_t slice)
     return len / SPARSE_SLICES < slice ? len : slice * SPARSE_SLICES;
 }
 
-/* What moving a run takes, in bytes moved at a stretch: whoever touches the slice waits so long. */
+/* The cost of moving a run, in bytes of contiguous copying: a thread that touches the slice waits that long. */
 static size_t run_cost(uint64_t len, size_t page)
 {
     return len < RUN_PAGES * page ? RUN_PAGES * page : (size_t)len;

@@ -1,8 +1,8 @@
 /*
  * Stopping the other threads while a range is away: userfaultfd.
  *
- * Whoever touches a missing page of a registered range waits, in the kernel too (another thread's read(2), another
- * process's process_vm_writev), until it is woken. That is the full mode, which needs a privilege. The mode for
+ * A thread that touches a missing page of a registered range waits, in the kernel too (another thread's read(2),
+ * another process's process_vm_writev), until it is woken. That is the full mode, which needs a privilege. The mode for
  * everybody turns the kernel's accesses into EFAULT, so it serves only where this thread is the only one.
  * Sources: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst. Threading: internal.h.
  */
@@ -38,7 +38,8 @@ static const uint64_t feature_move = (uint64_t)1 << 16;
 
 enum { BUSY_TRIES = 400, BUSY_WAIT_NS = 50000 }; /* a transfer in flight has 20 ms to end */
 
-/* The mode that stops the kernel too: by the system call, or by the device, whose permissions may be wider. */
+/* Opens the mode that stops the kernel's accesses, too: by the system call, or by the device, whose permissions may be
+ * wider. */
 static int open_full(void)
 {
     int flags = O_CLOEXEC | O_NONBLOCK;
@@ -95,7 +96,8 @@ long um_stop_begin(const struct um_stop *stop, uintptr_t base, size_t len, bool 
     if (stop->fd < 0)
         return 0;
     long ret = um_sys_ioctl(stop->fd, UFFDIO_REGISTER, &reg);
-    if (ret < 0 && ret != -EBUSY) /* it may have got half way; busy: another's registration, not to be ended */
+    if (ret < 0 &&
+        ret != -EBUSY) /* it may have stopped half way; busy: registered by another userfaultfd, which must stay */
         um_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &reg.range);
     return ret;
 }
@@ -137,8 +139,8 @@ static size_t move_some(int fd, uintptr_t from, uintptr_t to, size_t len, long *
 }
 
 /*
- * As move_some, until all is done or a page stays held. A page that a forked child shares is refused like a held one:
- * a write fault (that writes nothing) gives it a copy of our own.
+ * Like move_some, until all is done or a page stays pinned. A page shared with a forked child is refused like a pinned
+ * one: a write fault that changes nothing gives this process its own copy.
  */
 static size_t move_all(int fd, uintptr_t from, uintptr_t to, size_t len, long *error_p)
 {

@@ -1,9 +1,8 @@
 /*
- * System calls without the C library, for the moment when memory of the program is not there.
+ * System calls without the C library, for the time when memory of the program is missing.
  *
- * Between stop and resume nothing may touch memory that could be in the range: not errno, not the table through which
- * a call into another library goes. So these are instructions in place. Result: as the kernel's, negative errno.
- * Threading: any.
+ * Between stop and resume nothing may touch memory that could be in the range: not errno, nor the table for calls into
+ * other libraries. So these are inline instructions. Result: as the kernel's, negative errno. Threading: any.
  */
 #ifndef UM_MACHINE_SHM_ADOPT_SYS_H
 #define UM_MACHINE_SHM_ADOPT_SYS_H

@@ -1,10 +1,10 @@
 /*
- * The books of adoption: runs of adopted pages, in order of address, disjoint.
+ * The table of adoption: runs of adopted pages, in order of address, disjoint.
  *
  * Invariants: table[i].start < table[i].end <= table[i + 1].start; whole <= count.
  * Room: a registration has at most four edges (of its pages, and of those it covers wholly). Adoption sees to it that
- * count + 4 * live <= UM_ADOPT_EDGES, and a release, which may split at four edges, ends one that lives. What is left
- * of the table is for edges that the program's own mappings make. Must not know how pages move. Threading: internal.h.
+ * count + 4 * live <= UM_ADOPT_EDGES, and a release, which may split at four edges, ends one that lives. The rest of
+ * the table is for edges that the program's own mappings make. Must not know how pages move. Threading: internal.h.
  */
 #include "machine/shm/adopt_internal.h"
 

@@ -1,5 +1,5 @@
 /*
- * Contacts with peers of other pid namespaces (contact.h): who asked, who was asked, whose descriptors are here.
+ * Contacts with peers of other pid namespaces (contact.h): the table, and the side that asks.
  *
  * Owns: struct um_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
  * mapped (mapper.c): seals, size, the port's nonce. A user other than ours gets nothing. Threading: machine.h.
@@ -26,7 +26,7 @@
 void um_contact_watch(const struct um_contacts *cs, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
-    (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_ADD, fd, &event); /* else the tick looks */
+    (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_ADD, fd, &event); /* otherwise the tick checks */
 }
 
 void um_contact_fd_drop(const struct um_contacts *cs, int fd)
@@ -78,15 +78,15 @@ void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
     free(c);
 }
 
-/* A port that closed hangs up; the lock of a process that ended or became another program ends, even where a child of
- * it still has the socket. */
+/* A closed port hangs up. The lock of a process that ended or became another program is released, even if a child still
+ * has the socket. */
 bool um_contact_is_over(const struct um_contact *c)
 {
     return um_contact_is_hung_up(c->in) || (c->known && um_contact_is_hung_up(c->out)) ||
            um_contact_is_ended(c->listener) || um_contact_life_is_over(c->file[UM_CONTACT_LIFE]);
 }
 
-/* Nothing is asked of the files that another file system's server would have to answer. */
+/* Uses no call that the server of another file system would have to answer. */
 int um_contact_files_check(const int *file)
 {
     struct rlimit most;
@@ -201,7 +201,7 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
     int ret = um_contact_receive(c->out, &reply, files);
     if (ret == -EAGAIN)
         return um_contact_is_ended(c->listener) ? -ECONNREFUSED : -EAGAIN;
-    if (ret == -ECONNRESET) { /* hung up without a word: the next try tells whether it is gone */
+    if (ret == -ECONNRESET) { /* hung up without a reply: the next try finds out whether it is gone */
         um_contact_drop(cs, c);
         return -EAGAIN;
     }
@@ -286,7 +286,7 @@ static void fork_in_parent(void)
     pthread_mutex_unlock(&listening_lock);
 }
 
-/* A forked child does not listen: who asks a process that has become another program would wait for ever. */
+/* A forked child does not listen: a peer that asks a process that has become another program would wait for ever. */
 static void fork_in_child(void)
 {
     UM_UNCANCELLED;

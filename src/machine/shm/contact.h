@@ -32,7 +32,7 @@ struct um_contact_wire {
     int32_t status;   /* reply: 0, or a negative errno and nothing else holds */
     struct um_addr to;
     struct um_addr from;
-    uint32_t number; /* what the receiver of this message is called in the words that the sender of it reads */
+    uint32_t number; /* the number that the receiver of this message writes into lanes of the sender */
     uint32_t files;  /* bit f: enum um_contact_file f is among the descriptors */
     uint64_t reserved;
 };
@@ -46,7 +46,7 @@ struct um_contact {
     int file[UM_CONTACT_FILES];
     int out;      /* the connection that we made, or -1 */
     int in;       /* the one that the peer made, or -1 */
-    int listener; /* a pidfd of who listens at the other end of out, or -1 */
+    int listener; /* a pidfd of the process that listens at the other end of out, or -1 */
     bool known;   /* the peer's files are here */
 };
 
@@ -66,7 +66,7 @@ struct um_contacts {
     struct um_list of_process;
     int listening;
     int life;          /* UM_CONTACT_LIFE */
-    uint64_t sweep_at; /* when contacts that are over are looked for again */
+    uint64_t sweep_at; /* time of the next search for contacts that are over */
     bool stranger_logged;
     bool full_logged;
     struct um_contact_half half[UM_CONTACT_HALVES];
@@ -76,7 +76,7 @@ struct um_contacts {
 /* Listens where the port's config says; sets port->wait_set. Errors as port_open, logged. */
 int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p);
 void um_contacts_close(struct um_contacts *cs);
-/* Takes what peers ask for; bounded, never blocks. */
+/* Serves requests of peers; bounded, never blocks. */
 void um_contacts_serve(struct um_contacts *cs);
 /* The peer's files. -EAGAIN: it has not served us yet; the errors of lane_open. */
 int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p);

@@ -1,5 +1,5 @@
 /*
- * The side of contact.h that is asked: connections, hellos, answers; and looking for contacts that are over.
+ * The side of contact.h that is asked: connections, hellos, replies; and the search for contacts that are over.
  *
  * Owns: the connections that have not said hello. All is bounded: how many those are and how long they stay, how many
  * are taken in one call, how many contacts there are. Threading: machine.h.

@@ -40,8 +40,8 @@ socklen_t um_contact_name(const struct um_mem_port *port, const struct um_addr *
 }
 
 /*
- * Who may write in the directory of others can put something else in a socket's place. A peer of another user is
- * refused all the same, but none would be reached.
+ * Another user who may write to the directory can replace a socket. A peer of another user is refused anyway, but no
+ * peer would be reached.
  */
 static int directory_check(const char *path)
 {
@@ -55,7 +55,7 @@ static int directory_check(const char *path)
     return trusted && !shared ? 0 : -EACCES;
 }
 
-/* Removes the sockets of processes that were killed: nobody listens there, and has not for a while. */
+/* Removes the sockets of killed processes: nobody has listened there for a while. */
 static void directory_sweep(const char *path)
 {
     DIR *dir = opendir(path);
@@ -80,7 +80,7 @@ static void directory_sweep(const char *path)
     closedir(dir);
 }
 
-/* Under another name first: what has the right name answers, so that no sweep takes it for a dead one. */
+/* Binds under another name first: a socket with the final name listens already, so no sweep takes it for a dead one. */
 static int directory_bind(int fd, const struct sockaddr_un *name)
 {
     struct sockaddr_un early = *name;

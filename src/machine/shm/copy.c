@@ -23,7 +23,7 @@ struct holder {
     uint64_t nonce_at;
 };
 
-/* EPERM and ENOSYS: Yama, seccomp, another user. It stays so: the caller goes over to the bounce. */
+/* EPERM and ENOSYS: Yama, seccomp, another user. It stays refused: the caller goes on with records. */
 static int copy_error(struct um_mem_port *port, const struct holder *peer, int error)
 {
     struct um_shm_port *state = port->mapper_state;
@@ -48,7 +48,7 @@ static ssize_t copy_call(const struct holder *peer, bool write, struct iovec *lo
     return moved < 0 ? -errno : moved;
 }
 
-/* A door is held for as long as a part takes: some 0.1 ms. */
+/* A door is held while a part is copied: about 0.1 ms. */
 static ssize_t write_call(const struct holder *peer, unsigned char *doors, struct iovec *local, size_t local_count,
                           struct iovec *remote, size_t remote_count)
 {
@@ -78,7 +78,7 @@ static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, s
 {
     if (moved >= 0)
         return moved;
-    if (moved == -EFAULT || moved == -EINVAL) /* an address that no process has; ours are right */
+    if (moved == -EFAULT || moved == -EINVAL) /* no process can have such an address; the local ones are valid */
         return proof_check(port, peer) ?: -EFAULT;
     return copy_error(port, peer, (int)-moved);
 }

@@ -1,6 +1,6 @@
 /*
- * The handler of SIGBUS. It is installed when the first such file is mapped; signals that are not ours go to who had it
- * before. A program that installs a handler later, without passing on, takes the protection away. See fault.h.
+ * The handler of SIGBUS. It is installed when the first such file is mapped; other signals go to the previous handler.
+ * If the program later installs a handler that does not pass signals on, the protection is gone. See fault.h.
  *
  * Owns: the list of guarded mappings. Nodes are never freed, so that the handler can walk it at any moment.
  */

@@ -1,6 +1,6 @@
 /*
- * Private to the shm mapper: mappings of files that their owner can shrink. What was cut off, or finds no room on a
- * full file system, raises SIGBUS at a load or store; the process is not to die of a peer's mistake.
+ * Private to the shm mapper: mappings of files that their owner can shrink. A load or store beyond a truncated file, or
+ * without room on a full file system, raises SIGBUS; the process must survive a peer's mistake.
  *
  * Threading: any thread; calls for one mapping are serialised by the caller.
  */
@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 /*
- * From now on such a fault in [base, base + len), whole pages, puts memory of this process in the place of all of it,
- * and UINT64_MAX into *stale. 0; -ENOMEM; sigaction's errors.
+ * From now on such a fault in [base, base + len), whole pages, replaces the whole range by memory of this process and
+ * sets *stale to UINT64_MAX. 0; -ENOMEM; sigaction's errors.
  */
 int um_fault_guard(void *base, size_t len, uint64_t *stale);
 /* Before the mapping ends. */

@@ -1,5 +1,5 @@
 /*
- * Finding the shareable heap. It is preloaded, or it is not there: looked up once, before anybody needs it twice.
+ * Finding the shareable heap. It is preloaded or absent: looked up once.
  *
  * Owns nothing. Must not know how the heap works. Threading: heap.h.
  */

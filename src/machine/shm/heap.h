@@ -1,8 +1,8 @@
 /*
  * The shareable heap as the provider sees it: a library of its own (heap_abi.h), which may be there or not.
  *
- * Its blocks lie in the memory file of adoption, each page at its own address: peers map them without anything being
- * moved, and adoption keeps away from them. Threading: any.
+ * Its blocks lie in the memory file of adoption, each page at the offset of its address: peers map them, nothing moves,
+ * and adoption leaves them alone. Threading: any.
  */
 #ifndef UM_MACHINE_SHM_HEAP_H
 #define UM_MACHINE_SHM_HEAP_H

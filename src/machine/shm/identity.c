@@ -151,8 +151,8 @@ static bool process_lives(const struct um_shm_addr *peer, uint32_t *start)
 }
 
 /*
- * Is this file the port's? The first time what stands in it tells; from then on it has to be the same file, for what
- * stands in it can be overwritten by others. Nothing is opened that is not a memory file of such a name.
+ * Is this file the port's? The first check reads its contents; later checks compare the file's identity, because peers
+ * can overwrite the contents. Only memory files of that name are opened.
  */
 static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
 {
@@ -163,7 +163,7 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
     if (readlinkat(dir, number, text, sizeof(text)) != sizeof(name) - 1 || memcmp(text, name, sizeof(name) - 1) != 0)
         return false;
     if (fstatat(dir, number, &st, 0) != 0)
-        return errno != ENOENT; /* refused: that tells nothing */
+        return errno != ENOENT; /* refused: the answer is unknown */
     if (*file)
         return *file == st.st_ino;
     int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);

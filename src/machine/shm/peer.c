@@ -1,6 +1,6 @@
 /*
- * What is a peer's: its memory and its wake-up pipe, opened through /proc/PID/fd, or passed by a contact where it has
- * no number here. See shm.h. Source: proc(5).
+ * A peer's memory and wake-up pipe: opened through /proc/PID/fd, or passed by a contact if the peer has no pid here.
+ * See shm.h. Source: proc(5).
  */
 #include "machine/shm/contact.h"
 #include "machine/shm/fault.h"
@@ -31,8 +31,8 @@ static int peer_open(uint32_t pid, int number, int flags)
 static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
 {
     static struct um_log_limit refused, failed;
-    int fd =
-        peer_open(um_shm_pid(peer), (int)number, O_RDWR | O_NONBLOCK | O_NOCTTY); /* what it is, is not known yet */
+    int fd = peer_open(um_shm_pid(peer), (int)number,
+                       O_RDWR | O_NONBLOCK | O_NOCTTY); /* the kind of file is not known yet */
     if (fd >= 0)
         return fd;
     if (fd == -ENOENT || fd == -ESRCH || fd == -ENXIO)
@@ -63,7 +63,7 @@ static bool can_shrink(int fd)
     return seals < 0 || !(seals & F_SEAL_SHRINK);
 }
 
-/* What another process may shrink turns stores into SIGBUS; huge pages may not be there. */
+/* A file that another process may shrink can raise SIGBUS; huge pages may be unavailable. */
 static bool is_mappable(int fd, const struct um_shm_part *part)
 {
     struct stat st;
@@ -86,7 +86,7 @@ static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uin
 int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p)
 {
     madvise(base, len, MADV_DONTFORK);
-    /* a sealed file too: one on a full file system has no room for a page that was not there */
+    /* sealed files, too: on a full file system there is no room for a missing page */
     int ret = stale ? um_fault_guard(base, len, stale) : 0;
     if (ret)
         munmap(base, len);

@@ -3,8 +3,8 @@
  * through a descriptor that the program still has, through /proc/self/map_files (which takes CAP_CHECKPOINT_RESTORE),
  * or by its name. See shared.h.
  *
- * Where the file cannot be reached at all, a peer that maps it itself (ranks of one MPI often do) can still join in, by
- * a second mapping of its own: mremap(2) of 0 bytes of a shared mapping makes one, and needs no descriptor.
+ * Where the file cannot be reached at all, a peer that maps it itself (ranks of one MPI often do) can still join it
+ * with a second mapping of its own: mremap(2) of 0 bytes of a shared mapping makes one, and needs no descriptor.
  *
  * Owns: one descriptor of each such file, counted. Source: proc(5).
  */
@@ -50,7 +50,7 @@ static void files_watch_forks(void)
     (void)pthread_atfork(NULL, NULL, files_forget);
 }
 
-/* The same file, and one whose pages are memory: what it takes to be mapped by others as by us. */
+/* Is it the same file, and one whose pages are memory? Then other processes can map it, too. */
 static bool is_it(int fd, const struct um_map *map)
 {
     struct stat st;
@@ -59,7 +59,8 @@ static bool is_it(int fd, const struct um_map *map)
            fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
 }
 
-/* Opens by a name that may mean something else by now: looked at before it is opened, for opening a device can act. */
+/* Opens by a name that may mean another file by now: checked before it is opened, because opening a device can have
+ * effects. */
 static int open_by_name(const char *path, const struct um_map *map)
 {
     int look = open(path, O_PATH | O_CLOEXEC);
@@ -223,8 +224,8 @@ int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uin
 /* ---- what another process maps, and this one too ---- */
 
 /*
- * Is an inode of this file system one piece of memory, whoever maps it? Not so where it is a device's (each that opens
- * it may see something else) or everybody's (anon_inode). The kernel's own tmpfs holds memfds, System V segments and
+ * Is an inode of this file system the same memory for all who map it? Not for a device (each open may give other
+ * memory) or anon_inode (shared by unrelated files). The kernel's own tmpfs holds memfds, System V segments and
  * anonymous memory; /dev/shm usually is another one.
  */
 static bool is_memory(uint64_t dev)
@@ -240,7 +241,8 @@ static bool is_memory(uint64_t dev)
     return is;
 }
 
-/* Where this process maps the byte that look is about in another one; NULL: nowhere, or not as it is wanted. */
+/* Where this process maps the byte that `look` found in another process; NULL: nowhere, or without the wanted access.
+ */
 static void *twin_of(const struct look *look)
 {
     char text[8192];
@@ -260,7 +262,7 @@ static void *twin_of(const struct look *look)
     return found;
 }
 
-/* Is it what was meant? The program may have put something else there meanwhile. */
+/* Is it still the same mapping? The program may have replaced it meanwhile. */
 static bool is_meant(const void *base, size_t len, const struct look *meant)
 {
     const char *why;
@@ -279,7 +281,7 @@ void *um_shm_shared_join(uint32_t pid, uintptr_t base, size_t len, bool writable
     if (look_at(path, &look, &why) != 0 || !is_memory(look.first.dev))
         return NULL;
     void *twin = twin_of(&look);
-    void *own = twin ? mremap(twin, 0, len, MREMAP_MAYMOVE) : MAP_FAILED; /* of nothing: a second mapping */
+    void *own = twin ? mremap(twin, 0, len, MREMAP_MAYMOVE) : MAP_FAILED; /* mremap of 0 bytes makes a second mapping */
     if (own == MAP_FAILED)
         return NULL;
     if (is_meant(own, len, &look) && (writable || mprotect(own, len, PROT_READ) == 0))
