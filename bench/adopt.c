@@ -33,7 +33,7 @@ static uint64_t cpu_ns(void)
 static void adopt(const void *mem, size_t len)
 {
     const char *why = "";
-    if (um_adopt((uintptr_t)mem, len, &why) != 0) {
+    if (um_shm_adopt((uintptr_t)mem, len, &why) != 0) {
         fprintf(stderr, "not adopted: %s\n", why);
         exit(1);
     }
@@ -49,7 +49,7 @@ static void times(const char *what, size_t len, bool touch, int rounds)
         uint64_t start = cpu_ns();
         adopt(mem, len);
         uint64_t middle = cpu_ns();
-        um_adopt_release((uintptr_t)mem, len);
+        um_shm_adopt_release((uintptr_t)mem, len);
         uint64_t end = cpu_ns();
         in = middle - start < in ? middle - start : in;
         out = end - middle < out ? end - middle : out;
@@ -82,7 +82,7 @@ static void stream(size_t len)
     double before = triad(mem, mem + n, mem + 2 * n, n);
     adopt(mem, len);
     double adopted = triad(mem, mem + n, mem + 2 * n, n);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     double after = triad(mem, mem + n, mem + 2 * n, n);
     printf("triad over %zu MiB, GB/s: private %.2f, adopted %.2f (%.3f of private), released %.2f (%.3f)\n", len >> 20,
            before, adopted, adopted / before, after, after / before);

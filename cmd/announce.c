@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <string.h>
 
-int um_announce_forced(const char *word, struct um_recognised *found)
+int um_cmd_announce_forced(const char *word, struct um_cmd_recognised *found)
 {
-    enum um_mpi_kind kind = um_mpi_by_word(word);
+    enum um_cmd_mpi_kind kind = um_cmd_mpi_by_word(word);
     if (!kind && strcmp(word, "any") != 0) {
         bool missing = !*word || *word == '-'; /* the end of the line, or the next option */
         if (missing)
@@ -18,26 +18,26 @@ int um_announce_forced(const char *word, struct um_recognised *found)
         fputs(": mpich, openmpi, intel, sos, or any for the variables of all.\n", stderr);
         return -EINVAL;
     }
-    *found = (struct um_recognised){.mpi = {.kind = kind, .has_ofi = true}};
+    *found = (struct um_cmd_recognised){.mpi = {.kind = kind, .has_ofi = true}};
     return 0;
 }
 
 /* "MPICH 5.0.2 (/.../libmpi.so.12)" */
-static void print_mpi(const struct um_mpi *mpi)
+static void print_mpi(const struct um_cmd_mpi *mpi)
 {
-    fprintf(stderr, "%s%s%s", um_mpi_title(mpi->kind), *mpi->version ? " " : "", mpi->version);
+    fprintf(stderr, "%s%s%s", um_cmd_mpi_title(mpi->kind), *mpi->version ? " " : "", mpi->version);
     if (*mpi->library)
         fprintf(stderr, " (%s)", mpi->library);
 }
 
-void um_announce_other_provider(const struct um_env *env)
+void um_cmd_announce_other_provider(const struct um_cmd_environment *env)
 {
     if (env->other_provider)
         fprintf(stderr, "unimem: FI_PROVIDER=%s is yours and wins: libunimem-fi.so will not be used\n",
                 env->other_provider);
 }
 
-void um_announce_choice(const struct um_recognised *found, const struct um_env *env)
+void um_cmd_announce_choice(const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
 {
     fputs("unimem: ", stderr);
     if (found->mpi.kind)
@@ -50,16 +50,16 @@ void um_announce_choice(const struct um_recognised *found, const struct um_env *
         fprintf(stderr, "%s over %s/%s\n", found->mpi.kind ? "" : ",", env->dir, UM_PROVIDER_LIBRARY);
 }
 
-void um_announce_doubts(const struct um_recognised *found, const struct um_env *env)
+void um_cmd_announce_doubts(const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
 {
-    if (um_recognised_mismatch(found))
+    if (um_cmd_recognised_mismatch(found))
         fprintf(stderr,
                 "unimem: %s belongs to %s, but %s is linked with %s: its ranks may not find each other. Use the\n"
                 "  launcher of the MPI that the program was built with.\n",
-                found->launcher_word, um_mpi_title(found->launcher.kind), found->program_word,
-                um_mpi_title(found->mpi.kind));
+                found->launcher_word, um_cmd_mpi_title(found->launcher.kind), found->program_word,
+                um_cmd_mpi_title(found->mpi.kind));
     for (unsigned i = 0; i < env->count; i++) {
-        const struct um_env_var *var = &env->var[i];
+        const struct um_cmd_env_var *var = &env->var[i];
         bool differs = var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0;
         /* The line before names FI_PROVIDER, and another provider may need other settings. */
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
@@ -68,7 +68,7 @@ void um_announce_doubts(const struct um_recognised *found, const struct um_env *
     }
 }
 
-void um_announce_dropped(char *const *argv)
+void um_cmd_announce_dropped(char *const *argv)
 {
     static const char *const programs[] = {"sudo", "doas", "pkexec", "ssh"};
     const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
@@ -79,17 +79,17 @@ void um_announce_dropped(char *const *argv)
     }
 }
 
-void um_announce_all(const struct um_env *env)
+void um_cmd_announce_all(const struct um_cmd_environment *env)
 {
     for (unsigned i = 0; i < env->count; i++) {
-        const struct um_env_var *var = &env->var[i];
-        fprintf(stderr, "unimem: %s=%s (%s)\n", var->name, var->value, um_env_origin_text(var->origin));
+        const struct um_cmd_env_var *var = &env->var[i];
+        fprintf(stderr, "unimem: %s=%s (%s)\n", var->name, var->value, um_cmd_env_origin_text(var->origin));
     }
 }
 
-int um_announce_refusal(const struct um_mpi *mpi)
+int um_cmd_announce_refusal(const struct um_cmd_mpi *mpi)
 {
-    const struct um_mpi_refusal *refusal = um_mpi_refusal(mpi);
+    const struct um_cmd_mpi_refusal *refusal = um_cmd_mpi_refusal_of(mpi);
     if (!refusal)
         return 0;
     fputs("unimem: ", stderr);

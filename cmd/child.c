@@ -19,7 +19,7 @@ static long long now_ms(void)
 }
 
 /* Never returns. Output of the function, or of a library's constructor, is discarded. */
-static void child_main(um_child_fn *fn, void *arg, int out)
+static void child_main(um_cmd_child_fn *fn, void *arg, int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -57,7 +57,7 @@ static int collect(int in, char *text, size_t size, long long end)
     }
 }
 
-int um_child_run(um_child_fn *fn, void *arg, char *text, size_t size, int timeout_ms)
+int um_cmd_child_run(um_cmd_child_fn *fn, void *arg, char *text, size_t size, int timeout_ms)
 {
     int ends[2], status = 0;
     long long end = now_ms() + timeout_ms;

@@ -7,7 +7,7 @@
 #ifndef UM_CMD_COMMANDS_H
 #define UM_CMD_COMMANDS_H
 
-enum um_exit {
+enum um_cmd_exit {
     UM_EXIT_OK = 0,
     UM_EXIT_FAILED = 1,    /* the command was understood but could not be done */
     UM_EXIT_USAGE = 2,     /* the command line is wrong */
@@ -20,6 +20,6 @@ int um_cmd_env(int argc, char **argv);
 int um_cmd_info(int argc, char **argv);
 
 /* A usage error of the sub-command NAME: the message, what to do, UM_EXIT_USAGE. */
-int um_usage_error(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int um_cmd_usage_error(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

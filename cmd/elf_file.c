@@ -15,12 +15,12 @@
 enum { OWN_CLASS = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32 };
 
 /* The bytes [offset, offset + size), or NULL if the file does not have them. */
-static const void *part(const struct um_elf *elf, size_t offset, size_t size)
+static const void *part(const struct um_cmd_elf *elf, size_t offset, size_t size)
 {
     return offset <= elf->size && size <= elf->size - offset ? elf->bytes + offset : NULL;
 }
 
-static const ElfW(Phdr) * segment(const struct um_elf *elf, unsigned index)
+static const ElfW(Phdr) * segment(const struct um_cmd_elf *elf, unsigned index)
 {
     const ElfW(Ehdr) *header = part(elf, 0, sizeof *header);
     if (!header || index >= header->e_phnum || header->e_phentsize != sizeof(ElfW(Phdr)))
@@ -30,7 +30,7 @@ static const ElfW(Phdr) * segment(const struct um_elf *elf, unsigned index)
 }
 
 /* Where in the file the byte lies that is loaded at this address; SIZE_MAX if nowhere. */
-static size_t offset_of(const struct um_elf *elf, size_t address)
+static size_t offset_of(const struct um_cmd_elf *elf, size_t address)
 {
     const ElfW(Phdr) * at;
     for (unsigned i = 0; (at = segment(elf, i)); i++) {
@@ -41,7 +41,7 @@ static size_t offset_of(const struct um_elf *elf, size_t address)
 }
 
 /* A zero-terminated text of the string table, or NULL. */
-static const char *text_at(const struct um_elf *elf, size_t table, size_t index)
+static const char *text_at(const struct um_cmd_elf *elf, size_t table, size_t index)
 {
     if (table >= elf->size || index >= elf->size - table)
         return NULL;
@@ -49,7 +49,7 @@ static const char *text_at(const struct um_elf *elf, size_t table, size_t index)
     return memchr(text, '\0', elf->size - table - index) ? text : NULL;
 }
 
-static void read_dynamic(struct um_elf *elf, const ElfW(Dyn) * dynamic, size_t count)
+static void read_dynamic(struct um_cmd_elf *elf, const ElfW(Dyn) * dynamic, size_t count)
 {
     size_t table = SIZE_MAX;
     for (size_t i = 0; i < count && dynamic[i].d_tag != DT_NULL; i++) {
@@ -69,7 +69,7 @@ static void read_dynamic(struct um_elf *elf, const ElfW(Dyn) * dynamic, size_t c
         elf->rpath = NULL; /* the dynamic linker ignores it then */
 }
 
-static int map_file(const char *path, struct um_elf *elf)
+static int map_file(const char *path, struct um_cmd_elf *elf)
 {
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -82,17 +82,17 @@ static int map_file(const char *path, struct um_elf *elf)
     close(fd);
     if (ret)
         return ret;
-    *elf = (struct um_elf){.bytes = bytes, .size = (size_t)st.st_size};
+    *elf = (struct um_cmd_elf){.bytes = bytes, .size = (size_t)st.st_size};
     return 0;
 }
 
-int um_elf_open(const char *path, struct um_elf *elf)
+int um_cmd_elf_open(const char *path, struct um_cmd_elf *elf)
 {
     int ret = map_file(path, elf);
     if (ret)
         return ret;
     if (memcmp(elf->bytes, ELFMAG, SELFMAG) != 0 || elf->bytes[EI_CLASS] != OWN_CLASS) {
-        um_elf_close(elf);
+        um_cmd_elf_close(elf);
         return -ENOEXEC;
     }
     const ElfW(Phdr) * at;
@@ -109,13 +109,13 @@ int um_elf_open(const char *path, struct um_elf *elf)
     return 0;
 }
 
-void um_elf_close(struct um_elf *elf)
+void um_cmd_elf_close(struct um_cmd_elf *elf)
 {
     munmap((void *)elf->bytes, elf->size);
-    *elf = (struct um_elf){0};
+    *elf = (struct um_cmd_elf){0};
 }
 
-unsigned um_elf_startup(const struct um_elf *elf, struct um_elf_word *words)
+unsigned um_cmd_elf_startup(const struct um_cmd_elf *elf, struct um_cmd_elf_word *words)
 {
     const ElfW(Dyn) *dynamic = part(elf, elf->dynamic, elf->dynamic_count * sizeof *dynamic);
     unsigned count = 0;
@@ -126,11 +126,11 @@ unsigned um_elf_startup(const struct um_elf *elf, struct um_elf_word *words)
         switch (dynamic[i].d_tag) {
         case DT_INIT: /* an entry that a library's loader passes over instead: its address must not be 0 */
         case DT_FINI:
-            words[count++] = (struct um_elf_word){at + offsetof(ElfW(Dyn), d_tag), DT_DEBUG};
+            words[count++] = (struct um_cmd_elf_word){at + offsetof(ElfW(Dyn), d_tag), DT_DEBUG};
             break;
         case DT_INIT_ARRAYSZ:
         case DT_FINI_ARRAYSZ:
-            words[count++] = (struct um_elf_word){at + offsetof(ElfW(Dyn), d_un), 0};
+            words[count++] = (struct um_cmd_elf_word){at + offsetof(ElfW(Dyn), d_un), 0};
             break;
         default:
             break;
@@ -139,7 +139,7 @@ unsigned um_elf_startup(const struct um_elf *elf, struct um_elf_word *words)
     return count;
 }
 
-bool um_elf_holds(const struct um_elf *elf, const void *bytes, size_t size)
+bool um_cmd_elf_holds(const struct um_cmd_elf *elf, const void *bytes, size_t size)
 {
     return memmem(elf->bytes, elf->size, bytes, size) != NULL;
 }

@@ -12,7 +12,7 @@
 
 enum { UM_ELF_NEEDED_MAX = 64, UM_ELF_STARTUP_MAX = 8 };
 
-struct um_elf {
+struct um_cmd_elf {
     const unsigned char *bytes; /* the whole file, mapped read-only */
     size_t size;
     const char *needed[UM_ELF_NEEDED_MAX]; /* DT_NEEDED; these point into bytes */
@@ -23,21 +23,21 @@ struct um_elf {
 };
 
 /* A word of the file and its new value. */
-struct um_elf_word {
+struct um_cmd_elf_word {
     size_t offset, value;
 };
 
 /* Returns 0, or a negative errno: -ENOEXEC if it is not an ELF file of this machine's class. */
-int um_elf_open(const char *path, struct um_elf *elf);
-void um_elf_close(struct um_elf *elf);
+int um_cmd_elf_open(const char *path, struct um_cmd_elf *elf);
+void um_cmd_elf_close(struct um_cmd_elf *elf);
 
 /*
  * The words to change in a copy of a library so that the loader runs none of its code when it loads or unloads it.
  * Returns how many there are, at most UM_ELF_STARTUP_MAX.
  */
-unsigned um_elf_startup(const struct um_elf *elf, struct um_elf_word *words);
+unsigned um_cmd_elf_startup(const struct um_cmd_elf *elf, struct um_cmd_elf_word *words);
 
 /* Does the file hold these bytes, anywhere? */
-bool um_elf_holds(const struct um_elf *elf, const void *bytes, size_t size);
+bool um_cmd_elf_holds(const struct um_cmd_elf *elf, const void *bytes, size_t size);
 
 #endif

@@ -32,10 +32,10 @@ static void print_quoted(const char *text)
     putchar('\'');
 }
 
-static void print_exports(const struct um_env *env)
+static void print_exports(const struct um_cmd_environment *env)
 {
     for (unsigned i = 0; i < env->count; i++) {
-        const struct um_env_var *var = &env->var[i];
+        const struct um_cmd_env_var *var = &env->var[i];
         if (var->origin != UM_ENV_SET && var->origin != UM_ENV_EXTENDED)
             continue;
         printf("export %s=", var->name);
@@ -46,8 +46,8 @@ static void print_exports(const struct um_env *env)
 
 int um_cmd_env(int argc, char **argv)
 {
-    static struct um_recognised found; /* tens of KiB each: not on the stack */
-    static struct um_env env;
+    static struct um_cmd_recognised found; /* tens of KiB each: not on the stack */
+    static struct um_cmd_environment env;
     const char *word = "any";
     bool verbose = false;
 
@@ -63,18 +63,18 @@ int um_cmd_env(int argc, char **argv)
         else if (!strcmp(argv[i], "--mpi"))
             word = i + 1 < argc ? argv[++i] : "";
         else
-            return um_usage_error("env", "unexpected argument %s. To run a program use: unimem run -- PROGRAM",
-                                  argv[i]);
+            return um_cmd_usage_error("env", "unexpected argument %s. To run a program use: unimem run -- PROGRAM",
+                                      argv[i]);
     }
-    if (um_announce_forced(word, &found))
+    if (um_cmd_announce_forced(word, &found))
         return UM_EXIT_USAGE;
-    if (um_env_fill(&env, &found.mpi))
+    if (um_cmd_env_fill(&env, &found.mpi))
         return UM_EXIT_FAILED;
     if (env.other_provider)
-        um_announce_choice(&found, &env);
-    um_announce_doubts(&found, &env);
+        um_cmd_announce_choice(&found, &env);
+    um_cmd_announce_doubts(&found, &env);
     if (verbose)
-        um_announce_all(&env);
+        um_cmd_announce_all(&env);
     print_exports(&env);
     if (fflush(stdout)) {
         perror("unimem: cannot write the environment");

@@ -18,12 +18,12 @@
 static int jemalloc_find(char *found)
 {
     static const char own[] = "/proc/self/exe";
-    struct um_elf elf;
-    int ret = um_elf_open(own, &elf);
+    struct um_cmd_elf elf;
+    int ret = um_cmd_elf_open(own, &elf);
     if (ret)
         return ret;
-    ret = um_lib_find(&elf, own, JEMALLOC, found);
-    um_elf_close(&elf);
+    ret = um_cmd_lib_find(&elf, own, JEMALLOC, found);
+    um_cmd_elf_close(&elf);
     return ret;
 }
 
@@ -40,7 +40,7 @@ static int can_be_preloaded(const char *path)
 static int libraries_find(char *heap, size_t size, char *jemalloc)
 {
     char dir[PATH_MAX];
-    int ret = um_provider_dir(dir, sizeof dir);
+    int ret = um_cmd_provider_dir(dir, sizeof dir);
     if (ret)
         return ret;
     int n = snprintf(heap, size, "%s/" HEAP_LIBRARY, dir);
@@ -58,7 +58,7 @@ static int libraries_find(char *heap, size_t size, char *jemalloc)
     return ret ? ret : can_be_preloaded(jemalloc);
 }
 
-int um_heap_preload(void)
+int um_cmd_heap_preload(void)
 {
     static char heap[PATH_MAX + sizeof HEAP_LIBRARY], jemalloc[PATH_MAX], list[8 * PATH_MAX];
     const char *own = getenv("LD_PRELOAD");

@@ -6,6 +6,6 @@
  * Sets LD_PRELOAD: what the user has, then the heap, then jemalloc behind it. Returns 0, or a negative errno after a
  * message that says what is missing.
  */
-int um_heap_preload(void);
+int um_cmd_heap_preload(void);
 
 #endif

@@ -18,7 +18,7 @@ static const char usage[] =
 
 int um_cmd_info(int argc, char **argv)
 {
-    static struct um_report report; /* tens of KiB: not on the stack */
+    static struct um_cmd_report report; /* tens of KiB: not on the stack */
     bool json = false;
 
     for (int i = 1; i < argc; i++) {
@@ -27,21 +27,21 @@ int um_cmd_info(int argc, char **argv)
             return UM_EXIT_OK;
         }
         if (strcmp(argv[i], "--json") != 0)
-            return um_usage_error("info", "unexpected argument %s", argv[i]);
+            return um_cmd_usage_error("info", "unexpected argument %s", argv[i]);
         json = true;
     }
-    bool runs = um_info_provider(&report);
-    if (um_info_memory(&report))
-        um_info_bodies(&report);
+    bool runs = um_cmd_info_provider(&report);
+    if (um_cmd_info_memory(&report))
+        um_cmd_info_bodies(&report);
     else
         runs = false;
-    um_info_kernel(&report);
-    um_info_processor(&report);
-    um_info_software(&report);
+    um_cmd_info_kernel(&report);
+    um_cmd_info_processor(&report);
+    um_cmd_info_software(&report);
     if (json)
-        um_report_print_json(&report);
+        um_cmd_report_print_json(&report);
     else
-        um_report_print(&report);
+        um_cmd_report_print(&report);
     if (fflush(stdout)) {
         perror("unimem: cannot write the report");
         return UM_EXIT_FAILED;

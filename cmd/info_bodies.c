@@ -28,9 +28,9 @@ static const size_t sizes[SIZES] = {64 << 10, 256 << 10, 1 << 20};
 enum way { READ, PUSHED, CHOSE };
 
 struct side {
-    struct um_ep *ep;
-    struct um_regions *regions;
-    struct um_peer *peer;
+    struct um_core_ep *ep;
+    struct um_core_regions *regions;
+    struct um_core_peer *peer;
     unsigned char *field;
     int line;
     unsigned completed;
@@ -42,7 +42,7 @@ struct figure {
     bool pushed;
 };
 
-static void on_complete(void *arg, const struct um_completion *c)
+static void on_complete(void *arg, const struct um_core_completion *c)
 {
     if (c->error)
         _exit(1);
@@ -59,28 +59,28 @@ static void meet(const struct side *s)
 static void side_open(struct side *s, enum way way)
 {
     const struct um_space_config space = {.adopt = false};
-    struct um_ep_config config = {.machines = {{&um_machine_shm}, 1},
-                                  .port = {.private_copy = way != PUSHED, .lanes_max = 4},
-                                  .complete = on_complete,
-                                  .arg = s,
-                                  .bodies = way == CHOSE ? UM_BODIES_LEARN : UM_BODIES_READ};
+    struct um_core_ep_config config = {.machines = {{&um_machine_shm}, 1},
+                                       .port = {.private_copy = way != PUSHED, .lanes_max = 4},
+                                       .complete = on_complete,
+                                       .arg = s,
+                                       .bodies = way == CHOSE ? UM_BODIES_LEARN : UM_BODIES_READ};
     struct um_addr addr;
-    if (um_regions_open(&config.machines, &space, &s->regions))
+    if (um_core_regions_open(&config.machines, &space, &s->regions))
         _exit(1);
     config.regions = s->regions;
-    if (um_ep_open(&config, &s->ep))
+    if (um_proto_ep_open(&config, &s->ep))
         _exit(1);
-    um_ep_addr(s->ep, &addr);
+    um_core_ep_addr(s->ep, &addr);
     if (write(s->line, &addr, sizeof addr) != sizeof addr || read(s->line, &addr, sizeof addr) != sizeof addr ||
-        um_peer_get(s->ep, &addr, &s->peer))
+        um_core_peer_get(s->ep, &addr, &s->peer))
         _exit(1);
 }
 
 static void side_close(struct side *s)
 {
     meet(s);
-    um_ep_close(s->ep);
-    um_regions_close(s->regions);
+    um_proto_ep_close(s->ep);
+    um_core_regions_close(s->regions);
 }
 
 /* Messages of that size in one part of a run. */
@@ -97,14 +97,14 @@ static void stream(struct side *s, bool sends, size_t len, size_t stride, unsign
     unsigned begun = s->completed;
     unsigned idle = 0;
     for (unsigned posted = 0; s->completed - begun < count;) {
-        idle = um_ep_progress(s->ep) > 0 ? 0 : idle + 1;
+        idle = um_core_ep_progress(s->ep) > 0 ? 0 : idle + 1;
         if (idle > SPIN)
             sched_yield();
         if (posted == count || posted - (s->completed - begun) == FLIGHT)
             continue;
         struct iovec iov = {.iov_base = s->field + posted % places * stride, .iov_len = len};
-        struct um_msg msg = {.iov = &iov, .count = 1, .peer = s->peer, .tag = 1, .flags = UM_OP_TAGGED};
-        int ret = sends ? um_send(s->ep, &msg) : um_recv(s->ep, &msg);
+        struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = s->peer, .tag = 1, .flags = UM_OP_TAGGED};
+        int ret = sends ? um_proto_send(s->ep, &msg) : um_proto_recv(s->ep, &msg);
         if (ret && ret != -EAGAIN)
             _exit(1);
         posted += ret == 0;
@@ -123,7 +123,7 @@ static void sender_run(struct side *s, enum way way)
 /* The first half is a warm-up: the endpoint learns, and pages are touched for the first time. */
 static void receiver_run(struct side *s, enum way way, struct figure *figure)
 {
-    const struct um_stats *stats = um_ep_stats(s->ep);
+    const struct um_core_stats *stats = um_core_ep_stats(s->ep);
     for (int i = 0; i < 2 * SIZES; i++) {
         uint64_t begun = 0, pushed = 0;
         const unsigned count = messages(sizes[i / 2], way);
@@ -177,13 +177,13 @@ static const char *forced(void)
     return text && strcmp(text, "auto") != 0 ? text : NULL;
 }
 
-static void add_size(struct um_report *report, size_t len, const struct figure *warm)
+static void add_size(struct um_cmd_report *report, size_t len, const struct figure *warm)
 {
     const struct figure *cold = warm + 1;
     static const char *const words[] = {"read", "pushed"};
     char name[64];
     snprintf(name, sizeof name, "%zu KiB messages", len >> 10);
-    um_report_add(
+    um_cmd_report_add(
         report, section, name, UM_PLAIN,
         "warm %.1f GB/s read by the receiver, %.1f pushed by the sender: %s (%.1f); cold %.1f, %.1f: %s (%.1f)%s%s",
         warm->rate[READ] / 1e3, warm->rate[PUSHED] / 1e3, words[warm->pushed], warm->rate[CHOSE] / 1e3,
@@ -191,11 +191,11 @@ static void add_size(struct um_report *report, size_t len, const struct figure *
         forced() ? "; but FI_UNIMEM_COPY=" : "", forced() ? forced() : "");
 }
 
-void um_info_bodies(struct um_report *report)
+void um_cmd_info_bodies(struct um_cmd_report *report)
 {
     char text[512];
     struct figure figure[2 * SIZES];
-    int ret = um_child_run(measure, NULL, text, sizeof text, TIMEOUT_MS);
+    int ret = um_cmd_child_run(measure, NULL, text, sizeof text, TIMEOUT_MS);
     int at = 0, taken = 0;
     for (int i = 0; ret > 0 && i < 2 * SIZES; i++, at += taken) {
         int pushed;
@@ -209,5 +209,5 @@ void um_info_bodies(struct um_report *report)
             add_size(report, sizes[i], figure + 2 * (size_t)i);
     }
     if (ret <= 0)
-        um_report_add(report, section, "large messages", UM_PLAIN, "could not be measured");
+        um_cmd_report_add(report, section, "large messages", UM_PLAIN, "could not be measured");
 }

@@ -25,7 +25,7 @@ static const struct {
     unsigned bit;
 } features[] = {{"WP", 0}, {"WP_UNPOPULATED", 13}, {"MINOR_SHMEM", 10}, {"MOVE", 16}};
 
-bool um_info_read(const char *path, char *text, unsigned size)
+bool um_cmd_info_read(const char *path, char *text, unsigned size)
 {
     FILE *file = fopen(path, "re");
     if (!file)
@@ -72,12 +72,12 @@ static void ask_userfaultfd(void *arg, int out)
         dprintf(out, "0 !%s", strerror(error ? error : errno));
 }
 
-static void add_userfaultfd(struct um_report *report)
+static void add_userfaultfd(struct um_cmd_report *report)
 {
     char text[128], *mode = text, list[128] = "";
-    int ret = um_child_run(ask_userfaultfd, NULL, text, sizeof text, TIMEOUT_MS);
+    int ret = um_cmd_child_run(ask_userfaultfd, NULL, text, sizeof text, TIMEOUT_MS);
     unsigned long long offered = ret > 0 ? strtoull(text, &mode, 10) : 0;
-    struct um_row *row;
+    struct um_cmd_row *row;
 
     mode += *mode == ' ';
     for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
@@ -86,14 +86,14 @@ static void add_userfaultfd(struct um_report *report)
                  offered >> features[i].bit & 1 ? "yes" : "no");
     }
     if (ret <= 0 || *mode == '!') {
-        row = um_report_add(report, section, "userfaultfd", UM_NO, "refused: %s",
-                            ret > 0 ? mode + 1 : "the process that asked for it was killed");
+        row = um_cmd_report_add(report, section, "userfaultfd", UM_NO, "refused: %s",
+                                ret > 0 ? mode + 1 : "the process that asked for it was killed");
         row->remedy = "allow userfaultfd in the container's seccomp profile, or a kernel with CONFIG_USERFAULTFD";
     } else if (strncmp(mode, "full", 4) != 0) {
-        row = um_report_add(report, section, "userfaultfd", UM_PARTLY, "%s%s", mode, list);
+        row = um_cmd_report_add(report, section, "userfaultfd", UM_PARTLY, "%s%s", mode, list);
         row->remedy = "as root: sysctl vm.unprivileged_userfaultfd=1; or CAP_SYS_PTRACE; or access to /dev/userfaultfd";
     } else {
-        um_report_add(report, section, "userfaultfd", UM_YES, "%s%s", mode, list);
+        um_cmd_report_add(report, section, "userfaultfd", UM_YES, "%s%s", mode, list);
         return;
     }
     row->lost =
@@ -114,15 +114,15 @@ static void ask_membarrier(void *arg, int out)
         dprintf(out, "+global expedited");
 }
 
-static void add_membarrier(struct um_report *report)
+static void add_membarrier(struct um_cmd_report *report)
 {
     char text[128];
-    if (um_child_run(ask_membarrier, NULL, text, sizeof text, TIMEOUT_MS) > 0 && text[0] == '+') {
-        um_report_add(report, section, "membarrier", UM_YES, "%s", text + 1);
+    if (um_cmd_child_run(ask_membarrier, NULL, text, sizeof text, TIMEOUT_MS) > 0 && text[0] == '+') {
+        um_cmd_report_add(report, section, "membarrier", UM_YES, "%s", text + 1);
         return;
     }
-    struct um_row *row =
-        um_report_add(report, section, "membarrier", UM_NO, "%s", *text ? text : "refused by a signal");
+    struct um_cmd_row *row =
+        um_cmd_report_add(report, section, "membarrier", UM_NO, "%s", *text ? text : "refused by a signal");
     row->lost = "every message pays a fence (about 8 ns)";
     row->remedy = "allow membarrier in the container's seccomp profile";
 }
@@ -131,19 +131,19 @@ static void add_membarrier(struct um_report *report)
 static void chosen(const char *path, char *word, unsigned size)
 {
     char text[128];
-    char *open = um_info_read(path, text, sizeof text) ? strchr(text, '[') : NULL;
+    char *open = um_cmd_info_read(path, text, sizeof text) ? strchr(text, '[') : NULL;
     char *close = open ? strchr(open, ']') : NULL;
     snprintf(word, size, "%.*s", close ? (int)(close - open - 1) : 7, close ? open + 1 : "unknown");
 }
 
-static void add_huge_pages(struct um_report *report)
+static void add_huge_pages(struct um_cmd_report *report)
 {
     char anonymous[32], shared[32], pool[32] = "0";
     chosen("/sys/kernel/mm/transparent_hugepage/enabled", anonymous, sizeof anonymous);
     chosen("/sys/kernel/mm/transparent_hugepage/shmem_enabled", shared, sizeof shared);
-    um_info_read("/proc/sys/vm/nr_hugepages", pool, sizeof pool);
-    um_report_add(report, section, "huge pages", UM_PLAIN, "transparent: %s, for shared memory: %s; in the pool: %s",
-                  anonymous, shared, pool);
+    um_cmd_info_read("/proc/sys/vm/nr_hugepages", pool, sizeof pool);
+    um_cmd_report_add(report, section, "huge pages", UM_PLAIN,
+                      "transparent: %s, for shared memory: %s; in the pool: %s", anonymous, shared, pool);
 }
 
 /* As the provider reads it. */
@@ -157,40 +157,40 @@ static bool is_off(const char *attach)
     return false;
 }
 
-static void add_pid_namespace(struct um_report *report)
+static void add_pid_namespace(struct um_cmd_report *report)
 {
     const char *attach = getenv("FI_UNIMEM_ATTACH");
     static const char hosts[] = "pid:[4026531836]"; /* PROC_PID_INIT_INO of the kernel */
     char link[64] = "", self[32] = "";
     ssize_t n = readlink("/proc/self/ns/pid", link, sizeof link - 1);
     ssize_t m = readlink("/proc/self", self, sizeof self - 1);
-    struct um_row *row;
+    struct um_cmd_row *row;
 
     if (n <= 0 || m <= 0 || atoi(self) != getpid()) {
-        row = um_report_add(report, section, "pid namespace", UM_NO, "/proc is %s",
-                            m > 0 ? "that of another one" : "absent");
+        row = um_cmd_report_add(report, section, "pid namespace", UM_NO, "/proc is %s",
+                                m > 0 ? "that of another one" : "absent");
         row->lost = "shared memory, see above";
         row->remedy = "mount the /proc of this pid namespace (unshare --mount-proc; container engines do)";
     } else if (strcmp(link, hosts) == 0) {
-        um_report_add(report, section, "pid namespace", UM_YES, "the host's");
+        um_cmd_report_add(report, section, "pid namespace", UM_YES, "the host's");
     } else {
         if (attach && *attach && !is_off(attach)) {
-            um_report_add(report, section, "pid namespace", UM_YES, "one of its own, %s; others by FI_UNIMEM_ATTACH=%s",
-                          link, attach);
+            um_cmd_report_add(report, section, "pid namespace", UM_YES,
+                              "one of its own, %s; others by FI_UNIMEM_ATTACH=%s", link, attach);
             return;
         }
-        row = um_report_add(report, section, "pid namespace", UM_PARTLY, "one of its own, %s", link);
+        row = um_cmd_report_add(report, section, "pid namespace", UM_PARTLY, "one of its own, %s", link);
         row->lost = "processes outside cannot be reached; those inside can";
         row->remedy = "run all ranks in one container, or share the namespace (Docker, Podman: --pid=host), or set\n"
                       "FI_UNIMEM_ATTACH in all: abstract if they share a network namespace, else a shared directory";
     }
 }
 
-void um_info_kernel(struct um_report *report)
+void um_cmd_info_kernel(struct um_cmd_report *report)
 {
     struct utsname name;
     if (uname(&name) == 0)
-        um_report_add(report, section, "version", UM_PLAIN, "%s %s, %s", name.sysname, name.release, name.machine);
+        um_cmd_report_add(report, section, "version", UM_PLAIN, "%s %s, %s", name.sysname, name.release, name.machine);
     add_userfaultfd(report);
     add_membarrier(report);
     add_huge_pages(report);

@@ -8,7 +8,7 @@
 
 static const char section[] = "Memory between processes";
 
-static const char *shared_remedy(const struct um_siblings *s)
+static const char *shared_remedy(const struct um_cmd_siblings *s)
 {
     if (s->memfd == EMFILE || s->memfd == ENFILE)
         return "raise the limit of open files (ulimit -n)";
@@ -21,15 +21,16 @@ static const char *shared_remedy(const struct um_siblings *s)
     return "raise the limits of memory (ulimit -v)";
 }
 
-static bool add_shared(struct um_report *report, const struct um_siblings *s)
+static bool add_shared(struct um_cmd_report *report, const struct um_cmd_siblings *s)
 {
     int error = s->memfd ? s->memfd : s->open ? s->open : s->map;
     if (!error) {
-        um_report_add(report, section, "shared memory", UM_YES, "memfd, opened through /proc/PID/fd");
+        um_cmd_report_add(report, section, "shared memory", UM_YES, "memfd, opened through /proc/PID/fd");
         return true;
     }
     const char *what = s->memfd ? "memfd_create" : s->open ? "opening /proc/PID/fd/N" : "mapping it";
-    struct um_row *row = um_report_add(report, section, "shared memory", UM_NO, "%s: %s", what, strerror(error));
+    struct um_cmd_row *row =
+        um_cmd_report_add(report, section, "shared memory", UM_NO, "%s: %s", what, strerror(error));
     row->lost = "everything: unimem cannot run here";
     row->remedy = shared_remedy(s);
     return false;
@@ -39,16 +40,16 @@ static bool add_shared(struct um_report *report, const struct um_siblings *s)
 static int yama(void)
 {
     char text[16];
-    return um_info_read("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) ? atoi(text) : -1;
+    return um_cmd_info_read("/proc/sys/kernel/yama/ptrace_scope", text, sizeof text) ? atoi(text) : -1;
 }
 
-static void add_copy(struct um_report *report, const char *name, int error, bool other_works, int scope)
+static void add_copy(struct um_cmd_report *report, const char *name, int error, bool other_works, int scope)
 {
     if (!error) {
-        um_report_add(report, section, name, UM_YES, "works between siblings");
+        um_cmd_report_add(report, section, name, UM_YES, "works between siblings");
         return;
     }
-    struct um_row *row = um_report_add(report, section, name, UM_NO, "%s", strerror(error));
+    struct um_cmd_row *row = um_cmd_report_add(report, section, name, UM_NO, "%s", strerror(error));
     row->lost = other_works ? "the two sides cannot share the copying of a large message: one side copies alone"
                             : "large messages are copied twice, through shared buffers";
     if (error == ENOSYS)
@@ -60,27 +61,27 @@ static void add_copy(struct um_report *report, const char *name, int error, bool
                       "(Docker, Podman: --cap-add SYS_PTRACE does); run all processes as one user";
 }
 
-static void add_yama(struct um_report *report, int scope, bool copies)
+static void add_yama(struct um_cmd_report *report, int scope, bool copies)
 {
     static const char *const modes[] = {"0: no restriction", "1: the reader needs consent, which unimem gives",
                                         "2: only with CAP_SYS_PTRACE", "3: nobody"};
     if (scope < 0 || scope > 3)
-        um_report_add(report, section, "Yama ptrace_scope", UM_PLAIN, "%s",
-                      scope < 0 ? "Yama is not active" : "unknown");
+        um_cmd_report_add(report, section, "Yama ptrace_scope", UM_PLAIN, "%s",
+                          scope < 0 ? "Yama is not active" : "unknown");
     else if (scope < 2 || copies)
-        um_report_add(report, section, "Yama ptrace_scope", UM_PLAIN, "%s", modes[scope]);
+        um_cmd_report_add(report, section, "Yama ptrace_scope", UM_PLAIN, "%s", modes[scope]);
     else
-        um_report_add(report, section, "Yama ptrace_scope", UM_NO, "%s", modes[scope])->lost =
+        um_cmd_report_add(report, section, "Yama ptrace_scope", UM_NO, "%s", modes[scope])->lost =
             "process_vm_readv and process_vm_writev, see above";
 }
 
-bool um_info_memory(struct um_report *report)
+bool um_cmd_info_memory(struct um_cmd_report *report)
 {
-    struct um_siblings s;
-    int ret = um_siblings_try(&s);
+    struct um_cmd_siblings s;
+    int ret = um_cmd_siblings_try(&s);
     if (ret) {
-        struct um_row *row =
-            um_report_add(report, section, "shared memory", UM_NO, "could not be tried: %s", strerror(-ret));
+        struct um_cmd_row *row =
+            um_cmd_report_add(report, section, "shared memory", UM_NO, "could not be tried: %s", strerror(-ret));
         row->lost = "everything, unless the reason has gone by the time a program runs";
         row->remedy = "see whether the limits of processes (ulimit -u) and memory are reached";
         return false;

@@ -12,13 +12,13 @@
 
 static const char section[] = "Processor";
 
-static void add_wait(struct um_report *report, const char *found)
+static void add_wait(struct um_cmd_report *report, const char *found)
 {
     if (found) {
-        um_report_add(report, section, "wait instruction", UM_YES, "%s", found);
+        um_cmd_report_add(report, section, "wait instruction", UM_YES, "%s", found);
         return;
     }
-    struct um_row *row = um_report_add(report, section, "wait instruction", UM_NO, "none for programs");
+    struct um_cmd_row *row = um_cmd_report_add(report, section, "wait instruction", UM_NO, "none for programs");
     row->lost = "nothing in this version; later: a process that waits for a store can only spin";
     row->remedy = "WAITPKG (Intel from Tremont and Alder Lake on), MONITORX (AMD from Excavator on) or Arm;\n"
                   "a virtual machine may hide them: its settings";
@@ -40,8 +40,8 @@ static const char *wait_instruction(void)
 #endif
 }
 
-void um_info_processor(struct um_report *report)
+void um_cmd_info_processor(struct um_cmd_report *report)
 {
-    um_report_add(report, section, "online", UM_PLAIN, "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    um_cmd_report_add(report, section, "online", UM_PLAIN, "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     add_wait(report, wait_instruction());
 }

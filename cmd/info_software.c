@@ -24,7 +24,7 @@ struct seen {
 };
 
 struct search {
-    struct um_report *report;
+    struct um_cmd_report *report;
     struct seen dirs, launchers, libraries;
 };
 
@@ -71,12 +71,12 @@ static void add_libfabric(struct search *search, const char *path, bool by_name)
     char text[PATH_MAX + 64];
     unsigned major = 0, minor = 0;
     int at = 0;
-    um_child_run(ask_library, (void *)path, text, sizeof text, TIMEOUT_MS);
+    um_cmd_child_run(ask_library, (void *)path, text, sizeof text, TIMEOUT_MS);
     if (sscanf(text, "%u.%u %n", &major, &minor, &at) < 2) {
         if (!by_name)
             return; /* a damaged library beside an MPI does not concern the user */
-        struct um_row *row =
-            um_report_add(search->report, section, "libfabric.so.1", UM_NO, "not on the loader's path");
+        struct um_cmd_row *row =
+            um_cmd_report_add(search->report, section, "libfabric.so.1", UM_NO, "not on the loader's path");
         row->lost = "programs that do not bring their own; fi_info; and unimem itself, unless such a program loads it";
         row->remedy = "Debian: apt install libfabric1; or LD_LIBRARY_PATH";
         return;
@@ -86,8 +86,8 @@ static void add_libfabric(struct search *search, const char *path, bool by_name)
     char version[32];
     snprintf(version, sizeof version, "%u.%u", major, minor);
     bool good = major > 1 || minor >= 17;
-    struct um_row *row = um_report_add(search->report, section, version, good ? UM_YES : UM_NO, "%s%s", text + at,
-                                       by_name ? ", the loader's choice" : "");
+    struct um_cmd_row *row = um_cmd_report_add(search->report, section, version, good ? UM_YES : UM_NO, "%s%s",
+                                               text + at, by_name ? ", the loader's choice" : "");
     if (!good) {
         row->lost = "programs that use this one";
         row->remedy = "libfabric 1.17 or later";
@@ -107,16 +107,16 @@ static bool visit_libfabric(const char *path, void *arg)
 
 static void find_libfabrics(struct search *search, const char *bin)
 {
-    um_lib_dirs_of_bin(bin, is_libfabric, visit_libfabric, search);
+    um_cmd_lib_dirs_of_bin(bin, is_libfabric, visit_libfabric, search);
 }
 
-static void add_mpi(struct search *search, const char *launcher, const struct um_mpi *mpi)
+static void add_mpi(struct search *search, const char *launcher, const struct um_cmd_mpi *mpi)
 {
     char name[64];
-    const struct um_mpi_refusal *refusal = um_mpi_refusal(mpi);
-    snprintf(name, sizeof name, "%s %s", um_mpi_title(mpi->kind), mpi->version);
-    struct um_row *row = um_report_add(search->report, "MPI", name, refusal ? UM_NO : UM_YES, "%s%s%s", launcher,
-                                       *mpi->device ? ", built for " : "", mpi->device);
+    const struct um_cmd_mpi_refusal *refusal = um_cmd_mpi_refusal_of(mpi);
+    snprintf(name, sizeof name, "%s %s", um_cmd_mpi_title(mpi->kind), mpi->version);
+    struct um_cmd_row *row = um_cmd_report_add(search->report, "MPI", name, refusal ? UM_NO : UM_YES, "%s%s%s",
+                                               launcher, *mpi->device ? ", built for " : "", mpi->device);
     if (refusal) {
         row->lost = refusal->reason;
         row->remedy = refusal->remedy;
@@ -127,12 +127,12 @@ static void find_mpis(struct search *search, const char *bin)
 {
     struct dirent **entries;
     char path[PATH_MAX];
-    struct um_mpi mpi;
+    struct um_cmd_mpi mpi;
     int count = scandir(bin, &entries, NULL, alphasort);
     for (int i = 0; i < count; i++) {
         const char *name = entries[i]->d_name;
-        if (um_launcher_name(name) && snprintf(path, sizeof path, "%s/%s", bin, name) < (int)sizeof path &&
-            access(path, X_OK) == 0 && meet(&search->launchers, path) && um_recognise_launcher(path, &mpi) == 0 &&
+        if (um_cmd_launcher_name(name) && snprintf(path, sizeof path, "%s/%s", bin, name) < (int)sizeof path &&
+            access(path, X_OK) == 0 && meet(&search->launchers, path) && um_cmd_recognise_launcher(path, &mpi) == 0 &&
             (!*mpi.library || meet(&search->libraries, mpi.library)))
             add_mpi(search, path, &mpi);
         free(entries[i]);
@@ -175,32 +175,32 @@ static void each_bin(struct search *search, void (*visit)(struct search *search,
     }
 }
 
-bool um_info_provider(struct um_report *report)
+bool um_cmd_info_provider(struct um_cmd_report *report)
 {
     static const char section[] = "Provider";
     char dir[PATH_MAX], path[PATH_MAX + 32], text[1024];
-    struct um_row *row;
-    if (um_provider_dir(dir, sizeof dir)) {
-        row =
-            um_report_add(report, section, UM_PROVIDER_LIBRARY, UM_NO, "not found, or in a place that cannot be named");
+    struct um_cmd_row *row;
+    if (um_cmd_provider_dir(dir, sizeof dir)) {
+        row = um_cmd_report_add(report, section, UM_PROVIDER_LIBRARY, UM_NO,
+                                "not found, or in a place that cannot be named");
         row->lost = "everything: unimem cannot run";
         row->remedy = "see the message above";
         return false;
     }
     snprintf(path, sizeof path, "%s/%s", dir, UM_PROVIDER_LIBRARY);
-    int ret = um_child_run(ask_library, path, text, sizeof text, TIMEOUT_MS);
+    int ret = um_cmd_child_run(ask_library, path, text, sizeof text, TIMEOUT_MS);
     if (ret < 0 || text[0] == '!') {
-        row = um_report_add(report, section, UM_PROVIDER_LIBRARY, UM_NO, "cannot be loaded: %s",
-                            ret < 0 ? strerror(-ret) : text + 1);
+        row = um_cmd_report_add(report, section, UM_PROVIDER_LIBRARY, UM_NO, "cannot be loaded: %s",
+                                ret < 0 ? strerror(-ret) : text + 1);
         row->lost = "everything but programs that bring what it needs themselves";
         row->remedy = "Debian: apt install libfabric1";
         return false;
     }
-    um_report_add(report, section, UM_PROVIDER_LIBRARY, UM_YES, "%s, version %s", dir, UM_VERSION);
+    um_cmd_report_add(report, section, UM_PROVIDER_LIBRARY, UM_YES, "%s, version %s", dir, UM_VERSION);
     return true;
 }
 
-void um_info_software(struct um_report *report)
+void um_cmd_info_software(struct um_cmd_report *report)
 {
     static struct search search;
     search = (struct search){.report = report};
@@ -211,7 +211,8 @@ void um_info_software(struct um_report *report)
     before = report->count;
     each_bin(&search, find_mpis);
     if (report->count == before) {
-        struct um_row *row = um_report_add(report, "MPI", "any", UM_NO, "none in PATH, nor in .venv of this folder");
+        struct um_cmd_row *row =
+            um_cmd_report_add(report, "MPI", "any", UM_NO, "none in PATH, nor in .venv of this folder");
         row->lost = "only programs that call libfabric themselves can use unimem";
         row->remedy = "./quickstart puts MPICH into .venv; Debian: apt install openmpi-bin; pip install mpich";
     }

@@ -25,7 +25,7 @@ static bool can_run(const char *path)
     return stat(path, &st) == 0 && S_ISREG(st.st_mode) && access(path, X_OK) == 0;
 }
 
-int um_find_in_path(const char *word, char *path)
+int um_cmd_find_in_path(const char *word, char *path)
 {
     if (strchr(word, '/')) {
         snprintf(path, PATH_MAX, "%s", word);
@@ -61,7 +61,7 @@ static int not_in_path(const char *word)
     if (can_run(word))
         return fail(UM_EXIT_NOTFOUND, word, "%s, but there is one in this folder. Write: ./%s", what, word);
     return fail(UM_EXIT_NOTFOUND, word, "%s. Give its full path, or add its folder to PATH%s", what,
-                um_launcher_name(word) ? "; ./quickstart puts MPICH's mpiexec into .venv/bin" : "");
+                um_cmd_launcher_name(word) ? "; ./quickstart puts MPICH's mpiexec into .venv/bin" : "");
 }
 
 /* The path leads nowhere. */
@@ -82,10 +82,10 @@ static int not_there(const char *word, int error)
     return fail(UM_EXIT_NOEXEC, word, "%s", strerror(error));
 }
 
-int um_launch_find(const char *word, char *path)
+int um_cmd_launch_find(const char *word, char *path)
 {
     struct stat st;
-    if (um_find_in_path(word, path) == 0)
+    if (um_cmd_find_in_path(word, path) == 0)
         return 0;
     if (!strchr(word, '/'))
         return not_in_path(word);
@@ -166,12 +166,12 @@ static int no_interpreter(const char *word, const char *head)
 /* A program whose loader is not there: from another C library, or of another word size. */
 static int no_loader(const char *word, const char *path)
 {
-    struct um_elf elf;
-    bool known = um_elf_open(path, &elf) == 0;
+    struct um_cmd_elf elf;
+    bool known = um_cmd_elf_open(path, &elf) == 0;
     int ret = fail(UM_EXIT_NOEXEC, word, "its loader %s does not exist: it was built for another system. Build it here",
                    known && elf.loader ? elf.loader : "(ld.so)");
     if (known)
-        um_elf_close(&elf);
+        um_cmd_elf_close(&elf);
     return ret;
 }
 
@@ -192,7 +192,7 @@ static int run_by_shell(const char *path, char **argv)
     return error;
 }
 
-int um_launch(const char *path, char **argv)
+int um_cmd_launch(const char *path, char **argv)
 {
     char head[HEAD_MAX + 1] = "";
     execv(path, argv);

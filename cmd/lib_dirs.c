@@ -28,7 +28,7 @@ enum { BELOW_PREFIX = sizeof below_prefix / sizeof below_prefix[0], SEEN_MAX = 6
 
 struct walk {
     bool (*wanted)(const char *name);
-    um_lib_visit_fn *visit;
+    um_cmd_lib_visit_fn *visit;
     void *arg;
     char *seen[SEEN_MAX]; /* real paths, freed at the end */
     unsigned seen_count;
@@ -78,7 +78,7 @@ static bool walk_dir(struct walk *walk, const char *dir)
     return found;
 }
 
-bool um_lib_dirs_of_bin(const char *bin, bool (*wanted)(const char *name), um_lib_visit_fn *visit, void *arg)
+bool um_cmd_lib_dirs_of_bin(const char *bin, bool (*wanted)(const char *name), um_cmd_lib_visit_fn *visit, void *arg)
 {
     struct walk walk = {.wanted = wanted, .visit = visit, .arg = arg};
     char dir[PATH_MAX];
@@ -121,7 +121,7 @@ static bool in_list(const char *list, const char *origin, const char *name, char
     return false;
 }
 
-int um_lib_find(const struct um_elf *elf, const char *path, const char *name, char *found)
+int um_cmd_lib_find(const struct um_cmd_elf *elf, const char *path, const char *name, char *found)
 {
     static const char system[] =
         "/usr/local/lib:/usr/local/lib64:/lib/" UM_TRIPLET ":/usr/lib/" UM_TRIPLET ":/lib64:/usr/lib64:/lib:/usr/lib";

@@ -26,25 +26,25 @@ static const struct kind {
     [UM_MPI_OSHMEM] = {"oshmem", "Open MPI's OpenSHMEM", "Open MPI OpenSHMEM"},
 };
 
-const char *um_mpi_title(enum um_mpi_kind kind)
+const char *um_cmd_mpi_title(enum um_cmd_mpi_kind kind)
 {
     return kinds[kind].title;
 }
 
-const char *um_mpi_word(enum um_mpi_kind kind)
+const char *um_cmd_mpi_word(enum um_cmd_mpi_kind kind)
 {
     return kinds[kind].word;
 }
 
-enum um_mpi_kind um_mpi_by_word(const char *word)
+enum um_cmd_mpi_kind um_cmd_mpi_by_word(const char *word)
 {
     static const struct {
         const char *word;
-        enum um_mpi_kind kind;
+        enum um_cmd_mpi_kind kind;
     } more[] = {{"impi", UM_MPI_INTEL}, {"ompi", UM_MPI_OPENMPI}, {"openshmem", UM_MPI_SOS}, {"shmem", UM_MPI_SOS}};
     for (int kind = UM_MPI_MPICH; kind <= UM_MPI_SOS; kind++) {
         if (!strcmp(word, kinds[kind].word))
-            return (enum um_mpi_kind)kind;
+            return (enum um_cmd_mpi_kind)kind;
     }
     for (size_t i = 0; i < sizeof more / sizeof more[0]; i++) {
         if (!strcmp(word, more[i].word))
@@ -53,12 +53,12 @@ enum um_mpi_kind um_mpi_by_word(const char *word)
     return UM_MPI_NONE;
 }
 
-int um_mpi_major(const struct um_mpi *mpi)
+int um_cmd_mpi_major(const struct um_cmd_mpi *mpi)
 {
     return atoi(mpi->version);
 }
 
-bool um_mpi_library_name(const char *name)
+bool um_cmd_mpi_library_name(const char *name)
 {
     static const char *const stems[] = {"libmpi.so", "libmpich.so", "libmpi_abi.so",
                                         "libsma.so", "libshmem.so", "liboshmem.so"};
@@ -82,7 +82,7 @@ static void describe(void *arg, int out)
     const struct question *question = arg;
     int length = 0;
     if (question->slow)
-        um_startup_skip(question->slow);
+        um_cmd_startup_skip(question->slow);
     void *library = dlopen(question->library, RTLD_LAZY | RTLD_LOCAL);
     if (!library)
         return;
@@ -110,28 +110,28 @@ static void value_after(const char *text, const char *key, bool whole_line, char
     snprintf(value, size, "%.*s", (int)(n < size ? n : size - 1), at);
 }
 
-static enum um_mpi_kind kind_of_text(const char *text)
+static enum um_cmd_mpi_kind kind_of_text(const char *text)
 {
     /* From the back: Open MPI's OpenSHMEM also names Open MPI, Intel MPI is an MPICH. */
     for (int kind = UM_MPI_KINDS - 1; kind > UM_MPI_NONE; kind--) {
         if (strstr(text, kinds[kind].says))
-            return (enum um_mpi_kind)kind;
+            return (enum um_cmd_mpi_kind)kind;
     }
     return UM_MPI_NONE;
 }
 
 /* For a library that cannot be loaded here (what it needs is missing). */
-static enum um_mpi_kind kind_of_bytes(const struct um_elf *elf)
+static enum um_cmd_mpi_kind kind_of_bytes(const struct um_cmd_elf *elf)
 {
     static const struct {
         const char *bytes;
-        enum um_mpi_kind kind;
+        enum um_cmd_mpi_kind kind;
     } marks[] = {{"Sandia OpenSHMEM", UM_MPI_SOS},
                  {"Intel(R) MPI Library", UM_MPI_INTEL},
                  {"Open MPI v%d", UM_MPI_OPENMPI},
                  {"MPICH Version:", UM_MPI_MPICH}};
     for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
-        if (um_elf_holds(elf, marks[i].bytes, strlen(marks[i].bytes)))
+        if (um_cmd_elf_holds(elf, marks[i].bytes, strlen(marks[i].bytes)))
             return marks[i].kind;
     }
     return UM_MPI_NONE;
@@ -149,15 +149,15 @@ static bool exists(const char *format, const char *dir)
 }
 
 /* Open MPI's OFI transport is a component of its own: in the library, or a file in one of these folders. */
-static bool openmpi_has_ofi(const struct um_elf *elf, const char *dir)
+static bool openmpi_has_ofi(const struct um_cmd_elf *elf, const char *dir)
 {
     static const char built_in[] = "mca_mtl_ofi_component";
-    return um_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
+    return um_cmd_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
            exists("%s/openmpi/lib/openmpi*/mca_mtl_ofi.so", dir) || /* before the pattern for a folder of thousands */
            exists("%s/openmpi*/lib/openmpi*/mca_mtl_ofi.so", dir) || exists("%s/../openmpi*/mca_mtl_ofi.so", dir);
 }
 
-static bool has_ofi(const struct um_mpi *mpi, const struct um_elf *elf, const char *dir)
+static bool has_ofi(const struct um_cmd_mpi *mpi, const struct um_cmd_elf *elf, const char *dir)
 {
     static const char call[] = "\0fi_getinfo"; /* as a whole name: "ofi_getinfo" stands in every MPICH */
     switch (mpi->kind) {
@@ -170,7 +170,7 @@ static bool has_ofi(const struct um_mpi *mpi, const struct um_elf *elf, const ch
             return strstr(mpi->device, "ofi") != NULL;
         /* fall through */
     default:
-        return um_elf_holds(elf, call, sizeof call);
+        return um_cmd_elf_holds(elf, call, sizeof call);
     }
 }
 
@@ -180,16 +180,16 @@ static void ask(const char *library, char *text)
     char slow[PATH_MAX];
     struct question question = {.library = library};
     text[0] = '\0';
-    if (um_startup_find(library, slow) == 0) {
+    if (um_cmd_startup_find(library, slow) == 0) {
         question.slow = slow;
-        um_child_run(describe, &question, text, ANSWER_MAX, QUICK_TIMEOUT_MS);
+        um_cmd_child_run(describe, &question, text, ANSWER_MAX, QUICK_TIMEOUT_MS);
         question.slow = NULL;
     }
     if (!text[0])
-        um_child_run(describe, &question, text, ANSWER_MAX, PROBE_TIMEOUT_MS);
+        um_cmd_child_run(describe, &question, text, ANSWER_MAX, PROBE_TIMEOUT_MS);
 }
 
-static void find_providers(struct um_mpi *mpi, const char *dir)
+static void find_providers(struct um_cmd_mpi *mpi, const char *dir)
 {
     static const char *const below[] = {"%s",
                                         "%s/libfabric",
@@ -208,7 +208,7 @@ static void find_providers(struct um_mpi *mpi, const char *dir)
     }
 }
 
-static int probe_elf(const struct um_elf *elf, struct um_mpi *mpi)
+static int probe_elf(const struct um_cmd_elf *elf, struct um_cmd_mpi *mpi)
 {
     char text[ANSWER_MAX], dir[PATH_MAX];
     ask(mpi->library, text);
@@ -227,11 +227,11 @@ static int probe_elf(const struct um_elf *elf, struct um_mpi *mpi)
     return 0;
 }
 
-int um_mpi_probe(const char *path, struct um_mpi *mpi)
+int um_cmd_mpi_probe(const char *path, struct um_cmd_mpi *mpi)
 {
-    static struct um_mpi last; /* a launcher and its program mostly lead to the same library */
-    struct um_mpi found = {0};
-    struct um_elf elf;
+    static struct um_cmd_mpi last; /* a launcher and its program mostly lead to the same library */
+    struct um_cmd_mpi found = {0};
+    struct um_cmd_elf elf;
 
     if (!realpath(path, found.library))
         return -errno;
@@ -239,19 +239,19 @@ int um_mpi_probe(const char *path, struct um_mpi *mpi)
         *mpi = last;
         return 0;
     }
-    int ret = um_elf_open(found.library, &elf);
+    int ret = um_cmd_elf_open(found.library, &elf);
     if (ret)
         return ret;
     ret = probe_elf(&elf, &found);
-    um_elf_close(&elf);
+    um_cmd_elf_close(&elf);
     if (!ret)
         *mpi = last = found;
     return ret;
 }
 
-const struct um_mpi_refusal *um_mpi_refusal(const struct um_mpi *mpi)
+const struct um_cmd_mpi_refusal *um_cmd_mpi_refusal_of(const struct um_cmd_mpi *mpi)
 {
-    static const struct um_mpi_refusal refusals[UM_MPI_KINDS] = {
+    static const struct um_cmd_mpi_refusal refusals[UM_MPI_KINDS] = {
         [UM_MPI_MPICH] = {"it was built without the ofi netmod",
                           "take an MPICH that has it: `pip install mpich` (./quickstart puts one into .venv), or one\n"
                           "configured with --with-device=ch4:ofi. Debian's Open MPI (openmpi-bin) can use unimem, too"},

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum um_mpi_kind {
+enum um_cmd_mpi_kind {
     UM_MPI_NONE, /* not recognised */
     UM_MPI_MPICH,
     UM_MPI_OPENMPI,
@@ -19,8 +19,8 @@ enum um_mpi_kind {
     UM_MPI_KINDS
 };
 
-struct um_mpi {
-    enum um_mpi_kind kind;
+struct um_cmd_mpi {
+    enum um_cmd_mpi_kind kind;
     char version[32];         /* "5.0.2"; empty if it would not say */
     char device[64];          /* MPICH: what it was built for, "ch4:ofi"; otherwise empty */
     bool has_ofi;             /* can it use libfabric? True as well if that cannot be known. */
@@ -29,31 +29,31 @@ struct um_mpi {
 };
 
 /* "MPICH", for people; "mpich", for --mpi. */
-const char *um_mpi_title(enum um_mpi_kind kind);
-const char *um_mpi_word(enum um_mpi_kind kind);
+const char *um_cmd_mpi_title(enum um_cmd_mpi_kind kind);
+const char *um_cmd_mpi_word(enum um_cmd_mpi_kind kind);
 
 /* The kind that --mpi WORD names (mpich, openmpi, intel, sos), or UM_MPI_NONE. */
-enum um_mpi_kind um_mpi_by_word(const char *word);
+enum um_cmd_mpi_kind um_cmd_mpi_by_word(const char *word);
 
 /* The first number of the version, or 0. */
-int um_mpi_major(const struct um_mpi *mpi);
+int um_cmd_mpi_major(const struct um_cmd_mpi *mpi);
 
 /* Does a library of this file name belong to an MPI or SHMEM? (libmpi.so.12, libmpich.so.12, libsma.so.3, ...) */
-bool um_mpi_library_name(const char *name);
+bool um_cmd_mpi_library_name(const char *name);
 
 /*
  * Asks the library at path what it is: it is loaded in a child process, where MPI_Get_library_version (allowed before
  * MPI_Init) or shmem_info_get_name says so; if that fails, its bytes are searched. Returns 0, or a negative errno
  * (-ENOEXEC: not a library of this machine; -ENOENT: of no MPI that is known). *mpi is set only on success.
  */
-int um_mpi_probe(const char *path, struct um_mpi *mpi);
+int um_cmd_mpi_probe(const char *path, struct um_cmd_mpi *mpi);
 
 /* Why an MPI cannot use unimem, and what to do instead. */
-struct um_mpi_refusal {
+struct um_cmd_mpi_refusal {
     const char *reason, *remedy;
 };
 
 /* NULL if this one can. */
-const struct um_mpi_refusal *um_mpi_refusal(const struct um_mpi *mpi);
+const struct um_cmd_mpi_refusal *um_cmd_mpi_refusal_of(const struct um_cmd_mpi *mpi);
 
 #endif

@@ -46,15 +46,15 @@ static const struct plain {
     {"SHMEM_OFI_PROVIDER", the_provider, FOR(SOS), 0, 0},
 };
 
-static bool applies(const struct plain *plain, const struct um_mpi *mpi)
+static bool applies(const struct plain *plain, const struct um_cmd_mpi *mpi)
 {
-    int major = um_mpi_major(mpi);
+    int major = um_cmd_mpi_major(mpi);
     if (mpi->kind != UM_MPI_NONE && !(plain->kinds & (1u << mpi->kind)))
         return false;
     return !major || ((!plain->from || major >= plain->from) && (!plain->until || major < plain->until));
 }
 
-static int var_format(struct um_env_var *var, const char *prefix, const char *dir, const char *rest)
+static int var_format(struct um_cmd_env_var *var, const char *prefix, const char *dir, const char *rest)
 {
     int n = snprintf(var->value, sizeof var->value, "%s%s%s%s", prefix, dir, rest ? ":" : "", rest ? rest : "");
     if (n >= 0 && (size_t)n < sizeof var->value)
@@ -75,7 +75,8 @@ static bool list_begins_with(const char *list, const char *dir)
  * looks for its own loadable providers (verbs, efa, ...) in their usual places. Intel's libfabric has all but a few of
  * its providers as such files: they stay in reach.
  */
-static int fill_provider_path(struct um_env_var *var, const struct um_env *env, const struct um_mpi *mpi)
+static int fill_provider_path(struct um_cmd_env_var *var, const struct um_cmd_environment *env,
+                              const struct um_cmd_mpi *mpi)
 {
     const char *own = getenv(var->name);
     bool brings = mpi->kind == UM_MPI_INTEL && *mpi->providers && !strchr(mpi->providers, ':');
@@ -99,7 +100,7 @@ static int fill_provider_path(struct um_env_var *var, const struct um_env *env, 
     return var_format(var, at, env->dir, *list ? list : NULL);
 }
 
-static int fill_plain(struct um_env_var *var, const struct plain *plain, const struct um_env *env)
+static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, const struct um_cmd_environment *env)
 {
     const char *own = getenv(var->name), *value = plain->value;
     if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
@@ -114,29 +115,29 @@ static int fill_plain(struct um_env_var *var, const struct plain *plain, const s
     return own || value ? var_format(var, "", own ? own : value, NULL) : 0;
 }
 
-int um_env_fill(struct um_env *env, const struct um_mpi *mpi)
+int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi)
 {
     const char *provider = getenv("FI_PROVIDER");
-    int ret = um_provider_dir(env->dir, sizeof env->dir);
+    int ret = um_cmd_provider_dir(env->dir, sizeof env->dir);
     if (ret)
         return ret;
 
-    env->other_provider = provider && *provider && um_provider_is_another(provider) ? provider : NULL;
+    env->other_provider = provider && *provider && um_cmd_provider_is_another(provider) ? provider : NULL;
     env->count = 0;
-    struct um_env_var *var = &env->var[env->count++];
-    *var = (struct um_env_var){.name = "FI_PROVIDER_PATH"};
+    struct um_cmd_env_var *var = &env->var[env->count++];
+    *var = (struct um_cmd_env_var){.name = "FI_PROVIDER_PATH"};
     ret = fill_provider_path(var, env, mpi);
     for (size_t i = 0; !ret && i < sizeof plain / sizeof plain[0]; i++) {
         if (!applies(&plain[i], mpi))
             continue;
         var = &env->var[env->count++];
-        *var = (struct um_env_var){.name = plain[i].name};
+        *var = (struct um_cmd_env_var){.name = plain[i].name};
         ret = fill_plain(var, &plain[i], env);
     }
     return ret;
 }
 
-const char *um_env_origin_text(enum um_env_origin origin)
+const char *um_cmd_env_origin_text(enum um_cmd_env_origin origin)
 {
     switch (origin) {
     case UM_ENV_SET:

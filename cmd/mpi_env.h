@@ -14,24 +14,24 @@
 
 enum { UM_ENV_MAX = 16, UM_ENV_VALUE_MAX = 4 * PATH_MAX };
 
-enum um_env_origin {
+enum um_cmd_env_origin {
     UM_ENV_SET,      /* ours: the user has none */
     UM_ENV_EXTENDED, /* the user's, with ours added in front */
     UM_ENV_KEPT,     /* the user's: it wins */
     UM_ENV_UNUSED    /* neither: not needed with what the user has chosen */
 };
 
-struct um_env_var {
+struct um_cmd_env_var {
     const char *name;
-    enum um_env_origin origin;
+    enum um_cmd_env_origin origin;
     const char
         *ours; /* the value needed to use unimem; NULL if it is composed of paths, or other values work as well */
     char value[UM_ENV_VALUE_MAX]; /* the value in effect; empty for UM_ENV_UNUSED */
 };
 
-struct um_env {
+struct um_cmd_environment {
     unsigned count;
-    struct um_env_var var[UM_ENV_MAX];
+    struct um_cmd_env_var var[UM_ENV_MAX];
     char dir[PATH_MAX]; /* the folder of libunimem-fi.so */
     /* The user's FI_PROVIDER if it chooses other providers: then unimem is not used. Or NULL. */
     const char *other_provider;
@@ -39,12 +39,12 @@ struct um_env {
 
 /*
  * Fills env for this process's present environment and this MPI; with kind UM_MPI_NONE the variables of all MPIs (each
- * ignores those of the others). Returns 0, or a negative errno after a message on stderr (as um_provider_dir;
+ * ignores those of the others). Returns 0, or a negative errno after a message on stderr (as um_cmd_provider_dir;
  * -ENAMETOOLONG: a path does not fit).
  */
-int um_env_fill(struct um_env *env, const struct um_mpi *mpi);
+int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi);
 
 /* What happened to a variable, for people. */
-const char *um_env_origin_text(enum um_env_origin origin);
+const char *um_cmd_env_origin_text(enum um_cmd_env_origin origin);
 
 #endif

@@ -29,7 +29,7 @@ static int can_be_named(const char *dir)
  * UM_PROVIDER_DIR: where the build installs the library. An executable in a build directory finds the library beside
  * itself instead, so that nothing has to be installed.
  */
-int um_provider_dir(char *dir, size_t size)
+int um_cmd_provider_dir(char *dir, size_t size)
 {
     ssize_t n = readlink("/proc/self/exe", dir, size - 1);
     if (n > 0) {
@@ -67,7 +67,7 @@ static bool names_unimem(const char *list)
     return false;
 }
 
-bool um_provider_is_another(const char *fi_provider)
+bool um_cmd_provider_is_another(const char *fi_provider)
 {
     bool excludes = fi_provider[0] == '^';
     return names_unimem(fi_provider) == excludes;

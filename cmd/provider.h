@@ -12,9 +12,9 @@
  * it. Returns 0, or a negative errno after a message on stderr (-ENOENT: it is in neither; -EINVAL: the folder cannot
  * be named, because libfabric splits that variable at every ':'). dir is undefined on failure.
  */
-int um_provider_dir(char *dir, size_t size);
+int um_cmd_provider_dir(char *dir, size_t size);
 
 /* Has the user, by this value of FI_PROVIDER, chosen providers of which unimem is none? */
-bool um_provider_is_another(const char *fi_provider);
+bool um_cmd_provider_is_another(const char *fi_provider);
 
 #endif

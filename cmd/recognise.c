@@ -23,7 +23,7 @@ static bool begins(const char *text, const char *with)
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-bool um_launcher_name(const char *path)
+bool um_cmd_launcher_name(const char *path)
 {
     static const char *const names[] = {"mpiexec", "mpirun", "orterun", "prterun", "ompirun", "oshrun", "shmemrun"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -50,18 +50,18 @@ static enum family family_of(const char *launcher)
                  {"prte_", OPENMPI},
                  {"orte_init", OPENMPI}};
     enum family family = ANY;
-    struct um_elf elf;
-    if (um_elf_open(launcher, &elf))
+    struct um_cmd_elf elf;
+    if (um_cmd_elf_open(launcher, &elf))
         return ANY; /* a script: the files beside it decide */
     for (size_t i = 0; family == ANY && i < sizeof marks / sizeof marks[0]; i++) {
-        if (um_elf_holds(&elf, marks[i].bytes, strlen(marks[i].bytes)))
+        if (um_cmd_elf_holds(&elf, marks[i].bytes, strlen(marks[i].bytes)))
             family = marks[i].family;
     }
-    um_elf_close(&elf);
+    um_cmd_elf_close(&elf);
     return family;
 }
 
-static bool fits(enum family family, enum um_mpi_kind kind)
+static bool fits(enum family family, enum um_cmd_mpi_kind kind)
 {
     switch (family) {
     case HYDRA:
@@ -77,29 +77,29 @@ static bool fits(enum family family, enum um_mpi_kind kind)
 
 struct beside {
     enum family family;
-    struct um_mpi *mpi;
+    struct um_cmd_mpi *mpi;
 };
 
 static bool try_library(const char *path, void *arg)
 {
     struct beside *beside = arg;
-    struct um_mpi mpi;
-    if (um_mpi_probe(path, &mpi) || !fits(beside->family, mpi.kind))
+    struct um_cmd_mpi mpi;
+    if (um_cmd_mpi_probe(path, &mpi) || !fits(beside->family, mpi.kind))
         return false;
     *beside->mpi = mpi;
     return true;
 }
 
 /* The library that belongs to what lies in the folder of this file: ../lib and the like. */
-static int look_beside(const char *file, enum family family, struct um_mpi *mpi)
+static int look_beside(const char *file, enum family family, struct um_cmd_mpi *mpi)
 {
     struct beside beside = {.family = family, .mpi = mpi};
     char bin[PATH_MAX];
     snprintf(bin, sizeof bin, "%.*s", (int)(last_part(file) - file), file);
-    return um_lib_dirs_of_bin(*bin ? bin : "./", um_mpi_library_name, try_library, &beside) ? 0 : -ENOENT;
+    return um_cmd_lib_dirs_of_bin(*bin ? bin : "./", um_cmd_mpi_library_name, try_library, &beside) ? 0 : -ENOENT;
 }
 
-int um_recognise_launcher(const char *path, struct um_mpi *mpi)
+int um_cmd_recognise_launcher(const char *path, struct um_cmd_mpi *mpi)
 {
     char real[PATH_MAX];
     if (!realpath(path, real))
@@ -111,13 +111,13 @@ int um_recognise_launcher(const char *path, struct um_mpi *mpi)
     if (family == ANY)
         return -ENOENT;
     /* The library was not found, but the launcher's own bytes identify the MPI. */
-    enum um_mpi_kind kind = family == HYDRA ? UM_MPI_MPICH : family == OPENMPI ? UM_MPI_OPENMPI : UM_MPI_INTEL;
-    *mpi = (struct um_mpi){.kind = kind, .has_ofi = true};
+    enum um_cmd_mpi_kind kind = family == HYDRA ? UM_MPI_MPICH : family == OPENMPI ? UM_MPI_OPENMPI : UM_MPI_INTEL;
+    *mpi = (struct um_cmd_mpi){.kind = kind, .has_ofi = true};
     return 0;
 }
 
 /* The Python of a virtual environment: mpi4py takes the MPI that was installed there. */
-static int recognise_python(const char *path, struct um_mpi *mpi)
+static int recognise_python(const char *path, struct um_cmd_mpi *mpi)
 {
     char mark[PATH_MAX + 16];
     if (!begins(last_part(path), "python"))
@@ -133,7 +133,7 @@ static int recognise_python(const char *path, struct um_mpi *mpi)
 }
 
 /* What the name of a library that is not found says. libmpi.so.12 may be MPICH's or Intel MPI's. */
-static enum um_mpi_kind kind_of_name(const char *name)
+static enum um_cmd_mpi_kind kind_of_name(const char *name)
 {
     if (begins(name, "libsma.") || begins(name, "libshmem."))
         return UM_MPI_SOS;
@@ -145,39 +145,39 @@ static enum um_mpi_kind kind_of_name(const char *name)
 }
 
 /* Returns 0 if the file is a program that was linked with an MPI or SHMEM library. */
-static int recognise_program(const char *path, const struct um_mpi *launcher, struct um_mpi *mpi)
+static int recognise_program(const char *path, const struct um_cmd_mpi *launcher, struct um_cmd_mpi *mpi)
 {
-    struct um_elf elf;
+    struct um_cmd_elf elf;
     int ret = -ENOENT;
-    if (um_elf_open(path, &elf))
+    if (um_cmd_elf_open(path, &elf))
         return -ENOENT;
     for (unsigned i = 0; ret && i < elf.needed_count; i++) {
         char library[PATH_MAX];
-        if (!um_mpi_library_name(elf.needed[i]))
+        if (!um_cmd_mpi_library_name(elf.needed[i]))
             continue;
-        ret = um_lib_find(&elf, path, elf.needed[i], library);
+        ret = um_cmd_lib_find(&elf, path, elf.needed[i], library);
         if (!ret)
-            ret = um_mpi_probe(library, mpi);
+            ret = um_cmd_mpi_probe(library, mpi);
         if (ret) {
-            enum um_mpi_kind kind = kind_of_name(elf.needed[i]);
+            enum um_cmd_mpi_kind kind = kind_of_name(elf.needed[i]);
             *mpi = launcher->kind && (!kind || kind == launcher->kind)
                        ? *launcher
-                       : (struct um_mpi){.kind = kind, .has_ofi = kind != UM_MPI_OSHMEM};
+                       : (struct um_cmd_mpi){.kind = kind, .has_ofi = kind != UM_MPI_OSHMEM};
             ret = mpi->kind ? 0 : -ENOENT;
         }
     }
-    um_elf_close(&elf);
+    um_cmd_elf_close(&elf);
     return ret;
 }
 
-static void look_at_word(const char *word, struct um_recognised *found)
+static void look_at_word(const char *word, struct um_cmd_recognised *found)
 {
     char path[PATH_MAX];
-    struct um_mpi mpi;
-    if (word[0] == '-' || um_find_in_path(word, path))
+    struct um_cmd_mpi mpi;
+    if (word[0] == '-' || um_cmd_find_in_path(word, path))
         return;
-    if (!found->launcher_word && um_launcher_name(word)) {
-        if (um_recognise_launcher(path, &found->launcher) == 0)
+    if (!found->launcher_word && um_cmd_launcher_name(word)) {
+        if (um_cmd_recognise_launcher(path, &found->launcher) == 0)
             found->launcher_word = word;
         return;
     }
@@ -190,9 +190,9 @@ static void look_at_word(const char *word, struct um_recognised *found)
     }
 }
 
-void um_recognise(char *const *argv, struct um_recognised *found)
+void um_cmd_recognise(char *const *argv, struct um_cmd_recognised *found)
 {
-    *found = (struct um_recognised){.mpi = {.kind = UM_MPI_NONE}};
+    *found = (struct um_cmd_recognised){.mpi = {.kind = UM_MPI_NONE}};
     for (int i = 0; argv[i] && i < WORDS_MAX && !found->program_word; i++)
         look_at_word(argv[i], found);
     if (!found->program_word && found->launcher.kind) {
@@ -201,7 +201,7 @@ void um_recognise(char *const *argv, struct um_recognised *found)
     }
 }
 
-bool um_recognised_mismatch(const struct um_recognised *found)
+bool um_cmd_recognised_mismatch(const struct um_cmd_recognised *found)
 {
     if (!found->program_word || !found->launcher.kind)
         return false;

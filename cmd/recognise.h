@@ -8,10 +8,10 @@
 
 #include "mpi.h"
 
-struct um_recognised {
-    struct um_mpi mpi;      /* kind UM_MPI_NONE: nothing was recognised */
-    const char *from;       /* the word of the command line that told (points into argv), or NULL */
-    struct um_mpi launcher; /* of the launcher alone; kind UM_MPI_NONE if there is none */
+struct um_cmd_recognised {
+    struct um_cmd_mpi mpi;      /* kind UM_MPI_NONE: nothing was recognised */
+    const char *from;           /* the word of the command line that told (points into argv), or NULL */
+    struct um_cmd_mpi launcher; /* of the launcher alone; kind UM_MPI_NONE if there is none */
     const char *launcher_word;
     const char *program_word; /* the program that is linked with an MPI or SHMEM library, or NULL */
 };
@@ -20,18 +20,18 @@ struct um_recognised {
  * argv: the command, ended by NULL. The program's own library decides, the launcher's if there is no such program
  * (an interpreter, a script). Never fails: what cannot be read is not recognised.
  */
-void um_recognise(char *const *argv, struct um_recognised *found);
+void um_cmd_recognise(char *const *argv, struct um_cmd_recognised *found);
 
 /* The MPI that a launcher at this path belongs to. Returns 0, or -ENOENT. *mpi is set only on success. */
-int um_recognise_launcher(const char *path, struct um_mpi *mpi);
+int um_cmd_recognise_launcher(const char *path, struct um_cmd_mpi *mpi);
 
 /* Is this the name of a launcher? The last part of the path counts. */
-bool um_launcher_name(const char *path);
+bool um_cmd_launcher_name(const char *path);
 
 /*
  * Do the launcher and the program belong to different MPIs that cannot start each other's processes? (MPICH and Intel
  * MPI can, and their launchers start SHMEM programs.)
  */
-bool um_recognised_mismatch(const struct um_recognised *found);
+bool um_cmd_recognised_mismatch(const struct um_cmd_recognised *found);
 
 #endif

@@ -7,13 +7,13 @@
 
 static const char *const state_words[] = {[UM_YES] = "yes", [UM_PARTLY] = "partly", [UM_NO] = "no", [UM_PLAIN] = "-"};
 
-struct um_row *um_report_add(struct um_report *report, const char *section, const char *name, enum um_state state,
-                             const char *format, ...)
+struct um_cmd_row *um_cmd_report_add(struct um_cmd_report *report, const char *section, const char *name,
+                                     enum um_cmd_state state, const char *format, ...)
 {
     if (report->count < UM_REPORT_MAX)
         report->count++;
-    struct um_row *row = &report->row[report->count - 1];
-    *row = (struct um_row){.section = section, .state = state};
+    struct um_cmd_row *row = &report->row[report->count - 1];
+    *row = (struct um_cmd_row){.section = section, .state = state};
     snprintf(row->name, sizeof row->name, "%s", name);
     va_list args;
     va_start(args, format);
@@ -34,11 +34,11 @@ static void print_indented(const char *label, const char *text)
     putchar('\n');
 }
 
-void um_report_print(const struct um_report *report)
+void um_cmd_report_print(const struct um_cmd_report *report)
 {
     const char *section = NULL;
     for (unsigned i = 0; i < report->count; i++) {
-        const struct um_row *row = &report->row[i];
+        const struct um_cmd_row *row = &report->row[i];
         if (!section || strcmp(section, row->section) != 0)
             printf("%s%s\n", section ? "\n" : "", row->section);
         section = row->section;
@@ -74,11 +74,11 @@ static void print_json_member(const char *key, const char *text, const char *bef
         fputs("null", stdout);
 }
 
-void um_report_print_json(const struct um_report *report)
+void um_cmd_report_print_json(const struct um_cmd_report *report)
 {
     printf("{\"version\": \"%s\", \"rows\": [", UM_VERSION);
     for (unsigned i = 0; i < report->count; i++) {
-        const struct um_row *row = &report->row[i];
+        const struct um_cmd_row *row = &report->row[i];
         print_json_member("section", row->section, i ? ",\n  {" : "\n  {");
         print_json_member("name", row->name, ", ");
         print_json_member("state", row->state == UM_PLAIN ? NULL : state_words[row->state], ", ");

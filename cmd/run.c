@@ -41,7 +41,7 @@ struct options {
 };
 
 /* Returns 0 or UM_EXIT_USAGE after a message. With --mpi *found is set. */
-static int parse(int argc, char **argv, struct options *o, struct um_recognised *found)
+static int parse(int argc, char **argv, struct options *o, struct um_cmd_recognised *found)
 {
     for (o->at = 1; o->at < argc && argv[o->at][0] == '-'; o->at++) {
         const char *word = argv[o->at];
@@ -66,25 +66,27 @@ static int parse(int argc, char **argv, struct options *o, struct um_recognised 
         else if (!strcmp(word, "--machine"))
             o->machine = o->at + 1 < argc ? argv[++o->at] : "";
         else
-            return um_usage_error("run", "unknown option %s. Options of the program go after it; put `--` before it",
-                                  word);
+            return um_cmd_usage_error(
+                "run", "unknown option %s. Options of the program go after it; put `--` before it", word);
     }
     struct um_machines machines;
     if (o->machine && um_machines_named(o->machine, &machines))
-        return um_usage_error("run", "--machine %s: known are shm and board, or both with a comma between", o->machine);
-    if (o->mpi && um_announce_forced(o->mpi, found))
+        return um_cmd_usage_error("run", "--machine %s: known are shm and board, or both with a comma between",
+                                  o->machine);
+    if (o->mpi && um_cmd_announce_forced(o->mpi, found))
         return UM_EXIT_USAGE;
     if (o->at >= argc && !o->help)
-        return um_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
+        return um_cmd_usage_error("run", "no program given. For example: unimem run -- mpiexec -n 4 ./app");
     if (!o->help && !*argv[o->at])
-        return um_usage_error("run", "the name of the program is empty (a variable of your shell that is not set?)");
+        return um_cmd_usage_error("run",
+                                  "the name of the program is empty (a variable of your shell that is not set?)");
     return 0;
 }
 
-static int env_apply(const struct um_env *env)
+static int env_apply(const struct um_cmd_environment *env)
 {
     for (unsigned i = 0; i < env->count; i++) {
-        const struct um_env_var *var = &env->var[i];
+        const struct um_cmd_env_var *var = &env->var[i];
         bool ours = var->origin == UM_ENV_SET || var->origin == UM_ENV_EXTENDED;
         if (ours && setenv(var->name, var->value, 1)) {
             fprintf(stderr, "unimem: cannot set %s: %s\n", var->name, strerror(errno));
@@ -106,33 +108,33 @@ static int machine_set(const struct options *o)
     return UM_EXIT_OK;
 }
 
-static int prepare(const struct options *o, char **program, struct um_recognised *found)
+static int prepare(const struct options *o, char **program, struct um_cmd_recognised *found)
 {
-    static struct um_env env; /* tens of KiB: not on the stack */
+    static struct um_cmd_environment env; /* tens of KiB: not on the stack */
 
     if (!o->mpi)
-        um_recognise(program, found);
-    if (um_announce_refusal(&found->mpi) || um_env_fill(&env, &found->mpi))
+        um_cmd_recognise(program, found);
+    if (um_cmd_announce_refusal(&found->mpi) || um_cmd_env_fill(&env, &found->mpi))
         return UM_EXIT_FAILED;
     if (!o->quiet)
-        um_announce_choice(found, &env);
+        um_cmd_announce_choice(found, &env);
     else
-        um_announce_other_provider(&env);
-    um_announce_doubts(found, &env);
-    um_announce_dropped(program);
+        um_cmd_announce_other_provider(&env);
+    um_cmd_announce_doubts(found, &env);
+    um_cmd_announce_dropped(program);
     if (o->verbose)
-        um_announce_all(&env);
+        um_cmd_announce_all(&env);
     int ret = env_apply(&env);
     if (ret == UM_EXIT_OK)
         ret = machine_set(o);
-    if (ret == UM_EXIT_OK && o->heap && um_heap_preload())
+    if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
         return UM_EXIT_FAILED; /* last: whatever runs before the program does not need it */
     return ret;
 }
 
 int um_cmd_run(int argc, char **argv)
 {
-    static struct um_recognised found; /* tens of KiB: not on the stack */
+    static struct um_cmd_recognised found; /* tens of KiB: not on the stack */
     struct options o = {.quiet = false};
     int ret = parse(argc, argv, &o, &found);
     if (ret)
@@ -142,10 +144,10 @@ int um_cmd_run(int argc, char **argv)
         return UM_EXIT_OK;
     }
     char **program = &argv[o.at], path[PATH_MAX];
-    ret = um_launch_find(program[0], path);
+    ret = um_cmd_launch_find(program[0], path);
     if (!ret)
         ret = prepare(&o, program, &found);
     if (ret)
         return ret;
-    return um_launch(path, program);
+    return um_cmd_launch(path, program);
 }

@@ -52,7 +52,7 @@ static void owner(int line)
     _exit(0);
 }
 
-static void visit_shared(struct um_siblings *result, pid_t pid, int fd)
+static void visit_shared(struct um_cmd_siblings *result, pid_t pid, int fd)
 {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)pid, fd);
@@ -69,7 +69,7 @@ static void visit_shared(struct um_siblings *result, pid_t pid, int fd)
     shared[1] = visitors_word;
 }
 
-static void visit_private(struct um_siblings *result, pid_t pid)
+static void visit_private(struct um_cmd_siblings *result, pid_t pid)
 {
     uint64_t got = 0, put = visitors_word;
     struct iovec here = {.iov_base = &got, .iov_len = sizeof got};
@@ -86,7 +86,7 @@ static void visit_private(struct um_siblings *result, pid_t pid)
 
 static void visitor(int line, pid_t pid, const struct hello *hello)
 {
-    struct um_siblings result = {.memfd = hello->memfd_error};
+    struct um_cmd_siblings result = {.memfd = hello->memfd_error};
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (!result.memfd)
         visit_shared(&result, pid, hello->fd);
@@ -102,7 +102,7 @@ static void supervise(void *arg, int out)
     int to_owner[2], to_visitor[2];
     struct hello hello;
     struct verdict verdict;
-    struct um_siblings result;
+    struct um_cmd_siblings result;
 
     (void)arg;
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, to_owner) || socketpair(AF_UNIX, SOCK_STREAM, 0, to_visitor))
@@ -131,11 +131,11 @@ static void supervise(void *arg, int out)
     dprintf(out, "%d %d %d %d %d", result.memfd, result.open, result.map, result.vm_read, result.vm_write);
 }
 
-int um_siblings_try(struct um_siblings *result)
+int um_cmd_siblings_try(struct um_cmd_siblings *result)
 {
     char text[128];
-    struct um_siblings r;
-    int ret = um_child_run(supervise, NULL, text, sizeof text, TIMEOUT_MS);
+    struct um_cmd_siblings r;
+    int ret = um_cmd_child_run(supervise, NULL, text, sizeof text, TIMEOUT_MS);
     if (ret < 0)
         return ret;
     if (sscanf(text, "%d %d %d %d %d", &r.memfd, &r.open, &r.map, &r.vm_read, &r.vm_write) != 5)

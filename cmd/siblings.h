@@ -6,7 +6,7 @@
 #define UM_CMD_SIBLINGS_H
 
 /* Each 0, or the errno with which it failed; EBADMSG: it returned without error but the bytes were not there. */
-struct um_siblings {
+struct um_cmd_siblings {
     int memfd;    /* memfd_create */
     int open;     /* open /proc/PID/fd/N of the other, of a memfd */
     int map;      /* map that and see the other's stores, and it ours */
@@ -15,6 +15,6 @@ struct um_siblings {
 };
 
 /* Returns 0, or a negative errno if the processes could not be started. *result is set only on success. */
-int um_siblings_try(struct um_siblings *result);
+int um_cmd_siblings_try(struct um_cmd_siblings *result);
 
 #endif

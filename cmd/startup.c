@@ -45,23 +45,23 @@ static bool is_slow(const char *name)
 static int find_needed(struct search *search, const char *path, unsigned depth)
 {
     char library[PATH_MAX];
-    struct um_elf elf;
+    struct um_cmd_elf elf;
     int ret = -ENOENT;
-    if (um_elf_open(path, &elf))
+    if (um_cmd_elf_open(path, &elf))
         return -ENOENT;
     for (unsigned i = 0; ret && i < elf.needed_count; i++) {
         if (is_slow(elf.needed[i]))
-            ret = um_lib_find(&elf, path, elf.needed[i], search->found);
+            ret = um_cmd_lib_find(&elf, path, elf.needed[i], search->found);
     }
     for (unsigned i = 0; ret && depth < DEPTH_MAX && i < elf.needed_count; i++) {
-        if (is_new(search, elf.needed[i]) && um_lib_find(&elf, path, elf.needed[i], library) == 0)
+        if (is_new(search, elf.needed[i]) && um_cmd_lib_find(&elf, path, elf.needed[i], library) == 0)
             ret = find_needed(search, library, depth + 1);
     }
-    um_elf_close(&elf);
+    um_cmd_elf_close(&elf);
     return ret;
 }
 
-int um_startup_find(const char *path, char *found)
+int um_cmd_startup_find(const char *path, char *found)
 {
     struct search search = {.found = found};
     return find_needed(&search, path, 0);
@@ -78,10 +78,10 @@ static int write_all(int fd, const unsigned char *bytes, size_t size)
     return 0;
 }
 
-static int copy_without_startup(const struct um_elf *elf, int fd)
+static int copy_without_startup(const struct um_cmd_elf *elf, int fd)
 {
-    struct um_elf_word words[UM_ELF_STARTUP_MAX];
-    unsigned count = um_elf_startup(elf, words);
+    struct um_cmd_elf_word words[UM_ELF_STARTUP_MAX];
+    unsigned count = um_cmd_elf_startup(elf, words);
     int ret = write_all(fd, elf->bytes, elf->size);
     for (unsigned i = 0; !ret && i < count; i++) {
         if (pwrite(fd, &words[i].value, sizeof words[i].value, (off_t)words[i].offset) != sizeof words[i].value)
@@ -90,16 +90,16 @@ static int copy_without_startup(const struct um_elf *elf, int fd)
     return ret;
 }
 
-int um_startup_skip(const char *slow)
+int um_cmd_startup_skip(const char *slow)
 {
     char path[64];
-    struct um_elf elf;
-    int ret = um_elf_open(slow, &elf);
+    struct um_cmd_elf elf;
+    int ret = um_cmd_elf_open(slow, &elf);
     if (ret)
         return ret;
     int fd = memfd_create(slow_name, MFD_CLOEXEC);
     ret = fd < 0 ? -errno : copy_without_startup(&elf, fd);
-    um_elf_close(&elf);
+    um_cmd_elf_close(&elf);
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     if (!ret && !dlopen(path, RTLD_LAZY | RTLD_LOCAL))
         ret = -ENOEXEC;

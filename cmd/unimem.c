@@ -33,7 +33,7 @@ static void print_help(FILE *out)
           out);
 }
 
-int um_usage_error(const char *name, const char *format, ...)
+int um_cmd_usage_error(const char *name, const char *format, ...)
 {
     va_list args;
     fprintf(stderr, "unimem%s%s: ", name ? " " : "", name ? name : "");
@@ -47,7 +47,7 @@ int um_usage_error(const char *name, const char *format, ...)
 int main(int argc, char **argv)
 {
     if (argc < 2)
-        return um_usage_error(NULL, "no command given");
+        return um_cmd_usage_error(NULL, "no command given");
     const char *name = argv[1];
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         print_help(stdout);
@@ -61,5 +61,5 @@ int main(int argc, char **argv)
         if (!strcmp(name, commands[i].name))
             return commands[i].main(argc - 1, argv + 1);
     }
-    return um_usage_error(NULL, "unknown command %s", name);
+    return um_cmd_usage_error(NULL, "unknown command %s", name);
 }

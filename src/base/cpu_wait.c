@@ -106,7 +106,7 @@ static void wait_wfe(const uint64_t *line, uint64_t value)
 
 #endif
 
-void um_cpu_wait(enum um_cpu_wait how, const uint64_t *line, uint64_t value)
+void um_cpu_wait_for(enum um_cpu_wait how, const uint64_t *line, uint64_t value)
 {
     switch (how) {
 #if defined(__x86_64__)

@@ -45,6 +45,6 @@ static inline bool um_cpu_wait_is_short(enum um_cpu_wait how)
  * Waits once, until *line differs from value, an interrupt, or the bound of the instruction. Returns at once if it
  * differs already. May return spuriously. UM_CPU_WAIT_NONE: returns at once.
  */
-void um_cpu_wait(enum um_cpu_wait how, const uint64_t *line, uint64_t value);
+void um_cpu_wait_for(enum um_cpu_wait how, const uint64_t *line, uint64_t value);
 
 #endif

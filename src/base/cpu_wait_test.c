@@ -115,7 +115,7 @@ static void await(enum um_cpu_wait how, const uint64_t *line, uint64_t value)
 {
     uint64_t seen;
     while ((seen = um_load_acquire_u64(line)) != value)
-        um_cpu_wait(how, line, seen);
+        um_cpu_wait_for(how, line, seen);
 }
 
 static void *throw_back(void *arg)
@@ -152,7 +152,7 @@ static void a_line_that_has_changed_is_not_waited_for(void **state)
     (void)state;
     for (int k = kinds_here(kinds) - 1; k >= 0; k--) {
         for (int i = 0; i < 10000; i++)
-            um_cpu_wait(kinds[k], &line, 8);
+            um_cpu_wait_for(kinds[k], &line, 8);
     }
     assert_int_equal(line, 7);
 }
@@ -164,7 +164,7 @@ static void a_wait_for_nothing_ends(void **state)
     (void)state;
     for (int k = kinds_here(kinds) - 1; k >= 0; k--) {
         for (int i = 0; i < 100; i++)
-            um_cpu_wait(kinds[k], &line, 7);
+            um_cpu_wait_for(kinds[k], &line, 7);
     }
     assert_int_equal(line, 7);
 }

@@ -14,7 +14,7 @@
 
 /* Reads the first thread's stat: the same numbers as /proc/PID/stat. User-space emulators invent the latter,
  * differently for each thread. */
-int um_process_stat(uint32_t pid, struct um_process_stat *stat_p)
+int um_process_stat_read(uint32_t pid, struct um_process_stat *stat_p)
 {
     UM_UNCANCELLED;
     char path[64];
@@ -43,7 +43,7 @@ int um_process_stat(uint32_t pid, struct um_process_stat *stat_p)
 bool um_process_is_alive(uint32_t pid, uint32_t start)
 {
     struct um_process_stat now = {0};
-    int ret = um_process_stat(pid, &now);
+    int ret = um_process_stat_read(pid, &now);
     if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide it (hidepid): the signal tells */
         return !(kill((pid_t)pid, 0) != 0 && errno == ESRCH);
     if (ret)
@@ -75,7 +75,7 @@ uint64_t um_process_self(void)
     struct um_process_stat stat = {.start = 0};
     uint32_t pid = (uint32_t)getpid();
     pthread_once(&once, self_watch_forks);
-    (void)um_process_stat(pid, &stat); /* otherwise the pid alone is used */
+    (void)um_process_stat_read(pid, &stat); /* otherwise the pid alone is used */
     known = (uint64_t)pid << 32 | stat.start;
     um_store_relaxed_u64(&self, known);
     return known;

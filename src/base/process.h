@@ -16,7 +16,7 @@ struct um_process_stat {
 };
 
 /* 0, or a negative errno (-ENOENT: no such process, or /proc hides it). */
-int um_process_stat(uint32_t pid, struct um_process_stat *stat_p);
+int um_process_stat_read(uint32_t pid, struct um_process_stat *stat_p);
 
 /* Does the process with this start time (0: any) still live? False only when it is certainly gone. */
 bool um_process_is_alive(uint32_t pid, uint32_t start);

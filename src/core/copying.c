@@ -5,7 +5,8 @@
 
 #include <errno.h>
 
-int um_copying_start(struct um_copying *c, struct um_link *link, const struct um_copy *copy, struct um_region *region)
+int um_core_copying_start(struct um_core_copying *c, struct um_link *link, const struct um_copy *copy,
+                          struct um_core_region *region)
 {
     int ret = link->machine->transfer_start(link, copy, &c->transfer);
     if (ret != -EINPROGRESS)
@@ -17,7 +18,7 @@ int um_copying_start(struct um_copying *c, struct um_link *link, const struct um
     return ret;
 }
 
-int um_copying_poll(struct um_copying *c)
+int um_core_copying_poll(struct um_core_copying *c)
 {
     int ret = c->transfer->machine->transfer_poll(c->transfer);
     if (ret != -EINPROGRESS) {
@@ -27,7 +28,7 @@ int um_copying_poll(struct um_copying *c)
     return ret;
 }
 
-void um_copying_cancel(struct um_copying *c)
+void um_core_copying_cancel(struct um_core_copying *c)
 {
     if (!c->transfer)
         return;

@@ -9,19 +9,20 @@
 #include "base/list.h"
 #include "machine/machine.h"
 
-struct um_region;
+struct um_core_region;
 
-struct um_copying {
+struct um_core_copying {
     struct um_transfer *transfer; /* NULL: none is under way */
     size_t len;                   /* the rest only while there is one. Bytes that it moves */
     struct um_list link;          /* in the region's into whose memory it moves them; else by itself */
 };
 
 /* transfer_start(), of this process's memory in a region (NULL: in none). */
-int um_copying_start(struct um_copying *c, struct um_link *link, const struct um_copy *copy, struct um_region *region);
+int um_core_copying_start(struct um_core_copying *c, struct um_link *link, const struct um_copy *copy,
+                          struct um_core_region *region);
 /* transfer_poll(). */
-int um_copying_poll(struct um_copying *c);
+int um_core_copying_poll(struct um_core_copying *c);
 /* If there is one: no byte moves from the return on. */
-void um_copying_cancel(struct um_copying *c);
+void um_core_copying_cancel(struct um_core_copying *c);
 
 #endif

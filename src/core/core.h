@@ -4,7 +4,7 @@
  * Owns: the port, the peers, the dispatch of records to opcode handlers. Must not know any fi_* type nor what a
  * protocol does with a record. Few calls go upward, all function pointers: the handler of an opcode (set by proto), the
  * completion of an operation and the end of a peer (set by prov).
- * Threading: calls that touch one endpoint are serialised by the caller; um_ep_kick() may come from any thread.
+ * Threading: calls that touch one endpoint are serialised by the caller; um_core_ep_kick() may come from any thread.
  * Errors: 0 or a negative errno.
  */
 #ifndef UM_CORE_CORE_H
@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 /* Flags of an operation, from the call to its completion. */
-enum um_op_flag {
+enum um_core_op_flag {
     UM_OP_SEND = 1 << 0,
     UM_OP_RECV = 1 << 1,
     UM_OP_TAGGED = 1 << 2,
@@ -37,96 +37,98 @@ enum um_op_flag {
     UM_OP_DATA = 1 << 14,    /* 8 bytes of data for the peer's completion */
 };
 
-struct um_ep;
-struct um_peer;
+struct um_core_ep;
+struct um_core_peer;
 
 /* What the completion of an operation says. */
-struct um_completion {
+struct um_core_completion {
     void *context;
-    uint32_t flags; /* um_op_flag */
+    uint32_t flags; /* um_core_op_flag */
     int error;      /* 0, or a positive errno: EMSGSIZE truncated (olen bytes lost), ECANCELED, ENOMSG, ... */
     size_t len;     /* bytes received or moved */
     size_t olen;    /* bytes that did not fit */
     void *buf;      /* multi-receive: where the message lies */
     uint64_t tag;
-    uint64_t data;          /* valid with UM_OP_DATA */
-    struct um_peer *source; /* receives: the sender */
+    uint64_t data;               /* valid with UM_OP_DATA */
+    struct um_core_peer *source; /* receives: the sender */
 };
 
 /* Messages, RMA and atomic operations by way of one machine, and their payload. */
-struct um_traffic {
+struct um_core_traffic {
     uint64_t sent, received;
     uint64_t bytes_sent, bytes_received;
 };
 
-struct um_stats {
-    struct um_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
-    uint64_t eager, rendezvous;                 /* the protocol of the sent messages */
-    uint64_t copied, bounced;                   /* rendezvous and RMA bodies: copied between processes, or bounced */
-    uint64_t retaken;                           /* of the copied: asked for first, then taken back */
-    uint64_t mapped;                            /* RMA and atomics executed by loads and stores */
-    uint64_t unexpected;                        /* arrived before their receive was posted */
+struct um_core_stats {
+    struct um_core_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
+    uint64_t eager, rendezvous;                      /* the protocol of the sent messages */
+    uint64_t copied, bounced; /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t retaken;         /* of the copied: asked for first, then taken back */
+    uint64_t mapped;          /* RMA and atomics executed by loads and stores */
+    uint64_t unexpected;      /* arrived before their receive was posted */
     uint64_t peers_lost;
 };
 
 /* How bodies that can be read by their receiver move. */
-enum um_bodies {
+enum um_core_bodies {
     UM_BODIES_READ = 0, /* so */
     UM_BODIES_LEARN,    /* so, or pushed by their sender: what takes less time here (proto/choice.h) */
     UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
 };
 
-struct um_ep_config {
+struct um_core_ep_config {
     struct um_machines machines;
     struct um_port_config port;
-    struct um_regions *regions; /* what peers may read and write; outlives the endpoint */
-    void (*complete)(void *arg, const struct um_completion *c);
-    /* This peer is gone and ends now: um_peer_gone() is to take its place. NULL: peers live as long as the endpoint. */
-    void (*forget)(void *arg, struct um_peer *peer);
+    struct um_core_regions *regions; /* what peers may read and write; outlives the endpoint */
+    void (*complete)(void *arg, const struct um_core_completion *c);
+    /* This peer is gone and ends now: um_core_peer_gone() is to take its place. NULL: peers live as long as the
+     * endpoint. */
+    void (*forget)(void *arg, struct um_core_peer *peer);
     void *arg;
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
     size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
-    enum um_bodies bodies;
+    enum um_core_bodies bodies;
 };
 
-void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p);
+void um_core_ep_addr(const struct um_core_ep *ep, struct um_addr *addr_p);
 /* The counters for peers' accesses to registered memory through this endpoint: enum um_counters. */
-void um_ep_set_counters(struct um_ep *ep, uint32_t counters);
-void um_ep_set_multi_min(struct um_ep *ep, size_t bytes);
-const struct um_stats *um_ep_stats(const struct um_ep *ep);
+void um_core_ep_set_counters(struct um_core_ep *ep, uint32_t counters);
+void um_core_ep_set_multi_min(struct um_core_ep *ep, size_t bytes);
+const struct um_core_stats *um_core_ep_stats(const struct um_core_ep *ep);
 /* By all machines together. */
-struct um_traffic um_ep_traffic(const struct um_ep *ep);
+struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep);
 
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
-int um_ep_progress(struct um_ep *ep);
+int um_core_ep_progress(struct um_core_ep *ep);
 
 /* Makes the next call of progress check the peers, if it is time. Call it after many calls without progress.
  */
-void um_ep_hasten(struct um_ep *ep);
-uint32_t um_ep_patience(const struct um_ep *ep);
+void um_core_ep_hasten(struct um_core_ep *ep);
+uint32_t um_core_ep_patience(const struct um_core_ep *ep);
 
-/* Sleeping: see machine.h. um_ep_arm() is -EAGAIN when there is work: make progress and try again. */
-int um_ep_wait_fd(const struct um_ep *ep);
-int um_ep_arm(struct um_ep *ep);
-void um_ep_disarm(struct um_ep *ep);
-void um_ep_kick(struct um_ep *ep);
+/* Sleeping: see machine.h. um_core_ep_arm() is -EAGAIN when there is work: make progress and try again. */
+int um_core_ep_wait_fd(const struct um_core_ep *ep);
+int um_core_ep_arm(struct um_core_ep *ep);
+void um_core_ep_disarm(struct um_core_ep *ep);
+void um_core_ep_kick(struct um_core_ep *ep);
 /* Like machine watch_line(); -EAGAIN also while other work has to be polled. */
-int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p);
+int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p);
 /* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
-bool um_ep_is_waiting_for_peers(const struct um_ep *ep);
+bool um_core_ep_is_waiting_for_peers(const struct um_core_ep *ep);
 
 /* 0: one of the machines reaches it; or the errors of machine addr_check (already logged). */
-int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr);
-/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until um_ep_config.forget. */
-int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p);
+int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *addr);
+/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until
+ * um_core_ep_config.forget. */
+int um_core_peer_get(struct um_core_ep *ep, const struct um_addr *addr, struct um_core_peer **peer_p);
 /* The same, but NULL if there is none. */
-struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr);
+struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_addr *addr);
 /* A peer to which every operation fails. */
-struct um_peer *um_peer_gone(struct um_ep *ep);
-void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p);
+struct um_core_peer *um_core_peer_gone(struct um_core_ep *ep);
+void um_core_peer_addr(const struct um_core_peer *peer, struct um_addr *addr_p);
 /* A name that prov sets (its fi_addr_t); UM_PEER_UNNAMED until then. */
 #define UM_PEER_UNNAMED UINT64_MAX
-uint64_t um_peer_name(const struct um_peer *peer);
-void um_peer_set_name(struct um_peer *peer, uint64_t name);
+uint64_t um_core_peer_name(const struct um_core_peer *peer);
+void um_core_peer_set_name(struct um_core_peer *peer, uint64_t name);
 
 #endif

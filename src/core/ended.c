@@ -1,9 +1,9 @@
 /*
  * The end of a peer: frees its resources, then the peer itself.
  *
- *   lost          no operation goes to it any more (um_peer_lose): its windows and its lane are closed
+ *   lost          no operation goes to it any more (um_core_peer_lose): its windows and its lane are closed
  *   and silent    nothing comes from it any more: its link is closed, and with it every mapping and descriptor
- *   not retained  no message of it waits to be received: struct um_peer is freed, its number given anew
+ *   not retained  no message of it waits to be received: struct um_core_peer is freed, its number given anew
  *
  * A peer that left in good order is lost when its port has closed. A peer that broke the protocol is kept as long as
  * its process lives, so that it cannot come back under another number. ep->gone replaces a freed peer: every operation
@@ -18,9 +18,9 @@
 enum { UM_PEER_GONE = UINT32_MAX - 1 };
 static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
 
-int um_peer_gone_open(struct um_ep *ep)
+int um_core_peer_gone_open(struct um_core_ep *ep)
 {
-    ep->gone = um_peer_new(ep);
+    ep->gone = um_core_peer_new(ep);
     if (!ep->gone)
         return -ENOMEM;
     ep->gone->number = UM_PEER_GONE;
@@ -28,24 +28,24 @@ int um_peer_gone_open(struct um_ep *ep)
     return 0;
 }
 
-struct um_peer *um_peer_gone(struct um_ep *ep)
+struct um_core_peer *um_core_peer_gone(struct um_core_ep *ep)
 {
     return ep->gone;
 }
 
-void um_peer_watch_leaving(struct um_peer *peer)
+void um_core_peer_watch_leaving(struct um_core_peer *peer)
 {
     if (um_list_is_empty(&peer->ended))
         um_list_append(&peer->ep->leaving, &peer->ended);
 }
 
-void um_peer_settle(struct um_peer *peer)
+void um_core_peer_settle(struct um_core_peer *peer)
 {
-    struct um_ep *ep = peer->ep;
+    struct um_core_ep *ep = peer->ep;
     if (!peer->lost || peer->rx || !peer->link)
         return;
     if (peer->banned && peer->link->machine->link_alive(peer->link)) {
-        um_peer_watch_leaving(peer);
+        um_core_peer_watch_leaving(peer);
         return;
     }
     um_list_unlink(&peer->ended);
@@ -55,9 +55,9 @@ void um_peer_settle(struct um_peer *peer)
         um_list_append(&ep->ended, &peer->ended);
 }
 
-void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
+void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended)
 {
-    struct um_peer *peer = UM_CONTAINER(ended, struct um_peer, ended);
+    struct um_core_peer *peer = UM_CONTAINER(ended, struct um_core_peer, ended);
     if (peer->rx) { /* it connected again, or its last messages came late */
         um_list_unlink(&peer->ended);
     } else if (peer->lost && !peer->left) {
@@ -66,24 +66,24 @@ void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended)
         um_list_unlink(&peer->ended);
         peer->left = true;
         ep->protocols->peer_left(ep, peer, ECONNRESET);
-        um_peer_settle(peer);
+        um_core_peer_settle(peer);
     } else if (!peer->link->machine->link_alive(peer->link)) {
         um_list_unlink(&peer->ended);
-        um_peer_lose(peer, 0);
-        um_peer_settle(peer);
+        um_core_peer_lose(peer, 0);
+        um_core_peer_settle(peer);
     }
 }
 
-void um_peers_free_ended(struct um_ep *ep)
+void um_core_peers_free_ended(struct um_core_ep *ep)
 {
     struct um_list *next;
     for (struct um_list *l = ep->ended.next; ep->config.forget && l != &ep->ended; l = next) {
-        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, ended);
+        struct um_core_peer *peer = UM_CONTAINER(l, struct um_core_peer, ended);
         next = l->next;
         if (!um_list_is_empty(&peer->expected))
             continue; /* a receive waits for it, which the next tick ends */
         um_list_unlink(&peer->ended);
         ep->config.forget(ep->config.arg, peer);
-        um_peer_free(peer);
+        um_core_peer_free(peer);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * Endpoints: opening, flushing, closing, sleeping. Owns: struct um_ep and its port. Threading: core.h.
+ * Endpoints: opening, flushing, closing, sleeping. Owns: struct um_core_ep and its port. Threading: core.h.
  */
 #include "core/endpoint.h"
 #include "core/window.h"
@@ -18,7 +18,7 @@
 #define UM_FLUSH_NS UINT64_C(5000000000)
 
 /* One fd for all of them. */
-static int wait_set_open(struct um_ep *ep)
+static int wait_set_open(struct um_core_ep *ep)
 {
     ep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {
@@ -37,7 +37,7 @@ static int wait_set_open(struct um_ep *ep)
     return -error;
 }
 
-static void ports_close(struct um_ep *ep)
+static void ports_close(struct um_core_ep *ep)
 {
     if (ep->wait_fd >= 0)
         close(ep->wait_fd);
@@ -48,13 +48,13 @@ static void ports_close(struct um_ep *ep)
 }
 
 /* All of them, or none. */
-static int ports_open(struct um_ep *ep)
+static int ports_open(struct um_core_ep *ep)
 {
     const struct um_machines *machines = &ep->config.machines;
     int ret = 0;
     ep->wait_fd = -1;
     for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
-        ep->config.port.space = um_regions_space(ep->config.regions, i);
+        ep->config.port.space = um_core_regions_space(ep->config.regions, i);
         ret = machines->at[i]->port_open(&ep->config.port, &ep->reach[i].port);
         ep->reaches += ret == 0;
     }
@@ -65,9 +65,10 @@ static int ports_open(struct um_ep *ep)
     return ret;
 }
 
-int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p)
+int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core_protocols *protocols,
+                    struct um_core_ep **ep_p)
 {
-    struct um_ep *ep = calloc(1, sizeof(*ep) + protocols->ep_size);
+    struct um_core_ep *ep = calloc(1, sizeof(*ep) + protocols->ep_size);
     if (!ep)
         return -ENOMEM;
     ep->config = *config;
@@ -79,8 +80,8 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
     um_list_init(&ep->jobs);
     um_list_init(&ep->leaving);
     um_list_init(&ep->ended);
-    um_pool_init(&ep->ops, sizeof(struct um_op));
-    int ret = um_peer_gone_open(ep);
+    um_pool_init(&ep->ops, sizeof(struct um_core_op));
+    int ret = um_core_peer_gone_open(ep);
     if (ret == 0)
         ret = ports_open(ep);
     if (ret) {
@@ -97,18 +98,18 @@ int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols
  * nothing was accepted. Nor does an eager message whose delivery is awaited: it lies in the peer's lane and needs
  * nothing more from this side.
  */
-static uint32_t ep_pending(const struct um_ep *ep)
+static uint32_t ep_pending(const struct um_core_ep *ep)
 {
     uint32_t pending = !um_list_is_empty(&ep->jobs);
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
-        const struct um_peer *peer = ep->peers[i];
+        const struct um_core_peer *peer = ep->peers[i];
         if (peer && !peer->lost)
             pending += peer->tokens.used;
     }
     return pending;
 }
 
-void um_core_ep_flush(struct um_ep *ep)
+void um_core_ep_flush(struct um_core_ep *ep)
 {
     uint64_t last = um_clock_ns();
     uint32_t before = 0;
@@ -118,41 +119,41 @@ void um_core_ep_flush(struct um_ep *ep)
         if (um_core_ep_jobs(ep) > 0 || pending != before)
             last = um_clock_ns();
         before = pending;
-        if (um_ep_progress(ep) > 0 && um_clock_ns() - last <= UM_FLUSH_NS)
+        if (um_core_ep_progress(ep) > 0 && um_clock_ns() - last <= UM_FLUSH_NS)
             continue;
         if (um_clock_ns() - last > UM_FLUSH_NS) {
             um_log(UM_LOG_WARN, "closing an endpoint with operations that their peers did not take for 5 s");
             return;
         }
-        struct pollfd fd = {.fd = um_ep_wait_fd(ep), .events = POLLIN};
-        if (um_ep_arm(ep) == 0) {
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN};
+        if (um_core_ep_arm(ep) == 0) {
             poll(&fd, 1, 50);
-            um_ep_disarm(ep);
+            um_core_ep_disarm(ep);
         }
     }
 }
 
-void um_core_ep_close(struct um_ep *ep)
+void um_core_ep_close(struct um_core_ep *ep)
 {
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
-        struct um_peer *peer = ep->peers[i];
+        struct um_core_peer *peer = ep->peers[i];
         if (!peer)
             continue;
         if (peer->lane)
             peer->lane->machine->lane_close(peer->lane);
         for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
             if (peer->tokens.slot[t].op)
-                um_op_free(peer->tokens.slot[t].op);
+                um_core_op_free(peer->tokens.slot[t].op);
         }
         struct um_list *first;
         while ((first = um_list_first(&peer->acks)) != NULL)
-            um_op_free(UM_CONTAINER(first, struct um_op, link));
+            um_core_op_free(UM_CONTAINER(first, struct um_core_op, link));
         while ((first = um_list_first(&peer->copies)) != NULL)
-            um_op_free(UM_CONTAINER(first, struct um_op, link));
-        um_windows_close(peer);
+            um_core_op_free(UM_CONTAINER(first, struct um_core_op, link));
+        um_core_windows_close(peer);
         if (peer->link)
             peer->link->machine->link_close(peer->link);
-        um_tokens_fini(&peer->tokens);
+        um_core_tokens_fini(&peer->tokens);
         free(peer);
     }
     for (uint32_t i = 0; i < ep->reaches; i++)
@@ -166,28 +167,28 @@ void um_core_ep_close(struct um_ep *ep)
     free(ep);
 }
 
-void um_ep_addr(const struct um_ep *ep, struct um_addr *addr_p)
+void um_core_ep_addr(const struct um_core_ep *ep, struct um_addr *addr_p)
 {
     *addr_p = (struct um_addr){{0}};
     for (uint32_t i = 0; i < ep->reaches; i++)
         ep->reach[i].port->machine->port_addr(ep->reach[i].port, addr_p);
 }
 
-void um_ep_set_multi_min(struct um_ep *ep, size_t bytes)
+void um_core_ep_set_multi_min(struct um_core_ep *ep, size_t bytes)
 {
     ep->config.multi_min = bytes;
 }
 
-const struct um_stats *um_ep_stats(const struct um_ep *ep)
+const struct um_core_stats *um_core_ep_stats(const struct um_core_ep *ep)
 {
     return &ep->stats;
 }
 
-struct um_traffic um_ep_traffic(const struct um_ep *ep)
+struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep)
 {
-    struct um_traffic sum = {0};
+    struct um_core_traffic sum = {0};
     for (uint32_t i = 0; i < ep->reaches; i++) {
-        const struct um_traffic *t = &ep->stats.traffic[i];
+        const struct um_core_traffic *t = &ep->stats.traffic[i];
         sum.sent += t->sent;
         sum.received += t->received;
         sum.bytes_sent += t->bytes_sent;
@@ -196,19 +197,19 @@ struct um_traffic um_ep_traffic(const struct um_ep *ep)
     return sum;
 }
 
-int um_ep_wait_fd(const struct um_ep *ep)
+int um_core_ep_wait_fd(const struct um_core_ep *ep)
 {
     struct um_port *first = ep->reach[0].port;
     return ep->wait_fd >= 0 ? ep->wait_fd : first->machine->wait_fd(first);
 }
 
-static void ports_disarm(struct um_ep *ep, uint32_t count)
+static void ports_disarm(struct um_core_ep *ep, uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++)
         ep->reach[i].port->machine->disarm(ep->reach[i].port);
 }
 
-int um_ep_arm(struct um_ep *ep)
+int um_core_ep_arm(struct um_core_ep *ep)
 {
     if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
         return -EAGAIN; /* there is work that no peer will announce; other jobs wait for credit, which wakes the sleeper
@@ -225,40 +226,40 @@ int um_ep_arm(struct um_ep *ep)
     return 0;
 }
 
-void um_ep_disarm(struct um_ep *ep)
+void um_core_ep_disarm(struct um_core_ep *ep)
 {
     ports_disarm(ep, ep->reaches);
     ep->calls = 0; /* a sleeper makes few calls: the next one reads the clock */
 }
 
-void um_ep_kick(struct um_ep *ep)
+void um_core_ep_kick(struct um_core_ep *ep)
 {
     ep->reach[0].port->machine->kick(ep->reach[0].port);
 }
 
-int um_ep_watch_line(const struct um_ep *ep, const uint64_t **line_p, uint64_t *value_p)
+int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p)
 {
     if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting) || ep->reaches > 1)
         return -EAGAIN;
     return ep->reach[0].port->machine->watch_line(ep->reach[0].port, line_p, value_p);
 }
 
-bool um_ep_is_waiting_for_peers(const struct um_ep *ep)
+bool um_core_ep_is_waiting_for_peers(const struct um_core_ep *ep)
 {
     return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected) ||
            !um_list_is_empty(&ep->leaving);
 }
 
-void um_ep_set_counters(struct um_ep *ep, uint32_t counters)
+void um_core_ep_set_counters(struct um_core_ep *ep, uint32_t counters)
 {
     ep->counters = counters;
     for (uint32_t i = 0; i < ep->reaches; i++)
         ep->reach[i].port->machine->port_set_counters(ep->reach[i].port, counters);
 }
 
-void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift)
+void um_core_ep_count(struct um_core_ep *ep, uint64_t key, unsigned shift)
 {
-    um_regions_count(ep->config.regions, key, shift);
+    um_core_regions_count(ep->config.regions, key, shift);
     if (ep->counters)
-        um_regions_count_any(ep->config.regions, ep->counters, shift);
+        um_core_regions_count_any(ep->config.regions, ep->counters, shift);
 }

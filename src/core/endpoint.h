@@ -1,8 +1,8 @@
 /*
  * The inside of an endpoint, shared by core and proto: peers, operations in flight, jobs.
  *
- * An operation at the initiator (struct um_op) ends in one of two ways: the receiver consumes its record (acknowledged
- * by the lane's credit), or the receiver answers its token. What is left to do in pieces is a job.
+ * An operation at the initiator (struct um_core_op) ends in one of two ways: the receiver consumes its record
+ * (acknowledged by the lane's credit), or the receiver answers its token. What is left to do in pieces is a job.
  * Threading: core.h.
  */
 #ifndef UM_CORE_ENDPOINT_H
@@ -25,41 +25,41 @@ enum {
 };
 
 /* Work that every call of progress continues: a copy in pieces, a body pushed as credit allows. */
-struct um_job {
+struct um_core_job {
     struct um_list link; /* in ep->jobs while there is work */
     /* Does a bounded part of it; returns whether anything moved. Unlinks or frees itself at the end. */
-    bool (*step)(struct um_ep *ep, struct um_job *job);
+    bool (*step)(struct um_core_ep *ep, struct um_core_job *job);
 };
 
 /* A buffer list that an operation keeps. */
-struct um_buffers {
+struct um_core_buffers {
     struct iovec small[UM_OP_IOV_SMALL];
     struct iovec *iov; /* small, or from the C library */
     uint32_t count;
     struct um_iov_cursor cursor;
 };
-int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count);
-void um_buffers_free(struct um_buffers *b);
-static inline void um_buffers_fini(struct um_buffers *b)
+int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count);
+void um_core_buffers_free(struct um_core_buffers *b);
+static inline void um_core_buffers_fini(struct um_core_buffers *b)
 {
     if (__builtin_expect(b->iov != b->small, 0))
-        um_buffers_free(b);
+        um_core_buffers_free(b);
 }
 
-struct um_op;
+struct um_core_op;
 
 /* What an operation is, to the protocol that made it. */
-struct um_op_class {
+struct um_core_op_class {
     /* The peer answered its token: status, from a peer that may be hostile. NULL: it has no token. */
-    void (*answered)(struct um_ep *ep, struct um_op *op, int32_t status);
+    void (*answered)(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
 };
 
 /* An operation at its initiator, accepted and not completed. */
-struct um_op {
-    const struct um_op_class *class;
-    struct um_job job;   /* pushing its body */
-    struct um_list link; /* in peer->acks, or in peer->copies */
-    struct um_peer *peer;
+struct um_core_op {
+    const struct um_core_op_class *class;
+    struct um_core_job job; /* pushing its body */
+    struct um_list link;    /* in peer->acks, or in peer->copies */
+    struct um_core_peer *peer;
     void *context;
     uint32_t flags;
     uint32_t ack; /* the lane's count at which its record is consumed */
@@ -69,32 +69,32 @@ struct um_op {
     uint64_t tag;
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */
-    struct um_buffers buffers;
+    struct um_core_buffers buffers;
     void *copy; /* an injected body too large for its lane, or operands still to be sent */
-    struct um_copying copying;
+    struct um_core_copying copying;
     uint64_t key, data; /* RMA whose bytes a transfer moves */
     uint16_t birth;     /* of its window */
 };
 
 /* The operations of a peer that await an answer, by token: the bounded tokens (below UM_TOKENS) first, then as many as
  * memory allows. */
-struct um_tokens {
-    struct um_token *slot;
+struct um_core_tokens {
+    struct um_core_token *slot;
     uint32_t capacity;
     uint32_t used;
     uint32_t unbounded_free; /* the first free slot of those from UM_TOKENS on; capacity: none */
     uint64_t bounded_free;   /* bit t: token t is free */
 };
-struct um_token {
-    struct um_op *op;   /* NULL: free */
-    uint32_t next_free; /* from UM_TOKENS on */
+struct um_core_token {
+    struct um_core_op *op; /* NULL: free */
+    uint32_t next_free;    /* from UM_TOKENS on */
 };
-void um_tokens_init(struct um_tokens *tokens);
-void um_tokens_fini(struct um_tokens *tokens);
+void um_core_tokens_init(struct um_core_tokens *tokens);
+void um_core_tokens_fini(struct um_core_tokens *tokens);
 
-/* What the protocols keep of it lies behind it (um_protocols.peer_size). */
-struct um_peer {
-    struct um_ep *ep;
+/* What the protocols keep of it lies behind it (um_core_protocols.peer_size). */
+struct um_core_peer {
+    struct um_core_ep *ep;
     struct um_lane *lane; /* to the peer; NULL before first contact */
     uint32_t number;      /* index in ep->peers */
     bool lost;            /* it died or refused this endpoint: every operation fails */
@@ -105,53 +105,53 @@ struct um_peer {
     bool banned;          /* it broke the protocol */
     uint64_t name;
     struct um_addr addr;
-    struct um_link *link;    /* NULL: it is lost, and what it had is given back (ended.c) */
-    struct um_traffic *out;  /* by the machine that operations to it take */
-    struct um_traffic *in;   /* by the one that it takes to us */
-    struct um_rx *rx;        /* from the peer; NULL when it has not contacted us */
-    struct um_list acks;     /* um_op, by ack */
-    struct um_list copies;   /* um_op whose bytes a transfer moves */
-    struct um_list awaiting; /* in ep->awaiting */
-    struct um_list expected; /* in ep->expected */
-    struct um_list ended;    /* in ep->leaving or ep->ended */
-    uint32_t retained;       /* messages of it that wait to be received */
-    uint32_t past_hold;      /* of those, how many came after it was asked to send none */
-    struct um_tokens tokens;
-    struct um_list held;        /* in ep->held */
-    struct um_window *window;   /* the one used last */
-    struct um_windows *windows; /* core/window.h; made when first needed */
-    uint32_t unfinished;        /* RMA and atomics that the peer is to execute and has not answered */
-    struct um_peer *hash_next[UM_MACHINES_MAX];
+    struct um_link *link;        /* NULL: it is lost, and what it had is given back (ended.c) */
+    struct um_core_traffic *out; /* by the machine that operations to it take */
+    struct um_core_traffic *in;  /* by the one that it takes to us */
+    struct um_rx *rx;            /* from the peer; NULL when it has not contacted us */
+    struct um_list acks;         /* um_core_op, by ack */
+    struct um_list copies;       /* um_core_op whose bytes a transfer moves */
+    struct um_list awaiting;     /* in ep->awaiting */
+    struct um_list expected;     /* in ep->expected */
+    struct um_list ended;        /* in ep->leaving or ep->ended */
+    uint32_t retained;           /* messages of it that wait to be received */
+    uint32_t past_hold;          /* of those, how many came after it was asked to send none */
+    struct um_core_tokens tokens;
+    struct um_list held;             /* in ep->held */
+    struct um_window *window;        /* the one used last */
+    struct um_core_windows *windows; /* core/window.h; made when first needed */
+    uint32_t unfinished;             /* RMA and atomics that the peer is to execute and has not answered */
+    struct um_core_peer *hash_next[UM_MACHINES_MAX];
 };
 
 /*
  * Handles a record of that opcode. 0: done; -EPROTO: an invalid record (the lane is ended); -ENOMEM, -EAGAIN: the
  * record stays, and this call of progress takes no more.
  */
-typedef int (*um_handler)(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+typedef int (*um_core_handler)(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* What proto registers in core. */
-struct um_protocols {
+struct um_core_protocols {
     size_t ep_size, peer_size; /* bytes of their own behind each endpoint and each peer, zeroed */
-    void (*peer_opened)(struct um_peer *peer);
-    void (*peer_rerouted)(struct um_peer *peer); /* another machine reaches it from now on */
-    void (*peer_freed)(struct um_peer *peer);
-    um_handler handler[UM_OPCODES];
+    void (*peer_opened)(struct um_core_peer *peer);
+    void (*peer_rerouted)(struct um_core_peer *peer); /* another machine reaches it from now on */
+    void (*peer_freed)(struct um_core_peer *peer);
+    um_core_handler handler[UM_OPCODES];
     /* The peer is gone with a positive errno (0: in good order): ends everything that comes from it. */
-    void (*peer_left)(struct um_ep *ep, struct um_peer *peer, int error);
+    void (*peer_left)(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 };
 
 /* One machine of an endpoint. */
-struct um_reach {
+struct um_core_reach {
     struct um_port *port;
-    struct um_peer **hash; /* the peers whose address has a part of this machine */
+    struct um_core_peer **hash; /* the peers whose address has a part of this machine */
 };
 
-/* What the protocols keep of it lies behind it (um_protocols.ep_size). */
-struct um_ep {
-    struct um_ep_config config;
-    const struct um_protocols *protocols;
-    struct um_reach reach[UM_MACHINES_MAX];
+/* What the protocols keep of it lies behind it (um_core_protocols.ep_size). */
+struct um_core_ep {
+    struct um_core_ep_config config;
+    const struct um_core_protocols *protocols;
+    struct um_core_reach reach[UM_MACHINES_MAX];
     uint32_t reaches;
     uint32_t polled;        /* the reach that is asked first for a record */
     int wait_fd;            /* of several ports; -1: the only port's is the endpoint's */
@@ -168,51 +168,52 @@ struct um_ep {
     struct um_list ended;    /* peers of which nothing is left */
     struct um_list jobs;
     struct um_pool ops;
-    struct um_stats stats;
-    struct um_peer **peers; /* by number; NULL: a free one */
-    uint32_t *peer_free;    /* free numbers below peer_slots: peer_slots - peer_count of them */
+    struct um_core_stats stats;
+    struct um_core_peer **peers; /* by number; NULL: a free one */
+    uint32_t *peer_free;         /* free numbers below peer_slots: peer_slots - peer_count of them */
     uint32_t peer_count, peer_slots, peer_capacity;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
     uint32_t counters;            /* enum um_counters */
     uint32_t soon;                /* jobs that look at the clock: nobody sleeps meanwhile */
-    struct um_peer *gone;         /* in the place of those that were freed */
+    struct um_core_peer *gone;    /* in the place of those that were freed */
     struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };
 
-int um_core_ep_open(const struct um_ep_config *config, const struct um_protocols *protocols, struct um_ep **ep_p);
+int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core_protocols *protocols,
+                    struct um_core_ep **ep_p);
 /*
  * Counts a call and returns whether um_core_ep_look() is due. Callers make from one to a million calls a second, and
  * some use only one kind of call: every kind that a program may use alone must count.
  */
-static inline bool um_core_ep_is_due(struct um_ep *ep)
+static inline bool um_core_ep_is_due(struct um_core_ep *ep)
 {
     return __builtin_expect(--ep->calls < 0, 0);
 }
 /* Reads the clock and checks peers if it is time. Frees no peer, but may mark peers lost. */
-void um_core_ep_look(struct um_ep *ep);
+void um_core_ep_look(struct um_core_ep *ep);
 /* As machine gather(), of all machines. */
-bool um_core_ep_gather(struct um_ep *ep);
+bool um_core_ep_gather(struct um_core_ep *ep);
 /* Moves jobs on; returns how many moved. */
-int um_core_ep_jobs(struct um_ep *ep);
+int um_core_ep_jobs(struct um_core_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */
-void um_core_ep_flush(struct um_ep *ep);
-void um_core_ep_close(struct um_ep *ep);
+void um_core_ep_flush(struct um_core_ep *ep);
+void um_core_ep_close(struct um_core_ep *ep);
 
 /* Asks the peer for no more messages until um_core_ep_lift(), which ends all holds. */
-void um_peer_hold(struct um_peer *peer);
-void um_core_ep_lift(struct um_ep *ep);
-static inline bool um_peer_is_held(const struct um_peer *peer)
+void um_core_peer_hold(struct um_core_peer *peer);
+void um_core_ep_lift(struct um_core_ep *ep);
+static inline bool um_core_peer_is_held(const struct um_core_peer *peer)
 {
     return !um_list_is_empty(&peer->held);
 }
 
 /* The lane to a peer, opened at first contact. Errors of lane_open; -EPIPE when the peer is lost. */
-int um_peer_lane_open(struct um_peer *peer);
-static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)
+int um_core_peer_lane_open(struct um_core_peer *peer);
+static inline int um_core_peer_lane(struct um_core_peer *peer, struct um_lane **lane_p)
 {
     if (__builtin_expect(peer->lane == NULL || peer->lost, 0)) {
-        int ret = um_peer_lane_open(peer);
+        int ret = um_core_peer_lane_open(peer);
         if (ret)
             return ret;
     }
@@ -220,62 +221,63 @@ static inline int um_peer_lane(struct um_peer *peer, struct um_lane **lane_p)
     return 0;
 }
 /* A claim failed: remembers it (-EAGAIN) or that the peer is lost. Returns the error for the caller's caller. */
-int um_peer_claim_failed(struct um_peer *peer, int error);
+int um_core_peer_claim_failed(struct um_core_peer *peer, int error);
 /* A receive waits for this peer alone: it must end when the peer dies, even if the peer never contacted this endpoint.
  */
-static inline void um_peer_expect(struct um_peer *peer)
+static inline void um_core_peer_expect(struct um_core_peer *peer)
 {
     if (!peer->rx && um_list_is_empty(&peer->expected))
         um_list_append(&peer->ep->expected, &peer->expected);
 }
 /* Takes the acknowledgements and answers that are there. Returns how many, or -EPIPE: the lane has ended. */
-int um_peer_harvest(struct um_peer *peer);
+int um_core_peer_reap(struct um_core_peer *peer);
 /* Ends everything that goes to and comes from this peer; what it took before counts as done. error 0: its port closed
  * in good order. */
-void um_peer_lose(struct um_peer *peer, int error);
+void um_core_peer_lose(struct um_core_peer *peer, int error);
 
 /* Initialises a peer without a link and without a number. NULL without memory. */
-struct um_peer *um_peer_new(struct um_ep *ep);
+struct um_core_peer *um_core_peer_new(struct um_core_ep *ep);
 
 /* ---- ended.c ---- */
-int um_peer_gone_open(struct um_ep *ep);
+int um_core_peer_gone_open(struct um_core_ep *ep);
 /* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
-void um_peer_watch_leaving(struct um_peer *peer);
-void um_peer_leaving_tick(struct um_ep *ep, struct um_list *ended);
+void um_core_peer_watch_leaving(struct um_core_peer *peer);
+void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended);
 /* Frees its resources if it is lost and nothing more comes from it. */
-void um_peer_settle(struct um_peer *peer);
+void um_core_peer_settle(struct um_core_peer *peer);
 /* Frees the peers that have ended. Not while a caller uses one. */
-void um_peers_free_ended(struct um_ep *ep);
-void um_peer_free(struct um_peer *peer);
+void um_core_peers_free_ended(struct um_core_ep *ep);
+void um_core_peer_free(struct um_core_peer *peer);
 /* A message of the peer waits to be received; no more. */
-static inline void um_peer_retain(struct um_peer *peer)
+static inline void um_core_peer_retain(struct um_core_peer *peer)
 {
     peer->retained++;
 }
-static inline void um_peer_release(struct um_peer *peer)
+static inline void um_core_peer_release(struct um_core_peer *peer)
 {
     if (--peer->retained == 0 && __builtin_expect(!peer->link, 0))
         um_list_append(&peer->ep->ended, &peer->ended);
 }
 
 /* A new operation; NULL without memory. */
-struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags);
-void um_op_free(struct um_op *op);
+struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
+                                    uint32_t flags);
+void um_core_op_free(struct um_core_op *op);
 /*
  * Gives the operation a token. A bounded one (-EAGAIN: all are in use) is for what the peer answers by itself. What may
  * wait for a call of the peer's program, a receive that is posted, takes an unbounded one: -ENOMEM, no other limit.
  */
-int um_op_take_token(struct um_op *op);
-int um_op_take_unbounded_token(struct um_op *op);
-void um_op_drop_token(struct um_op *op);
+int um_core_op_take_token(struct um_core_op *op);
+int um_core_op_take_unbounded_token(struct um_core_op *op);
+void um_core_op_drop_token(struct um_core_op *op);
 /* The operation completes when the record committed last is consumed, or when its token is answered. */
-void um_op_await_ack(struct um_op *op);
-void um_op_await_answer(struct um_op *op);
+void um_core_op_await_ack(struct um_core_op *op);
+void um_core_op_await_answer(struct um_core_op *op);
 /* Completes and frees. error: 0 or a positive errno. */
-void um_op_complete(struct um_op *op, int error);
-struct um_op *um_peer_op(const struct um_peer *peer, uint32_t token);
+void um_core_op_complete(struct um_core_op *op, int error);
+struct um_core_op *um_core_peer_op(const struct um_core_peer *peer, uint32_t token);
 /* The peer executes it: until it answers, no operation through a window may overtake it. */
-static inline void um_op_set_unfinished(struct um_op *op)
+static inline void um_core_op_set_unfinished(struct um_core_op *op)
 {
     op->is_unfinished = true;
     op->peer->unfinished++;
@@ -285,7 +287,7 @@ static inline void um_op_set_unfinished(struct um_op *op)
  * Around the loads and stores in the program's memory that are executed for a peer. 0; -ENOMEM: no fault guard is
  * available. At the end 0; -EFAULT: the memory is missing or does not permit the access.
  */
-static inline int um_core_ep_guard(struct um_ep *ep, const void *at, size_t len)
+static inline int um_core_ep_guard(struct um_core_ep *ep, const void *at, size_t len)
 {
     if (__builtin_expect(!ep->guard, 0) && !(ep->guard = um_fault_guard_open()))
         return -ENOMEM;
@@ -293,20 +295,20 @@ static inline int um_core_ep_guard(struct um_ep *ep, const void *at, size_t len)
     return 0;
 }
 
-static inline int um_core_ep_unguard(struct um_ep *ep)
+static inline int um_core_ep_unguard(struct um_core_ep *ep)
 {
     return um_fault_guard_end(ep->guard) ? -EFAULT : 0;
 }
 
 /* Counts an access under that key that this endpoint has executed for a peer. */
-void um_core_ep_count(struct um_ep *ep, uint64_t key, unsigned shift);
+void um_core_ep_count(struct um_core_ep *ep, uint64_t key, unsigned shift);
 
 /*
  * Makes stores through windows visible before all later loads of this thread. Called before progress, by which a caller
  * learns that its operation is complete, and before reads through windows: otherwise a store could wait in the store
  * buffer while later loads go ahead, and two initiators that write and then read would both miss the other's write.
  */
-static inline void um_core_ep_settle(struct um_ep *ep)
+static inline void um_core_ep_settle(struct um_core_ep *ep)
 {
     if (__builtin_expect(ep->stored, 0)) {
         um_fence_full(); /* sync: rma-settle (partner rma-settle): of the other initiator */
@@ -315,12 +317,12 @@ static inline void um_core_ep_settle(struct um_ep *ep)
 }
 
 /* Is there another job after this one, in this call of progress or the next? */
-static inline bool um_job_is_followed(const struct um_ep *ep, const struct um_job *job)
+static inline bool um_core_job_is_followed(const struct um_core_ep *ep, const struct um_core_job *job)
 {
     return ep->jobs.next != &job->link || job->link.next != &ep->jobs;
 }
 
-static inline void um_job_start(struct um_ep *ep, struct um_job *job)
+static inline void um_core_job_start(struct um_core_ep *ep, struct um_core_job *job)
 {
     um_list_append(&ep->jobs, &job->link);
 }

@@ -1,8 +1,9 @@
 /*
  * Peers and the operations that go to them.
  *
- * Owns: struct um_peer, struct um_op. A peer exists apart from any address vector: it is found by address, made
- * by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading: core.h.
+ * Owns: struct um_core_peer, struct um_core_op. A peer exists apart from any address vector: it is found by address,
+ * made by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading:
+ * core.h.
  */
 #include "core/endpoint.h"
 #include "core/window.h"
@@ -12,43 +13,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct um_machine *machine_of(const struct um_ep *ep, uint32_t reach)
+static const struct um_machine *machine_of(const struct um_core_ep *ep, uint32_t reach)
 {
     return ep->reach[reach].port->machine;
 }
 
-static struct um_peer **bucket_of(struct um_ep *ep, uint32_t reach, const struct um_addr *addr)
+static struct um_core_peer **bucket_of(struct um_core_ep *ep, uint32_t reach, const struct um_addr *addr)
 {
     return &ep->reach[reach].hash[um_addr_part_hash(machine_of(ep, reach), addr) & ep->peer_hash_mask];
 }
 
 /* One whose address has no part of that machine is in no table of it. */
-static void hash_add(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
+static void hash_add(struct um_core_ep *ep, uint32_t reach, struct um_core_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **head = bucket_of(ep, reach, &peer->addr);
+    struct um_core_peer **head = bucket_of(ep, reach, &peer->addr);
     peer->hash_next[reach] = *head;
     *head = peer;
 }
 
-static void hash_remove(struct um_ep *ep, uint32_t reach, struct um_peer *peer)
+static void hash_remove(struct um_core_ep *ep, uint32_t reach, struct um_core_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, reach), &peer->addr))
         return;
-    struct um_peer **at = bucket_of(ep, reach, &peer->addr);
+    struct um_core_peer **at = bucket_of(ep, reach, &peer->addr);
     while (*at != peer)
         at = &(*at)->hash_next[reach];
     *at = peer->hash_next[reach];
 }
 
-struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
+struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_addr *addr)
 {
     for (uint32_t i = 0; i < ep->reaches; i++) {
         const struct um_machine *machine = machine_of(ep, i);
         if (!ep->reach[i].hash || !um_addr_has(machine, addr))
             continue;
-        struct um_peer *p = *bucket_of(ep, i, addr);
+        struct um_core_peer *p = *bucket_of(ep, i, addr);
         while (p && !um_addr_part_is_same(machine, &p->addr, addr))
             p = p->hash_next[i];
         if (p)
@@ -58,12 +59,12 @@ struct um_peer *um_peer_find(struct um_ep *ep, const struct um_addr *addr)
 }
 
 /* New tables of all peers' parts. */
-static int hash_grow(struct um_ep *ep, uint32_t capacity)
+static int hash_grow(struct um_core_ep *ep, uint32_t capacity)
 {
-    struct um_peer **hash[UM_MACHINES_MAX] = {0};
+    struct um_core_peer **hash[UM_MACHINES_MAX] = {0};
     const uint32_t reaches = ep->reaches;
     for (uint32_t i = 0; i < reaches; i++) {
-        hash[i] = calloc(capacity, sizeof(struct um_peer *));
+        hash[i] = calloc(capacity, sizeof(struct um_core_peer *));
         if (!hash[i]) {
             while (i-- > 0)
                 free(hash[i]);
@@ -80,10 +81,10 @@ static int hash_grow(struct um_ep *ep, uint32_t capacity)
     return 0;
 }
 
-static int peers_grow(struct um_ep *ep)
+static int peers_grow(struct um_core_ep *ep)
 {
     uint32_t capacity = ep->peer_capacity ? ep->peer_capacity * 2 : 16;
-    struct um_peer **peers = realloc(ep->peers, capacity * sizeof(struct um_peer *));
+    struct um_core_peer **peers = realloc(ep->peers, capacity * sizeof(struct um_core_peer *));
     if (!peers)
         return -ENOMEM;
     ep->peers = peers;
@@ -98,7 +99,7 @@ static int peers_grow(struct um_ep *ep)
 }
 
 /* The lowest number never given, or one that is free again. There is one. */
-static uint32_t number_take(struct um_ep *ep)
+static uint32_t number_take(struct um_core_ep *ep)
 {
     if (ep->peer_count < ep->peer_slots)
         return ep->peer_free[ep->peer_slots - ep->peer_count++ - 1];
@@ -106,27 +107,27 @@ static uint32_t number_take(struct um_ep *ep)
     return ep->peer_slots++;
 }
 
-void um_peer_free(struct um_peer *peer)
+void um_core_peer_free(struct um_core_peer *peer)
 {
-    struct um_ep *ep = peer->ep;
+    struct um_core_ep *ep = peer->ep;
     for (uint32_t i = 0; i < ep->reaches; i++)
         hash_remove(ep, i, peer);
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
-    um_tokens_fini(&peer->tokens);
+    um_core_tokens_fini(&peer->tokens);
     ep->protocols->peer_freed(peer);
     free(peer);
 }
 
-struct um_peer *um_peer_new(struct um_ep *ep)
+struct um_core_peer *um_core_peer_new(struct um_core_ep *ep)
 {
-    struct um_peer *peer = calloc(1, sizeof(*peer) + ep->protocols->peer_size);
+    struct um_core_peer *peer = calloc(1, sizeof(*peer) + ep->protocols->peer_size);
     if (!peer)
         return NULL;
     peer->ep = ep;
     peer->name = UM_PEER_UNNAMED;
     peer->out = peer->in = &ep->stats.traffic[0];
-    um_tokens_init(&peer->tokens);
+    um_core_tokens_init(&peer->tokens);
     um_list_init(&peer->acks);
     um_list_init(&peer->copies);
     um_list_init(&peer->awaiting);
@@ -141,7 +142,7 @@ struct um_peer *um_peer_new(struct um_ep *ep)
  * The first machine that reaches the address, in the order of the configuration. The errors of addr_check, logged for
  * the last one that is asked.
  */
-static int route(const struct um_ep *ep, const struct um_addr *addr, uint32_t *reach_p)
+static int route(const struct um_core_ep *ep, const struct um_addr *addr, uint32_t *reach_p)
 {
     uint32_t last = 0;
     for (uint32_t i = 0; i < ep->reaches; i++)
@@ -159,7 +160,7 @@ static int route(const struct um_ep *ep, const struct um_addr *addr, uint32_t *r
     return ret;
 }
 
-int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
+int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *addr)
 {
     uint32_t reach;
     return route(ep, addr, &reach);
@@ -169,9 +170,9 @@ int um_ep_addr_check(const struct um_ep *ep, const struct um_addr *addr)
  * The peer was known from a lane that it opened, which names one machine only. The address names the others. Nothing
  * was sent to the peer yet, so a better route may still be chosen.
  */
-static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
+static void peer_learn(struct um_core_peer *peer, const struct um_addr *addr)
 {
-    struct um_ep *ep = peer->ep;
+    struct um_core_ep *ep = peer->ep;
     uint32_t reach = 0;
     for (uint32_t i = 0; i < ep->reaches; i++) {
         const struct um_machine *machine = machine_of(ep, i);
@@ -185,16 +186,16 @@ static void peer_learn(struct um_peer *peer, const struct um_addr *addr)
         machine_of(ep, reach) == peer->link->machine ||
         machine_of(ep, reach)->link_open(ep->reach[reach].port, &peer->addr, &link) != 0)
         return;
-    um_windows_close(peer);
+    um_core_windows_close(peer);
     peer->link->machine->link_close(peer->link);
     peer->link = link;
     ep->protocols->peer_rerouted(peer);
     peer->out = &ep->stats.traffic[reach];
 }
 
-int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **peer_p)
+int um_core_peer_get(struct um_core_ep *ep, const struct um_addr *addr, struct um_core_peer **peer_p)
 {
-    struct um_peer *peer = um_peer_find(ep, addr);
+    struct um_core_peer *peer = um_core_peer_find(ep, addr);
     uint32_t reach = 0;
     if (peer) {
         if (__builtin_expect(ep->reaches > 1, 0))
@@ -207,7 +208,7 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     int ret = route(ep, addr, &reach);
     if (ret)
         return ret;
-    peer = um_peer_new(ep);
+    peer = um_core_peer_new(ep);
     if (!peer)
         return -ENOMEM;
     ret = machine_of(ep, reach)->link_open(ep->reach[reach].port, addr, &peer->link);
@@ -225,22 +226,22 @@ int um_peer_get(struct um_ep *ep, const struct um_addr *addr, struct um_peer **p
     return 0;
 }
 
-void um_peer_addr(const struct um_peer *peer, struct um_addr *addr_p)
+void um_core_peer_addr(const struct um_core_peer *peer, struct um_addr *addr_p)
 {
     *addr_p = peer->addr;
 }
 
-uint64_t um_peer_name(const struct um_peer *peer)
+uint64_t um_core_peer_name(const struct um_core_peer *peer)
 {
     return peer->name;
 }
 
-void um_peer_set_name(struct um_peer *peer, uint64_t name)
+void um_core_peer_set_name(struct um_core_peer *peer, uint64_t name)
 {
     peer->name = name;
 }
 
-int um_peer_lane_open(struct um_peer *peer)
+int um_core_peer_lane_open(struct um_core_peer *peer)
 {
     if (peer->lost)
         return -EPIPE;
@@ -248,11 +249,11 @@ int um_peer_lane_open(struct um_peer *peer)
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->lane->machine->lane_watch(peer->lane, true); /* an operation waits already */
     if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
-        um_peer_expect(peer); /* nothing else may report that it is gone */
-    return ret ? um_peer_claim_failed(peer, ret) : 0;
+        um_core_peer_expect(peer); /* nothing else may report that it is gone */
+    return ret ? um_core_peer_claim_failed(peer, ret) : 0;
 }
 
-static void peer_await(struct um_peer *peer)
+static void peer_await(struct um_core_peer *peer)
 {
     if (!um_list_is_empty(&peer->awaiting))
         return;
@@ -261,18 +262,18 @@ static void peer_await(struct um_peer *peer)
         peer->lane->machine->lane_watch(peer->lane, true);
 }
 
-int um_peer_claim_failed(struct um_peer *peer, int error)
+int um_core_peer_claim_failed(struct um_core_peer *peer, int error)
 {
     if (error == -EAGAIN) {
         peer->starved = true; /* the next tick looks whether it still lives */
         peer_await(peer);
     } else if (error == -EPIPE) {
-        um_peer_lose(peer, ECONNRESET);
+        um_core_peer_lose(peer, ECONNRESET);
     }
     return error;
 }
 
-void um_peer_hold(struct um_peer *peer)
+void um_core_peer_hold(struct um_core_peer *peer)
 {
     if (!peer->rx || !um_list_is_empty(&peer->held))
         return;
@@ -281,17 +282,17 @@ void um_peer_hold(struct um_peer *peer)
     peer->rx->machine->rx_hold(peer->rx, true);
 }
 
-void um_core_ep_lift(struct um_ep *ep)
+void um_core_ep_lift(struct um_core_ep *ep)
 {
     struct um_list *first;
     while ((first = um_list_first(&ep->held)) != NULL) {
         um_list_unlink(first);
-        struct um_rx *rx = UM_CONTAINER(first, struct um_peer, held)->rx;
+        struct um_rx *rx = UM_CONTAINER(first, struct um_core_peer, held)->rx;
         rx->machine->rx_hold(rx, false);
     }
 }
 
-int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count)
+int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count)
 {
     b->iov = b->small;
     b->count = (uint32_t)count;
@@ -309,15 +310,16 @@ int um_buffers_set(struct um_buffers *b, const struct iovec *iov, size_t count)
     return 0;
 }
 
-void um_buffers_free(struct um_buffers *b)
+void um_core_buffers_free(struct um_core_buffers *b)
 {
     free(b->iov);
     b->iov = b->small;
 }
 
-struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class, void *context, uint32_t flags)
+struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
+                                    uint32_t flags)
 {
-    struct um_op *op = um_pool_alloc(&peer->ep->ops);
+    struct um_core_op *op = um_pool_alloc(&peer->ep->ops);
     if (!op)
         return NULL;
     op->class = class;
@@ -338,51 +340,51 @@ struct um_op *um_op_alloc(struct um_peer *peer, const struct um_op_class *class,
     return op;
 }
 
-void um_op_free(struct um_op *op)
+void um_core_op_free(struct um_core_op *op)
 {
-    struct um_peer *peer = op->peer;
+    struct um_core_peer *peer = op->peer;
     um_list_unlink(&op->job.link);
     um_list_unlink(&op->link);
     if (op->has_token)
-        um_op_drop_token(op);
+        um_core_op_drop_token(op);
     if (__builtin_expect(op->copying.transfer != NULL, 0))
-        um_copying_cancel(&op->copying);
+        um_core_copying_cancel(&op->copying);
     peer->unfinished -= op->is_unfinished;
-    um_buffers_fini(&op->buffers);
+    um_core_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
     um_pool_release(&peer->ep->ops, op);
 }
 
-void um_op_await_ack(struct um_op *op)
+void um_core_op_await_ack(struct um_core_op *op)
 {
     op->ack = op->peer->lane->machine->lane_committed(op->peer->lane);
     um_list_append(&op->peer->acks, &op->link);
     peer_await(op->peer);
 }
 
-void um_op_await_answer(struct um_op *op)
+void um_core_op_await_answer(struct um_core_op *op)
 {
     peer_await(op->peer);
 }
 
-void um_op_complete(struct um_op *op, int error)
+void um_core_op_complete(struct um_core_op *op, int error)
 {
-    struct um_ep *ep = op->peer->ep;
-    struct um_completion c = {
+    struct um_core_ep *ep = op->peer->ep;
+    struct um_core_completion c = {
         .context = op->context,
         .flags = op->flags,
         .error = error,
         .len = op->len,
         .tag = op->tag,
     };
-    um_op_free(op);
+    um_core_op_free(op);
     ep->reported = true;
     ep->config.complete(ep->config.arg, &c);
 }
 
-void um_peer_lose(struct um_peer *peer, int error)
+void um_core_peer_lose(struct um_core_peer *peer, int error)
 {
-    struct um_ep *ep = peer->ep;
+    struct um_core_ep *ep = peer->ep;
     if (peer->lost)
         return;
     peer->lost = true;
@@ -391,22 +393,22 @@ void um_peer_lose(struct um_peer *peer, int error)
     error = error ? error : ECONNRESET;
     um_list_unlink(&peer->awaiting);
     /* At most as many as there are tokens in use: a hostile peer may answer without end. */
-    for (uint32_t left = peer->tokens.used; peer->lane && um_peer_harvest(peer) > 0 && left > 0; left--)
+    for (uint32_t left = peer->tokens.used; peer->lane && um_core_peer_reap(peer) > 0 && left > 0; left--)
         ;
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL)
-        um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
+        um_core_op_complete(UM_CONTAINER(first, struct um_core_op, link), error);
     while ((first = um_list_first(&peer->copies)) != NULL)
-        um_op_complete(UM_CONTAINER(first, struct um_op, link), error);
+        um_core_op_complete(UM_CONTAINER(first, struct um_core_op, link), error);
     for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
         if (peer->tokens.slot[t].op)
-            um_op_complete(peer->tokens.slot[t].op, error);
+            um_core_op_complete(peer->tokens.slot[t].op, error);
     }
     if (peer->lane) {
         peer->lane->machine->lane_close(peer->lane);
         peer->lane = NULL;
     }
-    um_windows_close(peer);
+    um_core_windows_close(peer);
     if (!peer->rx) /* else its committed records are still to come; the end of its lane reports the loss */
-        um_peer_watch_leaving(peer);
+        um_core_peer_watch_leaving(peer);
 }

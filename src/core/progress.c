@@ -15,16 +15,16 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
-    UM_HARVEST = 16,
+    UM_REAP = 16,
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
-static int rx_joined(struct um_ep *ep, const struct um_record *rec)
+static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
 {
     struct um_addr origin;
-    struct um_peer *peer;
+    struct um_core_peer *peer;
     rec->rx->machine->rx_origin(rec->rx, &origin);
-    int ret = um_peer_get(ep, &origin, &peer);
+    int ret = um_core_peer_get(ep, &origin, &peer);
     if (ret == -ENOMEM)
         return ret;
     if (ret || peer->rx || !peer->link) {
@@ -39,9 +39,9 @@ static int rx_joined(struct um_ep *ep, const struct um_record *rec)
     return 0;
 }
 
-static void rx_left(struct um_ep *ep, const struct um_record *rec)
+static void rx_left(struct um_core_ep *ep, const struct um_record *rec)
 {
-    struct um_peer *peer = rec->rx->user;
+    struct um_core_peer *peer = rec->rx->user;
     if (!peer)
         return;
     peer->rx = NULL;
@@ -52,11 +52,11 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
     int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;
     ep->protocols->peer_left(ep, peer, error);
     if (error)
-        um_peer_lose(peer, error);
+        um_core_peer_lose(peer, error);
     if (peer->lost)
-        um_peer_settle(peer);
+        um_core_peer_settle(peer);
     else
-        um_peer_watch_leaving(peer);
+        um_core_peer_watch_leaving(peer);
 }
 
 /*
@@ -64,16 +64,16 @@ static void rx_left(struct um_ep *ep, const struct um_record *rec)
  * expects its request to be complete. (Intel MPI's MPI_Get on dynamic windows hangs if the request completes after the
  * reply.)
  */
-static __attribute__((noinline)) void causes_first(struct um_peer *peer)
+static __attribute__((noinline)) void causes_first(struct um_core_peer *peer)
 {
     const bool reported = peer->ep->reported;
-    if (peer->lane && um_peer_harvest(peer) > 0) /* awaiting_progress() finds the end of the lane again */
+    if (peer->lane && um_core_peer_reap(peer) > 0) /* awaiting_progress() finds the end of the lane again */
         peer->heard = true;
     peer->ep->reported = reported; /* a stream of sends must not delay records for ever */
 }
 
 /* A peer joined or left. Returns whether the record was taken. */
-static __attribute__((noinline)) bool record_of_machine(struct um_ep *ep, struct um_port *port,
+static __attribute__((noinline)) bool record_of_machine(struct um_core_ep *ep, struct um_port *port,
                                                         const struct um_record *rec)
 {
     if (rec->op == UM_REC_LEFT)
@@ -85,12 +85,12 @@ static __attribute__((noinline)) bool record_of_machine(struct um_ep *ep, struct
 }
 
 /* Returns whether the record was taken. */
-static inline bool record_handle(struct um_ep *ep, struct um_port *port, const struct um_record *rec)
+static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, const struct um_record *rec)
 {
     int ret = -EPROTO;
-    if (__builtin_expect(rec->op >= UM_OP_MACHINE, 0))
+    if (__builtin_expect(rec->op >= UM_OPCODE_MACHINE, 0))
         return record_of_machine(ep, port, rec);
-    struct um_peer *peer = rec->rx->user;
+    struct um_core_peer *peer = rec->rx->user;
     if (peer && __builtin_expect(!um_list_is_empty(&peer->awaiting), 0))
         causes_first(peer);
     if (rec->op < UM_OPCODES && ep->protocols->handler[rec->op] && peer)
@@ -104,29 +104,29 @@ static inline bool record_handle(struct um_ep *ep, struct um_port *port, const s
     return true;
 }
 
-static int peer_acks(struct um_peer *peer)
+static int peer_acks(struct um_core_peer *peer)
 {
     int count = 0;
     uint32_t consumed = peer->lane->machine->lane_consumed(peer->lane);
     struct um_list *first;
     while ((first = um_list_first(&peer->acks)) != NULL) {
-        struct um_op *op = UM_CONTAINER(first, struct um_op, link);
+        struct um_core_op *op = UM_CONTAINER(first, struct um_core_op, link);
         if ((int32_t)(consumed - op->ack) < 0)
             break;
-        um_op_complete(op, 0);
+        um_core_op_complete(op, 0);
         count++;
     }
     return count;
 }
 
-int um_peer_harvest(struct um_peer *peer)
+int um_core_peer_reap(struct um_core_peer *peer)
 {
-    struct um_ep *ep = peer->ep;
-    struct um_answer answers[UM_HARVEST];
+    struct um_core_ep *ep = peer->ep;
+    struct um_answer answers[UM_REAP];
     int acks = peer_acks(peer);
-    int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_HARVEST);
+    int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_REAP);
     for (int i = 0; i < count; i++) {
-        struct um_op *op = um_peer_op(peer, answers[i].token);
+        struct um_core_op *op = um_core_peer_op(peer, answers[i].token);
         if (op) /* it has a token; else nobody awaits this answer: ignored */
             op->class->answered(ep, op, answers[i].status);
     }
@@ -134,7 +134,7 @@ int um_peer_harvest(struct um_peer *peer)
 }
 
 /* Reaps the acknowledgements and answers of peers with pending operations. */
-static int awaiting_progress(struct um_ep *ep)
+static int awaiting_progress(struct um_core_ep *ep)
 {
     int count = 0;
     struct um_list *next;
@@ -142,15 +142,15 @@ static int awaiting_progress(struct um_ep *ep)
         um_core_ep_lift(ep); /* an endpoint that waits for a peer holds none: otherwise two that wait for each other
                                 could both be held */
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
-        struct um_peer *peer = UM_CONTAINER(l, struct um_peer, awaiting);
+        struct um_core_peer *peer = UM_CONTAINER(l, struct um_core_peer, awaiting);
         next = l->next;
-        int news = peer->lane ? um_peer_harvest(peer) : 0;
+        int news = peer->lane ? um_core_peer_reap(peer) : 0;
         if (news < 0 && !peer->rx && !peer->doubted) {
             peer->doubted = true; /* it may have sent and left since this call polled: check again in the next one */
             continue;
         }
         if (news < 0)
-            um_peer_lose(peer, ECONNRESET);
+            um_core_peer_lose(peer, ECONNRESET);
         peer->heard = peer->heard || news > 0;
         count += news < 0 ? 1 : news;
         if (!peer->lost && um_list_is_empty(&peer->acks) && peer->tokens.used == 0 && !peer->starved) {
@@ -162,7 +162,7 @@ static int awaiting_progress(struct um_ep *ep)
     return count;
 }
 
-int um_core_ep_jobs(struct um_ep *ep)
+int um_core_ep_jobs(struct um_core_ep *ep)
 {
     int count = 0;
     const struct um_list *idle =
@@ -171,7 +171,7 @@ int um_core_ep_jobs(struct um_ep *ep)
         struct um_list *first = um_list_first(&ep->jobs);
         if (!first || first == idle)
             break;
-        struct um_job *job = UM_CONTAINER(first, struct um_job, link);
+        struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
         /* to the end of the queue before its step, which may end it */
         um_list_unlink(first);
         um_list_append(&ep->jobs, first);
@@ -183,7 +183,7 @@ int um_core_ep_jobs(struct um_ep *ep)
 }
 
 /* A peer that never sent may have done so just before its death: it is checked again after its records were taken. */
-static bool is_gone(struct um_peer *peer)
+static bool is_gone(struct um_core_peer *peer)
 {
     if (peer->link->machine->link_alive(peer->link))
         return false;
@@ -193,9 +193,9 @@ static bool is_gone(struct um_peer *peer)
 }
 
 /* A receive waits for a peer that has no lane to us: does it still live? */
-static void expected_tick(struct um_ep *ep, struct um_list *expected)
+static void expected_tick(struct um_core_ep *ep, struct um_list *expected)
 {
-    struct um_peer *peer = UM_CONTAINER(expected, struct um_peer, expected);
+    struct um_core_peer *peer = UM_CONTAINER(expected, struct um_core_peer, expected);
     if (peer->rx) { /* from now on the machine checks it */
         um_list_unlink(&peer->expected);
     } else if (peer->lost && !peer->left) {
@@ -205,24 +205,24 @@ static void expected_tick(struct um_ep *ep, struct um_list *expected)
         ep->protocols->peer_left(ep, peer, ECONNRESET);
     } else if (is_gone(peer)) {
         um_list_unlink(&peer->expected);
-        um_peer_lose(peer, peer->lane && peer->lane->machine->lane_reap(peer->lane, NULL, 0) < 0 ? 0 : ECONNRESET);
+        um_core_peer_lose(peer, peer->lane && peer->lane->machine->lane_reap(peer->lane, NULL, 0) < 0 ? 0 : ECONNRESET);
     }
 }
 
 /* An operation waits for news of the peer's lane: does it still live? */
-static void awaiting_tick(struct um_ep *ep, struct um_list *awaiting)
+static void awaiting_tick(struct um_core_ep *ep, struct um_list *awaiting)
 {
-    struct um_peer *peer = UM_CONTAINER(awaiting, struct um_peer, awaiting);
+    struct um_core_peer *peer = UM_CONTAINER(awaiting, struct um_core_peer, awaiting);
     (void)ep;
     peer->starved = false;
     if (!peer->heard && is_gone(peer))
-        um_peer_lose(peer, ECONNRESET);
+        um_core_peer_lose(peer, ECONNRESET);
     peer->heard = false;
 }
 
 /* Checks the first `looks` peers of the list, none twice, and moves them to its end. */
-static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
-                       void (*look)(struct um_ep *ep, struct um_list *node))
+static void tick_first(struct um_core_ep *ep, struct um_list *list, uint32_t looks,
+                       void (*look)(struct um_core_ep *ep, struct um_list *node))
 {
     uint32_t count = 0;
     for (const struct um_list *l = list->next; l != list && count < looks; l = l->next)
@@ -235,12 +235,12 @@ static void tick_first(struct um_ep *ep, struct um_list *list, uint32_t looks,
 }
 
 /* Finds dead peers: checks those that operations wait for. The machine checks those that send to this endpoint. */
-static void ep_tick(struct um_ep *ep, uint64_t passed)
+static void ep_tick(struct um_core_ep *ep, uint64_t passed)
 {
     uint32_t looks = um_clock_share(ep->peer_count > UM_TICK_PEERS ? ep->peer_count : UM_TICK_PEERS, passed);
     tick_first(ep, &ep->awaiting, looks, awaiting_tick);
     tick_first(ep, &ep->expected, looks, expected_tick);
-    tick_first(ep, &ep->leaving, looks, um_peer_leaving_tick);
+    tick_first(ep, &ep->leaving, looks, um_core_peer_leaving_tick);
     for (uint32_t i = 0; i < ep->reaches; i++)
         ep->reach[i].port->machine->tick(ep->reach[i].port);
 }
@@ -250,7 +250,7 @@ static void ep_tick(struct um_ep *ep, uint64_t passed)
  * caller that calls often pays a fraction of a clock read each time; one that calls seldom reads it each time; a change
  * is noticed after UM_CALLS_PER_CLOCK calls. Returns the time since the last tick if it is time for the next, else 0.
  */
-static uint64_t ep_clock(struct um_ep *ep)
+static uint64_t ep_clock(struct um_core_ep *ep)
 {
     const uint64_t now = um_clock_coarse_ns(), since = now - ep->looked_at, passed = now - ep->tick_at;
     uint64_t fit = UM_CALLS_PER_CLOCK;
@@ -267,7 +267,7 @@ static uint64_t ep_clock(struct um_ep *ep)
     return passed;
 }
 
-bool um_core_ep_gather(struct um_ep *ep)
+bool um_core_ep_gather(struct um_core_ep *ep)
 {
     bool news = false;
     for (uint32_t i = 0; i < ep->reaches; i++)
@@ -276,13 +276,13 @@ bool um_core_ep_gather(struct um_ep *ep)
 }
 
 /* Lets the next machine be polled first, so that none starves. */
-static void poll_next(struct um_ep *ep)
+static void poll_next(struct um_core_ep *ep)
 {
     ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
 }
 
 /* The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL. */
-static __attribute__((noinline)) struct um_port *poll_others(struct um_ep *ep, struct um_record *rec_p)
+static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *ep, struct um_record *rec_p)
 {
     for (uint32_t left = ep->reaches; left > 0; left--) {
         poll_next(ep);
@@ -293,7 +293,7 @@ static __attribute__((noinline)) struct um_port *poll_others(struct um_ep *ep, s
     return NULL;
 }
 
-static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
+static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *ep)
 {
     struct um_port *port = ep->reach[ep->polled].port;
     struct um_record rec;
@@ -322,7 +322,7 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_ep *ep)
     return count;
 }
 
-__attribute__((noinline)) void um_core_ep_look(struct um_ep *ep)
+__attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
@@ -331,24 +331,24 @@ __attribute__((noinline)) void um_core_ep_look(struct um_ep *ep)
     }
 }
 
-void um_ep_hasten(struct um_ep *ep)
+void um_core_ep_hasten(struct um_core_ep *ep)
 {
     ep->calls = 0;
 }
 
-uint32_t um_ep_patience(const struct um_ep *ep)
+uint32_t um_core_ep_patience(const struct um_core_ep *ep)
 {
     return ep->calls_counted;
 }
 
-int um_ep_progress(struct um_ep *ep)
+int um_core_ep_progress(struct um_core_ep *ep)
 {
     int count = ep_advance(ep);
     if (um_core_ep_is_due(ep)) {
         const uint64_t passed = ep_clock(ep);
         if (passed)
             ep_tick(ep, passed);
-        um_peers_free_ended(ep);
+        um_core_peers_free_ended(ep);
     }
     return count;
 }

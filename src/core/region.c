@@ -7,11 +7,11 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct um_regions {
+struct um_core_regions {
     struct um_space *space[UM_MACHINES_MAX];
     uint32_t spaces;
     uint32_t home; /* the machine whose locks and counters are the domain's */
-    struct um_region **bucket;
+    struct um_core_region **bucket;
     size_t mask;
     size_t count;
 };
@@ -32,12 +32,12 @@ static uint32_t home_of(const struct um_machines *machines)
     return 0;
 }
 
-static struct um_space *home(const struct um_regions *t)
+static struct um_space *home(const struct um_core_regions *t)
 {
     return t->space[t->home];
 }
 
-static void spaces_close(struct um_regions *t)
+static void spaces_close(struct um_core_regions *t)
 {
     while (t->spaces > 0) {
         struct um_space *space = t->space[--t->spaces];
@@ -45,14 +45,15 @@ static void spaces_close(struct um_regions *t)
     }
 }
 
-int um_regions_open(const struct um_machines *machines, const struct um_space_config *config, struct um_regions **t_p)
+int um_core_regions_open(const struct um_machines *machines, const struct um_space_config *config,
+                         struct um_core_regions **t_p)
 {
-    struct um_regions *t = calloc(1, sizeof(*t));
+    struct um_core_regions *t = calloc(1, sizeof(*t));
     if (!t)
         return -ENOMEM;
     t->mask = 63;
     t->home = home_of(machines);
-    t->bucket = calloc(t->mask + 1, sizeof(struct um_region *));
+    t->bucket = calloc(t->mask + 1, sizeof(struct um_core_region *));
     int ret = t->bucket ? 0 : -ENOMEM;
     for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
         ret = machines->at[i]->space_open(config, &t->space[i]);
@@ -68,35 +69,35 @@ int um_regions_open(const struct um_machines *machines, const struct um_space_co
     return 0;
 }
 
-void um_regions_close(struct um_regions *t)
+void um_core_regions_close(struct um_core_regions *t)
 {
     spaces_close(t);
     free(t->bucket);
     free(t);
 }
 
-struct um_space *um_regions_space(const struct um_regions *t, uint32_t machine)
+struct um_space *um_core_regions_space(const struct um_core_regions *t, uint32_t machine)
 {
     return t->space[machine];
 }
 
-struct um_locks_shm *um_regions_locks(const struct um_regions *t)
+struct um_locks_shm *um_core_regions_locks(const struct um_core_regions *t)
 {
     return home(t)->machine->space_locks(home(t));
 }
 
-int um_regions_counter_open(struct um_regions *t, uint32_t *number_p, const uint64_t **value_p)
+int um_core_regions_counter_open(struct um_core_regions *t, uint32_t *number_p, const uint64_t **value_p)
 {
     return home(t)->machine->counter_open(home(t), number_p, value_p);
 }
 
-void um_regions_counter_close(struct um_regions *t, uint32_t number)
+void um_core_regions_counter_close(struct um_core_regions *t, uint32_t number)
 {
     home(t)->machine->counter_close(home(t), number);
 }
 
 /* The space of the machine that has memory to give; NULL: none has. */
-static struct um_space *giver(const struct um_regions *t)
+static struct um_space *giver(const struct um_core_regions *t)
 {
     for (uint32_t i = 0; i < t->spaces; i++) {
         if (t->space[i]->machine->memory_alloc)
@@ -105,32 +106,32 @@ static struct um_space *giver(const struct um_regions *t)
     return NULL;
 }
 
-bool um_regions_have_memory(const struct um_regions *t)
+bool um_core_regions_have_memory(const struct um_core_regions *t)
 {
     return giver(t) != NULL;
 }
 
-int um_regions_memory_alloc(struct um_regions *t, size_t len, void **memory_p)
+int um_core_regions_memory_alloc(struct um_core_regions *t, size_t len, void **memory_p)
 {
     struct um_space *space = giver(t);
     return space ? space->machine->memory_alloc(space, len, memory_p) : -ENOSYS;
 }
 
-int um_regions_memory_free(struct um_regions *t, void *memory)
+int um_core_regions_memory_free(struct um_core_regions *t, void *memory)
 {
     struct um_space *space = giver(t);
     return space ? space->machine->memory_free(space, memory) : -ENOSYS;
 }
 
-static void table_grow(struct um_regions *t)
+static void table_grow(struct um_core_regions *t)
 {
     size_t mask = t->mask * 2 + 1;
-    struct um_region **bucket = calloc(mask + 1, sizeof(struct um_region *));
+    struct um_core_region **bucket = calloc(mask + 1, sizeof(struct um_core_region *));
     if (!bucket)
         return; /* slower, but correct */
     for (size_t i = 0; i <= t->mask; i++) {
         while (t->bucket[i]) {
-            struct um_region *r = t->bucket[i];
+            struct um_core_region *r = t->bucket[i];
             t->bucket[i] = r->next;
             size_t at = key_hash(r->key) & mask;
             r->next = bucket[at];
@@ -142,36 +143,36 @@ static void table_grow(struct um_regions *t)
     t->mask = mask;
 }
 
-struct um_region *um_regions_find(const struct um_regions *t, uint64_t key)
+struct um_core_region *um_core_regions_find(const struct um_core_regions *t, uint64_t key)
 {
-    struct um_region *r = t->bucket[key_hash(key) & t->mask];
+    struct um_core_region *r = t->bucket[key_hash(key) & t->mask];
     while (r && r->key != key)
         r = r->next;
     return r;
 }
 
 /* On the first `machines` machines. */
-static void region_conceal(struct um_regions *t, struct um_region *region, uint32_t machines)
+static void region_unexport(struct um_core_regions *t, struct um_core_region *region, uint32_t machines)
 {
     for (uint32_t i = 0; i < machines; i++)
-        t->space[i]->machine->conceal(t->space[i], region->exposed[i]);
+        t->space[i]->machine->unexport(t->space[i], region->exported[i]);
 }
 
-int um_regions_add(struct um_regions *t, struct um_region *region)
+int um_core_regions_add(struct um_core_regions *t, struct um_core_region *region)
 {
-    const struct um_exposure what = {.key = region->key,
-                                     .base = region->base,
-                                     .len = region->len,
-                                     .origin = region->origin,
-                                     .access = region->access,
-                                     .counters = region->counters};
-    if (um_regions_find(t, region->key))
+    const struct um_region_desc what = {.key = region->key,
+                                        .base = region->base,
+                                        .len = region->len,
+                                        .origin = region->origin,
+                                        .access = region->access,
+                                        .counters = region->counters};
+    if (um_core_regions_find(t, region->key))
         return -EEXIST;
     um_list_init(&region->copying);
     for (uint32_t i = 0; i < t->spaces; i++) {
-        int ret = t->space[i]->machine->expose(t->space[i], &what, &region->exposed[i]);
+        int ret = t->space[i]->machine->export(t->space[i], &what, &region->exported[i]);
         if (ret) {
-            region_conceal(t, region, i);
+            region_unexport(t, region, i);
             return ret;
         }
     }
@@ -183,9 +184,9 @@ int um_regions_add(struct um_regions *t, struct um_region *region)
     return 0;
 }
 
-void um_regions_remove(struct um_regions *t, struct um_region *region)
+void um_core_regions_remove(struct um_core_regions *t, struct um_core_region *region)
 {
-    struct um_region **link = &t->bucket[key_hash(region->key) & t->mask];
+    struct um_core_region **link = &t->bucket[key_hash(region->key) & t->mask];
     while (*link && *link != region)
         link = &(*link)->next;
     if (!*link)
@@ -193,14 +194,14 @@ void um_regions_remove(struct um_regions *t, struct um_region *region)
     *link = region->next;
     t->count--;
     for (struct um_list *first; (first = um_list_first(&region->copying)) != NULL;)
-        um_copying_cancel(UM_CONTAINER(first, struct um_copying, link));
-    region_conceal(t, region, t->spaces);
+        um_core_copying_cancel(UM_CONTAINER(first, struct um_core_copying, link));
+    region_unexport(t, region, t->spaces);
 }
 
-int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
-                       void **ptr_p)
+int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
+                            void **ptr_p)
 {
-    const struct um_region *r = um_regions_find(t, key);
+    const struct um_core_region *r = um_core_regions_find(t, key);
     if (!r)
         return -EKEYREJECTED;
     if ((r->access & access) != access)
@@ -218,27 +219,27 @@ int um_regions_resolve(const struct um_regions *t, uint64_t key, uint64_t addr, 
     return 0;
 }
 
-enum um_level um_regions_level(const struct um_regions *t, const struct um_region *region)
+enum um_level um_core_regions_level(const struct um_core_regions *t, const struct um_core_region *region)
 {
-    const struct um_exposed *exposed = region->exposed[t->home];
-    return exposed ? exposed->machine->exposed_level(exposed) : UM_LEVEL_REMOTE;
+    const struct um_exported *exported = region->exported[t->home];
+    return exported ? exported->machine->exported_level(exported) : UM_LEVEL_REMOTE;
 }
 
-void um_regions_set_counters(struct um_regions *t, struct um_region *region, uint32_t counters)
+void um_core_regions_set_counters(struct um_core_regions *t, struct um_core_region *region, uint32_t counters)
 {
     region->counters = counters;
     for (uint32_t i = 0; i < t->spaces; i++)
-        t->space[i]->machine->exposed_set_counters(t->space[i], region->exposed[i], counters);
+        t->space[i]->machine->exported_set_counters(t->space[i], region->exported[i], counters);
 }
 
-void um_regions_count_any(struct um_regions *t, uint32_t counters, unsigned shift)
+void um_core_regions_count_any(struct um_core_regions *t, uint32_t counters, unsigned shift)
 {
     home(t)->machine->space_count(home(t), counters, shift);
 }
 
-void um_regions_count(struct um_regions *t, uint64_t key, unsigned shift)
+void um_core_regions_count(struct um_core_regions *t, uint64_t key, unsigned shift)
 {
-    const struct um_region *r = um_regions_find(t, key);
+    const struct um_core_region *r = um_core_regions_find(t, key);
     if (r && r->counters)
         home(t)->machine->space_count(home(t), r->counters, shift);
 }

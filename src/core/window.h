@@ -17,62 +17,62 @@
  * at_once: what loads and stores may do there (enum um_access), 0 below UM_LEVEL_MAPPED: the fast paths need one test
  * instead of two.
  */
-static inline void um_window_set_level(struct um_window *w, enum um_level level)
+static inline void um_core_window_set_level(struct um_window *w, enum um_level level)
 {
     w->level = level;
     w->at_once = level >= UM_LEVEL_MAPPED ? w->region.access : 0;
 }
 
-static inline bool um_window_is_current(const struct um_window *w)
+static inline bool um_core_window_is_current(const struct um_window *w)
 {
     /* sync: region-current (partners region-change, table-change, own-change) */
     return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
 /* Its memory disappeared while it was used: the access had no effect and must be repeated. */
-static inline bool um_window_is_gone(const struct um_window *w)
+static inline bool um_core_window_is_gone(const struct um_window *w)
 {
     return um_load_relaxed_u64(&w->changes) == UINT64_MAX;
 }
 
 /* After an access: did it end before the registration did, and was its memory there? */
-static inline bool um_window_is_held(const struct um_window *w)
+static inline bool um_core_window_is_held(const struct um_window *w)
 {
     um_fence_acquire();
     um_fence_compiler(); /* sync: region-held (partner region-end): stores before the look, by the owner's barrier */
-    return um_window_is_current(w);
+    return um_core_window_is_current(w);
 }
 
 /*
  * The entry changed during an operation through the window. Closes the window and returns the region's new one, if the
  * registration lives (the operation was in time). NULL: the registration has ended, or its memory is gone.
  */
-struct um_window *um_window_renewed(struct um_peer *peer, const struct um_window *w);
+struct um_window *um_core_window_renewed(struct um_core_peer *peer, const struct um_window *w);
 
-/* The slow side of um_window_find(). */
-struct um_window *um_window_open(struct um_peer *peer, uint64_t key);
-void um_windows_close(struct um_peer *peer);
+/* The slow side of um_core_window_find(). */
+struct um_window *um_core_window_open(struct um_core_peer *peer, uint64_t key);
+void um_core_windows_close(struct um_core_peer *peer);
 
 /* The window of the region under that key; NULL or level remote: only the peer itself can reach it. Valid until the
  * next call. */
-static inline struct um_window *um_window_find(struct um_peer *peer, uint64_t key)
+static inline struct um_window *um_core_window_find(struct um_core_peer *peer, uint64_t key)
 {
     struct um_window *w = peer->window;
-    if (__builtin_expect(w && w->region.key == key && um_window_is_current(w), 1))
+    if (__builtin_expect(w && w->region.key == key && um_core_window_is_current(w), 1))
         return w;
-    return um_window_open(peer, key);
+    return um_core_window_open(peer, key);
 }
 
 /* Does the peer count what is executed through the window? */
-static inline bool um_window_has_counters(const struct um_window *w)
+static inline bool um_core_window_has_counters(const struct um_window *w)
 {
     return (w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0;
 }
 
 /* Counts an operation through a window, if the peer asked for it. */
-static inline void um_window_count(struct um_window *w, unsigned shift)
+static inline void um_core_window_count(struct um_window *w, unsigned shift)
 {
-    if (__builtin_expect(um_window_has_counters(w), 0))
+    if (__builtin_expect(um_core_window_has_counters(w), 0))
         w->machine->window_count(w, shift);
 }
 
@@ -80,7 +80,7 @@ static inline void um_window_count(struct um_window *w, unsigned shift)
  * For an operation that needs a higher level than the window has. -EAGAIN: the owner is told, and will raise the level
  * without a call of its program. 0: the level stays; the owner must execute the operation.
  */
-static inline int um_window_await(struct um_window *w)
+static inline int um_core_window_await(struct um_window *w)
 {
     if (__builtin_expect(!w || !w->use, 1))
         return 0;
@@ -88,9 +88,9 @@ static inline int um_window_await(struct um_window *w)
     return -EAGAIN;
 }
 
-/* An address before the region gives an offset larger than any length, because um_window_open() accepts no region that
- * wraps around. */
-static inline bool um_window_contains(const struct um_window *w, uint64_t addr, uint64_t len, uint64_t *offset_p)
+/* An address before the region gives an offset larger than any length, because um_core_window_open() accepts no region
+ * that wraps around. */
+static inline bool um_core_window_contains(const struct um_window *w, uint64_t addr, uint64_t len, uint64_t *offset_p)
 {
     uint64_t offset = addr - w->region.origin;
     if (__builtin_expect(offset > w->region.len || len > w->region.len - offset, 0))
@@ -100,19 +100,20 @@ static inline bool um_window_contains(const struct um_window *w, uint64_t addr, 
 }
 
 /* 0 and the offset of the first byte; -EACCES: not that access; -ERANGE: out of bounds. */
-static inline int um_window_check(const struct um_window *w, uint64_t addr, uint64_t len, uint32_t access,
-                                  uint64_t *offset_p)
+static inline int um_core_window_check(const struct um_window *w, uint64_t addr, uint64_t len, uint32_t access,
+                                       uint64_t *offset_p)
 {
     if (__builtin_expect((w->region.access & access) != access, 0))
         return -EACCES;
-    return um_window_contains(w, addr, len, offset_p) ? 0 : -ERANGE;
+    return um_core_window_contains(w, addr, len, offset_p) ? 0 : -ERANGE;
 }
 
 /* The same for the fast paths: are loads and stores allowed, now? A lost peer has no windows. */
-static inline bool um_window_check_at_once(const struct um_peer *peer, const struct um_window *w, uint64_t addr,
-                                           uint64_t len, uint32_t access, uint64_t *offset_p)
+static inline bool um_core_window_check_at_once(const struct um_core_peer *peer, const struct um_window *w,
+                                                uint64_t addr, uint64_t len, uint32_t access, uint64_t *offset_p)
 {
-    return w && (w->at_once & access) == access && peer->unfinished == 0 && um_window_contains(w, addr, len, offset_p);
+    return w && (w->at_once & access) == access && peer->unfinished == 0 &&
+           um_core_window_contains(w, addr, len, offset_p);
 }
 
 #endif

@@ -29,7 +29,7 @@ struct um_heap_state {
 extern struct um_heap_state um_heap;
 
 /* The memory that arenas of blocks take. */
-extern um_je_hooks um_heap_hooks;
+extern um_heap_je_hooks um_heap_hooks;
 
 /* Does the descriptor still name the file? A program may close descriptors that it did not open. */
 bool um_heap_file_is_ours(void);

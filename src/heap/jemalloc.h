@@ -15,21 +15,22 @@
 #define UM_JE_NO_CACHE         0x100 /* MALLOCX_TCACHE_NONE */
 #define UM_JE_ARENA(number)    ((int)((number) + 1) << 20)
 
-struct um_je_hooks;
-typedef struct um_je_hooks um_je_hooks;
+struct um_heap_je_hooks;
+typedef struct um_heap_je_hooks um_heap_je_hooks;
 /* Those that return bool return true when they did nothing. */
-struct um_je_hooks {
-    void *(*alloc)(um_je_hooks *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
+struct um_heap_je_hooks {
+    void *(*alloc)(um_heap_je_hooks *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
                    unsigned arena);
-    bool (*dalloc)(um_je_hooks *hooks, void *at, size_t size, bool committed, unsigned arena);
-    void (*destroy)(um_je_hooks *hooks, void *at, size_t size, bool committed, unsigned arena);
-    bool (*commit)(um_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
-    bool (*decommit)(um_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
-    bool (*purge_lazy)(um_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
-    bool (*purge_forced)(um_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
-    bool (*split)(um_je_hooks *hooks, void *at, size_t size, size_t size_a, size_t size_b, bool committed,
+    bool (*dalloc)(um_heap_je_hooks *hooks, void *at, size_t size, bool committed, unsigned arena);
+    void (*destroy)(um_heap_je_hooks *hooks, void *at, size_t size, bool committed, unsigned arena);
+    bool (*commit)(um_heap_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
+    bool (*decommit)(um_heap_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
+    bool (*purge_lazy)(um_heap_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
+    bool (*purge_forced)(um_heap_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena);
+    bool (*split)(um_heap_je_hooks *hooks, void *at, size_t size, size_t size_a, size_t size_b, bool committed,
                   unsigned arena);
-    bool (*merge)(um_je_hooks *hooks, void *a, size_t size_a, void *b, size_t size_b, bool committed, unsigned arena);
+    bool (*merge)(um_heap_je_hooks *hooks, void *a, size_t size_a, void *b, size_t size_b, bool committed,
+                  unsigned arena);
 };
 
 #define UM_JE_WEAK __attribute__((weak, visibility("default")))

@@ -225,7 +225,7 @@ static void next_find(void)
 /* Makes an arena whose metadata lies in ordinary memory: it gets its hooks only after it was made. */
 static bool arena_create(unsigned *number_p)
 {
-    um_je_hooks *hooks = &um_heap_hooks;
+    um_heap_je_hooks *hooks = &um_heap_hooks;
     unsigned number;
     size_t size = sizeof(number), mib[3], depth = 3;
     if (mallctl("arenas.create", &number, &size, NULL, 0) != 0 ||

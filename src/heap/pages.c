@@ -235,7 +235,7 @@ static bool place_private(void *at, size_t size)
            MAP_FAILED;
 }
 
-static void *extent_alloc(um_je_hooks *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
+static void *extent_alloc(um_heap_je_hooks *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
                           unsigned arena)
 {
     int error = errno;
@@ -262,7 +262,7 @@ static bool pages_purge(uintptr_t start, uintptr_t end)
     return place_private((void *)start, end - start);
 }
 
-static bool extent_purge(um_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena)
+static bool extent_purge(um_heap_je_hooks *hooks, void *at, size_t size, size_t offset, size_t len, unsigned arena)
 {
     uintptr_t start = (uintptr_t)at + offset;
     int error = errno;
@@ -276,7 +276,7 @@ static bool extent_purge(um_je_hooks *hooks, void *at, size_t size, size_t offse
     return !purged;
 }
 
-static bool extent_split(um_je_hooks *hooks, void *at, size_t size, size_t size_a, size_t size_b, bool committed,
+static bool extent_split(um_heap_je_hooks *hooks, void *at, size_t size, size_t size_a, size_t size_b, bool committed,
                          unsigned arena)
 {
     (void)hooks;
@@ -289,7 +289,7 @@ static bool extent_split(um_je_hooks *hooks, void *at, size_t size, size_t size_
     return false;
 }
 
-static bool extent_merge(um_je_hooks *hooks, void *a, size_t size_a, void *b, size_t size_b, bool committed,
+static bool extent_merge(um_heap_je_hooks *hooks, void *a, size_t size_a, void *b, size_t size_b, bool committed,
                          unsigned arena)
 {
     (void)hooks;
@@ -305,7 +305,7 @@ static bool extent_merge(um_je_hooks *hooks, void *a, size_t size_a, void *b, si
  * No dalloc: an extent that is not needed is purged, and its addresses stay the arena's. (jemalloc 5.3 takes what lies
  * behind a part that was unmapped for a continuation of whatever the kernel puts there, even of another arena.)
  */
-um_je_hooks um_heap_hooks = {
+um_heap_je_hooks um_heap_hooks = {
     .alloc = extent_alloc,
     .purge_forced = extent_purge,
     .split = extent_split,

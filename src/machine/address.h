@@ -1,7 +1,7 @@
 /*
- * The address of an endpoint: its head, and the parts that its machines have in it (docs/protocol.md section 2).
+ * The address of an endpoint: its header, and the parts that its machines have in it (docs/protocol.md section 2).
  *
- * Word 0 begins with the head, which is no machine's own: the wire version, and which machines have a part. Must not
+ * Word 0 begins with the header, which is no machine's own: the wire version, and which machines have a part. Must not
  * know what a part means. Threading: any.
  */
 #ifndef UM_MACHINE_ADDRESS_H
@@ -15,7 +15,7 @@ enum { UM_WIRE_VERSION = 2 };
 enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_SIM = 128 };
 
 /*
- * Bits 0-7: twice the wire version, so that bit 0 is clear: version 1 had no head, and bit 0 was set. Bits 8-15: enum
+ * Bits 0-7: twice the wire version, so that bit 0 is clear: version 1 had no header, and bit 0 was set. Bits 8-15: enum
  * um_addr_kind.
  */
 enum { UM_ADDR_HEAD = 0xffff, UM_ADDR_VERSION = 2 * UM_WIRE_VERSION, UM_ADDR_KINDS_SHIFT = 8 };
@@ -33,7 +33,7 @@ int um_addr_head_check(const struct um_machine *machine, const struct um_addr *a
 /* Bytes of an address of an endpoint that uses these machines. */
 static inline size_t um_addr_len(const struct um_machines *machines)
 {
-    size_t words = UM_ADDR_LOCAL_WORDS; /* with the head, also where no machine has a part of it */
+    size_t words = UM_ADDR_LOCAL_WORDS; /* with the header, also where no machine has a part of it */
     for (uint32_t i = 0; i < machines->count; i++) {
         const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
         words = words > end ? words : end;
@@ -47,13 +47,13 @@ static inline bool um_addr_has(const struct um_machine *machine, const struct um
     return addr->word[0] >> UM_ADDR_KINDS_SHIFT & machine->addr_kind;
 }
 
-/* A word of that machine's part, without the head. */
+/* A word of that machine's part, without the header. */
 static inline uint64_t um_addr_word(const struct um_addr *addr, unsigned i)
 {
     return i == 0 ? addr->word[0] & ~(uint64_t)UM_ADDR_HEAD : addr->word[i];
 }
 
-/* The head of an address with that machine's part alone. */
+/* The header of an address with that machine's part alone. */
 static inline uint64_t um_addr_head(const struct um_machine *machine)
 {
     return UM_ADDR_VERSION | (uint64_t)machine->addr_kind << UM_ADDR_KINDS_SHIFT;
@@ -63,10 +63,10 @@ static inline uint64_t um_addr_head(const struct um_machine *machine)
 static inline void um_addr_set_part(const struct um_machine *machine, const struct um_addr *from,
                                     struct um_addr *addr_p)
 {
-    const uint64_t head = (addr_p->word[0] & UM_ADDR_HEAD) | um_addr_head(machine);
+    const uint64_t header = (addr_p->word[0] & UM_ADDR_HEAD) | um_addr_head(machine);
     for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
         addr_p->word[i] = um_addr_word(from, i);
-    addr_p->word[0] = um_addr_word(addr_p, 0) | head;
+    addr_p->word[0] = um_addr_word(addr_p, 0) | header;
 }
 
 /* That part, all else zero; false: there is none. */

@@ -1,8 +1,8 @@
 /*
  * The contract of a machine: what the protocols may ask of a memory that is shared.
  *
- * A machine carries records over lanes, exposes regions of memory to peers, copies between private memories, tells who
- * is alive, and sleeps. Its terms are claim, commit, poll, answer, expose, window; never ring addresses, mappings or
+ * A machine carries records over lanes, exports regions of memory to peers, copies between private memories, tells who
+ * is alive, and sleeps. Its terms are claim, commit, poll, answer, export, window; never ring addresses, mappings or
  * system calls. Every machine passes one conformance suite (tests/conformance). docs/machine.md tells how to write one,
  * and holds this contract against the Unimem board (24-byte mailboxes and DMA).
  *
@@ -13,8 +13,8 @@
  *   rx    the receiving end of a lane that a peer opened to this port. The machine makes and ends it.
  *   token a number by which a record asks for an answer; the answer needs no credit of a lane. Tokens below UM_TOKENS
  *         are bounded: each has a place for its answer at all times. There are as many others as memory allows.
- *   space what a domain exposes: the table of its regions, which peers read. Ports belong to a space, or to none.
- *   window a link's view of one region that the peer exposes: what an initiator needs to reach it without the peer.
+ *   space what a domain exports: the table of its regions, which peers read. Ports belong to a space, or to none.
+ *   window a link's view of one region that the peer exports: what an initiator needs to reach it without the peer.
  *   transfer a copy between the peer's memory and this process's that goes on after the call that started it.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
@@ -36,15 +36,15 @@
 #include <sys/uio.h>
 
 enum {
-    UM_HEAD_MAX = 56,       /* bytes of head in one record */
-    UM_TOKENS = 64,         /* tokens of a lane whose answer always has a place */
-    UM_OP_MACHINE = 0xf0,   /* opcodes from here on belong to the machine */
-    UM_REC_JOINED = 0xf0,   /* poll: a peer opened a lane to this port; head, body empty */
-    UM_REC_LEFT = 0xf1,     /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
-    UM_FLAG_ACK = 0x80,     /* record flag: publish consumption at once (delivery complete) */
-    UM_FLAG_MACHINE = 0x40, /* record flag: for the machine's own use */
-    UM_FLAG_MASK = 0x3f,    /* record flags that belong to the protocols */
-    UM_ATTACH_MAX = 80,     /* bytes of um_port_config.attach, with the zero at its end */
+    UM_HEADER_MAX = 56,       /* bytes of header in one record */
+    UM_TOKENS = 64,           /* tokens of a lane whose answer always has a place */
+    UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
+    UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
+    UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
+    UM_FLAG_ACK = 0x80,       /* record flag: publish consumption at once (delivery complete) */
+    UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
+    UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
+    UM_ATTACH_MAX = 80,       /* bytes of um_port_config.attach, with the zero at its end */
 };
 
 /*
@@ -82,7 +82,7 @@ struct um_rx {
 struct um_space {
     const struct um_machine *machine;
 };
-struct um_exposed {
+struct um_exported {
     const struct um_machine *machine;
 };
 struct um_transfer {
@@ -90,10 +90,10 @@ struct um_transfer {
 };
 struct um_locks_shm;
 
-/* A claimed place. head has UM_HEAD_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
+/* A claimed place. header has UM_HEADER_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
  * NULL. */
 struct um_slot {
-    void *head;
+    void *header;
     void *body;
     uint32_t body_len;
     bool more; /* false after claim(); the caller may set it before commit(): the caller claims the next record of this
@@ -103,11 +103,11 @@ struct um_slot {
 /* A received record. Valid until release(). */
 struct um_record {
     struct um_rx *rx;
-    const void *head; /* UM_HEAD_MAX bytes, 8-byte aligned */
-    const void *body; /* len bytes when the sender claimed a body, else NULL */
-    uint32_t len;     /* bytes of body, or the value the sender committed when there is none */
-    uint8_t op;       /* what commit() was given, or UM_REC_* */
-    uint8_t flags;    /* what commit() was given, UM_FLAG_MASK and UM_FLAG_ACK only */
+    const void *header; /* UM_HEADER_MAX bytes, 8-byte aligned */
+    const void *body;   /* len bytes when the sender claimed a body, else NULL */
+    uint32_t len;       /* bytes of body, or the value the sender committed when there is none */
+    uint8_t op;         /* what commit() was given, or UM_REC_* */
+    uint8_t flags;      /* what commit() was given, UM_FLAG_MASK and UM_FLAG_ACK only */
 };
 
 struct um_answer {
@@ -127,7 +127,7 @@ enum um_level {
 enum um_access { UM_ACCESS_REMOTE_READ = 1, UM_ACCESS_REMOTE_WRITE = 2 };
 
 /* A region as its owner describes it. */
-struct um_exposure {
+struct um_region_desc {
     uint64_t key;
     uint64_t base;     /* the owner's virtual address of the first byte */
     uint64_t len;      /* bytes; UINT64_MAX with base 0: all memory */
@@ -145,7 +145,7 @@ enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_
  */
 struct um_window {
     const struct um_machine *machine;
-    struct um_exposure region;
+    struct um_region_desc region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
     uint32_t at_once;             /* core/window.h's */
@@ -202,9 +202,9 @@ struct um_machine {
     const char *about;                     /* what it is, for who chooses one: "the memory of this host" */
     const struct um_machine_param *params; /* params_count of them */
     uint32_t params_count;
-    uint8_t addr_kind;              /* its bit in the head of an address: enum um_addr_kind */
-    uint8_t addr_first, addr_words; /* its part of an address, but for the head: another one than that of every machine
-                                       that an endpoint can have beside it */
+    uint8_t addr_kind;              /* its bit in the header of an address: enum um_addr_kind */
+    uint8_t addr_first, addr_words; /* its part of an address, but for the header: another one than that of every
+                                       machine that an endpoint can have beside it */
     uint32_t body_max;              /* of every lane: um_lane.body_max */
     uint32_t depth;                 /* records a fully grown lane holds */
     /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
@@ -249,7 +249,7 @@ struct um_machine {
     int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
     /*
      * -EINPROGRESS; or it has ended, and the transfer with it: 0, -EPERM, -ESRCH, -EFAULT, -EKEYREJECTED: the window's
-     * region is exposed no more. Parts of it move in any order, in this call and in poll(). NULL, and so is
+     * region is exported no more. Parts of it move in any order, in this call and in poll(). NULL, and so is
      * transfer_cancel: copies end in the call that starts them.
      */
     int (*transfer_poll)(struct um_transfer *transfer);
@@ -259,39 +259,39 @@ struct um_machine {
     /*
      * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. NULL: it has no such
      * memory. alloc: -ENOMEM, -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not
-     * what alloc() gave for this space; -EBUSY a region that is exposed lies in it.
+     * what alloc() gave for this space; -EBUSY a region that is exported lies in it.
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
     /* Had this body better wait for the peer's transfer than be copied into a record? NULL: none. */
-    bool (*waits_better)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
+    bool (*prefers_rndv)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
-    /* Opens and closes a space. Ports that belong to it, and what it exposes, end before it. Errors as port_open. */
+    /* Opens and closes a space. Ports that belong to it, and what it exports, end before it. Errors as port_open. */
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);
     void (*space_close)(struct um_space *space);
     /*
      * Lets peers reach a region, at the best level there is. Peers find it from the return on. Fails only with -ENOMEM:
      * a region that no other level supports is left to its owner.
      */
-    int (*expose)(struct um_space *space, const struct um_exposure *what, struct um_exposed **exposed_p);
+    int (*export)(struct um_space *space, const struct um_region_desc *what, struct um_exported **exported_p);
     /* No operation that a peer starts after the return reaches the region any more. */
-    void (*conceal)(struct um_space *space, struct um_exposed *exposed);
+    void (*unexport)(struct um_space *space, struct um_exported *exported);
     /* The level at which peers reach it now. */
-    enum um_level (*exposed_level)(const struct um_exposed *exposed);
+    enum um_level (*exported_level)(const struct um_exported *exported);
     /* Counters that peers add to. -ENOSPC: all are in use. *value_p: the counter, which only grows. */
     int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
     void (*counter_close)(struct um_space *space, uint32_t number);
     /* Sets the counters for accesses to a region, or to any region through a port. */
-    void (*exposed_set_counters)(struct um_space *space, struct um_exposed *exposed, uint32_t counters);
+    void (*exported_set_counters)(struct um_space *space, struct um_exported *exported, uint32_t counters);
     void (*port_set_counters)(struct um_port *port, uint32_t counters);
     /* Counts an access that this process has executed for a peer: at counters, with UM_COUNT_*_SHIFT. */
     void (*space_count)(struct um_space *space, uint32_t counters, unsigned shift);
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exposes under that key. Slow path, no call of the peer needed. Level remote:
+     * A view of the region that the peer exports under that key. Slow path, no call of the peer needed. Level remote:
      * the region cannot be reached without the peer (ask the peer, which may know it), until the window is no longer
-     * current. -ENOENT: the peer exposes nothing at all; -ENOMEM; the errors of lane_open.
+     * current. -ENOENT: the peer exports nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);

@@ -43,8 +43,8 @@ struct um_match {
     uint64_t ignore[UM_MATCH_CLASSES];
     uint64_t orders;        /* the next order */
     struct um_list further; /* hashed receives whose mask has no class */
-    struct um_table posted[UM_MATCH_TABLES];
-    struct um_table queued[UM_MATCH_CLASSES][2];
+    struct um_match_table posted[UM_MATCH_TABLES];
+    struct um_match_table queued[UM_MATCH_CLASSES][2];
 };
 
 static inline struct um_match_recv *recv_of(struct um_match_node *node)
@@ -84,8 +84,8 @@ struct um_match *um_match_open(void)
     m->recv_limit = UM_MATCH_SHORT;
     m->msg_limit = UM_MATCH_SHORT;
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
-        um_table_init(&m->posted[t]);
-        um_table_init(&m->queued[t / 2][t % 2]);
+        um_match_table_init(&m->posted[t]);
+        um_match_table_init(&m->queued[t / 2][t % 2]);
     }
     return m;
 }
@@ -93,8 +93,8 @@ struct um_match *um_match_open(void)
 void um_match_close(struct um_match *m)
 {
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
-        um_table_fini(&m->posted[t]);
-        um_table_fini(&m->queued[t / 2][t % 2]);
+        um_match_table_fini(&m->posted[t]);
+        um_match_table_fini(&m->queued[t / 2][t % 2]);
     }
     free(m);
 }
@@ -105,10 +105,10 @@ static inline void index_msg(struct um_match *m, uint32_t c, struct um_match_msg
     uint64_t tag = msg->tag & ~m->ignore[c];
     msg->in[c].by_source.tag = tag;
     msg->in[c].by_source.source = msg->source;
-    um_table_insert(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
+    um_match_table_insert(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
     msg->in[c].by_any.tag = tag;
     msg->in[c].by_any.source = UM_MATCH_ANY;
-    um_table_insert(&m->queued[c][BY_ANY], &msg->in[c].by_any);
+    um_match_table_insert(&m->queued[c][BY_ANY], &msg->in[c].by_any);
 }
 
 /* A new class for the mask, over the messages that are hashed already; UM_MATCH_CLASSES when there is no place. */
@@ -153,7 +153,7 @@ static void hash_recv(struct um_match *m, struct um_match_recv *recv)
     recv->table = t;
     recv->node.tag = recv->tag & ~recv->ignore;
     recv->node.source = recv->source;
-    um_table_insert(&m->posted[t], &recv->node);
+    um_match_table_insert(&m->posted[t], &recv->node);
     m->live |= 1u << t;
 }
 
@@ -185,7 +185,7 @@ static __attribute__((noinline)) void unpost_hashed(struct um_match *m, struct u
         um_list_unlink(&recv->further);
         return;
     }
-    um_table_remove(&m->posted[t], &recv->node);
+    um_match_table_remove(&m->posted[t], &recv->node);
     if (!m->posted[t].keys)
         m->live &= ~(1u << t);
 }
@@ -220,7 +220,7 @@ static __attribute__((noinline)) struct um_match_recv *find_recv_hashed(struct u
     for (uint32_t live = m->live; live; live &= live - 1) {
         uint32_t t = (uint32_t)__builtin_ctz(live);
         uint32_t key_source = t & 1 ? UM_MATCH_ANY : source;
-        struct um_match_node *node = um_table_find(&m->posted[t], tag & ~m->ignore[t / 2], key_source);
+        struct um_match_node *node = um_match_table_find(&m->posted[t], tag & ~m->ignore[t / 2], key_source);
         if (node && (!found || recv_of(node)->order < found->order))
             found = recv_of(node);
     }
@@ -272,8 +272,8 @@ static __attribute__((noinline)) void dequeue_hashed(struct um_match *m, struct 
     if (!m->msg_count)
         m->msg_limit = UM_MATCH_SHORT;
     for (uint32_t c = 0; c < m->classes; c++) {
-        um_table_remove(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
-        um_table_remove(&m->queued[c][BY_ANY], &msg->in[c].by_any);
+        um_match_table_remove(&m->queued[c][BY_SOURCE], &msg->in[c].by_source);
+        um_match_table_remove(&m->queued[c][BY_ANY], &msg->in[c].by_any);
     }
 }
 
@@ -289,10 +289,10 @@ static __attribute__((noinline)) struct um_match_msg *find_msg_hashed(struct um_
                                                                       uint32_t source)
 {
     if (source == UM_MATCH_ANY) {
-        struct um_match_node *node = um_table_find(&m->queued[c][BY_ANY], tag, source);
+        struct um_match_node *node = um_match_table_find(&m->queued[c][BY_ANY], tag, source);
         return node ? (void *)((char *)node - offsetof(struct um_match_msg, in[c].by_any)) : NULL;
     }
-    struct um_match_node *node = um_table_find(&m->queued[c][BY_SOURCE], tag, source);
+    struct um_match_node *node = um_match_table_find(&m->queued[c][BY_SOURCE], tag, source);
     return node ? (void *)((char *)node - offsetof(struct um_match_msg, in[c].by_source)) : NULL;
 }
 
@@ -330,7 +330,7 @@ static bool recv_is_valid(const struct um_match *m, const struct um_match_recv *
     if (recv->table == UM_MATCH_TABLES)
         return true;
     return c < m->classes && m->ignore[c] == recv->ignore && (recv->table & 1) == (recv->source == UM_MATCH_ANY) &&
-           um_table_holds(&m->posted[recv->table], &recv->node, recv->tag & ~recv->ignore, recv->source);
+           um_match_table_holds(&m->posted[recv->table], &recv->node, recv->tag & ~recv->ignore, recv->source);
 }
 
 static bool recvs_are_valid(const struct um_match *m)
@@ -353,7 +353,8 @@ static bool recvs_are_valid(const struct um_match *m)
     }
     for (uint32_t t = 0; t < UM_MATCH_TABLES; t++) {
         uint32_t nodes;
-        if (!um_table_is_valid(&m->posted[t], &nodes) || nodes != counted[t] || (m->live >> t & 1) != (nodes != 0))
+        if (!um_match_table_is_valid(&m->posted[t], &nodes) || nodes != counted[t] ||
+            (m->live >> t & 1) != (nodes != 0))
             return false;
     }
     return further == &m->further && count == m->recv_count && (!m->recv_limit || count <= m->recv_limit);
@@ -366,14 +367,14 @@ static bool msgs_are_valid(const struct um_match *m)
         const struct um_match_msg *msg = msg_of_all(l);
         for (uint32_t c = 0; !m->msg_limit && c < m->classes; c++) {
             uint64_t tag = msg->tag & ~m->ignore[c];
-            if (!um_table_holds(&m->queued[c][BY_SOURCE], &msg->in[c].by_source, tag, msg->source) ||
-                !um_table_holds(&m->queued[c][BY_ANY], &msg->in[c].by_any, tag, UM_MATCH_ANY))
+            if (!um_match_table_holds(&m->queued[c][BY_SOURCE], &msg->in[c].by_source, tag, msg->source) ||
+                !um_match_table_holds(&m->queued[c][BY_ANY], &msg->in[c].by_any, tag, UM_MATCH_ANY))
                 return false;
         }
     }
     for (uint32_t t = 0; t < UM_MATCH_TABLES; t++) {
         uint32_t nodes, expected = !m->msg_limit && t / 2 < m->classes ? count : 0;
-        if (!um_table_is_valid(&m->queued[t / 2][t % 2], &nodes) || nodes != expected)
+        if (!um_match_table_is_valid(&m->queued[t / 2][t % 2], &nodes) || nodes != expected)
             return false;
     }
     return count == m->msg_count && (!m->msg_limit || count <= m->msg_limit);

@@ -14,7 +14,7 @@
 
 enum { UM_TABLE_FIRST_BITS = 4 };
 
-struct um_table {
+struct um_match_table {
     struct um_match_node **buckets;
     uint32_t shift; /* a hash's bucket is hash >> shift: there are 2^(64 - shift) */
     uint32_t keys;
@@ -34,24 +34,25 @@ static inline void um_match_visit(void)
 }
 #endif
 
-static inline void um_table_init(struct um_table *t)
+static inline void um_match_table_init(struct um_match_table *t)
 {
-    *t = (struct um_table){.buckets = t->first, .shift = 64 - UM_TABLE_FIRST_BITS};
+    *t = (struct um_match_table){.buckets = t->first, .shift = 64 - UM_TABLE_FIRST_BITS};
 }
 
-static inline void um_table_fini(struct um_table *t)
+static inline void um_match_table_fini(struct um_match_table *t)
 {
     if (t->buckets != t->first)
         free(t->buckets);
 }
 
-static inline uint64_t um_table_bucket_count(const struct um_table *t)
+static inline uint64_t um_match_table_bucket_count(const struct um_match_table *t)
 {
     return (uint64_t)1 << (64 - t->shift);
 }
 
 /* Tags are structured (context, rank, counter in bit fields), so every bit of both must reach the top bits. */
-static inline struct um_match_node **um_table_bucket(const struct um_table *t, uint64_t tag, uint32_t source)
+static inline struct um_match_node **um_match_table_bucket(const struct um_match_table *t, uint64_t tag,
+                                                           uint32_t source)
 {
     uint64_t h = tag + source * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ (h >> 32)) * UINT64_C(0xd6e8feb86659fd93);
@@ -59,9 +60,9 @@ static inline struct um_match_node **um_table_bucket(const struct um_table *t, u
 }
 
 /* The oldest node of the key, or NULL. */
-static inline struct um_match_node *um_table_find(const struct um_table *t, uint64_t tag, uint32_t source)
+static inline struct um_match_node *um_match_table_find(const struct um_match_table *t, uint64_t tag, uint32_t source)
 {
-    struct um_match_node *node = *um_table_bucket(t, tag, source);
+    struct um_match_node *node = *um_match_table_bucket(t, tag, source);
     for (; node; node = node->chain) {
         um_match_visit();
         if (node->tag == tag && node->source == source)
@@ -71,7 +72,8 @@ static inline struct um_match_node *um_table_find(const struct um_table *t, uint
 }
 
 /* Inserts node at *place, before the rest of that chain. */
-static inline void um_table_chain(struct um_match_node *node, struct um_match_node **place, struct um_match_node *rest)
+static inline void um_match_table_chain(struct um_match_node *node, struct um_match_node **place,
+                                        struct um_match_node *rest)
 {
     node->place = place;
     node->chain = rest;
@@ -80,38 +82,38 @@ static inline void um_table_chain(struct um_match_node *node, struct um_match_no
         rest->place = &node->chain;
 }
 
-static inline void um_table_rehash(struct um_table *t, const struct um_table *old)
+static inline void um_match_table_rehash(struct um_match_table *t, const struct um_match_table *old)
 {
-    for (uint64_t i = 0; i < um_table_bucket_count(old); i++) {
+    for (uint64_t i = 0; i < um_match_table_bucket_count(old); i++) {
         struct um_match_node *next;
         for (struct um_match_node *node = old->buckets[i]; node; node = next) {
             next = node->chain;
-            struct um_match_node **place = um_table_bucket(t, node->tag, node->source);
-            um_table_chain(node, place, *place);
+            struct um_match_node **place = um_match_table_bucket(t, node->tag, node->source);
+            um_match_table_chain(node, place, *place);
         }
     }
 }
 
 /* Doubles the buckets; without memory the table stays as it is. */
-static __attribute__((noinline, cold)) void um_table_grow(struct um_table *t)
+static __attribute__((noinline, cold)) void um_match_table_grow(struct um_match_table *t)
 {
-    struct um_table old = *t;
-    struct um_match_node **buckets = calloc(um_table_bucket_count(&old) * 2, sizeof(struct um_match_node *));
+    struct um_match_table old = *t;
+    struct um_match_node **buckets = calloc(um_match_table_bucket_count(&old) * 2, sizeof(struct um_match_node *));
     if (!buckets)
         return;
     if (old.buckets == t->first)
         old.buckets = old.first;
     t->buckets = buckets;
     t->shift--;
-    um_table_rehash(t, &old);
-    um_table_fini(&old);
+    um_match_table_rehash(t, &old);
+    um_match_table_fini(&old);
 }
 
 /* Adds node, whose tag and source are set, as the youngest of its key. */
-static inline void um_table_insert(struct um_table *t, struct um_match_node *node)
+static inline void um_match_table_insert(struct um_match_table *t, struct um_match_node *node)
 {
-    struct um_match_node **place = um_table_bucket(t, node->tag, node->source);
-    struct um_match_node *oldest = um_table_find(t, node->tag, node->source);
+    struct um_match_node **place = um_match_table_bucket(t, node->tag, node->source);
+    struct um_match_node *oldest = um_match_table_find(t, node->tag, node->source);
     if (oldest) {
         node->place = NULL;
         node->next = oldest;
@@ -122,12 +124,12 @@ static inline void um_table_insert(struct um_table *t, struct um_match_node *nod
     }
     node->next = node;
     node->prev = node;
-    um_table_chain(node, place, *place);
-    if (++t->keys > um_table_bucket_count(t))
-        um_table_grow(t);
+    um_match_table_chain(node, place, *place);
+    if (++t->keys > um_match_table_bucket_count(t))
+        um_match_table_grow(t);
 }
 
-static inline void um_table_remove(struct um_table *t, struct um_match_node *node)
+static inline void um_match_table_remove(struct um_match_table *t, struct um_match_node *node)
 {
     if (node->next == node) {
         t->keys--;
@@ -137,7 +139,7 @@ static inline void um_table_remove(struct um_table *t, struct um_match_node *nod
         return;
     }
     if (node->place)
-        um_table_chain(node->next, node->place, node->chain);
+        um_match_table_chain(node->next, node->place, node->chain);
     node->prev->next = node->next; /* NOLINT(clang-analyzer-core.NullDereference): a ring has no NULL */
     node->next->prev = node->prev;
 }
@@ -145,7 +147,7 @@ static inline void um_table_remove(struct um_table *t, struct um_match_node *nod
 /* ---- for um_match_is_valid ---- */
 
 /* Is the ring closed, of one key, with its oldest and no other in a chain? Returns its length, 0 when broken. */
-static inline uint32_t um_table_ring_length(const struct um_match_node *oldest)
+static inline uint32_t um_match_table_ring_length(const struct um_match_node *oldest)
 {
     uint32_t n = 0;
     const struct um_match_node *node = oldest;
@@ -160,15 +162,15 @@ static inline uint32_t um_table_ring_length(const struct um_match_node *oldest)
 }
 
 /* Counts the nodes of the table; false when a chain, a ring or the number of keys is wrong. */
-static inline bool um_table_is_valid(const struct um_table *t, uint32_t *nodes_p)
+static inline bool um_match_table_is_valid(const struct um_match_table *t, uint32_t *nodes_p)
 {
     uint32_t keys = 0, nodes = 0;
-    for (uint64_t i = 0; i < um_table_bucket_count(t); i++) {
+    for (uint64_t i = 0; i < um_match_table_bucket_count(t); i++) {
         struct um_match_node **place = &t->buckets[i];
         for (struct um_match_node *node = *place; node; place = &node->chain, node = node->chain) {
-            uint32_t length = um_table_ring_length(node);
-            bool here = um_table_bucket(t, node->tag, node->source) == &t->buckets[i];
-            if (!length || node->place != place || !here || um_table_find(t, node->tag, node->source) != node)
+            uint32_t length = um_match_table_ring_length(node);
+            bool here = um_match_table_bucket(t, node->tag, node->source) == &t->buckets[i];
+            if (!length || node->place != place || !here || um_match_table_find(t, node->tag, node->source) != node)
                 return false;
             keys++;
             nodes += length;
@@ -179,10 +181,10 @@ static inline bool um_table_is_valid(const struct um_table *t, uint32_t *nodes_p
 }
 
 /* Does node stand in the table under this key? Together with the count of nodes: in this very ring. */
-static inline bool um_table_holds(const struct um_table *t, const struct um_match_node *node, uint64_t tag,
-                                  uint32_t source)
+static inline bool um_match_table_holds(const struct um_match_table *t, const struct um_match_node *node, uint64_t tag,
+                                        uint32_t source)
 {
-    const struct um_match_node *oldest = um_table_find(t, tag, source);
+    const struct um_match_node *oldest = um_match_table_find(t, tag, source);
     return oldest && node->tag == tag && node->source == source && node->next->prev == node &&
            (node == oldest) == (node->place != NULL);
 }

@@ -14,7 +14,7 @@
  * a part comes. The next bodies of that sender are read; their number grows each time this happens. The sender uses the
  * token again only after DONE, and its lane keeps the order: what comes before the next announcement of a token belongs
  * to what was taken back.
- * Owns: struct um_bodies_known. Threading: core.h.
+ * Owns: struct um_proto_bodies_known. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -29,8 +29,8 @@
 
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
-struct um_bodies_known {
-    struct um_choice choice;
+struct um_proto_bodies_known {
+    struct um_proto_choice choice;
     uint64_t read_ns; /* what reading bodies has taken */
     uint64_t read_at; /* ns: when one was read last */
     uint32_t read_in; /* call of progress in which that was */
@@ -43,7 +43,7 @@ struct um_bodies_known {
     uint64_t clock_ns;
 };
 
-int um_ask_open(struct um_ep *ep)
+int um_proto_ask_open(struct um_core_ep *ep)
 {
     bool either_way = false;
     for (uint32_t i = 0; i < ep->reaches; i++)
@@ -54,18 +54,18 @@ int um_ask_open(struct um_ep *ep)
     return um_proto_ep_of(ep)->bodies ? 0 : -ENOMEM;
 }
 
-void um_ask_close(struct um_ep *ep)
+void um_proto_ask_close(struct um_core_ep *ep)
 {
     free(um_proto_ep_of(ep)->bodies);
 }
 
-static bool watch_step(struct um_ep *ep, struct um_job *job);
+static bool watch_step(struct um_core_ep *ep, struct um_core_job *job);
 
 /* Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. */
-static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
+static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
-    if (asked->is_unreadable || in->arrival.len == 0 || in->target.len < in->arrival.len ||
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (asked->is_unreadable || in->arrival.len == 0 || in->dest.len < in->arrival.len ||
         !in->peer->link->machine->either_way)
         return false;
     in->ask.way = UM_WAY_READ;
@@ -74,12 +74,12 @@ static bool is_worth_asking(struct um_ep *ep, struct um_inbound *in)
         return false;
     }
     return ep->config.bodies == UM_BODIES_PUSH ||
-           um_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
+           um_proto_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
 }
 
-bool um_ask(struct um_ep *ep, struct um_inbound *in)
+bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_inbound_ask(in))
+    if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_proto_inbound_ask(in))
         return false;
     in->ask.way = UM_WAY_PUSH;
     in->ask.is_watched = true;
@@ -90,7 +90,7 @@ bool um_ask(struct um_ep *ep, struct um_inbound *in)
     in->pushed = true;
     in->job.step = watch_step;
     ep->soon++;
-    um_job_start(ep, &in->job);
+    um_core_job_start(ep, &in->job);
     return true;
 }
 
@@ -98,14 +98,14 @@ bool um_ask(struct um_ep *ep, struct um_inbound *in)
  * The time between two reads in a row, spent on other work for each body: the sender of a pushed body copies meanwhile.
  * Time that the caller spends elsewhere does not count.
  */
-static uint64_t time_between(const struct um_ep *ep, uint64_t began, uint64_t took)
+static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64_t took)
 {
-    const struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    const struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
 }
 
 /* The copy has ended: what it took. */
-static int read_ended(struct um_ep *ep, struct um_inbound *in, int ret)
+static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
     uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
     took += time_between(ep, in->ask.read_began, took);
@@ -118,25 +118,25 @@ static int read_ended(struct um_ep *ep, struct um_inbound *in, int ret)
     return ret;
 }
 
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy)
+int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy)
 {
     struct um_link *link = in->peer->link;
     if (in->ask.way == UM_WAY_NONE)
-        return um_copying_start(&in->copying, link, copy, NULL);
+        return um_core_copying_start(&in->copying, link, copy, NULL);
     in->ask.read_began = um_clock_ns();
-    int ret = um_copying_start(&in->copying, link, copy, NULL);
+    int ret = um_core_copying_start(&in->copying, link, copy, NULL);
     return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
-int um_ask_read_on(struct um_ep *ep, struct um_inbound *in)
+int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    int ret = um_copying_poll(&in->copying);
+    int ret = um_core_copying_poll(&in->copying);
     return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
 }
 
-void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len)
+void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len)
 {
-    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     asked->parts++;
     asked->stalled_at = 0;
     if (in->moved == in->arrival.len)
@@ -145,7 +145,7 @@ void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len)
     um_proto_ep_of(ep)->bodies->pushed += len;
 }
 
-static void watch_end(struct um_ep *ep, struct um_inbound *in)
+static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (!in->ask.is_watched)
         return;
@@ -154,9 +154,9 @@ static void watch_end(struct um_ep *ep, struct um_inbound *in)
 }
 
 /* Reads the parts that have not come. */
-static void take_back(struct um_ep *ep, struct um_inbound *in)
+static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     watch_end(ep, in);
     um_list_unlink(&in->job.link);
     if (asked->stalled_at < in->ask.asked_at && asked->shy < UM_SHY_MAX)
@@ -168,13 +168,13 @@ static void take_back(struct um_ep *ep, struct um_inbound *in)
     um_proto_ep_of(ep)->bodies->taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->ask.is_taken_back = true;
-    um_inbound_start(ep, in);
+    um_proto_inbound_start(ep, in);
 }
 
 /* Reads the clock once in a call of progress, for all watched bodies. */
-static uint64_t watch_clock(struct um_ep *ep)
+static uint64_t watch_clock(struct um_core_ep *ep)
 {
-    struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (b->clock_at != ep->turns || b->clock_ns == 0) {
         b->clock_at = ep->turns;
         b->clock_ns = um_clock_ns();
@@ -182,10 +182,10 @@ static uint64_t watch_clock(struct um_ep *ep)
     return b->clock_ns;
 }
 
-static bool watch_step(struct um_ep *ep, struct um_job *job)
+static bool watch_step(struct um_core_ep *ep, struct um_core_job *job)
 {
-    struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
-    const struct um_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
+    const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
     const bool stalled = asked->stalled_at >= in->ask.asked_at;
     if (asked->parts != in->ask.parts && !stalled) {
         in->ask.parts = asked->parts;
@@ -202,7 +202,7 @@ static bool watch_step(struct um_ep *ep, struct um_job *job)
     return true;
 }
 
-bool um_ask_resume(struct um_ep *ep, struct um_inbound *in)
+bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     (void)ep;
     if (in->ask.went_on)
@@ -215,7 +215,7 @@ bool um_ask_resume(struct um_ep *ep, struct um_inbound *in)
     return true;
 }
 
-bool um_ask_drops(struct um_inbound *in)
+bool um_proto_ask_drops(struct um_proto_inbound *in)
 {
     if (!in)
         return true; /* it has ended */
@@ -228,7 +228,7 @@ bool um_ask_drops(struct um_inbound *in)
 /* Several bodies may come at a time: counts what has come since the one before was complete, or since this one was
  * asked for.
  */
-static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
+static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const bool alone = b->came.at <= in->ask.asked_at;
     uint64_t now = um_clock_ns();
@@ -238,12 +238,12 @@ static void learn_pushed(struct um_bodies_known *b, const struct um_inbound *in)
     b->came.at = now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    um_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
+    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
 }
 
-void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
+void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
-    struct um_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (in->ask.is_taken_back) {
         ep->stats.retaken++;
         return;
@@ -251,10 +251,10 @@ void um_ask_learn(struct um_ep *ep, const struct um_inbound *in)
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        um_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, in->ask.read_ns, in->moved);
+        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, in->ask.read_ns, in->moved);
 }
 
-void um_ask_forget(struct um_ep *ep, struct um_inbound *in)
+void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     watch_end(ep, in);
 }

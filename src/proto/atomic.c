@@ -41,14 +41,14 @@ static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used
 }
 
 /* call says where; the lists, what. */
-static void apply_lists(const struct um_atomic *a, struct um_atomic_call *call)
+static void apply_lists(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
 {
     struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
     struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
     struct um_iov_cursor result = um_iov_begin(a->result, a->result_count);
     struct um_iov_cursor *const lists[3] = {&operand, &compare, &result};
     const bool used[3] = {a->op != UM_ATOMIC_READ, a->kind == UM_ATOMIC_COMPARE, a->kind != UM_ATOMIC_BASE};
-    size_t size = um_atomic_size(a->type);
+    size_t size = um_proto_atomic_size(a->type);
     for (size_t left = a->count * size; left > 0;) {
         void *at[3];
         size_t len = common_piece(lists, used, left, at);
@@ -56,7 +56,7 @@ static void apply_lists(const struct um_atomic *a, struct um_atomic_call *call)
         call->compare = at[1];
         call->result = at[2];
         call->count = len / size;
-        um_atomic_execute(call);
+        um_proto_atomic_execute(call);
         call->target = (unsigned char *)call->target + len;
         call->lock_key += len;
         left -= len;
@@ -64,13 +64,13 @@ static void apply_lists(const struct um_atomic *a, struct um_atomic_call *call)
 }
 
 /* One piece in each list, or none: the usual case. */
-static void apply_pieces(const struct um_atomic *a, struct um_atomic_call *call)
+static void apply_pieces(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
 {
     call->operand = a->operand_count ? a->operand->iov_base : NULL;
     call->compare = a->compare_count ? a->compare->iov_base : NULL;
     call->result = a->result_count ? a->result->iov_base : NULL;
     call->count = a->count;
-    um_atomic_execute(call);
+    um_proto_atomic_execute(call);
 }
 
 /* Does the processor update such an element itself? docs/protocol.md section 6.8. */
@@ -79,27 +79,27 @@ static bool is_lockless(uint64_t owners_addr, size_t size)
     return size <= 8 && (owners_addr & (size - 1)) == 0;
 }
 
-static inline void executed(struct um_ep *ep, struct um_window *w, uint8_t kind, uint32_t op)
+static inline void executed(struct um_core_ep *ep, struct um_window *w, uint8_t kind, uint32_t op)
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
     ep->stored = true; /* on other processors an update may be delayed behind later loads */
 #endif
-    if (__builtin_expect(!um_window_has_counters(w), 1))
+    if (__builtin_expect(!um_core_window_has_counters(w), 1))
         return;
     if (kind != UM_ATOMIC_BASE)
-        um_window_count(w, UM_COUNT_READ_SHIFT);
+        um_core_window_count(w, UM_COUNT_READ_SHIFT);
     if (op != UM_ATOMIC_READ)
-        um_window_count(w, UM_COUNT_WRITE_SHIFT);
+        um_core_window_count(w, UM_COUNT_WRITE_SHIFT);
 }
 
-static void atomic_complete(struct um_ep *ep, const struct um_atomic *a, int ret)
+static void atomic_complete(struct um_core_ep *ep, const struct um_proto_atomic *a, int ret)
 {
-    const size_t len = a->count * um_atomic_size(a->type);
+    const size_t len = a->count * um_proto_atomic_size(a->type);
     a->peer->out->sent++;
     a->peer->out->bytes_sent += len;
     ep->reported = true;
-    const struct um_completion c = {
+    const struct um_core_completion c = {
         .context = a->context,
         .flags = a->flags | UM_OP_ATOMIC | (a->kind != UM_ATOMIC_BASE ? UM_OP_READ : UM_OP_WRITE),
         .error = -ret,
@@ -111,20 +111,20 @@ static void atomic_complete(struct um_ep *ep, const struct um_atomic *a, int ret
 /*
  * Executes it here: complete at return. -EAGAIN: the peer still has operations to execute, which this would overtake.
  */
-static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct um_window *w)
+static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic *a, struct um_window *w)
 {
-    size_t len = a->count * um_atomic_size(a->type);
+    size_t len = a->count * um_proto_atomic_size(a->type);
     bool fetch = a->kind != UM_ATOMIC_BASE;
     uint64_t offset;
     if (__builtin_expect(a->peer->unfinished != 0, 0))
         return -EAGAIN;
-    int ret = um_window_check(w, a->addr, len, um_atomic_access(a->op, fetch), &offset);
+    int ret = um_core_window_check(w, a->addr, len, um_proto_atomic_access(a->op, fetch), &offset);
     if (ret == 0) {
-        struct um_atomic_call call = {.type = (uint8_t)a->type,
-                                      .op = (uint8_t)a->op,
-                                      .target = w->base + offset,
-                                      .lock_key = w->region.base + offset,
-                                      .locks = w->locks};
+        struct um_proto_atomic_call call = {.type = (uint8_t)a->type,
+                                            .op = (uint8_t)a->op,
+                                            .target = w->base + offset,
+                                            .lock_key = w->region.base + offset,
+                                            .locks = w->locks};
         bool own = w->level == UM_LEVEL_OWN;
         um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
         if (own)
@@ -133,9 +133,9 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
             apply_pieces(a, &call);
         else
             apply_lists(a, &call);
-        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_window_is_held(w), 0)) {
-            bool gone = own || um_window_is_gone(w);
-            w = um_window_renewed(a->peer, w);
+        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_core_window_is_held(w), 0)) {
+            bool gone = own || um_core_window_is_gone(w);
+            w = um_core_window_renewed(a->peer, w);
             ret = w      ? 0
                   : gone ? -EFAULT
                          : -EKEYREJECTED; /* some elements may have been updated and must not be updated twice */
@@ -148,54 +148,54 @@ static int atomic_by_window(struct um_ep *ep, const struct um_atomic *a, struct 
 }
 
 /* False: the memory is gone, or does not permit the access. */
-static inline __attribute__((always_inline)) bool apply_once(struct um_window *w, const struct um_atomic_call *call,
-                                                             size_t size)
+static inline __attribute__((always_inline)) bool apply_once(struct um_window *w,
+                                                             const struct um_proto_atomic_call *call, size_t size)
 {
     struct um_fault_guard *const guard = w->guard;
     if (guard) {
         um_fault_guard_begin(guard, call->target, size);
-        um_atomic_apply_lockless(call);
+        um_proto_atomic_apply_lockless(call);
         return !um_fault_guard_end(guard);
     }
-    um_atomic_apply_lockless(call);
-    return um_window_is_held(w);
+    um_proto_atomic_apply_lockless(call);
+    return um_core_window_is_held(w);
 }
 
 /*
- * As um_window_renewed(). The registration ended, and it is unknown whether the update was in time. It must not be made
- * twice: um_atomic(), which is called next, ends the operation.
+ * As um_core_window_renewed(). The registration ended, and it is unknown whether the update was in time. It must not be
+ * made twice: um_proto_atomic_start(), which is called next, ends the operation.
  */
-static __attribute__((noinline)) struct um_window *late_renewed(struct um_peer *peer, const struct um_window *w,
-                                                                const struct um_atomic_one *a)
+static __attribute__((noinline)) struct um_window *late_renewed(struct um_core_peer *peer, const struct um_window *w,
+                                                                const struct um_proto_atomic_one *a)
 {
-    const bool late = w->level != UM_LEVEL_OWN && !um_window_is_gone(w);
-    struct um_window *now = um_window_renewed(peer, w);
+    const bool late = w->level != UM_LEVEL_OWN && !um_core_window_is_gone(w);
+    struct um_window *now = um_core_window_renewed(peer, w);
     if (late && !now)
-        um_proto_ep_of(peer->ep)->late = (struct um_late){.peer = peer, .key = a->key, .addr = a->addr};
+        um_proto_ep_of(peer->ep)->late = (struct um_proto_late){.peer = peer, .key = a->key, .addr = a->addr};
     return now;
 }
 
-static bool is_late(struct um_ep *ep, const struct um_atomic *a)
+static bool is_late(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
-    const struct um_late *late = &um_proto_ep_of(ep)->late;
+    const struct um_proto_late *late = &um_proto_ep_of(ep)->late;
     if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
         return false; /* it belongs to another thread, which will come for it */
     um_proto_ep_of(ep)->late.peer = NULL;
     return true;
 }
 
-bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a)
+bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep); /* may end the peer, and its windows */
-    const size_t size = um_atomic_size_of(a->type);
-    const uint32_t access = um_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
-    struct um_window *w = um_window_find(peer, a->key);
+    const size_t size = um_proto_atomic_size_of(a->type);
+    const uint32_t access = um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
+    struct um_window *w = um_core_window_find(peer, a->key);
     uint64_t offset;
-    if (!um_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
+    if (!um_core_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
         !is_lockless(w->region.base + offset, size))
         return false;
-    struct um_atomic_call call; /* the fields for locks stay unset */
+    struct um_proto_atomic_call call; /* the fields for locks stay unset */
     call.type = (uint8_t)a->type;
     call.op = (uint8_t)a->op;
     call.count = 1;
@@ -213,7 +213,7 @@ bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomi
     return true;
 }
 
-int um_atomic(struct um_ep *ep, const struct um_atomic *a)
+int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep);
@@ -223,12 +223,12 @@ int um_atomic(struct um_ep *ep, const struct um_atomic *a)
         atomic_complete(ep, a, -EKEYREJECTED);
         return 0;
     }
-    struct um_window *w = um_window_find(a->peer, a->key);
+    struct um_window *w = um_core_window_find(a->peer, a->key);
     if (__builtin_expect(
             w && w->level >= UM_LEVEL_MAPPED &&
-                (w->locks || is_lockless(w->region.base + (a->addr - w->region.origin), um_atomic_size(a->type))),
+                (w->locks || is_lockless(w->region.base + (a->addr - w->region.origin), um_proto_atomic_size(a->type))),
             1))
         return atomic_by_window(ep, a, w);
-    int ret = um_window_await(w);
-    return ret ? ret : um_atomic_by_owner(ep, a);
+    int ret = um_core_window_await(w);
+    return ret ? ret : um_proto_atomic_by_owner(ep, a);
 }

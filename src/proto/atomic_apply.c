@@ -10,8 +10,8 @@
 #define K_COMPLEX 2
 
 /* ISO C has no name for it. */
-__extension__ typedef __int128 um_int128;
-__extension__ typedef unsigned __int128 um_uint128;
+__extension__ typedef __int128 um_proto_int128;
+__extension__ typedef unsigned __int128 um_proto_uint128;
 
 #define K_NAME  um_int8
 #define K_TYPE  int8_t
@@ -105,22 +105,22 @@ __extension__ typedef unsigned __int128 um_uint128;
 #define K_BITS  0
 #include "proto/atomic_kernel.h"
 
-#define K_NAME  um_int128
-#define K_TYPE  um_int128
+#define K_NAME  um_proto_int128
+#define K_TYPE  um_proto_int128
 #define K_CLASS K_INTEGER
-#define K_WIDE  um_uint128
+#define K_WIDE  um_proto_uint128
 #define K_BITS  0
 #include "proto/atomic_kernel.h"
 
-#define K_NAME  um_uint128
-#define K_TYPE  um_uint128
+#define K_NAME  um_proto_uint128
+#define K_TYPE  um_proto_uint128
 #define K_CLASS K_INTEGER
-#define K_WIDE  um_uint128
+#define K_WIDE  um_proto_uint128
 #define K_BITS  0
 #include "proto/atomic_kernel.h"
 
-struct um_kernels {
-    struct um_kernel by_op[UM_ATOMIC_OPS];
+struct um_proto_kernels {
+    struct um_proto_kernel by_op[UM_ATOMIC_OPS];
     uint8_t size;
 };
 
@@ -160,7 +160,7 @@ struct um_kernels {
         .size = sizeof(type)                                                                                           \
     }
 
-static const struct um_kernels kernels[UM_TYPES] = {
+static const struct um_proto_kernels kernels[UM_TYPES] = {
     [UM_TYPE_INT8] = UM_INTEGER(UM_NARROW, um_int8, int8_t),
     [UM_TYPE_UINT8] = UM_INTEGER(UM_NARROW, um_uint8, uint8_t),
     [UM_TYPE_INT16] = UM_INTEGER(UM_NARROW, um_int16, int16_t),
@@ -175,26 +175,26 @@ static const struct um_kernels kernels[UM_TYPES] = {
     [UM_TYPE_DOUBLE_COMPLEX] = UM_COMPLEX(UM_WIDE, um_double_complex, double complex),
     [UM_TYPE_LONG_DOUBLE] = UM_REAL(UM_WIDE, um_long_double, long double),
     [UM_TYPE_LONG_DOUBLE_COMPLEX] = UM_COMPLEX(UM_WIDE, um_long_double_complex, long double complex),
-    [UM_TYPE_INT128] = UM_INTEGER(UM_WIDE, um_int128, um_int128),
-    [UM_TYPE_UINT128] = UM_INTEGER(UM_WIDE, um_uint128, um_uint128),
+    [UM_TYPE_INT128] = UM_INTEGER(UM_WIDE, um_proto_int128, um_proto_int128),
+    [UM_TYPE_UINT128] = UM_INTEGER(UM_WIDE, um_proto_uint128, um_proto_uint128),
 };
 static_assert(sizeof(long double complex) == UM_ATOMIC_ELEMENT_MAX, "the widest datatype");
 
-void um_atomic_apply_lockless(const struct um_atomic_call *call)
+void um_proto_atomic_apply_lockless(const struct um_proto_atomic_call *call)
 {
     kernels[call->type].by_op[call->op].one(call);
 }
 
-void um_atomic_apply(const struct um_atomic_call *call)
+void um_proto_atomic_apply(const struct um_proto_atomic_call *call)
 {
-    const struct um_kernels *k = &kernels[call->type];
-    const struct um_kernel *kernel = &k->by_op[call->op];
+    const struct um_proto_kernels *k = &kernels[call->type];
+    const struct um_proto_kernel *kernel = &k->by_op[call->op];
     if (__builtin_expect(!kernel->one || (call->lock_key & (k->size - 1u)) != 0, 0))
-        um_atomic_locked(call, kernel, k->size);
+        um_proto_atomic_locked(call, kernel, k->size);
     else if (call->count == 1)
         kernel->one(call);
     else
-        um_atomic_bulk(call, kernel);
+        um_proto_atomic_bulk(call, kernel);
 }
 
 #define UM_BIT(op) (1u << UM_ATOMIC_##op)
@@ -212,7 +212,7 @@ void um_atomic_apply(const struct um_atomic_call *call)
 #define UM_OPS_REAL    UM_OPS(UM_BITWISE)
 #define UM_OPS_COMPLEX UM_OPS(UM_BITWISE | UM_ORDERED)
 
-const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS] = {
+const uint32_t um_proto_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS] = {
     [UM_TYPE_INT8] = UM_OPS_INTEGER,
     [UM_TYPE_UINT8] = UM_OPS_INTEGER,
     [UM_TYPE_INT16] = UM_OPS_INTEGER,

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum um_atomic_type {
+enum um_proto_atomic_type {
     UM_TYPE_INT8,
     UM_TYPE_UINT8,
     UM_TYPE_INT16,
@@ -38,7 +38,7 @@ enum um_atomic_type {
     UM_TYPES,
 };
 
-enum um_atomic_op {
+enum um_proto_atomic_op {
     UM_ATOMIC_MIN,
     UM_ATOMIC_MAX,
     UM_ATOMIC_SUM,
@@ -63,7 +63,7 @@ enum um_atomic_op {
 };
 
 /* The three families of calls. */
-enum um_atomic_kind {
+enum um_proto_atomic_kind {
     UM_ATOMIC_BASE,    /* updates */
     UM_ATOMIC_FETCH,   /* updates or reads, and returns the old value */
     UM_ATOMIC_COMPARE, /* the same, after a comparison */
@@ -75,9 +75,9 @@ enum {
     UM_ATOMIC_BYTES = 1 << 20,  /* bytes that the elements of one operation may take together: docs/protocol.md 6.7 */
 };
 
-struct um_atomic_call {
-    uint8_t type; /* enum um_atomic_type */
-    uint8_t op;   /* enum um_atomic_op */
+struct um_proto_atomic_call {
+    uint8_t type; /* enum um_proto_atomic_type */
+    uint8_t op;   /* enum um_proto_atomic_op */
     size_t count; /* elements, 1 at least */
     void *target;
     const void *operand; /* count elements, any alignment; ignored by READ */
@@ -89,41 +89,41 @@ struct um_atomic_call {
 };
 
 /* Executes the call. type and op must be a valid pair (of any kind). */
-void um_atomic_apply(const struct um_atomic_call *call);
+void um_proto_atomic_apply(const struct um_proto_atomic_call *call);
 /* The same for elements that the processor updates itself: lock_key, locks and party are ignored. */
-void um_atomic_apply_lockless(const struct um_atomic_call *call);
+void um_proto_atomic_apply_lockless(const struct um_proto_atomic_call *call);
 
 /* The operations of each kind that a datatype has, one bit each. */
-extern const uint32_t um_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS];
+extern const uint32_t um_proto_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS];
 
 /* Any numbers are allowed. */
-static inline bool um_atomic_is_valid(enum um_atomic_kind kind, uint32_t type, uint32_t op)
+static inline bool um_proto_atomic_is_valid(enum um_proto_atomic_kind kind, uint32_t type, uint32_t op)
 {
-    return type < UM_TYPES && op < UM_ATOMIC_OPS && um_atomic_ops[type][kind] >> op & 1;
+    return type < UM_TYPES && op < UM_ATOMIC_OPS && um_proto_atomic_ops[type][kind] >> op & 1;
 }
 
 /* The binary logarithm of an element's size. */
-extern const uint8_t um_atomic_shift[UM_TYPES];
+extern const uint8_t um_proto_atomic_shift[UM_TYPES];
 
 /* Bytes of an element; 0: no such datatype. */
-static inline size_t um_atomic_size(uint32_t type)
+static inline size_t um_proto_atomic_size(uint32_t type)
 {
-    return type < UM_TYPES ? (size_t)1 << um_atomic_shift[type] : 0;
+    return type < UM_TYPES ? (size_t)1 << um_proto_atomic_shift[type] : 0;
 }
 
 /* The same for a type that is known to be valid. */
-static inline size_t um_atomic_size_of(uint32_t type)
+static inline size_t um_proto_atomic_size_of(uint32_t type)
 {
-    return (size_t)1 << um_atomic_shift[type];
+    return (size_t)1 << um_proto_atomic_shift[type];
 }
 
 /* Elements that one operation takes. */
-static inline size_t um_atomic_count_max(uint32_t type)
+static inline size_t um_proto_atomic_count_max(uint32_t type)
 {
-    return type < UM_TYPES ? (size_t)UM_ATOMIC_BYTES >> um_atomic_shift[type] : 0;
+    return type < UM_TYPES ? (size_t)UM_ATOMIC_BYTES >> um_proto_atomic_shift[type] : 0;
 }
 
-static inline bool um_atomic_compares(uint32_t op)
+static inline bool um_proto_atomic_compares(uint32_t op)
 {
     return op >= UM_ATOMIC_CSWAP && op <= UM_ATOMIC_MSWAP;
 }

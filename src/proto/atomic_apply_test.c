@@ -59,7 +59,7 @@ static bool is_complex(unsigned type)
 
 static u128 int_get(unsigned type, const void *from)
 {
-    size_t size = um_atomic_size(type);
+    size_t size = um_proto_atomic_size(type);
     u128 v = 0;
     memcpy(&v, from, size);
     if (is_signed(type) && size < 16 && v >> (size * 8 - 1) & 1)
@@ -144,14 +144,14 @@ static struct real real_get(unsigned type, const void *from)
     switch (type) {
     case UM_TYPE_FLOAT:
     case UM_TYPE_FLOAT_COMPLEX:
-        memcpy(f, from, um_atomic_size(type));
+        memcpy(f, from, um_proto_atomic_size(type));
         return (struct real){f[0], f[1]};
     case UM_TYPE_DOUBLE:
     case UM_TYPE_DOUBLE_COMPLEX:
-        memcpy(d, from, um_atomic_size(type));
+        memcpy(d, from, um_proto_atomic_size(type));
         return (struct real){d[0], d[1]};
     default:
-        memcpy(l, from, um_atomic_size(type));
+        memcpy(l, from, um_proto_atomic_size(type));
         return (struct real){l[0], l[1]};
     }
 }
@@ -164,14 +164,14 @@ static void real_put(unsigned type, struct real v, void *to)
     switch (type) {
     case UM_TYPE_FLOAT:
     case UM_TYPE_FLOAT_COMPLEX:
-        memcpy(to, f, um_atomic_size(type));
+        memcpy(to, f, um_proto_atomic_size(type));
         break;
     case UM_TYPE_DOUBLE:
     case UM_TYPE_DOUBLE_COMPLEX:
-        memcpy(to, d, um_atomic_size(type));
+        memcpy(to, d, um_proto_atomic_size(type));
         break;
     default:
-        memcpy(to, l, um_atomic_size(type));
+        memcpy(to, l, um_proto_atomic_size(type));
     }
 }
 
@@ -227,7 +227,7 @@ static void reference(unsigned type, unsigned op, unsigned char *target, const v
     if (is_integer(type)) {
         u128 next;
         if (int_reference(type, op, int_get(type, target), int_get(type, src), int_get(type, cmp), &next))
-            memcpy(target, &next, um_atomic_size(type));
+            memcpy(target, &next, um_proto_atomic_size(type));
     } else {
         struct real next;
         if (real_reference(op, real_get(type, target), real_get(type, src), real_get(type, cmp), &next))
@@ -239,7 +239,7 @@ static void reference(unsigned type, unsigned op, unsigned char *target, const v
 static bool is_same(unsigned type, const void *a, const void *b)
 {
     if (is_integer(type))
-        return memcmp(a, b, um_atomic_size(type)) == 0;
+        return memcmp(a, b, um_proto_atomic_size(type)) == 0;
     struct real x = real_get(type, a), y = real_get(type, b);
     return (x.re == y.re || (x.re != x.re && y.re != y.re)) && (x.im == y.im || (x.im != x.im && y.im != y.im));
 }
@@ -247,7 +247,7 @@ static bool is_same(unsigned type, const void *a, const void *b)
 /* A value that often equals another one, often lies at an edge. Reals stay small multiples of 1/4: sums are exact. */
 static void any_value(unsigned type, void *to)
 {
-    size_t size = um_atomic_size(type);
+    size_t size = um_proto_atomic_size(type);
     if (!is_integer(type)) {
         static const long double odd[] = {-0.0L, 1.0L / 0.0L, -1.0L / 0.0L, 0.0L / 0.0L};
         bool special = !is_complex(type) && rnd() % 16 == 0;
@@ -294,7 +294,7 @@ static void check_beside(const unsigned char *room, size_t from, size_t len, uns
 static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bool wants_result)
 {
     unsigned char operand[ROOM], compare[ROOM], result[ROOM], before[ROOM];
-    size_t size = um_atomic_size(type), skew = rnd() % 9, at = 64 + shift;
+    size_t size = um_proto_atomic_size(type), skew = rnd() % 9, at = 64 + shift;
     memset(target, 0xa5, sizeof(target));
     memset(result, 0x5a, sizeof(result));
     for (size_t i = 0; i < count; i++) {
@@ -309,19 +309,19 @@ static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bo
     for (size_t i = 0; i < count; i++)
         reference(type, op, expected + at + i * size, operand + skew + i * size, compare + skew + i * size);
     struct um_lock_party self = party();
-    const struct um_atomic_call call = {
+    const struct um_proto_atomic_call call = {
         .type = (uint8_t)type,
         .op = (uint8_t)op,
         .count = count,
         .target = target + at,
         .operand = op == UM_ATOMIC_READ ? NULL : operand + skew,
-        .compare = um_atomic_compares(op) ? compare + skew : NULL,
+        .compare = um_proto_atomic_compares(op) ? compare + skew : NULL,
         .result = wants_result ? result + skew : NULL,
         .lock_key = (uintptr_t)target + at,
         .locks = &own_locks,
         .party = &self,
     };
-    um_atomic_apply(&call);
+    um_proto_atomic_apply(&call);
     for (size_t i = 0; i < count; i++) {
         if (!is_same(type, target + at + i * size, expected + at + i * size))
             fail_msg("type %u op %u count %zu shift %zu: element %zu is wrong", type, op, count, shift, i);
@@ -339,7 +339,7 @@ static size_t any_count(unsigned type, int round)
 {
     if (round < 20)
         return 1;
-    return 1 + rnd() % (round < 40 ? FEW : BYTES_MAX / um_atomic_size(type));
+    return 1 + rnd() % (round < 40 ? FEW : BYTES_MAX / um_proto_atomic_size(type));
 }
 
 static void every_datatype_and_operation_agrees_with_the_reference(void **state)
@@ -349,9 +349,9 @@ static void every_datatype_and_operation_agrees_with_the_reference(void **state)
     um_cpu_pairs_forbid(*state != NULL);
     for (unsigned type = 0; type < UM_TYPES; type++) {
         for (unsigned op = 0; op < UM_ATOMIC_OPS; op++) {
-            bool base = um_atomic_is_valid(UM_ATOMIC_BASE, type, op);
-            bool fetch = um_atomic_is_valid(UM_ATOMIC_FETCH, type, op);
-            bool swap = um_atomic_is_valid(UM_ATOMIC_COMPARE, type, op);
+            bool base = um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, op);
+            bool fetch = um_proto_atomic_is_valid(UM_ATOMIC_FETCH, type, op);
+            bool swap = um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, op);
             pairs += base + fetch + swap;
             for (int round = 0; round < 50 && (base || fetch || swap); round++) {
                 size_t shift = shifts[round % 10], count = any_count(type, round);
@@ -371,24 +371,24 @@ static void the_matrix_is_that_of_fi_atomic(void **state)
 {
     (void)state;
     for (unsigned type = 0; type < UM_TYPES; type++) {
-        assert_true(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_SUM));
-        assert_true(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_WRITE));
-        assert_true(um_atomic_is_valid(UM_ATOMIC_FETCH, type, UM_ATOMIC_READ));
-        assert_true(um_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP));
-        assert_true(um_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP_NE));
-        assert_false(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_READ));
-        assert_false(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_CSWAP));
-        assert_false(um_atomic_is_valid(UM_ATOMIC_FETCH, type, UM_ATOMIC_MSWAP));
-        assert_false(um_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_SUM));
-        assert_int_equal(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_BXOR), is_integer(type));
-        assert_int_equal(um_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_MSWAP), is_integer(type));
-        assert_int_equal(um_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_MIN), !is_complex(type));
-        assert_int_equal(um_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP_GT), !is_complex(type));
+        assert_true(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_SUM));
+        assert_true(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_WRITE));
+        assert_true(um_proto_atomic_is_valid(UM_ATOMIC_FETCH, type, UM_ATOMIC_READ));
+        assert_true(um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP));
+        assert_true(um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP_NE));
+        assert_false(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_READ));
+        assert_false(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_CSWAP));
+        assert_false(um_proto_atomic_is_valid(UM_ATOMIC_FETCH, type, UM_ATOMIC_MSWAP));
+        assert_false(um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_SUM));
+        assert_int_equal(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_BXOR), is_integer(type));
+        assert_int_equal(um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_MSWAP), is_integer(type));
+        assert_int_equal(um_proto_atomic_is_valid(UM_ATOMIC_BASE, type, UM_ATOMIC_MIN), !is_complex(type));
+        assert_int_equal(um_proto_atomic_is_valid(UM_ATOMIC_COMPARE, type, UM_ATOMIC_CSWAP_GT), !is_complex(type));
         for (unsigned kind = 0; kind < 3; kind++)
-            assert_false(um_atomic_is_valid((enum um_atomic_kind)kind, type, UM_ATOMIC_OPS));
+            assert_false(um_proto_atomic_is_valid((enum um_proto_atomic_kind)kind, type, UM_ATOMIC_OPS));
     }
-    assert_false(um_atomic_is_valid(UM_ATOMIC_BASE, UM_TYPES, UM_ATOMIC_SUM));
-    assert_false(um_atomic_is_valid(UM_ATOMIC_FETCH, UINT32_MAX, UINT32_MAX));
+    assert_false(um_proto_atomic_is_valid(UM_ATOMIC_BASE, UM_TYPES, UM_ATOMIC_SUM));
+    assert_false(um_proto_atomic_is_valid(UM_ATOMIC_FETCH, UINT32_MAX, UINT32_MAX));
     static const size_t sizes[UM_TYPES] = {1,
                                            1,
                                            2,
@@ -406,12 +406,12 @@ static void the_matrix_is_that_of_fi_atomic(void **state)
                                            16,
                                            16};
     for (unsigned type = 0; type < UM_TYPES; type++) {
-        assert_int_equal(um_atomic_size(type), sizes[type]);
-        assert_int_equal(um_atomic_count_max(type), UM_ATOMIC_BYTES / sizes[type]);
+        assert_int_equal(um_proto_atomic_size(type), sizes[type]);
+        assert_int_equal(um_proto_atomic_count_max(type), UM_ATOMIC_BYTES / sizes[type]);
     }
-    assert_int_equal(um_atomic_count_max(UM_TYPES), 0);
-    assert_int_equal(um_atomic_size(UM_TYPES), 0);
-    assert_int_equal(um_atomic_size(UM_TYPE_LONG_DOUBLE_COMPLEX), UM_ATOMIC_ELEMENT_MAX);
+    assert_int_equal(um_proto_atomic_count_max(UM_TYPES), 0);
+    assert_int_equal(um_proto_atomic_size(UM_TYPES), 0);
+    assert_int_equal(um_proto_atomic_size(UM_TYPE_LONG_DOUBLE_COMPLEX), UM_ATOMIC_ELEMENT_MAX);
 }
 
 /* ---- several processes ---- */
@@ -436,23 +436,23 @@ static void apply(struct shared *s, unsigned type, unsigned op, void *at, const 
                   void *result)
 {
     struct um_lock_party self = party();
-    um_atomic_apply(&(struct um_atomic_call){.type = (uint8_t)type,
-                                             .op = (uint8_t)op,
-                                             .count = 1,
-                                             .target = at,
-                                             .operand = src,
-                                             .compare = cmp,
-                                             .result = result,
-                                             .lock_key = (uintptr_t)at,
-                                             .locks = &s->locks,
-                                             .party = &self});
+    um_proto_atomic_apply(&(struct um_proto_atomic_call){.type = (uint8_t)type,
+                                                         .op = (uint8_t)op,
+                                                         .count = 1,
+                                                         .target = at,
+                                                         .operand = src,
+                                                         .compare = cmp,
+                                                         .result = result,
+                                                         .lock_key = (uintptr_t)at,
+                                                         .locks = &s->locks,
+                                                         .party = &self});
 }
 
 static void one_of(unsigned type, void *to)
 {
     const u128 one = 1;
     if (is_integer(type))
-        memcpy(to, &one, um_atomic_size(type));
+        memcpy(to, &one, um_proto_atomic_size(type));
     else
         real_put(type, (struct real){1, is_complex(type)}, to);
 }
@@ -494,7 +494,7 @@ static void contend(struct shared *s, unsigned self)
             if ((round + n) % 3) { /* two steps forward, one back: by different operations */
                 apply(s, type, UM_ATOMIC_SUM, cell_of(s, n), one, NULL, round % 2 ? old : NULL);
             } else if (is_integer(type)) {
-                memset(minus, 0xff, um_atomic_size(type));
+                memset(minus, 0xff, um_proto_atomic_size(type));
                 apply(s, type, UM_ATOMIC_SUM, cell_of(s, n), minus, NULL, old);
             } else {
                 apply(s, type, UM_ATOMIC_DIFF, cell_of(s, n), one, NULL, old);
@@ -542,7 +542,7 @@ static void no_update_of_several_processes_is_lost(void **state)
         unsigned char wanted[UM_ATOMIC_ELEMENT_MAX];
         const i128 whole = sum;
         if (is_integer(type))
-            memcpy(wanted, &whole, um_atomic_size(type));
+            memcpy(wanted, &whole, um_proto_atomic_size(type));
         else
             real_put(type, (struct real){(long double)sum, is_complex(type) ? (long double)sum : 0}, wanted);
         if (!is_same(type, cell_of(s, n), wanted))
@@ -577,26 +577,26 @@ struct part {
 /* Elements that begin at BESIDE + skew, of which the last ends within the field. */
 static size_t field_count(unsigned type, size_t skew)
 {
-    return (FIELD - skew) / um_atomic_size(type);
+    return (FIELD - skew) / um_proto_atomic_size(type);
 }
 
 static void field_sum(struct field *f, unsigned type, size_t skew, struct part part, bool fetch)
 {
     unsigned char one[FIELD], old[FIELD];
-    size_t size = um_atomic_size(type);
+    size_t size = um_proto_atomic_size(type);
     struct um_lock_party self = party();
     unsigned char *at = f->byte + BESIDE + skew + part.from * size;
     for (size_t i = 0; i < part.count; i++)
         one_of(type, one + i * size);
-    um_atomic_apply(&(struct um_atomic_call){.type = (uint8_t)type,
-                                             .op = UM_ATOMIC_SUM,
-                                             .count = part.count,
-                                             .target = at,
-                                             .operand = one,
-                                             .result = fetch ? old : NULL,
-                                             .lock_key = (uintptr_t)at,
-                                             .locks = &f->locks,
-                                             .party = &self});
+    um_proto_atomic_apply(&(struct um_proto_atomic_call){.type = (uint8_t)type,
+                                                         .op = UM_ATOMIC_SUM,
+                                                         .count = part.count,
+                                                         .target = at,
+                                                         .operand = one,
+                                                         .result = fetch ? old : NULL,
+                                                         .lock_key = (uintptr_t)at,
+                                                         .locks = &f->locks,
+                                                         .party = &self});
 }
 
 /* What each of the processes updates in a round: the whole, nearly the whole, one element. */
@@ -613,7 +613,7 @@ static struct part part_of(unsigned process, uint64_t round, size_t count)
 static bool stores_beside_stay(struct field *f, unsigned type, size_t skew)
 {
     volatile unsigned char *before = f->byte + BESIDE + skew - 1;
-    volatile unsigned char *after = f->byte + BESIDE + skew + field_count(type, skew) * um_atomic_size(type);
+    volatile unsigned char *after = f->byte + BESIDE + skew + field_count(type, skew) * um_proto_atomic_size(type);
     bool stay = true;
     for (unsigned n = 0; um_load_acquire_u32(&f->done) < 3; n++) {
         *before = (unsigned char)n;
@@ -638,7 +638,7 @@ static void field_process(struct field *f, unsigned process, unsigned type, size
 
 static void field_check(const struct field *f, unsigned type, size_t skew)
 {
-    size_t count = field_count(type, skew), size = um_atomic_size(type);
+    size_t count = field_count(type, skew), size = um_proto_atomic_size(type);
     uint64_t sum[FIELD] = {0};
     for (unsigned process = 0; process < 3; process++) {
         for (uint64_t round = 0; round < MANY_ROUNDS; round++) {
@@ -690,7 +690,7 @@ static void no_update_is_lost_to_many_at_a_time(void **state)
                                      UM_TYPE_FLOAT, UM_TYPE_INT64, UM_TYPE_DOUBLE_COMPLEX};
     um_cpu_pairs_forbid(*state != NULL);
     for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
-        size_t size = um_atomic_size(types[i]);
+        size_t size = um_proto_atomic_size(types[i]);
         field_run(types[i], size == 1 ? 3 : size);
         field_run(types[i], 3 * size);
     }

@@ -16,15 +16,15 @@
 enum { UM_WORD = sizeof(uint64_t), UM_PAIR = 2 * UM_WORD, UM_STAGE_WORDS = 32, UM_STAGE = UM_STAGE_WORDS * UM_WORD };
 
 /* An operation on its way. */
-struct um_bulk {
-    const struct um_atomic_call *c;
-    const struct um_kernel *kernel;
+struct um_proto_bulk {
+    const struct um_proto_atomic_call *c;
+    const struct um_proto_kernel *kernel;
     unsigned shift; /* the binary logarithm of an element's size */
     size_t at;      /* bytes of the target that are done */
 };
 
 /* Old and new contents of a part of the target. */
-struct um_stage {
+struct um_proto_stage {
     uint64_t old[UM_STAGE_WORDS], next[UM_STAGE_WORDS];
 };
 
@@ -35,9 +35,9 @@ static inline const void *element_at(const void *array, size_t at)
 }
 
 /* The next bytes by single elements. */
-static void bulk_singly(struct um_bulk *b, size_t len)
+static void bulk_singly(struct um_proto_bulk *b, size_t len)
 {
-    struct um_atomic_call part = *b->c;
+    struct um_proto_atomic_call part = *b->c;
     part.target = (unsigned char *)part.target + b->at;
     part.operand = element_at(part.operand, b->at);
     part.compare = element_at(part.compare, b->at);
@@ -49,7 +49,7 @@ static void bulk_singly(struct um_bulk *b, size_t len)
 }
 
 /* Computes the new contents; `next` holds the old ones. */
-static inline void next_compute(const struct um_bulk *b, struct um_stage *s, size_t word, size_t words)
+static inline void next_compute(const struct um_proto_bulk *b, struct um_proto_stage *s, size_t word, size_t words)
 {
     size_t at = b->at + word * UM_WORD;
     b->kernel->block(s->next + word, element_at(b->c->operand, at), element_at(b->c->compare, at),
@@ -57,7 +57,7 @@ static inline void next_compute(const struct um_bulk *b, struct um_stage *s, siz
 }
 
 /* One access; none if nothing changes. */
-static inline void swap_word(const struct um_bulk *b, struct um_stage *s, uint64_t *there, size_t word)
+static inline void swap_word(const struct um_proto_bulk *b, struct um_proto_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element): who sees the new value sees what came before it. */
     while (s->next[word] != s->old[word] && !um_rmw_acqrel_cas_bits64(there + word, &s->old[word], s->next[word])) {
@@ -66,7 +66,7 @@ static inline void swap_word(const struct um_bulk *b, struct um_stage *s, uint64
     }
 }
 
-static inline void swap_pair(const struct um_bulk *b, struct um_stage *s, uint64_t *there, size_t word)
+static inline void swap_pair(const struct um_proto_bulk *b, struct um_proto_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element) */
     while ((s->next[word] != s->old[word] || s->next[word + 1] != s->old[word + 1]) &&
@@ -78,10 +78,10 @@ static inline void swap_pair(const struct um_bulk *b, struct um_stage *s, uint64
 }
 
 /* The next words, a multiple of what one access covers. */
-static void bulk_update(struct um_bulk *b, size_t len, bool pairs)
+static void bulk_update(struct um_proto_bulk *b, size_t len, bool pairs)
 {
     for (size_t end = b->at + len; b->at < end;) {
-        struct um_stage s;
+        struct um_proto_stage s;
         size_t words = (end - b->at < UM_STAGE ? end - b->at : UM_STAGE) / UM_WORD;
         uint64_t *there = (uint64_t *)(void *)((unsigned char *)b->c->target + b->at);
         for (size_t i = 0; i < words; i++)
@@ -100,7 +100,7 @@ static void bulk_update(struct um_bulk *b, size_t len, bool pairs)
     }
 }
 
-static void bulk_read(struct um_bulk *b, size_t len)
+static void bulk_read(struct um_proto_bulk *b, size_t len)
 {
     const uint64_t *there = (const uint64_t *)(const void *)((const unsigned char *)b->c->target + b->at);
     unsigned char *result = (unsigned char *)b->c->result + b->at;
@@ -112,7 +112,7 @@ static void bulk_read(struct um_bulk *b, size_t len)
 }
 
 /* The old values are not wanted: plain stores do, if they become visible before later loads. */
-static void bulk_write(struct um_bulk *b, size_t len)
+static void bulk_write(struct um_proto_bulk *b, size_t len)
 {
     uint64_t *there = (uint64_t *)(void *)((unsigned char *)b->c->target + b->at);
     const unsigned char *operand = (const unsigned char *)b->c->operand + b->at;
@@ -126,15 +126,15 @@ static void bulk_write(struct um_bulk *b, size_t len)
 }
 
 /* Bytes until a multiple of unit, of `left` that there are. */
-static size_t bytes_before(const struct um_bulk *b, size_t unit, size_t left)
+static size_t bytes_before(const struct um_proto_bulk *b, size_t unit, size_t left)
 {
     size_t before = -((uintptr_t)b->c->target + b->at) & (unit - 1);
     return before < left ? before : left;
 }
 
-void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kernel)
+void um_proto_atomic_bulk(const struct um_proto_atomic_call *c, const struct um_proto_kernel *kernel)
 {
-    struct um_bulk b = {.c = c, .kernel = kernel, .shift = um_atomic_shift[c->type]};
+    struct um_proto_bulk b = {.c = c, .kernel = kernel, .shift = um_proto_atomic_shift[c->type]};
     const bool reads = c->op == UM_ATOMIC_READ && c->result, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
     const size_t len = c->count << b.shift;
@@ -167,12 +167,12 @@ void um_atomic_bulk(const struct um_atomic_call *c, const struct um_kernel *kern
 /* May the operation leave an element unchanged? */
 static bool is_conditional(uint8_t op)
 {
-    return op == UM_ATOMIC_MIN || op == UM_ATOMIC_MAX || (um_atomic_compares(op) && op != UM_ATOMIC_MSWAP);
+    return op == UM_ATOMIC_MIN || op == UM_ATOMIC_MAX || (um_proto_atomic_compares(op) && op != UM_ATOMIC_MSWAP);
 }
 
 /* The lock is held: nobody else updates these elements. */
-static void line_update(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t at, size_t len,
-                        size_t size)
+static void line_update(const struct um_proto_atomic_call *c, const struct um_proto_kernel *kernel, size_t at,
+                        size_t len, size_t size)
 {
     unsigned char next[UM_LOCK_LINE + UM_ATOMIC_ELEMENT_MAX] __attribute__((aligned(16)));
     unsigned char old[sizeof(next)] __attribute__((aligned(16)));
@@ -198,7 +198,7 @@ static void line_update(const struct um_atomic_call *c, const struct um_kernel *
  * Overlapping elements have the same lock only if they begin in the same line: fi_atomic(3) promises nothing for
  * elements that begin at different addresses.
  */
-void um_atomic_locked(const struct um_atomic_call *c, const struct um_kernel *kernel, size_t size)
+void um_proto_atomic_locked(const struct um_proto_atomic_call *c, const struct um_proto_kernel *kernel, size_t size)
 {
     const size_t len = c->count * size;
     for (size_t at = 0, part; at < len; at += part) {

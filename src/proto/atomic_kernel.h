@@ -96,7 +96,7 @@ static inline __attribute__((always_inline)) void K(_block)(void *block, const v
     const K(_any) *const by = operand, *const wanted = compare;
     for (size_t i = 0; i < count; i++) {
         K_TYPE old = value[i], next;
-        K_TYPE own = op != UM_ATOMIC_READ ? by[i] : 0, other = um_atomic_compares(op) ? wanted[i] : 0;
+        K_TYPE own = op != UM_ATOMIC_READ ? by[i] : 0, other = um_proto_atomic_compares(op) ? wanted[i] : 0;
         bool changes = K(_next)(op, old, own, other, &next);
         value[i] = changes ? next : old;
     }
@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) K_UINT K(_access)(K_UINT *at, const
 }
 
 /* Two loops, so that atomics without a result are used where the old value is not wanted. */
-static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic_call *c, const unsigned op)
+static inline __attribute__((always_inline)) void K(_run)(const struct um_proto_atomic_call *c, const unsigned op)
 {
     K_UINT *target = c->target;
     const unsigned char *operand = c->operand;
@@ -170,7 +170,7 @@ static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic
         K_UINT value = 0, wanted = 0;
         if (op != UM_ATOMIC_READ)
             memcpy(&value, operand + i * sizeof(value), sizeof(value));
-        if (um_atomic_compares(op))
+        if (um_proto_atomic_compares(op))
             memcpy(&wanted, compare + i * sizeof(wanted), sizeof(wanted));
         if (result) {
             K_UINT old = K(_access)(target + i, op, value, wanted);
@@ -182,7 +182,7 @@ static inline __attribute__((always_inline)) void K(_run)(const struct um_atomic
 }
 
 #define K_FUNCTION_ONE(name, op)                                                                                       \
-    static void K(name)(const struct um_atomic_call *c)                                                                \
+    static void K(name)(const struct um_proto_atomic_call *c)                                                          \
     {                                                                                                                  \
         K(_run)(c, op);                                                                                                \
     }

@@ -1,9 +1,9 @@
 /*
  * Atomic operations that the owner of the memory executes: the owner's side of atomic.c, which has the diagram.
  *
- * A state (struct um_atomic_inbound) is kept only for an operation of several records, and for results that find no
- * room. Errors and results are sent after the last part, so a token is never in use by two operations.
- * Owns: struct um_atomic_inbound. Threading: core.h.
+ * A state (struct um_proto_atomic_inbound) is kept only for an operation of several records, and for results that find
+ * no room. Errors and results are sent after the last part, so a token is never in use by two operations. Owns: struct
+ * um_proto_atomic_inbound. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -13,31 +13,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-void um_atomic_execute(struct um_atomic_call *call)
+void um_proto_atomic_execute(struct um_proto_atomic_call *call)
 {
     const struct um_lock_party party = {.self = um_process_self(), .alive = um_process_holder_is_alive};
     call->party = &party;
-    um_atomic_apply(call);
+    um_proto_atomic_apply(call);
     call->party = NULL;
 }
 
 /* In memory of this process. 0, or -EFAULT: some elements may have been updated. */
-static int apply_here(struct um_ep *ep, struct um_atomic_call *call)
+static int apply_here(struct um_core_ep *ep, struct um_proto_atomic_call *call)
 {
-    int ret = um_core_ep_guard(ep, call->target, call->count * um_atomic_size(call->type));
+    int ret = um_core_ep_guard(ep, call->target, call->count * um_proto_atomic_size(call->type));
     if (ret)
         return ret;
     call->lock_key = (uintptr_t)call->target;
-    call->locks = um_regions_locks(ep->config.regions);
-    um_atomic_execute(call);
+    call->locks = um_core_regions_locks(ep->config.regions);
+    um_proto_atomic_execute(call);
     return um_core_ep_unguard(ep);
 }
 
 /* An operation of several records, or one whose results wait for credit. */
-struct um_atomic_inbound {
-    struct um_list link; /* in peer->atomics */
-    struct um_job job;   /* sending results */
-    struct um_peer *peer;
+struct um_proto_atomic_inbound {
+    struct um_list link;    /* in peer->atomics */
+    struct um_core_job job; /* sending results */
+    struct um_core_peer *peer;
     uint64_t key, addr;
     uint32_t count, done; /* elements */
     uint32_t size;        /* bytes of an element */
@@ -49,33 +49,33 @@ struct um_atomic_inbound {
     unsigned char result[]; /* fetch: count elements */
 };
 
-static struct um_atomic_inbound *inbound_find(struct um_peer *peer, uint32_t token)
+static struct um_proto_atomic_inbound *inbound_find(struct um_core_peer *peer, uint32_t token)
 {
     for (struct um_list *l = um_proto_peer_of(peer)->atomics.next; l != &um_proto_peer_of(peer)->atomics; l = l->next) {
-        struct um_atomic_inbound *in = UM_CONTAINER(l, struct um_atomic_inbound, link);
+        struct um_proto_atomic_inbound *in = UM_CONTAINER(l, struct um_proto_atomic_inbound, link);
         if (in->token == token)
             return in;
     }
     return NULL;
 }
 
-static void inbound_end(struct um_atomic_inbound *in)
+static void inbound_end(struct um_proto_atomic_inbound *in)
 {
     um_list_unlink(&in->job.link);
     um_list_unlink(&in->link);
     free(in);
 }
 
-void um_atomic_peer_left(struct um_peer *peer)
+void um_proto_atomic_peer_left(struct um_core_peer *peer)
 {
     struct um_list *first;
     while ((first = um_list_first(&um_proto_peer_of(peer)->atomics)) != NULL)
-        inbound_end(UM_CONTAINER(first, struct um_atomic_inbound, link));
+        inbound_end(UM_CONTAINER(first, struct um_proto_atomic_inbound, link));
 }
 
 /* A fetching operation counts as a read, one that changes memory as a write: an OpenSHMEM library sleeps on the count
  * of writes. */
-static void op_finished(struct um_peer *peer, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
+static void op_finished(struct um_core_peer *peer, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
 {
     if (fetch)
         um_core_ep_count(peer->ep, key, UM_COUNT_READ_SHIFT);
@@ -86,13 +86,13 @@ static void op_finished(struct um_peer *peer, uint64_t key, uint64_t bytes, bool
 }
 
 /* Sends results as the peer's credit allows. */
-static bool result_step(struct um_ep *ep, struct um_job *job)
+static bool result_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     (void)ep;
-    struct um_atomic_inbound *in = UM_CONTAINER(job, struct um_atomic_inbound, job);
+    struct um_proto_atomic_inbound *in = UM_CONTAINER(job, struct um_proto_atomic_inbound, job);
     uint32_t total = in->count * in->size;
     struct um_lane *lane;
-    int ret = um_peer_lane(in->peer, &lane);
+    int ret = um_core_peer_lane(in->peer, &lane);
     bool moved = false;
     for (int i = 0; ret == 0 && in->sent < total && i < UM_ATOMIC_STEP; i++) {
         uint32_t left = total - in->sent;
@@ -102,17 +102,17 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
         ret = lane->machine->claim(lane, part > UM_RESULT_INLINE ? part : 0, &slot);
         if (ret)
             break;
-        struct um_result_wire *head = slot.head;
-        head->offset = in->sent;
-        head->token = in->token;
-        memcpy(part > UM_RESULT_INLINE ? slot.body : head->body, in->result + in->sent, part);
+        struct um_proto_result_wire *header = slot.header;
+        header->offset = in->sent;
+        header->token = in->token;
+        memcpy(part > UM_RESULT_INLINE ? slot.body : header->body, in->result + in->sent, part);
         lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, part);
         in->sent += part;
         moved = true;
     }
     if (ret == -EAGAIN) {
         if (in->peer->lane)
-            um_peer_claim_failed(in->peer, ret);
+            um_core_peer_claim_failed(in->peer, ret);
         return moved;
     }
     if (ret && in->peer->rx)
@@ -125,7 +125,7 @@ static bool result_step(struct um_ep *ep, struct um_job *job)
 }
 
 /* The last part was applied or skipped. */
-static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
+static void inbound_finish(struct um_core_ep *ep, struct um_proto_atomic_inbound *in)
 {
     if (in->failed || !in->fetch) {
         if (!in->failed)
@@ -136,23 +136,24 @@ static void inbound_finish(struct um_ep *ep, struct um_atomic_inbound *in)
     }
     op_finished(in->peer, in->key, (uint64_t)in->count * in->size, in->fetch, in->op);
     in->job.step = result_step;
-    um_job_start(ep, &in->job);
+    um_core_job_start(ep, &in->job);
     (void)result_step(ep, &in->job);
 }
 
 /* Applies the next n elements, whose operands (and values to compare with) lie in body. */
-static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const unsigned char *body, uint32_t n)
+static void inbound_apply(struct um_core_ep *ep, struct um_proto_atomic_inbound *in, const unsigned char *body,
+                          uint32_t n)
 {
     uint64_t at = (uint64_t)in->done * in->size;
-    struct um_atomic_call call = {.type = in->type,
-                                  .op = in->op,
-                                  .count = n,
-                                  .operand = body,
-                                  .compare = body + (size_t)n * in->size,
-                                  .result = in->fetch ? in->result + at : NULL};
+    struct um_proto_atomic_call call = {.type = in->type,
+                                        .op = in->op,
+                                        .count = n,
+                                        .operand = body,
+                                        .compare = body + (size_t)n * in->size,
+                                        .result = in->fetch ? in->result + at : NULL};
     int ret = in->failed ? in->failed
-                         : um_regions_resolve(ep->config.regions, in->key, in->addr + at, (uint64_t)n * in->size,
-                                              um_atomic_access(in->op, in->fetch), &call.target);
+                         : um_core_regions_resolve(ep->config.regions, in->key, in->addr + at, (uint64_t)n * in->size,
+                                                   um_proto_atomic_access(in->op, in->fetch), &call.target);
     if (ret == 0)
         ret = apply_here(ep, &call);
     in->failed = ret;
@@ -164,33 +165,33 @@ static void inbound_apply(struct um_ep *ep, struct um_atomic_inbound *in, const 
 /* The number of elements whose operands take len bytes; 0: len is impossible. */
 static uint32_t part_elements(uint8_t op, uint32_t size, uint32_t left, uint32_t len)
 {
-    uint32_t unit = um_atomic_compares(op) ? 2 * size : size;
+    uint32_t unit = um_proto_atomic_compares(op) ? 2 * size : size;
     if (op == UM_ATOMIC_READ)
         return len == 0 ? left : 0;
     return len % unit == 0 && len / unit <= left ? len / unit : 0;
 }
 
-static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_wire *head, bool fetch,
-                        struct um_atomic_inbound **in_p)
+static int inbound_open(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_wire *header,
+                        bool fetch, struct um_proto_atomic_inbound **in_p)
 {
-    uint32_t size = (uint32_t)um_atomic_size(head->type);
-    struct um_atomic_inbound *in = malloc(sizeof(*in) + (fetch ? (size_t)head->count * size : 0));
+    uint32_t size = (uint32_t)um_proto_atomic_size(header->type);
+    struct um_proto_atomic_inbound *in = malloc(sizeof(*in) + (fetch ? (size_t)header->count * size : 0));
     void *whole;
     if (!in)
         return -ENOMEM;
-    *in = (struct um_atomic_inbound){
+    *in = (struct um_proto_atomic_inbound){
         .peer = peer,
-        .key = head->key,
-        .addr = head->addr,
-        .count = head->count,
+        .key = header->key,
+        .addr = header->addr,
+        .count = header->count,
         .size = size,
-        .token = head->token,
-        .type = head->type,
-        .op = head->op,
+        .token = header->token,
+        .type = header->type,
+        .op = header->op,
         .fetch = fetch,
         /* checks all elements before the first one is updated */
-        .failed = um_regions_resolve(ep->config.regions, head->key, head->addr, (uint64_t)head->count * size,
-                                     um_atomic_access(head->op, fetch), &whole),
+        .failed = um_core_regions_resolve(ep->config.regions, header->key, header->addr, (uint64_t)header->count * size,
+                                          um_proto_atomic_access(header->op, fetch), &whole),
     };
     um_list_init(&in->job.link);
     um_list_init(&in->link);
@@ -200,76 +201,77 @@ static int inbound_open(struct um_ep *ep, struct um_peer *peer, const struct um_
 }
 
 /* An operation of one record; -EAGAIN: there is no room for its results. */
-static int single_apply(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec,
-                        const struct um_atomic_wire *head, const unsigned char *body)
+static int single_apply(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec,
+                        const struct um_proto_atomic_wire *header, const unsigned char *body)
 {
-    uint32_t size = (uint32_t)um_atomic_size(head->type), len = head->count * size;
+    uint32_t size = (uint32_t)um_proto_atomic_size(header->type), len = header->count * size;
     bool fetch = rec->flags & UM_WIRE_FETCH;
-    struct um_atomic_call call = {
-        .type = head->type, .op = head->op, .count = head->count, .operand = body, .compare = body + len};
+    struct um_proto_atomic_call call = {
+        .type = header->type, .op = header->op, .count = header->count, .operand = body, .compare = body + len};
     struct um_lane *lane = NULL; /* the results' */
     struct um_slot slot;
-    int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, len, um_atomic_access(head->op, fetch),
-                                 &call.target);
+    int ret = um_core_regions_resolve(ep->config.regions, header->key, header->addr, len,
+                                      um_proto_atomic_access(header->op, fetch), &call.target);
     if (ret == 0 && fetch) {
-        if (um_peer_lane(peer, &lane) != 0 || lane->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
+        if (um_core_peer_lane(peer, &lane) != 0 ||
+            lane->machine->claim(lane, len > UM_RESULT_INLINE ? len : 0, &slot) != 0)
             return -EAGAIN;
-        struct um_result_wire *result = slot.head;
+        struct um_proto_result_wire *result = slot.header;
         result->offset = 0;
-        result->token = head->token;
+        result->token = header->token;
         call.result = len > UM_RESULT_INLINE ? slot.body : result->body;
     }
     if (ret == 0)
         ret = apply_here(ep, &call);
     if (ret == 0)
-        op_finished(peer, head->key, len, fetch, head->op);
+        op_finished(peer, header->key, len, fetch, header->op);
     else if (lane)
         lane->machine->abort(lane, &slot);
     if (ret == 0 && lane)
         lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, len);
     else
-        rec->rx->machine->answer(rec->rx, head->token, ret);
+        rec->rx->machine->answer(rec->rx, header->token, ret);
     return 0;
 }
 
-static bool is_sound(const struct um_atomic_wire *head, bool fetch)
+static bool is_sound(const struct um_proto_atomic_wire *header, bool fetch)
 {
-    enum um_atomic_kind kind = um_atomic_compares(head->op) ? UM_ATOMIC_COMPARE
-                               : fetch                      ? UM_ATOMIC_FETCH
-                                                            : UM_ATOMIC_BASE;
-    return um_atomic_is_valid(kind, head->type, head->op) && (fetch || kind == UM_ATOMIC_BASE) && head->count > 0 &&
-           head->count <= um_atomic_count_max(head->type);
+    enum um_proto_atomic_kind kind = um_proto_atomic_compares(header->op) ? UM_ATOMIC_COMPARE
+                                     : fetch                              ? UM_ATOMIC_FETCH
+                                                                          : UM_ATOMIC_BASE;
+    return um_proto_atomic_is_valid(kind, header->type, header->op) && (fetch || kind == UM_ATOMIC_BASE) &&
+           header->count > 0 && header->count <= um_proto_atomic_count_max(header->type);
 }
 
-int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_atomic_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    struct um_atomic_wire head;
+    struct um_proto_atomic_wire header;
     bool fetch = rec->flags & UM_WIRE_FETCH;
-    memcpy(&head, rec->head, offsetof(struct um_atomic_wire, body));
-    if (head.token >= UM_TOKENS || (!rec->body && rec->len > UM_ATOMIC_INLINE) || inbound_find(peer, head.token))
+    memcpy(&header, rec->header, offsetof(struct um_proto_atomic_wire, body));
+    if (header.token >= UM_TOKENS || (!rec->body && rec->len > UM_ATOMIC_INLINE) || inbound_find(peer, header.token))
         return -EPROTO;
-    const unsigned char *body = rec->body ? rec->body : ((const struct um_atomic_wire *)rec->head)->body;
+    const unsigned char *body = rec->body ? rec->body : ((const struct um_proto_atomic_wire *)rec->header)->body;
     uint32_t n = 0;
-    if (is_sound(&head, fetch))
-        n = part_elements(head.op, (uint32_t)um_atomic_size(head.type), head.count, rec->len);
+    if (is_sound(&header, fetch))
+        n = part_elements(header.op, (uint32_t)um_proto_atomic_size(header.type), header.count, rec->len);
     if (n == 0) {
-        rec->rx->machine->answer(rec->rx, head.token, -EINVAL);
+        rec->rx->machine->answer(rec->rx, header.token, -EINVAL);
         return 0;
     }
-    if (n == head.count && single_apply(ep, peer, rec, &head, body) == 0)
+    if (n == header.count && single_apply(ep, peer, rec, &header, body) == 0)
         return 0;
-    struct um_atomic_inbound *in;
-    int ret = inbound_open(ep, peer, &head, fetch, &in);
+    struct um_proto_atomic_inbound *in;
+    int ret = inbound_open(ep, peer, &header, fetch, &in);
     if (ret == 0)
         inbound_apply(ep, in, body, n);
     return ret;
 }
 
-int um_atomic_more_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_atomic_more_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_part_wire *head = rec->head;
-    struct um_atomic_inbound *in = inbound_find(peer, head->token);
-    if (!in || in->done == in->count || !rec->body || head->offset != (uint64_t)in->done * in->size)
+    const struct um_proto_part_wire *header = rec->header;
+    struct um_proto_atomic_inbound *in = inbound_find(peer, header->token);
+    if (!in || in->done == in->count || !rec->body || header->offset != (uint64_t)in->done * in->size)
         return -EPROTO;
     uint32_t n = part_elements(in->op, in->size, in->count - in->done, rec->len);
     if (n == 0)

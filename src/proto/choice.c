@@ -20,23 +20,23 @@ static uint16_t log2_of(uint64_t value)
     return (uint16_t)(whole * UM_OCTAVE + (unsigned)(rest >> 58));
 }
 
-static struct um_choice_class *class_of(struct um_choice *choice, uint64_t len)
+static struct um_proto_choice_class *class_of(struct um_proto_choice *choice, uint64_t len)
 {
     unsigned bits = len ? 63 - (unsigned)__builtin_clzll(len) : 0;
     unsigned class = bits > UM_CLASS_SHIFT ? bits - UM_CLASS_SHIFT : 0;
     return &choice->of[class < UM_CHOICE_CLASSES ? class : UM_CHOICE_CLASSES - 1];
 }
 
-enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
+enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
 {
-    struct um_choice_class *c = class_of(choice, len);
+    struct um_proto_choice_class *c = class_of(choice, len);
     if (c->interval == 0) { /* the first body of the class: a trial of this way, then one of the other way */
         c->interval = UM_CHOICE_SOON;
         c->left = UM_CHOICE_TRIES;
     }
     if (c->left > 0) {
         c->left--;
-        return (enum um_way)c->way;
+        return (enum um_proto_way)c->way;
     }
     if (c->trial == 0 || c->trial == UM_CHOICE_TRIES) {
         c->trial = c->tried = 0;
@@ -44,13 +44,13 @@ enum um_way um_choice_take(struct um_choice *choice, uint64_t len)
     }
     if (++c->trial == UM_CHOICE_TRIES)
         c->left = c->interval;
-    return (enum um_way)(1 - c->way);
+    return (enum um_proto_way)(1 - c->way);
 }
 
 /* Learns the usual cost of the way in use. The first bodies may touch memory for the first time: the best of them
  * counts.
  */
-static void usual_learn(struct um_choice_class *c, uint16_t sample)
+static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
     uint16_t *cost = &c->cost[c->way];
     c->told += c->told < UM_CHOICE_PROOF;
@@ -69,7 +69,7 @@ static void usual_learn(struct um_choice_class *c, uint16_t sample)
 }
 
 /* Learns from a body of the trial. Returns whether the trial is over. */
-static bool trial_learn(struct um_choice_class *c, uint16_t sample)
+static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
     if (c->tried == c->trial) /* a late body from the time when this way was in use */
         return false;
@@ -86,14 +86,15 @@ static bool trial_learn(struct um_choice_class *c, uint16_t sample)
     return true;
 }
 
-static uint16_t later(const struct um_choice_class *c, unsigned times)
+static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
 {
     return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
 }
 
-void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes)
+void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
+                          uint64_t bytes)
 {
-    struct um_choice_class *c = class_of(choice, len);
+    struct um_proto_choice_class *c = class_of(choice, len);
     if (bytes == 0)
         return;
     uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);

@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum um_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_NONE = UM_WAYS };
+enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_NONE = UM_WAYS };
 
 enum {
     UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
@@ -26,7 +26,7 @@ enum {
     UM_CHOICE_LATE = 1024,  /* at most */
 };
 
-struct um_choice_class {
+struct um_proto_choice_class {
     uint16_t cost[UM_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
     uint16_t was;           /* cost of the way in use at the last comparison */
     uint16_t best, middle;  /* of the present trial */
@@ -37,14 +37,15 @@ struct um_choice_class {
     uint8_t trial, tried;   /* bodies of the present trial: chosen, measured */
 };
 
-struct um_choice {
-    struct um_choice_class of[UM_CHOICE_CLASSES];
+struct um_proto_choice {
+    struct um_proto_choice_class of[UM_CHOICE_CLASSES];
 };
 
 /* The way of the next body. */
-enum um_way um_choice_take(struct um_choice *choice, uint64_t len);
+enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
 /* A body of len bytes moved that way; meanwhile `bytes` bytes moved the same way in ns (several bodies may move at a
  * time). */
-void um_choice_tell(struct um_choice *choice, uint64_t len, enum um_way way, uint64_t ns, uint64_t bytes);
+void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
+                          uint64_t bytes);
 
 #endif

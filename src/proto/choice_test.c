@@ -21,13 +21,14 @@ static uint32_t rnd(uint32_t n)
 }
 
 /* So many bodies that take so long; how many of them were pushed. slice: every so many-th takes 500 times as long. */
-static unsigned run(struct um_choice *c, uint64_t len, unsigned bodies, const uint64_t ns[UM_WAYS], unsigned slice)
+static unsigned run(struct um_proto_choice *c, uint64_t len, unsigned bodies, const uint64_t ns[UM_WAYS],
+                    unsigned slice)
 {
     unsigned pushed = 0;
     for (unsigned i = 0; i < bodies; i++) {
-        enum um_way way = um_choice_take(c, len);
+        enum um_proto_way way = um_proto_choice_take(c, len);
         uint64_t took = ns[way] + ns[way] * rnd(20) / 100;
-        um_choice_tell(c, len, way, slice && rnd(slice) == 0 ? took * 500 : took, len);
+        um_proto_choice_tell(c, len, way, slice && rnd(slice) == 0 ? took * 500 : took, len);
         pushed += way == UM_WAY_PUSH;
     }
     return pushed;
@@ -36,7 +37,7 @@ static unsigned run(struct um_choice *c, uint64_t len, unsigned bodies, const ui
 static void the_faster_way_is_taken(void **state)
 {
     (void)state;
-    struct um_choice push = {0}, read = {0};
+    struct um_proto_choice push = {0}, read = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {8000, 10000};
     assert_true(run(&push, LEN, 10, ring_is_fast, 0) >= 6);
     assert_true(run(&push, LEN, 1000, ring_is_fast, 0) >= 980);
@@ -47,7 +48,7 @@ static void the_faster_way_is_taken(void **state)
 static void each_class_of_sizes_learns_by_itself(void **state)
 {
     (void)state;
-    struct um_choice c = {0};
+    struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {8000, 20000};
     run(&c, 40000, 100, ring_is_fast, 0);
     run(&c, 4000000, 100, system_is_fast, 0);
@@ -60,7 +61,7 @@ static void each_class_of_sizes_learns_by_itself(void **state)
 static void what_changes_is_noticed(void **state)
 {
     (void)state;
-    struct um_choice c = {0};
+    struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {10000, 40000}, ring_again[] = {10000, 5000};
     run(&c, LEN, 1000, ring_is_fast, 0);
     run(&c, LEN, 20, system_is_fast, 0); /* what is in use is seen at every body */
@@ -73,7 +74,7 @@ static void what_changes_is_noticed(void **state)
 static void a_time_slice_does_not_change_the_way(void **state)
 {
     (void)state;
-    struct um_choice c = {0};
+    struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500};
     run(&c, LEN, 100, ring_is_fast, 0);
     assert_true(run(&c, LEN, 2000, ring_is_fast, 20) >= 1900);
@@ -82,24 +83,24 @@ static void a_time_slice_does_not_change_the_way(void **state)
 static void bodies_announced_together_are_not_all_trials(void **state)
 {
     (void)state;
-    struct um_choice c = {0};
-    enum um_way way[64];
+    struct um_proto_choice c = {0};
+    enum um_proto_way way[64];
     unsigned pushed = 0;
     for (int i = 0; i < 64; i++) { /* none has ended when the last one is announced, but those that are read */
-        way[i] = um_choice_take(&c, LEN);
+        way[i] = um_proto_choice_take(&c, LEN);
         if (way[i] == UM_WAY_READ)
-            um_choice_tell(&c, LEN, UM_WAY_READ, 10000, LEN);
+            um_proto_choice_tell(&c, LEN, UM_WAY_READ, 10000, LEN);
         pushed += way[i] == UM_WAY_PUSH;
     }
     assert_true(pushed <= UM_CHOICE_TRIES * (1 + 64 / UM_CHOICE_SOON));
     for (int i = 0; i < 64; i++) {
         if (way[i] == UM_WAY_PUSH)
-            um_choice_tell(&c, LEN, UM_WAY_PUSH, 2500, LEN);
+            um_proto_choice_tell(&c, LEN, UM_WAY_PUSH, 2500, LEN);
     }
-    assert_int_equal(um_choice_take(&c, LEN), UM_WAY_PUSH);
-    um_choice_tell(&c, LEN, UM_WAY_PUSH, UINT64_MAX, 1); /* no time is too long, none too short */
-    um_choice_tell(&c, LEN, UM_WAY_READ, 0, UINT64_MAX);
-    um_choice_tell(&c, LEN, UM_WAY_READ, 0, 0);
+    assert_int_equal(um_proto_choice_take(&c, LEN), UM_WAY_PUSH);
+    um_proto_choice_tell(&c, LEN, UM_WAY_PUSH, UINT64_MAX, 1); /* no time is too long, none too short */
+    um_proto_choice_tell(&c, LEN, UM_WAY_READ, 0, UINT64_MAX);
+    um_proto_choice_tell(&c, LEN, UM_WAY_READ, 0, 0);
 }
 
 int main(void)

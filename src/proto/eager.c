@@ -15,9 +15,9 @@
 #include <string.h>
 
 /* Completes a send that awaits nothing from the receiver. */
-static void eager_complete(struct um_ep *ep, const struct um_msg *msg, size_t len)
+static void eager_complete(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len)
 {
-    struct um_completion c = {
+    struct um_core_completion c = {
         .context = msg->context,
         .flags = msg->flags | UM_OP_SEND,
         .len = len,
@@ -27,13 +27,13 @@ static void eager_complete(struct um_ep *ep, const struct um_msg *msg, size_t le
     ep->config.complete(ep->config.arg, &c);
 }
 
-int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len)
+int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len)
 {
-    struct um_op *op = NULL;
+    struct um_core_op *op = NULL;
     struct um_slot slot;
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
     if (msg->flags & UM_OP_DELIVERY) {
-        op = um_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
+        op = um_core_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
         if (!op)
             return -ENOMEM;
         op->len = len;
@@ -42,13 +42,13 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     int ret = lane->machine->claim_message(lane, body_len, &slot);
     if (__builtin_expect(ret != 0, 0)) {
         if (op)
-            um_op_free(op);
-        return um_peer_claim_failed(msg->peer, ret);
+            um_core_op_free(op);
+        return um_core_peer_claim_failed(msg->peer, ret);
     }
-    struct um_eager_wire *head = slot.head;
-    head->tag = msg->tag;
-    head->data = msg->data;
-    void *body = body_len ? slot.body : head->body;
+    struct um_proto_eager_wire *header = slot.header;
+    header->tag = msg->tag;
+    header->data = msg->data;
+    void *body = body_len ? slot.body : header->body;
     if (msg->count == 1 && len) {
         memcpy(body, msg->iov[0].iov_base, len);
     } else {
@@ -58,32 +58,32 @@ int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *la
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;
-    uint8_t flags = (uint8_t)(um_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
+    uint8_t flags = (uint8_t)(um_proto_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
     lane->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     if (op)
-        um_op_await_ack(op);
+        um_core_op_await_ack(op);
     else
         eager_complete(ep, msg, len);
     return 0;
 }
 
-int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_eager_wire *head = rec->head;
-    const void *body = rec->body ? rec->body : head->body;
+    const struct um_proto_eager_wire *header = rec->header;
+    const void *body = rec->body ? rec->body : header->body;
     if (!rec->body && rec->len > UM_EAGER_INLINE)
         return -EPROTO;
-    struct um_arrival arrival = {
+    struct um_proto_arrival arrival = {
         .peer = peer,
-        .tag = head->tag,
-        .data = head->data,
+        .tag = header->tag,
+        .data = header->data,
         .len = rec->len,
-        .flags = um_wire_op_flags(rec->flags),
+        .flags = um_proto_wire_op_flags(rec->flags),
     };
-    struct um_target target;
-    if (!um_receive_match(ep, &arrival, &target))
-        return um_receive_unexpected(ep, &arrival, body, NULL);
-    um_iov_scatter(&target.cursor, body, arrival.len < target.len ? arrival.len : target.len);
-    um_receive_finish(ep, &target, &arrival, 0);
+    struct um_proto_destination dest;
+    if (!um_proto_receive_match(ep, &arrival, &dest))
+        return um_proto_receive_unexpected(ep, &arrival, body, NULL);
+    um_iov_scatter(&dest.cursor, body, arrival.len < dest.len ? arrival.len : dest.len);
+    um_proto_receive_finish(ep, &dest, &arrival, 0);
     return 0;
 }

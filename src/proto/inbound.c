@@ -6,8 +6,8 @@
  * answered
  *
  * When a sender leaves, its bodies end in any state. Memory alone bounds how many can be announced at a time. If an
- * answer finds no place, because the sender has not taken earlier ones, a job sends it later. Owns: struct um_inbound
- * and the table of a peer's. Threading: core.h.
+ * answer finds no place, because the sender has not taken earlier ones, a job sends it later. Owns: struct
+ * um_proto_inbound and the table of a peer's. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -19,27 +19,27 @@
 
 enum { UM_INBOUND_BUCKETS = 64 };
 
-struct um_inbounds {
+struct um_proto_inbounds {
     uint32_t mask, count;
-    struct um_inbound *bucket[];
+    struct um_proto_inbound *bucket[];
 };
 
-static struct um_inbound **table_bucket(struct um_inbounds *t, uint32_t token)
+static struct um_proto_inbound **table_bucket(struct um_proto_inbounds *t, uint32_t token)
 {
     return &t->bucket[(token * 0x9e3779b1u >> 8) & t->mask];
 }
 
-static void table_add(struct um_inbounds *t, struct um_inbound *in)
+static void table_add(struct um_proto_inbounds *t, struct um_proto_inbound *in)
 {
-    struct um_inbound **bucket = table_bucket(t, in->token);
+    struct um_proto_inbound **bucket = table_bucket(t, in->token);
     in->next = *bucket;
     *bucket = in;
     t->count++;
 }
 
-static void table_remove(struct um_inbounds *t, const struct um_inbound *in)
+static void table_remove(struct um_proto_inbounds *t, const struct um_proto_inbound *in)
 {
-    struct um_inbound **at = table_bucket(t, in->token);
+    struct um_proto_inbound **at = table_bucket(t, in->token);
     while (*at && *at != in)
         at = &(*at)->next;
     if (!*at)
@@ -48,26 +48,26 @@ static void table_remove(struct um_inbounds *t, const struct um_inbound *in)
     t->count--;
 }
 
-static struct um_inbounds *table_new(uint32_t buckets)
+static struct um_proto_inbounds *table_new(uint32_t buckets)
 {
-    struct um_inbounds *t = calloc(1, sizeof(*t) + buckets * sizeof(struct um_inbound *));
+    struct um_proto_inbounds *t = calloc(1, sizeof(*t) + buckets * sizeof(struct um_proto_inbound *));
     if (t)
         t->mask = buckets - 1;
     return t;
 }
 
 /* One body per bucket on the average. Without memory for more buckets it is slower, not wrong. */
-static int table_reserve(struct um_peer *peer)
+static int table_reserve(struct um_core_peer *peer)
 {
-    struct um_inbounds *old = um_proto_peer_of(peer)->inbound;
+    struct um_proto_inbounds *old = um_proto_peer_of(peer)->inbound;
     if (old && old->count <= old->mask)
         return 0;
-    struct um_inbounds *t = table_new(old ? (old->mask + 1) * 2 : UM_INBOUND_BUCKETS);
+    struct um_proto_inbounds *t = table_new(old ? (old->mask + 1) * 2 : UM_INBOUND_BUCKETS);
     if (!t)
         return old ? 0 : -ENOMEM;
     for (uint32_t i = 0; old && i <= old->mask; i++) {
         while (old->bucket[i]) {
-            struct um_inbound *in = old->bucket[i];
+            struct um_proto_inbound *in = old->bucket[i];
             old->bucket[i] = in->next;
             table_add(t, in);
         }
@@ -77,11 +77,11 @@ static int table_reserve(struct um_peer *peer)
     return 0;
 }
 
-struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token)
+struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token)
 {
     if (!um_proto_peer_of(peer)->inbound)
         return NULL;
-    struct um_inbound *in = *table_bucket(um_proto_peer_of(peer)->inbound, token);
+    struct um_proto_inbound *in = *table_bucket(um_proto_peer_of(peer)->inbound, token);
     while (in && in->token != token)
         in = in->next;
     return in;
@@ -90,7 +90,8 @@ struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token)
 /* ---- announced ---- */
 
 /* Copies the pieces out of an announcement and checks that they make up the total. */
-static int pieces_take(struct um_inbound *in, const struct um_record *rec, const struct um_piece *one, uint64_t total)
+static int pieces_take(struct um_proto_inbound *in, const struct um_record *rec, const struct um_piece *one,
+                       uint64_t total)
 {
     uint64_t sum = 0;
     if (in->count == 1)
@@ -105,35 +106,36 @@ static int pieces_take(struct um_inbound *in, const struct um_record *rec, const
     return sum == total ? 0 : -EPROTO;
 }
 
-struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p)
+struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec, int *error_p)
 {
     bool is_rts = rec->op == UM_WIRE_RTS;
-    const struct um_rts_wire *rts = rec->head;
-    const struct um_rma_wire *rma = rec->head;
+    const struct um_proto_rts_wire *rts = rec->header;
+    const struct um_proto_rma_wire *rma = rec->header;
     uint32_t token = is_rts ? rts->token : rma->token;
     uint16_t count = is_rts ? rts->count : rma->count;
     uint64_t total = is_rts ? rts->total : rma->total;
     *error_p = -EPROTO;
-    if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || um_inbound_find(peer, token) ||
+    if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || um_proto_inbound_find(peer, token) ||
         (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
         (rec->op == UM_WIRE_READ && count != 0))
         return NULL;
     *error_p = -ENOMEM;
-    struct um_inbound *in = malloc(sizeof(*in) + count * sizeof(struct um_piece));
+    struct um_proto_inbound *in = malloc(sizeof(*in) + count * sizeof(struct um_piece));
     if (!in || table_reserve(peer) != 0) {
         free(in);
         return NULL;
     }
-    *in = (struct um_inbound){.peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
+    *in = (struct um_proto_inbound){
+        .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
-    in->arrival = (struct um_arrival){
+    in->arrival = (struct um_proto_arrival){
         .peer = peer,
         .tag = is_rts ? rts->tag : 0,
         .data = is_rts ? rts->data : rma->data,
         .len = total,
-        .flags = um_wire_op_flags(rec->flags),
+        .flags = um_proto_wire_op_flags(rec->flags),
     };
     if (!is_rts) {
         in->key = rma->key;
@@ -148,7 +150,7 @@ struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record 
     return in;
 }
 
-void um_inbound_drop(struct um_inbound *in)
+void um_proto_inbound_drop(struct um_proto_inbound *in)
 {
     if (!in->left)
         table_remove(um_proto_peer_of(in->peer)->inbound, in);
@@ -158,7 +160,7 @@ void um_inbound_drop(struct um_inbound *in)
 /* ---- answered ---- */
 
 /* Sends due answers while there are places for them. */
-static bool answer_step(struct um_ep *ep, struct um_job *job)
+static bool answer_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     (void)ep;
     struct um_proto_peer *own = UM_CONTAINER(job, struct um_proto_peer, answering);
@@ -166,7 +168,7 @@ static bool answer_step(struct um_ep *ep, struct um_job *job)
     bool moved = false;
     struct um_list *first;
     while ((first = um_list_first(&own->due)) != NULL) {
-        struct um_inbound *in = UM_CONTAINER(first, struct um_inbound, due);
+        struct um_proto_inbound *in = UM_CONTAINER(first, struct um_proto_inbound, due);
         if (rx->machine->answer(rx, in->token, in->status) == -EAGAIN)
             return moved;
         um_list_unlink(first);
@@ -177,12 +179,12 @@ static bool answer_step(struct um_ep *ep, struct um_job *job)
     return moved;
 }
 
-void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer)
+void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer)
 {
-    struct um_peer *peer = in->peer;
+    struct um_core_peer *peer = in->peer;
     struct um_proto_peer *own = um_proto_peer_of(peer);
-    um_ask_forget(ep, in);
-    um_copying_cancel(&in->copying);
+    um_proto_ask_forget(ep, in);
+    um_core_copying_cancel(&in->copying);
     um_list_unlink(&in->job.link);
     if (!in->left)
         table_remove(own->inbound, in);
@@ -194,10 +196,10 @@ void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, boo
     um_list_append(&own->due, &in->due);
     own->answering.step = answer_step;
     if (um_list_is_empty(&own->answering.link))
-        um_job_start(ep, &own->answering);
+        um_core_job_start(ep, &own->answering);
 }
 
-void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
+void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
     bool returned =
         in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part carries the error */
@@ -206,15 +208,15 @@ void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error)
     else
         ep->stats.copied++;
     if (in->ask.way != UM_WAY_NONE && !error)
-        um_ask_learn(ep, in);
+        um_proto_ask_learn(ep, in);
     if (in->op == UM_WIRE_RTS)
-        um_receive_finish(ep, &in->target, &in->arrival, error);
+        um_proto_receive_finish(ep, &in->dest, &in->arrival, error);
     else
-        um_rma_inbound_end(ep, in, error);
-    um_inbound_end(ep, in, -error, !returned);
+        um_proto_rma_inbound_end(ep, in, error);
+    um_proto_inbound_end(ep, in, -error, !returned);
 }
 
-bool um_inbound_ask(struct um_inbound *in)
+bool um_proto_inbound_ask(struct um_proto_inbound *in)
 {
     if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
         return false;
@@ -225,23 +227,23 @@ bool um_inbound_ask(struct um_inbound *in)
 
 /* ---- the peer left ---- */
 
-void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
+void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
-    struct um_inbounds *t = um_proto_peer_of(peer)->inbound;
+    struct um_proto_inbounds *t = um_proto_peer_of(peer)->inbound;
     struct um_list *first;
     um_list_unlink(&um_proto_peer_of(peer)->answering.link);
     while ((first = um_list_first(&um_proto_peer_of(peer)->due)) != NULL) {
         um_list_unlink(first);
-        free(UM_CONTAINER(first, struct um_inbound, due));
+        free(UM_CONTAINER(first, struct um_proto_inbound, due));
     }
     um_proto_peer_of(peer)->inbound = NULL;
     for (uint32_t i = 0; t && i <= t->mask; i++) {
         while (t->bucket[i]) {
-            struct um_inbound *in = t->bucket[i];
+            struct um_proto_inbound *in = t->bucket[i];
             t->bucket[i] = in->next;
             in->left = error;
             if (in->op != UM_WIRE_RTS || in->matched)
-                um_inbound_finish(ep, in, error);
+                um_proto_inbound_finish(ep, in, error);
         }
     }
     free(t);

@@ -10,19 +10,19 @@
 #include "proto/proto.h"
 #include "proto/wire.h"
 
-struct um_inbound;
-struct um_inbounds;
-struct um_receive;
-struct um_bodies_known;
+struct um_proto_inbound;
+struct um_proto_inbounds;
+struct um_proto_receive;
+struct um_proto_bodies_known;
 
 /* ---- flags of an operation ↔ of a record ---- */
 
-static inline uint8_t um_wire_flags(uint32_t op_flags)
+static inline uint8_t um_proto_wire_flags(uint32_t op_flags)
 {
     return (uint8_t)((op_flags & UM_OP_TAGGED ? UM_WIRE_TAGGED : 0) | (op_flags & UM_OP_DATA ? UM_WIRE_DATA : 0));
 }
 
-static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
+static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 {
     return (wire_flags & UM_WIRE_TAGGED ? (uint32_t)UM_OP_TAGGED : 0) |
            (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
@@ -31,7 +31,7 @@ static inline uint32_t um_wire_op_flags(uint8_t wire_flags)
 /* ---- behind a peer, and behind an endpoint ---- */
 
 /* Of proto/ask: how the peer answers when it is asked for a body. */
-struct um_asked {
+struct um_proto_asked {
     uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
     uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
     uint16_t shy;        /* bodies to read after one that did not come: grows each time */
@@ -41,65 +41,65 @@ struct um_asked {
 };
 
 /* An atomic operation whose registration ended while it was executed. */
-struct um_late {
-    const struct um_peer *peer; /* NULL: none */
+struct um_proto_late {
+    const struct um_core_peer *peer; /* NULL: none */
     uint64_t key, addr;
 };
 
 struct um_proto_peer {
-    struct um_asked asked;
-    struct um_list atomics;      /* atomic_owner.c: the peer's operations that are not through */
-    struct um_op *sending;       /* atomic.c: goes out in several records, which are not all out */
-    struct um_inbounds *inbound; /* inbound.c; made when first needed */
-    struct um_list due;          /* inbound.c: ended, and not answered yet for lack of a place */
-    struct um_job answering;     /* inbound.c: answers them */
+    struct um_proto_asked asked;
+    struct um_list atomics;            /* atomic_owner.c: the peer's operations that are not through */
+    struct um_core_op *sending;        /* atomic.c: goes out in several records, which are not all out */
+    struct um_proto_inbounds *inbound; /* inbound.c; made when first needed */
+    struct um_list due;                /* inbound.c: ended, and not answered yet for lack of a place */
+    struct um_core_job answering;      /* inbound.c: answers them */
 };
 
 struct um_proto_ep {
-    struct um_receive *receive;     /* receive.c: posted and unexpected */
-    struct um_bodies_known *bodies; /* ask.c; NULL: bodies are read */
-    struct um_late late;
+    struct um_proto_receive *receive;     /* receive.c: posted and unexpected */
+    struct um_proto_bodies_known *bodies; /* ask.c; NULL: bodies are read */
+    struct um_proto_late late;
 };
 
-static inline struct um_proto_peer *um_proto_peer_of(const struct um_peer *peer)
+static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
 {
     return (struct um_proto_peer *)(uintptr_t)(peer + 1);
 }
 
-static inline struct um_peer *um_proto_peer_whole(struct um_proto_peer *own)
+static inline struct um_core_peer *um_proto_peer_whole(struct um_proto_peer *own)
 {
-    return (struct um_peer *)(void *)own - 1;
+    return (struct um_core_peer *)(void *)own - 1;
 }
 
-static inline struct um_proto_ep *um_proto_ep_of(const struct um_ep *ep)
+static inline struct um_proto_ep *um_proto_ep_of(const struct um_core_ep *ep)
 {
     return (struct um_proto_ep *)(uintptr_t)(ep + 1);
 }
 
 /* ---- operations ---- */
 
-/* um_op_class.answered of one that ends with the peer's answer, whatever it says. */
-void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status);
+/* um_core_op_class.answered of one that ends with the peer's answer, whatever it says. */
+void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
 /* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
-int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len);
+int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len);
 
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
 /* A posted receive. */
-struct um_recv {
+struct um_proto_posted_recv {
     struct um_match_recv match;
     struct um_list link; /* in receive->posted, by age */
     void *context;
     uint32_t flags;
-    uint32_t in_flight;        /* multi-receive: bodies on their way into the buffer */
-    bool spent;                /* multi-receive: takes no further message */
-    size_t len;                /* bytes of the buffer; of what is left of it for a multi-receive */
-    struct um_buffers buffers; /* multi-receive: small[0] is what is left */
+    uint32_t in_flight;             /* multi-receive: bodies on their way into the buffer */
+    bool spent;                     /* multi-receive: takes no further message */
+    size_t len;                     /* bytes of the buffer; of what is left of it for a multi-receive */
+    struct um_core_buffers buffers; /* multi-receive: small[0] is what is left */
 };
 
 /* A message that a receive takes: what its completion says. */
-struct um_arrival {
-    struct um_peer *peer;
+struct um_proto_arrival {
+    struct um_core_peer *peer;
     uint64_t tag;
     uint64_t data;
     uint64_t len;   /* bytes sent */
@@ -107,37 +107,39 @@ struct um_arrival {
 };
 
 /* Where a message goes. */
-struct um_target {
-    struct um_recv *recv;
+struct um_proto_destination {
+    struct um_proto_posted_recv *recv;
     struct um_iov_cursor cursor;
     void *base;         /* multi-receive: where it begins */
     struct iovec piece; /* multi-receive: the part of the buffer it may take */
     size_t len;         /* bytes it may take */
 };
 
-int um_receive_open(struct um_ep *ep);
+int um_proto_receive_open(struct um_core_ep *ep);
 /* Ends every posted receive with ECANCELED. */
-void um_receive_cancel_all(struct um_ep *ep);
+void um_proto_receive_cancel_all(struct um_core_ep *ep);
 /* Nothing is posted any more. */
-void um_receive_close(struct um_ep *ep);
+void um_proto_receive_close(struct um_core_ep *ep);
 /* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
-bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p);
+bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                            struct um_proto_destination *dest_p);
 /* The message is in the target (or failed: positive errno): completes the receive. */
-void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error);
+void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
+                             const struct um_proto_arrival *arrival, int error);
 /*
  * Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM; -EAGAIN: not now, because this call of
  * progress has completed something, and the caller may post the receive upon it.
  */
-int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
-                          struct um_inbound *inbound);
+int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body,
+                                struct um_proto_inbound *inbound);
 /* Nothing more comes from the peer: receives directed at it end with this error. */
-void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
+void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- inbound.c: bodies that a peer announced ---- */
 
 /* What ask.c notes of a body. */
-struct um_asking {
-    uint8_t way;        /* enum um_way */
+struct um_proto_asking {
+    uint8_t way;        /* enum um_proto_way */
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
@@ -151,24 +153,24 @@ struct um_asking {
 };
 
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
-struct um_inbound {
-    struct um_job job;
+struct um_proto_inbound {
+    struct um_core_job job;
     struct um_list due; /* in peer->due */
-    struct um_peer *peer;
-    struct um_inbound *next; /* hash chain */
+    struct um_core_peer *peer;
+    struct um_proto_inbound *next; /* hash chain */
     uint32_t token;
     uint8_t op;     /* the opcode that announced it */
     bool matched;   /* RTS: it has a target */
     bool pushed;    /* the body comes, or goes, in records */
     bool asked;     /* for the records */
     int32_t status; /* in peer->due: the answer */
-    struct um_asking ask;
-    struct um_arrival arrival;
-    struct um_target target;
-    struct um_iov_cursor start; /* of the target */
-    uint64_t key, addr;         /* RMA */
-    uint64_t moved;             /* bytes */
-    struct um_copying copying;  /* of the bytes that follow */
+    struct um_proto_asking ask;
+    struct um_proto_arrival arrival;
+    struct um_proto_destination dest;
+    struct um_iov_cursor start;     /* of the target */
+    uint64_t key, addr;             /* RMA */
+    uint64_t moved;                 /* bytes */
+    struct um_core_copying copying; /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
     int left;   /* its peer left, with this errno, before it was matched */
     uint32_t count;
@@ -176,102 +178,103 @@ struct um_inbound {
 };
 
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
-struct um_inbound *um_inbound_open(struct um_peer *peer, const struct um_record *rec, int *error_p);
+struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec, int *error_p);
 /* By its token, as the peer gave it; NULL. */
-struct um_inbound *um_inbound_find(const struct um_peer *peer, uint32_t token);
+struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Answers and frees it, without a completion here. */
-void um_inbound_end(struct um_ep *ep, struct um_inbound *in, int32_t status, bool answer);
+void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);
 /* The same for one that nobody queued: the peer will announce it again. */
-void um_inbound_drop(struct um_inbound *in);
+void um_proto_inbound_drop(struct um_proto_inbound *in);
 /* Asks for the body in records. False: not now. */
-bool um_inbound_ask(struct um_inbound *in);
+bool um_proto_inbound_ask(struct um_proto_inbound *in);
 /* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
-void um_inbound_finish(struct um_ep *ep, struct um_inbound *in, int error);
+void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
 /* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
-void um_inbound_peer_left(struct um_ep *ep, struct um_peer *peer, int error);
+void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 
-int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len);
-int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
+int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 /* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
-void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
+void um_proto_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
-int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len);
+int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
 /* ---- rndv_pull.c ---- */
 
 /* The target is known: moves what can be moved now. */
-void um_inbound_start(struct um_ep *ep, struct um_inbound *in);
+void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A step of its job, unless it is watched. */
-bool um_inbound_step(struct um_ep *ep, struct um_job *job);
+bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
 /*
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.
  */
-int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len);
+int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
 
 /* ---- rndv_push.c ---- */
 
 /* An operation whose body the peer reads, or asks for. */
-extern const struct um_op_class um_rndv_body;
-int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+extern const struct um_core_op_class um_proto_rndv_body;
+int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- ask.c: a body that could be read is asked for ---- */
 
-int um_ask_open(struct um_ep *ep);
-void um_ask_close(struct um_ep *ep);
+int um_proto_ask_open(struct um_core_ep *ep);
+void um_proto_ask_close(struct um_core_ep *ep);
 /* For a message whose destination is known: chooses the way. True: the body was asked for. False: read it. */
-bool um_ask(struct um_ep *ep, struct um_inbound *in);
+bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
-int um_ask_read(struct um_ep *ep, struct um_inbound *in, const struct um_copy *copy);
-int um_ask_read_on(struct um_ep *ep, struct um_inbound *in);
+int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
+int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A part of a body that was asked for came. */
-void um_ask_came(struct um_ep *ep, struct um_inbound *in, uint32_t len);
+void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
-bool um_ask_drops(struct um_inbound *in);
+bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */
-bool um_ask_resume(struct um_ep *ep, struct um_inbound *in);
+bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* learn: the body has moved. forget: it ends, moved or not. */
-void um_ask_learn(struct um_ep *ep, const struct um_inbound *in);
-void um_ask_forget(struct um_ep *ep, struct um_inbound *in);
+void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
+void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
-int um_eager_send(struct um_ep *ep, const struct um_msg *msg, struct um_lane *lane, size_t len);
-int um_eager_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
+int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rma_copy.c ---- */
 /* The bytes of an operation through a window below level mapped: the results of transfer_start(). -EINPROGRESS: it was
  * accepted, and will complete. */
-int um_rma_copy(struct um_ep *ep, const struct um_rma *rma, const struct um_window *w, uint64_t offset, size_t len);
+int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, const struct um_window *w, uint64_t offset,
+                      size_t len);
 
 /* ---- rma.c: the target's side ---- */
-int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-/* Moves an RMA body; as um_inbound_start. */
-bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in);
-void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error);
+int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+/* Moves an RMA body; as um_proto_inbound_start. */
+bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in);
+void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error);
 
 /* ---- atomic_remote.c: the initiator's side ---- */
-int um_atomic_by_owner(struct um_ep *ep, const struct um_atomic *a);
+int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a);
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
-int um_atomic_result_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_proto_atomic_result_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- atomic_owner.c ---- */
-/* um_atomic_apply() by this process: party is set here. */
-void um_atomic_execute(struct um_atomic_call *call);
+/* um_proto_atomic_apply() by this process: party is set here. */
+void um_proto_atomic_execute(struct um_proto_atomic_call *call);
 /* The access that an operation needs of a region (enum um_access). */
-static inline uint32_t um_atomic_access(uint32_t op, bool fetch)
+static inline uint32_t um_proto_atomic_access(uint32_t op, bool fetch)
 {
     if (op == UM_ATOMIC_READ)
         return UM_ACCESS_REMOTE_READ;
     return fetch ? UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE : UM_ACCESS_REMOTE_WRITE;
 }
-int um_atomic_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
-int um_atomic_more_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec);
+int um_proto_atomic_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_atomic_more_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 /* Frees the peer's operations that are not complete. */
-void um_atomic_peer_left(struct um_peer *peer);
+void um_proto_atomic_peer_left(struct um_core_peer *peer);
 
 #endif

@@ -6,33 +6,33 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void um_op_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     (void)ep;
     if (status <= 0)
-        um_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
+        um_core_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
     /* else: a meaningless answer; the operation goes on */
 }
 
-int um_op_part_arrived(struct um_op *op, const void *bytes, uint32_t len)
+int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len)
 {
     if (len == 0 || len > op->len - op->moved)
         return -EPROTO;
     um_iov_scatter(&op->buffers.cursor, bytes, len);
     op->moved += len;
     if (op->moved == op->len)
-        um_op_complete(op, 0);
+        um_core_op_complete(op, 0);
     return 0;
 }
 
-static void peer_left(struct um_ep *ep, struct um_peer *peer, int error)
+static void peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
-    um_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
-    um_atomic_peer_left(peer);
-    um_receive_peer_left(ep, peer, error ? error : ECONNRESET);
+    um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
+    um_proto_atomic_peer_left(peer);
+    um_proto_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
 
-static void peer_opened(struct um_peer *peer)
+static void peer_opened(struct um_core_peer *peer)
 {
     struct um_proto_peer *own = um_proto_peer_of(peer);
     um_list_init(&own->atomics);
@@ -40,20 +40,20 @@ static void peer_opened(struct um_peer *peer)
     um_list_init(&own->answering.link);
 }
 
-static void peer_rerouted(struct um_peer *peer)
+static void peer_rerouted(struct um_core_peer *peer)
 {
     um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was known of the other machine */
 }
 
-static void peer_freed(struct um_peer *peer)
+static void peer_freed(struct um_core_peer *peer)
 {
-    struct um_late *late = &um_proto_ep_of(peer->ep)->late;
+    struct um_proto_late *late = &um_proto_ep_of(peer->ep)->late;
     if (late->peer == peer)
         late->peer = NULL;
     free(um_proto_peer_of(peer)->inbound);
 }
 
-static const struct um_protocols protocols = {
+static const struct um_core_protocols protocols = {
     .ep_size = sizeof(struct um_proto_ep),
     .peer_size = sizeof(struct um_proto_peer),
     .peer_opened = peer_opened,
@@ -61,39 +61,39 @@ static const struct um_protocols protocols = {
     .peer_freed = peer_freed,
     .handler =
         {
-            [UM_WIRE_EAGER] = um_eager_arrived,
-            [UM_WIRE_RTS] = um_rndv_rts,
-            [UM_WIRE_PUSH] = um_rndv_push,
-            [UM_WIRE_WRITE] = um_rma_write_arrived,
-            [UM_WIRE_WRITE_RTS] = um_rma_rts_arrived,
-            [UM_WIRE_READ] = um_rma_rts_arrived,
-            [UM_WIRE_RETURN] = um_rma_return_arrived,
-            [UM_WIRE_NOTIFY] = um_rma_notify_arrived,
-            [UM_WIRE_ATOMIC] = um_atomic_arrived,
-            [UM_WIRE_ATOMIC_MORE] = um_atomic_more_arrived,
-            [UM_WIRE_RESULT] = um_atomic_result_arrived,
+            [UM_WIRE_EAGER] = um_proto_eager_arrived,
+            [UM_WIRE_RTS] = um_proto_rndv_rts,
+            [UM_WIRE_PUSH] = um_proto_rndv_push,
+            [UM_WIRE_WRITE] = um_proto_rma_write_arrived,
+            [UM_WIRE_WRITE_RTS] = um_proto_rma_rts_arrived,
+            [UM_WIRE_READ] = um_proto_rma_rts_arrived,
+            [UM_WIRE_RETURN] = um_proto_rma_return_arrived,
+            [UM_WIRE_NOTIFY] = um_proto_rma_notify_arrived,
+            [UM_WIRE_ATOMIC] = um_proto_atomic_arrived,
+            [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
+            [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
         },
     .peer_left = peer_left,
 };
 
-void um_limits_get(const struct um_machines *machines, struct um_limits *limits_p)
+void um_proto_limits_get(const struct um_machines *machines, struct um_proto_limits *limits_p)
 {
-    *limits_p = (struct um_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
+    *limits_p = (struct um_proto_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
     for (uint32_t i = 0; i < machines->count; i++) {
         const uint32_t body_max = machines->at[i]->body_max;
         limits_p->inject_max = body_max < limits_p->inject_max ? body_max : limits_p->inject_max;
     }
 }
 
-int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
+int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep **ep_p)
 {
-    struct um_ep *ep;
+    struct um_core_ep *ep;
     int ret = um_core_ep_open(config, &protocols, &ep);
     if (ret)
         return ret;
-    ret = um_receive_open(ep);
-    if (ret == 0 && (ret = um_ask_open(ep)) != 0)
-        um_receive_close(ep);
+    ret = um_proto_receive_open(ep);
+    if (ret == 0 && (ret = um_proto_ask_open(ep)) != 0)
+        um_proto_receive_close(ep);
     if (ret) {
         um_core_ep_close(ep);
         return ret;
@@ -102,17 +102,17 @@ int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p)
     return 0;
 }
 
-void um_ep_close(struct um_ep *ep)
+void um_proto_ep_close(struct um_core_ep *ep)
 {
     um_core_ep_flush(ep);
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
         if (!ep->peers[i])
             continue;
-        um_inbound_peer_left(ep, ep->peers[i], ECANCELED);
-        um_atomic_peer_left(ep->peers[i]);
+        um_proto_inbound_peer_left(ep, ep->peers[i], ECANCELED);
+        um_proto_atomic_peer_left(ep->peers[i]);
     }
-    um_receive_cancel_all(ep);
-    um_receive_close(ep);
-    um_ask_close(ep);
+    um_proto_receive_cancel_all(ep);
+    um_proto_receive_close(ep);
+    um_proto_ask_close(ep);
     um_core_ep_close(ep);
 }

@@ -3,9 +3,9 @@
  *
  * Owns: the choice of protocol and both ends of each (one file per protocol). Must not know fi_* types.
  * Threading: as core/core.h. Every call returns at once.
- * Acceptance: 0 means accepted (um_inject() excepted): exactly one completion follows (even with UM_OP_NO_EVENT, which
- * travels in its flags: the caller decides what an unwanted one becomes), possibly before the call returns. Every other
- * value means that nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES,
+ * Acceptance: 0 means accepted (um_proto_inject() excepted): exactly one completion follows (even with UM_OP_NO_EVENT,
+ * which travels in its flags: the caller decides what an unwanted one becomes), possibly before the call returns. Every
+ * other value means that nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES,
  * -EPROTO, -EHOSTUNREACH the peer cannot be reached.
  */
 #ifndef UM_PROTO_PROTO_H
@@ -15,86 +15,86 @@
 #include "proto/atomic_apply.h"
 
 /* Limits that the machine and the protocols set. */
-struct um_limits {
+struct um_proto_limits {
     size_t inject_max; /* largest inject, in bytes */
     size_t iov_max;    /* entries of a local buffer list */
     size_t rma_iov_max;
 };
 /* The limits that hold on all these machines. */
-void um_limits_get(const struct um_machines *machines, struct um_limits *limits_p);
+void um_proto_limits_get(const struct um_machines *machines, struct um_proto_limits *limits_p);
 
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
-int um_ep_open(const struct um_ep_config *config, struct um_ep **ep_p);
+int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep **ep_p);
 /*
  * Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint.
  * Receives that are still posted complete with ECANCELED.
  */
-void um_ep_close(struct um_ep *ep);
+void um_proto_ep_close(struct um_core_ep *ep);
 
 /* A message operation. iov may be NULL when count is 0. */
-struct um_msg {
+struct um_proto_msg {
     const struct iovec *iov;
     size_t count;
-    struct um_peer *peer; /* send: the destination; receive: the only source, or NULL for any */
+    struct um_core_peer *peer; /* send: the destination; receive: the only source, or NULL for any */
     uint64_t tag;
     uint64_t ignore; /* receive: tag bits that do not matter */
     uint64_t data;   /* send: with UM_OP_DATA */
     void *context;
-    uint32_t flags; /* um_op_flag; UM_OP_SEND or UM_OP_RECV is added by the call */
+    uint32_t flags; /* um_core_op_flag; UM_OP_SEND or UM_OP_RECV is added by the call */
 };
 
-/* Sends. With UM_OP_INJECT the length is at most um_limits.inject_max. */
-int um_send(struct um_ep *ep, const struct um_msg *msg);
+/* Sends. With UM_OP_INJECT the length is at most um_proto_limits.inject_max. */
+int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg);
 /*
  * The fast path: one buffer of at most inject_max bytes, free at return. 0: sent, no completion follows. 1: accepted as
  * a rendezvous, because it is larger than the lane's body; one completion follows, with UM_OP_NO_EVENT.
  */
-int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
-              uint32_t flags);
+int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
+                    uint64_t data, uint32_t flags);
 /*
  * Posts a receive. UM_OP_MULTI: one buffer for many messages, each with its completion; the last one carries
  * UM_OP_MULTI_END. UM_OP_CLAIM: receives (with UM_OP_DISCARD: drops) the message that a peek reserved under this
  * context; -ENOMSG when there is none.
  */
-int um_recv(struct um_ep *ep, const struct um_msg *msg);
+int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg);
 /*
  * Looks for an unexpected message. 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
  * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
  */
-int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p);
+int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_core_completion *found_p);
 /* Cancels the oldest posted receive with this context: it completes with ECANCELED. -ENOENT: there is none (more). */
-int um_cancel(struct um_ep *ep, void *context);
+int um_proto_cancel(struct um_core_ep *ep, void *context);
 
 /* An RMA operation: by this process where it reaches the region, else by the target's progress. */
-struct um_rma {
+struct um_proto_rma {
     const struct iovec *iov;
     size_t count;
-    struct um_peer *peer;
+    struct um_core_peer *peer;
     uint64_t addr; /* as the target's registration has it: virtual address or offset */
     uint64_t key;
     uint64_t data; /* write: with UM_OP_DATA */
     void *context;
-    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_op_flag */
+    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_core_op_flag */
 };
-int um_rma(struct um_ep *ep, const struct um_rma *rma);
+int um_proto_rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma);
 /* An RMA operation of no bytes: key and addr are ignored. The target gets the data of a write. */
-int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma);
+int um_proto_rma_start_empty(struct um_core_ep *ep, const struct um_proto_rma *rma);
 
-/* One local buffer, as in struct um_rma. */
-struct um_rma_one {
+/* One local buffer, as in struct um_proto_rma. */
+struct um_proto_rma_one {
     struct iovec iov;
     uint64_t addr, key;
     uint32_t flags; /* UM_OP_READ or UM_OP_WRITE */
 };
 /*
- * The fast path, like um_atomic_now(): by loads and stores, without a description of the operation. True: executed, no
- * completion follows. False: nothing happened; um_rma() executes it or returns the error.
+ * The fast path, like um_proto_atomic_now(): by loads and stores, without a description of the operation. True:
+ * executed, no completion follows. False: nothing happened; um_proto_rma_start() executes it or returns the error.
  */
-bool um_rma_read_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
-bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r);
-static inline bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+bool um_proto_rma_read_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
+bool um_proto_rma_write_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
+static inline bool um_proto_rma_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
 {
-    return r->flags & UM_OP_READ ? um_rma_read_now(ep, peer, r) : um_rma_write_now(ep, peer, r);
+    return r->flags & UM_OP_READ ? um_proto_rma_read_now(ep, peer, r) : um_proto_rma_write_now(ep, peer, r);
 }
 
 /*
@@ -102,27 +102,27 @@ static inline bool um_rma_now(struct um_ep *ep, struct um_peer *peer, const stru
  * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while it
  * would overtake an earlier operation that is not complete.
  */
-struct um_atomic {
+struct um_proto_atomic {
     const struct iovec *operand; /* each list: pieces of whole elements, count elements in all; none for READ */
     size_t operand_count;
     const struct iovec *compare; /* kind COMPARE */
     size_t compare_count;
     const struct iovec *result; /* kinds FETCH and COMPARE */
     size_t result_count;
-    struct um_peer *peer;
+    struct um_core_peer *peer;
     uint64_t addr; /* as the owner's registration has it */
     uint64_t key;
     size_t count; /* elements: at least 1, UM_ATOMIC_BYTES bytes at most */
-    uint8_t type; /* enum um_atomic_type, enum um_atomic_op: valid for the kind */
+    uint8_t type; /* enum um_proto_atomic_type, enum um_proto_atomic_op: valid for the kind */
     uint8_t op;
-    uint8_t kind; /* enum um_atomic_kind */
+    uint8_t kind; /* enum um_proto_atomic_kind */
     void *context;
-    uint32_t flags; /* um_op_flag; UM_OP_ATOMIC and UM_OP_READ or UM_OP_WRITE are added by the call */
+    uint32_t flags; /* um_core_op_flag; UM_OP_ATOMIC and UM_OP_READ or UM_OP_WRITE are added by the call */
 };
-int um_atomic(struct um_ep *ep, const struct um_atomic *a);
+int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a);
 
-/* One element, as in struct um_atomic. */
-struct um_atomic_one {
+/* One element, as in struct um_proto_atomic. */
+struct um_proto_atomic_one {
     const void *operand, *compare;
     void *result;
     uint64_t addr, key;
@@ -131,8 +131,9 @@ struct um_atomic_one {
 };
 /*
  * The fast path: a description would take a hundred instructions for an update of ten, and would delay the access to
- * memory. True: executed, no completion follows. False: nothing happened; um_atomic() executes it or returns the error.
+ * memory. True: executed, no completion follows. False: nothing happened; um_proto_atomic_start() executes it or
+ * returns the error.
  */
-bool um_atomic_now(struct um_ep *ep, struct um_peer *peer, const struct um_atomic_one *a);
+bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a);
 
 #endif

@@ -2,11 +2,11 @@
  * Receiving: posted receives, unexpected messages, multi-receive buffers, peek, claim, discard, cancel.
  *
  *   message arrives → match → posted receive? → target → body moves → finish: completion
- *                       └ none → unexpected → um_recv finds it, or um_peek reserves or drops it
+ *                       └ none → unexpected → um_proto_recv finds it, or um_proto_peek reserves or drops it
  *
  * A multi-receive buffer takes messages one behind the other until less than multi_min bytes are left, or a message
  * does not fit into what is left; its last completion carries UM_OP_MULTI_END.
- * Owns: the two match engines (tagged, untagged) and struct um_recv. Threading: core.h.
+ * Owns: the two match engines (tagged, untagged) and struct um_proto_posted_recv. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int um_receive_open(struct um_ep *ep)
+int um_proto_receive_open(struct um_core_ep *ep)
 {
-    struct um_receive *r = calloc(1, sizeof(*r));
+    struct um_proto_receive *r = calloc(1, sizeof(*r));
     if (!r)
         return -ENOMEM;
     r->engine[0] = um_match_open();
@@ -29,36 +29,36 @@ int um_receive_open(struct um_ep *ep)
     }
     um_list_init(&r->posted);
     um_list_init(&r->claimed);
-    um_pool_init(&r->recvs, sizeof(struct um_recv));
-    um_pool_init(&r->unexpected, sizeof(struct um_unexpected));
+    um_pool_init(&r->recvs, sizeof(struct um_proto_posted_recv));
+    um_pool_init(&r->unexpected, sizeof(struct um_proto_unexpected));
     r->kept_max = ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
     um_proto_ep_of(ep)->receive = r;
     return 0;
 }
 
-void um_recv_free(struct um_ep *ep, struct um_recv *recv)
+void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
-    um_buffers_fini(&recv->buffers);
+    um_core_buffers_fini(&recv->buffers);
     um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
 }
 
-void um_receive_close(struct um_ep *ep)
+void um_proto_receive_close(struct um_core_ep *ep)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *first;
     while ((first = um_list_first(&r->claimed)) != NULL) {
-        struct um_unexpected *u = UM_CONTAINER(first, struct um_unexpected, link);
+        struct um_proto_unexpected *u = UM_CONTAINER(first, struct um_proto_unexpected, link);
         um_list_unlink(first);
         free(u->inbound); /* NOLINT(clang-analyzer-unix.Malloc): what is unlinked does not come again */
-        um_unexpected_free(ep, u);
+        um_proto_unexpected_free(ep, u);
     }
     for (int i = 0; i < 2; i++) {
         struct um_match_msg *msg;
         while ((msg = um_match_any_msg(r->engine[i])) != NULL) {
-            struct um_unexpected *u = UM_CONTAINER(msg, struct um_unexpected, match);
+            struct um_proto_unexpected *u = UM_CONTAINER(msg, struct um_proto_unexpected, match);
             um_match_dequeue(r->engine[i], msg);
             free(u->inbound);
-            um_unexpected_free(ep, u);
+            um_proto_unexpected_free(ep, u);
         }
         um_match_close(r->engine[i]);
     }
@@ -68,41 +68,42 @@ void um_receive_close(struct um_ep *ep)
     um_proto_ep_of(ep)->receive = NULL;
 }
 
-static void recv_complete(struct um_ep *ep, const struct um_recv *recv, uint32_t flags, int error)
+static void recv_complete(struct um_core_ep *ep, const struct um_proto_posted_recv *recv, uint32_t flags, int error)
 {
-    struct um_completion c = {.context = recv->context, .flags = recv->flags | flags, .error = error};
+    struct um_core_completion c = {.context = recv->context, .flags = recv->flags | flags, .error = error};
     ep->config.complete(ep->config.arg, &c);
 }
 
-static void recv_unpost(struct um_ep *ep, struct um_recv *recv)
+static void recv_unpost(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
-    um_match_unpost(um_receive_engine(ep, recv->flags), &recv->match);
+    um_match_unpost(um_proto_receive_engine(ep, recv->flags), &recv->match);
     um_list_unlink(&recv->link);
 }
 
 /* A multi-receive buffer takes no more messages. The caller gets it back when no body is on its way into it. */
-static void multi_spend(struct um_ep *ep, struct um_recv *recv)
+static void multi_spend(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
     recv_unpost(ep, recv);
     recv->spent = true;
     if (recv->in_flight == 0) {
         recv_complete(ep, recv, UM_OP_MULTI_END, 0);
-        um_recv_free(ep, recv);
+        um_proto_posted_recv_free(ep, recv);
     }
 }
 
-static void multi_take(struct um_ep *ep, struct um_recv *recv, uint64_t len, struct um_target *target)
+static void multi_take(struct um_core_ep *ep, struct um_proto_posted_recv *recv, uint64_t len,
+                       struct um_proto_destination *dest)
 {
     size_t taken = len < recv->len ? (size_t)len : recv->len;
-    target->base = recv->buffers.small[0].iov_base;
-    target->piece = (struct iovec){.iov_base = target->base, .iov_len = taken};
-    target->cursor = um_iov_begin(&target->piece, 1);
-    target->len = taken;
+    dest->base = recv->buffers.small[0].iov_base;
+    dest->piece = (struct iovec){.iov_base = dest->base, .iov_len = taken};
+    dest->cursor = um_iov_begin(&dest->piece, 1);
+    dest->len = taken;
     /* the next message begins 8-byte aligned */
     size_t space = (taken + 7) & ~(size_t)7;
     if (space > recv->len)
         space = recv->len;
-    recv->buffers.small[0].iov_base = (char *)target->base + space;
+    recv->buffers.small[0].iov_base = (char *)dest->base + space;
     recv->len -= space;
     recv->in_flight++;
     if (recv->len < ep->config.multi_min || recv->len == 0) {
@@ -111,59 +112,60 @@ static void multi_take(struct um_ep *ep, struct um_recv *recv, uint64_t len, str
     }
 }
 
-static struct um_recv *recv_find(struct um_ep *ep, const struct um_arrival *arrival)
+static struct um_proto_posted_recv *recv_find(struct um_core_ep *ep, const struct um_proto_arrival *arrival)
 {
-    struct um_match *engine = um_receive_engine(ep, arrival->flags);
+    struct um_match *engine = um_proto_receive_engine(ep, arrival->flags);
     struct um_match_recv *found = um_match_find_recv(engine, arrival->tag, arrival->peer->number);
-    return found ? UM_CONTAINER(found, struct um_recv, match) : NULL;
+    return found ? UM_CONTAINER(found, struct um_proto_posted_recv, match) : NULL;
 }
 
-static void single_take(struct um_ep *ep, struct um_recv *recv, struct um_target *target)
+static void single_take(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_destination *dest)
 {
     recv_unpost(ep, recv);
-    target->cursor = recv->buffers.cursor;
-    target->len = recv->len;
-    target->base = NULL;
+    dest->cursor = recv->buffers.cursor;
+    dest->len = recv->len;
+    dest->base = NULL;
 }
 
 /* Takes a message into the multi-receive that was found. */
-static __attribute__((noinline)) bool multi_match(struct um_ep *ep, const struct um_arrival *arrival,
-                                                  struct um_target *target)
+static __attribute__((noinline)) bool multi_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                                                  struct um_proto_destination *dest)
 {
-    struct um_recv *recv = target->recv;
+    struct um_proto_posted_recv *recv = dest->recv;
     while (recv && recv->flags & UM_OP_MULTI) {
         bool untouched = recv->len == recv->buffers.small[0].iov_len;
         if (arrival->len <= recv->len || untouched) {
-            multi_take(ep, recv, arrival->len, target);
+            multi_take(ep, recv, arrival->len, dest);
             return true;
         }
         multi_spend(ep, recv);
-        target->recv = recv = recv_find(ep, arrival);
+        dest->recv = recv = recv_find(ep, arrival);
     }
     if (recv)
-        single_take(ep, recv, target);
+        single_take(ep, recv, dest);
     return recv != NULL;
 }
 
-bool um_receive_match(struct um_ep *ep, const struct um_arrival *arrival, struct um_target *target_p)
+bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                            struct um_proto_destination *dest_p)
 {
-    struct um_recv *recv = recv_find(ep, arrival);
+    struct um_proto_posted_recv *recv = recv_find(ep, arrival);
     if (!recv)
         return false;
-    target_p->recv = recv;
+    dest_p->recv = recv;
     if (recv->flags & UM_OP_MULTI)
-        return multi_match(ep, arrival, target_p);
-    single_take(ep, recv, target_p);
+        return multi_match(ep, arrival, dest_p);
+    single_take(ep, recv, dest_p);
     return true;
 }
 
 /* The completion of a message's receive, without context and flags. room: bytes that had a place. */
-static inline struct um_completion arrival_end(struct um_ep *ep, const struct um_arrival *arrival, size_t room,
-                                               int error)
+static inline struct um_core_completion arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                                                    size_t room, int error)
 {
     bool truncated = arrival->len > room;
     int lost = truncated ? EMSGSIZE : 0;
-    struct um_completion c = {
+    struct um_core_completion c = {
         .flags = arrival->flags,
         .error = error ? error : lost,
         .len = truncated ? room : (size_t)arrival->len,
@@ -178,51 +180,52 @@ static inline struct um_completion arrival_end(struct um_ep *ep, const struct um
     return c;
 }
 
-void um_receive_finish(struct um_ep *ep, struct um_target *target, const struct um_arrival *arrival, int error)
+void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
+                             const struct um_proto_arrival *arrival, int error)
 {
-    struct um_recv *recv = target->recv;
-    struct um_completion c = arrival_end(ep, arrival, target->len, error);
+    struct um_proto_posted_recv *recv = dest->recv;
+    struct um_core_completion c = arrival_end(ep, arrival, dest->len, error);
     c.context = recv->context;
     c.flags |= recv->flags;
-    c.buf = target->base;
+    c.buf = dest->base;
     if (recv->flags & UM_OP_MULTI) {
         recv->in_flight--;
         if (recv->spent && recv->in_flight == 0) {
             c.flags |= UM_OP_MULTI_END;
-            um_recv_free(ep, recv);
+            um_proto_posted_recv_free(ep, recv);
         }
     } else {
-        um_recv_free(ep, recv);
+        um_proto_posted_recv_free(ep, recv);
     }
     ep->config.complete(ep->config.arg, &c);
 }
 
 /* A new multi-receive buffer takes the messages that wait. */
-static void multi_fill(struct um_ep *ep, struct um_recv *recv, const struct um_msg *msg)
+static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv, const struct um_proto_msg *msg)
 {
-    struct um_unexpected *u;
+    struct um_proto_unexpected *u;
     recv->in_flight++; /* keeps it while it fills */
-    while (!recv->spent && (u = um_unexpected_find(ep, msg)) != NULL) {
-        struct um_target local;
-        struct um_target *target = u->inbound ? &u->inbound->target : &local;
-        if (!um_receive_match(ep, &u->arrival, target))
+    while (!recv->spent && (u = um_proto_unexpected_find(ep, msg)) != NULL) {
+        struct um_proto_destination local;
+        struct um_proto_destination *dest = u->inbound ? &u->inbound->dest : &local;
+        if (!um_proto_receive_match(ep, &u->arrival, dest))
             break; /* the message used up this buffer, and there is no other one */
-        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
-        um_unexpected_deliver(ep, u, target);
+        um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
+        um_proto_unexpected_deliver(ep, u, dest);
     }
     recv->in_flight--;
     if (recv->spent && recv->in_flight == 0) {
         recv_complete(ep, recv, UM_OP_MULTI_END, 0);
-        um_recv_free(ep, recv);
+        um_proto_posted_recv_free(ep, recv);
     }
 }
 
-struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
+struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
-    struct um_recv *recv = um_pool_alloc(&um_proto_ep_of(ep)->receive->recvs);
+    struct um_proto_posted_recv *recv = um_pool_alloc(&um_proto_ep_of(ep)->receive->recvs);
     if (!recv)
         return NULL;
-    if (um_buffers_set(&recv->buffers, msg->iov, msg->count) != 0) {
+    if (um_core_buffers_set(&recv->buffers, msg->iov, msg->count) != 0) {
         um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
         return NULL;
     }
@@ -239,51 +242,51 @@ struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg)
 }
 
 /* The message is here with its body: its receive need not be posted. */
-static void recv_now(struct um_ep *ep, const struct um_msg *msg, struct um_unexpected *u)
+static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_proto_unexpected *u)
 {
     const size_t room = um_iov_length(msg->iov, msg->count), len = (size_t)u->arrival.len;
     struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
-    um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+    um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
     um_iov_scatter(&cursor, u->body, len < room ? len : room);
-    struct um_completion c = arrival_end(ep, &u->arrival, room, 0);
+    struct um_core_completion c = arrival_end(ep, &u->arrival, room, 0);
     c.context = msg->context;
     c.flags |= msg->flags | UM_OP_RECV;
     ep->config.complete(ep->config.arg, &c);
-    um_unexpected_free(ep, u);
+    um_proto_unexpected_free(ep, u);
 }
 
-int um_recv(struct um_ep *ep, const struct um_msg *msg)
+int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     if (msg->flags & UM_OP_CLAIM)
-        return um_unexpected_receive_claimed(ep, msg);
+        return um_proto_unexpected_receive_claimed(ep, msg);
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
         return -EINVAL;
-    struct um_unexpected *u = msg->flags & UM_OP_MULTI ? NULL : um_unexpected_find(ep, msg);
+    struct um_proto_unexpected *u = msg->flags & UM_OP_MULTI ? NULL : um_proto_unexpected_find(ep, msg);
     if (u && !u->inbound) {
         recv_now(ep, msg, u);
         return 0;
     }
-    struct um_recv *recv = um_recv_alloc(ep, msg);
+    struct um_proto_posted_recv *recv = um_proto_posted_recv_alloc(ep, msg);
     if (!recv)
         return -ENOMEM;
     if (u) {
-        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
-        um_unexpected_give(ep, recv, u);
+        um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
+        um_proto_unexpected_give(ep, recv, u);
         return 0;
     }
-    um_match_post(um_receive_engine(ep, msg->flags), &recv->match);
+    um_match_post(um_proto_receive_engine(ep, msg->flags), &recv->match);
     um_list_append(&r->posted, &recv->link);
-    um_unexpected_lift(ep);
+    um_proto_unexpected_lift(ep);
     if (msg->peer)
-        um_peer_expect(msg->peer);
+        um_core_peer_expect(msg->peer);
     if (msg->flags & UM_OP_MULTI)
         multi_fill(ep, recv, msg);
     return 0;
 }
 
 /* Ends a posted receive with an error. */
-static void recv_abandon(struct um_ep *ep, struct um_recv *recv, int error)
+static void recv_abandon(struct um_core_ep *ep, struct um_proto_posted_recv *recv, int error)
 {
     recv_unpost(ep, recv);
     if (recv->flags & UM_OP_MULTI) {
@@ -292,14 +295,14 @@ static void recv_abandon(struct um_ep *ep, struct um_recv *recv, int error)
             return; /* the last message on its way ends it */
     }
     recv_complete(ep, recv, recv->flags & UM_OP_MULTI ? (uint32_t)UM_OP_MULTI_END : 0, error);
-    um_recv_free(ep, recv);
+    um_proto_posted_recv_free(ep, recv);
 }
 
-int um_cancel(struct um_ep *ep, void *context)
+int um_proto_cancel(struct um_core_ep *ep, void *context)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     for (struct um_list *l = r->posted.next; l != &r->posted; l = l->next) {
-        struct um_recv *recv = UM_CONTAINER(l, struct um_recv, link);
+        struct um_proto_posted_recv *recv = UM_CONTAINER(l, struct um_proto_posted_recv, link);
         if (recv->context == context) {
             recv_abandon(ep, recv, ECANCELED);
             return 0;
@@ -308,20 +311,20 @@ int um_cancel(struct um_ep *ep, void *context)
     return -ENOENT;
 }
 
-void um_receive_cancel_all(struct um_ep *ep)
+void um_proto_receive_cancel_all(struct um_core_ep *ep)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *first;
     while ((first = um_list_first(&r->posted)) != NULL)
-        recv_abandon(ep, UM_CONTAINER(first, struct um_recv, link), ECANCELED);
+        recv_abandon(ep, UM_CONTAINER(first, struct um_proto_posted_recv, link), ECANCELED);
 }
 
-void um_receive_peer_left(struct um_ep *ep, struct um_peer *peer, int error)
+void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     struct um_list *next;
     for (struct um_list *l = r->posted.next; l != &r->posted; l = next) {
-        struct um_recv *recv = UM_CONTAINER(l, struct um_recv, link);
+        struct um_proto_posted_recv *recv = UM_CONTAINER(l, struct um_proto_posted_recv, link);
         next = l->next;
         if (recv->match.source == peer->number)
             recv_abandon(ep, recv, error);

@@ -10,55 +10,56 @@
 enum {
     UM_UNEXPECTED_INLINE = 128,
     UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
-    UM_INBOUND_SIZE = sizeof(struct um_inbound) + sizeof(struct um_piece),
+    UM_INBOUND_SIZE = sizeof(struct um_proto_inbound) + sizeof(struct um_piece),
     UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound for a peek that found nothing: eight full lanes */
 };
 
-struct um_unexpected {
+struct um_proto_unexpected {
     struct um_match_msg match;
     struct um_list link; /* in claimed */
     void *claimed_by;    /* context */
-    struct um_arrival arrival;
-    struct um_inbound *inbound; /* a rendezvous; else the body is below */
-    size_t size;                /* bytes that it takes, its announced body's description included */
+    struct um_proto_arrival arrival;
+    struct um_proto_inbound *inbound; /* a rendezvous; else the body is below */
+    size_t size;                      /* bytes that it takes, its announced body's description included */
     void *body;
     unsigned char small[UM_UNEXPECTED_INLINE];
 };
 
-struct um_receive {
+struct um_proto_receive {
     struct um_match *engine[2]; /* untagged, tagged */
-    struct um_list posted;      /* um_recv, by age */
-    struct um_list claimed;     /* um_unexpected */
+    struct um_list posted;      /* um_proto_recv, by age */
+    struct um_list claimed;     /* um_proto_unexpected */
     size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
     uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */
     struct um_pool recvs;
     struct um_pool unexpected;
 };
 
-static inline struct um_match *um_receive_engine(const struct um_ep *ep, uint32_t flags)
+static inline struct um_match *um_proto_receive_engine(const struct um_core_ep *ep, uint32_t flags)
 {
     return um_proto_ep_of(ep)->receive->engine[!!(flags & UM_OP_TAGGED)];
 }
 
 /* A receive that is not posted yet. NULL: no memory. */
-struct um_recv *um_recv_alloc(struct um_ep *ep, const struct um_msg *msg);
-void um_recv_free(struct um_ep *ep, struct um_recv *recv);
+struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg);
+void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
 
 /* ---- unexpected.c ---- */
 /* The oldest message that matches the receive or the peek; NULL. It stays queued. */
-struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *msg);
+struct um_proto_unexpected *um_proto_unexpected_find(struct um_core_ep *ep, const struct um_proto_msg *msg);
 /* A receive or a peek waits for a message: ends all holds. */
-static inline void um_unexpected_lift(struct um_ep *ep)
+static inline void um_proto_unexpected_lift(struct um_core_ep *ep)
 {
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
         um_core_ep_lift(ep);
 }
 /* Gives it to a receive that is not posted. It is no longer queued. */
-void um_unexpected_give(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u);
-/* The same to *target (eager), or to the inbound's own, which is set. */
-void um_unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target);
-void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u);
+void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_unexpected *u);
+/* The same to *dest (eager), or to the inbound's own, which is set. */
+void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
+                                 struct um_proto_destination *dest);
+void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected *u);
 /* The receive of a message that a peek reserved. */
-int um_unexpected_receive_claimed(struct um_ep *ep, const struct um_msg *msg);
+int um_proto_unexpected_receive_claimed(struct um_core_ep *ep, const struct um_proto_msg *msg);
 
 #endif

@@ -39,8 +39,8 @@ static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to,
 }
 
 /* The flags say which way. */
-static inline __attribute__((always_inline)) void mapped_move(struct um_ep *ep, uint32_t flags, const struct iovec *iov,
-                                                              size_t count, unsigned char *there)
+static inline __attribute__((always_inline)) void
+mapped_move(struct um_core_ep *ep, uint32_t flags, const struct iovec *iov, size_t count, unsigned char *there)
 {
     if (flags & UM_OP_READ)
         um_core_ep_settle(ep);
@@ -71,8 +71,9 @@ static inline uint32_t access_wanted(uint32_t flags)
 }
 
 /* False: the memory is gone or does not permit the access, or there are more bytes than a fault guard covers. */
-static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep, struct um_window *w, uint64_t offset,
-                                                                uint32_t flags, const struct iovec *iov, size_t count)
+static inline __attribute__((always_inline)) bool window_access(struct um_core_ep *ep, struct um_window *w,
+                                                                uint64_t offset, uint32_t flags,
+                                                                const struct iovec *iov, size_t count)
 {
     /* in locals: for the compiler, a store through the window may change the window */
     unsigned char *const there = w->base + offset;
@@ -86,42 +87,43 @@ static inline __attribute__((always_inline)) bool window_access(struct um_ep *ep
         return !um_fault_guard_end(guard);
     }
     mapped_move(ep, flags, iov, count, there);
-    return um_window_is_held(w);
+    return um_core_window_is_held(w);
 }
 
 /* flags: a constant, so that the code of the other direction is left out. */
-static inline __attribute__((always_inline)) bool rma_now(struct um_ep *ep, struct um_peer *peer,
-                                                          const struct um_rma_one *r, const uint32_t flags)
+static inline __attribute__((always_inline)) bool rma_now(struct um_core_ep *ep, struct um_core_peer *peer,
+                                                          const struct um_proto_rma_one *r, const uint32_t flags)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep); /* may end the peer, and its windows */
-    struct um_window *w = um_window_find(peer, r->key);
+    struct um_window *w = um_core_window_find(peer, r->key);
     const struct iovec iov = r->iov;
     uint64_t offset;
-    if (!um_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset))
+    if (!um_core_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset))
         return false;
-    if (__builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0) && !(w = um_window_renewed(peer, w)))
+    if (__builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0) && !(w = um_core_window_renewed(peer, w)))
         return false;
-    um_window_count(w, count_shift(flags));
+    um_core_window_count(w, count_shift(flags));
     peer->out->sent++;
     peer->out->bytes_sent += iov.iov_len;
     ep->reported = true;
     return true;
 }
 
-bool um_rma_read_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+bool um_proto_rma_read_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
 {
     return rma_now(ep, peer, r, UM_OP_READ);
 }
 
-bool um_rma_write_now(struct um_ep *ep, struct um_peer *peer, const struct um_rma_one *r)
+bool um_proto_rma_write_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
 {
     return rma_now(ep, peer, r, UM_OP_WRITE);
 }
 
 /* More bytes than a fault guard covers: copies in pieces, which count as one access. False: the memory is gone or does
  * not permit the access. */
-static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset)
+static bool own_access_large(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w,
+                             uint64_t offset)
 {
     const struct iovec *iov = rma->iov;
     const uint64_t mapped = ep->stats.mapped + 1;
@@ -141,38 +143,39 @@ static bool own_access_large(struct um_ep *ep, const struct um_rma *rma, struct 
 }
 
 /* 0, or the error the operation ends with; -EPERM: this level cannot be had; -EINPROGRESS: it will complete. */
-static int window_move(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
+static int window_move(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w, uint64_t offset,
+                       size_t len)
 {
     const unsigned shift = count_shift(rma->flags);
     if (__builtin_expect(w->level >= UM_LEVEL_MAPPED, 1)) {
         if (__builtin_expect(window_access(ep, w, offset, rma->flags, rma->iov, rma->count), 1) ||
             (w->level == UM_LEVEL_OWN && len > UM_FAULT_GUARD_MOST && own_access_large(ep, rma, w, offset))) {
-            um_window_count(w, shift);
+            um_core_window_count(w, shift);
             return 0;
         }
-        if (w->level != UM_LEVEL_OWN && !um_window_is_gone(w)) {
-            w = um_window_renewed(rma->peer, w);
+        if (w->level != UM_LEVEL_OWN && !um_core_window_is_gone(w)) {
+            w = um_core_window_renewed(rma->peer, w);
             if (w)
-                um_window_count(w, shift);
+                um_core_window_count(w, shift);
             return w ? 0 : -EAGAIN; /* the registration has ended: the next look-up finds that, or a new one */
         }
         /* By a system call, which fails cleanly where memory is missing; a new window might fault again and again.
          */
     }
-    int ret = um_rma_copy(ep, rma, w, offset, len);
+    int ret = um_proto_rma_copy(ep, rma, w, offset, len);
     if (ret == 0) {
         if (w->use)
             w->machine->window_use(w,
                                    (rma->flags & UM_OP_READ ? COPY_CALL_NS : 2 * COPY_CALL_NS) + len / COPY_BYTES_A_NS);
         ep->stats.copied++;
-        um_window_count(w, shift);
+        um_core_window_count(w, shift);
     }
     return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* of oneself there is no better way to ask */
 }
 
-static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t len, int error)
+static void window_complete(struct um_core_ep *ep, const struct um_proto_rma *rma, size_t len, int error)
 {
-    const struct um_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
+    const struct um_core_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
     ep->reported = true;
     ep->config.complete(ep->config.arg, &c);
 }
@@ -181,34 +184,35 @@ static void window_complete(struct um_ep *ep, const struct um_rma *rma, size_t l
  * A write with data: the record that tells it is claimed before the bytes move, and given up when they move later. No
  * window: none move.
  */
-static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_window *w, uint64_t offset, size_t len)
+static int window_notify(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w, uint64_t offset,
+                         size_t len)
 {
     struct um_lane *lane;
     struct um_slot slot;
-    struct um_op *op = NULL;
-    int ret = um_peer_lane(rma->peer, &lane);
+    struct um_core_op *op = NULL;
+    int ret = um_core_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
-    if (rma->flags & UM_OP_DELIVERY && !(op = um_op_alloc(rma->peer, NULL, rma->context, rma->flags)))
+    if (rma->flags & UM_OP_DELIVERY && !(op = um_core_op_alloc(rma->peer, NULL, rma->context, rma->flags)))
         return -ENOMEM;
     ret = lane->machine->claim(lane, 0, &slot);
     if (ret) {
         if (op)
-            um_op_free(op);
-        return um_peer_claim_failed(rma->peer, ret);
+            um_core_op_free(op);
+        return um_core_peer_claim_failed(rma->peer, ret);
     }
     ret = w ? window_move(ep, rma, w, offset, len) : 0;
     if (ret) {
         lane->machine->abort(lane, &slot);
         if (op)
-            um_op_free(op);
+            um_core_op_free(op);
         return ret;
     }
-    *(struct um_notify_wire *)slot.head = (struct um_notify_wire){.data = rma->data, .len = len};
+    *(struct um_proto_notify_wire *)slot.header = (struct um_proto_notify_wire){.data = rma->data, .len = len};
     lane->machine->commit(lane, &slot, UM_WIRE_NOTIFY, (uint8_t)(UM_WIRE_DATA | (op ? UM_FLAG_ACK : 0)), 0);
     if (op) {
         op->len = len;
-        um_op_await_ack(op);
+        um_core_op_await_ack(op);
     } else {
         window_complete(ep, rma, len, 0);
     }
@@ -216,13 +220,13 @@ static int window_notify(struct um_ep *ep, const struct um_rma *rma, struct um_w
 }
 
 /* Executes it here. -EPERM: it cannot be, nothing happened. */
-static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_window *w)
+static int rma_by_window(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w)
 {
     size_t len = um_iov_length(rma->iov, rma->count);
     uint64_t offset;
     if (__builtin_expect(rma->peer->unfinished != 0, 0))
         return -EAGAIN;
-    int ret = um_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
+    int ret = um_core_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
     if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
         ret = window_notify(ep, rma, w, offset, len);
         if (ret == -EPIPE || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
@@ -233,7 +237,7 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
             window_complete(ep, rma, len, 0);
     }
     if (ret == -EPERM) {
-        um_window_set_level(w, UM_LEVEL_REMOTE);
+        um_core_window_set_level(w, UM_LEVEL_REMOTE);
         return ret;
     }
     if (ret == -EAGAIN || ret == -ENOMEM)
@@ -241,7 +245,7 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
     rma->peer->out->sent++;
     rma->peer->out->bytes_sent += len;
     if (ret == -ESRCH)
-        um_peer_lose(rma->peer, ECONNRESET);
+        um_core_peer_lose(rma->peer, ECONNRESET);
     if (ret && ret != -EINPROGRESS)
         window_complete(ep, rma, len, ret == -ESRCH ? ECONNRESET : -ret);
     return 0;
@@ -250,62 +254,64 @@ static int rma_by_window(struct um_ep *ep, const struct um_rma *rma, struct um_w
 /* ---- by the target ---- */
 
 /* The body travels in the record. */
-static int write_eager(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
+static int write_eager(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_core_op *op)
 {
     struct um_slot slot;
     uint32_t body_len = op->len > UM_WRITE_INLINE ? (uint32_t)op->len : 0;
     int ret = op->peer->lane->machine->claim(op->peer->lane, body_len, &slot);
     if (ret)
         return ret;
-    struct um_write_wire *head = slot.head;
-    head->key = rma->key;
-    head->addr = rma->addr;
-    head->data = rma->data;
-    head->token = op->token;
+    struct um_proto_write_wire *header = slot.header;
+    header->key = rma->key;
+    header->addr = rma->addr;
+    header->data = rma->data;
+    header->token = op->token;
     struct um_iov_cursor cursor = um_iov_begin(rma->iov, rma->count);
-    um_iov_gather(&cursor, body_len ? slot.body : head->body, op->len);
-    op->peer->lane->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_wire_flags(rma->flags), (uint32_t)op->len);
+    um_iov_gather(&cursor, body_len ? slot.body : header->body, op->len);
+    op->peer->lane->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_proto_wire_flags(rma->flags),
+                                    (uint32_t)op->len);
     ep->stats.eager++;
     return 0;
 }
 
 /* Sends the record that announces the body (write) or asks for it (read). */
-static int rma_announce(struct um_ep *ep, const struct um_rma *rma, struct um_op *op)
+static int rma_announce(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_core_op *op)
 {
     struct um_slot slot;
-    int ret = um_rndv_keep(op, rma->iov, rma->count, op->len);
+    int ret = um_proto_rndv_keep(op, rma->iov, rma->count, op->len);
     uint32_t count = rma->flags & UM_OP_READ ? 0 : op->buffers.count;
     if (ret == 0)
         ret = op->peer->lane->machine->claim(op->peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0,
                                              &slot);
     if (ret)
         return ret;
-    struct um_rma_wire *head = slot.head;
-    *head = (struct um_rma_wire){.key = rma->key,
-                                 .addr = rma->addr,
-                                 .data = rma->data,
-                                 .total = op->len,
-                                 .token = op->token,
-                                 .count = (uint16_t)count};
-    um_rndv_describe(op->buffers.iov, count, &head->piece, slot.body);
+    struct um_proto_rma_wire *header = slot.header;
+    *header = (struct um_proto_rma_wire){.key = rma->key,
+                                         .addr = rma->addr,
+                                         .data = rma->data,
+                                         .total = op->len,
+                                         .token = op->token,
+                                         .count = (uint16_t)count};
+    um_proto_rndv_describe(op->buffers.iov, count, &header->piece, slot.body);
     uint8_t op_code = rma->flags & UM_OP_READ ? UM_WIRE_READ : UM_WIRE_WRITE_RTS;
-    op->peer->lane->machine->commit(op->peer->lane, &slot, op_code, um_wire_flags(rma->flags), 0);
+    op->peer->lane->machine->commit(op->peer->lane, &slot, op_code, um_proto_wire_flags(rma->flags), 0);
     ep->stats.rendezvous++;
     return 0;
 }
 
 /* What is read comes in records; done, without them, is only a read of nothing. */
-static void read_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
-    um_op_answered(ep, op, status == UM_STATUS_DONE && op->len > 0 ? -EPROTO : status);
+    um_proto_op_answered(ep, op, status == UM_STATUS_DONE && op->len > 0 ? -EPROTO : status);
 }
 
-static const struct um_op_class write_op = {.answered = um_op_answered}, read_op = {.answered = read_answered};
+static const struct um_core_op_class write_op = {.answered = um_proto_op_answered},
+                                     read_op = {.answered = read_answered};
 
-static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
+static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
 {
     struct um_lane *lane;
-    int ret = um_peer_lane(rma->peer, &lane);
+    int ret = um_core_peer_lane(rma->peer, &lane);
     if (ret)
         return ret;
     const uint64_t len = um_iov_length(rma->iov, rma->count);
@@ -313,43 +319,43 @@ static int rma_by_target(struct um_ep *ep, const struct um_rma *rma)
     const bool eager =
         !is_read &&
         (len <= UM_WRITE_INLINE || (len <= lane->body_max && len <= lane->machine->lane_body_max(lane, (uint32_t)len)));
-    const struct um_op_class *class = is_read ? &read_op : eager ? &write_op : &um_rndv_body;
-    struct um_op *op = um_op_alloc(rma->peer, class, rma->context, rma->flags);
+    const struct um_core_op_class *class = is_read ? &read_op : eager ? &write_op : &um_proto_rndv_body;
+    struct um_core_op *op = um_core_op_alloc(rma->peer, class, rma->context, rma->flags);
     if (!op)
         return -ENOMEM;
     op->len = len;
-    ret = um_op_take_token(op);
+    ret = um_core_op_take_token(op);
     if (ret == 0)
         ret = eager ? write_eager(ep, rma, op) : rma_announce(ep, rma, op);
     if (ret) {
-        um_op_free(op);
-        return um_peer_claim_failed(rma->peer, ret);
+        um_core_op_free(op);
+        return um_core_peer_claim_failed(rma->peer, ret);
     }
     rma->peer->out->sent++;
     rma->peer->out->bytes_sent += len;
-    um_op_set_unfinished(op);
-    um_op_await_answer(op);
+    um_core_op_set_unfinished(op);
+    um_core_op_await_answer(op);
     return 0;
 }
 
-int um_rma(struct um_ep *ep, const struct um_rma *rma)
+int um_proto_rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma)
 {
-    struct um_peer *peer = rma->peer;
+    struct um_core_peer *peer = rma->peer;
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep);
     if (__builtin_expect(peer->lost, 0))
         return -EPIPE;
-    struct um_window *w = um_window_find(peer, rma->key);
+    struct um_window *w = um_core_window_find(peer, rma->key);
     if (__builtin_expect(w && w->level != UM_LEVEL_REMOTE, 1)) {
         int ret = rma_by_window(ep, rma, w);
         if (__builtin_expect(ret != -EPERM, 1))
             return ret;
     }
-    int ret = um_window_await(w);
+    int ret = um_core_window_await(w);
     return ret ? ret : rma_by_target(ep, rma);
 }
 
-int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)
+int um_proto_rma_start_empty(struct um_core_ep *ep, const struct um_proto_rma *rma)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep);
@@ -370,18 +376,18 @@ int um_rma_nothing(struct um_ep *ep, const struct um_rma *rma)
 
 /* ---- the initiator's side of a returned read ---- */
 
-int um_rma_return_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_part_wire *head = rec->head;
-    struct um_op *op = um_peer_op(peer, head->token);
+    const struct um_proto_part_wire *header = rec->header;
+    struct um_core_op *op = um_core_peer_op(peer, header->token);
     (void)ep;
     if (!op && peer->lost)
         return 0; /* the read ended with its peer; the peer's other records are still taken */
-    if (!op || op->class != &read_op || head->offset != op->moved)
+    if (!op || op->class != &read_op || header->offset != op->moved)
         return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
-        um_op_complete(op, (int)rec->len);
+        um_core_op_complete(op, (int)rec->len);
         return 0;
     }
-    return rec->body ? um_op_part_arrived(op, rec->body, rec->len) : -EPROTO;
+    return rec->body ? um_proto_op_part_arrived(op, rec->body, rec->len) : -EPROTO;
 }

@@ -11,78 +11,81 @@
 enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
 
 /* The target gets a completion only for a write with data. */
-static void write_announce(struct um_ep *ep, struct um_peer *peer, uint64_t len, uint64_t data, bool with_data)
+static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uint64_t len, uint64_t data,
+                           bool with_data)
 {
     peer->in->received++;
     peer->in->bytes_received += len;
     if (!with_data)
         return;
-    struct um_completion c = {
+    struct um_core_completion c = {
         .flags = UM_OP_REMOTE_WRITE | UM_OP_DATA, .len = (size_t)len, .data = data, .source = peer};
     ep->config.complete(ep->config.arg, &c);
 }
 
-int um_rma_write_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_write_wire *head = rec->head;
-    uint16_t token = head->token;
+    const struct um_proto_write_wire *header = rec->header;
+    uint16_t token = header->token;
     void *to;
     if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
         return -EPROTO;
-    int ret = um_regions_resolve(ep->config.regions, head->key, head->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
+    int ret =
+        um_core_regions_resolve(ep->config.regions, header->key, header->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
     if (ret == 0 && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
-        memcpy(to, rec->body ? rec->body : head->body, rec->len);
+        memcpy(to, rec->body ? rec->body : header->body, rec->len);
         ret = um_core_ep_unguard(ep);
     }
     if (ret == 0) {
-        um_core_ep_count(ep, head->key, UM_COUNT_WRITE_SHIFT);
-        write_announce(ep, peer, rec->len, head->data, rec->flags & UM_WIRE_DATA);
+        um_core_ep_count(ep, header->key, UM_COUNT_WRITE_SHIFT);
+        write_announce(ep, peer, rec->len, header->data, rec->flags & UM_WIRE_DATA);
     }
     rec->rx->machine->answer(rec->rx, token, ret);
     return 0;
 }
 
-int um_rma_notify_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_notify_wire *head = rec->head;
+    const struct um_proto_notify_wire *header = rec->header;
     if (rec->body || !(rec->flags & UM_WIRE_DATA))
         return -EPROTO;
-    write_announce(ep, peer, head->len, head->data, rec->flags & UM_WIRE_DATA);
+    write_announce(ep, peer, header->len, header->data, rec->flags & UM_WIRE_DATA);
     return 0;
 }
 
-int um_rma_rts_arrived(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     int error;
-    struct um_inbound *in = um_inbound_open(peer, rec, &error);
+    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &error);
     if (!in)
         return error;
-    um_inbound_start(ep, in);
+    um_proto_inbound_start(ep, in);
     return 0;
 }
 
 /* Parts were returned already: sends the error behind them. Returns whether the body still lives. */
-static bool return_fail(struct um_ep *ep, struct um_inbound *in, int error)
+static bool return_fail(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
     struct um_lane *lane;
     struct um_slot slot;
     in->failed = error;
-    int ret = um_peer_lane(in->peer, &lane);
+    int ret = um_core_peer_lane(in->peer, &lane);
     if (ret == 0)
         ret = lane->machine->claim(lane, 0, &slot);
     if (ret == -EAGAIN) {
-        um_peer_claim_failed(in->peer, ret);
+        um_core_peer_claim_failed(in->peer, ret);
         return true;
     }
     if (ret == 0) {
-        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
+        *(struct um_proto_part_wire *)slot.header =
+            (struct um_proto_part_wire){.offset = in->moved, .token = in->token};
         lane->machine->commit(lane, &slot, UM_WIRE_RETURN, 0, (uint32_t)error);
     }
-    um_inbound_finish(ep, in, error);
+    um_proto_inbound_finish(ep, in, error);
     return false;
 }
 
-static int read_guarded(struct um_ep *ep, void *to, const void *from, size_t len)
+static int read_guarded(struct um_core_ep *ep, void *to, const void *from, size_t len)
 {
     int ret = um_core_ep_guard(ep, from, len);
     if (ret)
@@ -92,10 +95,10 @@ static int read_guarded(struct um_ep *ep, void *to, const void *from, size_t len
 }
 
 /* Sends parts of what is read as records, as credit allows. Returns whether the body still lives. */
-static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned char *from, uint64_t left)
+static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, const unsigned char *from, uint64_t left)
 {
     struct um_lane *lane;
-    int ret = um_peer_lane(in->peer, &lane);
+    int ret = um_core_peer_lane(in->peer, &lane);
     for (int i = 0; ret == 0 && left > 0 && i < UM_RETURN_STEP; i++) {
         uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
         uint32_t part = left < most ? (uint32_t)left : most;
@@ -103,7 +106,8 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
         ret = lane->machine->claim(lane, part, &slot);
         if (ret)
             break;
-        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = in->moved, .token = in->token};
+        *(struct um_proto_part_wire *)slot.header =
+            (struct um_proto_part_wire){.offset = in->moved, .token = in->token};
         ret = read_guarded(ep, slot.body, from, part);
         if (ret) {
             lane->machine->abort(lane, &slot);
@@ -119,38 +123,38 @@ static bool return_step(struct um_ep *ep, struct um_inbound *in, const unsigned 
         return return_fail(ep, in, EFAULT);
     if (ret == -EAGAIN) {
         if (in->peer->lane)
-            um_peer_claim_failed(in->peer, ret);
+            um_core_peer_claim_failed(in->peer, ret);
         return true;
     }
     if (ret == 0 && left > 0)
         return true;
-    um_inbound_finish(ep, in, ret == -EFAULT ? EFAULT : ret ? ECONNRESET : 0);
+    um_proto_inbound_finish(ep, in, ret == -EFAULT ? EFAULT : ret ? ECONNRESET : 0);
     return false;
 }
 
-bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
+bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     bool read = in->op == UM_WIRE_READ;
     if (in->copying.transfer) {
-        if (um_inbound_copy(ep, in, NULL, 0) < 0)
+        if (um_proto_inbound_copy(ep, in, NULL, 0) < 0)
             return false;
         if (in->copying.transfer || in->pushed)
             return true;
     }
     uint64_t left = in->arrival.len - in->moved;
     void *here;
-    int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
-                                 read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
+    int ret = um_core_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
+                                      read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
     if (in->failed || (ret && read && in->moved > 0))
         return return_fail(ep, in, in->failed ? in->failed : -ret);
     if (ret) {
-        um_inbound_finish(ep, in, -ret);
+        um_proto_inbound_finish(ep, in, -ret);
         return false;
     }
     if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {
-        ret = um_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
+        ret = um_proto_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
         if (ret < 0)
             return false;
         if (in->pushed)
@@ -158,11 +162,11 @@ bool um_rma_inbound_step(struct um_ep *ep, struct um_inbound *in)
     }
     if (in->moved < in->arrival.len)
         return true;
-    um_inbound_finish(ep, in, 0);
+    um_proto_inbound_finish(ep, in, 0);
     return false;
 }
 
-void um_rma_inbound_end(struct um_ep *ep, const struct um_inbound *in, int error)
+void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error)
 {
     if (error)
         return;

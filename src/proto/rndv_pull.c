@@ -9,8 +9,9 @@
 
 enum { UM_COPY_STEP = 1 << 20 /* bytes one step moves */ };
 
-/* The next part of the source, from moved on, and as much of the target: at most UM_COPY_STEP bytes. */
-static size_t copy_plan(const struct um_inbound *in, uint64_t left, struct um_piece *remote, size_t *remote_count_p)
+/* The next part of the source, from moved on, and as much of the destination: at most UM_COPY_STEP bytes. */
+static size_t copy_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
+                        size_t *remote_count_p)
 {
     uint64_t skip = in->moved;
     size_t count = 0;
@@ -37,44 +38,45 @@ static size_t copy_plan(const struct um_inbound *in, uint64_t left, struct um_pi
 /* The outcome of a copy: moved; not now, or in records from now on; ended. */
 enum copied { COPY_MOVED, COPY_NOT_NOW, COPY_ENDED };
 
-static enum copied copy_result(struct um_ep *ep, struct um_inbound *in, int ret)
+static enum copied copy_result(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
     if (ret == -EAGAIN || ret == -EINPROGRESS)
         return COPY_NOT_NOW;
     if (ret == -EPERM && in->ask.is_taken_back) {
-        if (um_ask_resume(ep, in))
+        if (um_proto_ask_resume(ep, in))
             return COPY_NOT_NOW;
-        um_inbound_finish(ep, in, EIO); /* parts of it came and were dropped */
+        um_proto_inbound_finish(ep, in, EIO); /* parts of it came and were dropped */
         return COPY_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
         in->ask.way = UM_WAY_NONE;
         um_proto_peer_of(in->peer)->asked.is_unreadable = true;
         in->moved = 0;
-        in->target.cursor = in->start;
+        in->dest.cursor = in->start;
         in->pushed = true;
-        (void)um_inbound_ask(in);
+        (void)um_proto_inbound_ask(in);
         return COPY_NOT_NOW;
     }
     if (ret) {
-        um_inbound_finish(ep, in, ret == -ESRCH ? ECONNRESET : ret == -EFAULT ? EFAULT : EIO);
+        um_proto_inbound_finish(ep, in, ret == -ESRCH ? ECONNRESET : ret == -EFAULT ? EFAULT : EIO);
         return COPY_ENDED;
     }
     return COPY_MOVED;
 }
 
-int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t len)
+int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len)
 {
     int ret;
     if (in->copying.transfer) {
         len = in->copying.len;
-        ret = um_copying_poll(&in->copying);
+        ret = um_core_copying_poll(&in->copying);
     } else {
         struct um_piece remote[UM_IOV_LIMIT];
         const struct iovec local = {.iov_base = here, .iov_len = len};
         struct um_copy copy = {.remote = remote, .local = &local, .local_count = 1};
         len = copy.len = copy_plan(in, len, remote, &copy.remote_count);
-        ret = um_copying_start(&in->copying, in->peer->link, &copy, um_regions_find(ep->config.regions, in->key));
+        ret = um_core_copying_start(&in->copying, in->peer->link, &copy,
+                                    um_core_regions_find(ep->config.regions, in->key));
     }
     enum copied copied = copy_result(ep, in, ret);
     if (copied == COPY_MOVED)
@@ -83,62 +85,62 @@ int um_inbound_copy(struct um_ep *ep, struct um_inbound *in, void *here, size_t 
 }
 
 /* The next bytes of a message, at most limit in all; how many, once they have moved. */
-static int message_copy(struct um_ep *ep, struct um_inbound *in, uint64_t limit, size_t *len_p)
+static int message_copy(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t limit, size_t *len_p)
 {
     if (in->copying.transfer) {
         *len_p = in->copying.len;
-        return um_ask_read_on(ep, in);
+        return um_proto_ask_read_on(ep, in);
     }
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
     struct um_copy copy = {.remote = remote, .local = local};
-    struct um_iov_cursor next = in->target.cursor;
+    struct um_iov_cursor next = in->dest.cursor;
     size_t len = copy_plan(in, limit - in->moved, remote, &copy.remote_count);
     copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
     *len_p = copy.len = um_iov_length(local, copy.local_count);
-    return um_ask_read(ep, in, &copy);
+    return um_proto_ask_read(ep, in, &copy);
 }
 
 /* One step; returns whether the body still lives. */
-static bool message_step(struct um_ep *ep, struct um_inbound *in)
+static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    uint64_t limit = in->arrival.len < in->target.len ? in->arrival.len : in->target.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && um_ask(ep, in))
+    uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && um_proto_ask(ep, in))
         return true;
     if (in->moved < limit) {
         size_t len;
         enum copied copied = copy_result(ep, in, message_copy(ep, in, limit, &len));
         if (copied != COPY_MOVED)
             return copied == COPY_NOT_NOW;
-        um_iov_skip(&in->target.cursor, len);
+        um_iov_skip(&in->dest.cursor, len);
         in->moved += len;
     }
     if (in->moved < limit)
         return true;
-    um_inbound_finish(ep, in, 0);
+    um_proto_inbound_finish(ep, in, 0);
     return false;
 }
 
-bool um_inbound_step(struct um_ep *ep, struct um_job *job)
+bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job)
 {
-    struct um_inbound *in = UM_CONTAINER(job, struct um_inbound, job);
+    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
     uint64_t before = in->moved;
     bool was_pushed = in->pushed;
     if (in->pushed && in->op != UM_WIRE_READ)
-        return um_inbound_ask(in);
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
+        return um_proto_inbound_ask(in);
+    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
     return !lives || in->moved != before || in->pushed != was_pushed;
 }
 
-void um_inbound_start(struct um_ep *ep, struct um_inbound *in)
+void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (in->left) {
-        um_inbound_finish(ep, in, in->left);
+        um_proto_inbound_finish(ep, in, in->left);
         return;
     }
-    in->job.step = um_inbound_step;
-    in->start = in->target.cursor;
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_rma_inbound_step(ep, in);
+    in->job.step = um_proto_inbound_step;
+    in->start = in->dest.cursor;
+    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
     if (lives && (!in->asked || in->op == UM_WIRE_READ))
-        um_job_start(ep, &in->job);
+        um_core_job_start(ep, &in->job);
 }

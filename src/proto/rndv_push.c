@@ -9,9 +9,9 @@
 
 enum { UM_PUSH_STEP = 8 /* records one step fills */ };
 
-static bool push_step(struct um_ep *ep, struct um_job *job)
+static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 {
-    struct um_op *op = UM_CONTAINER(job, struct um_op, job);
+    struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
     struct um_lane *lane = op->peer->lane;
     bool moved = false;
     for (int i = 0; i < UM_PUSH_STEP; i++) {
@@ -21,12 +21,13 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
         struct um_slot slot;
         int ret = lane->machine->claim(lane, part, &slot);
         if (ret) {
-            um_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
+            um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
             return moved;
         }
-        *(struct um_part_wire *)slot.head = (struct um_part_wire){.offset = op->moved, .token = op->token};
+        *(struct um_proto_part_wire *)slot.header =
+            (struct um_proto_part_wire){.offset = op->moved, .token = op->token};
         um_iov_gather(&op->buffers.cursor, slot.body, part);
-        slot.more = part < left || um_job_is_followed(ep, job);
+        slot.more = part < left || um_core_job_is_followed(ep, job);
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
         moved = true;
@@ -38,37 +39,37 @@ static bool push_step(struct um_ep *ep, struct um_job *job)
     return moved;
 }
 
-static void body_answered(struct um_ep *ep, struct um_op *op, int32_t status)
+static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     if (status != UM_STATUS_PUSH) {
-        um_op_answered(ep, op, status);
+        um_proto_op_answered(ep, op, status);
         return;
     }
     if (op->len == 0 || op->moved != 0 || !um_list_is_empty(&op->job.link))
         return; /* there is none, or it was asked for twice: the peer errs */
     op->job.step = push_step;
-    um_job_start(ep, &op->job);
+    um_core_job_start(ep, &op->job);
 }
 
-const struct um_op_class um_rndv_body = {.answered = body_answered};
+const struct um_core_op_class um_proto_rndv_body = {.answered = body_answered};
 
-int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_part_wire *head = rec->head;
-    struct um_inbound *in = um_inbound_find(peer, head->token);
-    if (__builtin_expect(um_proto_peer_of(peer)->asked.drops, 0) && um_ask_drops(in))
+    const struct um_proto_part_wire *header = rec->header;
+    struct um_proto_inbound *in = um_proto_inbound_find(peer, header->token);
+    if (__builtin_expect(um_proto_peer_of(peer)->asked.drops, 0) && um_proto_ask_drops(in))
         return 0;
-    if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || head->offset != in->moved ||
+    if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || header->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
     if (in->op == UM_WIRE_RTS) {
-        uint64_t limit = in->arrival.len < in->target.len ? in->arrival.len : in->target.len;
+        uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
         uint64_t room = in->moved < limit ? limit - in->moved : 0;
-        um_iov_scatter(&in->target.cursor, rec->body, rec->len < room ? rec->len : (size_t)room);
+        um_iov_scatter(&in->dest.cursor, rec->body, rec->len < room ? rec->len : (size_t)room);
     } else {
         void *to;
-        int ret = um_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,
-                                     UM_ACCESS_REMOTE_WRITE, &to);
+        int ret = um_core_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,
+                                          UM_ACCESS_REMOTE_WRITE, &to);
         if (ret == 0 && !in->failed && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
             memcpy(to, rec->body, rec->len);
             ret = um_core_ep_unguard(ep);
@@ -78,8 +79,8 @@ int um_rndv_push(struct um_ep *ep, struct um_peer *peer, const struct um_record 
     }
     in->moved += rec->len;
     if (in->ask.way == UM_WAY_PUSH)
-        um_ask_came(ep, in, rec->len);
+        um_proto_ask_came(ep, in, rec->len);
     if (in->moved == in->arrival.len)
-        um_inbound_finish(ep, in, in->failed);
+        um_proto_inbound_finish(ep, in, in->failed);
     return 0;
 }

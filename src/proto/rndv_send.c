@@ -21,73 +21,73 @@
 #include <stdlib.h>
 #include <string.h>
 
-void um_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body)
+void um_proto_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body)
 {
     struct um_piece *to = count > 1 ? body : piece;
     for (size_t i = 0; i < count; i++)
         to[i] = (struct um_piece){.addr = (uint64_t)(uintptr_t)iov[i].iov_base, .len = iov[i].iov_len};
 }
 
-int um_rndv_keep(struct um_op *op, const struct iovec *iov, size_t count, size_t len)
+int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len)
 {
     if (!(op->flags & UM_OP_INJECT))
-        return um_buffers_set(&op->buffers, iov, count);
+        return um_core_buffers_set(&op->buffers, iov, count);
     op->copy = malloc(len ? len : 1);
     if (!op->copy)
         return -ENOMEM;
     struct um_iov_cursor cursor = um_iov_begin(iov, count);
     um_iov_gather(&cursor, op->copy, len);
     struct iovec whole = {.iov_base = op->copy, .iov_len = len};
-    return um_buffers_set(&op->buffers, &whole, 1);
+    return um_core_buffers_set(&op->buffers, &whole, 1);
 }
 
-int um_rndv_send(struct um_ep *ep, const struct um_msg *msg, size_t len)
+int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len)
 {
-    struct um_peer *peer = msg->peer;
-    struct um_op *op = um_op_alloc(peer, &um_rndv_body, msg->context, msg->flags | UM_OP_SEND);
+    struct um_core_peer *peer = msg->peer;
+    struct um_core_op *op = um_core_op_alloc(peer, &um_proto_rndv_body, msg->context, msg->flags | UM_OP_SEND);
     if (!op)
         return -ENOMEM;
     op->len = len;
     op->tag = msg->tag;
     struct um_slot slot;
-    int ret = um_rndv_keep(op, msg->iov, msg->count, len);
+    int ret = um_proto_rndv_keep(op, msg->iov, msg->count, len);
     if (ret == 0)
-        ret = um_op_take_unbounded_token(op);
+        ret = um_core_op_take_unbounded_token(op);
     if (ret == 0) {
         uint32_t count = op->buffers.count;
         ret = peer->lane->machine->claim_message(peer->lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0,
                                                  &slot);
     }
     if (ret) {
-        um_op_free(op);
-        return um_peer_claim_failed(peer, ret);
+        um_core_op_free(op);
+        return um_core_peer_claim_failed(peer, ret);
     }
-    struct um_rts_wire *head = slot.head;
-    *head = (struct um_rts_wire){
+    struct um_proto_rts_wire *header = slot.header;
+    *header = (struct um_proto_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
-    um_rndv_describe(op->buffers.iov, op->buffers.count, &head->piece, slot.body);
-    uint8_t flags = um_wire_flags(msg->flags);
+    um_proto_rndv_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
+    uint8_t flags = um_proto_wire_flags(msg->flags);
     peer->out->sent++;
     ep->stats.rendezvous++;
     peer->out->bytes_sent += len;
     peer->lane->machine->commit(peer->lane, &slot, UM_WIRE_RTS, flags, 0);
-    um_op_await_answer(op);
+    um_core_op_await_answer(op);
     return 0;
 }
 
-int um_rndv_rts(struct um_ep *ep, struct um_peer *peer, const struct um_record *rec)
+int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     int error;
-    struct um_inbound *in = um_inbound_open(peer, rec, &error);
+    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &error);
     if (!in)
         return error;
-    if (um_receive_match(ep, &in->arrival, &in->target)) {
+    if (um_proto_receive_match(ep, &in->arrival, &in->dest)) {
         in->matched = true;
-        um_inbound_start(ep, in);
+        um_proto_inbound_start(ep, in);
         return 0;
     }
-    error = um_receive_unexpected(ep, &in->arrival, NULL, in);
+    error = um_proto_receive_unexpected(ep, &in->arrival, NULL, in);
     if (error)
-        um_inbound_drop(in);
+        um_proto_inbound_drop(in);
     return error;
 }

@@ -12,7 +12,7 @@
 #include <errno.h>
 #include <string.h>
 
-static bool is_eager(const struct um_msg *msg, struct um_lane *lane, size_t len)
+static bool is_eager(const struct um_proto_msg *msg, struct um_lane *lane, size_t len)
 {
     if (__builtin_expect(msg->flags & UM_OP_MATCH, 0))
         return false; /* the answer to an announcement tells; nothing tells of an eager message's receive */
@@ -20,39 +20,39 @@ static bool is_eager(const struct um_msg *msg, struct um_lane *lane, size_t len)
         return true;
     if (len > lane->body_max || len > lane->machine->lane_body_max(lane, (uint32_t)len))
         return false;
-    return __builtin_expect(!lane->machine->waits_better, 1) || (msg->flags & UM_OP_INJECT) ||
-           !lane->machine->waits_better(lane, msg->iov, msg->count, len);
+    return __builtin_expect(!lane->machine->prefers_rndv, 1) || (msg->flags & UM_OP_INJECT) ||
+           !lane->machine->prefers_rndv(lane, msg->iov, msg->count, len);
 }
 
-int um_send(struct um_ep *ep, const struct um_msg *msg)
+int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     struct um_lane *lane;
-    int ret = um_peer_lane(msg->peer, &lane);
+    int ret = um_core_peer_lane(msg->peer, &lane);
     if (__builtin_expect(ret != 0, 0))
         return ret;
     size_t len = um_iov_length(msg->iov, msg->count);
     if (is_eager(msg, lane, len))
-        return um_eager_send(ep, msg, lane, len);
-    return um_rndv_send(ep, msg, len);
+        return um_proto_eager_send(ep, msg, lane, len);
+    return um_proto_rndv_send(ep, msg, len);
 }
 
 /*
  * The lane is not open, or has not grown far enough for this body: 0: try again; 1: the message went by rendezvous.
  */
-static int inject_slow(struct um_ep *ep, struct um_msg *msg)
+static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
 {
     struct um_lane *lane;
     size_t len = msg->iov->iov_len;
-    int ret = um_peer_lane(msg->peer, &lane);
+    int ret = um_core_peer_lane(msg->peer, &lane);
     if (ret || len <= UM_EAGER_INLINE || len <= lane->machine->lane_body_max(lane, (uint32_t)len))
         return ret;
     msg->flags |= UM_OP_INJECT | UM_OP_NO_EVENT;
-    ret = um_rndv_send(ep, msg, len);
+    ret = um_proto_rndv_send(ep, msg, len);
     return ret ? ret : 1;
 }
 
-int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t len, uint64_t tag, uint64_t data,
-              uint32_t flags)
+int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
+                    uint64_t data, uint32_t flags)
 {
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
@@ -60,21 +60,21 @@ int um_inject(struct um_ep *ep, struct um_peer *peer, const void *buf, size_t le
     int ret = lane ? lane->machine->claim_message(lane, body_len, &slot) : -EMSGSIZE;
     if (__builtin_expect(ret != 0, 0)) {
         struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
-        struct um_msg msg = {
+        struct um_proto_msg msg = {
             .iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags | UM_OP_SEND};
         if (ret != -EMSGSIZE)
-            return um_peer_claim_failed(peer, ret);
+            return um_core_peer_claim_failed(peer, ret);
         ret = inject_slow(ep, &msg);
-        return ret ? ret : um_inject(ep, peer, buf, len, tag, data, flags);
+        return ret ? ret : um_proto_inject(ep, peer, buf, len, tag, data, flags);
     }
-    struct um_eager_wire *head = slot.head;
-    head->tag = tag;
-    head->data = data;
+    struct um_proto_eager_wire *header = slot.header;
+    header->tag = tag;
+    header->data = data;
     if (len)
-        memcpy(body_len ? slot.body : head->body, buf, len);
+        memcpy(body_len ? slot.body : header->body, buf, len);
     peer->out->sent++;
     ep->stats.eager++;
     peer->out->bytes_sent += len;
-    lane->machine->commit(lane, &slot, UM_WIRE_EAGER, um_wire_flags(flags), (uint32_t)len);
+    lane->machine->commit(lane, &slot, UM_WIRE_EAGER, um_proto_wire_flags(flags), (uint32_t)len);
     return 0;
 }

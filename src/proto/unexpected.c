@@ -4,7 +4,7 @@
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
  * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
  * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
- * Owns: struct um_unexpected. receive.c has the picture. Threading: core.h.
+ * Owns: struct um_proto_unexpected. receive.c has the picture. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* A message came from a held sender. -EPROTO: it has sent more than it can have claimed before it saw the hold. */
-static int unexpected_past_hold(struct um_peer *sender)
+static int unexpected_past_hold(struct um_core_peer *sender)
 {
     static struct um_log_limit limit;
     if (++sender->past_hold <= sender->rx->machine->unconsumed_max + 1)
@@ -25,38 +25,38 @@ static int unexpected_past_hold(struct um_peer *sender)
 }
 
 /* Counts one more unexpected message. 0; -EPROTO. */
-static int unexpected_bound(struct um_ep *ep, struct um_receive *r, struct um_peer *sender)
+static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender)
 {
     if (__builtin_expect(r->kept <= r->kept_max, 1))
         return 0;
-    if (um_peer_is_held(sender))
+    if (um_core_peer_is_held(sender))
         return unexpected_past_hold(sender);
     if (r->peek_looks > 0)
         r->peek_looks--;
     else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))
-        um_peer_hold(sender);
+        um_core_peer_hold(sender);
     return 0;
 }
 
-void um_unexpected_free(struct um_ep *ep, struct um_unexpected *u)
+void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected *u)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     r->kept -= u->size;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0) && r->kept < r->kept_max / 2)
         um_core_ep_lift(ep);
-    um_peer_release(u->arrival.peer);
+    um_core_peer_release(u->arrival.peer);
     if (u->body != u->small)
         free(u->body);
     um_pool_release(&r->unexpected, u);
 }
 
-int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, const void *body,
-                          struct um_inbound *inbound)
+int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body,
+                                struct um_proto_inbound *inbound)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     if (ep->reported)
         return -EAGAIN; /* upon what was just reported, the caller may post the receive, which saves the copy */
-    struct um_unexpected *u = um_pool_alloc(&r->unexpected);
+    struct um_proto_unexpected *u = um_pool_alloc(&r->unexpected);
     if (!u)
         return -ENOMEM;
     u->body = u->small;
@@ -72,108 +72,110 @@ int um_receive_unexpected(struct um_ep *ep, const struct um_arrival *arrival, co
         }
         u->size += arrival->len;
     }
-    um_peer_retain(arrival->peer);
+    um_core_peer_retain(arrival->peer);
     r->kept += u->size;
     int ret = unexpected_bound(ep, r, arrival->peer);
     if (__builtin_expect(ret != 0, 0)) {
-        um_unexpected_free(ep, u);
+        um_proto_unexpected_free(ep, u);
         return ret;
     }
     if (!inbound)
         memcpy(u->body, body, arrival->len);
     u->match.tag = arrival->tag;
     u->match.source = arrival->peer->number;
-    um_match_enqueue(um_receive_engine(ep, arrival->flags), &u->match);
+    um_match_enqueue(um_proto_receive_engine(ep, arrival->flags), &u->match);
     ep->stats.unexpected++;
     return 0;
 }
 
-/* Delivers the message to *target (eager), or to the inbound's own, which is set. */
-void um_unexpected_deliver(struct um_ep *ep, struct um_unexpected *u, struct um_target *target)
+/* Delivers the message to *dest (eager), or to the inbound's own, which is set. */
+void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
+                                 struct um_proto_destination *dest)
 {
-    struct um_inbound *in = u->inbound;
+    struct um_proto_inbound *in = u->inbound;
     if (in) {
         in->matched = true;
-        um_inbound_start(ep, in);
+        um_proto_inbound_start(ep, in);
     } else {
-        um_iov_scatter(&target->cursor, u->body, u->arrival.len < target->len ? (size_t)u->arrival.len : target->len);
-        um_receive_finish(ep, target, &u->arrival, 0);
+        um_iov_scatter(&dest->cursor, u->body, u->arrival.len < dest->len ? (size_t)u->arrival.len : dest->len);
+        um_proto_receive_finish(ep, dest, &u->arrival, 0);
     }
-    um_unexpected_free(ep, u);
+    um_proto_unexpected_free(ep, u);
 }
 
 /* Gives an unexpected message to a receive that is not posted. */
-void um_unexpected_give(struct um_ep *ep, struct um_recv *recv, struct um_unexpected *u)
+void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_unexpected *u)
 {
-    struct um_target local;
-    struct um_target *target = u->inbound ? &u->inbound->target : &local;
-    target->recv = recv;
-    target->cursor = recv->buffers.cursor;
-    target->len = recv->len;
-    target->base = NULL;
-    um_unexpected_deliver(ep, u, target);
+    struct um_proto_destination local;
+    struct um_proto_destination *dest = u->inbound ? &u->inbound->dest : &local;
+    dest->recv = recv;
+    dest->cursor = recv->buffers.cursor;
+    dest->len = recv->len;
+    dest->base = NULL;
+    um_proto_unexpected_deliver(ep, u, dest);
 }
 
-struct um_unexpected *um_unexpected_find(struct um_ep *ep, const struct um_msg *msg)
+struct um_proto_unexpected *um_proto_unexpected_find(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     uint32_t source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
-    struct um_match_msg *found = um_match_find_msg(um_receive_engine(ep, msg->flags), msg->tag, msg->ignore, source);
-    return found ? UM_CONTAINER(found, struct um_unexpected, match) : NULL;
+    struct um_match_msg *found =
+        um_match_find_msg(um_proto_receive_engine(ep, msg->flags), msg->tag, msg->ignore, source);
+    return found ? UM_CONTAINER(found, struct um_proto_unexpected, match) : NULL;
 }
 
-static struct um_unexpected *claimed_find(struct um_ep *ep, const void *context)
+static struct um_proto_unexpected *claimed_find(struct um_core_ep *ep, const void *context)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     for (struct um_list *l = r->claimed.next; l != &r->claimed; l = l->next) {
-        struct um_unexpected *u = UM_CONTAINER(l, struct um_unexpected, link);
+        struct um_proto_unexpected *u = UM_CONTAINER(l, struct um_proto_unexpected, link);
         if (u->claimed_by == context)
             return u;
     }
     return NULL;
 }
 
-static void unexpected_discard(struct um_ep *ep, struct um_unexpected *u)
+static void unexpected_discard(struct um_core_ep *ep, struct um_proto_unexpected *u)
 {
     if (u->inbound)
-        um_inbound_end(ep, u->inbound, UM_STATUS_DONE, true);
-    um_unexpected_free(ep, u);
+        um_proto_inbound_end(ep, u->inbound, UM_STATUS_DONE, true);
+    um_proto_unexpected_free(ep, u);
 }
 
 /* The receive of a message that a peek reserved. */
-int um_unexpected_receive_claimed(struct um_ep *ep, const struct um_msg *msg)
+int um_proto_unexpected_receive_claimed(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
-    struct um_unexpected *u = claimed_find(ep, msg->context);
+    struct um_proto_unexpected *u = claimed_find(ep, msg->context);
     if (!u)
         return -ENOMSG;
     if (msg->flags & UM_OP_DISCARD) {
-        struct um_completion c = {.context = msg->context,
-                                  .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
-                                  .tag = u->arrival.tag,
-                                  .data = u->arrival.data,
-                                  .source = u->arrival.peer};
+        struct um_core_completion c = {.context = msg->context,
+                                       .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
+                                       .tag = u->arrival.tag,
+                                       .data = u->arrival.data,
+                                       .source = u->arrival.peer};
         um_list_unlink(&u->link);
         unexpected_discard(ep, u);
         ep->config.complete(ep->config.arg, &c);
         return 0;
     }
-    struct um_recv *recv = um_recv_alloc(ep, msg);
+    struct um_proto_posted_recv *recv = um_proto_posted_recv_alloc(ep, msg);
     if (!recv)
         return -ENOMEM;
     um_list_unlink(&u->link);
-    um_unexpected_give(ep, recv, u);
+    um_proto_unexpected_give(ep, recv, u);
     return 0;
 }
 
-int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *found_p)
+int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_core_completion *found_p)
 {
-    struct um_receive *r = um_proto_ep_of(ep)->receive;
-    struct um_unexpected *u = um_unexpected_find(ep, msg);
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
+    struct um_proto_unexpected *u = um_proto_unexpected_find(ep, msg);
     if (!u) {
         r->peek_looks = UM_PEEK_LOOKS;
-        um_unexpected_lift(ep);
+        um_proto_unexpected_lift(ep);
         return -ENOMSG;
     }
-    *found_p = (struct um_completion){
+    *found_p = (struct um_core_completion){
         .context = msg->context,
         .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
         .len = (size_t)u->arrival.len,
@@ -182,7 +184,7 @@ int um_peek(struct um_ep *ep, const struct um_msg *msg, struct um_completion *fo
         .source = u->arrival.peer,
     };
     if (msg->flags & (UM_OP_CLAIM | UM_OP_DISCARD))
-        um_match_dequeue(um_receive_engine(ep, msg->flags), &u->match);
+        um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
     if (msg->flags & UM_OP_DISCARD) {
         unexpected_discard(ep, u);
     } else if (msg->flags & UM_OP_CLAIM) {

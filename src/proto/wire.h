@@ -1,7 +1,8 @@
 /*
- * What the protocols put into records: opcodes and heads. Normative text: docs/protocol.md section 6.
+ * What the protocols put into records: opcodes and headers. Normative text: docs/protocol.md section 6.
  *
- * A head has UM_HEAD_MAX bytes. Fixed-width fields, little endian as the memory is; every value is checked before use.
+ * A header has UM_HEADER_MAX bytes. Fixed-width fields, little endian as the memory is; every value is checked before
+ * use.
  */
 #ifndef UM_PROTO_WIRE_H
 #define UM_PROTO_WIRE_H
@@ -11,7 +12,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-enum um_wire_op {
+enum um_proto_wire_op {
     UM_WIRE_EAGER = 1,        /* a message with its body */
     UM_WIRE_RTS = 2,          /* a message whose body waits at the sender */
     UM_WIRE_PUSH = 3,         /* a part of a body that was asked for (answer UM_STATUS_PUSH) */
@@ -26,7 +27,7 @@ enum um_wire_op {
 };
 
 /* Record flags. */
-enum um_wire_flag {
+enum um_proto_wire_flag {
     UM_WIRE_TAGGED = 1,
     UM_WIRE_DATA = 2,  /* the data field is for the receiver's completion */
     UM_WIRE_FETCH = 4, /* UM_WIRE_ATOMIC: the initiator wants what stood there */
@@ -37,16 +38,16 @@ enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1, UM_ERRNO_MAX = 4095 };
 
 enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
 
-/* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the head; the record's len tells how many. */
-struct um_eager_wire {
+/* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the header; the record's len tells how many. */
+struct um_proto_eager_wire {
     uint64_t tag;
     uint64_t data;
     uint8_t body[UM_EAGER_INLINE];
 };
-static_assert(sizeof(struct um_eager_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.1");
+static_assert(sizeof(struct um_proto_eager_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.1");
 
-/* UM_WIRE_RTS. Pieces of the source: one in the head, or count of them as the record's body. */
-struct um_rts_wire {
+/* UM_WIRE_RTS. Pieces of the source: one in the header, or count of them as the record's body. */
+struct um_proto_rts_wire {
     uint64_t tag;
     uint64_t data;
     uint64_t total; /* bytes */
@@ -55,18 +56,18 @@ struct um_rts_wire {
     uint16_t reserved;
     struct um_piece piece;
 };
-static_assert(sizeof(struct um_rts_wire) == 48, "docs/protocol.md section 6.2");
+static_assert(sizeof(struct um_proto_rts_wire) == 48, "docs/protocol.md section 6.2");
 
 /* UM_WIRE_PUSH, UM_WIRE_RETURN. The record's body goes to offset. Parts come in order. */
-struct um_part_wire {
+struct um_proto_part_wire {
     uint64_t offset;
     uint32_t token;
     uint32_t reserved;
 };
-static_assert(sizeof(struct um_part_wire) == 16, "docs/protocol.md section 6.3");
+static_assert(sizeof(struct um_proto_part_wire) == 16, "docs/protocol.md section 6.3");
 
-/* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the head; the record's len tells how many. */
-struct um_write_wire {
+/* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the header; the record's len tells how many. */
+struct um_proto_write_wire {
     uint64_t key;
     uint64_t addr;
     uint64_t data;
@@ -74,18 +75,18 @@ struct um_write_wire {
     uint16_t reserved[3];
     uint8_t body[UM_WRITE_INLINE];
 };
-static_assert(sizeof(struct um_write_wire) == 48, "docs/protocol.md section 6.4");
+static_assert(sizeof(struct um_proto_write_wire) == 48, "docs/protocol.md section 6.4");
 
 /* UM_WIRE_NOTIFY. */
-struct um_notify_wire {
+struct um_proto_notify_wire {
     uint64_t data;
     uint64_t len; /* bytes written */
 };
-static_assert(sizeof(struct um_notify_wire) == 16, "docs/protocol.md section 6.6");
+static_assert(sizeof(struct um_proto_notify_wire) == 16, "docs/protocol.md section 6.6");
 
 /* UM_WIRE_WRITE_RTS, UM_WIRE_READ (which has no pieces: what is read comes back in records). Pieces of the initiator's
- * buffer: one in the head, or count of them as the body. */
-struct um_rma_wire {
+ * buffer: one in the header, or count of them as the body. */
+struct um_proto_rma_wire {
     uint64_t key;
     uint64_t addr;
     uint64_t data; /* UM_WIRE_WRITE_RTS with UM_WIRE_DATA */
@@ -95,33 +96,33 @@ struct um_rma_wire {
     uint32_t reserved;
     struct um_piece piece;
 };
-static_assert(sizeof(struct um_rma_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.5");
+static_assert(sizeof(struct um_proto_rma_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.5");
 
 /*
  * UM_WIRE_ATOMIC. The operands of as many elements as fit, then (compare and swap) as many values to compare with: in
- * the head up to UM_ATOMIC_INLINE bytes, whose number is the record's len, else as the record's body.
+ * the header up to UM_ATOMIC_INLINE bytes, whose number is the record's len, else as the record's body.
  */
-struct um_atomic_wire {
+struct um_proto_atomic_wire {
     uint64_t key;
     uint64_t addr;
     uint32_t count; /* elements in all */
     uint16_t token;
-    uint8_t type; /* enum um_atomic_type */
-    uint8_t op;   /* enum um_atomic_op */
+    uint8_t type; /* enum um_proto_atomic_type */
+    uint8_t op;   /* enum um_proto_atomic_op */
     uint8_t body[UM_ATOMIC_INLINE];
 };
-static_assert(sizeof(struct um_atomic_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.7");
+static_assert(sizeof(struct um_proto_atomic_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.7");
 
-/* UM_WIRE_ATOMIC_MORE is a struct um_part_wire; its offset counts bytes of the target. */
+/* UM_WIRE_ATOMIC_MORE is a struct um_proto_part_wire; its offset counts bytes of the target. */
 
-/* UM_WIRE_RESULT. Up to UM_RESULT_INLINE bytes lie in the head; the record's len tells how many. Parts come in order.
+/* UM_WIRE_RESULT. Up to UM_RESULT_INLINE bytes lie in the header; the record's len tells how many. Parts come in order.
  */
-struct um_result_wire {
+struct um_proto_result_wire {
     uint64_t offset;
     uint16_t token;
     uint16_t reserved[3];
     uint8_t body[UM_RESULT_INLINE];
 };
-static_assert(sizeof(struct um_result_wire) == UM_HEAD_MAX, "docs/protocol.md section 6.7");
+static_assert(sizeof(struct um_proto_result_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.7");
 
 #endif

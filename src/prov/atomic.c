@@ -42,31 +42,31 @@ static_assert((int)UM_ATOMIC_CSWAP == FI_CSWAP && (int)UM_ATOMIC_CSWAP_NE == FI_
  * under ATOMIC_READ for BXOR. MPICH never calls an operation that is missing; a provider with exact answers gets active
  * messages.
  */
-static int um_atomic_check(const struct um_domain *d, enum um_atomic_kind kind, enum fi_datatype type, enum fi_op op,
-                           size_t *count_p)
+static int um_prov_atomic_check(const struct um_prov_domain *d, enum um_proto_atomic_kind kind, enum fi_datatype type,
+                                enum fi_op op, size_t *count_p)
 {
-    bool valid = um_atomic_is_valid(kind, (uint32_t)type, (uint32_t)op);
+    bool valid = um_proto_atomic_is_valid(kind, (uint32_t)type, (uint32_t)op);
     for (int any = UM_ATOMIC_BASE; d->env.mpich_atomics && !valid && any <= UM_ATOMIC_COMPARE; any++)
-        valid = um_atomic_is_valid((enum um_atomic_kind)any, (uint32_t)type, (uint32_t)op);
+        valid = um_proto_atomic_is_valid((enum um_proto_atomic_kind)any, (uint32_t)type, (uint32_t)op);
     if (!valid)
         return -FI_EOPNOTSUPP;
-    *count_p = um_atomic_count_max((uint8_t)type);
+    *count_p = um_proto_atomic_count_max((uint8_t)type);
     return 0;
 }
 
-static int um_atomic_writevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
+static int um_prov_atomic_writevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_BASE, type, op, count);
+    return um_prov_atomic_check(um_prov_post_ep(ep)->domain, UM_ATOMIC_BASE, type, op, count);
 }
 
-static int um_atomic_readwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
+static int um_prov_atomic_readwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_FETCH, type, op, count);
+    return um_prov_atomic_check(um_prov_post_ep(ep)->domain, UM_ATOMIC_FETCH, type, op, count);
 }
 
-static int um_atomic_compwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
+static int um_prov_atomic_compwritevalid(struct fid_ep *ep, enum fi_datatype type, enum fi_op op, size_t *count)
 {
-    return um_atomic_check(um_post_ep(ep)->domain, UM_ATOMIC_COMPARE, type, op, count);
+    return um_prov_atomic_check(um_prov_post_ep(ep)->domain, UM_ATOMIC_COMPARE, type, op, count);
 }
 
 /* FI_TAGGED would be atomics on receive buffers. */
@@ -77,18 +77,18 @@ int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op
         return -FI_EOPNOTSUPP;
     if (flags & ~(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) || flags == (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC))
         return -FI_EINVAL;
-    enum um_atomic_kind kind = flags & FI_COMPARE_ATOMIC ? UM_ATOMIC_COMPARE
-                               : flags & FI_FETCH_ATOMIC ? UM_ATOMIC_FETCH
-                                                         : UM_ATOMIC_BASE;
-    int ret = um_atomic_check(UM_CONTAINER(d, struct um_domain, fid), kind, type, op, &attr->count);
+    enum um_proto_atomic_kind kind = flags & FI_COMPARE_ATOMIC ? UM_ATOMIC_COMPARE
+                                     : flags & FI_FETCH_ATOMIC ? UM_ATOMIC_FETCH
+                                                               : UM_ATOMIC_BASE;
+    int ret = um_prov_atomic_check(UM_CONTAINER(d, struct um_prov_domain, fid), kind, type, op, &attr->count);
     if (ret == 0)
-        attr->size = um_atomic_size((uint32_t)type);
+        attr->size = um_proto_atomic_size((uint32_t)type);
     return ret;
 }
 
 /* ---- base ---- */
 
-static size_t um_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
+static size_t um_prov_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
 {
     size_t sum = 0;
     for (size_t i = 0; i < pieces; i++)
@@ -96,63 +96,64 @@ static size_t um_ioc_elements(const struct fi_ioc *ioc, size_t pieces)
     return sum;
 }
 
-static ssize_t um_atomic_write(struct fid_ep *fid, const void *buf, size_t count, void *desc, fi_addr_t dest,
-                               uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_write(struct fid_ep *fid, const void *buf, size_t count, void *desc, fi_addr_t dest,
+                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
     };
     (void)desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
+    return um_prov_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
 }
 
-static ssize_t um_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count, fi_addr_t dest,
-                                uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                                     fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op,
+                                     void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
     };
     (void)desc;
-    return um_atomic_post_lists(ep, &(struct um_atomic_lists){.operand = iov, .operand_count = count}, &to,
-                                um_ioc_elements(iov, count));
+    return um_prov_atomic_post_lists(ep, &(struct um_prov_atomic_lists){.operand = iov, .operand_count = count}, &to,
+                                     um_prov_ioc_elements(iov, count));
 }
 
-static ssize_t um_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
+static ssize_t um_prov_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
 {
-    const struct um_atomic_lists l = {.operand = m->msg_iov, .operand_count = m->iov_count};
-    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_BASE, &l, flags);
+    const struct um_prov_atomic_lists l = {.operand = m->msg_iov, .operand_count = m->iov_count};
+    return um_prov_atomic_post_msg(um_prov_post_ep(fid), m, UM_ATOMIC_BASE, &l, flags);
 }
 
 /* No event. The counter counts when the operation has ended, at the endpoint's completion level. */
-static ssize_t um_atomic_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
-                                uint64_t key, enum fi_datatype type, enum fi_op op)
+static ssize_t um_prov_atomic_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
+                                     uint64_t key, enum fi_datatype type, enum fi_op op)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
         .dest = dest,
         .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT,
         .fi_flags = FI_INJECT,
     };
-    return um_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
+    return um_prov_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
 }
 
 /* ---- fetch ---- */
 
-static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result,
-                                   void *result_desc, fi_addr_t dest, uint64_t addr, uint64_t key,
-                                   enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc, void *result,
+                                        void *result_desc, fi_addr_t dest, uint64_t addr, uint64_t key,
+                                        enum fi_datatype type, enum fi_op op, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.operand = buf,
                 .result = result,
                 .addr = addr,
@@ -165,43 +166,46 @@ static ssize_t um_atomic_readwrite(struct fid_ep *fid, const void *buf, size_t c
         .flags = ep->tx_flags,
     };
     (void)desc, (void)result_desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_FETCH, &to, count);
+    return um_prov_atomic_post_flat(ep, UM_ATOMIC_FETCH, &to, count);
 }
 
-static ssize_t um_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
-                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
-                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                                         struct fi_ioc *resultv, void **result_desc, size_t result_count,
+                                         fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type,
+                                         enum fi_op op, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_FETCH},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
     };
-    const struct um_atomic_lists l = {
+    const struct um_prov_atomic_lists l = {
         .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
     (void)desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &l, &to, um_ioc_elements(resultv, result_count)); /* a read has no operands */
+    return um_prov_atomic_post_lists(ep, &l, &to,
+                                     um_prov_ioc_elements(resultv, result_count)); /* a read has no operands */
 }
 
-static ssize_t um_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
-                                      void **result_desc, size_t result_count, uint64_t flags)
+static ssize_t um_prov_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
+                                           void **result_desc, size_t result_count, uint64_t flags)
 {
-    const struct um_atomic_lists l = {
+    const struct um_prov_atomic_lists l = {
         .operand = m->msg_iov, .operand_count = m->iov_count, .result = resultv, .result_count = result_count};
     (void)result_desc;
-    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_FETCH, &l, flags);
+    return um_prov_atomic_post_msg(um_prov_post_ep(fid), m, UM_ATOMIC_FETCH, &l, flags);
 }
 
 /* ---- compare ---- */
 
-static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc, const void *compare,
-                                   void *compare_desc, void *result, void *result_desc, fi_addr_t dest, uint64_t addr,
-                                   uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t count, void *desc,
+                                        const void *compare, void *compare_desc, void *result, void *result_desc,
+                                        fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type,
+                                        enum fi_op op, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.operand = buf,
                 .compare = compare,
                 .result = result,
@@ -215,58 +219,60 @@ static ssize_t um_atomic_compwrite(struct fid_ep *fid, const void *buf, size_t c
         .flags = ep->tx_flags,
     };
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &to, count);
+    return um_prov_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &to, count);
 }
 
-static ssize_t um_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
-                                    const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
-                                    struct fi_ioc *resultv, void **result_desc, size_t result_count, fi_addr_t dest,
-                                    uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
+static ssize_t um_prov_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
+                                         const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
+                                         struct fi_ioc *resultv, void **result_desc, size_t result_count,
+                                         fi_addr_t dest, uint64_t addr, uint64_t key, enum fi_datatype type,
+                                         enum fi_op op, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    const struct um_atomic_where to = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const struct um_prov_atomic_where to = {
         .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_COMPARE},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
     };
-    const struct um_atomic_lists l = {.operand = iov,
-                                      .operand_count = count,
-                                      .compare = comparev,
-                                      .compare_count = compare_count,
-                                      .result = resultv,
-                                      .result_count = result_count};
+    const struct um_prov_atomic_lists l = {.operand = iov,
+                                           .operand_count = count,
+                                           .compare = comparev,
+                                           .compare_count = compare_count,
+                                           .result = resultv,
+                                           .result_count = result_count};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_atomic_post_lists(ep, &l, &to, um_ioc_elements(iov, count));
+    return um_prov_atomic_post_lists(ep, &l, &to, um_prov_ioc_elements(iov, count));
 }
 
-static ssize_t um_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, const struct fi_ioc *comparev,
-                                      void **compare_desc, size_t compare_count, struct fi_ioc *resultv,
-                                      void **result_desc, size_t result_count, uint64_t flags)
+static ssize_t um_prov_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m,
+                                           const struct fi_ioc *comparev, void **compare_desc, size_t compare_count,
+                                           struct fi_ioc *resultv, void **result_desc, size_t result_count,
+                                           uint64_t flags)
 {
-    const struct um_atomic_lists l = {.operand = m->msg_iov,
-                                      .operand_count = m->iov_count,
-                                      .compare = comparev,
-                                      .compare_count = compare_count,
-                                      .result = resultv,
-                                      .result_count = result_count};
+    const struct um_prov_atomic_lists l = {.operand = m->msg_iov,
+                                           .operand_count = m->iov_count,
+                                           .compare = comparev,
+                                           .compare_count = compare_count,
+                                           .result = resultv,
+                                           .result_count = result_count};
     (void)compare_desc, (void)result_desc;
-    return um_atomic_post_msg(um_post_ep(fid), m, UM_ATOMIC_COMPARE, &l, flags);
+    return um_prov_atomic_post_msg(um_prov_post_ep(fid), m, UM_ATOMIC_COMPARE, &l, flags);
 }
 
 struct fi_ops_atomic um_prov_atomic_ops = {
     .size = sizeof(struct fi_ops_atomic),
-    .write = um_atomic_write,
-    .writev = um_atomic_writev,
-    .writemsg = um_atomic_writemsg,
-    .inject = um_atomic_inject,
-    .readwrite = um_atomic_readwrite,
-    .readwritev = um_atomic_readwritev,
-    .readwritemsg = um_atomic_readwritemsg,
-    .compwrite = um_atomic_compwrite,
-    .compwritev = um_atomic_compwritev,
-    .compwritemsg = um_atomic_compwritemsg,
-    .writevalid = um_atomic_writevalid,
-    .readwritevalid = um_atomic_readwritevalid,
-    .compwritevalid = um_atomic_compwritevalid,
+    .write = um_prov_atomic_write,
+    .writev = um_prov_atomic_writev,
+    .writemsg = um_prov_atomic_writemsg,
+    .inject = um_prov_atomic_inject,
+    .readwrite = um_prov_atomic_readwrite,
+    .readwritev = um_prov_atomic_readwritev,
+    .readwritemsg = um_prov_atomic_readwritemsg,
+    .compwrite = um_prov_atomic_compwrite,
+    .compwritev = um_prov_atomic_compwritev,
+    .compwritemsg = um_prov_atomic_compwritemsg,
+    .writevalid = um_prov_atomic_writevalid,
+    .readwritevalid = um_prov_atomic_readwritevalid,
+    .compwritevalid = um_prov_atomic_compwritevalid,
 };

@@ -12,88 +12,92 @@
 #include <rdma/fi_atomic.h>
 
 /* What every variant of a call gives: the operation and its target. With lists, `one` has no buffers. */
-struct um_atomic_where {
-    struct um_atomic_one one; /* the first element, if there are more; type and op as the caller gave them */
+struct um_prov_atomic_where {
+    struct um_proto_atomic_one one; /* the first element, if there are more; type and op as the caller gave them */
     fi_addr_t dest;
     void *context;
-    uint32_t flags; /* um_op_flag */
+    uint32_t flags; /* um_core_op_flag */
     uint64_t fi_flags;
 };
 
 /* Lists as the application has them. */
-struct um_atomic_lists {
+struct um_prov_atomic_lists {
     const struct fi_ioc *operand, *compare, *result;
     size_t operand_count, compare_count, result_count;
 };
 
 /* The slow path: one buffer of each kind; lists; lists and a message. */
-ssize_t um_atomic_post_buffers(struct um_prov_ep *ep, const struct um_atomic_where *to, size_t count);
-ssize_t um_atomic_post_lists(struct um_prov_ep *ep, const struct um_atomic_lists *l, const struct um_atomic_where *to,
-                             size_t count);
-ssize_t um_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
-                                 const struct um_atomic_lists *l, uint64_t flags);
+ssize_t um_prov_atomic_post_buffers(struct um_prov_ep *ep, const struct um_prov_atomic_where *to, size_t count);
+ssize_t um_prov_atomic_post_lists(struct um_prov_ep *ep, const struct um_prov_atomic_lists *l,
+                                  const struct um_prov_atomic_where *to, size_t count);
+ssize_t um_prov_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m,
+                                      enum um_proto_atomic_kind kind, const struct um_prov_atomic_lists *l,
+                                      uint64_t flags);
 
 /*
  * The fast path for one element of a valid operation. True: done, with its completion. False: nothing happened; the
  * slow path executes it or finds the error. kind: that of `a`, a constant.
  */
-static inline bool um_atomic_post_one(struct um_prov_ep *ep, enum um_atomic_kind kind, const struct um_atomic_one *a,
-                                      fi_addr_t dest, bool event, void *context)
+static inline bool um_prov_atomic_post_one(struct um_prov_ep *ep, enum um_proto_atomic_kind kind,
+                                           const struct um_proto_atomic_one *a, fi_addr_t dest, bool event,
+                                           void *context)
 {
-    struct um_peer *peer;
-    um_guard_lock(&ep->domain->guard);
-    bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_atomic_now(ep->core, peer, a);
+    struct um_core_peer *peer;
+    um_prov_domain_lock(&ep->domain->lock);
+    bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_proto_atomic_now(ep->core, peer, a);
     if (__builtin_expect(done, 1))
-        um_post_executed_locked(ep, UM_OP_ATOMIC | (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
-                                um_atomic_size_of(a->type), event, context);
-    um_guard_unlock(&ep->domain->guard);
+        um_prov_post_executed_locked(ep, UM_OP_ATOMIC | (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
+                                     um_proto_atomic_size_of(a->type), event, context);
+    um_prov_domain_unlock(&ep->domain->lock);
     return done;
 }
 
-static inline ssize_t um_atomic_post_flat(struct um_prov_ep *ep, enum um_atomic_kind kind,
-                                          const struct um_atomic_where *to, size_t count)
+static inline ssize_t um_prov_atomic_post_flat(struct um_prov_ep *ep, enum um_proto_atomic_kind kind,
+                                               const struct um_prov_atomic_where *to, size_t count)
 {
     if (__builtin_expect(
-            count == 1 && um_atomic_is_valid(kind, to->one.type, to->one.op) &&
-                um_atomic_post_one(ep, kind, &to->one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context),
+            count == 1 && um_proto_atomic_is_valid(kind, to->one.type, to->one.op) &&
+                um_prov_atomic_post_one(ep, kind, &to->one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context),
             1))
         return 0;
-    return um_atomic_post_buffers(ep, to, count);
+    return um_prov_atomic_post_buffers(ep, to, count);
 }
 
-static inline bool um_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
+static inline bool um_prov_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
 {
     return pieces == 1 && ioc->count == 1;
 }
 
 /* Has the operation lists of one element each, and no flag that needs the slow path? */
-static inline bool um_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_atomic_kind kind,
-                                        const struct um_atomic_lists *l, uint64_t flags)
+static inline bool um_prov_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_proto_atomic_kind kind,
+                                             const struct um_prov_atomic_lists *l, uint64_t flags)
 {
-    return !(flags & ~(UM_RMA_FLAGS & ~FI_FENCE)) && um_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) &&
-           m->rma_iov_count == 1 && m->rma_iov[0].count == 1 &&
-           (m->op == FI_ATOMIC_READ || um_ioc_is_one(l->operand, l->operand_count)) &&
-           (kind != UM_ATOMIC_COMPARE || um_ioc_is_one(l->compare, l->compare_count)) &&
-           (kind == UM_ATOMIC_BASE || um_ioc_is_one(l->result, l->result_count));
+    return !(flags & ~(UM_RMA_FLAGS & ~FI_FENCE)) &&
+           um_proto_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) && m->rma_iov_count == 1 &&
+           m->rma_iov[0].count == 1 && (m->op == FI_ATOMIC_READ || um_prov_ioc_is_one(l->operand, l->operand_count)) &&
+           (kind != UM_ATOMIC_COMPARE || um_prov_ioc_is_one(l->compare, l->compare_count)) &&
+           (kind == UM_ATOMIC_BASE || um_prov_ioc_is_one(l->result, l->result_count));
 }
 
-static inline ssize_t um_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m, enum um_atomic_kind kind,
-                                         const struct um_atomic_lists *l, uint64_t flags)
+static inline ssize_t um_prov_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m,
+                                              enum um_proto_atomic_kind kind, const struct um_prov_atomic_lists *l,
+                                              uint64_t flags)
 {
-    if (__builtin_expect(um_atomic_msg_is_one(m, kind, l, flags), 1)) {
-        const struct um_atomic_one one = {.operand = m->op == FI_ATOMIC_READ ? NULL : l->operand->addr,
-                                          .compare = kind == UM_ATOMIC_COMPARE ? l->compare->addr : NULL,
-                                          .result = kind == UM_ATOMIC_BASE ? NULL : l->result->addr,
-                                          .addr = m->rma_iov[0].addr,
-                                          .key = m->rma_iov[0].key,
-                                          .type = m->datatype,
-                                          .op = m->op,
-                                          .kind = (uint8_t)kind};
-        if (__builtin_expect(
-                um_atomic_post_one(ep, kind, &one, m->addr, !ep->tx_selective || flags & FI_COMPLETION, m->context), 1))
+    if (__builtin_expect(um_prov_atomic_msg_is_one(m, kind, l, flags), 1)) {
+        const struct um_proto_atomic_one one = {.operand = m->op == FI_ATOMIC_READ ? NULL : l->operand->addr,
+                                                .compare = kind == UM_ATOMIC_COMPARE ? l->compare->addr : NULL,
+                                                .result = kind == UM_ATOMIC_BASE ? NULL : l->result->addr,
+                                                .addr = m->rma_iov[0].addr,
+                                                .key = m->rma_iov[0].key,
+                                                .type = m->datatype,
+                                                .op = m->op,
+                                                .kind = (uint8_t)kind};
+        if (__builtin_expect(um_prov_atomic_post_one(ep, kind, &one, m->addr,
+                                                     !ep->tx_selective || flags & FI_COMPLETION, m->context),
+                             1))
             return 0;
     }
-    return um_atomic_post_msg_lists(ep, m, kind, l, flags);
+    return um_prov_atomic_post_msg_lists(ep, m, kind, l, flags);
 }
 
 #endif

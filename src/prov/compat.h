@@ -48,7 +48,7 @@ enum { UM_MR_UNSPEC = 0, UM_MR_BASIC = 1 << 0, UM_MR_SCALABLE = 1 << 1 };
 #define UM_PROTOCOL      (UM_PROV_SPECIFIC | 0x756d)
 
 /* struct fi_domain_attr as of 2.5, after the fields that 1.17 has. */
-struct um_domain_attr_tail {
+struct um_prov_domain_attr_tail {
     size_t max_ep_auth_key;      /* 1.20 */
     uint32_t max_group_id;       /* 2.0 */
     uint64_t max_cntr_value;     /* 2.5 */
@@ -60,34 +60,36 @@ static_assert(offsetof(struct fi_domain_attr, tclass) + 8 == UM_DOMAIN_ATTR_TAIL
               "fi_domain_attr: the fields up to tclass take 192 bytes in every version");
 
 /* The hints' values of the fields that the API version has; 0 for the others. */
-static inline struct um_domain_attr_tail um_domain_attr_tail_asked(const struct fi_domain_attr *attr, uint32_t version)
+static inline struct um_prov_domain_attr_tail um_prov_domain_attr_tail_asked(const struct fi_domain_attr *attr,
+                                                                             uint32_t version)
 {
-    struct um_domain_attr_tail asked = {0};
+    struct um_prov_domain_attr_tail asked = {0};
     const void *tail = (const char *)attr + UM_DOMAIN_ATTR_TAIL_OFFSET;
     size_t len = version >= FI_VERSION(2, 5)    ? sizeof(asked)
-                 : version >= FI_VERSION(2, 0)  ? offsetof(struct um_domain_attr_tail, max_cntr_value)
-                 : version >= FI_VERSION(1, 20) ? offsetof(struct um_domain_attr_tail, max_group_id)
+                 : version >= FI_VERSION(2, 0)  ? offsetof(struct um_prov_domain_attr_tail, max_cntr_value)
+                 : version >= FI_VERSION(1, 20) ? offsetof(struct um_prov_domain_attr_tail, max_group_id)
                                                 : 0;
     memcpy(&asked, tail, len);
     return asked;
 }
 
 /* The fields of the API version; NULL before 2.5. */
-static inline struct um_domain_attr_tail *um_domain_attr_tail(struct fi_domain_attr *attr, uint32_t version)
+static inline struct um_prov_domain_attr_tail *um_prov_domain_attr_tail_of(struct fi_domain_attr *attr,
+                                                                           uint32_t version)
 {
     if (version < FI_VERSION(2, 5))
         return NULL;
-    return (struct um_domain_attr_tail *)(void *)((char *)attr + UM_DOMAIN_ATTR_TAIL_OFFSET);
+    return (struct um_prov_domain_attr_tail *)(void *)((char *)attr + UM_DOMAIN_ATTR_TAIL_OFFSET);
 }
 
 /* err_data_size exists in struct fi_cq_err_entry from API version 1.5 on. */
-static inline int um_has_err_data_size(uint32_t version)
+static inline int um_prov_has_err_data_size(uint32_t version)
 {
     return version >= FI_VERSION(1, 5);
 }
 
 /* iface exists in struct fi_mr_attr from API version 1.11 on. */
-static inline int um_has_mr_iface(uint32_t version)
+static inline int um_prov_has_mr_iface(uint32_t version)
 {
     return version >= FI_VERSION(1, 11);
 }

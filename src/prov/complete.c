@@ -14,7 +14,7 @@ enum {
 static_assert(UM_COMPLETE_KINDS == 127, "the index of a small table");
 
 /* The flags that fi_cq_read returns for an operation of that kind. */
-static const uint64_t um_complete_kinds[UM_COMPLETE_KINDS + 1] = {
+static const uint64_t um_prov_complete_kinds[UM_COMPLETE_KINDS + 1] = {
     [UM_OP_SEND] = FI_MSG | FI_SEND,
     [UM_OP_SEND | UM_OP_TAGGED] = FI_TAGGED | FI_SEND,
     [UM_OP_RECV] = FI_MSG | FI_RECV,
@@ -26,7 +26,7 @@ static const uint64_t um_complete_kinds[UM_COMPLETE_KINDS + 1] = {
     [UM_OP_ATOMIC | UM_OP_WRITE] = FI_ATOMIC | FI_WRITE,
 };
 
-static __attribute__((noinline)) uint64_t um_complete_more_flags(uint64_t flags, uint32_t op)
+static __attribute__((noinline)) uint64_t um_prov_complete_more_flags(uint64_t flags, uint32_t op)
 {
     if (op & UM_OP_MULTI_END)
         flags |= FI_MULTI_RECV;
@@ -35,18 +35,18 @@ static __attribute__((noinline)) uint64_t um_complete_more_flags(uint64_t flags,
     return flags;
 }
 
-static inline uint64_t um_complete_flags(uint32_t op)
+static inline uint64_t um_prov_complete_flags(uint32_t op)
 {
-    uint64_t flags = um_complete_kinds[op & UM_COMPLETE_KINDS];
-    return __builtin_expect(op & UM_COMPLETE_MORE, 0) ? um_complete_more_flags(flags, op) : flags;
+    uint64_t flags = um_prov_complete_kinds[op & UM_COMPLETE_KINDS];
+    return __builtin_expect(op & UM_COMPLETE_MORE, 0) ? um_prov_complete_more_flags(flags, op) : flags;
 }
 
-static bool um_complete_is_tx(uint32_t op)
+static bool um_prov_complete_is_tx(uint32_t op)
 {
     return op & (UM_OP_SEND | UM_OP_READ | UM_OP_WRITE);
 }
 
-static struct um_cntr *um_complete_cntr(const struct um_prov_ep *ep, uint32_t op)
+static struct um_prov_cntr *um_prov_complete_cntr(const struct um_prov_ep *ep, uint32_t op)
 {
     if (op & UM_OP_SEND)
         return ep->cntr[UM_CNTR_SEND];
@@ -57,9 +57,9 @@ static struct um_cntr *um_complete_cntr(const struct um_prov_ep *ep, uint32_t op
     return op & UM_OP_WRITE ? ep->cntr[UM_CNTR_WRITE] : NULL;
 }
 
-static struct um_cq_entry um_complete_entry(const struct um_completion *c, uint64_t flags)
+static struct um_prov_cq_entry um_prov_complete_entry(const struct um_core_completion *c, uint64_t flags)
 {
-    return (struct um_cq_entry){
+    return (struct um_prov_cq_entry){
         .context = c->context,
         .flags = flags,
         .len = c->len,
@@ -70,16 +70,17 @@ static struct um_cq_entry um_complete_entry(const struct um_completion *c, uint6
     };
 }
 
-static __attribute__((noinline)) void um_complete_queue(struct um_cq *cq, const struct um_completion *c, uint64_t flags,
-                                                        fi_addr_t source)
+static __attribute__((noinline)) void um_prov_complete_queue(struct um_prov_cq *cq, const struct um_core_completion *c,
+                                                             uint64_t flags, fi_addr_t source)
 {
-    struct um_cq_entry entry = um_complete_entry(c, flags);
+    struct um_prov_cq_entry entry = um_prov_complete_entry(c, flags);
     entry.source = source;
-    um_cq_unsettle_locked(cq, c->flags);
-    um_cq_write_locked(cq, &entry);
+    um_prov_cq_unsettle_locked(cq, c->flags);
+    um_prov_cq_write_locked(cq, &entry);
 }
 
-static inline void um_complete_fill(struct fi_cq_tagged_entry *to, const struct um_completion *c, uint64_t flags)
+static inline void um_prov_complete_fill(struct fi_cq_tagged_entry *to, const struct um_core_completion *c,
+                                         uint64_t flags)
 {
     to->op_context = c->context;
     to->flags = flags;
@@ -93,149 +94,152 @@ static inline void um_complete_fill(struct fi_cq_tagged_entry *to, const struct 
  * Writes into the reader's array if it waits with one, else into the ring. Field by field: wider copies would stall on
  * store forwarding.
  */
-static inline void um_complete_write(struct um_cq *cq, const struct um_completion *c, uint64_t flags, fi_addr_t source)
+static inline void um_prov_complete_write(struct um_prov_cq *cq, const struct um_core_completion *c, uint64_t flags,
+                                          fi_addr_t source)
 {
-    struct fi_cq_tagged_entry *to = um_cq_direct_locked(cq, source);
-    struct um_cq_entry *slot;
+    struct fi_cq_tagged_entry *to = um_prov_cq_direct_locked(cq, source);
+    struct um_prov_cq_entry *slot;
     if (__builtin_expect(to != NULL, 1)) {
-        um_complete_fill(to, c, flags);
+        um_prov_complete_fill(to, c, flags);
         return;
     }
-    slot = um_cq_slot_locked(cq);
+    slot = um_prov_cq_slot_locked(cq);
     if (__builtin_expect(!slot, 0)) {
-        um_complete_queue(cq, c, flags, source);
+        um_prov_complete_queue(cq, c, flags, source);
         return;
     }
-    um_complete_fill((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
+    um_prov_complete_fill((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
     slot->source = source;
     slot->error = NULL;
-    um_cq_unsettle_locked(cq, c->flags);
-    um_cq_filled_locked(cq);
+    um_prov_cq_unsettle_locked(cq, c->flags);
+    um_prov_cq_filled_locked(cq);
 }
 
 /* Looks up the fi_addr_t of a sender that has none yet, and stores it with the peer. */
-static __attribute__((noinline)) fi_addr_t um_complete_find(struct um_prov_ep *ep, struct um_peer *peer)
+static __attribute__((noinline)) fi_addr_t um_prov_complete_find(struct um_prov_ep *ep, struct um_core_peer *peer)
 {
     struct um_addr addr;
-    um_peer_addr(peer, &addr);
-    fi_addr_t name = um_av_find_locked(ep->av, &addr);
+    um_core_peer_addr(peer, &addr);
+    fi_addr_t name = um_prov_av_find_locked(ep->av, &addr);
     if (name != FI_ADDR_NOTAVAIL)
-        um_peer_set_name(peer, name);
+        um_core_peer_set_name(peer, name);
     return name;
 }
 
 /* FI_SOURCE_ERR: received from an address that is not in the address vector. */
-static __attribute__((noinline)) void um_complete_stranger(struct um_prov_ep *ep, const struct um_completion *c,
-                                                           uint64_t flags)
+static __attribute__((noinline)) void um_prov_complete_stranger(struct um_prov_ep *ep,
+                                                                const struct um_core_completion *c, uint64_t flags)
 {
-    struct um_cq_entry entry = um_complete_entry(c, flags);
-    struct um_cq_error error = {.err = FI_EADDRNOTAVAIL, .prov_errno = EADDRNOTAVAIL, .has_addr = true};
-    um_peer_addr(c->source, &error.addr);
-    um_cq_write_error_locked(ep->rx_cq, &entry, &error);
+    struct um_prov_cq_entry entry = um_prov_complete_entry(c, flags);
+    struct um_prov_cq_error error = {.err = FI_EADDRNOTAVAIL, .prov_errno = EADDRNOTAVAIL, .has_addr = true};
+    um_core_peer_addr(c->source, &error.addr);
+    um_prov_cq_write_error_locked(ep->rx_cq, &entry, &error);
 }
 
-static __attribute__((noinline)) void um_complete_failed(struct um_prov_ep *ep, const struct um_completion *c)
+static __attribute__((noinline)) void um_prov_complete_failed(struct um_prov_ep *ep, const struct um_core_completion *c)
 {
-    struct um_cq *cq = um_complete_is_tx(c->flags) ? ep->tx_cq : ep->rx_cq;
-    struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
-    struct um_cq_entry entry = um_complete_entry(c, um_complete_flags(c->flags));
-    const struct um_cq_error error = {.olen = c->olen, .err = um_error_to_fi(c->error), .prov_errno = c->error};
+    struct um_prov_cq *cq = um_prov_complete_is_tx(c->flags) ? ep->tx_cq : ep->rx_cq;
+    struct um_prov_cntr *cntr = um_prov_complete_cntr(ep, c->flags);
+    struct um_prov_cq_entry entry = um_prov_complete_entry(c, um_prov_complete_flags(c->flags));
+    const struct um_prov_cq_error error = {
+        .olen = c->olen, .err = um_prov_error_to_fi(c->error), .prov_errno = c->error};
     if (cntr)
-        um_cntr_fail_locked(cntr);
+        um_prov_cntr_fail_locked(cntr);
     if (cq)
-        um_cq_write_error_locked(cq, &entry, &error);
+        um_prov_cq_write_error_locked(cq, &entry, &error);
 }
 
 /* A message, or RMA data that arrived. */
-static inline void um_complete_received(struct um_prov_ep *ep, const struct um_completion *c, struct um_cntr *cntr)
+static inline void um_prov_complete_received(struct um_prov_ep *ep, const struct um_core_completion *c,
+                                             struct um_prov_cntr *cntr)
 {
     fi_addr_t source = FI_ADDR_NOTAVAIL;
-    uint64_t flags = um_complete_flags(c->flags);
+    uint64_t flags = um_prov_complete_flags(c->flags);
     if (cntr)
-        um_cntr_count_locked(cntr, c->len);
+        um_prov_cntr_count_locked(cntr, c->len);
     if (!ep->rx_cq || (c->flags & UM_OP_NO_EVENT && !(c->flags & UM_OP_MULTI_END)))
         return;
     if (ep->wants_source) {
-        source = um_peer_name(c->source);
+        source = um_core_peer_name(c->source);
         if (__builtin_expect(source == UM_PEER_UNNAMED, 0))
-            source = um_complete_find(ep, c->source);
+            source = um_prov_complete_find(ep, c->source);
         if (__builtin_expect(source == FI_ADDR_NOTAVAIL && ep->wants_source_err, 0)) {
-            um_complete_stranger(ep, c, flags);
+            um_prov_complete_stranger(ep, c, flags);
             return;
         }
     }
-    um_complete_write(ep->rx_cq, c, flags, source);
+    um_prov_complete_write(ep->rx_cq, c, flags, source);
 }
 
 /* Operations that this side posted: sends, reads, writes, atomics. */
-static __attribute__((noinline)) void um_complete_posted(struct um_prov_ep *ep, const struct um_completion *c)
+static __attribute__((noinline)) void um_prov_complete_posted(struct um_prov_ep *ep, const struct um_core_completion *c)
 {
-    struct um_cntr *cntr = um_complete_cntr(ep, c->flags);
+    struct um_prov_cntr *cntr = um_prov_complete_cntr(ep, c->flags);
     ep->pending--;
     if (__builtin_expect(ep->closing, 0))
         return;
     if (__builtin_expect(c->error != 0, 0)) {
-        um_complete_failed(ep, c);
+        um_prov_complete_failed(ep, c);
         return;
     }
     if (cntr)
-        um_cntr_count_locked(cntr, c->len);
+        um_prov_cntr_count_locked(cntr, c->len);
     if (!(c->flags & UM_OP_NO_EVENT))
-        um_complete_write(ep->tx_cq, c, um_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
+        um_prov_complete_write(ep->tx_cq, c, um_prov_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
 }
 
-void um_prov_ep_complete(void *arg, const struct um_completion *c)
+void um_prov_ep_complete(void *arg, const struct um_core_completion *c)
 {
     struct um_prov_ep *ep = arg;
-    if (um_complete_is_tx(c->flags))
-        um_complete_posted(ep, c);
+    if (um_prov_complete_is_tx(c->flags))
+        um_prov_complete_posted(ep, c);
     else if (__builtin_expect(c->error != 0, 0))
-        um_complete_failed(ep, c);
+        um_prov_complete_failed(ep, c);
     else if (__builtin_expect(c->source != NULL, 1))
-        um_complete_received(ep, c, um_complete_cntr(ep, c->flags));
+        um_prov_complete_received(ep, c, um_prov_complete_cntr(ep, c->flags));
     else if (ep->rx_cq) /* only the end of a multi-receive buffer */
-        um_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL);
+        um_prov_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL);
 }
 
-static __attribute__((noinline)) void um_complete_executed_queue(struct um_cq *cq, uint32_t what, size_t len,
-                                                                 void *context)
+static __attribute__((noinline)) void um_prov_complete_executed_queue(struct um_prov_cq *cq, uint32_t what, size_t len,
+                                                                      void *context)
 {
-    const struct um_completion c = {.context = context, .flags = what, .len = len};
-    um_complete_queue(cq, &c, um_complete_flags(what), FI_ADDR_NOTAVAIL);
+    const struct um_core_completion c = {.context = context, .flags = what, .len = len};
+    um_prov_complete_queue(cq, &c, um_prov_complete_flags(what), FI_ADDR_NOTAVAIL);
 }
 
-/* As um_complete_write(), without a struct um_completion. No reader waits while an operation is posted. */
+/* As um_prov_complete_write(), without a struct um_core_completion. No reader waits while an operation is posted. */
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context)
 {
-    struct um_cq *cq = ep->tx_cq;
-    struct um_cq_entry *slot = um_cq_slot_locked(cq);
+    struct um_prov_cq *cq = ep->tx_cq;
+    struct um_prov_cq_entry *slot = um_prov_cq_slot_locked(cq);
     if (__builtin_expect(!slot, 0)) {
-        um_complete_executed_queue(cq, what, len, context);
+        um_prov_complete_executed_queue(cq, what, len, context);
         return;
     }
     slot->context = context;
-    slot->flags = um_complete_flags(what);
+    slot->flags = um_prov_complete_flags(what);
     slot->len = len;
     slot->buf = NULL;
     slot->data = 0;
     slot->tag = 0;
     slot->source = FI_ADDR_NOTAVAIL;
     slot->error = NULL;
-    um_cq_unsettle_locked(cq, what);
-    um_cq_filled_locked(cq);
+    um_prov_cq_unsettle_locked(cq, what);
+    um_prov_cq_filled_locked(cq);
 }
 
 /* A peek always reports, also with FI_SELECTIVE_COMPLETION, and is not counted. */
-void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c)
+void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_core_completion *c)
 {
     if (c->error) {
-        struct um_cq_entry entry = um_complete_entry(c, um_complete_flags(c->flags));
-        const struct um_cq_error error = {.err = um_error_to_fi(c->error), .prov_errno = c->error};
+        struct um_prov_cq_entry entry = um_prov_complete_entry(c, um_prov_complete_flags(c->flags));
+        const struct um_prov_cq_error error = {.err = um_prov_error_to_fi(c->error), .prov_errno = c->error};
         if (ep->rx_cq)
-            um_cq_write_error_locked(ep->rx_cq, &entry, &error);
+            um_prov_cq_write_error_locked(ep->rx_cq, &entry, &error);
         return;
     }
-    struct um_completion seen = *c;
+    struct um_core_completion seen = *c;
     seen.flags &= ~(uint32_t)(UM_OP_NO_EVENT | UM_OP_MULTI_END);
-    um_complete_received(ep, &seen, NULL);
+    um_prov_complete_received(ep, &seen, NULL);
 }

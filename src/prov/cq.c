@@ -1,7 +1,7 @@
 /*
  * Completion queues: the ring, reading, waiting.
  *
- * Owns: struct um_cq. Must not know where completions come from.
+ * Owns: struct um_prov_cq. Must not know where completions come from.
  * Threading: under the domain lock.
  *
  * A read of an empty ring makes progress with the caller's array open for completions: they are written there directly,
@@ -27,16 +27,16 @@ enum {
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
 };
 
-bool um_cq_ready_locked(const struct um_cq *cq)
+bool um_prov_cq_ready_locked(const struct um_prov_cq *cq)
 {
     return cq->head != cq->tail || cq->overrun;
 }
 
 /* Doubles the ring. 0 or -ENOMEM. */
-static int um_cq_grow(struct um_cq *cq)
+static int um_prov_cq_grow(struct um_prov_cq *cq)
 {
     uint64_t room = cq->mask + 1, count = cq->tail - cq->head;
-    struct um_cq_entry *ring = malloc(2 * room * sizeof(*ring));
+    struct um_prov_cq_entry *ring = malloc(2 * room * sizeof(*ring));
     if (!ring)
         return -ENOMEM;
     for (uint64_t i = 0; i < count; i++)
@@ -49,9 +49,9 @@ static int um_cq_grow(struct um_cq *cq)
     return 0;
 }
 
-static void um_cq_push(struct um_cq *cq, const struct um_cq_entry *entry)
+static void um_prov_cq_push(struct um_prov_cq *cq, const struct um_prov_cq_entry *entry)
 {
-    if (__builtin_expect(cq->tail - cq->head > cq->mask, 0) && um_cq_grow(cq) != 0) {
+    if (__builtin_expect(cq->tail - cq->head > cq->mask, 0) && um_prov_cq_grow(cq) != 0) {
         if (!cq->overrun)
             um_log(UM_LOG_WARN, "out of memory: a completion queue of %llu entries cannot grow; completions are lost",
                    (unsigned long long)cq->mask + 1);
@@ -60,13 +60,13 @@ static void um_cq_push(struct um_cq *cq, const struct um_cq_entry *entry)
         return;
     }
     cq->ring[cq->tail & cq->mask] = *entry;
-    um_cq_filled_locked(cq);
+    um_prov_cq_filled_locked(cq);
 }
 
-void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry)
+void um_prov_cq_write_locked(struct um_prov_cq *cq, const struct um_prov_cq_entry *entry)
 {
     if (!cq->direct_left) {
-        um_cq_push(cq, entry);
+        um_prov_cq_push(cq, entry);
         return;
     }
     memcpy(cq->direct, entry, cq->entry_size);
@@ -77,7 +77,8 @@ void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry)
     cq->direct_done++;
 }
 
-void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error)
+void um_prov_cq_write_error_locked(struct um_prov_cq *cq, struct um_prov_cq_entry *entry,
+                                   const struct um_prov_cq_error *error)
 {
     entry->error = malloc(sizeof(*error));
     if (!entry->error) {
@@ -86,70 +87,70 @@ void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const
     }
     *entry->error = *error;
     cq->direct_left = 0; /* later completions must not overtake it */
-    um_cq_push(cq, entry);
+    um_prov_cq_push(cq, entry);
 }
 
 /* Relaxed: the compiler joins no such loads. */
-static inline void um_cq_copy_word(char *to, const struct um_cq_entry *entry, size_t at)
+static inline void um_prov_cq_copy_word(char *to, const struct um_prov_cq_entry *entry, size_t at)
 {
     const uint64_t word = um_load_relaxed_u64((const uint64_t *)(const void *)((const char *)entry + at));
     memcpy(to + at, &word, sizeof(word));
 }
 
 /* Copies the format's part of an entry word by word: it may just have been stored so, and a wider load would stall. */
-static inline void um_cq_copy(char *to, const struct um_cq_entry *entry, size_t size)
+static inline void um_prov_cq_copy(char *to, const struct um_prov_cq_entry *entry, size_t size)
 {
-    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, context));
+    um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, context));
     if (size == sizeof(struct fi_cq_entry))
         return;
-    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, flags));
-    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, len));
+    um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, flags));
+    um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, len));
     if (size == sizeof(struct fi_cq_msg_entry))
         return;
-    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, buf));
-    um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, data));
+    um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, buf));
+    um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, data));
     if (size == sizeof(struct fi_cq_tagged_entry))
-        um_cq_copy_word(to, entry, offsetof(struct um_cq_entry, tag));
+        um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, tag));
 }
 
 /* Makes progress after several reads that made none; the longer those took, the fewer next time. May move the ring. */
-static __attribute__((noinline)) void um_cq_look(struct um_cq *cq)
+static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
 {
-    const struct um_ep_set *set = &cq->source.eps;
+    const struct um_prov_ep_set *set = &cq->source.eps;
     for (size_t i = 0; i < set->count; i++) {
         if (set->eps[i]->core)
-            um_ep_hasten(set->eps[i]->core);
+            um_core_ep_hasten(set->eps[i]->core);
     }
-    um_source_progress_locked(&cq->source);
+    um_prov_source_progress_locked(&cq->source);
     cq->drains = UM_CQ_DRAINS - 1;
     for (size_t i = 0; i < set->count; i++) {
-        const int32_t most = set->eps[i]->core ? (int32_t)um_ep_patience(set->eps[i]->core) - 1 : UM_CQ_DRAINS;
+        const int32_t most = set->eps[i]->core ? (int32_t)um_core_ep_patience(set->eps[i]->core) - 1 : UM_CQ_DRAINS;
         cq->drains = most < cq->drains ? most : cq->drains;
     }
 }
 
 /* An error stands first. */
-static __attribute__((noinline)) ssize_t um_cq_at_error(struct um_cq *cq)
+static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *cq)
 {
-    um_source_progress_locked(&cq->source);
+    um_prov_source_progress_locked(&cq->source);
     return -FI_EAVAIL;
 }
 
 /* From the ring, which is not empty, into the caller's array, up to the first error. count: not 0. */
-static inline ssize_t um_cq_unload(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static inline ssize_t um_prov_cq_unload(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     /* in locals: for the compiler, a store to the caller's array might change the members */
-    const struct um_cq_entry *const ring = cq->ring;
+    const struct um_prov_cq_entry *const ring = cq->ring;
     const uint64_t mask = cq->mask, tail = cq->tail;
     const size_t size = cq->entry_size;
     uint64_t head = cq->head;
     char *out = buf;
     size_t done = 0;
     do {
-        const struct um_cq_entry *entry = &ring[head & mask];
+        const struct um_prov_cq_entry *entry = &ring[head & mask];
         if (__builtin_expect(entry->error != NULL, 0))
             break;
-        um_cq_copy(out, entry, size);
+        um_prov_cq_copy(out, entry, size);
         if (source)
             source[done] = entry->source;
         out += size;
@@ -157,18 +158,18 @@ static inline ssize_t um_cq_unload(struct um_cq *cq, void *buf, size_t count, fi
         done++;
     } while (done < count && head != tail);
     if (__builtin_expect(done == 0, 0))
-        return um_cq_at_error(cq);
+        return um_prov_cq_at_error(cq);
     cq->head = head;
     cq->told = true;
     return (ssize_t)done;
 }
 
 /* The same after progress. */
-static __attribute__((noinline)) ssize_t um_cq_drain_looked(struct um_cq *cq, void *buf, size_t count,
-                                                            fi_addr_t *source)
+static __attribute__((noinline)) ssize_t um_prov_cq_drain_looked(struct um_prov_cq *cq, void *buf, size_t count,
+                                                                 fi_addr_t *source)
 {
-    um_cq_look(cq);
-    return um_cq_unload(cq, buf, count, source);
+    um_prov_cq_look(cq);
+    return um_prov_cq_unload(cq, buf, count, source);
 }
 
 /*
@@ -176,30 +177,31 @@ static __attribute__((noinline)) ssize_t um_cq_drain_looked(struct um_cq *cq, vo
  * once and peek again), or the completion of the caller's last send. Messages from peers must still arrive, so such
  * reads make progress, too: always at an error entry, otherwise every UM_CQ_DRAINS reads. New completions go behind.
  */
-static __attribute__((noinline)) ssize_t um_cq_drain(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static __attribute__((noinline)) ssize_t um_prov_cq_drain(struct um_prov_cq *cq, void *buf, size_t count,
+                                                          fi_addr_t *source)
 {
     if (cq->unsettled) {
         um_fence_full(); /* sync: rma-settle (partner rma-settle): an operation that is reported complete is visible */
         cq->unsettled = false;
     }
     if (__builtin_expect(--cq->drains < 0, 0))
-        return um_cq_drain_looked(cq, buf, count, source);
-    return um_cq_unload(cq, buf, count, source);
+        return um_prov_cq_drain_looked(cq, buf, count, source);
+    return um_prov_cq_unload(cq, buf, count, source);
 }
 
 /*
  * The common case: the ring is empty, or the call has no entries and is for progress alone. New completions go into the
  * caller's array.
  */
-static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static inline ssize_t um_prov_cq_take_new(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (__builtin_expect(cq->source.waiter.armed, 0))
-        um_source_disarm_locked(&cq->source);
+        um_prov_source_disarm_locked(&cq->source);
     cq->direct = buf;
     cq->direct_source = source;
     cq->direct_done = 0;
     cq->direct_left = count;
-    um_source_progress_locked(&cq->source);
+    um_prov_source_progress_locked(&cq->source);
     cq->direct_left = 0;
     if (cq->direct_done) {
         cq->told = true;
@@ -207,14 +209,15 @@ static inline ssize_t um_cq_take_new(struct um_cq *cq, void *buf, size_t count, 
     }
     if (__builtin_expect(cq->head == cq->tail, 1))
         return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
-    return count ? um_cq_drain(cq, cq->direct, count, cq->direct_source) : 0; /* untouched: nothing was written there */
+    return count ? um_prov_cq_drain(cq, cq->direct, count, cq->direct_source)
+                 : 0; /* untouched: nothing was written there */
 }
 
-static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (__builtin_expect(cq->head == cq->tail || !count, 1))
-        return um_cq_take_new(cq, buf, count, source);
-    return um_cq_drain(cq, buf, count, source);
+        return um_prov_cq_take_new(cq, buf, count, source);
+    return um_prov_cq_drain(cq, buf, count, source);
 }
 
 /*
@@ -222,21 +225,21 @@ static inline ssize_t um_cq_take(struct um_cq *cq, void *buf, size_t count, fi_a
  * processor after every empty read, and a message that comes meanwhile would wait for the end of that system call. A
  * caller that computes between its reads, or whose yield lets another process run, does not make UM_CQ_LOOK reads
  * within UM_CQ_LOOK_NS. Callers that await no message do not linger: one that posts one-sided operations
- * (um_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one that asks for progress with
- * no entries. The first empty read after a read that returned completions does not linger either: MPICH reads once more
- * when its operation is complete, and the microsecond would be lost (an accumulate by active messages took half as long
- * again).
+ * (um_prov_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one that asks for progress
+ * with no entries. The first empty read after a read that returned completions does not linger either: MPICH reads once
+ * more when its operation is complete, and the microsecond would be lost (an accumulate by active messages took half as
+ * long again).
  */
-static ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
+static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
 {
-    struct um_domain *d = cq->source.domain;
+    struct um_prov_domain *d = cq->source.domain;
     ssize_t ret = -FI_EAGAIN;
     if (d->counter_read) {
         d->counter_read = false;
-        um_cq_stop_lingering(cq);
+        um_prov_cq_stop_lingering(cq);
     }
     for (int i = 0; cq->lingers && ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
-        ret = um_cq_take(cq, buf, count, NULL);
+        ret = um_prov_cq_take(cq, buf, count, NULL);
     return ret;
 }
 
@@ -245,7 +248,8 @@ static ssize_t um_cq_linger(struct um_cq *cq, void *buf, size_t count)
  * that spins shall yield (*yields_p) after it has released the domain lock. Open MPI's mtl/ofi does not yield in a
  * blocking send, which then took a time slice. count 0: this read does not linger.
  */
-static __attribute__((noinline)) ssize_t um_cq_empty(struct um_cq *cq, void *buf, size_t count, bool *yields_p)
+static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq, void *buf, size_t count,
+                                                          bool *yields_p)
 {
     if (cq->told) {
         cq->told = false;
@@ -253,90 +257,91 @@ static __attribute__((noinline)) ssize_t um_cq_empty(struct um_cq *cq, void *buf
     }
     if (++cq->empties % UM_CQ_LOOK == 0) {
         uint64_t now = um_clock_ns();
-        bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_source_has_processors(&cq->source);
+        bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_prov_source_has_processors(&cq->source);
         cq->lingers = spins && has_processors;
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }
-    if (count == 0 || cq->source.domain->guard.used) /* never while other threads may want the lock */
+    if (count == 0 || cq->source.domain->lock.used) /* never while other threads may want the lock */
         return -FI_EAGAIN;
-    return um_cq_linger(cq, buf, count);
+    return um_prov_cq_linger(cq, buf, count);
 }
 
 /* Yields the processor. The time meanwhile does not count against the caller: the next reads measure anew. */
-static __attribute__((noinline)) void um_cq_yield(struct um_cq *cq)
+static __attribute__((noinline)) void um_prov_cq_yield(struct um_prov_cq *cq)
 {
     sched_yield();
-    um_guard_lock(&cq->source.domain->guard);
+    um_prov_domain_lock(&cq->source.domain->lock);
     cq->looked_at = um_clock_ns();
-    um_guard_unlock(&cq->source.domain->guard);
+    um_prov_domain_unlock(&cq->source.domain->lock);
 }
 
 /* The rest of a read that found nothing. Releases the domain lock. */
-static __attribute__((noinline)) ssize_t um_cq_read_empty(struct um_cq *cq, void *buf, size_t count)
+static __attribute__((noinline)) ssize_t um_prov_cq_read_empty(struct um_prov_cq *cq, void *buf, size_t count)
 {
     bool yields = false;
-    ssize_t ret = um_cq_empty(cq, buf, count, &yields);
-    um_guard_unlock(&cq->source.domain->guard);
+    ssize_t ret = um_prov_cq_empty(cq, buf, count, &yields);
+    um_prov_domain_unlock(&cq->source.domain->lock);
     if (yields)
-        um_cq_yield(cq);
+        um_prov_cq_yield(cq);
     return ret;
 }
 
 /* A read while the ring is empty. Releases the domain lock. */
-static __attribute__((noinline)) ssize_t um_cq_read_new(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static __attribute__((noinline)) ssize_t um_prov_cq_read_new(struct um_prov_cq *cq, void *buf, size_t count,
+                                                             fi_addr_t *source)
 {
-    struct um_domain *d = cq->source.domain;
-    ssize_t ret = um_cq_take_new(cq, buf, count, source);
+    struct um_prov_domain *d = cq->source.domain;
+    ssize_t ret = um_prov_cq_take_new(cq, buf, count, source);
     if (ret == -FI_EAGAIN && d->env.linger)
-        return um_cq_read_empty(cq, cq->direct, cq->direct_source ? 0 : count);
-    um_guard_unlock(&d->guard);
+        return um_prov_cq_read_empty(cq, cq->direct, cq->direct_source ? 0 : count);
+    um_prov_domain_unlock(&d->lock);
     return ret;
 }
 
-static __attribute__((noinline)) ssize_t um_cq_read_guarded(struct um_cq *cq, void *buf, size_t count,
-                                                            fi_addr_t *source)
+static __attribute__((noinline)) ssize_t um_prov_cq_read_guarded(struct um_prov_cq *cq, void *buf, size_t count,
+                                                                 fi_addr_t *source)
 {
-    struct um_guard *g = &cq->source.domain->guard;
-    um_guard_lock(g);
+    struct um_prov_domain_mutex *g = &cq->source.domain->lock;
+    um_prov_domain_lock(g);
     if (cq->head == cq->tail || !count)
-        return um_cq_read_new(cq, buf, count, source);
-    ssize_t ret = um_cq_drain(cq, buf, count, source);
-    um_guard_unlock(g);
+        return um_prov_cq_read_new(cq, buf, count, source);
+    ssize_t ret = um_prov_cq_drain(cq, buf, count, source);
+    um_prov_domain_unlock(g);
     return ret;
 }
 
 /* Three separate paths, so that none saves registers for another one. */
-static inline ssize_t um_cq_read_any(struct um_cq *cq, void *buf, size_t count, fi_addr_t *source)
+static inline ssize_t um_prov_cq_read_any(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    if (cq->source.domain->guard.used)
-        return um_cq_read_guarded(cq, buf, count, source);
+    if (cq->source.domain->lock.used)
+        return um_prov_cq_read_guarded(cq, buf, count, source);
     if (cq->head == cq->tail || !count)
-        return um_cq_read_new(cq, buf, count, source);
-    return um_cq_drain(cq, buf, count, source);
+        return um_prov_cq_read_new(cq, buf, count, source);
+    return um_prov_cq_drain(cq, buf, count, source);
 }
 
-static ssize_t um_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
+static ssize_t um_prov_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
 {
-    return um_cq_read_any(UM_CONTAINER(fid, struct um_cq, fid), buf, count, source);
+    return um_prov_cq_read_any(UM_CONTAINER(fid, struct um_prov_cq, fid), buf, count, source);
 }
 
-static ssize_t um_cq_read(struct fid_cq *fid, void *buf, size_t count)
+static ssize_t um_prov_cq_read(struct fid_cq *fid, void *buf, size_t count)
 {
-    return um_cq_read_any(UM_CONTAINER(fid, struct um_cq, fid), buf, count, NULL);
+    return um_prov_cq_read_any(UM_CONTAINER(fid, struct um_prov_cq, fid), buf, count, NULL);
 }
 
 /* The condition of an sread is an optimisation that a provider may ignore: we return with the first completion. */
-static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
-                               int timeout)
+static ssize_t um_prov_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
+                                    int timeout)
 {
-    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    struct um_wait wait = um_wait_enter(timeout);
+    struct um_prov_cq *cq = UM_CONTAINER(fid, struct um_prov_cq, fid);
+    struct um_prov_wait wait = um_prov_wait_enter(timeout);
     ssize_t ret;
     (void)cond;
-    um_guard_lock(&cq->source.domain->guard);
-    while ((ret = um_cq_take(cq, buf, count, source)) == -FI_EAGAIN && !cq->signaled) {
-        int waited = um_source_wait_locked(&cq->source, &wait);
+    um_prov_domain_lock(&cq->source.domain->lock);
+    while ((ret = um_prov_cq_take(cq, buf, count, source)) == -FI_EAGAIN && !cq->signaled) {
+        int waited = um_prov_source_wait_locked(&cq->source, &wait);
         if (waited == 0)
             continue;
         ret = waited == -FI_ETIMEDOUT || waited == -FI_EINTR ? -FI_EAGAIN : waited;
@@ -344,84 +349,84 @@ static ssize_t um_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_a
     }
     if (ret == -FI_EAGAIN)
         cq->signaled = false;
-    um_guard_unlock(&cq->source.domain->guard);
-    um_wait_leave(&wait);
+    um_prov_domain_unlock(&cq->source.domain->lock);
+    um_prov_wait_leave(&wait);
     return ret;
 }
 
-static ssize_t um_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
+static ssize_t um_prov_cq_sread(struct fid_cq *fid, void *buf, size_t count, const void *cond, int timeout)
 {
-    return um_cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
+    return um_prov_cq_sreadfrom(fid, buf, count, NULL, cond, timeout);
 }
 
-static int um_cq_signal(struct fid_cq *fid)
+static int um_prov_cq_signal(struct fid_cq *fid)
 {
-    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid);
-    um_guard_lock(&cq->source.domain->guard);
+    struct um_prov_cq *cq = UM_CONTAINER(fid, struct um_prov_cq, fid);
+    um_prov_domain_lock(&cq->source.domain->lock);
     cq->signaled = true;
-    um_waiter_signal(&cq->source.waiter);
-    um_guard_unlock(&cq->source.domain->guard);
+    um_prov_waiter_signal(&cq->source.waiter);
+    um_prov_domain_unlock(&cq->source.domain->lock);
     return 0;
 }
 
-static struct fi_ops_cq um_cq_ops = {
+static struct fi_ops_cq um_prov_cq_ops = {
     .size = sizeof(struct fi_ops_cq),
-    .read = um_cq_read,
-    .readfrom = um_cq_readfrom,
-    .readerr = um_cq_readerr,
-    .sread = um_cq_sread,
-    .sreadfrom = um_cq_sreadfrom,
-    .signal = um_cq_signal,
-    .strerror = um_cq_strerror,
+    .read = um_prov_cq_read,
+    .readfrom = um_prov_cq_readfrom,
+    .readerr = um_prov_cq_readerr,
+    .sread = um_prov_cq_sread,
+    .sreadfrom = um_prov_cq_sreadfrom,
+    .signal = um_prov_cq_signal,
+    .strerror = um_prov_cq_strerror,
 };
 
-static int um_cq_close(struct fid *fid)
+static int um_prov_cq_close(struct fid *fid)
 {
     UM_UNCANCELLED;
-    struct um_cq *cq = UM_CONTAINER(fid, struct um_cq, fid.fid);
-    struct um_domain *d = cq->source.domain;
-    um_guard_lock(&d->guard);
+    struct um_prov_cq *cq = UM_CONTAINER(fid, struct um_prov_cq, fid.fid);
+    struct um_prov_domain *d = cq->source.domain;
+    um_prov_domain_lock(&d->lock);
     uint32_t refs = cq->refs;
-    um_guard_unlock(&d->guard);
+    um_prov_domain_unlock(&d->lock);
     if (refs)
         return -FI_EBUSY;
-    um_live_remove(&cq->live);
+    um_prov_live_remove(&cq->live);
     for (; cq->head != cq->tail; cq->head++)
         free(cq->ring[cq->head & cq->mask].error);
-    um_source_fini(&cq->source);
+    um_prov_source_fini(&cq->source);
     free(cq->ring);
     free(cq);
-    um_domain_drop(d);
+    um_prov_domain_drop(d);
     return 0;
 }
 
-static int um_cq_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
+static int um_prov_cq_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
     (void)fid, (void)bfid, (void)flags;
     return -FI_ENOSYS;
 }
 
-static int um_cq_control(struct fid *fid, int command, void *arg)
+static int um_prov_cq_control(struct fid *fid, int command, void *arg)
 {
-    return um_source_control(&UM_CONTAINER(fid, struct um_cq, fid.fid)->source, command, arg);
+    return um_prov_source_control(&UM_CONTAINER(fid, struct um_prov_cq, fid.fid)->source, command, arg);
 }
 
-static int um_cq_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
+static int um_prov_cq_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context)
 {
     (void)fid, (void)name, (void)flags, (void)ops, (void)context;
     return -FI_ENOSYS;
 }
 
-static struct fi_ops um_cq_fid_ops = {
+static struct fi_ops um_prov_cq_fid_ops = {
     .size = sizeof(struct fi_ops),
-    .close = um_cq_close,
-    .bind = um_cq_bind,
-    .control = um_cq_control,
-    .ops_open = um_cq_ops_open,
+    .close = um_prov_cq_close,
+    .bind = um_prov_cq_bind,
+    .control = um_prov_cq_control,
+    .ops_open = um_prov_cq_ops_open,
 };
 
 /* 0: no such format. */
-static size_t um_cq_entry_size(enum fi_cq_format format)
+static size_t um_prov_cq_entry_size(enum fi_cq_format format)
 {
     switch (format) {
     case FI_CQ_FORMAT_UNSPEC:
@@ -438,21 +443,21 @@ static size_t um_cq_entry_size(enum fi_cq_format format)
     }
 }
 
-int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p, void *context)
+int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq_p, void *context)
 {
     UM_UNCANCELLED;
-    struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
-    if (!um_cq_entry_size(attr->format))
+    struct um_prov_domain *d = UM_CONTAINER(domain, struct um_prov_domain, fid);
+    if (!um_prov_cq_entry_size(attr->format))
         return -FI_EINVAL;
     if (attr->flags & ~FI_AFFINITY)
         return -FI_ENOSYS;
-    struct um_cq *cq = calloc(1, sizeof(*cq));
+    struct um_prov_cq *cq = calloc(1, sizeof(*cq));
     if (!cq)
         return -FI_ENOMEM;
-    cq->entry_size = um_cq_entry_size(attr->format);
+    cq->entry_size = um_prov_cq_entry_size(attr->format);
     cq->mask = UM_CQ_FIRST_ROOM - 1;
     cq->ring = malloc(UM_CQ_FIRST_ROOM * sizeof(*cq->ring));
-    int ret = cq->ring ? um_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;
+    int ret = cq->ring ? um_prov_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;
     if (ret) {
         free(cq->ring);
         free(cq);
@@ -462,10 +467,10 @@ int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq
         attr->format = FI_CQ_FORMAT_CONTEXT;
     cq->fid.fid.fclass = FI_CLASS_CQ;
     cq->fid.fid.context = context;
-    cq->fid.fid.ops = &um_cq_fid_ops;
-    cq->fid.ops = &um_cq_ops;
-    um_domain_hold(d);
-    um_live_add(&cq->live, &cq->fid.fid);
+    cq->fid.fid.ops = &um_prov_cq_fid_ops;
+    cq->fid.ops = &um_prov_cq_ops;
+    um_prov_domain_hold(d);
+    um_prov_live_add(&cq->live, &cq->fid.fid);
     *cq_p = &cq->fid;
     return 0;
 }

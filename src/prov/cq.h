@@ -9,10 +9,10 @@
 
 #include "core/core.h"
 
-struct um_cq_error;
+struct um_prov_cq_error;
 
 /* Begins as struct fi_cq_tagged_entry, of which the other formats are prefixes. */
-struct um_cq_entry {
+struct um_prov_cq_entry {
     void *context;
     uint64_t flags;
     size_t len;
@@ -20,12 +20,12 @@ struct um_cq_entry {
     uint64_t data;
     uint64_t tag;
     fi_addr_t source;
-    struct um_cq_error *error; /* not NULL: the entry is an error */
+    struct um_prov_cq_error *error; /* not NULL: the entry is an error */
 };
-static_assert(offsetof(struct um_cq_entry, tag) == offsetof(struct fi_cq_tagged_entry, tag), "layout of an entry");
-static_assert(sizeof(struct um_cq_entry) == 64, "one cache line");
+static_assert(offsetof(struct um_prov_cq_entry, tag) == offsetof(struct fi_cq_tagged_entry, tag), "layout of an entry");
+static_assert(sizeof(struct um_prov_cq_entry) == 64, "one cache line");
 
-struct um_cq_error {
+struct um_prov_cq_error {
     size_t olen;
     int err;        /* fabric errno */
     int prov_errno; /* ours */
@@ -33,9 +33,9 @@ struct um_cq_error {
     struct um_addr addr; /* the raw source: FI_EADDRNOTAVAIL */
 };
 
-struct um_cq {
+struct um_prov_cq {
     struct fid_cq fid;
-    struct um_event_source source;
+    struct um_prov_event_source source;
     size_t entry_size;
     /* While a read makes progress with an empty ring, completions go straight into the caller's array. */
     char *direct;
@@ -43,28 +43,28 @@ struct um_cq {
     size_t direct_left;
     size_t direct_done;
     /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
-    struct um_cq_entry *ring;
+    struct um_prov_cq_entry *ring;
     uint64_t head, tail, mask;
     struct um_addr err_data; /* err_data of the last error entry points to this */
     bool signaled;
     bool unsettled; /* the ring holds completions of operations by loads and stores, and no full fence followed the last
                        one */
-    bool lingers;   /* the caller spins: see um_cq_linger() */
+    bool lingers;   /* the caller spins: see um_prov_cq_linger() */
     bool told;      /* the last read returned completions: the next empty one does not linger */
     uint32_t empties;   /* empty reads */
     int32_t drains;     /* reads from the ring without progress */
     uint64_t looked_at; /* the last look at the clock, ns */
     bool overrun;       /* memory ran out while growing: completions were lost */
     uint32_t refs;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
-int um_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
+int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 /*
  * Where the next completion goes if a reader waits with an array of struct fi_cq_tagged_entry. The caller fills all
- * fields. NULL: use um_cq_write_locked().
+ * fields. NULL: use um_prov_cq_write_locked().
  */
-static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, fi_addr_t source)
+static inline struct fi_cq_tagged_entry *um_prov_cq_direct_locked(struct um_prov_cq *cq, fi_addr_t source)
 {
     struct fi_cq_tagged_entry *to = (struct fi_cq_tagged_entry *)(void *)cq->direct;
     if (__builtin_expect(!cq->direct_left || cq->entry_size != sizeof(*to), 0))
@@ -78,29 +78,30 @@ static inline struct fi_cq_tagged_entry *um_cq_direct_locked(struct um_cq *cq, f
 }
 
 /*
- * The next place in the ring. The caller fills all fields, error and source included, then calls um_cq_filled_locked().
- * NULL: a reader of another format waits, or the ring is full: use um_cq_write_locked().
+ * The next place in the ring. The caller fills all fields, error and source included, then calls
+ * um_prov_cq_filled_locked(). NULL: a reader of another format waits, or the ring is full: use
+ * um_prov_cq_write_locked().
  */
-static inline struct um_cq_entry *um_cq_slot_locked(struct um_cq *cq)
+static inline struct um_prov_cq_entry *um_prov_cq_slot_locked(struct um_prov_cq *cq)
 {
     return cq->direct_left || cq->tail - cq->head > cq->mask ? NULL : &cq->ring[cq->tail & cq->mask];
 }
 
 /* The entry may belong to a store through a window: a reader gets it after a full fence. */
-static inline void um_cq_unsettle_locked(struct um_cq *cq, uint32_t op_flags)
+static inline void um_prov_cq_unsettle_locked(struct um_prov_cq *cq, uint32_t op_flags)
 {
     if (op_flags & UM_OP_WRITE)
         cq->unsettled = true;
 }
 
-static inline void um_cq_filled_locked(struct um_cq *cq)
+static inline void um_prov_cq_filled_locked(struct um_prov_cq *cq)
 {
     cq->tail++;
-    um_waiter_signal(&cq->source.waiter);
+    um_prov_waiter_signal(&cq->source.waiter);
 }
 
 /* The caller does not await messages now: it lingers again only after UM_CQ_LOOK empty reads. */
-static inline void um_cq_stop_lingering(struct um_cq *cq)
+static inline void um_prov_cq_stop_lingering(struct um_prov_cq *cq)
 {
     if (cq) {
         cq->lingers = false;
@@ -109,11 +110,12 @@ static inline void um_cq_stop_lingering(struct um_cq *cq)
 }
 
 /* Writes into the ring, or into a reader's array of any format. */
-void um_cq_write_locked(struct um_cq *cq, const struct um_cq_entry *entry);
+void um_prov_cq_write_locked(struct um_prov_cq *cq, const struct um_prov_cq_entry *entry);
 /* The entry's error is filled from *error. */
-void um_cq_write_error_locked(struct um_cq *cq, struct um_cq_entry *entry, const struct um_cq_error *error);
-ssize_t um_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);
-const char *um_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
-bool um_cq_ready_locked(const struct um_cq *cq);
+void um_prov_cq_write_error_locked(struct um_prov_cq *cq, struct um_prov_cq_entry *entry,
+                                   const struct um_prov_cq_error *error);
+ssize_t um_prov_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);
+const char *um_prov_cq_strerror(struct fid_cq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
+bool um_prov_cq_ready_locked(const struct um_prov_cq *cq);
 
 #endif

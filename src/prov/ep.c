@@ -25,45 +25,45 @@ static int um_prov_ep_peers_grow(struct um_prov_ep *ep, fi_addr_t index)
     uint64_t room = ep->peers_room ? ep->peers_room : UM_PEERS_FIRST;
     while (room <= index)
         room *= 2;
-    struct um_peer **peers = calloc(room, sizeof(struct um_peer *));
+    struct um_core_peer **peers = calloc(room, sizeof(struct um_core_peer *));
     if (!peers)
         return -FI_ENOMEM;
     if (ep->peers)
-        memcpy(peers, ep->peers, ep->peers_room * sizeof(struct um_peer *));
+        memcpy(peers, ep->peers, ep->peers_room * sizeof(struct um_core_peer *));
     free(ep->peers);
     ep->peers = peers;
     ep->peers_room = room;
     return 0;
 }
 
-int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
+int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_core_peer **peer_p)
 {
     if (!ep->enabled)
         return -FI_EOPBADSTATE;
     struct um_addr addr;
-    if (!um_av_addr_locked(ep->av, index, &addr))
+    if (!um_prov_av_addr_locked(ep->av, index, &addr))
         return -FI_EINVAL;
     if (index >= ep->peers_room && um_prov_ep_peers_grow(ep, index) != 0)
         return -FI_ENOMEM;
-    int ret = um_peer_get(ep->core, &addr, &ep->peers[index]);
+    int ret = um_core_peer_get(ep->core, &addr, &ep->peers[index]);
     if (ret)
-        return um_error_result(ret);
+        return um_prov_error_result(ret);
     *peer_p = ep->peers[index];
     return 0;
 }
 
 /* The peer is gone: whatever is posted to one of its addresses fails from now on. */
-static void um_prov_ep_end_peer(void *arg, struct um_peer *peer)
+static void um_prov_ep_end_peer(void *arg, struct um_core_peer *peer)
 {
     const struct um_prov_ep *ep = arg;
     struct um_addr addr;
-    um_peer_addr(peer, &addr);
+    um_core_peer_addr(peer, &addr);
     for (uint32_t m = 0; m < ep->domain->env.machines.count;
          m++) { /* an entry may have the part of one machine alone */
-        for (fi_addr_t at = um_av_find_part_locked(ep->av, m, &addr); at != FI_ADDR_NOTAVAIL;
-             at = um_av_next_part_locked(ep->av, m, at)) {
+        for (fi_addr_t at = um_prov_av_find_part_locked(ep->av, m, &addr); at != FI_ADDR_NOTAVAIL;
+             at = um_prov_av_next_part_locked(ep->av, m, at)) {
             if (at < ep->peers_room && ep->peers[at] == peer)
-                ep->peers[at] = um_peer_gone(ep->core);
+                ep->peers[at] = um_core_peer_gone(ep->core);
         }
     }
 }
@@ -72,9 +72,9 @@ void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const stru
 {
     if (index < ep->peers_room)
         ep->peers[index] = NULL;
-    struct um_peer *peer = ep->core ? um_peer_find(ep->core, addr) : NULL;
-    if (peer && um_peer_name(peer) == index)
-        um_peer_set_name(peer, UM_PEER_UNNAMED);
+    struct um_core_peer *peer = ep->core ? um_core_peer_find(ep->core, addr) : NULL;
+    if (peer && um_core_peer_name(peer) == index)
+        um_core_peer_set_name(peer, UM_PEER_UNNAMED);
 }
 
 /* ---- sleeping ---- */
@@ -85,8 +85,8 @@ int um_prov_ep_arm_locked(struct um_prov_ep *ep)
     if (!ep->core || (ep->armed && !ep->stale))
         return 0;
     if (ep->armed)
-        um_ep_disarm(ep->core);
-    int ret = um_ep_arm(ep->core);
+        um_core_ep_disarm(ep->core);
+    int ret = um_core_ep_arm(ep->core);
     ep->armed = ret == 0;
     ep->stale = false;
     ep->kicked = false;
@@ -101,9 +101,9 @@ void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
     if (ep->arms && ep->armed) {
         ep->stale = true;
     } else if (ep->arms && ep->core) {
-        um_ep_kick(ep->core); /* a thread that still sleeps would never wake up */
+        um_core_ep_kick(ep->core); /* a thread that still sleeps would never wake up */
     } else if (ep->armed) {
-        um_ep_disarm(ep->core);
+        um_core_ep_disarm(ep->core);
         ep->armed = false;
         ep->stale = false;
         ep->kicked = false;
@@ -116,7 +116,7 @@ void um_prov_ep_wake_locked(struct um_prov_ep *ep)
         return; /* woken already */
     ep->kicked = true;
     ep->stale = true;
-    um_ep_kick(ep->core);
+    um_core_ep_kick(ep->core);
 }
 
 /* ---- life ---- */
@@ -124,8 +124,8 @@ void um_prov_ep_wake_locked(struct um_prov_ep *ep)
 /* Opens the core endpoint. Peers can reach it from now on. */
 int um_prov_ep_start_locked(struct um_prov_ep *ep)
 {
-    const struct um_domain *d = ep->domain;
-    const struct um_ep_config config = {
+    const struct um_prov_domain *d = ep->domain;
+    const struct um_core_ep_config config = {
         .machines = d->env.machines,
         .port = d->env.port,
         .regions = d->regions,
@@ -138,15 +138,15 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
     };
     if (ep->core)
         return 0;
-    int ret = um_error_result(um_ep_open(&config, &ep->core));
+    int ret = um_prov_error_result(um_proto_ep_open(&config, &ep->core));
     if (ret == 0)
-        um_ep_set_counters(ep->core, ep->remote_counters);
+        um_core_ep_set_counters(ep->core, ep->remote_counters);
     return ret;
 }
 
 /* The queues and counters that this endpoint feeds. Returns how many; some may come twice. */
 static size_t um_prov_ep_sources(struct um_prov_ep *ep,
-                                 struct um_event_source *out[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS])
+                                 struct um_prov_event_source *out[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS])
 {
     size_t n = 0;
     if (ep->tx_cq)
@@ -176,32 +176,32 @@ static int um_prov_ep_check_bindings(const struct um_prov_ep *ep)
 static int um_prov_ep_enable(struct um_prov_ep *ep)
 {
     UM_UNCANCELLED;
-    struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
+    struct um_prov_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
     int ret = um_prov_ep_check_bindings(ep);
     if (ret || ep->enabled)
         return ret;
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     ret = um_prov_ep_start_locked(ep);
     if (ret == 0)
-        ret = um_progress_add_locked(ep->domain, ep);
+        ret = um_prov_progress_add_locked(ep->domain, ep);
     if (ret == 0)
-        ret = um_cntrs_add_ep_locked(ep->domain, ep);
+        ret = um_prov_cntrs_add_ep_locked(ep->domain, ep);
     if (ret == 0) {
         ep->enabled = true;
         size_t n = um_prov_ep_sources(ep, sources);
         for (size_t i = 0; i < n; i++)
-            um_source_enabled_locked(sources[i], ep);
+            um_prov_source_enabled_locked(sources[i], ep);
         if (ep->arms)
-            ep->armed = um_ep_arm(ep->core) == 0;
+            ep->armed = um_core_ep_arm(ep->core) == 0;
     }
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }
 
 static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
 {
-    const struct um_stats *s = um_ep_stats(ep->core);
-    const struct um_traffic t = um_ep_traffic(ep->core);
+    const struct um_core_stats *s = um_core_ep_stats(ep->core);
+    const struct um_core_traffic t = um_core_ep_traffic(ep->core);
     const struct um_machines *machines = &ep->domain->env.machines;
     fprintf(stderr,
             "unimem: stats: pid=%d sent=%" PRIu64 " received=%" PRIu64 " eager=%" PRIu64 " rendezvous=%" PRIu64
@@ -220,12 +220,12 @@ static void um_prov_ep_print_stats(const struct um_prov_ep *ep)
 /* Releases everything that was bound. */
 static void um_prov_ep_unbind_locked(struct um_prov_ep *ep)
 {
-    struct um_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
+    struct um_prov_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
     size_t n = um_prov_ep_sources(ep, sources);
     for (size_t i = 0; i < n; i++)
-        um_source_remove_locked(sources[i], ep);
-    um_cntrs_remove_ep_locked(ep->domain, ep);
-    um_progress_remove_locked(ep->domain, ep);
+        um_prov_source_remove_locked(sources[i], ep);
+    um_prov_cntrs_remove_ep_locked(ep->domain, ep);
+    um_prov_progress_remove_locked(ep->domain, ep);
     if (ep->tx_cq)
         ep->tx_cq->refs--;
     if (ep->rx_cq)
@@ -247,22 +247,22 @@ static int um_prov_ep_close(struct fid *fid)
 {
     UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
-    struct um_domain *d = ep->domain;
-    um_live_remove(&ep->live);
-    um_guard_lock(&d->guard);
+    struct um_prov_domain *d = ep->domain;
+    um_prov_live_remove(&ep->live);
+    um_prov_domain_lock(&d->lock);
     ep->closing = true; /* sends that are discarded now are not reported; receives are, as canceled */
     um_prov_ep_unbind_locked(ep);
     if (ep->core) {
         if (ep->armed)
-            um_ep_disarm(ep->core);
+            um_core_ep_disarm(ep->core);
         if (d->env.stats)
             um_prov_ep_print_stats(ep);
-        um_ep_close(ep->core);
+        um_proto_ep_close(ep->core);
     }
     d->refs--;
-    um_guard_unlock(&d->guard);
+    um_prov_domain_unlock(&d->lock);
     if (ep->eq)
-        um_eq_drop(ep->eq);
+        um_prov_eq_drop(ep->eq);
     free(ep->peers);
     free(ep);
     return 0;
@@ -278,13 +278,13 @@ static int um_prov_ep_ops_flag(struct um_prov_ep *ep, bool set, uint64_t *flags)
         *flags = *mine;
         return 0;
     }
-    int ret = um_post_check_flags(*flags & ~which, which == FI_TRANSMIT ? UM_TX_OP_FLAGS : UM_RX_OP_FLAGS);
+    int ret = um_prov_post_check_flags(*flags & ~which, which == FI_TRANSMIT ? UM_TX_OP_FLAGS : UM_RX_OP_FLAGS);
     if (ret)
         return ret;
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     *mine = *flags & ~which;
     um_prov_ep_set_flags(ep);
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return 0;
 }
 
@@ -330,7 +330,7 @@ static void um_prov_ep_configure(struct um_prov_ep *ep, const struct fi_info *in
     ep->caps = info->caps ? info->caps : ~0ULL;
     ep->directed = ep->caps & FI_DIRECTED_RECV;
     ep->tagged_directed = ep->directed;
-    if (um_domain_api(ep->domain) >= FI_VERSION(2, 0) && ep->caps & UM_FI_TAGGED_DIRECTED_RECV)
+    if (um_prov_domain_api(ep->domain) >= FI_VERSION(2, 0) && ep->caps & UM_FI_TAGGED_DIRECTED_RECV)
         ep->tagged_directed = true;
     ep->wants_source = ep->caps & FI_SOURCE;
     ep->wants_source_err = info->caps & FI_SOURCE_ERR;
@@ -343,7 +343,7 @@ static void um_prov_ep_configure(struct um_prov_ep *ep, const struct fi_info *in
 
 int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep_p, void *context)
 {
-    struct um_domain *d = UM_CONTAINER(domain, struct um_domain, fid);
+    struct um_prov_domain *d = UM_CONTAINER(domain, struct um_prov_domain, fid);
     const struct fi_ep_attr *attr = info->ep_attr;
     if (attr && attr->type != FI_EP_RDM && attr->type != FI_EP_UNSPEC)
         return -FI_EINVAL;
@@ -366,8 +366,8 @@ int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_
     ep->fid.tagged = &um_prov_tagged_ops;
     ep->fid.rma = &um_prov_rma_ops;
     ep->fid.atomic = &um_prov_atomic_ops;
-    um_domain_hold(d);
-    um_live_add(&ep->live, &ep->fid.fid);
+    um_prov_domain_hold(d);
+    um_prov_live_add(&ep->live, &ep->fid.fid);
     *ep_p = &ep->fid;
     return 0;
 }

@@ -7,7 +7,7 @@
 
 #include "base/cancel.h"
 
-static int um_bind_cq_locked(struct um_prov_ep *ep, struct um_cq *cq, uint64_t flags)
+static int um_prov_bind_cq_locked(struct um_prov_ep *ep, struct um_prov_cq *cq, uint64_t flags)
 {
     if (flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION))
         return -FI_EBADFLAGS;
@@ -15,7 +15,7 @@ static int um_bind_cq_locked(struct um_prov_ep *ep, struct um_cq *cq, uint64_t f
         return flags & (FI_TRANSMIT | FI_RECV) ? -FI_EOPBADSTATE : -FI_EINVAL;
     if ((flags & FI_TRANSMIT && ep->tx_cq) || (flags & FI_RECV && ep->rx_cq))
         return -FI_EINVAL;
-    int ret = um_source_add_locked(&cq->source, ep);
+    int ret = um_prov_source_add_locked(&cq->source, ep);
     if (ret)
         return ret;
     if (flags & FI_TRANSMIT) {
@@ -33,7 +33,7 @@ static int um_bind_cq_locked(struct um_prov_ep *ep, struct um_cq *cq, uint64_t f
 }
 
 /* Also after the endpoint was enabled: Sandia OpenSHMEM does that. */
-static int um_bind_cntr_locked(struct um_prov_ep *ep, struct um_cntr *cntr, uint64_t flags)
+static int um_prov_bind_cntr_locked(struct um_prov_ep *ep, struct um_prov_cntr *cntr, uint64_t flags)
 {
     static const uint64_t kinds[UM_CNTR_KINDS] = {
         [UM_CNTR_SEND] = FI_SEND, [UM_CNTR_RECV] = FI_RECV, [UM_CNTR_READ] = FI_READ, [UM_CNTR_WRITE] = FI_WRITE};
@@ -45,11 +45,11 @@ static int um_bind_cntr_locked(struct um_prov_ep *ep, struct um_cntr *cntr, uint
         if (flags & kinds[i] && ep->cntr[i])
             return -FI_EINVAL;
     }
-    int ret = remote ? um_cntr_bind_remote_locked(cntr, remote, ep->remote_cntr, &ep->remote_counters) : 0;
+    int ret = remote ? um_prov_cntr_bind_remote_locked(cntr, remote, ep->remote_cntr, &ep->remote_counters) : 0;
     if (ret == 0 && ep->core)
-        um_ep_set_counters(ep->core, ep->remote_counters);
+        um_core_ep_set_counters(ep->core, ep->remote_counters);
     if (ret == 0)
-        ret = um_source_add_locked(&cntr->source, ep);
+        ret = um_prov_source_add_locked(&cntr->source, ep);
     for (int i = 0; ret == 0 && i < UM_CNTR_KINDS; i++) {
         if (flags & kinds[i]) {
             ep->cntr[i] = cntr;
@@ -59,7 +59,7 @@ static int um_bind_cntr_locked(struct um_prov_ep *ep, struct um_cntr *cntr, uint
     return ret;
 }
 
-static int um_bind_av_locked(struct um_prov_ep *ep, struct um_av *av)
+static int um_prov_bind_av_locked(struct um_prov_ep *ep, struct um_prov_av *av)
 {
     if (ep->av || ep->enabled)
         return -FI_EINVAL;
@@ -69,12 +69,12 @@ static int um_bind_av_locked(struct um_prov_ep *ep, struct um_av *av)
     return 0;
 }
 
-static int um_bind_eq(struct um_prov_ep *ep, struct um_eq *eq)
+static int um_prov_bind_eq(struct um_prov_ep *ep, struct um_prov_eq *eq)
 {
-    if (ep->eq || um_fork_is_inherited(&eq->fid.fid))
+    if (ep->eq || um_prov_fork_is_inherited(&eq->fid.fid))
         return -FI_EINVAL;
     ep->eq = eq; /* a connectionless endpoint reports no event there, but binding is allowed */
-    um_eq_hold(eq);
+    um_prov_eq_hold(eq);
     return 0;
 }
 
@@ -82,29 +82,29 @@ int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
     UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
-    struct um_cq *cq;
-    struct um_cntr *cntr;
-    struct um_av *av;
+    struct um_prov_cq *cq;
+    struct um_prov_cntr *cntr;
+    struct um_prov_av *av;
     int ret = -FI_EINVAL;
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     switch (bfid->fclass) {
     case FI_CLASS_CQ:
-        cq = UM_CONTAINER(bfid, struct um_cq, fid.fid);
+        cq = UM_CONTAINER(bfid, struct um_prov_cq, fid.fid);
         if (cq->source.domain == ep->domain)
-            ret = um_bind_cq_locked(ep, cq, flags);
+            ret = um_prov_bind_cq_locked(ep, cq, flags);
         break;
     case FI_CLASS_CNTR:
-        cntr = UM_CONTAINER(bfid, struct um_cntr, fid.fid);
+        cntr = UM_CONTAINER(bfid, struct um_prov_cntr, fid.fid);
         if (cntr->source.domain == ep->domain)
-            ret = um_bind_cntr_locked(ep, cntr, flags);
+            ret = um_prov_bind_cntr_locked(ep, cntr, flags);
         break;
     case FI_CLASS_AV:
-        av = UM_CONTAINER(bfid, struct um_av, fid.fid);
+        av = UM_CONTAINER(bfid, struct um_prov_av, fid.fid);
         if (av->domain == ep->domain)
-            ret = um_bind_av_locked(ep, av);
+            ret = um_prov_bind_av_locked(ep, av);
         break;
     case FI_CLASS_EQ:
-        ret = um_bind_eq(ep, UM_CONTAINER(bfid, struct um_eq, fid.fid));
+        ret = um_prov_bind_eq(ep, UM_CONTAINER(bfid, struct um_prov_eq, fid.fid));
         break;
     case FI_CLASS_MR: /* every endpoint of the domain reaches every region */
         ret = 0;
@@ -116,6 +116,6 @@ int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     default:
         break;
     }
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }

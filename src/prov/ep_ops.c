@@ -12,7 +12,7 @@
 
 /* ---- options ---- */
 
-static size_t um_opt_size(const struct um_prov_ep *ep, int optname)
+static size_t um_prov_opt_size(const struct um_prov_ep *ep, int optname)
 {
     switch (optname) {
     case FI_OPT_MIN_MULTI_RECV:
@@ -30,7 +30,7 @@ static size_t um_opt_size(const struct um_prov_ep *ep, int optname)
     }
 }
 
-static bool um_opt_known(int optname)
+static bool um_prov_opt_known(int optname)
 {
     return optname == FI_OPT_MIN_MULTI_RECV || optname == FI_OPT_CM_DATA_SIZE ||
            (optname >= UM_FI_OPT_MAX_MSG_SIZE && optname <= UM_FI_OPT_MAX_RMA_SIZE) ||
@@ -40,25 +40,25 @@ static bool um_opt_known(int optname)
 static int um_prov_ep_getopt(fid_t fid, int level, int optname, void *optval, size_t *optlen)
 {
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
-    if (level != FI_OPT_ENDPOINT || !um_opt_known(optname))
+    if (level != FI_OPT_ENDPOINT || !um_prov_opt_known(optname))
         return -FI_ENOPROTOOPT;
     if (*optlen < sizeof(size_t)) {
         *optlen = sizeof(size_t);
         return -FI_ETOOSMALL;
     }
-    size_t value = um_opt_size(ep, optname);
+    size_t value = um_prov_opt_size(ep, optname);
     memcpy(optval, &value, sizeof(value));
     *optlen = sizeof(value);
     return 0;
 }
 
-static int um_opt_set_multi_min(struct um_prov_ep *ep, size_t bytes)
+static int um_prov_opt_set_multi_min(struct um_prov_ep *ep, size_t bytes)
 {
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     ep->multi_min = bytes;
     if (ep->core)
-        um_ep_set_multi_min(ep->core, bytes);
-    um_guard_unlock(&ep->domain->guard);
+        um_core_ep_set_multi_min(ep->core, bytes);
+    um_prov_domain_unlock(&ep->domain->lock);
     return 0;
 }
 
@@ -70,14 +70,14 @@ static int um_prov_ep_setopt(fid_t fid, int level, int optname, const void *optv
         return -FI_ENOPROTOOPT;
     if (optname == UM_FI_OPT_SHARED_MEMORY_PERMITTED) /* a bool; this provider is always shared memory */
         return optlen && *(const char *)optval ? 0 : -FI_EOPNOTSUPP;
-    if (!um_opt_known(optname))
+    if (!um_prov_opt_known(optname))
         return -FI_ENOPROTOOPT;
     if (optlen != sizeof(value))
         return -FI_EINVAL;
     memcpy(&value, optval, sizeof(value));
     if (optname == FI_OPT_MIN_MULTI_RECV)
-        return um_opt_set_multi_min(ep, value);
-    return value <= um_opt_size(ep, optname) ? 0 : -FI_EINVAL; /* already granted, or too large */
+        return um_prov_opt_set_multi_min(ep, value);
+    return value <= um_prov_opt_size(ep, optname) ? 0 : -FI_EINVAL; /* already granted, or too large */
 }
 
 /* ---- the rest of fi_ops_ep ---- */
@@ -85,9 +85,9 @@ static int um_prov_ep_setopt(fid_t fid, int level, int optname, const void *optv
 static ssize_t um_prov_ep_cancel(fid_t fid, void *context)
 {
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
-    um_guard_lock(&ep->domain->guard);
-    int ret = ep->core ? um_error_result(um_cancel(ep->core, context)) : -FI_EOPBADSTATE;
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
+    int ret = ep->core ? um_prov_error_result(um_proto_cancel(ep->core, context)) : -FI_EOPBADSTATE;
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }
 
@@ -142,11 +142,11 @@ static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
     UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_addr mine;
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_start_locked(ep);
     if (ret == 0)
-        um_ep_addr(ep->core, &mine);
-    um_guard_unlock(&ep->domain->guard);
+        um_core_ep_addr(ep->core, &mine);
+    um_prov_domain_unlock(&ep->domain->lock);
     if (ret)
         return ret;
     const size_t len = um_addr_len(&ep->domain->env.machines), room = *addrlen;

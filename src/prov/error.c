@@ -10,13 +10,13 @@
 
 #include <string.h>
 
-struct um_error_row {
+struct um_prov_error_row {
     int error;
     int fabric;
     const char *text;
 };
 
-static const struct um_error_row um_error_table[] = {
+static const struct um_prov_error_row um_prov_error_table[] = {
     {EPIPE, FI_ESHUTDOWN, "the peer closed its endpoint"},
     {ECONNREFUSED, FI_ECONNREFUSED, "the peer's endpoint does not exist (any more)"},
     {ESRCH, FI_ECONNRESET, "the peer's process is gone"},
@@ -46,25 +46,25 @@ static const struct um_error_row um_error_table[] = {
     {ENOTDIR, ENOTDIR, "not a directory"},
 };
 
-static const struct um_error_row *um_error_find(int error)
+static const struct um_prov_error_row *um_prov_error_find(int error)
 {
-    for (size_t i = 0; i < sizeof(um_error_table) / sizeof(um_error_table[0]); i++) {
-        if (um_error_table[i].error == error)
-            return &um_error_table[i];
+    for (size_t i = 0; i < sizeof(um_prov_error_table) / sizeof(um_prov_error_table[0]); i++) {
+        if (um_prov_error_table[i].error == error)
+            return &um_prov_error_table[i];
     }
     return NULL;
 }
 
-int um_error_to_fi(int error)
+int um_prov_error_to_fi(int error)
 {
-    const struct um_error_row *row = um_error_find(error);
+    const struct um_prov_error_row *row = um_prov_error_find(error);
     if (row)
         return row->fabric;
     return error > 0 && error < FI_ERRNO_OFFSET ? error : FI_EOTHER; /* fi_strerror() knows every errno */
 }
 
-const char *um_error_text(int error)
+const char *um_prov_error_text(int error)
 {
-    const struct um_error_row *row = um_error_find(error);
-    return row ? row->text : fi_strerror(um_error_to_fi(error));
+    const struct um_prov_error_row *row = um_prov_error_find(error);
+    return row ? row->text : fi_strerror(um_prov_error_to_fi(error));
 }

@@ -10,109 +10,109 @@
 
 #include <pthread.h>
 
-static pthread_mutex_t um_live_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct um_list um_live_all = {&um_live_all, &um_live_all};
+static pthread_mutex_t um_prov_live_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list um_prov_live_all = {&um_prov_live_all, &um_prov_live_all};
 
-static_assert(offsetof(struct um_fabric, fid) == 0 && offsetof(struct um_domain, fid) == 0 &&
-                  offsetof(struct um_prov_ep, fid) == 0 && offsetof(struct um_cq, fid) == 0 &&
-                  offsetof(struct um_cntr, fid) == 0 && offsetof(struct um_eq, fid) == 0 &&
-                  offsetof(struct um_av, fid) == 0 && offsetof(struct um_mr, fid) == 0,
+static_assert(offsetof(struct um_prov_fabric, fid) == 0 && offsetof(struct um_prov_domain, fid) == 0 &&
+                  offsetof(struct um_prov_ep, fid) == 0 && offsetof(struct um_prov_cq, fid) == 0 &&
+                  offsetof(struct um_prov_cntr, fid) == 0 && offsetof(struct um_prov_eq, fid) == 0 &&
+                  offsetof(struct um_prov_av, fid) == 0 && offsetof(struct um_prov_mr, fid) == 0,
               "closing an inherited object frees what begins with its fid");
 
-void um_live_add(struct um_live *live, struct fid *fid)
+void um_prov_live_add(struct um_prov_live *live, struct fid *fid)
 {
     live->fid = fid;
-    pthread_mutex_lock(&um_live_lock);
-    um_list_append(&um_live_all, &live->link);
-    pthread_mutex_unlock(&um_live_lock);
+    pthread_mutex_lock(&um_prov_live_lock);
+    um_list_append(&um_prov_live_all, &live->link);
+    pthread_mutex_unlock(&um_prov_live_lock);
 }
 
-void um_live_remove(struct um_live *live)
+void um_prov_live_remove(struct um_prov_live *live)
 {
-    pthread_mutex_lock(&um_live_lock);
+    pthread_mutex_lock(&um_prov_live_lock);
     um_list_unlink(&live->link);
-    pthread_mutex_unlock(&um_live_lock);
+    pthread_mutex_unlock(&um_prov_live_lock);
 }
 
-bool um_fork_is_inherited(const struct fid *fid)
+bool um_prov_fork_is_inherited(const struct fid *fid)
 {
-    return fid->ops == &um_inherited_fid_ops;
+    return fid->ops == &um_prov_inherited_fid_ops;
 }
 
-static void um_inherit_ep(struct fid_ep *ep)
+static void um_prov_inherit_ep(struct fid_ep *ep)
 {
-    ep->ops = &um_inherited_ep_ops;
-    ep->cm = &um_inherited_cm_ops;
-    ep->msg = &um_inherited_msg_ops;
-    ep->tagged = &um_inherited_tagged_ops;
-    ep->rma = &um_inherited_rma_ops;
-    ep->atomic = &um_inherited_atomic_ops;
+    ep->ops = &um_prov_inherited_ep_ops;
+    ep->cm = &um_prov_inherited_cm_ops;
+    ep->msg = &um_prov_inherited_msg_ops;
+    ep->tagged = &um_prov_inherited_tagged_ops;
+    ep->rma = &um_prov_inherited_rma_ops;
+    ep->atomic = &um_prov_inherited_atomic_ops;
 }
 
-static void um_inherit_domain(struct fid_domain *domain)
+static void um_prov_inherit_domain(struct fid_domain *domain)
 {
-    domain->ops = &um_inherited_domain_ops;
-    domain->mr = &um_inherited_mr_ops;
+    domain->ops = &um_prov_inherited_domain_ops;
+    domain->mr = &um_prov_inherited_mr_ops;
 }
 
-static void um_inherit(struct fid *fid)
+static void um_prov_inherit(struct fid *fid)
 {
-    fid->ops = &um_inherited_fid_ops;
+    fid->ops = &um_prov_inherited_fid_ops;
     switch (fid->fclass) {
     case FI_CLASS_FABRIC:
-        UM_CONTAINER(fid, struct fid_fabric, fid)->ops = &um_inherited_fabric_ops;
+        UM_CONTAINER(fid, struct fid_fabric, fid)->ops = &um_prov_inherited_fabric_ops;
         break;
     case FI_CLASS_DOMAIN:
-        um_inherit_domain(UM_CONTAINER(fid, struct fid_domain, fid));
+        um_prov_inherit_domain(UM_CONTAINER(fid, struct fid_domain, fid));
         break;
     case FI_CLASS_EP:
-        um_inherit_ep(UM_CONTAINER(fid, struct fid_ep, fid));
+        um_prov_inherit_ep(UM_CONTAINER(fid, struct fid_ep, fid));
         break;
     case FI_CLASS_AV:
-        UM_CONTAINER(fid, struct fid_av, fid)->ops = &um_inherited_av_ops;
+        UM_CONTAINER(fid, struct fid_av, fid)->ops = &um_prov_inherited_av_ops;
         break;
     case FI_CLASS_CQ:
-        UM_CONTAINER(fid, struct fid_cq, fid)->ops = &um_inherited_cq_ops;
+        UM_CONTAINER(fid, struct fid_cq, fid)->ops = &um_prov_inherited_cq_ops;
         break;
     case FI_CLASS_CNTR:
-        UM_CONTAINER(fid, struct fid_cntr, fid)->ops = &um_inherited_cntr_ops;
+        UM_CONTAINER(fid, struct fid_cntr, fid)->ops = &um_prov_inherited_cntr_ops;
         break;
     case FI_CLASS_EQ:
-        UM_CONTAINER(fid, struct fid_eq, fid)->ops = &um_inherited_eq_ops;
+        UM_CONTAINER(fid, struct fid_eq, fid)->ops = &um_prov_inherited_eq_ops;
         break;
     default: /* FI_CLASS_MR has no other table */
         break;
     }
 }
 
-static void um_fork_prepare(void)
+static void um_prov_fork_prepare(void)
 {
-    pthread_mutex_lock(&um_live_lock);
+    pthread_mutex_lock(&um_prov_live_lock);
 }
 
-static void um_fork_in_parent(void)
+static void um_prov_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&um_live_lock);
+    pthread_mutex_unlock(&um_prov_live_lock);
 }
 
 /* A child of the child finds the tables replaced already. */
-static void um_fork_in_child(void)
+static void um_prov_fork_in_child(void)
 {
-    for (struct um_list *l; (l = um_list_first(&um_live_all)) != NULL; um_list_unlink(l))
-        um_inherit(UM_CONTAINER(l, struct um_live, link)->fid);
-    pthread_mutex_unlock(&um_live_lock);
+    for (struct um_list *l; (l = um_list_first(&um_prov_live_all)) != NULL; um_list_unlink(l))
+        um_prov_inherit(UM_CONTAINER(l, struct um_prov_live, link)->fid);
+    pthread_mutex_unlock(&um_prov_live_lock);
 }
 
-static int um_fork_watched;
+static int um_prov_fork_watched;
 
-static void um_fork_register(void)
+static void um_prov_fork_register(void)
 {
-    um_fork_watched = -pthread_atfork(um_fork_prepare, um_fork_in_parent, um_fork_in_child);
+    um_prov_fork_watched = -pthread_atfork(um_prov_fork_prepare, um_prov_fork_in_parent, um_prov_fork_in_child);
 }
 
-int um_fork_watch(void)
+int um_prov_fork_watch(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, um_fork_register);
-    return um_error_result(um_fork_watched);
+    pthread_once(&once, um_prov_fork_register);
+    return um_prov_error_result(um_prov_fork_watched);
 }

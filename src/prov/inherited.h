@@ -12,19 +12,19 @@
 
 enum { UM_INHERITED = -FI_EOPBADSTATE };
 
-extern struct fi_ops um_inherited_fid_ops;
-extern struct fi_ops_fabric um_inherited_fabric_ops;
-extern struct fi_ops_domain um_inherited_domain_ops;
-extern struct fi_ops_mr um_inherited_mr_ops;
-extern struct fi_ops_av um_inherited_av_ops;
-extern struct fi_ops_cq um_inherited_cq_ops;
-extern struct fi_ops_cntr um_inherited_cntr_ops;
-extern struct fi_ops_eq um_inherited_eq_ops;
-extern struct fi_ops_ep um_inherited_ep_ops;
-extern struct fi_ops_cm um_inherited_cm_ops;
-extern struct fi_ops_msg um_inherited_msg_ops;
-extern struct fi_ops_tagged um_inherited_tagged_ops;
-extern struct fi_ops_rma um_inherited_rma_ops;
-extern struct fi_ops_atomic um_inherited_atomic_ops;
+extern struct fi_ops um_prov_inherited_fid_ops;
+extern struct fi_ops_fabric um_prov_inherited_fabric_ops;
+extern struct fi_ops_domain um_prov_inherited_domain_ops;
+extern struct fi_ops_mr um_prov_inherited_mr_ops;
+extern struct fi_ops_av um_prov_inherited_av_ops;
+extern struct fi_ops_cq um_prov_inherited_cq_ops;
+extern struct fi_ops_cntr um_prov_inherited_cntr_ops;
+extern struct fi_ops_eq um_prov_inherited_eq_ops;
+extern struct fi_ops_ep um_prov_inherited_ep_ops;
+extern struct fi_ops_cm um_prov_inherited_cm_ops;
+extern struct fi_ops_msg um_prov_inherited_msg_ops;
+extern struct fi_ops_tagged um_prov_inherited_tagged_ops;
+extern struct fi_ops_rma um_prov_inherited_rma_ops;
+extern struct fi_ops_atomic um_prov_inherited_atomic_ops;
 
 #endif

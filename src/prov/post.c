@@ -10,35 +10,36 @@
 ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
 {
     if (ret == -EAGAIN)
-        um_ep_progress(ep->core);
-    return um_error_result(ret);
+        um_core_ep_progress(ep->core);
+    return um_prov_error_result(ret);
 }
 
-static int um_post_peek_locked(struct um_prov_ep *ep, const struct um_msg *msg)
+static int um_prov_post_peek_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg)
 {
-    struct um_completion found = {0};
-    int ret = um_peek(ep->core, msg, &found);
+    struct um_core_completion found = {0};
+    int ret = um_proto_peek(ep->core, msg, &found);
     /*
-     * No progress here: reading the answer makes it (um_cq_drain). MPICH searches its own queues (a message to self),
-     * then peeks. A peek that made progress would put messages of other sources before one that was already there.
+     * No progress here: reading the answer makes it (um_prov_cq_drain). MPICH searches its own queues (a message to
+     * self), then peeks. A peek that made progress would put messages of other sources before one that was already
+     * there.
      */
     if (ret && ret != -ENOMSG)
         return ret;
     if (ret == -ENOMSG)
-        found = (struct um_completion){.error = ENOMSG, .tag = msg->tag};
+        found = (struct um_core_completion){.error = ENOMSG, .tag = msg->tag};
     found.context = msg->context;
     found.flags |= UM_OP_RECV | (msg->flags & UM_OP_TAGGED);
     um_prov_ep_peek_done(ep, &found);
     return 0;
 }
 
-ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source)
+ssize_t um_prov_post_peek(struct um_prov_ep *ep, struct um_proto_msg *msg, bool directed, fi_addr_t source)
 {
-    um_guard_lock(&ep->domain->guard);
-    int ret = um_post_source(ep, directed, source, &msg->peer);
+    um_prov_domain_lock(&ep->domain->lock);
+    int ret = um_prov_post_source(ep, directed, source, &msg->peer);
     if (ret == 0)
-        ret = um_error_result(um_post_peek_locked(ep, msg));
+        ret = um_prov_error_result(um_prov_post_peek_locked(ep, msg));
     um_prov_ep_touch_locked(ep);
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }

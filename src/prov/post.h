@@ -10,17 +10,17 @@
 
 #include "base/iov.h"
 
-static inline struct um_prov_ep *um_post_ep(struct fid_ep *fid)
+static inline struct um_prov_ep *um_prov_post_ep(struct fid_ep *fid)
 {
     return UM_CONTAINER(fid, struct um_prov_ep, fid);
 }
 
 /* A fenced operation is refused (-FI_EAGAIN) until all operations before it have completed. */
-static inline bool um_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flags)
+static inline bool um_prov_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flags)
 {
     if (__builtin_expect(!(fi_flags & FI_FENCE), 1) || !ep->pending)
         return false;
-    um_ep_progress(ep->core); /* this may end the peer that the caller has looked up */
+    um_core_ep_progress(ep->core); /* this may end the peer that the caller has looked up */
     return true;
 }
 
@@ -28,19 +28,19 @@ static inline bool um_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flag
  * One-sided operations, around the call that starts one. An operation that was executed at once changes nothing that a
  * sleeper waits for, so it wakes none. With automatic progress, every put would wake the progress thread.
  */
-static inline int um_post_begin_locked(struct um_prov_ep *ep, uint64_t fi_flags)
+static inline int um_prov_post_begin_locked(struct um_prov_ep *ep, uint64_t fi_flags)
 {
-    if (um_post_is_fenced_off(ep, fi_flags)) {
+    if (um_prov_post_is_fenced_off(ep, fi_flags)) {
         um_prov_ep_touch_locked(ep);
         return -FI_EAGAIN;
     }
     ep->pending++; /* before: the completion may come before the call returns */
     ep->started = ep->pending;
-    um_cq_stop_lingering(ep->tx_cq);
+    um_prov_cq_stop_lingering(ep->tx_cq);
     return 0;
 }
 
-static inline int um_post_started_locked(struct um_prov_ep *ep, int started)
+static inline int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
 {
     int ret = 0;
     if (__builtin_expect(started != 0, 0)) {
@@ -53,12 +53,13 @@ static inline int um_post_started_locked(struct um_prov_ep *ep, int started)
 }
 
 /* Counts and reports a one-sided operation that a fast path has executed. */
-static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, bool event, void *context)
+static inline void um_prov_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, bool event,
+                                                void *context)
 {
-    struct um_cntr *cntr = ep->cntr[what & UM_OP_READ ? UM_CNTR_READ : UM_CNTR_WRITE];
-    um_cq_stop_lingering(ep->tx_cq);
+    struct um_prov_cntr *cntr = ep->cntr[what & UM_OP_READ ? UM_CNTR_READ : UM_CNTR_WRITE];
+    um_prov_cq_stop_lingering(ep->tx_cq);
     if (cntr)
-        um_cntr_count_locked(cntr, len);
+        um_prov_cntr_count_locked(cntr, len);
     if (event)
         um_prov_ep_executed_locked(ep, what, len, context);
 }
@@ -73,34 +74,35 @@ static inline void um_post_executed_locked(struct um_prov_ep *ep, uint32_t what,
 #define UM_RECV_FLAGS (UM_HINT_FLAGS | FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD)
 
 /* 0; -FI_EOPNOTSUPP: a completion level that is not supported; -FI_EBADFLAGS: a flag that this call does not have. */
-static inline int um_post_check_flags(uint64_t fi_flags, uint64_t known)
+static inline int um_prov_post_check_flags(uint64_t fi_flags, uint64_t known)
 {
     if (__builtin_expect(!(fi_flags & ~known), 1))
         return 0;
     return fi_flags & ~known & ~(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EBADFLAGS : -FI_EOPNOTSUPP;
 }
 
-/* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_post_check_flags() says. */
-static inline int um_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count, uint64_t fi_flags,
-                                uint64_t known)
+/* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_prov_post_check_flags() says. */
+static inline int um_prov_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count,
+                                     uint64_t fi_flags, uint64_t known)
 {
     if (count > ep->domain->limits.iov_max)
         return -FI_EINVAL;
     if (fi_flags & FI_INJECT && um_iov_length(iov, count) > ep->domain->limits.inject_max)
         return -FI_EINVAL;
-    return um_post_check_flags(fi_flags, known);
+    return um_prov_post_check_flags(fi_flags, known);
 }
 
-static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi_addr_t dest, uint64_t fi_flags)
+static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_msg *msg, fi_addr_t dest,
+                                        uint64_t fi_flags)
 {
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {
-        if (um_post_is_fenced_off(ep, fi_flags)) {
+        if (um_prov_post_is_fenced_off(ep, fi_flags)) {
             ret = -FI_EAGAIN;
         } else {
             ep->pending++; /* before: the completion may come before the call returns */
-            int sent = um_send(ep->core, msg);
+            int sent = um_proto_send(ep->core, msg);
             if (__builtin_expect(sent != 0, 0)) {
                 ep->pending--;
                 ret = um_prov_ep_refused(ep, sent);
@@ -108,17 +110,18 @@ static inline ssize_t um_post_send(struct um_prov_ep *ep, struct um_msg *msg, fi
         }
         um_prov_ep_touch_locked(ep);
     }
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }
 
 /* Under the domain lock. The fast path has no completion: its counter counts now. */
-static inline int um_post_inject_locked(struct um_prov_ep *ep, const struct um_msg *msg, const void *buf, size_t len)
+static inline int um_prov_post_inject_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg, const void *buf,
+                                             size_t len)
 {
-    int sent = um_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
+    int sent = um_proto_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
     if (__builtin_expect(sent == 0, 1)) {
         if (ep->cntr[UM_CNTR_SEND])
-            um_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+            um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
         return 0;
     }
     if (sent < 0)
@@ -127,23 +130,24 @@ static inline int um_post_inject_locked(struct um_prov_ep *ep, const struct um_m
     return 0;
 }
 
-static inline ssize_t um_post_inject(struct um_prov_ep *ep, struct um_msg *msg, const void *buf, size_t len,
-                                     fi_addr_t dest)
+static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, struct um_proto_msg *msg, const void *buf, size_t len,
+                                          fi_addr_t dest)
 {
     if (__builtin_expect(len > ep->domain->limits.inject_max, 0))
         return -FI_EINVAL;
-    um_guard_lock(&ep->domain->guard);
+    um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {
-        ret = um_post_inject_locked(ep, msg, buf, len);
+        ret = um_prov_post_inject_locked(ep, msg, buf, len);
         um_prov_ep_touch_locked(ep);
     }
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }
 
 /* The source of a receive: a peer, or NULL for any. */
-static inline int um_post_source(struct um_prov_ep *ep, bool directed, fi_addr_t source, struct um_peer **peer_p)
+static inline int um_prov_post_source(struct um_prov_ep *ep, bool directed, fi_addr_t source,
+                                      struct um_core_peer **peer_p)
 {
     *peer_p = NULL;
     if (directed && source != FI_ADDR_UNSPEC)
@@ -151,24 +155,25 @@ static inline int um_post_source(struct um_prov_ep *ep, bool directed, fi_addr_t
     return __builtin_expect(ep->enabled, 1) ? 0 : -FI_EOPBADSTATE;
 }
 
-static inline ssize_t um_post_recv(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source)
+static inline ssize_t um_prov_post_recv(struct um_prov_ep *ep, struct um_proto_msg *msg, bool directed,
+                                        fi_addr_t source)
 {
     if (__builtin_expect(msg->count > ep->domain->limits.iov_max, 0))
         return -FI_EINVAL;
-    um_guard_lock(&ep->domain->guard);
-    int ret = um_post_source(ep, directed, source, &msg->peer);
+    um_prov_domain_lock(&ep->domain->lock);
+    int ret = um_prov_post_source(ep, directed, source, &msg->peer);
     if (ret == 0)
-        ret = um_error_result(um_recv(ep->core, msg));
+        ret = um_prov_error_result(um_proto_recv(ep->core, msg));
     um_prov_ep_touch_locked(ep);
-    um_guard_unlock(&ep->domain->guard);
+    um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }
 
 /* FI_PEEK, with the call's other flags. The result goes to the completion queue. */
-ssize_t um_post_peek(struct um_prov_ep *ep, struct um_msg *msg, bool directed, fi_addr_t source);
+ssize_t um_prov_post_peek(struct um_prov_ep *ep, struct um_proto_msg *msg, bool directed, fi_addr_t source);
 
 /* The flags of a receive whose call gave fi_flags. */
-static inline uint32_t um_post_recv_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
+static inline uint32_t um_prov_post_recv_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
     uint32_t flags = 0;
     if (ep->rx_selective && !(fi_flags & FI_COMPLETION))

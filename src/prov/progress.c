@@ -1,7 +1,7 @@
 /*
  * The progress thread of a domain that was opened with FI_PROGRESS_AUTO.
  *
- * Owns: struct um_progress. Must not know what progress does.
+ * Owns: struct um_prov_progress. Must not know what progress does.
  * Threading: the thread holds the domain lock while it works and sleeps without it; it is the only one that arms the
  * endpoints of its domain.
  */
@@ -16,58 +16,58 @@
 
 enum { UM_PROGRESS_GONE_TRIES = 10000 };
 
-struct um_progress {
-    struct um_event_source source;
+struct um_prov_progress {
+    struct um_prov_event_source source;
     pthread_t thread;
     bool stop;
 };
 
-static void *um_progress_run(void *arg)
+static void *um_prov_progress_run(void *arg)
 {
-    struct um_progress *p = arg;
-    struct um_guard *g = &p->source.domain->guard;
-    um_guard_lock(g);
+    struct um_prov_progress *p = arg;
+    struct um_prov_domain_mutex *g = &p->source.domain->lock;
+    um_prov_domain_lock(g);
     while (!p->stop) {
-        um_source_progress_locked(&p->source);
-        um_cntrs_tell_locked(p->source.domain);
+        um_prov_source_progress_locked(&p->source);
+        um_prov_cntrs_tell_locked(p->source.domain);
         /* -FI_EAGAIN: there is work already. Let the application's threads run in between. */
-        if (um_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
-            um_guard_unlock(g);
-            um_guard_lock(g);
+        if (um_prov_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
+            um_prov_domain_unlock(g);
+            um_prov_domain_lock(g);
         }
     }
-    um_guard_unlock(g);
+    um_prov_domain_unlock(g);
     return NULL;
 }
 
 /* Peers add to counters without sending a record that progress would see. */
-static bool um_progress_has_news(const struct um_event_source *s)
+static bool um_prov_progress_has_news(const struct um_prov_event_source *s)
 {
-    return um_cntrs_have_news_locked(s->domain);
+    return um_prov_cntrs_have_news_locked(s->domain);
 }
 
 /* The application handles signals: the thread takes none but those of its own faults (fault guards). */
-static int um_progress_spawn(struct um_progress *p)
+static int um_prov_progress_spawn(struct um_prov_progress *p)
 {
     sigset_t all, before;
     sigfillset(&all);
     sigdelset(&all, SIGSEGV);
     sigdelset(&all, SIGBUS);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int error = pthread_create(&p->thread, NULL, um_progress_run, p);
+    int error = pthread_create(&p->thread, NULL, um_prov_progress_run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return -error;
 }
 
-int um_progress_start(struct um_domain *d)
+int um_prov_progress_start(struct um_prov_domain *d)
 {
-    struct um_progress *p = calloc(1, sizeof(*p));
+    struct um_prov_progress *p = calloc(1, sizeof(*p));
     if (!p)
         return -FI_ENOMEM;
-    int ret = um_source_init(&p->source, d, FI_WAIT_UNSPEC);
-    p->source.has_news = um_progress_has_news;
-    if (ret == 0 && (ret = um_error_result(um_progress_spawn(p))) != 0)
-        um_source_fini(&p->source);
+    int ret = um_prov_source_init(&p->source, d, FI_WAIT_UNSPEC);
+    p->source.has_news = um_prov_progress_has_news;
+    if (ret == 0 && (ret = um_prov_error_result(um_prov_progress_spawn(p))) != 0)
+        um_prov_source_fini(&p->source);
     if (ret) {
         free(p);
         return ret;
@@ -76,64 +76,65 @@ int um_progress_start(struct um_domain *d)
     return 0;
 }
 
-static void um_progress_join(struct um_progress *p)
+static void um_prov_progress_join(struct um_prov_progress *p)
 {
-    struct um_domain *d = p->source.domain;
-    um_guard_lock(&d->guard);
+    struct um_prov_domain *d = p->source.domain;
+    um_prov_domain_lock(&d->lock);
     p->stop = true;
-    um_waiter_wake(&p->source.waiter);
-    um_guard_unlock(&d->guard);
+    um_prov_waiter_wake(&p->source.waiter);
+    um_prov_domain_unlock(&d->lock);
     pthread_join(p->thread, NULL);
 }
 
-static int um_process_threads(void)
+static int um_prov_process_threads(void)
 {
     struct um_process_stat stat;
-    return um_process_stat((uint32_t)getpid(), &stat) == 0 ? stat.threads : 0;
+    return um_process_stat_read((uint32_t)getpid(), &stat) == 0 ? stat.threads : 0;
 }
 
-bool um_progress_pause(struct um_domain *d)
+bool um_prov_progress_pause(struct um_prov_domain *d)
 {
-    if (!d->progress || um_process_threads() != 2)
+    if (!d->progress || um_prov_process_threads() != 2)
         return false;
-    um_progress_join(d->progress);
+    um_prov_progress_join(d->progress);
     /* The kernel forgets the thread a moment after it was joined. */
-    for (int i = 0; i < UM_PROGRESS_GONE_TRIES && um_process_threads() != 1; i++)
+    for (int i = 0; i < UM_PROGRESS_GONE_TRIES && um_prov_process_threads() != 1; i++)
         sched_yield();
     return true;
 }
 
-int um_progress_resume(struct um_domain *d)
+int um_prov_progress_resume(struct um_prov_domain *d)
 {
     d->progress->stop = false;
-    int ret = um_error_result(um_progress_spawn(d->progress));
+    int ret = um_prov_error_result(um_prov_progress_spawn(d->progress));
     if (ret == 0)
         return 0;
-    struct um_progress *p = d->progress; /* no thread: the domain goes on without one, and the caller gets the error */
+    struct um_prov_progress *p =
+        d->progress; /* no thread: the domain goes on without one, and the caller gets the error */
     d->progress = NULL;
-    um_source_fini(&p->source);
+    um_prov_source_fini(&p->source);
     free(p);
     return ret;
 }
 
-void um_progress_stop(struct um_domain *d)
+void um_prov_progress_stop(struct um_prov_domain *d)
 {
-    struct um_progress *p = d->progress;
+    struct um_prov_progress *p = d->progress;
     if (!p)
         return;
-    um_progress_join(p);
+    um_prov_progress_join(p);
     d->progress = NULL;
-    um_source_fini(&p->source);
+    um_prov_source_fini(&p->source);
     free(p);
 }
 
-int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep)
+int um_prov_progress_add_locked(struct um_prov_domain *d, struct um_prov_ep *ep)
 {
-    return d->progress ? um_source_add_locked(&d->progress->source, ep) : 0;
+    return d->progress ? um_prov_source_add_locked(&d->progress->source, ep) : 0;
 }
 
-void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep)
+void um_prov_progress_remove_locked(struct um_prov_domain *d, struct um_prov_ep *ep)
 {
     if (d->progress)
-        um_source_remove_locked(&d->progress->source, ep);
+        um_prov_source_remove_locked(&d->progress->source, ep);
 }

@@ -26,51 +26,51 @@
 
 #define UM_PROV_NAME "unimem"
 
-extern struct fi_provider um_provider;
+extern struct fi_provider um_prov_provider;
 
 /* ---- init.c, env.c, error.c ---- */
 
 /* The FI_UNIMEM_* variables. */
-struct um_env {
+struct um_prov_env {
     struct um_machines machines;
     struct um_port_config port;
     struct um_space_config space;
     size_t unexpected_max; /* bytes; 0: the default */
-    enum um_bodies bodies;
+    enum um_core_bodies bodies;
     bool stats;
     bool linger;
     bool mpich_atomics;
 };
-void um_env_define(void);
+void um_prov_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
-int um_env_read(struct um_env *env_p);
+int um_prov_env_read(struct um_prov_env *env_p);
 /* What may stand in FI_UNIMEM_MACHINE, and be the name of a domain. */
-void um_env_machines_allowed(char *text, size_t size);
+void um_prov_env_machines_allowed(char *text, size_t size);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
-int um_error_to_fi(int error);
+int um_prov_error_to_fi(int error);
 /* The same for results: 0 or a negative errno → 0 or a negative fabric errno. */
-static inline int um_error_result(int ret)
+static inline int um_prov_error_result(int ret)
 {
-    return __builtin_expect(ret == 0, 1) ? 0 : -um_error_to_fi(-ret);
+    return __builtin_expect(ret == 0, 1) ? 0 : -um_prov_error_to_fi(-ret);
 }
 /* What an internal error means, in words. */
-const char *um_error_text(int error);
+const char *um_prov_error_text(int error);
 
 /* ---- the domain lock ---- */
 
-struct um_guard {
+struct um_prov_domain_mutex {
     pthread_mutex_t mutex;
     bool used;
 };
 
-static inline void um_guard_lock(struct um_guard *g)
+static inline void um_prov_domain_lock(struct um_prov_domain_mutex *g)
 {
     if (g->used)
         pthread_mutex_lock(&g->mutex);
 }
 
-static inline void um_guard_unlock(struct um_guard *g)
+static inline void um_prov_domain_unlock(struct um_prov_domain_mutex *g)
 {
     if (g->used)
         pthread_mutex_unlock(&g->mutex);
@@ -79,82 +79,83 @@ static inline void um_guard_unlock(struct um_guard *g)
 /* ---- fork.c ---- */
 
 /* An object in the list of those that a forked child must not use: the last member of its struct. */
-struct um_live {
+struct um_prov_live {
     struct um_list link;
     struct fid *fid;
 };
 /* Before any object. 0 or -FI_ENOMEM. */
-int um_fork_watch(void);
+int um_prov_fork_watch(void);
 /* When the object is whole; before anything of it ends. */
-void um_live_add(struct um_live *live, struct fid *fid);
-void um_live_remove(struct um_live *live);
+void um_prov_live_add(struct um_prov_live *live, struct fid *fid);
+void um_prov_live_remove(struct um_prov_live *live);
 /* Was the object inherited from the parent process? */
-bool um_fork_is_inherited(const struct fid *fid);
+bool um_prov_fork_is_inherited(const struct fid *fid);
 
 /* ---- fabric, domain ---- */
 
-struct um_fabric {
+struct um_prov_fabric {
     struct fid_fabric fid;
     pthread_mutex_t mutex; /* guards refs */
     uint32_t refs;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
 struct um_prov_ep;
-struct um_progress;
+struct um_prov_progress;
 
-struct um_domain {
+struct um_prov_domain {
     struct fid_domain fid;
-    struct um_fabric *fabric;
-    struct um_guard guard;
-    struct um_env env;
-    struct um_limits limits;
-    struct um_regions *regions;
+    struct um_prov_fabric *fabric;
+    struct um_prov_domain_mutex lock;
+    struct um_prov_env env;
+    struct um_proto_limits limits;
+    struct um_core_regions *regions;
     bool virtual_addresses; /* peers give virtual addresses, not offsets */
     bool provider_keys;
     uint64_t next_key;
     uint32_t processors; /* online when the domain was opened: the query takes microseconds */
     bool counter_read;   /* the caller read a counter: it may await no message (cq.c) */
     uint32_t refs;
-    struct um_list eps;           /* enabled endpoints */
-    struct um_list remote_cntrs;  /* counters that peers add to */
-    struct um_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
-    unsigned useless_pauses;      /* pauses of the thread that did not help a registration */
-    struct um_live live;
+    struct um_list eps;                /* enabled endpoints */
+    struct um_list remote_cntrs;       /* counters that peers add to */
+    struct um_prov_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
+    unsigned useless_pauses;           /* pauses of the thread that did not help a registration */
+    struct um_prov_live live;
 };
 
-int um_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
-void um_fabric_hold(struct um_fabric *fabric);
-void um_fabric_drop(struct um_fabric *fabric);
-int um_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p, void *context);
-void um_domain_hold(struct um_domain *d);
-void um_domain_drop(struct um_domain *d);
-static inline uint32_t um_domain_api(const struct um_domain *d)
+int um_prov_fabric_open(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+void um_prov_fabric_hold(struct um_prov_fabric *fabric);
+void um_prov_fabric_drop(struct um_prov_fabric *fabric);
+int um_prov_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, struct fid_domain **domain_p,
+                        void *context);
+void um_prov_domain_hold(struct um_prov_domain *d);
+void um_prov_domain_drop(struct um_prov_domain *d);
+static inline uint32_t um_prov_domain_api(const struct um_prov_domain *d)
 {
     return d->fabric->fid.api_version;
 }
 
 /* memory.c: fi_open_ops() on a domain */
-int um_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
+int um_prov_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
 
 /* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
-int um_progress_start(struct um_domain *d);
-void um_progress_stop(struct um_domain *d);
+int um_prov_progress_start(struct um_prov_domain *d);
+void um_prov_progress_stop(struct um_prov_domain *d);
 /* Ends the thread for a while, if it is the only one beside the caller's. False: it is not. Called without the domain
  * lock. */
-bool um_progress_pause(struct um_domain *d);
-int um_progress_resume(struct um_domain *d);
-int um_progress_add_locked(struct um_domain *d, struct um_prov_ep *ep);
-void um_progress_remove_locked(struct um_domain *d, struct um_prov_ep *ep);
+bool um_prov_progress_pause(struct um_prov_domain *d);
+int um_prov_progress_resume(struct um_prov_domain *d);
+int um_prov_progress_add_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
+void um_prov_progress_remove_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
 
 #include "prov/cq.h"
 #include "prov/wait.h"
 
 /* ---- cntr.c, eq.c ---- */
 
-struct um_cntr {
+struct um_prov_cntr {
     struct fid_cntr fid;
-    struct um_event_source source;
+    struct um_prov_event_source source;
     uint64_t value;
     uint64_t errors;
     bool bytes; /* counts bytes instead of completions */
@@ -166,78 +167,80 @@ struct um_cntr {
     uint64_t remote_seen; /* what the caller knows of */
     uint64_t remote_told; /* what sleepers were woken for */
     struct um_list remote_link;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
-int um_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
-static inline void um_cntr_count_locked(struct um_cntr *cntr, size_t len)
+int um_prov_cntr_open(struct fid_domain *domain, struct fi_cntr_attr *attr, struct fid_cntr **cntr, void *context);
+static inline void um_prov_cntr_count_locked(struct um_prov_cntr *cntr, size_t len)
 {
     cntr->value += cntr->bytes ? len : 1;
-    um_waiter_signal(&cntr->source.waiter);
+    um_prov_waiter_signal(&cntr->source.waiter);
 }
-void um_cntr_fail_locked(struct um_cntr *cntr);
+void um_prov_cntr_fail_locked(struct um_prov_cntr *cntr);
 /* The value at the last look. */
-static inline uint64_t um_cntr_known(const struct um_cntr *cntr)
+static inline uint64_t um_prov_cntr_known(const struct um_prov_cntr *cntr)
 {
     return cntr->value + (cntr->remote ? cntr->remote_seen - cntr->remote_base : 0);
 }
 /* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
-int um_cntr_make_remote_locked(struct um_cntr *cntr, uint32_t *number_p);
+int um_prov_cntr_make_remote_locked(struct um_prov_cntr *cntr, uint32_t *number_p);
 /* Wakes sleepers on counters that peers have added to. */
-void um_cntrs_tell_locked(struct um_domain *d);
+void um_prov_cntrs_tell_locked(struct um_prov_domain *d);
 /* Has a peer added to one since then? */
-bool um_cntrs_have_news_locked(const struct um_domain *d);
+bool um_prov_cntrs_have_news_locked(const struct um_prov_domain *d);
 /* An endpoint of the domain was enabled, or is closed: peers' operations come by way of it. */
-int um_cntrs_add_ep_locked(struct um_domain *d, struct um_prov_ep *ep);
-void um_cntrs_remove_ep_locked(struct um_domain *d, struct um_prov_ep *ep);
+int um_prov_cntrs_add_ep_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
+void um_prov_cntrs_remove_ep_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
 
 /* What peers' accesses are counted as. */
-enum um_remote_kind { UM_REMOTE_WRITE, UM_REMOTE_READ, UM_REMOTE_KINDS };
+enum um_prov_remote_kind { UM_REMOTE_WRITE, UM_REMOTE_READ, UM_REMOTE_KINDS };
 /*
  * Binds a counter for FI_REMOTE_WRITE, FI_REMOTE_READ or both, to what has these counters. 0 and the new set for the
- * machine (enum um_counters); -FI_EBADFLAGS, -FI_EINVAL: there is one already; um_cntr_make_remote_locked()'s errors.
+ * machine (enum um_counters); -FI_EBADFLAGS, -FI_EINVAL: there is one already; um_prov_cntr_make_remote_locked()'s
+ * errors.
  */
-int um_cntr_bind_remote_locked(struct um_cntr *cntr, uint64_t flags, struct um_cntr *bound[UM_REMOTE_KINDS],
-                               uint32_t *counters_p);
+int um_prov_cntr_bind_remote_locked(struct um_prov_cntr *cntr, uint64_t flags,
+                                    struct um_prov_cntr *bound[UM_REMOTE_KINDS], uint32_t *counters_p);
 
-struct um_eq {
+struct um_prov_eq {
     struct fid_eq fid;
-    struct um_fabric *fabric;
+    struct um_prov_fabric *fabric;
     pthread_mutex_t mutex;
-    struct um_waiter waiter;
+    struct um_prov_waiter waiter;
     struct um_list events;
     uint32_t refs;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
-int um_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context);
-void um_eq_hold(struct um_eq *eq);
-void um_eq_drop(struct um_eq *eq);
+int um_prov_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context);
+void um_prov_eq_hold(struct um_prov_eq *eq);
+void um_prov_eq_drop(struct um_prov_eq *eq);
 /* err 0: an ordinary event. */
-int um_eq_post(struct um_eq *eq, uint32_t event, const struct fi_eq_entry *entry, int err);
+int um_prov_eq_post(struct um_prov_eq *eq, uint32_t event, const struct fi_eq_entry *entry, int err);
 /* fi_trywait(): 0 or -FI_EAGAIN. */
-int um_eq_arm(struct um_eq *eq);
-const char *um_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
+int um_prov_eq_arm(struct um_prov_eq *eq);
+const char *um_prov_eq_strerror(struct fid_eq *fid, int prov_errno, const void *err_data, char *buf, size_t len);
 
 /* ---- av.c ---- */
 
 /* As many words as an address of the domain has. */
-struct um_av_entry {
+struct um_prov_av_entry {
     uint32_t next[UM_MACHINES_MAX]; /* the next one whose part of that machine has this hash, or UM_AV_NONE */
     uint64_t word[];                /* of the address; all zero: free */
 };
-static_assert(sizeof(struct um_av_entry) + 48 == 56, "with 4 to 8 bytes of hash table: at most 64 a known address");
+static_assert(sizeof(struct um_prov_av_entry) + 48 == 56,
+              "with 4 to 8 bytes of hash table: at most 64 a known address");
 
 enum { UM_AV_NONE = UINT32_MAX };
 
-struct um_av {
+struct um_prov_av {
     struct fid_av fid;
-    struct um_domain *domain;
-    struct um_eq *eq;
+    struct um_prov_domain *domain;
+    struct um_prov_eq *eq;
     bool events; /* FI_EVENT: insertions report to the EQ */
     unsigned char *chunks[UM_VECTOR_CHUNKS];
     size_t addr_len;                    /* bytes of an address */
-    size_t entry_size;                  /* of struct um_av_entry with that */
+    size_t entry_size;                  /* of struct um_prov_av_entry with that */
     uint64_t used;                      /* entries ever used: indices below it */
     uint64_t freed;                     /* of these, free again */
     uint64_t low;                       /* no free one below this index */
@@ -246,53 +249,53 @@ struct um_av {
     uint64_t count;
     struct um_list eps; /* bound endpoints */
     uint32_t refs;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
-int um_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
+int um_prov_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
 /* False: no such entry. */
-bool um_av_addr_locked(const struct um_av *av, fi_addr_t index, struct um_addr *addr_p);
+bool um_prov_av_addr_locked(const struct um_prov_av *av, fi_addr_t index, struct um_addr *addr_p);
 /* The first entry that has a part in common with the address. FI_ADDR_NOTAVAIL: there is none. */
-fi_addr_t um_av_find_locked(const struct um_av *av, const struct um_addr *addr);
-const char *um_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
+fi_addr_t um_prov_av_find_locked(const struct um_prov_av *av, const struct um_addr *addr);
+const char *um_prov_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
 /* The first entry that has the address's part of one machine, and the next one that has the same as that. */
-fi_addr_t um_av_find_part_locked(const struct um_av *av, uint32_t machine, const struct um_addr *addr);
-fi_addr_t um_av_next_part_locked(const struct um_av *av, uint32_t machine, fi_addr_t index);
+fi_addr_t um_prov_av_find_part_locked(const struct um_prov_av *av, uint32_t machine, const struct um_addr *addr);
+fi_addr_t um_prov_av_next_part_locked(const struct um_prov_av *av, uint32_t machine, fi_addr_t index);
 
 /* ---- mr.c ---- */
 
-struct um_mr {
+struct um_prov_mr {
     struct fid_mr fid;
-    struct um_domain *domain;
-    struct um_region region;
-    struct um_cntr *cntr[UM_REMOTE_KINDS];
-    struct um_live live;
+    struct um_prov_domain *domain;
+    struct um_core_region region;
+    struct um_prov_cntr *cntr[UM_REMOTE_KINDS];
+    struct um_prov_live live;
 };
 
-extern struct fi_ops_mr um_mr_ops;
+extern struct fi_ops_mr um_prov_mr_ops;
 
 /* ---- ep*.c, complete.c, post.c, msg.c, tagged.c, rma.c, atomic.c ---- */
 
 /* Default of FI_OPT_MIN_MULTI_RECV, in bytes. */
 enum { UM_MULTI_MIN = 64 };
 
-enum um_cntr_kind { UM_CNTR_SEND, UM_CNTR_RECV, UM_CNTR_READ, UM_CNTR_WRITE, UM_CNTR_KINDS };
+enum um_prov_cntr_kind { UM_CNTR_SEND, UM_CNTR_RECV, UM_CNTR_READ, UM_CNTR_WRITE, UM_CNTR_KINDS };
 
 struct um_prov_ep {
     struct fid_ep fid;
-    struct um_ep *core; /* NULL until enabled (or named) */
-    struct um_domain *domain;
-    struct um_av *av;
-    struct um_cq *tx_cq, *rx_cq;
-    struct um_cntr *cntr[UM_CNTR_KINDS];
-    struct um_cntr *remote_cntr[UM_REMOTE_KINDS];
+    struct um_core_ep *core; /* NULL until enabled (or named) */
+    struct um_prov_domain *domain;
+    struct um_prov_av *av;
+    struct um_prov_cq *tx_cq, *rx_cq;
+    struct um_prov_cntr *cntr[UM_CNTR_KINDS];
+    struct um_prov_cntr *remote_cntr[UM_REMOTE_KINDS];
     uint32_t remote_counters; /* their numbers, enum um_counters */
-    struct um_eq *eq;
-    struct um_peer **peers;            /* by fi_addr_t; filled at first use */
+    struct um_prov_eq *eq;
+    struct um_core_peer **peers;       /* by fi_addr_t; filled at first use */
     uint64_t peers_room;               /* its entries */
     uint64_t pending;                  /* accepted transmissions that will complete */
     uint64_t started;                  /* pending while the operation that is being posted is among them */
-    uint32_t tx_flags, rx_flags;       /* um_op_flag of the calls without flags */
+    uint32_t tx_flags, rx_flags;       /* um_core_op_flag of the calls without flags */
     uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
     bool directed, tagged_directed; /* receives look at their source address */
@@ -308,7 +311,7 @@ struct um_prov_ep {
     size_t tx_size, rx_size;
     struct um_list av_link;
     struct um_list domain_link;
-    struct um_live live;
+    struct um_prov_live live;
 };
 
 int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context);
@@ -324,10 +327,10 @@ int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op
 int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
 int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);
-void um_prov_ep_complete(void *arg, const struct um_completion *c);
+void um_prov_ep_complete(void *arg, const struct um_core_completion *c);
 /* The event of a one-sided operation that was executed while it was posted. */
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context);
-void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_completion *c);
+void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_core_completion *c);
 /*
  * Sleepers share the port's one arm. Every arm needs its disarm, also after -EAGAIN (there is work to do first).
  * Posting or progress by another thread can invalidate the arm: um_prov_ep_touch_locked() then wakes the sleepers to
@@ -341,11 +344,11 @@ static inline void um_prov_ep_touch_locked(struct um_prov_ep *ep)
     if (__builtin_expect(ep->armed, 0))
         um_prov_ep_wake_locked(ep);
 }
-static inline void um_source_progress_locked(struct um_event_source *s)
+static inline void um_prov_source_progress_locked(struct um_prov_event_source *s)
 {
     for (size_t i = 0; i < s->eps.count; i++) {
         struct um_prov_ep *ep = s->eps.eps[i];
-        if (ep->core && um_ep_progress(ep->core) > 0)
+        if (ep->core && um_core_ep_progress(ep->core) > 0)
             um_prov_ep_touch_locked(ep);
     }
 }
@@ -353,9 +356,9 @@ static inline void um_source_progress_locked(struct um_event_source *s)
 /* The address at this index is gone: forget the peer under that name. */
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr);
 /* 0; -FI_EINVAL not in the AV; -FI_EOPBADSTATE not enabled; core's errors. */
-int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p);
+int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_core_peer **peer_p);
 
-static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct um_peer **peer_p)
+static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct um_core_peer **peer_p)
 {
     if (__builtin_expect(index < ep->peers_room, 1)) {
         *peer_p = ep->peers[index];

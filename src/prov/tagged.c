@@ -5,117 +5,118 @@
  */
 #include "prov/post.h"
 
-static ssize_t um_tagged_recvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t source,
-                               uint64_t tag, uint64_t ignore, void *context)
+static ssize_t um_prov_tagged_recvv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count,
+                                    fi_addr_t source, uint64_t tag, uint64_t ignore, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_msg msg = {.iov = iov,
-                         .count = count,
-                         .tag = tag,
-                         .ignore = ignore,
-                         .context = context,
-                         .flags = (ep->rx_flags & UM_OP_NO_EVENT) | UM_OP_TAGGED};
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    struct um_proto_msg msg = {.iov = iov,
+                               .count = count,
+                               .tag = tag,
+                               .ignore = ignore,
+                               .context = context,
+                               .flags = (ep->rx_flags & UM_OP_NO_EVENT) | UM_OP_TAGGED};
     (void)desc;
-    return um_post_recv(ep, &msg, ep->tagged_directed, source);
+    return um_prov_post_recv(ep, &msg, ep->tagged_directed, source);
 }
 
-static ssize_t um_tagged_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, uint64_t tag,
-                              uint64_t ignore, void *context)
+static ssize_t um_prov_tagged_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source,
+                                   uint64_t tag, uint64_t ignore, void *context)
 {
     const struct iovec iov = {.iov_base = buf, .iov_len = len};
     (void)desc;
-    return um_tagged_recvv(fid, &iov, NULL, 1, source, tag, ignore, context);
+    return um_prov_tagged_recvv(fid, &iov, NULL, 1, source, tag, ignore, context);
 }
 
-static ssize_t um_tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
+static ssize_t um_prov_tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_msg msg = {.iov = m->msg_iov,
-                         .count = m->iov_count,
-                         .tag = m->tag,
-                         .ignore = m->ignore,
-                         .context = m->context,
-                         .flags = um_post_recv_flags(ep, flags) | UM_OP_TAGGED};
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    struct um_proto_msg msg = {.iov = m->msg_iov,
+                               .count = m->iov_count,
+                               .tag = m->tag,
+                               .ignore = m->ignore,
+                               .context = m->context,
+                               .flags = um_prov_post_recv_flags(ep, flags) | UM_OP_TAGGED};
     /* FI_TAGGED_MULTI_RECV is not offered */
-    int ret = um_post_check_flags(flags, UM_RECV_FLAGS & ~FI_MULTI_RECV);
+    int ret = um_prov_post_check_flags(flags, UM_RECV_FLAGS & ~FI_MULTI_RECV);
     if (__builtin_expect(ret != 0, 0))
         return ret;
     if (flags & FI_PEEK)
-        return um_post_peek(ep, &msg, ep->tagged_directed, m->addr);
-    return um_post_recv(ep, &msg, ep->tagged_directed, m->addr);
+        return um_prov_post_peek(ep, &msg, ep->tagged_directed, m->addr);
+    return um_prov_post_recv(ep, &msg, ep->tagged_directed, m->addr);
 }
 
-static ssize_t um_tagged_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count, fi_addr_t dest,
-                               uint64_t tag, void *context)
+static ssize_t um_prov_tagged_sendv(struct fid_ep *fid, const struct iovec *iov, void **desc, size_t count,
+                                    fi_addr_t dest, uint64_t tag, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_msg msg = {
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    struct um_proto_msg msg = {
         .iov = iov, .count = count, .tag = tag, .context = context, .flags = ep->tx_flags | UM_OP_TAGGED};
-    int ret = um_post_check(ep, iov, count, 0, UM_SEND_FLAGS);
+    int ret = um_prov_post_check(ep, iov, count, 0, UM_SEND_FLAGS);
     (void)desc;
-    return ret ? ret : um_post_send(ep, &msg, dest, 0);
+    return ret ? ret : um_prov_post_send(ep, &msg, dest, 0);
 }
 
-static ssize_t um_tagged_send(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest, uint64_t tag,
-                              void *context)
+static ssize_t um_prov_tagged_send(struct fid_ep *fid, const void *buf, size_t len, void *desc, fi_addr_t dest,
+                                   uint64_t tag, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
     const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
-    struct um_msg msg = {.iov = &iov, .count = 1, .tag = tag, .context = context, .flags = ep->tx_flags | UM_OP_TAGGED};
+    struct um_proto_msg msg = {
+        .iov = &iov, .count = 1, .tag = tag, .context = context, .flags = ep->tx_flags | UM_OP_TAGGED};
     (void)desc;
-    return um_post_send(ep, &msg, dest, 0);
+    return um_prov_post_send(ep, &msg, dest, 0);
 }
 
-static ssize_t um_tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
+static ssize_t um_prov_tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
-    struct um_msg msg = {.iov = m->msg_iov,
-                         .count = m->iov_count,
-                         .tag = m->tag,
-                         .data = m->data,
-                         .context = m->context,
-                         .flags = um_prov_ep_tx_flags(ep, flags) | UM_OP_TAGGED};
-    int ret = um_post_check(ep, m->msg_iov, m->iov_count, flags, UM_SEND_FLAGS);
-    return ret ? ret : um_post_send(ep, &msg, m->addr, flags);
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    struct um_proto_msg msg = {.iov = m->msg_iov,
+                               .count = m->iov_count,
+                               .tag = m->tag,
+                               .data = m->data,
+                               .context = m->context,
+                               .flags = um_prov_ep_tx_flags(ep, flags) | UM_OP_TAGGED};
+    int ret = um_prov_post_check(ep, m->msg_iov, m->iov_count, flags, UM_SEND_FLAGS);
+    return ret ? ret : um_prov_post_send(ep, &msg, m->addr, flags);
 }
 
-static ssize_t um_tagged_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
+static ssize_t um_prov_tagged_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
 {
-    struct um_msg msg = {.tag = tag, .flags = UM_OP_TAGGED};
-    return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
+    struct um_proto_msg msg = {.tag = tag, .flags = UM_OP_TAGGED};
+    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
 }
 
-static ssize_t um_tagged_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data,
-                                  fi_addr_t dest, uint64_t tag, void *context)
+static ssize_t um_prov_tagged_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data,
+                                       fi_addr_t dest, uint64_t tag, void *context)
 {
-    struct um_prov_ep *ep = um_post_ep(fid);
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
     const struct iovec iov = {.iov_base = (void *)buf, .iov_len = len};
-    struct um_msg msg = {.iov = &iov,
-                         .count = 1,
-                         .tag = tag,
-                         .data = data,
-                         .context = context,
-                         .flags = ep->tx_flags | UM_OP_TAGGED | UM_OP_DATA};
+    struct um_proto_msg msg = {.iov = &iov,
+                               .count = 1,
+                               .tag = tag,
+                               .data = data,
+                               .context = context,
+                               .flags = ep->tx_flags | UM_OP_TAGGED | UM_OP_DATA};
     (void)desc;
-    return um_post_send(ep, &msg, dest, 0);
+    return um_prov_post_send(ep, &msg, dest, 0);
 }
 
-static ssize_t um_tagged_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
-                                    uint64_t tag)
+static ssize_t um_prov_tagged_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
+                                         uint64_t tag)
 {
-    struct um_msg msg = {.tag = tag, .data = data, .flags = UM_OP_TAGGED | UM_OP_DATA};
-    return um_post_inject(um_post_ep(fid), &msg, buf, len, dest);
+    struct um_proto_msg msg = {.tag = tag, .data = data, .flags = UM_OP_TAGGED | UM_OP_DATA};
+    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
 }
 
 struct fi_ops_tagged um_prov_tagged_ops = {
     .size = sizeof(struct fi_ops_tagged),
-    .recv = um_tagged_recv,
-    .recvv = um_tagged_recvv,
-    .recvmsg = um_tagged_recvmsg,
-    .send = um_tagged_send,
-    .sendv = um_tagged_sendv,
-    .sendmsg = um_tagged_sendmsg,
-    .inject = um_tagged_inject,
-    .senddata = um_tagged_senddata,
-    .injectdata = um_tagged_injectdata,
+    .recv = um_prov_tagged_recv,
+    .recvv = um_prov_tagged_recvv,
+    .recvmsg = um_prov_tagged_recvmsg,
+    .send = um_prov_tagged_send,
+    .sendv = um_prov_tagged_sendv,
+    .sendmsg = um_prov_tagged_sendmsg,
+    .inject = um_prov_tagged_inject,
+    .senddata = um_prov_tagged_senddata,
+    .injectdata = um_prov_tagged_injectdata,
 };

@@ -14,7 +14,7 @@
 enum { UM_VECTOR_CHUNKS = 26, UM_VECTOR_FIRST = 64 };
 
 /* Where element i lies. False: beyond what a vector can hold. */
-static inline bool um_vector_place(uint64_t i, unsigned *chunk_p, size_t *offset_p)
+static inline bool um_prov_vector_place(uint64_t i, unsigned *chunk_p, size_t *offset_p)
 {
     if (i >= (uint64_t)UM_VECTOR_FIRST << (UM_VECTOR_CHUNKS - 1))
         return false;
@@ -25,7 +25,7 @@ static inline bool um_vector_place(uint64_t i, unsigned *chunk_p, size_t *offset
     return true;
 }
 
-static inline size_t um_vector_chunk_size(unsigned chunk)
+static inline size_t um_prov_vector_chunk_size(unsigned chunk)
 {
     return (size_t)UM_VECTOR_FIRST << chunk;
 }

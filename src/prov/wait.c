@@ -1,8 +1,8 @@
 /*
  * Sleeping on a queue or counter: the wait object, and the set of endpoints behind it.
  *
- * Owns: struct um_waiter and struct um_event_source. Must not know what a queue holds.
- * Threading: *_locked under the domain lock, which um_source_sleep_locked() releases while it sleeps.
+ * Owns: struct um_prov_waiter and struct um_prov_event_source. Must not know what a queue holds.
+ * Threading: *_locked under the domain lock, which um_prov_source_sleep_locked() releases while it sleeps.
  *
  * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
  * over those fds. Events of this process (another thread's call completes something) come through an eventfd.
@@ -34,12 +34,12 @@ enum {
     UM_REST_NS = 50000, /* the system counts a rest as work: with five wake-ups a second, far below 1 % of a core */
 };
 
-uint64_t um_deadline(int ms)
+uint64_t um_prov_deadline(int ms)
 {
     return ms < 0 ? UINT64_MAX : um_clock_ns() + (uint64_t)ms * 1000000u;
 }
 
-int um_deadline_left(uint64_t deadline)
+int um_prov_deadline_left(uint64_t deadline)
 {
     if (deadline == UINT64_MAX)
         return -1;
@@ -49,13 +49,13 @@ int um_deadline_left(uint64_t deadline)
 
 /* ---- the wait object ---- */
 
-static int um_waiter_watch(const struct um_waiter *w, int fd)
+static int um_prov_waiter_watch(const struct um_prov_waiter *w, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.fd = fd};
     return epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, fd, &event) == 0 || errno == EEXIST ? 0 : -errno;
 }
 
-void um_waiter_close(struct um_waiter *w)
+void um_prov_waiter_close(struct um_prov_waiter *w)
 {
     UM_UNCANCELLED;
     int fds[] = {w->timer_fd, w->wake_fd, w->poll_fd};
@@ -66,7 +66,7 @@ void um_waiter_close(struct um_waiter *w)
     w->poll_fd = w->wake_fd = w->timer_fd = -1;
 }
 
-int um_waiter_open(struct um_waiter *w)
+int um_prov_waiter_open(struct um_prov_waiter *w)
 {
     UM_UNCANCELLED;
     if (w->poll_fd >= 0)
@@ -74,15 +74,15 @@ int um_waiter_open(struct um_waiter *w)
     w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     w->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     w->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-    int ret = w->poll_fd < 0 || w->wake_fd < 0 || w->timer_fd < 0 ? -errno : um_waiter_watch(w, w->wake_fd);
+    int ret = w->poll_fd < 0 || w->wake_fd < 0 || w->timer_fd < 0 ? -errno : um_prov_waiter_watch(w, w->wake_fd);
     if (ret == 0)
-        ret = um_waiter_watch(w, w->timer_fd);
+        ret = um_prov_waiter_watch(w, w->timer_fd);
     if (ret)
-        um_waiter_close(w);
-    return um_error_result(ret);
+        um_prov_waiter_close(w);
+    return um_prov_error_result(ret);
 }
 
-void um_waiter_wake(struct um_waiter *w)
+void um_prov_waiter_wake(struct um_prov_waiter *w)
 {
     UM_UNCANCELLED;
     uint64_t one = 1;
@@ -90,7 +90,7 @@ void um_waiter_wake(struct um_waiter *w)
         return; /* full: it is readable anyway */
 }
 
-void um_waiter_drain(struct um_waiter *w)
+void um_prov_waiter_drain(struct um_prov_waiter *w)
 {
     UM_UNCANCELLED;
     uint64_t count;
@@ -98,13 +98,13 @@ void um_waiter_drain(struct um_waiter *w)
         return; /* empty */
 }
 
-static void um_waiter_set_timer(struct um_waiter *w, long ms)
+static void um_prov_waiter_set_timer(struct um_prov_waiter *w, long ms)
 {
     struct itimerspec when = {.it_interval.tv_nsec = ms * 1000000, .it_value.tv_nsec = ms * 1000000};
     timerfd_settime(w->timer_fd, 0, &when, NULL);
 }
 
-int um_poll(int fd, int ms, int cancel_state)
+int um_prov_poll(int fd, int ms, int cancel_state)
 {
     struct pollfd pfd = {.fd = fd, .events = POLLIN};
     pthread_setcancelstate(cancel_state, NULL);
@@ -115,49 +115,49 @@ int um_poll(int fd, int ms, int cancel_state)
 
 /* ---- the set of endpoints ---- */
 
-int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj)
+int um_prov_source_init(struct um_prov_event_source *s, struct um_prov_domain *d, enum fi_wait_obj obj)
 {
-    *s = (struct um_event_source){.domain = d, .arms = !d->progress};
-    s->waiter = (struct um_waiter){.obj = obj, .poll_fd = -1, .wake_fd = -1, .timer_fd = -1};
+    *s = (struct um_prov_event_source){.domain = d, .arms = !d->progress};
+    s->waiter = (struct um_prov_waiter){.obj = obj, .poll_fd = -1, .wake_fd = -1, .timer_fd = -1};
     switch (obj) {
     case FI_WAIT_NONE:
     case FI_WAIT_YIELD:
         return 0; /* opened at the first sleep */
     case FI_WAIT_UNSPEC:
     case FI_WAIT_FD:
-        return um_waiter_open(&s->waiter);
+        return um_prov_waiter_open(&s->waiter);
     default:
         return -FI_ENOSYS;
     }
 }
 
-void um_source_fini(struct um_event_source *s)
+void um_prov_source_fini(struct um_prov_event_source *s)
 {
-    um_waiter_close(&s->waiter);
+    um_prov_waiter_close(&s->waiter);
     free(s->eps.eps);
 }
 
-static int um_source_watch_ep(struct um_event_source *s, struct um_prov_ep *ep)
+static int um_prov_source_watch_ep(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
     if (!s->arms || s->waiter.poll_fd < 0 || !ep->core)
         return 0;
-    return um_waiter_watch(&s->waiter, um_ep_wait_fd(ep->core));
+    return um_prov_waiter_watch(&s->waiter, um_core_ep_wait_fd(ep->core));
 }
 
 /* Threads that sleep now need the new endpoint armed as well; they look first. */
-static void um_source_catch_up(struct um_event_source *s, struct um_prov_ep *ep)
+static void um_prov_source_catch_up(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
     for (uint32_t i = 0; s->arms && i < s->waiter.sleepers; i++)
         (void)um_prov_ep_arm_locked(ep);
-    um_waiter_signal(&s->waiter);
+    um_prov_waiter_signal(&s->waiter);
 }
 
-int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep)
+int um_prov_source_add_locked(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
-    struct um_ep_set *set = &s->eps;
+    struct um_prov_ep_set *set = &s->eps;
     for (size_t i = 0; i < set->count; i++) {
         if (set->eps[i] == ep) /* perhaps from before it was enabled: watched twice is watched once */
-            return um_error_result(um_source_watch_ep(s, ep));
+            return um_prov_error_result(um_prov_source_watch_ep(s, ep));
     }
     if (set->count == set->room) {
         size_t room = set->room ? 2 * set->room : 1;
@@ -168,40 +168,40 @@ int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep)
         set->eps = eps;
         set->room = room;
     }
-    int ret = um_source_watch_ep(s, ep);
+    int ret = um_prov_source_watch_ep(s, ep);
     if (ret)
-        return um_error_result(ret);
+        return um_prov_error_result(ret);
     set->eps[set->count++] = ep;
-    um_source_catch_up(s, ep);
+    um_prov_source_catch_up(s, ep);
     return 0;
 }
 
-void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep)
+void um_prov_source_remove_locked(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
-    struct um_ep_set *set = &s->eps;
+    struct um_prov_ep_set *set = &s->eps;
     for (size_t i = 0; i < set->count; i++) {
         if (set->eps[i] != ep)
             continue;
         set->eps[i] = set->eps[--set->count];
         if (s->arms && s->waiter.poll_fd >= 0 && ep->core)
-            epoll_ctl(s->waiter.poll_fd, EPOLL_CTL_DEL, um_ep_wait_fd(ep->core), NULL);
+            epoll_ctl(s->waiter.poll_fd, EPOLL_CTL_DEL, um_core_ep_wait_fd(ep->core), NULL);
         return;
     }
 }
 
-void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep)
+void um_prov_source_enabled_locked(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
-    (void)um_source_watch_ep(s, ep);
-    um_waiter_signal(&s->waiter);
+    (void)um_prov_source_watch_ep(s, ep);
+    um_prov_waiter_signal(&s->waiter);
 }
 
-static void um_source_disarm_eps(struct um_event_source *s)
+static void um_prov_source_disarm_eps(struct um_prov_event_source *s)
 {
     for (size_t i = 0; s->arms && i < s->eps.count; i++)
         um_prov_ep_disarm_locked(s->eps.eps[i]);
 }
 
-static int um_source_arm_eps(struct um_event_source *s)
+static int um_prov_source_arm_eps(struct um_prov_event_source *s)
 {
     int ret = 0;
     for (size_t i = 0; s->arms && i < s->eps.count; i++)
@@ -209,121 +209,121 @@ static int um_source_arm_eps(struct um_event_source *s)
     if (ret == 0 && s->has_news && s->has_news(s))
         ret = -EAGAIN;
     if (ret)
-        um_source_disarm_eps(s);
+        um_prov_source_disarm_eps(s);
     return ret ? -FI_EAGAIN : 0;
 }
 
-static bool um_source_waits_for_peers(const struct um_event_source *s)
+static bool um_prov_source_waits_for_peers(const struct um_prov_event_source *s)
 {
     for (size_t i = 0; s->arms && i < s->eps.count; i++) {
-        if (s->eps.eps[i]->core && um_ep_is_waiting_for_peers(s->eps.eps[i]->core))
+        if (s->eps.eps[i]->core && um_core_ep_is_waiting_for_peers(s->eps.eps[i]->core))
             return true;
     }
     return false;
 }
 
 /* Opens the wait object that nobody had asked for. */
-static int um_source_ensure(struct um_event_source *s)
+static int um_prov_source_ensure(struct um_prov_event_source *s)
 {
     if (s->waiter.poll_fd >= 0)
         return 0;
-    int ret = um_waiter_open(&s->waiter);
+    int ret = um_prov_waiter_open(&s->waiter);
     for (size_t i = 0; ret == 0 && i < s->eps.count; i++)
-        ret = um_error_result(um_source_watch_ep(s, s->eps.eps[i]));
+        ret = um_prov_error_result(um_prov_source_watch_ep(s, s->eps.eps[i]));
     return ret;
 }
 
-int um_source_arm_locked(struct um_event_source *s)
+int um_prov_source_arm_locked(struct um_prov_event_source *s)
 {
-    int ret = um_source_ensure(s);
+    int ret = um_prov_source_ensure(s);
     if (ret || s->waiter.armed)
         return ret;
-    ret = um_source_arm_eps(s);
+    ret = um_prov_source_arm_eps(s);
     if (ret)
         return ret;
     s->waiter.armed = true;
     s->waiter.sleepers++;
-    if (um_source_waits_for_peers(s))
-        um_waiter_set_timer(&s->waiter, UM_TICK_MS);
+    if (um_prov_source_waits_for_peers(s))
+        um_prov_waiter_set_timer(&s->waiter, UM_TICK_MS);
     return 0;
 }
 
-void um_source_disarm_locked(struct um_event_source *s)
+void um_prov_source_disarm_locked(struct um_prov_event_source *s)
 {
     if (!s->waiter.armed)
         return;
     s->waiter.armed = false;
     s->waiter.sleepers--;
-    um_source_disarm_eps(s);
-    um_waiter_set_timer(&s->waiter, 0);
+    um_prov_source_disarm_eps(s);
+    um_prov_waiter_set_timer(&s->waiter, 0);
     if (!s->waiter.sleepers)
-        um_waiter_drain(&s->waiter);
+        um_prov_waiter_drain(&s->waiter);
 }
 
 /* After a sleep. The last sleeper drains the fd: the others that were woken must not find it empty and sleep on. */
-static void um_source_wake_locked(struct um_event_source *s)
+static void um_prov_source_wake_locked(struct um_prov_event_source *s)
 {
-    um_source_disarm_eps(s);
+    um_prov_source_disarm_eps(s);
     if (--s->waiter.sleepers == 0)
-        um_waiter_drain(&s->waiter);
+        um_prov_waiter_drain(&s->waiter);
 }
 
-static void um_source_cancelled(void *arg)
+static void um_prov_source_cancelled(void *arg)
 {
-    struct um_event_source *s = arg;
-    um_guard_lock(&s->domain->guard);
-    um_source_wake_locked(s);
-    um_guard_unlock(&s->domain->guard);
+    struct um_prov_event_source *s = arg;
+    um_prov_domain_lock(&s->domain->lock);
+    um_prov_source_wake_locked(s);
+    um_prov_domain_unlock(&s->domain->lock);
 }
 
-static int um_source_poll(struct um_event_source *s, int ms, int cancel_state)
+static int um_prov_source_poll(struct um_prov_event_source *s, int ms, int cancel_state)
 {
     int ret;
-    pthread_cleanup_push(um_source_cancelled, s);
-    ret = um_poll(s->waiter.poll_fd, ms, cancel_state);
+    pthread_cleanup_push(um_prov_source_cancelled, s);
+    ret = um_prov_poll(s->waiter.poll_fd, ms, cancel_state);
     pthread_cleanup_pop(0);
     return ret;
 }
 
-int um_source_sleep_locked(struct um_event_source *s, int ms, int cancel_state)
+int um_prov_source_sleep_locked(struct um_prov_event_source *s, int ms, int cancel_state)
 {
-    int ret = um_source_ensure(s);
+    int ret = um_prov_source_ensure(s);
     if (ret == 0)
-        ret = um_source_arm_eps(s);
+        ret = um_prov_source_arm_eps(s);
     if (ret)
         return ret;
-    if (um_source_waits_for_peers(s) && (ms < 0 || ms > UM_TICK_MS))
+    if (um_prov_source_waits_for_peers(s) && (ms < 0 || ms > UM_TICK_MS))
         ms = UM_TICK_MS;
     s->waiter.sleepers++;
-    um_guard_unlock(&s->domain->guard);
-    ret = um_source_poll(s, ms, cancel_state);
-    um_guard_lock(&s->domain->guard);
-    um_source_wake_locked(s);
+    um_prov_domain_unlock(&s->domain->lock);
+    ret = um_prov_source_poll(s, ms, cancel_state);
+    um_prov_domain_lock(&s->domain->lock);
+    um_prov_source_wake_locked(s);
     return ret;
 }
 
-bool um_source_has_processors(const struct um_event_source *s)
+bool um_prov_source_has_processors(const struct um_prov_event_source *s)
 {
     uint64_t ranks = 0;
     for (size_t i = 0; i < s->eps.count; i++) {
-        const struct um_av *av = s->eps.eps[i]->av;
+        const struct um_prov_av *av = s->eps.eps[i]->av;
         ranks = av && av->count > ranks ? av->count : ranks;
     }
     return ranks <= s->domain->processors;
 }
 
 /* The one word whose change is the next event. False: there is none, or there are several. */
-static bool um_source_find_line(const struct um_event_source *s, const uint64_t **line_p, uint64_t *value_p)
+static bool um_prov_source_find_line(const struct um_prov_event_source *s, const uint64_t **line_p, uint64_t *value_p)
 {
     const uint64_t *line = s->watched ? s->watched(s, value_p) : NULL;
     for (size_t i = 0; i < s->eps.count; i++) {
         const uint64_t *next;
-        int lines = s->eps.eps[i]->core ? um_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
+        int lines = s->eps.eps[i]->core ? um_core_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
         if (lines < 0 || (lines > 0 && line))
             return false;
         /* The lane may end while the thread rests without the domain lock, and records of other lanes wait for the end
          * of the rest. */
-        if (lines > 0 && (s->domain->guard.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
+        if (lines > 0 && (s->domain->lock.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
             return false;
         line = lines > 0 ? next : line;
     }
@@ -331,65 +331,65 @@ static bool um_source_find_line(const struct um_event_source *s, const uint64_t 
     return line != NULL;
 }
 
-static bool um_source_rest_locked(struct um_event_source *s)
+static bool um_prov_source_rest_locked(struct um_prov_event_source *s)
 {
     const uint64_t *line;
     uint64_t value;
-    if (um_cpu_wait_own() == UM_CPU_WAIT_NONE || !um_source_find_line(s, &line, &value))
+    if (um_cpu_wait_own() == UM_CPU_WAIT_NONE || !um_prov_source_find_line(s, &line, &value))
         return false;
-    um_guard_unlock(&s->domain->guard);
-    um_cpu_wait(um_cpu_wait_own(), line, value);
-    um_guard_lock(&s->domain->guard);
+    um_prov_domain_unlock(&s->domain->lock);
+    um_cpu_wait_for(um_cpu_wait_own(), line, value);
+    um_prov_domain_lock(&s->domain->lock);
     return true;
 }
 
-static void um_wait_begin(const struct um_event_source *s, struct um_wait *w)
+static void um_prov_wait_begin(const struct um_prov_event_source *s, struct um_prov_wait *w)
 {
-    bool spins = s->domain->env.linger && um_source_has_processors(s);
+    bool spins = s->domain->env.linger && um_prov_source_has_processors(s);
     w->stage = spins ? UM_WAIT_SPIN : UM_WAIT_SLEEP;
     w->rounds = 0;
     w->until = spins ? um_clock_ns() + UM_SPIN_NS : 0;
 }
 
 /* A round of spinning or resting; false when that is over. */
-static bool um_wait_awake_locked(struct um_event_source *s, struct um_wait *w)
+static bool um_prov_wait_awake_locked(struct um_prov_event_source *s, struct um_prov_wait *w)
 {
     if (w->stage == UM_WAIT_SPIN) {
         if (++w->rounds % UM_SPIN_LOOK != 0 || um_clock_ns() < w->until) {
-            um_guard_unlock(&s->domain->guard);
+            um_prov_domain_unlock(&s->domain->lock);
             um_cpu_relax();
-            um_guard_lock(&s->domain->guard);
+            um_prov_domain_lock(&s->domain->lock);
             return true;
         }
         w->stage = UM_WAIT_REST;
         w->until += UM_REST_NS;
     }
-    if (w->stage == UM_WAIT_REST && um_clock_ns() < w->until && um_source_rest_locked(s))
+    if (w->stage == UM_WAIT_REST && um_clock_ns() < w->until && um_prov_source_rest_locked(s))
         return true;
     w->stage = UM_WAIT_SLEEP;
     return false;
 }
 
-int um_source_wait_locked(struct um_event_source *s, struct um_wait *w)
+int um_prov_source_wait_locked(struct um_prov_event_source *s, struct um_prov_wait *w)
 {
     if (w->timeout == 0)
         return -FI_ETIMEDOUT;
     if (w->stage == UM_WAIT_NEW) {
-        w->deadline = um_deadline(w->timeout);
-        um_wait_begin(s, w);
+        w->deadline = um_prov_deadline(w->timeout);
+        um_prov_wait_begin(s, w);
     }
-    if (w->stage != UM_WAIT_SLEEP && um_wait_awake_locked(s, w))
+    if (w->stage != UM_WAIT_SLEEP && um_prov_wait_awake_locked(s, w))
         return 0;
-    int left = um_deadline_left(w->deadline);
+    int left = um_prov_deadline_left(w->deadline);
     if (left == 0)
         return -FI_ETIMEDOUT;
-    int ret = um_source_sleep_locked(s, left, w->cancel_state);
+    int ret = um_prov_source_sleep_locked(s, left, w->cancel_state);
     if (ret == 0)
-        um_wait_begin(s, w); /* there is activity: the event may come soon */
+        um_prov_wait_begin(s, w); /* there is activity: the event may come soon */
     return ret == -FI_EAGAIN ? 0 : ret;
 }
 
-int um_source_control(struct um_event_source *s, int command, void *arg)
+int um_prov_source_control(struct um_prov_event_source *s, int command, void *arg)
 {
     switch (command) {
     case FI_GETWAIT:

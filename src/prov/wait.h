@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct um_domain;
+struct um_prov_domain;
 struct um_prov_ep;
 
 /* The endpoints whose progress a queue or counter depends on. */
-struct um_ep_set {
+struct um_prov_ep_set {
     struct um_prov_ep **eps;
     size_t count;
     size_t room;
@@ -25,7 +25,7 @@ struct um_ep_set {
  * A wait object: an epoll set over the endpoints' wait fds, a timer for looking after peers, and an eventfd for what
  * happens in this process. Opened by attribute, or at the first blocking call.
  */
-struct um_waiter {
+struct um_prov_waiter {
     enum fi_wait_obj obj;
     int poll_fd; /* -1: not opened */
     int wake_fd;
@@ -35,53 +35,53 @@ struct um_waiter {
 };
 
 /* What a queue and a counter have in common: endpoints that feed it, a way to sleep on it. */
-struct um_event_source {
-    struct um_domain *domain;
-    struct um_ep_set eps;
-    struct um_waiter waiter;
-    bool (*has_news)(const struct um_event_source *s); /* checked after arming; NULL: nothing else to check */
+struct um_prov_event_source {
+    struct um_prov_domain *domain;
+    struct um_prov_ep_set eps;
+    struct um_prov_waiter waiter;
+    bool (*has_news)(const struct um_prov_event_source *s); /* checked after arming; NULL: nothing else to check */
     /* The word whose change is the event, and its value before that; NULL: there is no such word */
-    const uint64_t *(*watched)(const struct um_event_source *s, uint64_t *value_p);
+    const uint64_t *(*watched)(const struct um_prov_event_source *s, uint64_t *value_p);
     bool arms; /* sleepers arm the endpoints; false: the progress thread does, and wakes sleepers */
 };
 
 /* -FI_ENOSYS: a kind of wait object that we do not have. */
-int um_source_init(struct um_event_source *s, struct um_domain *d, enum fi_wait_obj obj);
-void um_source_fini(struct um_event_source *s);
-int um_source_add_locked(struct um_event_source *s, struct um_prov_ep *ep);
-void um_source_remove_locked(struct um_event_source *s, struct um_prov_ep *ep);
+int um_prov_source_init(struct um_prov_event_source *s, struct um_prov_domain *d, enum fi_wait_obj obj);
+void um_prov_source_fini(struct um_prov_event_source *s);
+int um_prov_source_add_locked(struct um_prov_event_source *s, struct um_prov_ep *ep);
+void um_prov_source_remove_locked(struct um_prov_event_source *s, struct um_prov_ep *ep);
 /* An endpoint of the set was enabled: it has a wait fd now. */
-void um_source_enabled_locked(struct um_event_source *s, struct um_prov_ep *ep);
+void um_prov_source_enabled_locked(struct um_prov_event_source *s, struct um_prov_ep *ep);
 /* fi_trywait(): 0 or -FI_EAGAIN. */
-int um_source_arm_locked(struct um_event_source *s);
-void um_source_disarm_locked(struct um_event_source *s);
+int um_prov_source_arm_locked(struct um_prov_event_source *s);
+void um_prov_source_disarm_locked(struct um_prov_event_source *s);
 /*
  * Sleeps until there may be an event or the time is over (ms < 0: no limit), without the domain lock. 0; -FI_EAGAIN
  * there is work already; -FI_EINTR. The thread can be cancelled meanwhile if cancel_state is PTHREAD_CANCEL_ENABLE.
  */
-int um_source_sleep_locked(struct um_event_source *s, int ms, int cancel_state);
+int um_prov_source_sleep_locked(struct um_prov_event_source *s, int ms, int cancel_state);
 
 /*
- * A blocking call as it goes on (wait.c tells the stages). From um_wait_enter(), before the domain lock is taken, to
- * um_wait_leave() the thread can be cancelled only while it sleeps: system calls are cancellation points, and most are
- * made under the domain lock. timeout: ms, < 0: no limit.
+ * A blocking call as it goes on (wait.c tells the stages). From um_prov_wait_enter(), before the domain lock is taken,
+ * to um_prov_wait_leave() the thread can be cancelled only while it sleeps: system calls are cancellation points, and
+ * most are made under the domain lock. timeout: ms, < 0: no limit.
  */
-enum um_wait_stage { UM_WAIT_NEW, UM_WAIT_SPIN, UM_WAIT_REST, UM_WAIT_SLEEP };
-struct um_wait {
+enum um_prov_wait_stage { UM_WAIT_NEW, UM_WAIT_SPIN, UM_WAIT_REST, UM_WAIT_SLEEP };
+struct um_prov_wait {
     int timeout;
     int cancel_state; /* of the caller */
-    enum um_wait_stage stage;
+    enum um_prov_wait_stage stage;
     uint32_t rounds;   /* of this spin */
     uint64_t until;    /* the end of this stage, ns */
-    uint64_t deadline; /* as um_deadline() */
+    uint64_t deadline; /* as um_prov_deadline() */
 };
-static inline struct um_wait um_wait_enter(int timeout)
+static inline struct um_prov_wait um_prov_wait_enter(int timeout)
 {
-    struct um_wait w = {.timeout = timeout};
+    struct um_prov_wait w = {.timeout = timeout};
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &w.cancel_state);
     return w;
 }
-static inline void um_wait_leave(const struct um_wait *w)
+static inline void um_prov_wait_leave(const struct um_prov_wait *w)
 {
     pthread_setcancelstate(w->cancel_state, NULL);
 }
@@ -89,23 +89,23 @@ static inline void um_wait_leave(const struct um_wait *w)
  * One round of a wait. The caller holds the domain lock and has just found nothing. Releases the lock meanwhile. 0:
  * look again; -FI_ETIMEDOUT; -FI_EINTR; what opening the wait object failed with.
  */
-int um_source_wait_locked(struct um_event_source *s, struct um_wait *w);
+int um_prov_source_wait_locked(struct um_prov_event_source *s, struct um_prov_wait *w);
 /* Is there a processor for each rank of this job, as far as the address vectors show? */
-bool um_source_has_processors(const struct um_event_source *s);
-int um_source_control(struct um_event_source *s, int command, void *arg);
-int um_waiter_open(struct um_waiter *w);
-void um_waiter_close(struct um_waiter *w);
-void um_waiter_wake(struct um_waiter *w);
-void um_waiter_drain(struct um_waiter *w);
-static inline void um_waiter_signal(struct um_waiter *w)
+bool um_prov_source_has_processors(const struct um_prov_event_source *s);
+int um_prov_source_control(struct um_prov_event_source *s, int command, void *arg);
+int um_prov_waiter_open(struct um_prov_waiter *w);
+void um_prov_waiter_close(struct um_prov_waiter *w);
+void um_prov_waiter_wake(struct um_prov_waiter *w);
+void um_prov_waiter_drain(struct um_prov_waiter *w);
+static inline void um_prov_waiter_signal(struct um_prov_waiter *w)
 {
     if (__builtin_expect(w->sleepers != 0, 0))
-        um_waiter_wake(w);
+        um_prov_waiter_wake(w);
 }
 /* 0, or -FI_EINTR. The thread cannot be cancelled before and after, and meanwhile as cancel_state says. */
-int um_poll(int fd, int ms, int cancel_state);
+int um_prov_poll(int fd, int ms, int cancel_state);
 /* A deadline in ns from a timeout in ms (< 0: never), and the ms that are left of it. */
-uint64_t um_deadline(int ms);
-int um_deadline_left(uint64_t deadline);
+uint64_t um_prov_deadline(int ms);
+int um_prov_deadline_left(uint64_t deadline);
 
 #endif

@@ -28,7 +28,7 @@ unsigned char *private_memory(size_t len)
 void adopt_must(const void *at, size_t len)
 {
     const char *why = "(none)";
-    int ret = um_adopt((uintptr_t)at, len, &why);
+    int ret = um_shm_adopt((uintptr_t)at, len, &why);
     if (ret)
         print_error("adoption refused: %s: %s\n", strerror(-ret), why);
     assert_int_equal(ret, 0);
@@ -125,7 +125,7 @@ bool has_perms(const void *at, size_t len, const char *perms)
 unsigned char *file_view(const void *at, size_t len)
 {
     char path[64];
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), um_adopt_fd());
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", getpid(), um_shm_adopt_fd());
     int fd = open(path, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     void *view = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)(uintptr_t)at);
@@ -137,7 +137,7 @@ unsigned char *file_view(const void *at, size_t len)
 size_t file_bytes(void)
 {
     struct stat st;
-    assert_int_equal(fstat(um_adopt_fd(), &st), 0);
+    assert_int_equal(fstat(um_shm_adopt_fd(), &st), 0);
     return (size_t)st.st_blocks * 512;
 }
 
@@ -165,8 +165,8 @@ size_t resident(void)
 
 void assert_nothing_adopted(void)
 {
-    struct um_adopt_stats stats;
-    um_adopt_stats(&stats);
+    struct um_shm_adopt_stats stats;
+    um_shm_adopt_stats_get(&stats);
     assert_int_equal(stats.ranges, 0);
     assert_int_equal(stats.bytes, 0);
 }
@@ -174,11 +174,11 @@ void assert_nothing_adopted(void)
 static void force(const char *how)
 {
     if (strcmp(how, "none") == 0)
-        um_adopt_tuning.no_userfaultfd = true;
+        um_shm_adopt_forced.no_userfaultfd = true;
     else if (strcmp(how, "user") == 0)
-        um_adopt_tuning.user_mode = true;
+        um_shm_adopt_forced.user_mode = true;
     else if (strcmp(how, "compare") == 0)
-        um_adopt_tuning.no_move = um_adopt_tuning.no_scan = um_adopt_tuning.no_view = true;
+        um_shm_adopt_forced.no_move = um_shm_adopt_forced.no_scan = um_shm_adopt_forced.no_view = true;
     else if (strcmp(how, "full") != 0) {
         fprintf(stderr, "unknown way %s\n", how);
         exit(2);
@@ -194,13 +194,13 @@ bool adopt_arguments(int argc, char **argv)
             force(argv[i] + 4);
             possible = strcmp(argv[i] + 4, "none") == 0 ? has_one_thread() : possible;
         } else if (strcmp(argv[i], "nodev") == 0)
-            possible = um_adopt_tuning.no_dev = true; /* userfaultfd is refused on purpose */
+            possible = um_shm_adopt_forced.no_dev = true; /* userfaultfd is refused on purpose */
         else if (strcmp(argv[i], "ordinary") == 0) {
             /* Where everybody may stop threads there is nothing to be refused. */
             if (syscall(SYS_userfaultfd, O_CLOEXEC) >= 0 || access("/dev/userfaultfd", R_OK | W_OK) == 0)
                 return false;
         } else if (sscanf(argv[i], "slice=%lu", &value) == 1)
-            um_adopt_tuning.slice = value * page_size();
+            um_shm_adopt_forced.slice = value * page_size();
         else if (sscanf(argv[i], "rounds=%lu", &value) == 1)
             adopt_rounds = value;
         else {

@@ -25,7 +25,7 @@ static void bytes_stay_and_a_second_mapping_sees_them(void **state)
     mem[page] = 98;
     assert_int_equal(view[page], 98);
     munmap(view, len);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_private(mem, len));
     assert_int_equal(mem[5], 99);
     assert_int_equal(mem[page], 98);
@@ -63,7 +63,7 @@ static void another_process_reads_and_writes_the_same_bytes(void **state)
         mem[i] = (unsigned char)(i * 3);
     adopt_must(mem, len);
     pid_t owner = getpid(), pid = fork();
-    int number = um_adopt_fd(), status = -1;
+    int number = um_shm_adopt_fd(), status = -1;
     if (pid == 0)
         _exit(peer(owner, number, (uintptr_t)mem, len));
     assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -72,7 +72,7 @@ static void another_process_reads_and_writes_the_same_bytes(void **state)
         for (size_t i = 0; i < len; i++)
             assert_int_equal(mem[i], (unsigned char)(i * 5));
         if (round == 0)
-            um_adopt_release((uintptr_t)mem, len); /* what a peer wrote comes back too */
+            um_shm_adopt_release((uintptr_t)mem, len); /* what a peer wrote comes back too */
     }
     munmap(mem, len);
 }
@@ -88,16 +88,16 @@ static void placement_is_followed_and_the_policy_restored(void **state)
     for (size_t i = 0; i < len; i += 2 * page)
         memset(mem + i, (int)(i / page), page);
     assert_int_equal(syscall(SYS_set_mempolicy, 3 /* MPOL_INTERLEAVE */, node, 1024), 0);
-    um_adopt_tuning.by_node = true;
+    um_shm_adopt_forced.by_node = true;
     adopt_must(mem, len);
-    um_adopt_tuning.by_node = false;
+    um_shm_adopt_forced.by_node = false;
     assert_int_equal(syscall(SYS_get_mempolicy, &mode, after, 1024, 0, 0), 0);
     assert_int_equal(mode, 3);
     assert_int_equal(after[0], 1);
     assert_int_equal(syscall(SYS_set_mempolicy, 0, NULL, 0), 0);
     for (size_t i = 0; i < len; i += 2 * page)
         assert_int_equal(mem[i], (unsigned char)(i / page));
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     munmap(mem, len);
 }
 
@@ -132,14 +132,14 @@ static void huge_pages_stay_huge(void **state)
         skip();
     }
     const char *why = "";
-    int ret = um_adopt((uintptr_t)mem, len, &why);
+    int ret = um_shm_adopt((uintptr_t)mem, len, &why);
     if (ret) { /* this kernel cannot make shared pages huge on demand */
         assert_int_equal(ret, -ENOTSUP);
         assert_non_null(strstr(why, "shmem_enabled"));
     } else {
         assert_true(huge_kb("ShmemPmdMapped:", mem) > 0);
         print_message("%zu KiB of huge pages before, %zu adopted\n", before, huge_kb("ShmemPmdMapped:", mem));
-        um_adopt_release((uintptr_t)mem, len);
+        um_shm_adopt_release((uintptr_t)mem, len);
         print_message("%zu KiB back\n", huge_kb("AnonHugePages:", mem));
     }
     for (size_t i = 0; i < len; i++)
@@ -158,13 +158,13 @@ static void overlapping_registrations_are_counted_by_page(void **state)
     adopt_must(mem + 5 * page + 8, 8);     /* page 5 */
     assert_true(is_shared(mem, 15 * page));
     assert_true(is_private(mem + 15 * page, 15 * page));
-    um_adopt_release((uintptr_t)mem + 100, 10 * page);
+    um_shm_adopt_release((uintptr_t)mem + 100, 10 * page);
     assert_true(is_private(mem, 5 * page));
     assert_true(is_shared(mem + 5 * page, 10 * page));
-    um_adopt_release((uintptr_t)mem + 5 * page, 10 * page);
+    um_shm_adopt_release((uintptr_t)mem + 5 * page, 10 * page);
     assert_true(is_shared(mem + 5 * page, page));
     assert_true(is_private(mem + 6 * page, 24 * page));
-    um_adopt_release((uintptr_t)mem + 5 * page + 8, 8);
+    um_shm_adopt_release((uintptr_t)mem + 5 * page + 8, 8);
     assert_true(is_private(mem, len));
     for (size_t i = 0; i < len; i++)
         assert_int_equal(mem[i], 3);
@@ -178,18 +178,18 @@ static void neighbouring_registrations_are_released_in_any_order(void **state)
     (void)state;
     size_t page = page_size(), n = 300;
     unsigned char *mem = private_memory(n * page);
-    struct um_adopt_stats stats;
+    struct um_shm_adopt_stats stats;
     memset(mem, 1, n * page);
     for (size_t i = 0; i < n; i++)
         adopt_must(mem + i * page, page);
-    um_adopt_stats(&stats);
+    um_shm_adopt_stats_get(&stats);
     assert_int_equal(stats.bytes, n * page);
     for (size_t i = 0; i < n; i += 2)
-        um_adopt_release((uintptr_t)mem + i * page, page);
+        um_shm_adopt_release((uintptr_t)mem + i * page, page);
     for (size_t i = 0; i < n; i++)
         assert_true(i % 2 ? is_shared(mem + i * page, page) : is_private(mem + i * page, page));
     for (size_t i = 1; i < n; i += 2)
-        um_adopt_release((uintptr_t)mem + i * page, page);
+        um_shm_adopt_release((uintptr_t)mem + i * page, page);
     assert_nothing_adopted();
     munmap(mem, n * page);
 }
@@ -197,7 +197,8 @@ static void neighbouring_registrations_are_released_in_any_order(void **state)
 static void private_again_means_one_mapping_again(void **state)
 {
     (void)state;
-    if (um_adopt_tuning.no_userfaultfd) { /* then there is no shadow: the contents come back in a mapping of its own */
+    if (um_shm_adopt_forced
+            .no_userfaultfd) { /* then there is no shadow: the contents come back in a mapping of its own */
         print_message("mappings do not merge again without userfaultfd\n");
         return;
     }
@@ -209,7 +210,7 @@ static void private_again_means_one_mapping_again(void **state)
         for (size_t at = 1; at < 400; at += 4)
             adopt_must(mem + at * page, page);
         for (size_t at = 1; at < 400; at += 4)
-            um_adopt_release((uintptr_t)mem + at * page, page);
+            um_shm_adopt_release((uintptr_t)mem + at * page, page);
     }
     assert_int_equal(mappings(), before);
     void *moved = mremap(mem, len, 2 * len, MREMAP_MAYMOVE); /* fails across mappings */
@@ -234,7 +235,7 @@ static void untouched_pages_read_as_zero_and_cost_nothing(void **state)
     assert_int_equal(mem[len - 1], 2);
     assert_int_equal(mem[100 * page], 0);
     uint64_t out = um_clock_ns();
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     print_message("512 MiB, 2 pages touched: in %.2f ms, out %.2f ms\n", (double)(in - start) / 1e6,
                   (double)(um_clock_ns() - out) / 1e6);
     assert_int_equal(mem[7 * page], 1);
@@ -275,7 +276,7 @@ static void of_a_large_sparse_range_only_what_is_used_moves(void **state)
             }
         }
         if (round == 0)
-            um_adopt_release((uintptr_t)mem, pages * page);
+            um_shm_adopt_release((uintptr_t)mem, pages * page);
     }
     assert_true(is_private(mem, pages * page));
     assert_int_equal(file_bytes(), 0);
@@ -295,7 +296,7 @@ static void what_the_program_unmapped_or_mapped_over_is_left_alone(void **state)
     void *at = mmap(mem + 8 * page, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     assert_ptr_equal(at, mem + 8 * page);
     mem[8 * page] = 77;
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_private(mem, 4 * page));
     assert_false(is_mapped(mem + 4 * page, page));
     assert_int_equal(mem[8 * page], 77);
@@ -321,16 +322,16 @@ static void what_the_program_moved_keeps_its_contents(void **state)
     void *again = mmap(mem, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     assert_ptr_equal(again, mem);
     const char *why = NULL;
-    assert_int_equal(um_adopt((uintptr_t)mem, len, &why), -EBUSY);
+    assert_int_equal(um_shm_adopt((uintptr_t)mem, len, &why), -EBUSY);
     assert_non_null(strstr(why, "mremap"));
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_private(moved, len));
     for (size_t i = 0; i < 16; i++)
         assert_int_equal(moved[i * page], i + 1);
     assert_int_equal(file_bytes(), 0);
     assert_nothing_adopted();
     adopt_must(mem, len);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     munmap(mem, len);
     munmap(moved, len);
 }
@@ -348,9 +349,9 @@ static void new_memory_at_the_place_of_registered_memory_is_adopted(void **state
     assert_true(is_shared(mem, len));
     assert_int_equal(mem[0], 9);
     assert_int_equal(mem[page], 0);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_shared(mem, len));
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_private(mem, len));
     assert_int_equal(mem[0], 9);
     assert_nothing_adopted();
@@ -366,7 +367,7 @@ static void a_protection_changed_meanwhile_is_kept(void **state)
     adopt_must(mem, len);
     mprotect(mem, 2 * page, PROT_NONE);
     mprotect(mem + 2 * page, page, PROT_READ);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(has_perms(mem, 2 * page, "---p"));
     assert_true(has_perms(mem + 2 * page, page, "r--p"));
     assert_true(has_perms(mem + 3 * page, 5 * page, "rw-p"));
@@ -388,8 +389,8 @@ static void advice_given_meanwhile_is_kept(void **state)
     assert_int_equal(madvise(mem + page, 2 * page, MADV_DONTFORK), 0);
     assert_int_equal(madvise(mem + 4 * page, page, MADV_DONTFORK), 0);
     assert_int_equal(madvise(mem + 2 * page, 2 * page, MADV_DONTDUMP), 0);
-    um_adopt_release((uintptr_t)mem, 4 * page);
-    um_adopt_release((uintptr_t)mem + 4 * page, page);
+    um_shm_adopt_release((uintptr_t)mem, 4 * page);
+    um_shm_adopt_release((uintptr_t)mem + 4 * page, page);
     for (size_t i = 0; i < 8; i++) {
         assert_int_equal(has_flag(mem + i * page, "dc"), i == 1 || i == 2 || i == 4);
         assert_int_equal(has_flag(mem + i * page, "dd"), i == 2 || i == 3);
@@ -403,9 +404,9 @@ static void advice_given_meanwhile_is_kept(void **state)
 static void the_file_is_sealed_and_not_inherited(void **state)
 {
     (void)state;
-    int fd = um_adopt_fd();
+    int fd = um_shm_adopt_fd();
     assert_true(fd >= 0);
-    assert_int_equal(um_adopt_fd(), fd);
+    assert_int_equal(um_shm_adopt_fd(), fd);
     assert_int_equal(fcntl(fd, F_GET_SEALS), F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
 }

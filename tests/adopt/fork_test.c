@@ -56,7 +56,7 @@ static void neither_sees_what_the_other_writes(void **state)
     child_ended_well(pid);
     for (size_t i = 0; i < len; i++)
         assert_int_equal(mem[i], 2);
-    um_adopt_release((uintptr_t)mem + 100, 6 * page);
+    um_shm_adopt_release((uintptr_t)mem + 100, 6 * page);
     assert_int_equal(mem[0], 2);
     assert_nothing_adopted();
     munmap(mem, len);
@@ -79,7 +79,7 @@ static void bytes_beside_the_registered_ones_are_the_parents_at_the_fork(void **
         }
         memset(mem, 9, len); /* at once: the child has its copies by now */
         child_ended_well(pid);
-        um_adopt_release((uintptr_t)mem + 512, 2 * page);
+        um_shm_adopt_release((uintptr_t)mem + 512, 2 * page);
     }
     munmap(mem, len);
 }
@@ -94,24 +94,24 @@ static void a_child_adopts_into_a_file_of_its_own(void **state)
     adopt_must(mem + 8, 3 * page);
     pid_t pid = fork();
     if (pid == 0) {
-        struct um_adopt_stats stats;
+        struct um_shm_adopt_stats stats;
         const char *why;
-        um_adopt_stats(&stats);
+        um_shm_adopt_stats_get(&stats);
         DEMAND(stats.ranges == 0);
-        DEMAND(um_adopt((uintptr_t)own, len, &why) == 0);
-        DEMAND(um_adopt((uintptr_t)mem, len, &why) == 0);
+        DEMAND(um_shm_adopt((uintptr_t)own, len, &why) == 0);
+        DEMAND(um_shm_adopt((uintptr_t)mem, len, &why) == 0);
         DEMAND(is_shared(own, len) && is_shared(mem, len));
         memset(own, 5, len);
         memset(mem, 5, len);
-        um_adopt_release((uintptr_t)own, len);
-        um_adopt_release((uintptr_t)mem, len);
+        um_shm_adopt_release((uintptr_t)own, len);
+        um_shm_adopt_release((uintptr_t)mem, len);
         DEMAND(is_private(own, len) && is_private(mem, len) && own[0] == 5 && mem[0] == 5);
         _exit(0);
     }
     child_ended_well(pid);
     assert_int_equal(mem[0], 1);
     assert_int_equal(own[0], 1);
-    um_adopt_release((uintptr_t)mem + 8, 3 * page);
+    um_shm_adopt_release((uintptr_t)mem + 8, 3 * page);
     assert_nothing_adopted();
     munmap(mem, len);
     munmap(own, len);
@@ -133,7 +133,7 @@ static void a_moved_mapping_is_private_in_the_child_too(void **state)
     }
     child_ended_well(pid);
     assert_int_equal(place[0], 1);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_nothing_adopted();
     munmap(place, len);
 }
@@ -152,7 +152,7 @@ static void spawned_programs_disturb_nothing(void **state)
     child_ended_well(pid);
     assert_int_equal(system("exit 0"), 0);
     assert_true(is_shared(mem, len));
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_int_equal(mem[0], 1);
     munmap(mem, len);
 }
@@ -188,7 +188,7 @@ static void *fork_all_the_time(void *arg)
 static void a_fork_while_another_thread_adopts_sees_whole_memory(void **state)
 {
     (void)state;
-    if (um_adopt_tuning.no_userfaultfd || um_adopt_tuning.user_mode)
+    if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.user_mode)
         return; /* one thread only */
     size_t page = page_size();
     struct forker f = {.len = 4 * page};
@@ -200,7 +200,7 @@ static void a_fork_while_another_thread_adopts_sees_whole_memory(void **state)
         for (size_t i = 0; i < f.len; i += page) /* no page is registered as a whole: all are kept for the child */
             adopt_must(f.mem + i + 8, 64);
         for (size_t i = 0; i < f.len; i += page)
-            um_adopt_release((uintptr_t)f.mem + i + 8, 64);
+            um_shm_adopt_release((uintptr_t)f.mem + i + 8, 64);
     }
     um_store_relaxed_u32(&f.stop, 1);
     pthread_join(thread, NULL);

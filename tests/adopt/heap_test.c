@@ -59,7 +59,7 @@ static void block_fill(struct user *u, struct block *b)
     b->from = some(u, (unsigned)b->len);
     b->part = some(u, 2) ? 1 + some(u, (unsigned)(b->len - b->from)) : 0;
     const char *why = "";
-    if (b->part && um_adopt((uintptr_t)b->mem + b->from, b->part, &why) != 0) {
+    if (b->part && um_shm_adopt((uintptr_t)b->mem + b->from, b->part, &why) != 0) {
         b->part = 0;
         u->refused++;
         strncpy(u->why, why, sizeof(u->why) - 1);
@@ -73,7 +73,7 @@ static void block_empty(struct user *u, struct block *b)
         return;
     u->changed += !holds(b->mem, b->len, b->fill);
     if (b->part)
-        um_adopt_release((uintptr_t)b->mem + b->from, b->part);
+        um_shm_adopt_release((uintptr_t)b->mem + b->from, b->part);
     u->changed += !holds(b->mem, b->len, b->fill);
     if (some(u, 3) == 0) { /* moves, grows, shrinks by whatever means the allocator has */
         size_t len = some_size(u), kept = len < b->len ? len : b->len;
@@ -123,7 +123,7 @@ static void one_thread(void **state)
 static void many_threads(void **state)
 {
     (void)state;
-    if (um_adopt_tuning.no_userfaultfd || um_adopt_tuning.user_mode)
+    if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.user_mode)
         return;
     struct user u[THREADS];
     pthread_t id[THREADS];
@@ -157,7 +157,7 @@ static void the_end_of_the_data_segment_moves(void **state)
     assert_int_equal(brk(start + 10 * page), 0);
     assert_true(holds(start, 7 * page, 1));
     assert_true(holds(start + 7 * page, 3 * page, 0));
-    um_adopt_release((uintptr_t)start + 100, 6 * page);
+    um_shm_adopt_release((uintptr_t)start + 100, 6 * page);
     assert_true(holds(start, 7 * page, 1));
     assert_true(is_private(start, 10 * page));
     assert_int_equal(brk(start), 0);
@@ -179,7 +179,7 @@ static void a_registered_block_is_reallocated(void **state)
         unsigned char *blocker = malloc(len), *moved = realloc(mem, to);
         assert_non_null(moved);
         assert_true(holds(moved, len, 3));
-        um_adopt_release(base, len);
+        um_shm_adopt_release(base, len);
         assert_true(holds(moved, len, 3));
         free(moved);
         free(blocker);
@@ -196,7 +196,7 @@ static void purged_memory_is_zero(void **state)
     for (int round = 0; round < 20; round++) {
         memset(mem, 1, len);
         adopt_must(mem, len / 2);
-        um_adopt_release((uintptr_t)mem, len / 2);
+        um_shm_adopt_release((uintptr_t)mem, len / 2);
         assert_int_equal(madvise(mem, len, MADV_DONTNEED), 0);
         assert_true(holds(mem, len, 0));
     }

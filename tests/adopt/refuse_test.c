@@ -19,15 +19,15 @@ static char static_data[40000] = {1};
 static void assert_refused(const void *at, size_t len, int error, const char *words)
 {
     const char *why = NULL;
-    struct um_adopt_stats before, after;
-    um_adopt_stats(&before);
+    struct um_shm_adopt_stats before, after;
+    um_shm_adopt_stats_get(&before);
     size_t file = file_bytes();
-    int ret = um_adopt((uintptr_t)at, len, &why);
+    int ret = um_shm_adopt((uintptr_t)at, len, &why);
     if (ret != error || !why || !strstr(why, words))
         print_error("got %d (%s), wanted %d with \"%s\"\n", ret, why ? why : "no reason", error, words);
     assert_int_equal(ret, error);
     assert_non_null(strstr(why, words));
-    um_adopt_stats(&after);
+    um_shm_adopt_stats_get(&after);
     assert_memory_equal(&before, &after, sizeof(before));
     assert_int_equal(file_bytes(), file);
 }
@@ -48,7 +48,7 @@ static void refused_as_long_as(unsigned char *mem, int error, const char *words)
     adopt_must(mem, page);
     assert_refused(mem, 4 * page, error, words);
     assert_true(is_shared(mem, page));
-    um_adopt_release((uintptr_t)mem, page);
+    um_shm_adopt_release((uintptr_t)mem, page);
     assert_int_equal(mem[0], 1);
     assert_int_equal(mem[3 * page], 1);
     munmap(mem, 4 * page);
@@ -146,7 +146,7 @@ static void guard_regions(void **state)
     if (madvise(mem + page, page, 102 /* MADV_GUARD_INSTALL, Linux 6.13 */) != 0)
         skip();
     const char *why = "";
-    assert_int_equal(um_adopt((uintptr_t)mem, 4 * page, &why), -EFAULT);
+    assert_int_equal(um_shm_adopt((uintptr_t)mem, 4 * page, &why), -EFAULT);
     assert_non_null(strstr(why, "guard"));
     assert_true(is_private(mem, 4 * page));
     assert_int_equal(mem[0], 1);
@@ -191,7 +191,7 @@ static void stacks_and_thread_local_data(void **state)
     assert_refused(&here, 1, -ENOTSUP, "stack");
     assert_refused(__builtin_frame_address(0), 1, -ENOTSUP, "stack");
     assert_refused(tls_data, sizeof(tls_data), -ENOTSUP, "thread");
-    if (um_adopt_tuning.no_userfaultfd || um_adopt_tuning.user_mode)
+    if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.user_mode)
         return;
     struct thread own_stack = {0}, given_stack = {0};
     pthread_t id[2];
@@ -207,11 +207,11 @@ static void stacks_and_thread_local_data(void **state)
     assert_refused(given_stack.tls_byte, 1, -ENOTSUP, "thread-local");
     /* What lies above a thread's stack in the same mapping, or somewhere else, is not concerned. */
     adopt_must(big, len);
-    um_adopt_release((uintptr_t)big, len);
+    um_shm_adopt_release((uintptr_t)big, len);
     unsigned char *block = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memset(block, 1, len);
     adopt_must(block, len);
-    um_adopt_release((uintptr_t)block, len);
+    um_shm_adopt_release((uintptr_t)block, len);
     um_store_relaxed_u32(&own_stack.stop, 1);
     um_store_relaxed_u32(&given_stack.stop, 1);
     pthread_join(id[0], NULL);
@@ -228,7 +228,7 @@ static void static_data_with_threads_only_is_refused(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__)
-    if (!um_adopt_tuning.no_userfaultfd)
+    if (!um_shm_adopt_forced.no_userfaultfd)
         return; /* its instrumentation, also of the code that moves pages, reads this program's own data */
 #endif
     unsigned char *data = (unsigned char *)static_data;
@@ -237,7 +237,7 @@ static void static_data_with_threads_only_is_refused(void **state)
     assert_int_equal(data[0], 1);
     assert_int_equal(data[39999], 0);
     data[5000] = 9;
-    um_adopt_release((uintptr_t)data, sizeof(static_data));
+    um_shm_adopt_release((uintptr_t)data, sizeof(static_data));
     assert_true(is_private(data, sizeof(static_data)));
     assert_int_equal(data[5000], 9);
     struct thread t = {0};
@@ -245,9 +245,9 @@ static void static_data_with_threads_only_is_refused(void **state)
     thread_show(&id, &t, NULL);
     /* The file's pages have become anonymous by now; those that were not adopted are the file's still. */
     const char *why = "";
-    int ret = um_adopt((uintptr_t)&um_adopt_tuning, sizeof(um_adopt_tuning), &why);
+    int ret = um_shm_adopt((uintptr_t)&um_shm_adopt_forced, sizeof(um_shm_adopt_forced), &why);
     if (ret == 0)
-        um_adopt_release((uintptr_t)&um_adopt_tuning, sizeof(um_adopt_tuning));
+        um_shm_adopt_release((uintptr_t)&um_shm_adopt_forced, sizeof(um_shm_adopt_forced));
     else
         assert_int_equal(ret, -EPERM);
     um_store_relaxed_u32(&t.stop, 1);
@@ -271,7 +271,7 @@ static void demand_refused(int error, const char *words)
 {
     unsigned char *mem = mmap(NULL, 4 * page_size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const char *why = "";
-    int ret = um_adopt((uintptr_t)mem, 10, &why);
+    int ret = um_shm_adopt((uintptr_t)mem, 10, &why);
     if (ret != error || !strstr(why, words)) {
         print_error("got %d (%s), wanted %d with \"%s\"\n", ret, why, error, words);
         _exit(1);
@@ -329,9 +329,9 @@ static void held_pages(void)
     } held = {mem + 3 * page, page};
     if (ring < 0 || syscall(SYS_io_uring_register, ring, 0 /* IORING_REGISTER_BUFFERS */, &held, 1) != 0)
         return;
-    um_adopt_tuning.held = true;
+    um_shm_adopt_forced.held = true;
     const char *why = "";
-    int ret = um_adopt((uintptr_t)mem, 8 * page, &why);
+    int ret = um_shm_adopt((uintptr_t)mem, 8 * page, &why);
     bool same = is_private(mem, 8 * page);
     for (size_t i = 0; i < 8 * page; i++)
         same = same && mem[i] == 5;
@@ -340,7 +340,7 @@ static void held_pages(void)
         _exit(1);
     }
     /* The kernel still has the program's page pinned: what it writes arrives. */
-    if (um_adopt((uintptr_t)mem, 3 * page, &why) != 0)
+    if (um_shm_adopt((uintptr_t)mem, 3 * page, &why) != 0)
         _exit(2);
     close(ring);
 }
@@ -348,7 +348,7 @@ static void held_pages(void)
 static void pages_that_the_kernel_holds(void **state)
 {
     (void)state;
-    if (um_adopt_tuning.no_userfaultfd || um_adopt_tuning.no_move)
+    if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.no_move)
         return; /* cannot be seen: that is why io_uring is refused as such */
     in_child(held_pages);
 }
@@ -356,15 +356,15 @@ static void pages_that_the_kernel_holds(void **state)
 static void more_ranges_than_there_is_room_for(void **state)
 {
     (void)state;
-    if (um_adopt_tuning.no_userfaultfd)
+    if (um_shm_adopt_forced.no_userfaultfd)
         return; /* would leave 8192 mappings behind */
-    um_adopt_tuning.ranges = adopt_rounds < 1000 ? 64 : UM_ADOPT_RANGES;
-    size_t page = page_size(), limit = um_adopt_tuning.ranges, most = limit + 100, n = 0, before = mappings();
+    um_shm_adopt_forced.ranges = adopt_rounds < 1000 ? 64 : UM_ADOPT_RANGES;
+    size_t page = page_size(), limit = um_shm_adopt_forced.ranges, most = limit + 100, n = 0, before = mappings();
     unsigned char *mem = private_memory(2 * most * page);
     memset(mem, 1, 2 * most * page);
     const char *why = "";
     int ret = 0;
-    while (n < most && (ret = um_adopt((uintptr_t)mem + 2 * n * page, 1, &why)) == 0)
+    while (n < most && (ret = um_shm_adopt((uintptr_t)mem + 2 * n * page, 1, &why)) == 0)
         n++;
     assert_int_equal(ret, -E2BIG);
     assert_non_null(strstr(why, "too many ranges"));
@@ -372,11 +372,11 @@ static void more_ranges_than_there_is_room_for(void **state)
     assert_true(n > limit / 2);
     assert_true(mappings() < 4 * limit + 100);
     for (size_t i = 0; i < n; i++)
-        um_adopt_release((uintptr_t)mem + 2 * i * page, 1);
+        um_shm_adopt_release((uintptr_t)mem + 2 * i * page, 1);
     assert_nothing_adopted();
     munmap(mem, 2 * most * page);
     assert_int_equal(mappings(), before);
-    um_adopt_tuning.ranges = 0;
+    um_shm_adopt_forced.ranges = 0;
 }
 
 static const struct CMUnitTest tests[] = {

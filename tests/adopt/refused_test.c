@@ -47,19 +47,19 @@ static void with_one_thread_adopted_with_two_refused(void **state)
     memset(mem, 1, 3 * len);
     memset(other, 1, len);
     madvise(mem + 2 * len, len, MADV_DONTNEED);
-    assert_int_equal(um_adopt_possible(&why), 0);
+    assert_int_equal(um_shm_adopt_possible(&why), 0);
     adopt_must(mem, len);
     adopt_must(mem + len, len);
     adopt_must(mem + 2 * len, len);
     pthread_create(&id, NULL, write_on, &writer);
     some_rounds(&writer);
-    assert_int_equal(um_adopt_possible(&why), -EPERM);
+    assert_int_equal(um_shm_adopt_possible(&why), -EPERM);
     why = "";
-    assert_int_equal(um_adopt((uintptr_t)other, len, &why), -EPERM);
+    assert_int_equal(um_shm_adopt((uintptr_t)other, len, &why), -EPERM);
     assert_non_null(strstr(why, "vm.unprivileged_userfaultfd"));
     assert_true(is_private(other, len));
-    um_adopt_release((uintptr_t)mem, len);
-    um_adopt_release((uintptr_t)mem + 2 * len, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem + 2 * len, len);
     assert_true(is_private(mem, len));
     assert_true(is_private(mem + 2 * len, len));
     some_rounds(&writer);
@@ -74,7 +74,7 @@ static void with_one_thread_adopted_with_two_refused(void **state)
     for (size_t i = 0; i < len; i++)
         assert_int_equal(mem[i], 0); /* as private memory does: allocators trust it */
     assert_int_equal(mem[len], 1);
-    um_adopt_release((uintptr_t)mem + len, len);
+    um_shm_adopt_release((uintptr_t)mem + len, len);
     assert_true(is_private(mem + len, len));
     assert_int_equal(mem[len], 1);
     assert_nothing_adopted();
@@ -100,8 +100,8 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     adopt_must(mem + len, len);
     adopt_must(block, large);
     pthread_create(&id, NULL, write_on, &writer);
-    um_adopt_release((uintptr_t)mem, len);
-    um_adopt_release((uintptr_t)block, large);
+    um_shm_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)block, large);
     um_store_relaxed_u32(&writer.stop, 1);
     pthread_join(id, NULL);
     assert_true(is_private(mem, len));
@@ -117,14 +117,14 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     void *again = mmap(mem, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     assert_ptr_equal(again, mem);
     memset(mem, 5, 4 * page);
-    assert_int_equal(um_adopt((uintptr_t)mem, 4 * page, &why), -EBUSY);
+    assert_int_equal(um_shm_adopt((uintptr_t)mem, 4 * page, &why), -EBUSY);
     assert_non_null(strstr(why, "mremap"));
     assert_int_equal(place[0], 1);
     assert_int_equal(place[page], 0);
     munmap(place, len);
     adopt_must(mem, 4 * page);
-    um_adopt_release((uintptr_t)mem, 4 * page);
-    um_adopt_release((uintptr_t)mem + len, len);
+    um_shm_adopt_release((uintptr_t)mem, 4 * page);
+    um_shm_adopt_release((uintptr_t)mem + len, len);
     assert_int_equal(mem[0], 5);
     assert_int_equal(mem[len], 7);
     assert_nothing_adopted();
@@ -139,11 +139,11 @@ static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
     size_t len = 8 * page_size();
     unsigned char *mem = private_memory(len);
     memset(mem, 1, len);
-    um_adopt_tuning.no_minor = true;
+    um_shm_adopt_forced.no_minor = true;
     adopt_must(mem, len);
-    um_adopt_release((uintptr_t)mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
     assert_true(is_private(mem, len)); /* one thread: nobody need be stopped */
-    um_adopt_tuning.no_minor = false;
+    um_shm_adopt_forced.no_minor = false;
     assert_int_equal(mem[0], 1);
     assert_nothing_adopted();
     munmap(mem, len);

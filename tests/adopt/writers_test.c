@@ -87,7 +87,7 @@ static void no_update_is_lost(void **state)
     uint64_t *shared = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     uint32_t *stop = (uint32_t *)(void *)(shared + 8);
     struct writer user = {.mem = mem, .page = page, .stop = stop}, kernel = user, outside = user;
-    bool alone = um_adopt_tuning.no_userfaultfd || um_adopt_tuning.user_mode;
+    bool alone = um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.user_mode;
     assert_int_equal(pipe(kernel.pipe), 0);
     pid_t owner = getpid(), pid = alone ? 0 : fork();
     if (!alone && pid == 0)
@@ -101,7 +101,7 @@ static void no_update_is_lost(void **state)
         adopt_must(mem, len);
         assert_true(is_shared(mem, len));
         sched_yield();
-        um_adopt_release((uintptr_t)mem, len);
+        um_shm_adopt_release((uintptr_t)mem, len);
         assert_true(is_private(mem, len));
     }
     um_store_relaxed_u32(stop, 1);

@@ -64,7 +64,7 @@ static void what_is_no_address_is_refused(void **state)
     machine->port_close(a);
 }
 
-/* Version 1 had no head: it began with the hash of a boot id, whose bit 0 was set. */
+/* Version 1 had no header: it began with the hash of a boot id, whose bit 0 was set. */
 static void an_address_of_wire_version_1_is_named(void **state)
 {
     (void)state;

@@ -42,16 +42,16 @@ static void regions_are_left_to_their_owner(void **state)
     (void)state;
     static char memory[64];
     const struct um_space_config config = {.adopt = true};
-    const struct um_exposure what = {
+    const struct um_region_desc what = {
         .key = 5, .base = (uintptr_t)memory, .len = 64, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     struct um_space *space;
-    struct um_exposed *exposed;
+    struct um_exported *exported;
     struct um_window *window = NULL;
     const uint64_t *value;
     uint32_t number;
     open_link();
     assert_int_equal(machine->space_open(&config, &space), 0);
-    assert_int_equal(machine->expose(space, &what, &exposed), 0);
+    assert_int_equal(machine->export(space, &what, &exported), 0);
     assert_int_equal(machine->window_open(link, 5, &window), -ENOENT);
     assert_null(window);
     assert_int_equal(machine->counter_open(space, &number, &value), 0);
@@ -61,7 +61,7 @@ static void regions_are_left_to_their_owner(void **state)
     assert_int_equal(*value, 1);
     machine->counter_close(space, number);
     assert_non_null(machine->space_locks(space));
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     machine->space_close(space);
     close_link();
 }
@@ -93,24 +93,24 @@ static void who_asks_a_port_that_closes_hears_that_it_has(void **state)
 {
     (void)state;
     const struct um_space_config config = {.adopt = true};
-    struct um_exposure what = {.key = 5, .len = 64, .access = UM_ACCESS_REMOTE_READ};
+    struct um_region_desc what = {.key = 5, .len = 64, .access = UM_ACCESS_REMOTE_READ};
     struct um_port_config with = {.private_copy = true};
     struct unimem_board *asker;
     struct um_space *space;
-    struct um_exposed *exposed;
+    struct um_exported *exported;
     void *memory;
     assert_int_equal(machine->space_open(&config, &space), 0);
     assert_int_equal(machine->memory_alloc(space, 4096, &memory), 0);
     what.base = (uintptr_t)memory;
     with.space = space;
-    assert_int_equal(machine->expose(space, &what, &exposed), 0);
+    assert_int_equal(machine->export(space, &what, &exported), 0);
     assert_int_equal(machine->port_open(&with, &a), 0);
     const struct um_board_notice_wire *notice = notice_ask(a, &asker);
     machine->port_close(a);
     uint64_t changes = notice->changes;
-    assert_true(changes || um_board_step() < UM_BOARD_NATIVE);
+    assert_true(changes || um_board_step_get() < UM_BOARD_NATIVE);
     assert_int_equal(notice->table, 0);
-    machine->conceal(space, exposed); /* tells nobody who asked that port */
+    machine->unexport(space, exported); /* tells nobody who asked that port */
     assert_int_equal(notice->changes, changes);
     machine->space_close(space);
     um_board_api.close(asker);

@@ -166,26 +166,26 @@ static const unsigned char *body_of(const struct message *msg)
     return noise + (msg->number * 61 + msg->body_len) % NOISE;
 }
 
-static void head_of(const struct message *msg, uint64_t head[UM_HEAD_MAX / 8])
+static void header_of(const struct message *msg, uint64_t header[UM_HEADER_MAX / 8])
 {
-    head[0] = msg->number;
-    for (int i = 1; i < UM_HEAD_MAX / 8; i++)
-        head[i] = (msg->number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
+    header[0] = msg->number;
+    for (int i = 1; i < UM_HEADER_MAX / 8; i++)
+        header[i] = (msg->number + 1) * UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)i;
 }
 
 void message_fill(const struct um_slot *slot, const struct message *msg)
 {
-    head_of(msg, slot->head);
+    header_of(msg, slot->header);
     if (msg->body_len)
         memcpy(slot->body, body_of(msg), msg->body_len);
 }
 
 bool message_is(const struct um_record *rec, const struct message *msg)
 {
-    uint64_t head[UM_HEAD_MAX / 8];
-    head_of(msg, head);
-    if ((uintptr_t)rec->head % 8 || rec->op != msg->op || rec->flags != msg->flags ||
-        memcmp(rec->head, head, sizeof(head)) != 0)
+    uint64_t header[UM_HEADER_MAX / 8];
+    header_of(msg, header);
+    if ((uintptr_t)rec->header % 8 || rec->op != msg->op || rec->flags != msg->flags ||
+        memcmp(rec->header, header, sizeof(header)) != 0)
         return false;
     if (!msg->body_len)
         return rec->len == (uint16_t)msg->number && !rec->body;
@@ -195,7 +195,7 @@ bool message_is(const struct um_record *rec, const struct message *msg)
 uint64_t message_number(const struct um_record *rec)
 {
     uint64_t number;
-    memcpy(&number, rec->head, sizeof(number));
+    memcpy(&number, rec->header, sizeof(number));
     return number;
 }
 
@@ -241,7 +241,7 @@ bool poll_now(struct um_port *port, struct um_record *rec_p)
 static const char *record_text(const struct um_record *rec)
 {
     static char text[128];
-    if (rec->op < UM_OP_MACHINE)
+    if (rec->op < UM_OPCODE_MACHINE)
         snprintf(text, sizeof(text), "message %llu (op %u, flags 0x%x, len %u)",
                  (unsigned long long)message_number(rec), rec->op, rec->flags, rec->len);
     else
@@ -255,7 +255,7 @@ void expect_message(struct um_port *port, const struct um_rx *rx, const struct m
     struct um_record rec;
     if (!poll_now(port, &rec))
         fail_msg("nothing came instead of message %llu", (unsigned long long)msg->number);
-    if (rec.op >= UM_OP_MACHINE || !message_is(&rec, msg))
+    if (rec.op >= UM_OPCODE_MACHINE || !message_is(&rec, msg))
         fail_msg("%s came instead of message %llu (op %u, flags 0x%x, %u bytes)", record_text(&rec),
                  (unsigned long long)msg->number, msg->op, msg->flags, msg->body_len);
     assert_ptr_equal(rec.rx, rx);

@@ -131,7 +131,7 @@ static const char *half_writer(struct parent *parent)
         wrong = message_try(lane, MESSAGE((uint64_t)i)) == 0 ? NULL : "a claim failed";
     if (wrong || machine->claim(lane, 500, &slot) != 0)
         return "no claim";
-    memset(slot.head, 0xff, UM_HEAD_MAX);
+    memset(slot.header, 0xff, UM_HEADER_MAX);
     memset(slot.body, 0xff, 250);
     pipe_put(parent->to_parent, "", 1);
     pause();
@@ -270,7 +270,7 @@ static void a_half_rung_bell_is_rung_by_the_next_sender(void **state)
     struct um_port *a = port_new(1), *b = port_new(2);
     struct um_addr addr = addr_of(b);
     const struct um_shm_addr *fields = um_shm_addr_of(&addr);
-    struct um_port_shm *shm = mmap(NULL, UM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fields->memory_fd, 0);
+    struct um_mem_port_shm *shm = mmap(NULL, UM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fields->memory_fd, 0);
     assert_ptr_not_equal(shm, MAP_FAILED);
     for (int round = 0; round < 20; round++) {
         shm->bell[0] |= 1;

@@ -1,4 +1,4 @@
-/* Windows by DMA over a board: between processes that conceal or die, and with a peer that lies. */
+/* Windows by DMA over a board: between processes that unexport or die, and with a peer that lies. */
 #include "conform.h"
 
 #include "needs.h"
@@ -9,7 +9,7 @@
 enum { BYTES = 100000, KEY = 5, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE };
 
 static struct um_space *space;
-static struct um_exposed *exposed;
+static struct um_exported *exported;
 static unsigned char *memory;
 static struct um_port *port;
 static struct um_link *link;
@@ -24,10 +24,10 @@ static const char *owner_open(void)
     if (machine->space_open(&config, &space) || machine->memory_alloc(space, BYTES, &got))
         return "memory_alloc";
     memory = got;
-    const struct um_exposure what = {.key = KEY, .base = (uintptr_t)got, .len = BYTES, .access = BOTH};
+    const struct um_region_desc what = {.key = KEY, .base = (uintptr_t)got, .len = BYTES, .access = BOTH};
     const struct um_port_config with = {.space = space, .private_copy = true};
-    if (machine->port_open(&with, &port) || machine->expose(space, &what, &exposed))
-        return "expose";
+    if (machine->port_open(&with, &port) || machine->export(space, &what, &exported))
+        return "export";
     return NULL;
 }
 
@@ -64,7 +64,7 @@ static int word_write(const struct um_window *w, uint64_t offset, uint64_t word)
 
 /* ---- two processes ---- */
 
-/* Exposes memory; serves until the first word is written; conceals when told to, and serves no more. */
+/* Exports memory; serves until the first word is written; unexports when told to, and serves no more. */
 static const char *owner(struct parent *parent)
 {
     struct um_record rec;
@@ -81,7 +81,7 @@ static const char *owner(struct parent *parent)
             return "the word did not come";
     pipe_put(parent->to_parent, "w", 1);
     pipe_get(parent->from_parent, &c, 1);
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     pipe_put(parent->to_parent, "c", 1);
     pipe_get(parent->from_parent, &c, 1);
     owner_close();
@@ -106,7 +106,7 @@ static struct um_window *owner_seen(struct child *child)
 }
 
 /* The owner makes no call of this process wait, and waits for none. */
-static void a_window_has_ended_when_conceal_returns_whoever_polls(void **state)
+static void a_window_has_ended_when_unexport_returns_whoever_polls(void **state)
 {
     struct child child;
     struct um_window *again;
@@ -170,7 +170,7 @@ static void who_dies_looking_holds_up_nobody(void **state)
 {
     enum { LOOKERS = 3 };
     struct child child[LOOKERS];
-    const struct um_exposure what = {.key = KEY, .len = BYTES, .access = BOTH};
+    const struct um_region_desc what = {.key = KEY, .len = BYTES, .access = BOTH};
     struct um_record rec;
     (void)state;
     needs(has_robust_locks());
@@ -182,30 +182,30 @@ static void who_dies_looking_holds_up_nobody(void **state)
         pipe_put(child[i].to_child, &addr, sizeof(addr));
     uint64_t end = now_ms() + PATIENCE;
     for (int killed = 0, round = 0; killed < LOOKERS || round < 100; round++) {
-        struct um_exposure again = what;
+        struct um_region_desc again = what;
         again.base = (uintptr_t)memory;
         assert_true(now_ms() < end);
         sleep_us(500);
         assert_int_equal(machine->poll(port, &rec), 0);
-        machine->conceal(space, exposed);
+        machine->unexport(space, exported);
         *(volatile uint64_t *)(void *)memory = 0;
-        assert_int_equal(machine->expose(space, &again, &exposed), 0);
+        assert_int_equal(machine->export(space, &again, &exported), 0);
         if (killed < LOOKERS && is_readable(child[killed].from_child, 0))
             child_kill(&child[killed++]);
         end = killed < LOOKERS ? end : now_ms() + PATIENCE;
     }
     for (int i = 0; i < LOOKERS; i++)
         child_reap(&child[i]);
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     owner_close();
 }
 
 /* A DMA does not notify the owner: the owner executes accesses that count. */
 static void what_counts_has_no_window(void **state)
 {
-    const struct um_exposure what = {.key = KEY + 1, .len = BYTES, .access = BOTH, .counters = 3};
-    struct um_exposure counting = what;
-    struct um_exposed *other;
+    const struct um_region_desc what = {.key = KEY + 1, .len = BYTES, .access = BOTH, .counters = 3};
+    struct um_region_desc counting = what;
+    struct um_exported *other;
     struct um_window *w;
     (void)state;
     assert_null(owner_open());
@@ -213,11 +213,11 @@ static void what_counts_has_no_window(void **state)
     struct um_addr addr = addr_of(port);
     assert_int_equal(machine->link_open(peer, &addr, &link), 0);
     counting.base = (uintptr_t)memory;
-    assert_int_equal(machine->expose(space, &counting, &other), 0);
+    assert_int_equal(machine->export(space, &counting, &other), 0);
     for (uint32_t counters = 3; counters != UINT32_MAX; counters = counters ? 0 : UINT32_MAX) {
         enum um_level expected = counters ? UM_LEVEL_REMOTE : UM_LEVEL_COPY;
-        machine->exposed_set_counters(space, other, counters);
-        assert_int_equal(machine->exposed_level(other), expected);
+        machine->exported_set_counters(space, other, counters);
+        assert_int_equal(machine->exported_level(other), expected);
         assert_int_equal(machine->window_open(link, KEY + 1, &w), 0);
         assert_int_equal(w->level, expected);
         machine->window_close(w);
@@ -232,11 +232,11 @@ static void what_counts_has_no_window(void **state)
     machine->port_set_counters(port, 0);
     assert_false(is_current(w));
     machine->window_close(w);
-    machine->conceal(space, other);
-    assert_int_equal(machine->expose(space, &counting, &other), 0);
-    assert_int_equal(machine->exposed_level(other), UM_LEVEL_REMOTE);
-    machine->conceal(space, other);
-    machine->conceal(space, exposed);
+    machine->unexport(space, other);
+    assert_int_equal(machine->export(space, &counting, &other), 0);
+    assert_int_equal(machine->exported_level(other), UM_LEVEL_REMOTE);
+    machine->unexport(space, other);
+    machine->unexport(space, exported);
     machine->link_close(link);
     machine->port_close(peer);
     owner_close();
@@ -382,10 +382,10 @@ static void messages_that_mean_nothing_are_ignored(void **state)
     machine->window_close(w);
     machine->link_close(link);
     machine->port_close(other);
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     owner_close();
 }
 
-GROUP(dma, T(a_window_has_ended_when_conceal_returns_whoever_polls), T(an_owner_that_died_is_told_of),
+GROUP(dma, T(a_window_has_ended_when_unexport_returns_whoever_polls), T(an_owner_that_died_is_told_of),
       T(who_dies_looking_holds_up_nobody), T(what_counts_has_no_window), T(a_table_of_lies_reaches_nothing),
       T(messages_that_mean_nothing_are_ignored));

@@ -1,4 +1,4 @@
-/* Conformance: first contact, order, heads, claim, commit, abort, poll, release. */
+/* Conformance: first contact, order, headers, claim, commit, abort, poll, release. */
 #include "conform.h"
 
 static struct um_port *a, *b;
@@ -108,7 +108,7 @@ static void opcode_flags_len_and_head_arrive_as_committed(void **state)
     (void)state;
     open_two();
     struct path p = path_joined(a, b);
-    for (uint32_t op = 1; op < UM_OP_MACHINE; op++) {
+    for (uint32_t op = 1; op < UM_OPCODE_MACHINE; op++) {
         uint8_t flags = (uint8_t)((op & UM_FLAG_MASK) | (op & 1 ? UM_FLAG_ACK : 0));
         struct message bare = {.number = op * 1000, .op = (uint8_t)op, .flags = flags};
         struct message with_body = {.number = op, .op = (uint8_t)op, .flags = flags, .body_len = op};
@@ -133,7 +133,7 @@ static void a_slot_is_aligned_and_has_what_was_asked_for(void **state)
     for (uint32_t len = 0; len < 500; len++) {
         struct um_slot slot;
         assert_int_equal(claim_now(p.lane, len, &slot), 0);
-        assert_int_equal((uintptr_t)slot.head % 8, 0);
+        assert_int_equal((uintptr_t)slot.header % 8, 0);
         assert_int_equal(slot.body_len, len);
         assert_true(len ? slot.body && (uintptr_t)slot.body % 64 == 0 : !slot.body);
         message_fill(&slot, MESSAGE(len, .body_len = len));
@@ -144,19 +144,20 @@ static void a_slot_is_aligned_and_has_what_was_asked_for(void **state)
     close_two();
 }
 
-/* Record i of those whose head has few words, and a number of bytes in len that may be small: a machine may pack them.
+/* Record i of those whose header has few words, and a number of bytes in len that may be small: a machine may pack
+ * them.
  */
-static void sparse_head(uint64_t i, uint64_t head[UM_HEAD_MAX / 8])
+static void sparse_header(uint64_t i, uint64_t header[UM_HEADER_MAX / 8])
 {
-    memset(head, 0, UM_HEAD_MAX);
+    memset(header, 0, UM_HEADER_MAX);
     for (uint64_t n = 0; n < i % 4; n++)
-        head[(i + n * 2) % (UM_HEAD_MAX / 8)] = i + n + 1;
+        header[(i + n * 2) % (UM_HEADER_MAX / 8)] = i + n + 1;
 }
 
 static void a_head_that_is_mostly_zero_arrives_whole_and_in_its_place(void **state)
 {
     (void)state;
-    uint64_t head[UM_HEAD_MAX / 8], sent = 0;
+    uint64_t header[UM_HEADER_MAX / 8], sent = 0;
     struct um_record rec;
     struct um_slot slot;
     open_two();
@@ -168,17 +169,17 @@ static void a_head_that_is_mostly_zero_arrives_whole_and_in_its_place(void **sta
             if (ret == -EAGAIN)
                 break;
             assert_int_equal(ret, 0);
-            sparse_head(sent, head);
-            memcpy(slot.head, head, sizeof(head));
+            sparse_header(sent, header);
+            memcpy(slot.header, header, sizeof(header));
             if (full)
                 memset(slot.body, (int)(sent & 0xff), 100);
             machine->commit(p.lane, &slot, 3, (uint8_t)(sent & 7), (uint32_t)(sent % 70));
         }
         if (!poll_now(b, &rec))
             continue;
-        sparse_head(got, head);
+        sparse_header(got, header);
         bool full = got % 5 == 4;
-        assert_memory_equal(rec.head, head, sizeof(head));
+        assert_memory_equal(rec.header, header, sizeof(header));
         assert_int_equal(rec.op, 3);
         assert_int_equal(rec.flags, got & 7);
         assert_int_equal(rec.len, full ? 100 : got % 70);

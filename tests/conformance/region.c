@@ -1,4 +1,4 @@
-/* Conformance: regions that a space exposes, and the windows through which peers see them. */
+/* Conformance: regions that a space exports, and the windows through which peers see them. */
 #include "conform.h"
 
 #include "base/atomic.h"
@@ -7,7 +7,7 @@ enum { BYTES = 3 * 4096, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE }
 
 static _Alignas(4096) unsigned char plain[BYTES];
 static unsigned char *memory;
-static struct um_exposure whole = {.len = BYTES, .origin = 77, .access = BOTH}; /* all of memory */
+static struct um_region_desc whole = {.len = BYTES, .origin = 77, .access = BOTH}; /* all of memory */
 static struct um_space *space;
 static struct um_port *owner, *peer;
 static struct um_link *link;
@@ -34,13 +34,13 @@ static void regions_close(void)
     memory_end();
 }
 
-static struct um_exposed *expose(uint64_t key, const struct um_exposure *what)
+static struct um_exported *export(uint64_t key, const struct um_region_desc *what)
 {
-    struct um_exposure own = *what;
-    struct um_exposed *exposed;
+    struct um_region_desc own = *what;
+    struct um_exported *exported;
     own.key = key;
-    assert_int_equal(machine->expose(space, &own, &exposed), 0);
-    return exposed;
+    assert_int_equal(machine->export(space, &own, &exported), 0);
+    return exported;
 }
 
 static struct um_window *window(uint64_t key)
@@ -69,12 +69,12 @@ static void write_through(const struct um_window *w, uint64_t offset, const char
     assert_memory_equal(memory + (w->region.base - whole.base) + offset, text, len);
 }
 
-static void a_region_is_seen_as_it_was_exposed(void **state)
+static void a_region_is_seen_as_it_was_exported(void **state)
 {
     (void)state;
     for (int adopt = 0; adopt < 2; adopt++) {
         regions_open(adopt);
-        struct um_exposed *exposed = expose(5, &whole);
+        struct um_exported *exported = export(5, &whole);
         struct um_window *w = window(5);
         assert_int_equal(w->region.base, whole.base);
         assert_int_equal(w->region.len, whole.len);
@@ -86,12 +86,12 @@ static void a_region_is_seen_as_it_was_exposed(void **state)
         write_through(w, BYTES - 5, "last");
         write_through(w, 4090, "over the edge");
         machine->window_close(w);
-        machine->conceal(space, exposed);
+        machine->unexport(space, exported);
         regions_close();
     }
 }
 
-/* There is nothing to reach, and that holds until something is exposed. */
+/* There is nothing to reach, and that holds until something is exported. */
 static struct um_window *no_window(uint64_t key)
 {
     struct um_window *w = window(key);
@@ -105,14 +105,14 @@ static void a_key_that_is_not_there_has_no_window_until_it_is(void **state)
     (void)state;
     regions_open(true);
     struct um_window *none = no_window(0), *other = no_window(1);
-    struct um_exposed *exposed = expose(0, &whole);
+    struct um_exported *exported = export(0, &whole);
     assert_false(is_current(none));
     machine->window_close(none);
     machine->window_close(other);
     struct um_window *w = window(0);
     assert_true(w->level >= UM_LEVEL_COPY);
     other = no_window(1);
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     assert_false(is_current(w));
     machine->window_close(w);
     machine->window_close(other);
@@ -120,7 +120,7 @@ static void a_key_that_is_not_there_has_no_window_until_it_is(void **state)
     regions_close();
 }
 
-static void a_port_without_a_space_exposes_nothing(void **state)
+static void a_port_without_a_space_exports_nothing(void **state)
 {
     (void)state;
     struct um_window *w;
@@ -139,19 +139,19 @@ static void a_window_ends_with_its_region_also_when_the_key_comes_again(void **s
     (void)state;
     regions_open(true);
     for (int round = 0; round < 50; round++) {
-        struct um_exposed *exposed = expose(9, &whole);
+        struct um_exported *exported = export(9, &whole);
         struct um_window *w = window(9);
         assert_true(is_current(w));
-        machine->conceal(space, exposed);
+        machine->unexport(space, exported);
         assert_false(is_current(w));
-        exposed = expose(9, &whole);
+        exported = export(9, &whole);
         assert_false(is_current(w));
         struct um_window *again = window(9);
         assert_true(is_current(again));
         write_through(again, 5, "again");
         machine->window_close(w);
         machine->window_close(again);
-        machine->conceal(space, exposed);
+        machine->unexport(space, exported);
     }
     regions_close();
 }
@@ -162,14 +162,14 @@ static void many_regions_are_found_each(void **state)
 {
     (void)state;
     enum { N = 100000 };
-    struct um_exposed **exposed = calloc(N, sizeof(struct um_exposed *));
+    struct um_exported **exported = calloc(N, sizeof(struct um_exported *));
     uint64_t without = 0;
     regions_open(true);
-    struct um_exposure small = whole;
+    struct um_region_desc small = whole;
     small.access = UM_ACCESS_REMOTE_READ;
     for (uint64_t i = 0; i < N; i++) {
         small.len = i % BYTES;
-        exposed[i] = expose(i * i, &small);
+        exported[i] = export(i * i, &small);
     }
     for (uint64_t i = 0; i < N; i += 7) {
         struct um_window *w = window(i * i);
@@ -180,8 +180,8 @@ static void many_regions_are_found_each(void **state)
     }
     assert_true(without < N / 7 / 100);
     for (uint64_t i = 0; i < N; i++)
-        machine->conceal(space, exposed[i]);
-    free(exposed);
+        machine->unexport(space, exported[i]);
+    free(exported);
     regions_close();
 }
 
@@ -189,14 +189,14 @@ static void overlapping_regions_show_the_same_bytes(void **state)
 {
     (void)state;
     regions_open(true);
-    struct um_exposure parts[] = {whole, whole, whole};
+    struct um_region_desc parts[] = {whole, whole, whole};
     parts[1].base += 100;
     parts[1].len = 5000;
     parts[2].base += 4096;
     parts[2].len = 4096;
-    struct um_exposed *exposed[3];
+    struct um_exported *exported[3];
     for (uint64_t i = 0; i < 3; i++)
-        exposed[i] = expose(i, &parts[i]);
+        exported[i] = export(i, &parts[i]);
     for (uint64_t i = 0; i < 3; i++) {
         struct um_window *w = window(i);
         char text[] = "written 0";
@@ -204,16 +204,16 @@ static void overlapping_regions_show_the_same_bytes(void **state)
         write_through(w, whole.base + 4500 - w->region.base, text);
         machine->window_close(w);
     }
-    machine->conceal(space, exposed[0]); /* the others stay reachable */
+    machine->unexport(space, exported[0]); /* the others stay reachable */
     struct um_window *w = window(2);
     assert_true(is_current(w));
     write_through(w, 5, "still");
     machine->window_close(w);
-    machine->conceal(space, exposed[1]);
-    machine->conceal(space, exposed[2]);
+    machine->unexport(space, exported[1]);
+    machine->unexport(space, exported[2]);
     regions_close();
 }
 
-GROUP(region, T(a_region_is_seen_as_it_was_exposed), T(a_key_that_is_not_there_has_no_window_until_it_is),
-      T(a_port_without_a_space_exposes_nothing), T(a_window_ends_with_its_region_also_when_the_key_comes_again),
+GROUP(region, T(a_region_is_seen_as_it_was_exported), T(a_key_that_is_not_there_has_no_window_until_it_is),
+      T(a_port_without_a_space_exports_nothing), T(a_window_ends_with_its_region_also_when_the_key_comes_again),
       T(many_regions_are_found_each), T(overlapping_regions_show_the_same_bytes));

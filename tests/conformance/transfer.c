@@ -134,7 +134,7 @@ static void a_transfer_ends_with_its_region(void **state)
     (void)state;
     static const struct um_space_config config = {.adopt = false};
     struct um_space *space;
-    struct um_exposed *exposed;
+    struct um_exported *exported;
     struct um_window *window;
     struct um_transfer *transfer;
     needs(!has_processes || has_private_copy());
@@ -147,15 +147,15 @@ static void a_transfer_ends_with_its_region(void **state)
     assert_int_equal(machine->port_open(&port_config, &b), 0);
     struct um_addr addr = addr_of(b);
     assert_int_equal(machine->link_open(a, &addr, &link), 0);
-    const struct um_exposure what = {.key = 7,
-                                     .base = (uintptr_t)remote,
-                                     .len = BYTES,
-                                     .origin = (uintptr_t)remote,
-                                     .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    assert_int_equal(machine->expose(space, &what, &exposed), 0);
+    const struct um_region_desc what = {.key = 7,
+                                        .base = (uintptr_t)remote,
+                                        .len = BYTES,
+                                        .origin = (uintptr_t)remote,
+                                        .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    assert_int_equal(machine->export(space, &what, &exported), 0);
     assert_int_equal(machine->window_open(link, 7, &window), 0);
     int ret = start(0, true, window, &transfer);
-    machine->conceal(space, exposed);
+    machine->unexport(space, exported);
     memset(remote, 0x44, BYTES);
     memset(kept, 0x44, BYTES);
     poll_often();

@@ -79,7 +79,7 @@ static const char *take_sleeping(struct um_port *port, const struct message *msg
     while (!poll_now(port, &rec))
         if (!nap(port, slept))
             return "a wake-up was lost: a record came to a port that slept";
-    bool good = rec.op < UM_OP_MACHINE && message_is(&rec, msg);
+    bool good = rec.op < UM_OPCODE_MACHINE && message_is(&rec, msg);
     machine->release(port, &rec);
     return good ? NULL : "a wrong record";
 }

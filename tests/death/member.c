@@ -126,7 +126,7 @@ void member_prepare(void)
     fi_freeinfo(m.info);
 }
 
-static void expose(struct member *m, size_t bytes)
+static void export(struct member *m, size_t bytes)
 {
     m->bytes = bytes;
     m->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -152,7 +152,7 @@ void member_open(struct member *m, const struct member_config *config)
     MEMBER_CALL(fi_ep_bind(m->ep, &m->writes->fid, FI_WRITE));
     MEMBER_CALL(fi_enable(m->ep));
     if (config->bytes)
-        expose(m, config->bytes);
+        export(m, config->bytes);
 }
 
 void member_close(struct member *m)

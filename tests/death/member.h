@@ -30,7 +30,7 @@ struct member_face {
 };
 
 struct member_config {
-    size_t bytes; /* exposed; 0: none */
+    size_t bytes; /* exported; 0: none */
     bool automatic;
     bool sleeps; /* the queue can be slept on */
 };

@@ -269,7 +269,7 @@ static void test_adopted_memory_beside_the_heap(void **state)
     }
     await(child);
     assert_true(all(block, BLOCK, 1) && all(private, BLOCK, 2));
-    um_adopt_release((uintptr_t) private + 100, BLOCK - 200);
+    um_shm_adopt_release((uintptr_t) private + 100, BLOCK - 200);
     assert_true(all(private, BLOCK, 2) && is_shared(block, BLOCK));
     munmap(private, BLOCK);
     free(block);

@@ -242,11 +242,11 @@ static void test_adoption_keeps_away(void **state)
     (void)state;
     memset(block, 3, MIB);
     memset(private, 4, MIB);
-    assert_int_equal(um_adopt((uintptr_t)block, MIB, &why), -ENOTSUP);
+    assert_int_equal(um_shm_adopt((uintptr_t)block, MIB, &why), -ENOTSUP);
     assert_non_null(strstr(why, "heap"));
     adopt_must(private, MIB);
     assert_true(is_shared(private, MIB));
-    um_adopt_release((uintptr_t) private, MIB);
+    um_shm_adopt_release((uintptr_t) private, MIB);
     assert_true(is_private(private, MIB));
     assert_true(in_heap(block, MIB));
     assert_true(all(block, MIB, 3) && all(private, MIB, 4));
@@ -269,7 +269,7 @@ static void test_release_of_memory_that_became_heap(void **state)
         block[n][0] = block[n][part - 1] = (unsigned char)(n + 1);
         over = block[n] < private + len && block[n] + part > private;
     }
-    um_adopt_release((uintptr_t) private, len);
+    um_shm_adopt_release((uintptr_t) private, len);
     assert_true(over);
     while (n-- > 0) {
         assert_true(block[n][0] == n + 1 && block[n][part - 1] == n + 1);

@@ -52,10 +52,10 @@ static struct um_shm_addr address(void)
 static int contact(const struct um_shm_addr *a)
 {
     struct um_addr addr = {{0}};
-    struct um_peer *peer;
+    struct um_core_peer *peer;
     memcpy(addr.word, a, sizeof(*a));
-    int ret = um_peer_get(w.node[0].ep, &addr, &peer);
-    return ret ? ret : um_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
+    int ret = um_core_peer_get(w.node[0].ep, &addr, &peer);
+    return ret ? ret : um_proto_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
 }
 
 static void another_wire_version_is_refused_naming_both(void **state)
@@ -191,7 +191,7 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
     static uint64_t secret = 42, stolen;
     struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};
     struct iovec to = {.iov_base = &stolen, .iov_len = 8};
-    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     const uint64_t right = shm->nonce_at;
     for (int i = 0; i < 2; i++) {
         struct um_link *link;
@@ -223,10 +223,10 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 {
     (void)state;
     for (int sealed = 0; sealed < 2; sealed++) {
-        struct um_port_shm copy = *((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+        struct um_mem_port_shm copy = *((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
         int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         copy.nonce = address().nonce + 1; /* it looks like a port in every other way */
-        assert_int_equal(ftruncate(fd, (off_t)um_port_memory_size(copy.lanes)), 0);
+        assert_int_equal(ftruncate(fd, (off_t)um_mem_port_memory_size(copy.lanes)), 0);
         assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
         if (sealed)
             assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK), 0);
@@ -237,12 +237,12 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 static void a_file_that_is_too_short_is_not_mapped(void **state)
 {
     (void)state;
-    const struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    const struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     for (int pages = 0; pages < 2; pages++) {
         int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         assert_int_equal(ftruncate(fd, pages * UM_PAGE), 0);
         if (pages) {
-            struct um_port_shm copy = *shm;
+            struct um_mem_port_shm copy = *shm;
             copy.nonce = address().nonce + 1;
             assert_int_equal(pwrite(fd, &copy, sizeof(copy), 0), sizeof(copy));
         }
@@ -256,8 +256,8 @@ static void a_header_that_cannot_be_is_refused(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
-    struct um_port_shm good = *shm;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm good = *shm;
     const uint32_t lanes[] = {0, 1, 400, 4097, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
         shm->lanes = lanes[i];
@@ -314,7 +314,7 @@ static void nothing_but_a_pipe_is_woken(void **state)
 {
     (void)state;
     struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    struct um_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
     const uint32_t right = shm->wake, wrong[] = {address().memory_fd, 65000, UINT32_MAX};
     int handle = -1;
     for (int i = 0; i < 3; i++) {

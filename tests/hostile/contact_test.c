@@ -43,7 +43,7 @@ static int open_world(void **state)
     (void)state;
     world_open(&w, 1);
     port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    (void)um_adopt_fd(); /* made when it is first passed, and kept */
+    (void)um_shm_adopt_fd(); /* made when it is first passed, and kept */
     before = descriptors();
     return 0;
 }
@@ -70,7 +70,7 @@ static struct um_addr stranger(void)
 /* A connection to the port under test. */
 static int dial(void)
 {
-    return um_contact_connect(port, &port->addr);
+    return um_shm_contact_connect(port, &port->addr);
 }
 
 struct passed {
@@ -92,30 +92,30 @@ static struct passed passed_good(void)
 
 static void passed_close(struct passed *p)
 {
-    um_contact_files_close(p->file);
+    um_shm_contact_files_close(p->file);
     close(p->pipe_read);
 }
 
-static struct um_contact_wire hello_good(void)
+static struct um_shm_contact_wire hello_good(void)
 {
-    return (struct um_contact_wire){
+    return (struct um_shm_contact_wire){
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = port->addr, .from = stranger(), .number = 1};
 }
 
 /* Serves, and waits for the answer: its status; 1: hung up without one. */
 static int answer(int fd)
 {
-    struct um_contact_wire reply;
+    struct um_shm_contact_wire reply;
     int files[UM_CONTACT_FILES], ret;
     for (int i = 0; i < 100000; i++) {
         um_mem_tick(&port->port);
-        ret = um_contact_receive(fd, &reply, files);
+        ret = um_shm_contact_receive(fd, &reply, files);
         if (ret == -EAGAIN)
             continue;
         if (ret == 0 && reply.status == 0)
             assert_true(files[UM_CONTACT_MEMORY] >= 0 && files[UM_CONTACT_WAKE] >= 0);
         if (ret == 0)
-            um_contact_files_close(files);
+            um_shm_contact_files_close(files);
         return ret ? 1 : reply.status;
     }
     fail_msg("no answer and no end");
@@ -126,12 +126,12 @@ static int answer(int fd)
 static void expect_served(void)
 {
     struct passed p = passed_good();
-    struct um_contact_wire hello = hello_good();
+    struct um_shm_contact_wire hello = hello_good();
     int fd;
     while ((fd = dial()) == -EAGAIN) /* others fill its queue */
         um_mem_tick(&port->port);
     assert_true(fd >= 0);
-    assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
     assert_int_equal(answer(fd), 0);
     close(fd);
     passed_close(&p);
@@ -210,7 +210,7 @@ enum lie {
 static int lie_tell(enum lie lie)
 {
     struct passed p = passed_good();
-    struct um_contact_wire hello = hello_good();
+    struct um_shm_contact_wire hello = hello_good();
     struct um_shm_addr *from = (struct um_shm_addr *)(void *)&hello.from;
     hello.magic ^= lie == LIE_MAGIC;
     hello.version += lie == LIE_VERSION;
@@ -231,7 +231,7 @@ static int lie_tell(enum lie lie)
         assert_int_equal(ftruncate(*file, 1 << 20), 0);
     }
     int fd = dial();
-    assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
     int status = answer(fd);
     close(fd);
     passed_close(&p);
@@ -262,7 +262,7 @@ static void more_files_than_it_names_are_refused(void **state)
             char bytes[CMSG_SPACE(20 * sizeof(int))];
             struct cmsghdr align;
         } control = {.bytes = {0}};
-        struct um_contact_wire hello = hello_good();
+        struct um_shm_contact_wire hello = hello_good();
         struct iovec iov = {&hello, sizeof(hello)};
         struct msghdr msg = {.msg_iov = &iov,
                              .msg_iovlen = 1,
@@ -287,16 +287,16 @@ static void an_address_that_is_in_contact_is_not_taken_over(void **state)
 {
     (void)state;
     struct passed p = passed_good();
-    struct um_contact_wire hello = hello_good();
+    struct um_shm_contact_wire hello = hello_good();
     int first = dial(), second = dial();
-    assert_int_equal(um_contact_send(first, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(first, &hello, p.file), 0);
     assert_int_equal(answer(first), 0);
-    assert_int_equal(um_contact_send(second, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(second, &hello, p.file), 0);
     assert_int_equal(answer(second), -EALREADY);
     close(second);
     close(first); /* now it may */
     int third = dial();
-    assert_int_equal(um_contact_send(third, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(third, &hello, p.file), 0);
     assert_int_equal(answer(third), 0);
     close(third);
     passed_close(&p);
@@ -309,9 +309,9 @@ static void more_contacts_than_lanes_are_refused(void **state)
     struct passed p = passed_good();
     int fd[17];
     for (int i = 0; i < 17; i++) { /* world.c: 16 lanes */
-        struct um_contact_wire hello = hello_good();
+        struct um_shm_contact_wire hello = hello_good();
         fd[i] = dial();
-        assert_int_equal(um_contact_send(fd[i], &hello, p.file), 0);
+        assert_int_equal(um_shm_contact_send(fd[i], &hello, p.file), 0);
         assert_int_equal(answer(fd[i]), i < 16 ? 0 : -ENOSPC);
     }
     for (int i = 0; i < 17; i++)
@@ -341,9 +341,9 @@ static void the_last_descriptors_are_left_to_the_program(void **state)
     (void)state;
     for (int more = 1; more <= 4; more++) {
         struct passed p = passed_good();
-        struct um_contact_wire hello = hello_good();
+        struct um_shm_contact_wire hello = hello_good();
         int fd = dial();
-        assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+        assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
         assert_int_equal(answer_within(fd, more), -EINVAL); /* refused: hung up on, it would ask again for ever */
         close(fd);
         passed_close(&p);
@@ -387,12 +387,12 @@ static void who_cannot_be_answered_is_hung_up_on_and_asks_again(void **state)
     (void)state;
     struct rlimit most, few;
     struct passed p = passed_good();
-    struct um_contact_wire hello = hello_good();
+    struct um_shm_contact_wire hello = hello_good();
     int pair[2], fd = dial();
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &most), 0);
     few = most;
     few.rlim_cur = 200;
-    assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
     files_in_flight(pair);
     resource_caps_use(false);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
@@ -404,7 +404,7 @@ static void who_cannot_be_answered_is_hung_up_on_and_asks_again(void **state)
     close(pair[0]);
     close(pair[1]);
     fd = dial();
-    assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
     assert_int_equal(answer(fd), 0);
     close(fd);
     passed_close(&p);
@@ -417,13 +417,13 @@ static void a_wake_up_pipe_that_blocks_blocks_nobody(void **state)
     static char bytes[1 << 20];
     (void)state;
     struct passed p = passed_good();
-    struct um_contact_wire hello = hello_good();
+    struct um_shm_contact_wire hello = hello_good();
     int fd = dial(), handle = -1;
     assert_int_equal(fcntl(p.file[UM_CONTACT_WAKE], F_SETFL, O_NONBLOCK), 0);
     while (write(p.file[UM_CONTACT_WAKE], bytes, sizeof(bytes)) > 0)
         ;
     assert_int_equal(fcntl(p.file[UM_CONTACT_WAKE], F_SETFL, 0), 0);
-    assert_int_equal(um_contact_send(fd, &hello, p.file), 0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
     assert_int_equal(answer(fd), 0);
     alarm(20);
     assert_int_equal(port->mapper->wake_open(port, &hello.from, 0, &handle), 0);
@@ -445,12 +445,12 @@ static void another_user_gets_nothing(void **state)
     if (pid == 0) {
         struct sockaddr_un name;
         char byte;
-        const socklen_t len = um_contact_name(port, &port->addr, &name);
+        const socklen_t len = um_shm_contact_name(port, &port->addr, &name);
         int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
         if (setuid(65534) != 0 || connect(fd, (struct sockaddr *)&name, len) != 0)
             _exit(1);
-        struct um_contact_wire hello = hello_good();
-        (void)um_contact_send(fd, &hello, NULL);
+        struct um_shm_contact_wire hello = hello_good();
+        (void)um_shm_contact_send(fd, &hello, NULL);
         _exit(recv(fd, &byte, 1, 0) > 0 ? 2 : 0);
     }
     while (waitpid(pid, &status, WNOHANG) == 0) {
@@ -467,7 +467,7 @@ static void another_user_gets_nothing(void **state)
 static int pretend(const struct um_addr *addr)
 {
     struct sockaddr_un name;
-    const socklen_t len = um_contact_name(port, addr, &name);
+    const socklen_t len = um_shm_contact_name(port, addr, &name);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     assert_int_equal(bind(fd, (struct sockaddr *)&name, len), 0);
     assert_int_equal(listen(fd, 4), 0);
@@ -479,11 +479,11 @@ enum { REPLY_NOISE = LIES, REPLY_STATUS, REPLY_FROM, REPLY_EMPTY_MEMORY, REPLY_H
 static void reply_tell(int fd, const struct um_addr *self, int lie)
 {
     struct passed p = passed_good();
-    struct um_contact_wire reply = hello_good(), hello;
+    struct um_shm_contact_wire reply = hello_good(), hello;
     int files[UM_CONTACT_FILES];
     /* Who hangs up before it has read what it was sent takes back what it said. */
-    assert_int_equal(um_contact_receive(fd, &hello, files), 0);
-    um_contact_files_close(files);
+    assert_int_equal(um_shm_contact_receive(fd, &hello, files), 0);
+    um_shm_contact_files_close(files);
     reply.to = port->addr;
     reply.from = *self;
     reply.from.word[2] ^= lie == REPLY_FROM;
@@ -497,7 +497,7 @@ static void reply_tell(int fd, const struct um_addr *self, int lie)
     if (lie == REPLY_NOISE)
         assert_int_equal(send(fd, "noise", 5, MSG_NOSIGNAL), 5);
     else if (lie != REPLY_HANG_UP)
-        assert_int_equal(um_contact_send(fd, &reply, p.file), 0);
+        assert_int_equal(um_shm_contact_send(fd, &reply, p.file), 0);
     passed_close(&p);
 }
 
@@ -511,18 +511,18 @@ static void a_reply_that_lies_is_refused(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct um_addr addr = stranger();
-        struct um_peer *peer;
+        struct um_core_peer *peer;
         int ret, listening = pretend(&addr);
-        assert_int_equal(um_peer_get(w.node[0].ep, &addr, &peer), 0);
+        assert_int_equal(um_core_peer_get(w.node[0].ep, &addr, &peer), 0);
         for (int n = 0; n < 50; n++)
-            assert_int_equal(um_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED), -EAGAIN);
+            assert_int_equal(um_proto_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED), -EAGAIN);
         int fd = accept(listening, NULL, NULL);
         assert_true(fd >= 0);
         reply_tell(fd, &addr, cases[i].lie);
         close(listening);
         close(fd);
         for (int n = 0; n < 100000; n++) {
-            ret = um_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
+            ret = um_proto_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED);
             if (ret != -EAGAIN)
                 break;
         }

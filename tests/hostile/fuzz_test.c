@@ -23,21 +23,21 @@ static uint64_t number(struct attack *a)
     return rnd(&a->random, 4) ? rnd(&a->random, 130) : rnd64(&a->random);
 }
 
-/* A head that is nearly right. */
-static void any_head(struct attack *a, uint64_t head[7])
+/* A header that is nearly right. */
+static void any_header(struct attack *a, uint64_t header[7])
 {
     for (int i = 0; i < 7; i++)
-        head[i] = number(a);
+        header[i] = number(a);
     if (rnd(&a->random, 2))
-        head[0] = REGION_KEY;
+        header[0] = REGION_KEY;
     if (rnd(&a->random, 4) == 0) { /* ATOMIC: count, token, datatype and operation that could be */
-        head[1] = rnd(&a->random, REGION_SIZE + 64);
-        head[2] = (1 + rnd(&a->random, 6)) | (uint64_t)rnd(&a->random, 66) << 32 | (uint64_t)rnd(&a->random, 17) << 48 |
-                  (uint64_t)rnd(&a->random, 21) << 56;
+        header[1] = rnd(&a->random, REGION_SIZE + 64);
+        header[2] = (1 + rnd(&a->random, 6)) | (uint64_t)rnd(&a->random, 66) << 32 |
+                    (uint64_t)rnd(&a->random, 17) << 48 | (uint64_t)rnd(&a->random, 21) << 56;
     } else if (rnd(&a->random, 2)) { /* RTS: total, token, count and piece that agree */
-        head[2] = head[5] = rnd(&a->random, 100000);
-        head[3] = rnd(&a->random, 140) | (uint64_t)1 << 32;
-        head[4] = (uintptr_t)a->lane->area;
+        header[2] = header[5] = rnd(&a->random, 100000);
+        header[3] = rnd(&a->random, 140) | (uint64_t)1 << 32;
+        header[4] = (uintptr_t)a->lane->area;
     }
 }
 
@@ -45,17 +45,17 @@ static void fuzz_records(struct attack *a)
 {
     unsigned char body[256];
     for (int i = 0; i < 3000; i++) {
-        uint64_t head[7];
-        any_head(a, head);
+        uint64_t header[7];
+        any_header(a, header);
         uint8_t op = (uint8_t)(rnd(&a->random, 200) ? 1 + rnd(&a->random, 11) : rnd(&a->random, 256));
-        if (op == UM_OP_GROW)
+        if (op == UM_OPCODE_GROW)
             continue; /* the victim would look for what follows in the big ring, and the attacker wait for ever */
         if (rnd(&a->random, 3) == 0) {
             any_bytes(a, body, sizeof(body));
-            evil_body(a, op, head, sizeof(head), body, 1 + rnd(&a->random, 256));
+            evil_body(a, op, header, sizeof(header), body, 1 + rnd(&a->random, 256));
         } else {
-            evil_record(a, op, (uint8_t)(number(a) & (rnd(&a->random, 20) ? 0x87 : 0xff)), number(a) & 0xffff, head,
-                        sizeof(head));
+            evil_record(a, op, (uint8_t)(number(a) & (rnd(&a->random, 20) ? 0x87 : 0xff)), number(a) & 0xffff, header,
+                        sizeof(header));
         }
     }
 }
@@ -68,8 +68,8 @@ static void fuzz_memory(struct attack *a)
         case 0:
         case 1: { /* a record the victim will look at next, or one nearby */
             uint32_t seq = a->lane->head + 1 + (rnd(&a->random, 3) ? 0 : rnd(&a->random, 8));
-            struct um_record_shm *r = &a->lane->ring.records[(seq - 1) & (a->lane->ring.record_count - 1)];
-            any_head(a, r->head);
+            struct um_mem_record_shm *r = &a->lane->ring.records[(seq - 1) & (a->lane->ring.record_count - 1)];
+            any_header(a, r->header);
             um_store_release_u64(&r->word, seq | number(a) << 32);
             a->lane->head += seq == a->lane->head + 1;
             break;
@@ -100,10 +100,10 @@ static void fuzz_memory(struct attack *a)
 static void fuzz_answers(struct attack *a)
 {
     static const int32_t statuses[] = {0, 1, 2, -1, -5, INT32_MIN, INT32_MAX, -4096, 1};
-    struct um_lane_shm *ctl = a->own;
+    struct um_mem_lane_shm *ctl = a->own;
     uint32_t k = um_load_relaxed_u32(&ctl->answers);
     for (int i = 0; i < 2000; i++) {
-        struct um_answer_shm *answer = &ctl->answer[k % UM_ANSWERS];
+        struct um_mem_answer_shm *answer = &ctl->answer[k % UM_ANSWERS];
         answer->token = rnd(&a->random, 10) ? rnd(&a->random, 2 * UM_TOKENS) : (uint32_t)rnd64(&a->random);
         answer->status = statuses[rnd(&a->random, 9)];
         k += rnd(&a->random, 300) ? 1 : rnd(&a->random, 99);
@@ -126,7 +126,7 @@ static void *flip(void *arg)
     while (flipping) {
         uint32_t at = rnd(&random, UM_AREA_SMALL_BYTES + UM_SMALL_BYTES);
         if (at < UM_AREA_SMALL_BYTES && at % UM_LINE < 8)
-            continue; /* heads and bodies, not the words: the records are to be taken */
+            continue; /* headers and bodies, not the words: the records are to be taken */
         a->lane->area[at] ^= (unsigned char)(1u << rnd(&random, 8));
     }
     return NULL;
@@ -139,9 +139,9 @@ static void fuzz_flips(struct attack *a)
     flipping = true;
     child_demand(pthread_create(&thread, NULL, flip, a) == 0, "no thread");
     for (int i = 0; i < 4000; i++) {
-        struct um_rts_wire rts = {.tag = 9999, .total = 80, .token = UM_TOKENS + (uint32_t)i, .count = 3};
-        struct um_write_wire write = {.key = REGION_KEY, .addr = REGION_SIZE - 16, .token = (uint16_t)(i % 64)};
-        struct um_eager_wire eager = {.tag = (uint64_t)i};
+        struct um_proto_rts_wire rts = {.tag = 9999, .total = 80, .token = UM_TOKENS + (uint32_t)i, .count = 3};
+        struct um_proto_write_wire write = {.key = REGION_KEY, .addr = REGION_SIZE - 16, .token = (uint16_t)(i % 64)};
+        struct um_proto_eager_wire eager = {.tag = (uint64_t)i};
         if (i % 50 == 0)
             evil_body(a, UM_WIRE_RTS, &rts, sizeof(rts), pieces, sizeof(pieces));
         else if (i % 2)

@@ -26,14 +26,14 @@ static void quiet(enum um_log_level level, const char *text)
 
 static void message_write(const struct um_slot *slot, uint32_t number)
 {
-    memset(slot->head, 0, UM_HEAD_MAX);
+    memset(slot->header, 0, UM_HEADER_MAX);
     if (kind == ANNOUNCED) {
-        const struct um_rts_wire head = {
+        const struct um_proto_rts_wire header = {
             .tag = number, .total = 100000, .token = UM_TOKENS + number, .count = 1, .piece = {0x1000, 100000}};
-        memcpy(slot->head, &head, sizeof(head));
+        memcpy(slot->header, &header, sizeof(header));
     } else {
-        const struct um_eager_wire head = {.tag = number};
-        memcpy(slot->head, &head, sizeof(head));
+        const struct um_proto_eager_wire header = {.tag = number};
+        memcpy(slot->header, &header, sizeof(header));
     }
 }
 
@@ -43,8 +43,8 @@ static void sender_child(int index)
     struct world w;
     struct um_slot slot;
     child_open(&w, index);
-    struct um_peer *victim = peer_at(&w, VICTIM);
-    child_demand(um_inject(w.node[0].ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
+    struct um_core_peer *victim = peer_at(&w, VICTIM);
+    child_demand(um_proto_inject(w.node[0].ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
     for (uint32_t n = 0; n < MOST; n++) {
         int ret;
         while ((ret = um_mem_claim(victim->lane, body_len[kind], &slot)) == -EAGAIN)
@@ -71,11 +71,12 @@ static void one_that_ignores_a_hold_is_refused(void **state)
         variant.unexpected_max = BOUND;
         pid_t sender = child_start(sender_child, SENDER);
         child_open(&w, VICTIM);
-        struct um_peer *peer = peer_at(&w, SENDER);
+        struct um_core_peer *peer = peer_at(&w, SENDER);
         wait_for(&w, &shared->flag[0], 1);
         assert_int_equal(shared->flag[1], 1);
-        const struct um_receive *r = um_proto_ep_of(w.node[0].ep)->receive;
-        const size_t each = sizeof(struct um_unexpected) + body_len[kind] + (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
+        const struct um_proto_receive *r = um_proto_ep_of(w.node[0].ep)->receive;
+        const size_t each =
+            sizeof(struct um_proto_unexpected) + body_len[kind] + (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
         assert_true(r->kept > BOUND && r->kept <= BOUND + (LANE + 2) * each);
         assert_true(peer->lost && peer->banned);
         /* what came before can be received */

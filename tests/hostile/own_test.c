@@ -17,7 +17,7 @@ enum { BYTES = 8192, KEY = 7, OTHER = 8, WORDS = UM_LINE / 8, BOTH = UM_ACCESS_R
 
 static _Alignas(4096) unsigned char mine[BYTES], decoy[BYTES], second[BYTES];
 static struct world w;
-static struct um_region region, bystander;
+static struct um_core_region region, bystander;
 
 static void quiet(enum um_log_level level, const char *text)
 {
@@ -27,17 +27,17 @@ static void quiet(enum um_log_level level, const char *text)
 
 static struct um_mem_space *space_of(int node)
 {
-    return (struct um_mem_space *)um_regions_space(w.node[node].regions, 0);
+    return (struct um_mem_space *)um_core_regions_space(w.node[node].regions, 0);
 }
 
-static struct um_region_shm *entry_of(const struct um_region *r)
+static struct um_mem_region_shm *entry_of(const struct um_core_region *r)
 {
-    return ((struct um_mem_exposed *)r->exposed[0])->region;
+    return ((struct um_mem_exported *)r->exported[0])->region;
 }
 
-static struct um_region region_of(uint64_t key, unsigned char *base)
+static struct um_core_region region_of(uint64_t key, unsigned char *base)
 {
-    return (struct um_region){.key = key, .base = (uintptr_t)base, .len = BYTES, .origin = 100, .access = BOTH};
+    return (struct um_core_region){.key = key, .base = (uintptr_t)base, .len = BYTES, .origin = 100, .access = BOTH};
 }
 
 static int open_world(void **state)
@@ -46,7 +46,7 @@ static int open_world(void **state)
     um_log_set_sink(quiet);
     world_open(&w, 2);
     region = region_of(KEY, mine);
-    assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     memset(mine, 0, BYTES);
     memset(decoy, 0x5a, BYTES);
     return 0;
@@ -55,7 +55,7 @@ static int open_world(void **state)
 static int close_world(void **state)
 {
     (void)state;
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
     um_log_set_sink(NULL);
     return 0;
@@ -65,20 +65,20 @@ static int close_world(void **state)
 static void forget(void)
 {
     bystander = region_of(OTHER, second);
-    assert_int_equal(um_regions_add(w.node[0].regions, &bystander), 0);
-    um_regions_remove(w.node[0].regions, &bystander);
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &bystander), 0);
+    um_core_regions_remove(w.node[0].regions, &bystander);
 }
 
 static int rma_error(uint64_t key, uint64_t at, void *buf, size_t len, uint32_t flags)
 {
     struct iovec iov = {.iov_base = buf, .iov_len = len};
-    struct um_rma op = {.iov = &iov,
-                        .count = 1,
-                        .peer = peer_of(&w, 0, 1),
-                        .addr = 100 + at,
-                        .key = key,
-                        .context = CTX(1),
-                        .flags = flags};
+    struct um_proto_rma op = {.iov = &iov,
+                              .count = 1,
+                              .peer = peer_of(&w, 0, 1),
+                              .addr = 100 + at,
+                              .key = key,
+                              .context = CTX(1),
+                              .flags = flags};
     rma(&w, 0, &op);
     return done_of(&w, 0, CTX(1)).error;
 }
@@ -86,19 +86,19 @@ static int rma_error(uint64_t key, uint64_t at, void *buf, size_t len, uint32_t 
 static uint64_t fetch_add(uint64_t at)
 {
     static uint64_t one = 1, fetched;
-    struct um_atomic atomic = {.operand = &(struct iovec){&one, 8},
-                               .operand_count = 1,
-                               .result = &(struct iovec){&fetched, 8},
-                               .result_count = 1,
-                               .peer = peer_of(&w, 0, 1),
-                               .addr = 100 + at,
-                               .key = KEY,
-                               .count = 1,
-                               .type = UM_TYPE_UINT64,
-                               .op = UM_ATOMIC_SUM,
-                               .kind = UM_ATOMIC_FETCH,
-                               .context = CTX(2)};
-    while (um_atomic(w.node[0].ep, &atomic) == -EAGAIN)
+    struct um_proto_atomic atomic = {.operand = &(struct iovec){&one, 8},
+                                     .operand_count = 1,
+                                     .result = &(struct iovec){&fetched, 8},
+                                     .result_count = 1,
+                                     .peer = peer_of(&w, 0, 1),
+                                     .addr = 100 + at,
+                                     .key = KEY,
+                                     .count = 1,
+                                     .type = UM_TYPE_UINT64,
+                                     .op = UM_ATOMIC_SUM,
+                                     .kind = UM_ATOMIC_FETCH,
+                                     .context = CTX(2)};
+    while (um_proto_atomic_start(w.node[0].ep, &atomic) == -EAGAIN)
         world_progress(&w);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     return fetched;
@@ -158,8 +158,8 @@ static void no_word_of_an_entry_leads_own_operations_astray(void **state)
 static void an_entry_that_points_elsewhere_as_a_whole_is_not_believed(void **state)
 {
     (void)state;
-    struct um_region_shm *entry = entry_of(&region);
-    const struct um_region_shm good = *entry;
+    struct um_mem_region_shm *entry = entry_of(&region);
+    const struct um_mem_region_shm good = *entry;
     entry->base = (uintptr_t)decoy;
     entry->len = UINT64_MAX - (uintptr_t)decoy;
     entry->origin = 100;
@@ -173,18 +173,18 @@ static void an_entry_that_points_elsewhere_as_a_whole_is_not_believed(void **sta
     *entry = good;
 }
 
-/* An entry for a key that the process does not expose. */
+/* An entry for a key that the process does not export. */
 static void an_entry_that_was_added_is_not_believed(void **state)
 {
     (void)state;
-    struct um_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
-    struct um_region_shm *forged = &table[um_region_place(KEY + 100, 0)];
+    struct um_mem_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
+    struct um_mem_region_shm *forged = &table[um_mem_region_place(KEY + 100, 0)];
     *forged = *entry_of(&region);
     forged->key = KEY + 100;
     forged->base = (uintptr_t)decoy;
     forget();
     expect_sound();
-    *forged = (struct um_region_shm){0};
+    *forged = (struct um_mem_region_shm){0};
 }
 
 /* The header, and what the port says of its space: with endpoints that have never looked before. */
@@ -206,31 +206,31 @@ static void no_word_of_a_header_leads_own_operations_astray(void **state)
 static void a_port_that_names_another_space_is_not_believed(void **state)
 {
     (void)state;
-    struct um_region other = region_of(KEY, decoy);
-    struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
-    assert_int_equal(um_regions_add(w.node[0].regions, &other), 0);
+    struct um_core_region other = region_of(KEY, decoy);
+    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
     port->space = space_of(0)->handle;
     port->space_nonce = space_of(0)->nonce;
     port->counters = 0x00ff00ff;
     expect_sound();
-    um_regions_remove(w.node[0].regions, &other);
+    um_core_regions_remove(w.node[0].regions, &other);
 }
 
 /* Others cannot decide where the next region goes, nor end this one. */
 static void a_place_that_was_marked_free_is_not_given_again(void **state)
 {
     (void)state;
-    struct um_region_shm *entry = entry_of(&region);
-    const struct um_region_shm good = *entry;
+    struct um_mem_region_shm *entry = entry_of(&region);
+    const struct um_mem_region_shm good = *entry;
     uint64_t key = KEY;
-    while (um_region_place(++key, 0) != um_region_place(KEY, 0))
+    while (um_mem_region_place(++key, 0) != um_mem_region_place(KEY, 0))
         ;
-    struct um_region next = region_of(key, second);
-    *entry = (struct um_region_shm){0};
-    assert_int_equal(um_regions_add(w.node[1].regions, &next), 0);
+    struct um_core_region next = region_of(key, second);
+    *entry = (struct um_mem_region_shm){0};
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &next), 0);
     assert_ptr_not_equal(entry_of(&next), entry);
     *entry = good;
-    um_regions_remove(w.node[1].regions, &next);
+    um_core_regions_remove(w.node[1].regions, &next);
     assert_memory_equal(entry, &good, sizeof(good));
     expect_sound();
 }
@@ -239,18 +239,18 @@ static void a_place_that_was_marked_free_is_not_given_again(void **state)
 static void a_place_that_was_marked_taken_is_given_and_readable(void **state)
 {
     (void)state;
-    struct um_region next = region_of(12345, second);
-    struct um_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
+    struct um_core_region next = region_of(12345, second);
+    struct um_mem_region_shm *table = (void *)(space_of(1)->memory + UM_REGION_OFFSET);
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        struct um_region_shm *r = &table[um_region_place(next.key, i)];
+        struct um_mem_region_shm *r = &table[um_mem_region_place(next.key, i)];
         if (r != entry_of(&region))
-            *r = (struct um_region_shm){.changes = UINT64_MAX, .meta = UM_REGION_USED, .key = next.key + 1};
+            *r = (struct um_mem_region_shm){.changes = UINT64_MAX, .meta = UM_REGION_USED, .key = next.key + 1};
     }
-    assert_int_equal(um_regions_add(w.node[1].regions, &next), 0);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &next), 0);
     assert_non_null(entry_of(&next));
     assert_int_equal(entry_of(&next)->changes % 2, 0);
     assert_int_equal(entry_of(&next)->key, next.key);
-    um_regions_remove(w.node[1].regions, &next);
+    um_core_regions_remove(w.node[1].regions, &next);
     expect_sound();
 }
 
@@ -259,7 +259,7 @@ static void a_place_that_was_marked_taken_is_given_and_readable(void **state)
 static void scribble(int index)
 {
     uint64_t random = (uint64_t)index + 99;
-    struct um_mapping map;
+    struct um_mem_mapping map;
     struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->reach[0].port;
     int ret = port->mapper->space_attach(port, &w.node[1].addr, space_of(1)->handle, &map);
     child_demand(ret == 0, "no way to the tables");
@@ -267,7 +267,7 @@ static void scribble(int index)
     um_store_release_u32(&shared->flag[0], 1);
     while (!um_load_acquire_u32(&shared->flag[1])) {
         uint64_t value = (uint64_t)rnd(&random, 1 << 30) << rnd(&random, 34);
-        uint32_t entry = um_region_place(KEY, rnd(&random, 2));
+        uint32_t entry = um_mem_region_place(KEY, rnd(&random, 2));
         if (rnd(&random, 2))
             value = evil[rnd(&random, EVILS)];
         um_store_relaxed_u64(&table[entry * WORDS + rnd(&random, WORDS)], value);
@@ -287,8 +287,8 @@ static void a_table_that_is_scribbled_on_throughout_does_no_harm(void **state)
         if (i % 3 == 0)
             forget();
         if (i % 50 == 0) {
-            um_regions_remove(w.node[1].regions, &region);
-            assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
+            um_core_regions_remove(w.node[1].regions, &region);
+            assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
         }
     }
     um_store_release_u32(&shared->flag[1], 1);

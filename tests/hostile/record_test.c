@@ -12,37 +12,38 @@ static const struct um_piece wild = {.addr = 0x10, .len = 100};
 
 static void rts(struct attack *a, uint64_t total, uint32_t token, uint16_t count, struct um_piece piece)
 {
-    struct um_rts_wire head = {.tag = 9999, .total = total, .token = token, .count = count, .piece = piece};
-    evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &head, sizeof(head));
+    struct um_proto_rts_wire header = {.tag = 9999, .total = total, .token = token, .count = count, .piece = piece};
+    evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &header, sizeof(header));
 }
 
 static void rts_body(struct attack *a, uint64_t total, uint16_t count, const struct um_piece *pieces, uint32_t len)
 {
-    struct um_rts_wire head = {.tag = 9999, .total = total, .token = ANY, .count = count};
-    evil_body(a, UM_WIRE_RTS, &head, sizeof(head), pieces, len);
+    struct um_proto_rts_wire header = {.tag = 9999, .total = total, .token = ANY, .count = count};
+    evil_body(a, UM_WIRE_RTS, &header, sizeof(header), pieces, len);
 }
 
 static void part(struct attack *a, uint8_t op, uint32_t token, uint64_t offset, bool body)
 {
-    struct um_part_wire head = {.offset = offset, .token = token};
+    struct um_proto_part_wire header = {.offset = offset, .token = token};
     if (body)
-        evil_body(a, op, &head, sizeof(head), &wild, sizeof(wild));
+        evil_body(a, op, &header, sizeof(header), &wild, sizeof(wild));
     else
-        evil_record(a, op, 0, 5, &head, sizeof(head));
+        evil_record(a, op, 0, 5, &header, sizeof(header));
 }
 
 static void rma_record(struct attack *a, uint8_t op, uint64_t total, uint16_t token, uint16_t count)
 {
-    struct um_rma_wire head = {.key = REGION_KEY, .total = total, .token = token, .count = count, .piece = wild};
-    evil_record(a, op, 0, 0, &head, sizeof(head));
+    struct um_proto_rma_wire header = {
+        .key = REGION_KEY, .total = total, .token = token, .count = count, .piece = wild};
+    evil_record(a, op, 0, 0, &header, sizeof(header));
 }
 
-/* count elements in all; len bytes of operands in the head. */
+/* count elements in all; len bytes of operands in the header. */
 static void atomic_record(struct attack *a, uint8_t type, uint8_t op, uint8_t flags, uint32_t count, uint16_t token,
                           uint32_t len)
 {
-    struct um_atomic_wire head = {.key = REGION_KEY, .count = count, .token = token, .type = type, .op = op};
-    evil_record(a, UM_WIRE_ATOMIC, flags, len, &head, sizeof(head));
+    struct um_proto_atomic_wire header = {.key = REGION_KEY, .count = count, .token = token, .type = type, .op = op};
+    evil_record(a, UM_WIRE_ATOMIC, flags, len, &header, sizeof(header));
 }
 
 static void sum_record(struct attack *a, uint32_t count, uint16_t token, uint32_t len)
@@ -53,8 +54,8 @@ static void sum_record(struct attack *a, uint32_t count, uint16_t token, uint32_
 static void more_record(struct attack *a, uint32_t token, uint64_t offset, uint32_t len)
 {
     unsigned char body[256] = {0};
-    struct um_part_wire head = {.offset = offset, .token = token};
-    evil_body(a, UM_WIRE_ATOMIC_MORE, &head, sizeof(head), body, len);
+    struct um_proto_part_wire header = {.offset = offset, .token = token};
+    evil_body(a, UM_WIRE_ATOMIC_MORE, &header, sizeof(header), body, len);
 }
 
 /* The victim's own operations have these tokens: a write, a read, an atomic that fetches (pending_start() of stage.c).
@@ -63,8 +64,8 @@ enum { WRITE_TOKEN, READ_TOKEN, FETCH_TOKEN };
 
 static void result_record(struct attack *a, uint16_t token, uint64_t offset, uint32_t len)
 {
-    struct um_result_wire head = {.offset = offset, .token = token};
-    evil_record(a, UM_WIRE_RESULT, 0, len, &head, sizeof(head));
+    struct um_proto_result_wire header = {.offset = offset, .token = token};
+    evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
 enum { ATTACKS = 55 };
@@ -78,7 +79,7 @@ static void attack_atomic(struct attack *a)
         break;
     case 36:
         sum_record(a, 100, 1, UM_ATOMIC_INLINE + 8);
-        break; /* more than the head holds */
+        break; /* more than the header holds */
     case 37:
         more_record(a, 1, 0, 8);
         break; /* of no operation */
@@ -112,7 +113,7 @@ static void attack_atomic(struct attack *a)
         break; /* after the last */
     case 45:
         sum_record(a, 10, 1, 8);
-        evil_record(a, UM_WIRE_ATOMIC_MORE, 0, 8, &(struct um_part_wire){.offset = 8, .token = 1}, 16);
+        evil_record(a, UM_WIRE_ATOMIC_MORE, 0, 8, &(struct um_proto_part_wire){.offset = 8, .token = 1}, 16);
         break; /* without a body */
     case 46:
         result_record(a, 50, 0, 8);
@@ -139,8 +140,8 @@ static void attack_atomic(struct attack *a)
         part(a, UM_WIRE_RETURN, FETCH_TOKEN, UINT64_MAX, true);
         break;
     default: /* what an atomic fetches is not returned like what is read */
-        evil_body(a, UM_WIRE_RETURN, &(struct um_part_wire){.token = FETCH_TOKEN}, sizeof(struct um_part_wire), &wild,
-                  8);
+        evil_body(a, UM_WIRE_RETURN, &(struct um_proto_part_wire){.token = FETCH_TOKEN},
+                  sizeof(struct um_proto_part_wire), &wild, 8);
         break;
     }
 }
@@ -149,7 +150,7 @@ static void attack_one(struct attack *a)
 {
     const struct um_piece twice[2] = {{.addr = 0x1000, .len = UINT64_MAX}, {.addr = 0x1000, .len = 101}};
     struct um_piece many[40] = {{0, 0}};
-    struct um_write_wire write = {.key = REGION_KEY, .token = UM_TOKENS};
+    struct um_proto_write_wire write = {.key = REGION_KEY, .token = UM_TOKENS};
     switch (a->argument) {
     case 0:
         evil_record(a, 0, 0, 0, "", 0);
@@ -174,7 +175,7 @@ static void attack_one(struct attack *a)
         break;
     case 7: /* grows twice */
         (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
-        evil_record(a, UM_OP_GROW, 0, 0, "", 0);
+        evil_record(a, UM_OPCODE_GROW, 0, 0, "", 0);
         break;
     case 8:
         evil_record(a, UM_WIRE_EAGER, UM_FLAG_MACHINE, 0, "", 0);
@@ -283,7 +284,7 @@ static void wild_pointers(struct attack *a)
     for (uint16_t i = 0; i < 20; i++) {
         rts(a, 100, ANY + i, 1, (struct um_piece){.addr = rnd64(&a->random), .len = 100});
         rma_record(a, i % 2 ? UM_WIRE_READ : UM_WIRE_WRITE_RTS, 100, (uint16_t)(32 + i), 1);
-        struct um_write_wire write = {.key = i % 2 ? REGION_KEY : rnd64(&a->random), .addr = rnd64(&a->random)};
+        struct um_proto_write_wire write = {.key = i % 2 ? REGION_KEY : rnd64(&a->random), .addr = rnd64(&a->random)};
         evil_record(a, UM_WIRE_WRITE, UM_WIRE_DATA, 16, &write, sizeof(write));
     }
 }
@@ -322,11 +323,11 @@ static void impossible_atomics(struct attack *a)
     while (um_load_acquire_u32(&a->ctl->answers) - first < count)
         usleep(100);
     for (uint32_t i = 0; i < count; i++) {
-        const struct um_answer_shm *answer = &a->ctl->answer[(first + i) % UM_ANSWERS];
+        const struct um_mem_answer_shm *answer = &a->ctl->answer[(first + i) % UM_ANSWERS];
         child_demand(answer->status == -EINVAL && answer->token == i, "not refused");
     }
     /* wild ones too: out of the region, and no such key */
-    struct um_atomic_wire wild_one = {
+    struct um_proto_atomic_wire wild_one = {
         .key = REGION_KEY, .addr = rnd64(&a->random), .count = 4, .type = UM_TYPE_UINT64, .op = UM_ATOMIC_SUM};
     evil_record(a, UM_WIRE_ATOMIC, fetch, 32, &wild_one, sizeof(wild_one));
     wild_one.key = 99;
@@ -349,7 +350,7 @@ static void early_answers(struct attack *a)
     static const uint32_t tokens[] = {READ_TOKEN, FETCH_TOKEN};
     uint32_t count = um_load_relaxed_u32(&a->own->answers);
     for (int i = 0; i < 2; i++) {
-        a->own->answer[count % UM_ANSWERS] = (struct um_answer_shm){.token = tokens[i], .status = UM_STATUS_DONE};
+        a->own->answer[count % UM_ANSWERS] = (struct um_mem_answer_shm){.token = tokens[i], .status = UM_STATUS_DONE};
         um_store_release_u32(&a->own->answers, ++count);
     }
 }

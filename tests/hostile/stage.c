@@ -13,7 +13,7 @@
 enum { LARGE = 100000 };
 
 static unsigned char region[REGION_SIZE], large[LARGE], sink[4][REGION_SIZE];
-static struct um_region exposed;
+static struct um_core_region exported;
 static attack_fn current_attack;
 static int current_argument;
 
@@ -31,7 +31,7 @@ static void quiet(enum um_log_level level, const char *text)
 /* ---- the attacker ---- */
 
 /* Takes the victim's join, and none of its operations: all are pending when the attack begins. */
-static struct um_rx *take_join(struct um_ep *ep)
+static struct um_rx *take_join(struct um_core_ep *ep)
 {
     struct um_record rec;
     while (um_mem_poll(ep->reach[0].port, &rec) != 1)
@@ -48,8 +48,8 @@ static void attacker_child(int index)
     a.ep = a.w.node[0].ep;
     a.argument = current_argument;
     a.random = (uint64_t)current_argument * 2654435761u + 12345;
-    struct um_peer *victim = peer_at(&a.w, VICTIM);
-    child_demand(um_inject(a.ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
+    struct um_core_peer *victim = peer_at(&a.w, VICTIM);
+    child_demand(um_proto_inject(a.ep, victim, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, "no lane to the victim");
     a.lane = (struct um_mem_lane *)victim->lane;
     a.header = a.lane->peer;
     a.ctl = a.lane->ctl;
@@ -65,7 +65,7 @@ static void attacker_child(int index)
         pause();
 }
 
-void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *head, size_t head_len)
+void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *header, size_t header_len)
 {
     struct um_slot slot;
     int ret;
@@ -73,12 +73,12 @@ void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, cons
         usleep(100);
     if (ret)
         return;
-    memset(slot.head, 0, UM_HEAD_MAX);
-    memcpy(slot.head, head, head_len);
+    memset(slot.header, 0, UM_HEADER_MAX);
+    memcpy(slot.header, header, header_len);
     um_mem_commit(&a->lane->base, &slot, op, flags, len);
 }
 
-void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, const void *body, uint32_t body_len)
+void evil_body(struct attack *a, uint8_t op, const void *header, size_t header_len, const void *body, uint32_t body_len)
 {
     struct um_slot slot;
     int ret;
@@ -86,8 +86,8 @@ void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, 
         usleep(100);
     if (ret)
         return;
-    memset(slot.head, 0, UM_HEAD_MAX);
-    memcpy(slot.head, head, head_len);
+    memset(slot.header, 0, UM_HEADER_MAX);
+    memcpy(slot.header, header, header_len);
     memcpy(slot.body, body, body_len);
     um_mem_commit(&a->lane->base, &slot, op, 0, body_len);
 }
@@ -99,17 +99,17 @@ static void honest_child(int index)
     struct world w;
     uint32_t value;
     child_open(&w, index);
-    struct um_peer *victim = peer_at(&w, VICTIM);
+    struct um_core_peer *victim = peer_at(&w, VICTIM);
     for (;;) {
         recv_buf(&w, 0, victim, &value, 4, 0, UINT64_MAX, UM_OP_TAGGED, CTX(1));
         while (!untaken(&w, 0)) {
             if (!world_progress(&w))
                 sched_yield();
         }
-        struct um_completion c = done_of(&w, 0, CTX(1));
+        struct um_core_completion c = done_of(&w, 0, CTX(1));
         if (c.error || c.tag == 0)
             break;
-        while (um_inject(w.node[0].ep, victim, &value, 4, c.tag, 0, UM_OP_TAGGED) == -EAGAIN)
+        while (um_proto_inject(w.node[0].ep, victim, &value, 4, c.tag, 0, UM_OP_TAGGED) == -EAGAIN)
             world_progress(&w);
     }
     node_close(&w.node[0]);
@@ -122,7 +122,7 @@ static void talk(struct stage *s)
     for (uint32_t i = 1; i <= 20; i++) {
         uint32_t value = 0;
         recv_buf(&s->w, 0, s->honest_peer, &value, 4, i, 0, UM_OP_TAGGED, CTX(500));
-        while (um_inject(s->w.node[0].ep, s->honest_peer, &i, 4, i, 0, UM_OP_TAGGED) == -EAGAIN)
+        while (um_proto_inject(s->w.node[0].ep, s->honest_peer, &i, 4, i, 0, UM_OP_TAGGED) == -EAGAIN)
             world_progress(&s->w);
         assert_int_equal(done_of(&s->w, 0, CTX(500)).error, 0);
         assert_int_equal(value, i);
@@ -132,43 +132,43 @@ static void talk(struct stage *s)
 static void pending_start(struct stage *s)
 {
     struct iovec small = {.iov_base = large, .iov_len = 8}, all = {.iov_base = large, .iov_len = LARGE};
-    struct um_msg delivery = {.iov = &small,
-                              .count = 1,
-                              .peer = s->attacker_peer,
-                              .tag = 5,
-                              .context = CTX(PENDING_DELIVERY),
-                              .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-    struct um_msg body = {.iov = &all,
-                          .count = 1,
-                          .peer = s->attacker_peer,
-                          .tag = 6,
-                          .context = CTX(PENDING_BODY),
-                          .flags = UM_OP_TAGGED};
-    struct um_rma write = {.iov = &small,
-                           .count = 1,
-                           .peer = s->attacker_peer,
-                           .key = 1,
-                           .context = CTX(PENDING_WRITE),
-                           .flags = UM_OP_WRITE};
-    struct um_rma read = {
+    struct um_proto_msg delivery = {.iov = &small,
+                                    .count = 1,
+                                    .peer = s->attacker_peer,
+                                    .tag = 5,
+                                    .context = CTX(PENDING_DELIVERY),
+                                    .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+    struct um_proto_msg body = {.iov = &all,
+                                .count = 1,
+                                .peer = s->attacker_peer,
+                                .tag = 6,
+                                .context = CTX(PENDING_BODY),
+                                .flags = UM_OP_TAGGED};
+    struct um_proto_rma write = {.iov = &small,
+                                 .count = 1,
+                                 .peer = s->attacker_peer,
+                                 .key = 1,
+                                 .context = CTX(PENDING_WRITE),
+                                 .flags = UM_OP_WRITE};
+    struct um_proto_rma read = {
         .iov = &all, .count = 1, .peer = s->attacker_peer, .key = 1, .context = CTX(PENDING_READ), .flags = UM_OP_READ};
     send_msg(&s->w, 0, &delivery);
     send_msg(&s->w, 0, &body);
     rma(&s->w, 0, &write);
     rma(&s->w, 0, &read);
     static uint64_t one = 1, fetched;
-    struct um_atomic atomic = {.operand = &(struct iovec){&one, 8},
-                               .operand_count = 1,
-                               .result = &(struct iovec){&fetched, 8},
-                               .result_count = 1,
-                               .peer = s->attacker_peer,
-                               .key = 1,
-                               .count = 1,
-                               .type = UM_TYPE_UINT64,
-                               .op = UM_ATOMIC_SUM,
-                               .kind = UM_ATOMIC_FETCH,
-                               .context = CTX(PENDING_FETCH)};
-    while (um_atomic(s->w.node[0].ep, &atomic) == -EAGAIN)
+    struct um_proto_atomic atomic = {.operand = &(struct iovec){&one, 8},
+                                     .operand_count = 1,
+                                     .result = &(struct iovec){&fetched, 8},
+                                     .result_count = 1,
+                                     .peer = s->attacker_peer,
+                                     .key = 1,
+                                     .count = 1,
+                                     .type = UM_TYPE_UINT64,
+                                     .op = UM_ATOMIC_SUM,
+                                     .kind = UM_ATOMIC_FETCH,
+                                     .context = CTX(PENDING_FETCH)};
+    while (um_proto_atomic_start(s->w.node[0].ep, &atomic) == -EAGAIN)
         world_progress(&s->w);
     recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(PENDING_RECEIVE));
     /* and something for the attacker's messages to meet */
@@ -188,11 +188,11 @@ void stage_open(struct stage *s, attack_fn fn, int argument)
     s->honest = child_start(honest_child, HONEST);
     variant.private_copy = copy;
     child_open(&s->w, VICTIM);
-    exposed = (struct um_region){.key = REGION_KEY,
-                                 .base = (uintptr_t)region,
-                                 .len = REGION_SIZE,
-                                 .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    um_regions_add(s->w.node[0].regions, &exposed);
+    exported = (struct um_core_region){.key = REGION_KEY,
+                                       .base = (uintptr_t)region,
+                                       .len = REGION_SIZE,
+                                       .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    um_core_regions_add(s->w.node[0].regions, &exported);
     s->attacker_peer = peer_at(&s->w, ATTACKER);
     s->honest_peer = peer_at(&s->w, HONEST);
     recv_buf(&s->w, 0, s->attacker_peer, NULL, 0, 1, 0, UM_OP_TAGGED, CTX(400));
@@ -229,9 +229,9 @@ void stage_close(struct stage *s)
     for (uintptr_t c = 1; c < PENDING_END; c++)
         (void)done_of(&s->w, 0, CTX(c)); /* how it ends is the attacker's choice; that it ends is ours */
     talk(s);
-    assert_int_equal(um_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
+    assert_int_equal(um_proto_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
     child_join(s->honest);
-    um_regions_remove(s->w.node[0].regions, &exposed);
+    um_core_regions_remove(s->w.node[0].regions, &exported);
     node_close(&s->w.node[0]);
     um_log_set_sink(NULL);
 }

@@ -19,11 +19,11 @@ enum { VICTIM = 0, ATTACKER = 1, HONEST = 2, REGION_KEY = 1, REGION_SIZE = 65536
 /* What an attacker has in hand. */
 struct attack {
     struct world w;
-    struct um_ep *ep;
-    struct um_mem_lane *lane;   /* to the victim */
-    struct um_port_shm *header; /* the victim's port */
-    struct um_lane_shm *ctl;    /* of that lane */
-    struct um_lane_shm *own;    /* of the victim's lane to the attacker */
+    struct um_core_ep *ep;
+    struct um_mem_lane *lane;       /* to the victim */
+    struct um_mem_port_shm *header; /* the victim's port */
+    struct um_mem_lane_shm *ctl;    /* of that lane */
+    struct um_mem_lane_shm *own;    /* of the victim's lane to the attacker */
     uint64_t random;
     int argument;
 };
@@ -33,7 +33,7 @@ typedef void (*attack_fn)(struct attack *a);
 struct stage {
     struct world w;
     pid_t attacker, honest;
-    struct um_peer *attacker_peer, *honest_peer;
+    struct um_core_peer *attacker_peer, *honest_peer;
 };
 
 /* Starts all three; at return the attacker waits for stage_attack(). */
@@ -59,9 +59,10 @@ void stage_expect_refused(struct stage *s);
 void stage_close(struct stage *s);
 
 /* In the attacker: one record, as it stands there, whatever it says. */
-void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *head, size_t head_len);
+void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *header, size_t header_len);
 /* The same with a true body. */
-void evil_body(struct attack *a, uint8_t op, const void *head, size_t head_len, const void *body, uint32_t body_len);
+void evil_body(struct attack *a, uint8_t op, const void *header, size_t header_len, const void *body,
+               uint32_t body_len);
 uint64_t rnd64(uint64_t *state);
 
 #endif

@@ -71,7 +71,7 @@ static void endpoint_open(void)
     MUST(fi_enable(ep));
 }
 
-static void memory_expose(int self)
+static void memory_export(int self)
 {
     void *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     demand(at == MAP_FAILED, 0, "mmap");
@@ -95,7 +95,7 @@ static void join(const char *provider, int self)
     size_t len = NAME;
     find(provider);
     endpoint_open();
-    memory_expose(self);
+    memory_export(self);
     MUST(fi_getname(&ep->fid, shared->member[self].name, &len));
     tell(&shared->member[self].ready);
     while (!look(&shared->member[!self].ready))

@@ -1,5 +1,5 @@
 /*
- * Two processes with an endpoint and a page of exposed memory each: the one that counts, and another one, which it
+ * Two processes with an endpoint and a page of exported memory each: the one that counts, and another one, which it
  * starts. member.c owns the libfabric objects of this process. A failure ends the process with status 1.
  */
 #ifndef UM_TESTS_INSTRUCTIONS_MEMBER_H

@@ -27,12 +27,12 @@
 
 enum { KEY = 9, REGION = 65536, GENERATIONS = 30, BIG = 300000 };
 
-static unsigned char *region_open(struct world *w, struct um_region *region)
+static unsigned char *region_open(struct world *w, struct um_core_region *region)
 {
     unsigned char *bytes = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    *region = (struct um_region){
+    *region = (struct um_core_region){
         .key = KEY, .base = (uintptr_t)bytes, .len = REGION, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    child_demand(bytes != MAP_FAILED && um_regions_add(w->node[0].regions, region) == 0, "no region");
+    child_demand(bytes != MAP_FAILED && um_core_regions_add(w->node[0].regions, region) == 0, "no region");
     return bytes;
 }
 
@@ -58,15 +58,15 @@ static void echo(int index)
     static unsigned char buf[BIG];
     struct world w;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     is_elsewhere(&shared->addr[0], &shared->addr[index]);
     for (size_t i = 0; i < sizes_count; i++) {
         recv_buf(&w, 0, parent, buf, sizeof(buf), i, 0, UM_OP_TAGGED, CTX(1));
-        struct um_completion c = done_of(&w, 0, CTX(1));
+        struct um_core_completion c = done_of(&w, 0, CTX(1));
         child_demand(c.error == 0 && c.len == (sizes[i] < BIG ? sizes[i] : BIG), "wrong length");
         const struct iovec iov = {buf, c.len};
         send_msg(&w, 0,
-                 &(struct um_msg){
+                 &(struct um_proto_msg){
                      .iov = &iov, .count = 1, .peer = parent, .tag = i, .flags = UM_OP_TAGGED, .context = CTX(2)});
         child_demand(done_of(&w, 0, CTX(2)).error == 0, "the answer failed");
     }
@@ -86,15 +86,15 @@ static void messages_of_all_sizes_go_both_ways(void **state)
         child[k] = child_start(echo, 1 + k);
     for (size_t i = 0; i < sizes_count; i++) {
         for (int k = 0; k < 2; k++) {
-            struct um_peer *peer = peer_at(&w, 1 + k);
+            struct um_core_peer *peer = peer_at(&w, 1 + k);
             const struct iovec iov = {out, sizes[i] < BIG ? sizes[i] : BIG};
             fill(out, iov.iov_len, (uint32_t)(100 * k) + (uint32_t)i);
             recv_buf(&w, 0, peer, back, sizeof(back), i, 0, UM_OP_TAGGED, CTX(1));
             send_msg(&w, 0,
-                     &(struct um_msg){
+                     &(struct um_proto_msg){
                          .iov = &iov, .count = 1, .peer = peer, .tag = i, .flags = UM_OP_TAGGED, .context = CTX(2)});
             assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
-            struct um_completion c = done_of(&w, 0, CTX(1));
+            struct um_core_completion c = done_of(&w, 0, CTX(1));
             assert_int_equal(c.error, 0);
             assert_int_equal(c.len, iov.iov_len);
             assert_true(is_filled(back, c.len, (uint32_t)(100 * k) + (uint32_t)i));
@@ -102,7 +102,7 @@ static void messages_of_all_sizes_go_both_ways(void **state)
     }
     for (int k = 0; k < 2; k++)
         child_join(child[k]);
-    assert_true(um_ep_stats(w.node[0].ep)->copied == 0); /* process_vm_readv would need a pid */
+    assert_true(um_core_ep_stats(w.node[0].ep)->copied == 0); /* process_vm_readv would need a pid */
     node_close(&w.node[0]);
 }
 
@@ -111,35 +111,35 @@ static void putter(int index)
     static unsigned char bytes[4096], back[4096];
     struct world w;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     int ret;
     /* The contact first: an access that is tried while it comes about may find it made, and leave itself to the owner.
      */
-    while ((ret = um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+    while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     child_demand(ret == 0, "the message was refused");
     fill(bytes, sizeof(bytes), 5);
     for (int get = 0; get < 2; get++) {
         const struct iovec iov = {get ? back : bytes, sizeof(bytes)};
-        const struct um_rma op = {.iov = &iov,
-                                  .count = 1,
-                                  .peer = parent,
-                                  .addr = 8192,
-                                  .key = KEY,
-                                  .context = CTX(1),
-                                  .flags = get ? UM_OP_READ : UM_OP_WRITE};
+        const struct um_proto_rma op = {.iov = &iov,
+                                        .count = 1,
+                                        .peer = parent,
+                                        .addr = 8192,
+                                        .key = KEY,
+                                        .context = CTX(1),
+                                        .flags = get ? UM_OP_READ : UM_OP_WRITE};
         rma(&w, 0, &op);
         child_demand(done_of(&w, 0, CTX(1)).error == 0, "the access failed");
     }
     child_demand(is_filled(back, sizeof(back), 5), "wrong bytes");
-    child_demand(um_ep_stats(w.node[0].ep)->mapped == (variant.adopt ? 2 : 0), "not through a mapped window");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped == (variant.adopt ? 2 : 0), "not through a mapped window");
     um_store_release_u32(&shared->flag[1], 1);
     node_close(&w.node[0]);
 }
 
 static void a_region_is_mapped(void **state)
 {
-    struct um_region r;
+    struct um_core_region r;
     struct world w;
     (void)state;
     needs(has_pid_namespaces() && has_userfaultfd());
@@ -150,7 +150,7 @@ static void a_region_is_mapped(void **state)
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     assert_true(is_filled(bytes + 8192, 4096, 5));
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     munmap(bytes, REGION);
 }
@@ -161,14 +161,15 @@ static void impatient(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     int ret;
     for (int i = 0; i < 5000; i++) {
-        child_demand(um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED) == -EAGAIN, "not told to try again");
-        um_ep_progress(w.node[0].ep);
+        child_demand(um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED) == -EAGAIN,
+                     "not told to try again");
+        um_core_ep_progress(w.node[0].ep);
     }
     um_store_release_u32(&shared->flag[1], 1);
-    while ((ret = um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+    while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     child_demand(ret == 0, "the message was refused");
     node_close(&w.node[0]);
@@ -195,13 +196,13 @@ static void late_sender(int index)
     struct world w;
     int ret;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     usleep(100000); /* by then the parent sleeps */
-    while ((ret = um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN) {
-        struct pollfd fd = {.fd = um_ep_wait_fd(w.node[0].ep), .events = POLLIN};
-        if (um_ep_arm(w.node[0].ep) == 0) { /* the reply ends this sleep */
+    while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN) {
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(w.node[0].ep), .events = POLLIN};
+        if (um_core_ep_arm(w.node[0].ep) == 0) { /* the reply ends this sleep */
             child_demand(poll(&fd, 1, 20000) == 1, "the reply woke nobody");
-            um_ep_disarm(w.node[0].ep);
+            um_core_ep_disarm(w.node[0].ep);
         }
         world_progress(&w);
     }
@@ -220,10 +221,10 @@ static void a_first_contact_and_its_reply_end_a_sleep(void **state)
     pid_t child = child_start(late_sender, 1);
     recv_buf(&w, 0, NULL, &to, 1, 7, 0, UM_OP_TAGGED, CTX(1));
     while (!untaken(&w, 0)) {
-        struct pollfd fd = {.fd = um_ep_wait_fd(w.node[0].ep), .events = POLLIN};
-        if (um_ep_arm(w.node[0].ep) == 0) {
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(w.node[0].ep), .events = POLLIN};
+        if (um_core_ep_arm(w.node[0].ep) == 0) {
             assert_int_equal(poll(&fd, 1, 20000), 1);
-            um_ep_disarm(w.node[0].ep);
+            um_core_ep_disarm(w.node[0].ep);
         }
         world_progress(&w);
     }
@@ -239,8 +240,8 @@ static void greeter(int index)
     struct world w;
     int ret;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
-    while ((ret = um_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+    struct um_core_peer *parent = peer_at(&w, 0);
+    while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     child_demand(ret == 0, "the message was refused");
     if (index == 2 && fork() == 0) /* has its sockets, and outlives it for as long as its namespace */
@@ -267,18 +268,18 @@ static void the_death_of_a_peer_ends_what_waits_for_it(void **state)
     child_open(&w, 0);
     for (int index = 1; index <= 3; index++) {
         pid_t child = child_start(index == 3 ? quiet : greeter, index);
-        struct um_peer *peer = peer_at(&w, index);
+        struct um_core_peer *peer = peer_at(&w, index);
         if (index < 3) {
             recv_buf(&w, 0, peer, &to, 1, 7, 0, UM_OP_TAGGED, CTX(1));
             assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
         }
         recv_buf(&w, 0, peer, &to, 1, 7, 0, UM_OP_TAGGED, CTX(2));
         if (index == 3)
-            assert_int_equal(um_inject(w.node[0].ep, peer, "x", 1, 7, 0, UM_OP_TAGGED), -EAGAIN);
+            assert_int_equal(um_proto_inject(w.node[0].ep, peer, "x", 1, 7, 0, UM_OP_TAGGED), -EAGAIN);
         child_kill(child);
         assert_int_equal(done_of(&w, 0, CTX(2)).error, ECONNRESET);
         int ret;
-        while ((ret = um_inject(w.node[0].ep, peer, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+        while ((ret = um_proto_inject(w.node[0].ep, peer, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
             world_progress(&w);
         assert_true(ret == -EPIPE || ret == -ECONNREFUSED);
     }
@@ -291,8 +292,8 @@ static void comes_and_goes(int index)
         struct world w = {.nodes = 1};
         int ret;
         node_open(&w.node[0], 64);
-        struct um_peer *parent = peer_at(&w, 0);
-        while ((ret = um_inject(w.node[0].ep, parent, &g, sizeof(g), 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+        struct um_core_peer *parent = peer_at(&w, 0);
+        while ((ret = um_proto_inject(w.node[0].ep, parent, &g, sizeof(g), 7, 0, UM_OP_TAGGED)) == -EAGAIN)
             world_progress(&w);
         child_demand(ret == 0, "the message was refused");
         node_close(&w.node[0]);
@@ -336,11 +337,11 @@ static void a_claim_of_a_contact_that_is_gone_is_freed(void **state)
     shared_reset();
     child_open(&w, 0);
     struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, 0);
-    ctl->owner = (uint64_t)77 << 32 | UM_SHM_OWNER_CONTACT;
+    struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, 0);
+    ctl->sender = (uint64_t)77 << 32 | UM_SHM_SENDER_CONTACT;
     for (int i = 0; i < 200; i++)
         um_mem_tick(&port->port);
-    assert_int_equal(ctl->owner, 0);
+    assert_int_equal(ctl->sender, 0);
     node_close(&w.node[0]);
 }
 

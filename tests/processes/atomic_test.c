@@ -27,25 +27,25 @@ enum {
 
 static unsigned char *region; /* of the owner */
 
-static struct um_completion sum(struct world *w, struct um_peer *peer, uint8_t type, uint64_t addr, const void *value,
-                                void *old)
+static struct um_core_completion sum(struct world *w, struct um_core_peer *peer, uint8_t type, uint64_t addr,
+                                     const void *value, void *old)
 {
-    size_t size = um_atomic_size(type);
+    size_t size = um_proto_atomic_size(type);
     struct iovec in = {(void *)(uintptr_t)value, size}, out = {old, size};
-    const struct um_atomic a = {.operand = &in,
-                                .operand_count = 1,
-                                .result = &out,
-                                .result_count = old != NULL,
-                                .peer = peer,
-                                .addr = addr,
-                                .key = KEY,
-                                .count = 1,
-                                .type = type,
-                                .op = UM_ATOMIC_SUM,
-                                .kind = old ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE,
-                                .context = CTX(1)};
+    const struct um_proto_atomic a = {.operand = &in,
+                                      .operand_count = 1,
+                                      .result = &out,
+                                      .result_count = old != NULL,
+                                      .peer = peer,
+                                      .addr = addr,
+                                      .key = KEY,
+                                      .count = 1,
+                                      .type = type,
+                                      .op = UM_ATOMIC_SUM,
+                                      .kind = old ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE,
+                                      .context = CTX(1)};
     int ret;
-    while ((ret = um_atomic(w->node[0].ep, &a)) == -EAGAIN) {
+    while ((ret = um_proto_atomic_start(w->node[0].ep, &a)) == -EAGAIN) {
         if (!world_progress(w))
             sched_yield();
     }
@@ -66,7 +66,7 @@ static void one_of(uint8_t type, void *to)
                        : type == UM_TYPE_DOUBLE || type == UM_TYPE_DOUBLE_COMPLEX           ? (const void *)d
                        : type == UM_TYPE_LONG_DOUBLE || type == UM_TYPE_LONG_DOUBLE_COMPLEX ? (const void *)l
                                                                                             : (const void *)u;
-    memcpy(to, from, um_atomic_size(type));
+    memcpy(to, from, um_proto_atomic_size(type));
 }
 
 /* Each datatype where the processor can do it alone, and where it cannot. */
@@ -75,14 +75,14 @@ static uint64_t cell_addr(unsigned cell)
     return (uint64_t)cell * CELL + (cell >= UM_TYPES ? 61 : 0);
 }
 
-static void add_everywhere(struct world *w, struct um_peer *peer)
+static void add_everywhere(struct world *w, struct um_core_peer *peer)
 {
     unsigned char one[UM_ATOMIC_ELEMENT_MAX], old[UM_ATOMIC_ELEMENT_MAX];
     for (int round = 0; round < ROUNDS; round++) {
         for (unsigned cell = 0; cell < CELLS; cell++) {
             uint8_t type = cell % UM_TYPES;
             one_of(type, one);
-            struct um_completion c = sum(w, peer, type, cell_addr(cell), one, round % 2 ? old : NULL);
+            struct um_core_completion c = sum(w, peer, type, cell_addr(cell), one, round % 2 ? old : NULL);
             child_demand(c.error == 0, "an atomic failed");
         }
     }
@@ -95,7 +95,7 @@ static int hammer_count(void)
     return variant.adopt && !variant.attach ? HAMMER : 0;
 }
 
-static void hammer(struct world *w, struct um_peer *peer)
+static void hammer(struct world *w, struct um_core_peer *peer)
 {
     unsigned char one[UM_ATOMIC_ELEMENT_MAX];
     one_of(UM_TYPE_INT128, one);
@@ -108,7 +108,7 @@ static uint64_t mapped_expected(void)
 {
     uint64_t cells = 0;
     for (unsigned cell = 0; cell < CELLS; cell++) {
-        size_t size = um_atomic_size((uint8_t)(cell % UM_TYPES));
+        size_t size = um_proto_atomic_size((uint8_t)(cell % UM_TYPES));
         cells += !variant.attach || (size <= 8 && cell_addr(cell) % size == 0);
     }
     return variant.adopt ? cells * ROUNDS + (uint64_t)hammer_count() : 0;
@@ -118,11 +118,11 @@ static void initiator(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     hammer(&w, owner);
     add_everywhere(&w, owner);
-    uint64_t mapped = um_ep_stats(w.node[0].ep)->mapped, expected = mapped_expected();
+    uint64_t mapped = um_core_ep_stats(w.node[0].ep)->mapped, expected = mapped_expected();
     /* The contact with another pid namespace may come about during the first: that one is the owner's then. */
     child_demand(mapped == expected || (variant.attach && mapped == expected - 1),
                  "not at the level that was expected");
@@ -135,7 +135,7 @@ static void victim(int index)
     struct world w;
     unsigned char one[UM_ATOMIC_ELEMENT_MAX];
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     one_of(UM_TYPE_INT128, one);
     for (;;) {
@@ -144,19 +144,19 @@ static void victim(int index)
     }
 }
 
-static void owner_open(struct world *w, struct um_region *r)
+static void owner_open(struct world *w, struct um_core_region *r)
 {
     region = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_true(region != MAP_FAILED);
     child_open(w, OWNER);
-    *r = (struct um_region){
+    *r = (struct um_core_region){
         .key = KEY, .base = (uintptr_t)region, .len = SIZE, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    assert_int_equal(um_regions_add(w->node[0].regions, r), 0);
+    assert_int_equal(um_core_regions_add(w->node[0].regions, r), 0);
 }
 
-static void owner_close(struct world *w, struct um_region *r)
+static void owner_close(struct world *w, struct um_core_region *r)
 {
-    um_regions_remove(w->node[0].regions, r);
+    um_core_regions_remove(w->node[0].regions, r);
     node_close(&w->node[0]);
     munmap(region, SIZE);
 }
@@ -178,7 +178,7 @@ static long double value_of(uint8_t type, const void *at)
     case UM_TYPE_LONG_DOUBLE_COMPLEX:
         return memcpy(&l, at, sizeof(l)), l;
     default:
-        memcpy(&u, at, um_atomic_size(type) < 8 ? um_atomic_size(type) : 8);
+        memcpy(&u, at, um_proto_atomic_size(type) < 8 ? um_proto_atomic_size(type) : 8);
         return u;
     }
 }
@@ -186,7 +186,7 @@ static long double value_of(uint8_t type, const void *at)
 static void no_update_is_lost(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     pid_t child[INITIATORS + 1];
     (void)state;
     needs(!variant.adopt || has_userfaultfd());
@@ -195,7 +195,7 @@ static void no_update_is_lost(void **state)
     for (int i = 1; i <= INITIATORS; i++)
         child[i] = child_start(initiator, i);
     owner_open(&w, &r);
-    struct um_peer *self = peer_at(&w, OWNER);
+    struct um_core_peer *self = peer_at(&w, OWNER);
     um_store_release_u32(&shared->flag[0], 1);
     hammer(&w, self); /* the owner is one of them */
     add_everywhere(&w, self);
@@ -205,7 +205,7 @@ static void no_update_is_lost(void **state)
         child_join(child[i]);
     for (unsigned cell = 0; cell < CELLS; cell++) {
         uint8_t type = cell % UM_TYPES;
-        uint64_t wanted = (uint64_t)ROUNDS * (INITIATORS + 1), size = um_atomic_size(type);
+        uint64_t wanted = (uint64_t)ROUNDS * (INITIATORS + 1), size = um_proto_atomic_size(type);
         if (size < 8 && type <= UM_TYPE_UINT64)
             wanted &= ((uint64_t)1 << (size * 8)) - 1;
         if (value_of(type, region + cell_addr(cell)) != (long double)wanted)
@@ -220,7 +220,7 @@ static void no_update_is_lost(void **state)
 static void who_is_killed_keeps_nobody_waiting(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     pid_t steady, child[VICTIMS];
     uint64_t random = 4711;
     (void)state;
@@ -240,7 +240,7 @@ static void who_is_killed_keeps_nobody_waiting(void **state)
     }
     unsigned char one[UM_ATOMIC_ELEMENT_MAX];
     one_of(UM_TYPE_INT128, one);
-    struct um_peer *self = peer_at(&w, OWNER);
+    struct um_core_peer *self = peer_at(&w, OWNER);
     assert_int_equal(sum(&w, self, UM_TYPE_INT128, SIZE - 64, one, NULL).error, 0);
     wait_for(&w, &shared->flag[1], 1);
     child_join(steady);

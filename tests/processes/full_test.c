@@ -38,14 +38,14 @@ static int file_without_room(void)
 }
 
 /* Its error. */
-static int put(struct world *w, struct um_peer *owner)
+static int put(struct world *w, struct um_core_peer *owner)
 {
     static unsigned char sent[LEN];
     const struct iovec iov = {.iov_base = sent, .iov_len = LEN};
-    const struct um_rma op = {
+    const struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = owner, .key = KEY, .context = &sent, .flags = UM_OP_WRITE};
     int ret;
-    for (int tries = 0; (ret = um_rma(w->node[0].ep, &op)) == -EAGAIN; tries++) {
+    for (int tries = 0; (ret = um_proto_rma_start(w->node[0].ep, &op)) == -EAGAIN; tries++) {
         child_demand(tries < 10000, "a put that is to be tried again for ever");
         if (!world_progress(w))
             sched_yield();
@@ -58,11 +58,11 @@ static void puts_where_there_is_no_room(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     for (int i = 0; i < PUTS; i++)
         child_demand(put(&w, owner) == EFAULT, "a put onto a full file system fails with another error");
-    child_demand(um_ep_stats(w.node[0].ep)->mapped > 0, "it was never mapped");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped > 0, "it was never mapped");
     um_store_release_u32(&shared->flag[1], 1);
     node_close(&w.node[0]);
 }
@@ -70,7 +70,7 @@ static void puts_where_there_is_no_room(int index)
 static void a_full_file_system_costs_an_error(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r = {.key = KEY, .len = LEN, .access = UM_ACCESS_REMOTE_WRITE};
+    struct um_core_region r = {.key = KEY, .len = LEN, .access = UM_ACCESS_REMOTE_WRITE};
     (void)state;
     needs(has_private_copy());
     needs(has_mounts());
@@ -81,11 +81,11 @@ static void a_full_file_system_costs_an_error(void **state)
     assert_true(memory != MAP_FAILED);
     child_open(&w, OWNER);
     r.base = (uintptr_t)memory;
-    assert_int_equal(um_regions_add(w.node[0].regions, &r), 0);
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &r), 0);
     um_store_release_u32(&shared->flag[0], 1);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     munmap(memory, LEN);
     close(fd);

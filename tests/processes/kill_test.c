@@ -42,7 +42,7 @@ static void idle_child(int index)
     struct world w;
     child_open(&w, index);
     inject_buf(&w, 0, 0, NULL, 0, 0, 0);
-    assert_int_equal(um_inject(w.node[0].ep, peer_at(&w, 0), NULL, 0, 99, 0, UM_OP_TAGGED), 0);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer_at(&w, 0), NULL, 0, 99, 0, UM_OP_TAGGED), 0);
     um_store_release_u32(&shared->flag[0], 1);
     for (;;)
         some_progress(&w, 100);
@@ -69,7 +69,7 @@ static void sending_child(int index)
     child_open(&w, index);
     memset(large, 1, LARGE);
     struct iovec iov = {.iov_base = large, .iov_len = LARGE};
-    struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer_at(&w, 0), .tag = 1, .flags = UM_OP_TAGGED};
+    struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = peer_at(&w, 0), .tag = 1, .flags = UM_OP_TAGGED};
     send_msg(&w, 0, &msg);
     um_store_release_u32(&shared->flag[1], 1);
     wait_for(&w, &shared->flag[2], 1); /* the parent has some of it */
@@ -83,11 +83,11 @@ static void window_child(int index)
     variant.private_copy = shared->word[0] == 0;
     child_open(&w, index);
     memset(large, 1, LARGE);
-    struct um_region region = {.key = 1,
-                               .base = (uintptr_t)large,
-                               .len = window_len,
-                               .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    um_regions_add(w.node[0].regions, &region);
+    struct um_core_region region = {.key = 1,
+                                    .base = (uintptr_t)large,
+                                    .len = window_len,
+                                    .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    um_core_regions_add(w.node[0].regions, &region);
     um_store_release_u32(&shared->flag[1], 1);
     wait_for(&w, &shared->flag[2], 1);
     stay();
@@ -99,15 +99,15 @@ static void other_child(int index)
     struct world w;
     uint32_t value;
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     for (;;) {
         recv_buf(&w, 0, NULL, &value, 4, 0, UINT64_MAX, UM_OP_TAGGED, CTX(1));
         while (!untaken(&w, 0))
             some_progress(&w, 1);
-        struct um_completion c = done_of(&w, 0, CTX(1));
+        struct um_core_completion c = done_of(&w, 0, CTX(1));
         if (c.tag == 0)
             break;
-        while (um_inject(w.node[0].ep, parent, &value, 4, c.tag, 0, UM_OP_TAGGED) == -EAGAIN)
+        while (um_proto_inject(w.node[0].ep, parent, &value, 4, c.tag, 0, UM_OP_TAGGED) == -EAGAIN)
             some_progress(&w, 1);
     }
     node_close(&w.node[0]);
@@ -117,7 +117,7 @@ static void other_child(int index)
 
 static struct world w;
 static pid_t victim, other;
-static struct um_peer *victim_peer, *other_peer;
+static struct um_core_peer *victim_peer, *other_peer;
 
 static void begin(void (*fn)(int index), bool bounce)
 {
@@ -142,14 +142,14 @@ static void end(void)
     for (uint32_t i = 1; i < 20; i++) {
         uint32_t value = 0;
         recv_buf(&w, 0, other_peer, &value, 4, i, 0, UM_OP_TAGGED, CTX(500));
-        while (um_inject(w.node[0].ep, other_peer, &i, 4, i, 0, UM_OP_TAGGED) == -EAGAIN)
+        while (um_proto_inject(w.node[0].ep, other_peer, &i, 4, i, 0, UM_OP_TAGGED) == -EAGAIN)
             world_progress(&w);
         assert_int_equal(done_of(&w, 0, CTX(500)).error, 0);
         assert_int_equal(value, i);
     }
     assert_int_equal(untaken(&w, 0), 0);
-    assert_int_equal(um_inject(w.node[0].ep, victim_peer, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, 0);
-    assert_int_equal(um_inject(w.node[0].ep, other_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
+    assert_int_equal(um_proto_inject(w.node[0].ep, victim_peer, NULL, 0, 1, 0, UM_OP_TAGGED) == 0, 0);
+    assert_int_equal(um_proto_inject(w.node[0].ep, other_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
     child_join(other);
     node_close(&w.node[0]);
 }
@@ -157,7 +157,7 @@ static void end(void)
 static void send_large(uint32_t flags)
 {
     struct iovec iov = {.iov_base = large, .iov_len = LARGE};
-    struct um_msg msg = {
+    struct um_proto_msg msg = {
         .iov = &iov, .count = 1, .peer = victim_peer, .tag = 1, .context = CTX(1), .flags = UM_OP_TAGGED | flags};
     send_msg(&w, 0, &msg);
 }
@@ -167,7 +167,7 @@ static void a_delivery_that_nobody_takes_ends(void **state)
     (void)state;
     begin(silent_child, false);
     for (uintptr_t i = 1; i <= 30; i++) {
-        struct um_msg msg = {.peer = victim_peer, .context = CTX(i), .flags = UM_OP_DELIVERY};
+        struct um_proto_msg msg = {.peer = victim_peer, .context = CTX(i), .flags = UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
     }
     wait_for(&w, &shared->flag[0], 1);
@@ -244,12 +244,12 @@ static void rma_under_way_ends(void **state)
             begin(window_child, bounce);
             wait_for(&w, &shared->flag[1], 1);
             struct iovec iov = {.iov_base = large, .iov_len = LARGE};
-            struct um_rma op = {.iov = &iov,
-                                .count = 1,
-                                .peer = victim_peer,
-                                .key = 1,
-                                .context = CTX(1),
-                                .flags = read ? UM_OP_READ : UM_OP_WRITE};
+            struct um_proto_rma op = {.iov = &iov,
+                                      .count = 1,
+                                      .peer = victim_peer,
+                                      .key = 1,
+                                      .context = CTX(1),
+                                      .flags = read ? UM_OP_READ : UM_OP_WRITE};
             rma(&w, 0, &op);
             if (read && bounce) {
                 while (large[100] == 0)
@@ -274,16 +274,16 @@ static void window_ends(uint64_t len)
     window_len = LARGE;
     wait_for(&w, &shared->flag[1], 1);
     struct iovec iov = {.iov_base = large, .iov_len = 8};
-    struct um_rma op = {
+    struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = victim_peer, .key = 1, .context = CTX(1), .flags = UM_OP_WRITE};
     rma(&w, 0, &op);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
-    assert_int_equal(um_ep_stats(w.node[0].ep)->mapped, len == LARGE ? 0 : 1);
+    assert_int_equal(um_core_ep_stats(w.node[0].ep)->mapped, len == LARGE ? 0 : 1);
     um_store_release_u32(&shared->flag[2], 1);
     wait_for(&w, &shared->flag[0], 1);
     child_kill(victim);
     int ret;
-    while ((ret = um_rma(w.node[0].ep, &op)) == 0) {
+    while ((ret = um_proto_rma_start(w.node[0].ep, &op)) == 0) {
         (void)done_of(&w, 0, CTX(1));
         world_progress(&w);
     }
@@ -323,11 +323,11 @@ static void a_lane_that_is_full_does_not_hold_its_sender_for_ever(void **state)
     begin(silent_child, false);
     static unsigned char body[16384];
     int ret;
-    while ((ret = um_inject(w.node[0].ep, victim_peer, body, sizeof(body), 1, 0, 0)) == 0)
+    while ((ret = um_proto_inject(w.node[0].ep, victim_peer, body, sizeof(body), 1, 0, 0)) == 0)
         ;
     assert_int_equal(ret, -EAGAIN);
     child_kill(victim);
-    while ((ret = um_inject(w.node[0].ep, victim_peer, body, sizeof(body), 1, 0, 0)) == -EAGAIN)
+    while ((ret = um_proto_inject(w.node[0].ep, victim_peer, body, sizeof(body), 1, 0, 0)) == -EAGAIN)
         world_progress(&w);
     assert_int_equal(ret, -EPIPE);
     end();

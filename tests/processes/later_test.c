@@ -35,29 +35,29 @@ static unsigned char *memory; /* of the owner */
 
 /* ---- the initiator ---- */
 
-static int add_try(struct world *w, struct um_peer *owner, uint64_t at)
+static int add_try(struct world *w, struct um_core_peer *owner, uint64_t at)
 {
     static uint64_t one = 1, old;
     struct iovec in = {&one, sizeof(one)}, out = {&old, sizeof(old)};
-    const struct um_atomic a = {.operand = &in,
-                                .operand_count = 1,
-                                .result = &out,
-                                .result_count = 1,
-                                .peer = owner,
-                                .addr = at,
-                                .key = KEY,
-                                .count = 1,
-                                .type = UM_TYPE_UINT64,
-                                .op = UM_ATOMIC_SUM,
-                                .kind = UM_ATOMIC_FETCH,
-                                .context = CTX(1)};
-    int ret = um_atomic(w->node[0].ep, &a);
+    const struct um_proto_atomic a = {.operand = &in,
+                                      .operand_count = 1,
+                                      .result = &out,
+                                      .result_count = 1,
+                                      .peer = owner,
+                                      .addr = at,
+                                      .key = KEY,
+                                      .count = 1,
+                                      .type = UM_TYPE_UINT64,
+                                      .op = UM_ATOMIC_SUM,
+                                      .kind = UM_ATOMIC_FETCH,
+                                      .context = CTX(1)};
+    int ret = um_proto_atomic_start(w->node[0].ep, &a);
     if (ret == -EAGAIN && !world_progress(w))
         sched_yield();
     return ret;
 }
 
-static struct um_completion add(struct world *w, struct um_peer *owner, uint64_t at)
+static struct um_core_completion add(struct world *w, struct um_core_peer *owner, uint64_t at)
 {
     int ret;
     while ((ret = add_try(w, owner, at)) == -EAGAIN)
@@ -67,16 +67,16 @@ static struct um_completion add(struct world *w, struct um_peer *owner, uint64_t
 }
 
 /* What it was refused or ended with; 0 if it was done, -EAGAIN if it is to be tried again. */
-static int add_once(struct world *w, struct um_peer *owner, uint64_t at)
+static int add_once(struct world *w, struct um_core_peer *owner, uint64_t at)
 {
     int ret = add_try(w, owner, at);
     return ret ? ret : -child_done(w, CTX(1)).error;
 }
 
-static int move(struct world *w, struct um_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
+static int move(struct world *w, struct um_core_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
 {
     const struct iovec iov = {.iov_base = buf, .iov_len = len};
-    const struct um_rma op = {
+    const struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = owner, .addr = at, .key = KEY, .context = CTX(1), .flags = flags};
     return child_rma(w, &op);
 }
@@ -86,15 +86,15 @@ static void adds(int index)
     struct world w;
     uint64_t word = 7;
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     child_demand(move(&w, owner, 8, &word, sizeof(word), UM_OP_WRITE) == 0, "a put failed");
-    child_demand(um_ep_stats(w.node[0].ep)->mapped == 0 || !variant.private_copy || variant.attach,
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped == 0 || !variant.private_copy || variant.attach,
                  "it was mapped before it was used");
     um_store_release_u32(&shared->flag[2], 1);
     for (int i = 0; i < ADDS; i++)
         child_demand(add(&w, owner, (uint64_t)i * STEP).error == 0, "an atomic failed");
-    child_demand(um_ep_stats(w.node[0].ep)->mapped >= ADDS, "the atomics were not executed here");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped >= ADDS, "the atomics were not executed here");
     um_store_release_u32(&shared->flag[1], 1);
     node_close(&w.node[0]);
 }
@@ -105,9 +105,9 @@ static void puts_often(int index)
     struct world w;
     uint64_t n = 0, got = 0;
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
-    for (; um_ep_stats(w.node[0].ep)->mapped == 0; n++) {
+    for (; um_core_ep_stats(w.node[0].ep)->mapped == 0; n++) {
         child_demand(n < 100000000, "it is never mapped");
         child_demand(move(&w, owner, n % 512 * STEP, &n, sizeof(n), UM_OP_WRITE) == 0, "a put failed");
     }
@@ -123,7 +123,7 @@ static void adds_until_it_ends(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     for (uint32_t round = 1; round <= ENDS; round++) {
         wait_for(&w, &shared->flag[0], round);
         uint64_t done = 0;
@@ -141,7 +141,7 @@ static void puts_that_stay(int index)
     struct world w;
     static uint64_t page[STEP / 8], seen[STEP / 8];
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     for (uint64_t n = 1; um_load_acquire_u32(&shared->flag[1]) == 0; n++) {
         const uint64_t at = OTHERS + n % 8 * STEP;
@@ -151,7 +151,7 @@ static void puts_that_stay(int index)
         child_demand(memcmp(page, seen, sizeof(page)) == 0, "a put is lost");
         shared->word[1] = n;
     }
-    child_demand(um_ep_stats(w.node[0].ep)->mapped == 0, "nothing was copied");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped == 0, "nothing was copied");
     node_close(&w.node[0]);
 }
 
@@ -159,15 +159,15 @@ static void puts_that_stay(int index)
 static void owner_that_ends(int index)
 {
     struct world w;
-    const struct um_region r = {.key = KEY,
-                                .base = (uintptr_t)memory + ODD,
-                                .len = LEN,
-                                .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    static struct um_region region;
+    const struct um_core_region r = {.key = KEY,
+                                     .base = (uintptr_t)memory + ODD,
+                                     .len = LEN,
+                                     .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    static struct um_core_region region;
     child_open(&w, index);
     peer_at(&w, OWNER);
     region = r;
-    child_demand(um_regions_add(w.node[0].regions, &region) == 0, "it cannot be registered");
+    child_demand(um_core_regions_add(w.node[0].regions, &region) == 0, "it cannot be registered");
     um_store_release_u32(&shared->flag[0], 1);
     if (shared->word[2])
         wait_for(NULL, &shared->flag[2], 1);
@@ -179,19 +179,19 @@ static void owner_that_ends(int index)
 
 /* ---- the owner ---- */
 
-static void expose(struct world *w, struct um_region *r, size_t len)
+static void export(struct world *w, struct um_core_region *r, size_t len)
 {
-    *r = (struct um_region){.key = KEY,
-                            .base = (uintptr_t)memory + ODD,
-                            .len = len,
-                            .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    assert_int_equal(um_regions_add(w->node[0].regions, r), 0);
+    *r = (struct um_core_region){.key = KEY,
+                                 .base = (uintptr_t)memory + ODD,
+                                 .len = len,
+                                 .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    assert_int_equal(um_core_regions_add(w->node[0].regions, r), 0);
 }
 
 static size_t adopted(void)
 {
-    struct um_adopt_stats stats;
-    um_adopt_stats(&stats);
+    struct um_shm_adopt_stats stats;
+    um_shm_adopt_stats_get(&stats);
     return stats.bytes;
 }
 
@@ -248,18 +248,18 @@ static void close_all(struct world *w, pid_t child)
 static void atomics_at_an_owner_that_computes_complete(void **state)
 {
     struct world w;
-    struct um_region r;
+    struct um_core_region r;
     pid_t child;
     (void)state;
     open_all(&w, &child, adds);
-    expose(&w, &r, LEN);
+    export(&w, &r, LEN);
     assert_int_equal(adopted(), 0);
     um_store_release_u32(&shared->flag[0], 1);
     if (variant.attach)
         wait_for(&w, &shared->flag[2], 1); /* a first contact from another pid namespace takes a call */
     wait_for(NULL, &shared->flag[1], 1);   /* without progress */
-    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
-    um_regions_remove(w.node[0].regions, &r);
+    assert_int_equal(um_core_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
+    um_core_regions_remove(w.node[0].regions, &r);
     for (size_t i = 0; i < ADDS; i++) {
         uint64_t word;
         memcpy(&word, memory + ODD + i * STEP, sizeof(word));
@@ -273,17 +273,17 @@ static void atomics_at_an_owner_that_computes_complete(void **state)
 static void what_is_used_enough_is_mapped_while_the_owner_computes(void **state)
 {
     struct world w;
-    struct um_region r;
+    struct um_core_region r;
     pid_t child;
     (void)state;
     if (!variant.private_copy || variant.attach)
         return; /* the first put moves it */
     open_all(&w, &child, puts_often);
-    expose(&w, &r, LEN);
+    export(&w, &r, LEN);
     assert_int_equal(adopted(), 0);
     um_store_release_u32(&shared->flag[0], 1);
     wait_for(NULL, &shared->flag[1], 1);
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     close_all(&w, child);
 }
 
@@ -304,20 +304,20 @@ static void child_of_now(void)
 static void it_can_end_at_any_moment(void **state)
 {
     struct world w;
-    struct um_region r;
+    struct um_core_region r;
     pid_t child;
     uint64_t word, random = 4711;
     (void)state;
     open_all(&w, &child, adds_until_it_ends);
     for (uint32_t round = 1; round <= ENDS; round++) {
-        expose(&w, &r, LEN);
+        export(&w, &r, LEN);
         um_store_release_u32(&shared->flag[0], round);
         if (variant.attach)
             world_progress(&w);
         usleep(round % 3 == 0 ? 0 : rnd(&random, 40000));
         if (round % 3 == 1)
             child_of_now();
-        um_regions_remove(w.node[0].regions, &r);
+        um_core_regions_remove(w.node[0].regions, &r);
         assert_int_equal(adopted(), 0);
         for (size_t i = 1; i < LEN / STEP; i++)
             assert_int_equal(memory[i * STEP], 1);
@@ -333,31 +333,31 @@ static void it_can_end_at_any_moment(void **state)
 static void puts_are_not_lost_while_memory_moves(void **state)
 {
     struct world w;
-    struct um_region r, other;
+    struct um_core_region r, other;
     pid_t child;
     (void)state;
     if (!variant.private_copy || variant.attach)
         return; /* no put is by the system */
     open_all(&w, &child, puts_that_stay);
     assert_int_equal(madvise(memory, STEP, MADV_WIPEONFORK), 0); /* so that all of it is never moved */
-    expose(&w, &r, LEN);
+    export(&w, &r, LEN);
     um_store_release_u32(&shared->flag[0], 1);
     for (int i = 0; i < TIMES; i++) {
-        other = (struct um_region){.key = OTHER_KEY,
-                                   .base = (uintptr_t)memory + ODD + OTHERS,
-                                   .len = 16 * STEP,
-                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-        assert_int_equal(um_regions_add(w.node[0].regions, &other), 0);
+        other = (struct um_core_region){.key = OTHER_KEY,
+                                        .base = (uintptr_t)memory + ODD + OTHERS,
+                                        .len = 16 * STEP,
+                                        .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+        assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
         if (i == 0)
-            assert_int_equal(um_regions_level(w.node[0].regions, &other), UM_LEVEL_MAPPED);
-        um_regions_remove(w.node[0].regions, &other);
+            assert_int_equal(um_core_regions_level(w.node[0].regions, &other), UM_LEVEL_MAPPED);
+        um_core_regions_remove(w.node[0].regions, &other);
         assert_int_equal(adopted(), 0);
     }
     um_store_release_u32(&shared->flag[1], 1);
-    um_regions_level(w.node[0].regions, &r);
+    um_core_regions_level(w.node[0].regions, &r);
     child_join(child);
     assert_true(shared->word[1] > 0);
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     munmap(memory, LEN + 2 * STEP);
 }
@@ -378,7 +378,7 @@ static void its_owner_may_end_at_any_moment(void **state)
         memset(memory, 1, LEN + 2 * STEP);
         pid_t child = child_start(owner_that_ends, INITIATOR);
         child_open(&w, OWNER);
-        struct um_peer *owner = peer_at(&w, INITIATOR);
+        struct um_core_peer *owner = peer_at(&w, INITIATOR);
         wait_for(&w, &shared->flag[0], 1);
         const uint64_t end = um_clock_ns() + rnd(&random, 30000000);
         while (ret == 0 || ret == -EAGAIN) {
@@ -407,17 +407,17 @@ static void nothing(int index)
 static void what_has_little_contents_is_mapped_at_once(void **state)
 {
     struct world w;
-    struct um_region r;
+    struct um_core_region r;
     pid_t child;
     (void)state;
     open_all(&w, &child, nothing);
-    expose(&w, &r, 512 << 10);
-    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
-    um_regions_remove(w.node[0].regions, &r);
+    export(&w, &r, 512 << 10);
+    assert_int_equal(um_core_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
+    um_core_regions_remove(w.node[0].regions, &r);
     madvise(memory + STEP, LEN, MADV_DONTNEED);
-    expose(&w, &r, LEN);
-    assert_int_equal(um_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
-    um_regions_remove(w.node[0].regions, &r);
+    export(&w, &r, LEN);
+    assert_int_equal(um_core_regions_level(w.node[0].regions, &r), UM_LEVEL_MAPPED);
+    um_core_regions_remove(w.node[0].regions, &r);
     memset(memory, 1, LEN + 2 * STEP);
     close_all(&w, child);
 }

@@ -19,13 +19,13 @@ static void inject_and_exit(int index)
     struct world w;
     static unsigned char body[16384];
     child_open(&w, index);
-    struct um_peer *peer = peer_at(&w, 0);
+    struct um_core_peer *peer = peer_at(&w, 0);
     int ret = 0;
     for (uint64_t i = 0; i < INJECTS; i++) {
         fill(body, inject_sizes[i], (uint32_t)((uint64_t)index + i));
-        while ((ret = um_inject(w.node[0].ep, peer, body, inject_sizes[i], (uint64_t)index << 8 | i, 0,
-                                UM_OP_TAGGED)) == -EAGAIN)
-            um_ep_progress(w.node[0].ep);
+        while ((ret = um_proto_inject(w.node[0].ep, peer, body, inject_sizes[i], (uint64_t)index << 8 | i, 0,
+                                      UM_OP_TAGGED)) == -EAGAIN)
+            um_core_ep_progress(w.node[0].ep);
         if (ret)
             abort();
     }
@@ -46,7 +46,7 @@ static void what_a_process_injected_arrives_although_it_exits_at_once(void **sta
                 child_join(pid);
             for (uint64_t i = 0; i < INJECTS; i++) {
                 recv_buf(&w, 0, NULL, to, sizeof(to), (uint64_t)index << 8 | i, 0, UM_OP_TAGGED, CTX(1));
-                struct um_completion c = done_of(&w, 0, CTX(1));
+                struct um_core_completion c = done_of(&w, 0, CTX(1));
                 assert_int_equal(c.error, 0);
                 assert_int_equal(c.len, inject_sizes[i]);
                 assert_true(is_filled(to, c.len, (uint32_t)((uint64_t)index + i)));
@@ -79,25 +79,25 @@ static void reopening_child(int index)
         struct world w = {.nodes = 1};
         struct note in[POSTED];
         node_open(&w.node[0], 64);
-        struct um_ep *ep = w.node[0].ep;
-        struct um_peer *parent = peer_at(&w, 0);
+        struct um_core_ep *ep = w.node[0].ep;
+        struct um_core_peer *parent = peer_at(&w, 0);
         shared->addr[index] = w.node[0].addr;
         um_store_release_u32(&shared->ready[index], g);
         for (uint32_t i = 0; i < GREETINGS; i++) {
             struct note hello = {.generation = g, .number = i};
             inject_buf(&w, 0, 0, NULL, 0, 0, 0); /* to itself, too: it is in nobody's way */
             int ret;
-            while ((ret = um_inject(ep, parent, &hello, sizeof(hello), 1, 0, UM_OP_TAGGED)) == -EAGAIN)
-                um_ep_progress(ep);
+            while ((ret = um_proto_inject(ep, parent, &hello, sizeof(hello), 1, 0, UM_OP_TAGGED)) == -EAGAIN)
+                um_core_ep_progress(ep);
             child_demand(ret == 0, "a greeting was refused");
         }
         uint32_t posted = 0, took = 0, want = rnd(&random, 20);
         for (uint32_t polls = 0; took < want && polls < 2000; polls++) {
             for (; posted - took < POSTED; posted++)
                 recv_buf(&w, 0, NULL, &in[posted % POSTED], sizeof(in[0]), 2, 0, UM_OP_TAGGED, CTX(posted + 1));
-            um_ep_progress(ep);
+            um_core_ep_progress(ep);
             while (untaken(&w, 0)) {
-                const struct um_completion *c = next_of(&w, 0);
+                const struct um_core_completion *c = next_of(&w, 0);
                 const struct note *n = &in[took % POSTED];
                 child_demand(c->context == CTX(took + 1) && c->error == 0, "receives out of order");
                 child_demand(n->generation == g && n->number == took, "a note of another generation, or out of order");
@@ -125,26 +125,26 @@ static void every_generation_of_an_endpoint_takes_what_was_delivered_to_it(void 
     recv_buf(&w, 0, NULL, &hello, sizeof(hello), 1, 0, UM_OP_TAGGED, CTX(1));
     for (uint32_t g = 1; g <= generations(); g++) {
         wait_for(&w, &shared->ready[1], g);
-        struct um_peer *peer = NULL;
-        assert_int_equal(um_peer_get(w.node[0].ep, &shared->addr[1], &peer), 0);
+        struct um_core_peer *peer = NULL;
+        assert_int_equal(um_core_peer_get(w.node[0].ep, &shared->addr[1], &peer), 0);
         uint32_t sent = 0, delivered = 0, ended = 0;
         bool refused = false;
         while (!refused || ended < sent) {
             note = (struct note){.generation = g, .number = sent};
             struct iovec iov = {.iov_base = &note, .iov_len = sizeof(note)};
-            struct um_msg msg = {.iov = &iov,
-                                 .count = 1,
-                                 .peer = peer,
-                                 .tag = 2,
-                                 .context = CTX(2),
-                                 .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-            int ret = refused ? -EAGAIN : um_send(w.node[0].ep, &msg);
+            struct um_proto_msg msg = {.iov = &iov,
+                                       .count = 1,
+                                       .peer = peer,
+                                       .tag = 2,
+                                       .context = CTX(2),
+                                       .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+            int ret = refused ? -EAGAIN : um_proto_send(w.node[0].ep, &msg);
             sent += ret == 0;
             refused = refused || (ret && ret != -EAGAIN);
             if (!world_progress(&w))
                 sched_yield();
             while (untaken(&w, 0)) {
-                struct um_completion c = *next_of(&w, 0);
+                struct um_core_completion c = *next_of(&w, 0);
                 if (c.context == CTX(1)) {
                     assert_int_equal(hello.generation, greeted / GREETINGS + 1);
                     assert_int_equal(hello.number, greeted % GREETINGS);
@@ -182,10 +182,10 @@ static void echo_child(int index)
     struct world w;
     static unsigned char body[100000];
     child_open(&w, index);
-    struct um_peer *parent = peer_at(&w, 0);
+    struct um_core_peer *parent = peer_at(&w, 0);
     for (;;) {
         recv_buf(&w, 0, NULL, body, sizeof(body), 0, UINT64_MAX, UM_OP_TAGGED, CTX(1));
-        struct um_completion c;
+        struct um_core_completion c;
         while (w.node[0].taken == w.node[0].count) {
             if (!world_progress(&w))
                 sched_yield();
@@ -194,12 +194,12 @@ static void echo_child(int index)
         if (c.tag == 0)
             break;
         struct iovec iov = {.iov_base = body, .iov_len = c.len};
-        struct um_msg msg = {.iov = &iov,
-                             .count = 1,
-                             .peer = parent,
-                             .tag = c.tag,
-                             .context = CTX(2),
-                             .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+        struct um_proto_msg msg = {.iov = &iov,
+                                   .count = 1,
+                                   .peer = parent,
+                                   .tag = c.tag,
+                                   .context = CTX(2),
+                                   .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         child_demand(done_of(&w, 0, CTX(2)).error == 0, "echo failed");
     }
@@ -215,7 +215,7 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
     shared_reset();
     child_open(&w, 0);
     pid_t pid = child_start(echo_child, 1);
-    struct um_peer *peer = peer_at(&w, 1);
+    struct um_core_peer *peer = peer_at(&w, 1);
     for (int round = 0; round < 5; round++) {
         for (uint64_t i = 0; i < N; i++)
             recv_buf(&w, 0, NULL, to[i], sizeof(to[i]), i + 1, 0, UM_OP_TAGGED, CTX(1000 + i));
@@ -225,14 +225,14 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
             size_t len = i % 3 == 0 ? 60000 : i % 3 == 1 ? 5000 : 8;
             fill(from[i], len, (uint32_t)i);
             struct iovec iov = {.iov_base = from[i], .iov_len = len};
-            struct um_msg msg = {
+            struct um_proto_msg msg = {
                 .iov = &iov, .count = 1, .peer = peer, .tag = i + 1, .context = CTX(2000 + i), .flags = UM_OP_TAGGED};
-            int ret = um_send(w.node[0].ep, &msg);
+            int ret = um_proto_send(w.node[0].ep, &msg);
             if (ret == -EAGAIN && round > 0)
                 kill(pid, SIGCONT);
             while (ret == -EAGAIN) {
                 world_progress(&w);
-                ret = um_send(w.node[0].ep, &msg);
+                ret = um_proto_send(w.node[0].ep, &msg);
             }
             assert_int_equal(ret, 0);
         }
@@ -241,13 +241,13 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
         if (round > 0)
             kill(pid, SIGCONT);
         for (uint64_t i = 0; i < N; i++) {
-            struct um_completion c = done_of(&w, 0, CTX(1000 + i));
+            struct um_core_completion c = done_of(&w, 0, CTX(1000 + i));
             assert_int_equal(c.error, 0);
             assert_true(is_filled(to[i], c.len, (uint32_t)i));
             assert_int_equal(done_of(&w, 0, CTX(2000 + i)).error, 0);
         }
     }
-    assert_int_equal(um_inject(w.node[0].ep, peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
     child_join(pid);
     node_close(&w.node[0]);
 }
@@ -290,10 +290,10 @@ static void a_killed_process_leaves_nothing_behind(void **state)
     child_open(&w, 0);
     pid_t pid = child_start(echo_child, 1);
     static unsigned char body[60000];
-    struct um_peer *peer = peer_at(&w, 1);
+    struct um_core_peer *peer = peer_at(&w, 1);
     recv_buf(&w, 0, NULL, body, sizeof(body), 1, 0, UM_OP_TAGGED, CTX(1));
     struct iovec iov = {.iov_base = body, .iov_len = sizeof(body)};
-    struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 1, .flags = UM_OP_TAGGED};
+    struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 1, .flags = UM_OP_TAGGED};
     send_msg(&w, 0, &msg);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     assert_nothing_named(pid);

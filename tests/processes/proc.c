@@ -111,7 +111,7 @@ void child_open(struct world *w, int index)
     um_store_release_u32(&shared->ready[index], 1); /* sync: test-ready (partner test-peer) */
 }
 
-struct um_completion child_done(struct world *w, void *context)
+struct um_core_completion child_done(struct world *w, void *context)
 {
     while (!untaken(w, 0)) {
         if (!world_progress(w))
@@ -120,10 +120,10 @@ struct um_completion child_done(struct world *w, void *context)
     return done_of(w, 0, context);
 }
 
-int child_rma(struct world *w, const struct um_rma *op)
+int child_rma(struct world *w, const struct um_proto_rma *op)
 {
     int ret;
-    while ((ret = um_rma(w->node[0].ep, op)) == -EAGAIN) {
+    while ((ret = um_proto_rma_start(w->node[0].ep, op)) == -EAGAIN) {
         if (!world_progress(w))
             sched_yield();
     }
@@ -144,10 +144,10 @@ void wait_for(struct world *w, const uint32_t *word, uint32_t value)
     }
 }
 
-struct um_peer *peer_at(struct world *w, int index)
+struct um_core_peer *peer_at(struct world *w, int index)
 {
-    struct um_peer *peer = NULL;
+    struct um_core_peer *peer = NULL;
     wait_for(w, &shared->ready[index], 1);
-    child_demand(um_peer_get(w->node[0].ep, &shared->addr[index], &peer) == 0, "no peer");
+    child_demand(um_core_peer_get(w->node[0].ep, &shared->addr[index], &peer) == 0, "no peer");
     return peer;
 }

@@ -38,13 +38,13 @@ void child_kill(pid_t pid);
 /* In a child: opens node 0 of w, publishes its address at ready[index]. */
 void child_open(struct world *w, int index);
 /* The peer for the published address of `index`; waits for it. */
-struct um_peer *peer_at(struct world *w, int index);
+struct um_core_peer *peer_at(struct world *w, int index);
 /* Waits, with progress of w (may be NULL), until *word is at least value. */
 void wait_for(struct world *w, const uint32_t *word, uint32_t value);
 /* Waits for the completion of the operation with that context, which node 0 posted. */
-struct um_completion child_done(struct world *w, void *context);
+struct um_core_completion child_done(struct world *w, void *context);
 /* Posts it to node 0, however often that takes, and waits for its end: the error it ends with. */
-int child_rma(struct world *w, const struct um_rma *op);
+int child_rma(struct world *w, const struct um_proto_rma *op);
 void child_demand(bool condition, const char *what);
 
 #endif

@@ -78,8 +78,8 @@ static void greeter(int index)
     variant.attach = attach;
     child_open(&mine, index);
     int ret;
-    while ((ret = um_inject(mine.node[0].ep, peer_at(&mine, 0), "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
-        um_ep_progress(mine.node[0].ep);
+    while ((ret = um_proto_inject(mine.node[0].ep, peer_at(&mine, 0), "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
+        um_core_ep_progress(mine.node[0].ep);
     child_demand(ret == 0, "the greeting was refused");
     um_store_release_u32(&shared->flag[0], 1);
     pause();
@@ -133,7 +133,7 @@ static void victim_replace(enum place place)
     if (place == ANOTHER_PORT_SAME_START) { /* as one address in 1024 has it by chance */
         struct um_process_stat stat;
         struct um_shm_addr *addr = (struct um_shm_addr *)(void *)&shared->addr[VICTIM];
-        assert_int_equal(um_process_stat((uint32_t)victim, &stat), 0);
+        assert_int_equal(um_process_stat_read((uint32_t)victim, &stat), 0);
         addr->process = um_shm_process((uint32_t)victim, stat.start);
     }
 }
@@ -154,7 +154,7 @@ static bool is_refusal(int ret)
 }
 
 /* A receive that nothing else ends. */
-static void expect_receive_ends(struct um_peer *peer)
+static void expect_receive_ends(struct um_core_peer *peer)
 {
     char to;
     const uint64_t begin = um_clock_ns();
@@ -163,18 +163,18 @@ static void expect_receive_ends(struct um_peer *peer)
     assert_true(um_clock_ns() - begin < BOUND_NS);
 }
 
-static void expect_refused(struct um_peer *peer)
+static void expect_refused(struct um_core_peer *peer)
 {
     uint64_t word = 0;
     struct iovec iov = {&word, sizeof(word)};
-    const struct um_rma get = {
+    const struct um_proto_rma get = {
         .iov = &iov, .count = 1, .peer = peer, .key = KEY, .context = CTX(2), .flags = UM_OP_READ};
     int ret;
     const uint64_t begin = um_clock_ns();
-    while ((ret = um_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
+    while ((ret = um_proto_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
-    while ((ret = um_rma(w.node[0].ep, &get)) == -EAGAIN)
+    while ((ret = um_proto_rma_start(w.node[0].ep, &get)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
     assert_true(um_clock_ns() - begin < BOUND_NS);
@@ -184,7 +184,7 @@ static void expect_refused(struct um_peer *peer)
 static void expect_untouched(void)
 {
     uint64_t owner = 1;
-    assert_int_equal(pread(memory, &owner, sizeof(owner), UM_PAGE + offsetof(struct um_lane_shm, owner)),
+    assert_int_equal(pread(memory, &owner, sizeof(owner), UM_PAGE + offsetof(struct um_mem_lane_shm, sender)),
                      sizeof(owner));
     assert_int_equal(owner, 0);
 }
@@ -195,12 +195,12 @@ static void what_is_posted_to_who_is_in_its_place_ends(bool receive_first)
 {
     for (int i = 0; i < 2 * PLACES; i++) {
         const enum place place = (enum place)(i / 2);
-        struct um_peer *peer;
+        struct um_core_peer *peer;
         attach = i % 2 ? "abstract" : NULL;
         print_message("%s%s\n", names[place], attach ? ", with contacts" : "");
         victim_start(quiet);
         victim_replace(place);
-        assert_int_equal(um_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer), 0);
+        assert_int_equal(um_core_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer), 0);
         if (receive_first)
             expect_receive_ends(peer);
         expect_refused(peer);
@@ -229,11 +229,11 @@ static void a_process_that_is_replaced_after_first_contact_is_gone(void **state)
     (void)state;
     needs(can_choose_numbers());
     for (enum place place = NOBODY; place < PLACES; place++) {
-        struct um_peer *peer;
+        struct um_core_peer *peer;
         attach = NULL;
         victim_start(quiet);
-        assert_int_equal(um_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer), 0);
-        assert_int_equal(um_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED), 0);
+        assert_int_equal(um_core_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer), 0);
+        assert_int_equal(um_proto_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED), 0);
         victim_replace(place == ANOTHER_PORT_SAME_START ? ANOTHER_PORT : place);
         expect_receive_ends(peer);
         expect_refused(peer);
@@ -253,7 +253,7 @@ static void what_a_process_sent_before_it_was_replaced_is_received(void **state)
         wait_for(NULL, &shared->flag[0], 1);
         victim_replace(place == ANOTHER_PORT_SAME_START ? ANOTHER_PORT : place);
         recv_buf(&w, 0, NULL, &to, 1, TAG, 0, UM_OP_TAGGED, CTX(3));
-        const struct um_completion c = done_of(&w, 0, CTX(3));
+        const struct um_core_completion c = done_of(&w, 0, CTX(3));
         assert_int_equal(c.error, 0);
         assert_int_equal(to, 'x');
         expect_receive_ends(c.source);
@@ -264,7 +264,7 @@ static void what_a_process_sent_before_it_was_replaced_is_received(void **state)
 /* Runs as an ordinary user, to whom root's process shows nothing but when it began. */
 static void unprivileged(int index)
 {
-    struct um_peer *peer;
+    struct um_core_peer *peer;
     char to;
     (void)index;
     child_demand(setresgid(65534, 65534, 65534) == 0 && setresuid(65534, 65534, 65534) == 0, "no other user to be");
@@ -277,7 +277,7 @@ static void unprivileged(int index)
     shared->word[0] = (uint64_t)mine;
     um_store_release_u32(&shared->flag[2], 1);
     wait_for(NULL, &shared->flag[1], 1);
-    child_demand(um_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer) == 0, "no peer");
+    child_demand(um_core_peer_get(w.node[0].ep, &shared->addr[VICTIM], &peer) == 0, "no peer");
     recv_buf(&w, 0, peer, &to, 1, TAG, 0, UM_OP_TAGGED, CTX(1));
     const uint64_t begin = um_clock_ns();
     child_demand(child_done(&w, CTX(1)).error == ECONNRESET, "the receive ended otherwise");

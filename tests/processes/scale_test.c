@@ -27,14 +27,14 @@ static void alltoall_child(int index)
             int r = (index + k) % RANKS;
             fill(out + (size_t)r * PART, len, (uint32_t)(index * RANKS + r));
             struct iovec iov = {.iov_base = out + (size_t)r * PART, .iov_len = len};
-            struct um_msg msg = {.iov = &iov,
-                                 .count = 1,
-                                 .peer = peer_at(&w, r),
-                                 .tag = tag,
-                                 .context = CTX(100 + r),
-                                 .flags = UM_OP_TAGGED};
+            struct um_proto_msg msg = {.iov = &iov,
+                                       .count = 1,
+                                       .peer = peer_at(&w, r),
+                                       .tag = tag,
+                                       .context = CTX(100 + r),
+                                       .flags = UM_OP_TAGGED};
             int ret;
-            while ((ret = um_send(w.node[0].ep, &msg)) == -EAGAIN) {
+            while ((ret = um_proto_send(w.node[0].ep, &msg)) == -EAGAIN) {
                 if (!world_progress(&w))
                     sched_yield();
             }
@@ -80,20 +80,20 @@ static void crowd_child(int index)
     size_t len = shared->word[0];
     variant.lanes_max = 1;
     for (int i = 0; i < EACH; i++) {
-        struct um_peer *peer = NULL;
+        struct um_core_peer *peer = NULL;
         node_open(&nodes[i], 64);
-        child_demand(um_peer_get(nodes[i].ep, &shared->addr[0], &peer) == 0, "no peer");
+        child_demand(um_core_peer_get(nodes[i].ep, &shared->addr[0], &peer) == 0, "no peer");
         int ret;
-        while ((ret = um_inject(nodes[i].ep, peer, body, 8, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
+        while ((ret = um_proto_inject(nodes[i].ep, peer, body, 8, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
             sched_yield();
         child_demand(ret == 0, "the first message was refused");
         for (int k = 0; k < 5000 && ret == 0; k++) {
             struct iovec iov = {.iov_base = body, .iov_len = len};
-            struct um_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 1, .flags = UM_OP_TAGGED};
-            ret = um_send(nodes[i].ep, &msg);
+            struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 1, .flags = UM_OP_TAGGED};
+            ret = um_proto_send(nodes[i].ep, &msg);
         }
         do /* what is left of the records */
-            ret = um_inject(nodes[i].ep, peer, body, 8, 1, 0, UM_OP_TAGGED);
+            ret = um_proto_inject(nodes[i].ep, peer, body, 8, 1, 0, UM_OP_TAGGED);
         while (ret == 0);
         child_demand(ret == -EAGAIN, "a full lane says something else");
     }
@@ -159,7 +159,7 @@ static void lanes_memory(uint64_t memory_max, size_t len, const char *what)
     for (int i = 0; i < LANES; i++)
         assert_int_equal(done_of(&w, 0, CTX(i + 1)).error, 0);
     uint64_t cap =
-        (uint64_t)LANES * (8 * KIB + sizeof(struct um_lane_shm)) + (memory_max ? memory_max : 64 * (uint64_t)MIB);
+        (uint64_t)LANES * (8 * KIB + sizeof(struct um_mem_lane_shm)) + (memory_max ? memory_max : 64 * (uint64_t)MIB);
     /* The port's first page, the page that the last control block begins, and one lane more that housekeeping reads. */
     uint64_t slack = 4 * UM_PAGE;
     char text[300];

@@ -100,10 +100,10 @@ static bool has_map_files(const struct kind *k)
     return fd >= 0;
 }
 
-static void expose(struct world *w, struct um_region *r, const struct kind *k, uint32_t access)
+static void export(struct world *w, struct um_core_region *r, const struct kind *k, uint32_t access)
 {
-    *r = (struct um_region){.key = KEY, .base = (uintptr_t)k->at, .len = LEN, .access = access};
-    assert_int_equal(um_regions_add(w->node[0].regions, r), 0);
+    *r = (struct um_core_region){.key = KEY, .base = (uintptr_t)k->at, .len = LEN, .access = access};
+    assert_int_equal(um_core_regions_add(w->node[0].regions, r), 0);
 }
 
 static const uint32_t both = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE;
@@ -113,10 +113,10 @@ static const uint32_t both = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE;
 /* What it maps itself of the owner's file, from before the fork. */
 static struct kind inherited;
 
-static int rma_error(struct world *w, struct um_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
+static int rma_error(struct world *w, struct um_core_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
 {
     const struct iovec iov = {.iov_base = buf, .iov_len = len};
-    const struct um_rma op = {
+    const struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = owner, .addr = at, .key = KEY, .context = CTX(1), .flags = flags};
     return child_rma(w, &op);
 }
@@ -127,7 +127,7 @@ static void puts_and_gets(int index)
     struct world w;
     unsigned char sent[LEN], got[LEN];
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     bool writes = shared->word[1] & UM_ACCESS_REMOTE_WRITE;
     size_t len = shared->word[2];
@@ -135,7 +135,7 @@ static void puts_and_gets(int index)
     child_demand((rma_error(&w, owner, 0, sent, len, UM_OP_WRITE) == 0) == writes, "a put, or its refusal");
     child_demand(rma_error(&w, owner, 0, got, len, UM_OP_READ) == 0, "a get");
     child_demand(memcmp(got, sent, len) == 0, "other bytes came back");
-    uint64_t mapped = um_ep_stats(w.node[0].ep)->mapped;
+    uint64_t mapped = um_core_ep_stats(w.node[0].ep)->mapped;
     child_demand(mapped == (shared->word[0] ? 1u + writes : 0u), "not at the level that was expected");
     um_store_release_u32(&shared->flag[1], 1);
     node_close(&w.node[0]);
@@ -152,7 +152,7 @@ static void tell(bool mapped, uint32_t access, size_t len)
 static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t access)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     struct kind k = {.fd = -1};
     needs(has_private_copy());
     shared_reset();
@@ -161,12 +161,12 @@ static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t acces
     if (!(access & UM_ACCESS_REMOTE_WRITE))
         memset(k.at, 0x5a, LEN);
     child_open(&w, OWNER);
-    expose(&w, &r, &k, access);
+    export(&w, &r, &k, access);
     tell(always_mapped || has_map_files(&k), access, LEN);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     assert_true(is_all(k.at, LEN, 0x5a));
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     kind_end(&k);
 }
@@ -207,7 +207,7 @@ static void joins_in(int index)
 static void run_joined(void (*make)(struct kind *k), bool is_memory)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     needs(has_private_copy());
     shared_reset();
     make(&inherited);
@@ -215,15 +215,15 @@ static void run_joined(void (*make)(struct kind *k), bool is_memory)
     close(inherited.fd);
     inherited.fd = -1;
     child_open(&w, OWNER);
-    r = (struct um_region){
+    r = (struct um_core_region){
         .key = KEY, .base = (uintptr_t)inherited.at + LEN / 2 + INSET, .len = LEN / 2 - INSET, .access = both};
-    assert_int_equal(um_regions_add(w.node[0].regions, &r), 0);
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &r), 0);
     bool is_opened = is_memory && has_map_files(&inherited);
-    assert_int_equal(um_regions_level(w.node[0].regions, &r), is_opened ? UM_LEVEL_MAPPED : UM_LEVEL_COPY);
+    assert_int_equal(um_core_regions_level(w.node[0].regions, &r), is_opened ? UM_LEVEL_MAPPED : UM_LEVEL_COPY);
     tell(is_memory, both, LEN / 2 - INSET);
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     kind_end(&inherited);
 }
@@ -265,7 +265,7 @@ static size_t descriptors(void)
 static void many_registrations_take_one_descriptor(void **state)
 {
     struct world w = {.nodes = 1};
-    static struct um_region r[MANY];
+    static struct um_core_region r[MANY];
     struct kind k = {.fd = -1};
     (void)state;
     shared_reset();
@@ -273,12 +273,12 @@ static void many_registrations_take_one_descriptor(void **state)
     child_open(&w, OWNER);
     size_t before = descriptors();
     for (uint64_t i = 0; i < MANY; i++) {
-        r[i] = (struct um_region){.key = i + 1, .base = (uintptr_t)k.at, .len = LEN, .access = both};
-        assert_int_equal(um_regions_add(w.node[0].regions, &r[i]), 0);
+        r[i] = (struct um_core_region){.key = i + 1, .base = (uintptr_t)k.at, .len = LEN, .access = both};
+        assert_int_equal(um_core_regions_add(w.node[0].regions, &r[i]), 0);
     }
     assert_true(descriptors() <= before + 1);
     for (int i = 0; i < MANY; i++)
-        um_regions_remove(w.node[0].regions, &r[i]);
+        um_core_regions_remove(w.node[0].regions, &r[i]);
     assert_true(descriptors() <= before);
     node_close(&w.node[0]);
     kind_end(&k);
@@ -288,7 +288,7 @@ static void many_registrations_take_one_descriptor(void **state)
 static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     struct kind k = {.fd = -1};
     (void)state;
     shared_reset();
@@ -296,8 +296,8 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
     child_open(&w, OWNER);
     assert_int_equal(dup2(k.fd, 0), 0);
     errno = 0; /* which is not to be taken for a result */
-    expose(&w, &r, &k, both);
-    um_regions_remove(w.node[0].regions, &r);
+    export(&w, &r, &k, both);
+    um_core_regions_remove(w.node[0].regions, &r);
     assert_true(fcntl(0, F_GETFD) >= 0);
     node_close(&w.node[0]);
     kind_end(&k);
@@ -307,7 +307,7 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
 static void write_protected_memory_stays_so(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     struct kind k = {.fd = -1};
     (void)state;
     needs(has_private_copy());
@@ -317,11 +317,11 @@ static void write_protected_memory_stays_so(void **state)
     assert_int_equal(mprotect(k.at, LEN, PROT_READ), 0);
     pid_t child = child_start(puts_and_gets, INITIATOR);
     child_open(&w, OWNER);
-    expose(&w, &r, &k, both);
+    export(&w, &r, &k, both);
     tell(false, UM_ACCESS_REMOTE_READ, LEN); /* which is what comes out of it */
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     kind_end(&k);
 }
@@ -332,7 +332,7 @@ static void writes_to_what_goes_away(int index)
     struct world w;
     unsigned char sent[LEN], got[LEN];
     child_open(&w, index);
-    struct um_peer *owner = peer_at(&w, OWNER);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
     wait_for(&w, &shared->flag[0], 1);
     memset(sent, 0x5a, LEN);
     int error = 0;
@@ -342,7 +342,7 @@ static void writes_to_what_goes_away(int index)
     }
     child_demand(error == EFAULT, "a put into nothing fails with another error");
     child_demand(rma_error(&w, owner, 0, got, LEN, UM_OP_READ) == EFAULT, "a get from nothing");
-    child_demand(um_ep_stats(w.node[0].ep)->mapped > 0, "it was not mapped before");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped > 0, "it was not mapped before");
     um_store_release_u32(&shared->flag[1], 1);
     wait_for(&w, &shared->flag[0], 2); /* it is there again */
     child_demand(rma_error(&w, owner, 0, sent, LEN, UM_OP_WRITE) == 0, "a put into what is there again");
@@ -353,7 +353,7 @@ static void writes_to_what_goes_away(int index)
 static void memory_that_goes_away_costs_an_error(void **state)
 {
     struct world w = {.nodes = 1};
-    struct um_region r;
+    struct um_core_region r;
     struct kind k = {.fd = -1};
     (void)state;
     needs(has_private_copy());
@@ -361,7 +361,7 @@ static void memory_that_goes_away_costs_an_error(void **state)
     pid_t child = child_start(writes_to_what_goes_away, INITIATOR);
     make_open(&k);
     child_open(&w, OWNER);
-    expose(&w, &r, &k, both);
+    export(&w, &r, &k, both);
     um_store_release_u32(&shared->flag[0], 1);
     wait_for(&w, &shared->count[INITIATOR], 100);
     assert_int_equal(ftruncate(k.fd, 0), 0);
@@ -371,7 +371,7 @@ static void memory_that_goes_away_costs_an_error(void **state)
     wait_for(&w, &shared->flag[1], 2);
     child_join(child);
     assert_true(is_all(k.at, LEN, 0x5a));
-    um_regions_remove(w.node[0].regions, &r);
+    um_core_regions_remove(w.node[0].regions, &r);
     node_close(&w.node[0]);
     kind_end(&k);
 }

@@ -53,7 +53,7 @@ static void slot_empty(struct slot *s)
     s->busy = false;
 }
 
-static void multi_arrived(struct actor *a, const struct um_completion *c)
+static void multi_arrived(struct actor *a, const struct um_core_completion *c)
 {
     size_t which = (uintptr_t)c->context - 1;
     if (a->closing && c->error == ECANCELED)
@@ -74,7 +74,7 @@ static void multi_arrived(struct actor *a, const struct um_completion *c)
         a->multi_given[which] = false;
 }
 
-static void tagged_arrived(struct actor *a, struct slot *s, const struct um_completion *c)
+static void tagged_arrived(struct actor *a, struct slot *s, const struct um_core_completion *c)
 {
     size_t len = message_len(s->peer, a->self, s->number);
     DEMAND(c->source == a->peer[s->peer], "wrong source");
@@ -87,7 +87,7 @@ static void tagged_arrived(struct actor *a, struct slot *s, const struct um_comp
     slot_empty(s);
 }
 
-static void rma_ended(struct actor *a, struct slot *s, const struct um_completion *c)
+static void rma_ended(struct actor *a, struct slot *s, const struct um_core_completion *c)
 {
     DEMAND(c->error == 0, "RMA: error %d", c->error);
     if (a->rma_reads) {
@@ -101,7 +101,7 @@ static void rma_ended(struct actor *a, struct slot *s, const struct um_completio
     s->actor = a; /* marks it as ended: the next step goes on */
 }
 
-static void on_complete(void *arg, const struct um_completion *c)
+static void on_complete(void *arg, const struct um_core_completion *c)
 {
     struct actor *a = arg;
     if (c->flags & UM_OP_ATOMIC) {
@@ -125,9 +125,9 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
     *a = (struct actor){.self = self, .actors = actors, .goal = goal, .random = seed * 7919u + self + 1};
     const struct um_space_config space = {.adopt = variant.adopt};
     const struct um_machines machines = variant_machines();
-    DEMAND(um_regions_open(&machines, &space, &a->node.regions) == 0, "no regions");
+    DEMAND(um_core_regions_open(&machines, &space, &a->node.regions) == 0, "no regions");
     a->window = aligned_alloc(64, ((size_t)actors * WINDOW + 64 + 63) / 64 * 64);
-    struct um_ep_config config = {
+    struct um_core_ep_config config = {
         .machines = machines,
         .port = {.private_copy = variant.private_copy,
                  .partition = variant.second ? (uint16_t)(self % 2) : 0,
@@ -139,14 +139,14 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
         .multi_min = 256,
         .bodies = variant.bodies,
     };
-    DEMAND(a->window && um_ep_open(&config, &a->node.ep) == 0, "no endpoint");
+    DEMAND(a->window && um_proto_ep_open(&config, &a->node.ep) == 0, "no endpoint");
     memset(a->window, 0, (size_t)actors * WINDOW + 64);
-    um_ep_addr(a->node.ep, &a->node.addr);
-    a->region = (struct um_region){.key = 1,
-                                   .base = (uintptr_t)a->window,
-                                   .len = (uint64_t)actors * WINDOW + 64,
-                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    um_regions_add(a->node.regions, &a->region);
+    um_core_ep_addr(a->node.ep, &a->node.addr);
+    a->region = (struct um_core_region){.key = 1,
+                                        .base = (uintptr_t)a->window,
+                                        .len = (uint64_t)actors * WINDOW + 64,
+                                        .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    um_core_regions_add(a->node.regions, &a->region);
     a->rma.actor = a;
     for (int i = 0; i < 2; i++)
         a->multi[i] = malloc(MULTI_SIZE);
@@ -157,7 +157,7 @@ void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, 
 void actor_connect(struct actor *a, struct actor *all)
 {
     for (uint32_t i = 0; i < a->actors; i++)
-        DEMAND(um_peer_get(a->node.ep, &all[i].node.addr, &a->peer[i]) == 0, "no peer");
+        DEMAND(um_core_peer_get(a->node.ep, &all[i].node.addr, &a->peer[i]) == 0, "no peer");
 }
 
 static struct slot *slot_free(struct slot *slots)
@@ -182,21 +182,21 @@ static void step_send(struct actor *a)
     uint32_t flags = UM_OP_TAGGED | (how & 1 ? UM_OP_DATA : 0);
     int ret;
     if ((how & 2) && s->len <= 16384) {
-        ret = um_inject(a->node.ep, a->peer[to], s->buf, s->len, tag, number, flags);
+        ret = um_proto_inject(a->node.ep, a->peer[to], s->buf, s->len, tag, number, flags);
         memset(s->buf, 0xdd, s->len);
         slot_empty(s);
     } else {
         struct iovec iov[5];
         size_t count = 1 + (how >> 4) % 5;
         cut(s->buf, s->len, iov, count, &a->random);
-        struct um_msg msg = {.iov = iov,
-                             .count = count,
-                             .peer = a->peer[to],
-                             .tag = tag,
-                             .data = number,
-                             .context = s,
-                             .flags = flags | (how & 4 ? UM_OP_DELIVERY : 0)};
-        ret = um_send(a->node.ep, &msg);
+        struct um_proto_msg msg = {.iov = iov,
+                                   .count = count,
+                                   .peer = a->peer[to],
+                                   .tag = tag,
+                                   .data = number,
+                                   .context = s,
+                                   .flags = flags | (how & 4 ? UM_OP_DELIVERY : 0)};
+        ret = um_proto_send(a->node.ep, &msg);
         if (ret)
             slot_empty(s);
     }
@@ -217,14 +217,14 @@ static void step_post(struct actor *a)
     size_t count = 1 + rnd(&a->random, 3);
     cut(s->buf, s->len, iov, count, &a->random);
     bool exact = rnd(&a->random, 2);
-    struct um_msg msg = {.iov = iov,
-                         .count = count,
-                         .peer = a->peer[from],
-                         .context = s,
-                         .flags = UM_OP_TAGGED,
-                         .tag = exact ? (uint64_t)number << 16 | 5 : 5,
-                         .ignore = exact ? 0 : ~(uint64_t)TAG_MASK};
-    DEMAND(um_recv(a->node.ep, &msg) == 0, "receive");
+    struct um_proto_msg msg = {.iov = iov,
+                               .count = count,
+                               .peer = a->peer[from],
+                               .context = s,
+                               .flags = UM_OP_TAGGED,
+                               .tag = exact ? (uint64_t)number << 16 | 5 : 5,
+                               .ignore = exact ? 0 : ~(uint64_t)TAG_MASK};
+    DEMAND(um_proto_recv(a->node.ep, &msg) == 0, "receive");
 }
 
 static void step_stream(struct actor *a)
@@ -238,8 +238,8 @@ static void step_stream(struct actor *a)
     memcpy(s->buf + 4, &number, 4);
     fill(s->buf + 8, s->len - 8, number);
     struct iovec iov = {.iov_base = s->buf, .iov_len = s->len};
-    struct um_msg msg = {.iov = &iov, .count = 1, .peer = a->peer[to], .context = s};
-    int ret = um_send(a->node.ep, &msg);
+    struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = a->peer[to], .context = s};
+    int ret = um_proto_send(a->node.ep, &msg);
     DEMAND(ret == 0 || ret == -EAGAIN, "send: %d", ret);
     if (ret)
         slot_empty(s);
@@ -252,9 +252,9 @@ static void step_multi(struct actor *a)
         if (a->multi_given[i])
             continue;
         struct iovec iov = {.iov_base = a->multi[i], .iov_len = MULTI_SIZE};
-        struct um_msg msg = {.iov = &iov, .count = 1, .context = (void *)(i + 1), .flags = UM_OP_MULTI};
+        struct um_proto_msg msg = {.iov = &iov, .count = 1, .context = (void *)(i + 1), .flags = UM_OP_MULTI};
         a->multi_given[i] = true;
-        DEMAND(um_recv(a->node.ep, &msg) == 0, "multi-receive");
+        DEMAND(um_proto_recv(a->node.ep, &msg) == 0, "multi-receive");
     }
 }
 
@@ -272,15 +272,15 @@ static void step_rma(struct actor *a)
     struct iovec iov[4];
     size_t count = 1 + rnd(&a->random, 4);
     cut(s->buf, s->len, iov, count, &a->random);
-    struct um_rma op = {.iov = iov,
-                        .count = count,
-                        .peer = a->peer[s->peer],
-                        .key = 1,
-                        .context = s,
-                        .addr = (uint64_t)a->self * WINDOW + s->number % (WINDOW / 2),
-                        .flags = a->rma_reads ? UM_OP_READ : UM_OP_WRITE};
+    struct um_proto_rma op = {.iov = iov,
+                              .count = count,
+                              .peer = a->peer[s->peer],
+                              .key = 1,
+                              .context = s,
+                              .addr = (uint64_t)a->self * WINDOW + s->number % (WINDOW / 2),
+                              .flags = a->rma_reads ? UM_OP_READ : UM_OP_WRITE};
     s->actor = NULL;
-    int ret = um_rma(a->node.ep, &op);
+    int ret = um_proto_rma_start(a->node.ep, &op);
     DEMAND(ret == 0 || ret == -EAGAIN, "RMA: %d", ret);
     if (ret)
         s->actor = a;
@@ -299,20 +299,21 @@ static void step_atomic(struct actor *a)
     if (a->atomic_pending || a->atomics_done == a->goal)
         return;
     uint32_t n = a->atomics_done % TALLIES;
-    struct iovec in = {(void *)(uintptr_t)one, um_atomic_size(tallies[n].type)}, out = {a->atomic_old, in.iov_len};
-    const struct um_atomic op = {.operand = &in,
-                                 .operand_count = 1,
-                                 .result = &out,
-                                 .result_count = a->atomics_done % 2,
-                                 .peer = a->peer[rnd(&a->random, a->actors)],
-                                 .addr = (uint64_t)a->actors * WINDOW + tallies[n].at,
-                                 .key = 1,
-                                 .count = 1,
-                                 .type = tallies[n].type,
-                                 .op = UM_ATOMIC_SUM,
-                                 .kind = a->atomics_done % 2 ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE};
+    struct iovec in = {(void *)(uintptr_t)one, um_proto_atomic_size(tallies[n].type)},
+                 out = {a->atomic_old, in.iov_len};
+    const struct um_proto_atomic op = {.operand = &in,
+                                       .operand_count = 1,
+                                       .result = &out,
+                                       .result_count = a->atomics_done % 2,
+                                       .peer = a->peer[rnd(&a->random, a->actors)],
+                                       .addr = (uint64_t)a->actors * WINDOW + tallies[n].at,
+                                       .key = 1,
+                                       .count = 1,
+                                       .type = tallies[n].type,
+                                       .op = UM_ATOMIC_SUM,
+                                       .kind = a->atomics_done % 2 ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE};
     a->atomic_pending = true;
-    int ret = um_atomic(a->node.ep, &op);
+    int ret = um_proto_atomic_start(a->node.ep, &op);
     DEMAND(ret == 0 || ret == -EAGAIN, "atomic: %d", ret);
     if (ret)
         a->atomic_pending = false;
@@ -324,7 +325,7 @@ void actor_check_tallies(const struct actor *all, uint32_t actors)
         uint64_t sum = 0, wanted = 0;
         for (uint32_t i = 0; i < actors; i++) {
             uint64_t here = 0;
-            size_t size = um_atomic_size(tallies[n].type);
+            size_t size = um_proto_atomic_size(tallies[n].type);
             memcpy(&here, all[i].window + (size_t)actors * WINDOW + tallies[n].at, size < 8 ? size : 8);
             sum += here;
             wanted += (all[i].goal + TALLIES - 1 - n) / TALLIES;
@@ -355,7 +356,7 @@ void actor_step(struct actor *a)
         step_atomic(a);
         break;
     default:
-        um_ep_progress(a->node.ep);
+        um_core_ep_progress(a->node.ep);
     }
 }
 
@@ -375,9 +376,9 @@ bool actor_is_done(const struct actor *a)
 void actor_close(struct actor *a)
 {
     a->closing = true;
-    um_ep_close(a->node.ep);
-    um_regions_remove(a->node.regions, &a->region);
-    um_regions_close(a->node.regions);
+    um_proto_ep_close(a->node.ep);
+    um_core_regions_remove(a->node.regions, &a->region);
+    um_core_regions_close(a->node.regions);
     for (uint32_t i = 0; i < a->actors; i++)
         free(a->stream_seen[i]);
     free(a->window);

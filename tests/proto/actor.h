@@ -25,7 +25,7 @@ struct actor {
     struct node node;
     uint32_t self, actors, goal; /* goal: messages to each peer, of each kind */
     uint64_t random;
-    struct um_peer *peer[ACTORS_MAX];
+    struct um_core_peer *peer[ACTORS_MAX];
     uint32_t sent[ACTORS_MAX], posted[ACTORS_MAX], got[ACTORS_MAX]; /* tagged */
     uint32_t stream_sent[ACTORS_MAX], stream_got[ACTORS_MAX];       /* untagged, through multi-receives */
     bool *stream_seen[ACTORS_MAX];
@@ -39,7 +39,7 @@ struct actor {
     uint32_t atomics_done; /* one at a time; the n-th adds to tally n % TALLIES of some actor */
     bool atomic_pending;
     unsigned char atomic_old[16];
-    struct um_region region;
+    struct um_core_region region;
 };
 
 void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, uint32_t seed);

@@ -11,16 +11,16 @@ enum { MEMORY = 2 * MIB, KEY = 7, BOTH = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOT
 static unsigned char memory[MEMORY] __attribute__((aligned(64))), expected[MEMORY] __attribute__((aligned(64)));
 static unsigned char operand[MEMORY], compare[MEMORY], result[MEMORY], before[MEMORY];
 
-static struct um_region region_make(uint32_t access)
+static struct um_core_region region_make(uint32_t access)
 {
-    return (struct um_region){.key = KEY, .base = (uintptr_t)memory, .len = MEMORY, .access = access};
+    return (struct um_core_region){.key = KEY, .base = (uintptr_t)memory, .len = MEMORY, .access = access};
 }
 
-static void atomic_start(struct world *w, int from, const struct um_atomic *a)
+static void atomic_start(struct world *w, int from, const struct um_proto_atomic *a)
 {
     uint64_t start = um_clock_ns();
     int ret;
-    while ((ret = um_atomic(w->node[from].ep, a)) == -EAGAIN) {
+    while ((ret = um_proto_atomic_start(w->node[from].ep, a)) == -EAGAIN) {
         if (!world_progress(w) && um_clock_ns() - start > UINT64_C(30000000000))
             fail_msg("refused with EAGAIN for ever");
     }
@@ -30,27 +30,27 @@ static void atomic_start(struct world *w, int from, const struct um_atomic *a)
 static const uint8_t kind_of[] = {UM_ATOMIC_BASE, UM_ATOMIC_FETCH, UM_ATOMIC_COMPARE};
 
 /* One operation with one piece in each list, from node 0 to node `to`. */
-static struct um_completion atomic_do(struct world *w, int to, uint8_t kind, uint8_t type, uint8_t op, size_t count,
-                                      uint64_t addr)
+static struct um_core_completion atomic_do(struct world *w, int to, uint8_t kind, uint8_t type, uint8_t op,
+                                           size_t count, uint64_t addr)
 {
-    size_t len = count * um_atomic_size(type);
+    size_t len = count * um_proto_atomic_size(type);
     struct iovec in = {operand, len}, cmp = {compare, len}, out = {result, len};
-    struct um_atomic a = {.operand = &in,
-                          .operand_count = op != UM_ATOMIC_READ,
-                          .compare = &cmp,
-                          .compare_count = kind == UM_ATOMIC_COMPARE,
-                          .result = &out,
-                          .result_count = kind != UM_ATOMIC_BASE,
-                          .peer = peer_of(w, 0, to),
-                          .addr = addr,
-                          .key = KEY,
-                          .count = count,
-                          .type = type,
-                          .op = op,
-                          .kind = kind,
-                          .context = CTX(1)};
+    struct um_proto_atomic a = {.operand = &in,
+                                .operand_count = op != UM_ATOMIC_READ,
+                                .compare = &cmp,
+                                .compare_count = kind == UM_ATOMIC_COMPARE,
+                                .result = &out,
+                                .result_count = kind != UM_ATOMIC_BASE,
+                                .peer = peer_of(w, 0, to),
+                                .addr = addr,
+                                .key = KEY,
+                                .count = count,
+                                .type = type,
+                                .op = op,
+                                .kind = kind,
+                                .context = CTX(1)};
     atomic_start(w, 0, &a);
-    struct um_completion c = done_of(w, 0, CTX(1));
+    struct um_core_completion c = done_of(w, 0, CTX(1));
     assert_true(c.flags & UM_OP_ATOMIC);
     assert_true(c.flags & (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ));
     assert_int_equal(c.len, len);
@@ -61,22 +61,22 @@ static void apply_expected(uint8_t type, uint8_t op, size_t count, uint64_t addr
 {
     static struct um_locks_shm locks;
     const struct um_lock_party party = {.self = 1};
-    um_atomic_apply(&(struct um_atomic_call){.type = type,
-                                             .op = op,
-                                             .count = count,
-                                             .target = expected + addr,
-                                             .operand = operand,
-                                             .compare = compare,
-                                             .lock_key = (uintptr_t)memory + addr,
-                                             .locks = &locks,
-                                             .party = &party});
+    um_proto_atomic_apply(&(struct um_proto_atomic_call){.type = type,
+                                                         .op = op,
+                                                         .count = count,
+                                                         .target = expected + addr,
+                                                         .operand = operand,
+                                                         .compare = compare,
+                                                         .lock_key = (uintptr_t)memory + addr,
+                                                         .locks = &locks,
+                                                         .party = &party});
 }
 
 /* Small numbers of that datatype: what is done to them is exact. */
 static void numbers(uint8_t type, unsigned char *to, size_t count, uint64_t *r)
 {
     for (size_t i = 0; i < count; i++) {
-        size_t size = um_atomic_size(type);
+        size_t size = um_proto_atomic_size(type);
         float f[2] = {(float)(int)rnd(r, 7) - 3, 1};
         double d[2] = {f[0], 1};
         long double l[2] = {f[0], 1};
@@ -96,7 +96,7 @@ static void numbers(uint8_t type, unsigned char *to, size_t count, uint64_t *r)
 static bool is_equal(uint8_t type, const unsigned char *a, const unsigned char *b, size_t count)
 {
     bool wide = type == UM_TYPE_LONG_DOUBLE || type == UM_TYPE_LONG_DOUBLE_COMPLEX;
-    size_t len = count * um_atomic_size(type);
+    size_t len = count * um_proto_atomic_size(type);
     for (size_t i = 0; i < len; i++) {
         if (a[i] != b[i] && !(wide && i % sizeof(long double) >= 10))
             return false;
@@ -108,16 +108,16 @@ static void every_datatype_and_operation_arrives(void **state)
 {
     static const size_t counts[] = {1, 2, 3, 5, 40, 700};
     struct world w;
-    struct um_region region = region_make(BOTH);
+    struct um_core_region region = region_make(BOTH);
     uint64_t r = 99;
     (void)state;
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     for (unsigned n = 0; n < UM_TYPES * UM_ATOMIC_OPS * 3; n++) {
         uint8_t type = (uint8_t)(n / 3 / UM_ATOMIC_OPS), op = (uint8_t)(n / 3 % UM_ATOMIC_OPS), kind = kind_of[n % 3];
-        if (!um_atomic_is_valid(kind, type, op))
+        if (!um_proto_atomic_is_valid(kind, type, op))
             continue;
-        size_t count = counts[n % 6], size = um_atomic_size(type);
+        size_t count = counts[n % 6], size = um_proto_atomic_size(type);
         uint64_t addr = n % 4 == 3 ? 64 + 3 : 64; /* aligned and not */
         memset(memory, 0x77, 64 + 3);
         memset(memory + addr + count * size, 0x77, 64);
@@ -137,7 +137,7 @@ static void every_datatype_and_operation_arrives(void **state)
             assert_memory_equal(result, before, count * size);
     }
     assert_int_equal(w.node[1].count, 0); /* the owner hears nothing */
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -158,12 +158,12 @@ static void operations_of_every_length_arrive(void **state)
     static const size_t lens[] = {8,    32,   40,    48,    512,    1016,   1024,   1032,
                                   2048, 8192, 16384, 16392, 100000, 200008, 500000, UM_ATOMIC_BYTES};
     struct world w;
-    struct um_region region = region_make(BOTH);
+    struct um_core_region region = region_make(BOTH);
     uint64_t r = 5;
     (void)state;
     for (int to = 0; to < 2; to++) {
         world_open(&w, 2);
-        um_regions_add(w.node[to].regions, &region);
+        um_core_regions_add(w.node[to].regions, &region);
         for (size_t n = 0; n < 16 * 6; n++) {
             const uint8_t op = n % 6 < 2   ? UM_ATOMIC_SUM
                                : n % 6 < 4 ? UM_ATOMIC_MSWAP
@@ -187,20 +187,20 @@ static void operations_of_every_length_arrive(void **state)
                 cut_elements(compare, count, 8, cmp, cmp_pieces, &r);
             }
             cut_elements(result, count, 8, out, out_pieces, &r);
-            struct um_atomic a = {.operand = in,
-                                  .operand_count = op == UM_ATOMIC_READ ? 0 : pieces,
-                                  .compare = cmp,
-                                  .compare_count = kind == UM_ATOMIC_COMPARE ? cmp_pieces : 0,
-                                  .result = out,
-                                  .result_count = kind == UM_ATOMIC_BASE ? 0 : out_pieces,
-                                  .peer = peer_of(&w, 0, to),
-                                  .addr = 8,
-                                  .key = KEY,
-                                  .count = count,
-                                  .type = UM_TYPE_UINT64,
-                                  .op = op,
-                                  .kind = kind,
-                                  .context = CTX(1)};
+            struct um_proto_atomic a = {.operand = in,
+                                        .operand_count = op == UM_ATOMIC_READ ? 0 : pieces,
+                                        .compare = cmp,
+                                        .compare_count = kind == UM_ATOMIC_COMPARE ? cmp_pieces : 0,
+                                        .result = out,
+                                        .result_count = kind == UM_ATOMIC_BASE ? 0 : out_pieces,
+                                        .peer = peer_of(&w, 0, to),
+                                        .addr = 8,
+                                        .key = KEY,
+                                        .count = count,
+                                        .type = UM_TYPE_UINT64,
+                                        .op = op,
+                                        .kind = kind,
+                                        .context = CTX(1)};
             atomic_start(&w, 0, &a);
             memset(operand, 0xee, len); /* ours again: copied, or done */
             assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
@@ -209,17 +209,17 @@ static void operations_of_every_length_arrive(void **state)
                 assert_memory_equal(result, before + 8, len);
             assert_true(is_all(result + len, 8, 0));
         }
-        um_regions_remove(w.node[to].regions, &region);
+        um_core_regions_remove(w.node[to].regions, &region);
         world_close(&w);
     }
 }
 
 /* A registration anew: peers are told what they may do when it is made. */
-static void set_access(struct world *w, int node, struct um_region *region, uint32_t access)
+static void set_access(struct world *w, int node, struct um_core_region *region, uint32_t access)
 {
-    um_regions_remove(w->node[node].regions, region);
+    um_core_regions_remove(w->node[node].regions, region);
     region->access = access;
-    assert_int_equal(um_regions_add(w->node[node].regions, region), 0);
+    assert_int_equal(um_core_regions_add(w->node[node].regions, region), 0);
 }
 
 static void what_the_registration_does_not_allow_is_an_error_and_changes_nothing(void **state)
@@ -228,9 +228,9 @@ static void what_the_registration_does_not_allow_is_an_error_and_changes_nothing
     (void)state;
     for (int to = 0; to < 2; to++) {
         struct world w;
-        struct um_region region = region_make(0);
+        struct um_core_region region = region_make(0);
         world_open(&w, 2);
-        um_regions_add(w.node[to].regions, &region);
+        um_core_regions_add(w.node[to].regions, &region);
         memset(memory, 0x11, MEMORY);
         memset(operand, 0x22, MEMORY);
         for (size_t i = 0; i < 4; i++) {
@@ -246,9 +246,9 @@ static void what_the_registration_does_not_allow_is_an_error_and_changes_nothing
                 assert_int_equal(atomic_do(&w, to, kind, UM_TYPE_INT64, op, count, MEMORY - count * 8 + 1).error,
                                  ERANGE);
                 assert_int_equal(atomic_do(&w, to, kind, UM_TYPE_INT64, op, count, UINT64_MAX - 7).error, ERANGE);
-                um_regions_remove(w.node[to].regions, &region);
+                um_core_regions_remove(w.node[to].regions, &region);
                 assert_int_equal(atomic_do(&w, to, kind, UM_TYPE_INT64, op, count, 0).error, EKEYREJECTED);
-                um_regions_add(w.node[to].regions, &region);
+                um_core_regions_add(w.node[to].regions, &region);
                 assert_true(is_all(memory, MEMORY, 0x11));
                 assert_true(is_all(result, count * 8, 0x33));
             }
@@ -256,7 +256,7 @@ static void what_the_registration_does_not_allow_is_an_error_and_changes_nothing
             assert_int_equal(atomic_do(&w, to, UM_ATOMIC_FETCH, UM_TYPE_INT64, UM_ATOMIC_READ, count, 0).error, 0);
             assert_true(is_all(result, count * 8, 0x11));
         }
-        um_regions_remove(w.node[to].regions, &region);
+        um_core_regions_remove(w.node[to].regions, &region);
         world_close(&w);
     }
 }
@@ -267,29 +267,29 @@ static void operations_take_effect_in_the_order_of_the_calls(void **state)
     enum { LONG = 60000, ROUNDS = 60 };
     static uint64_t values[ROUNDS][LONG], fetched[ROUNDS];
     struct world w;
-    struct um_region region = region_make(BOTH);
+    struct um_core_region region = region_make(BOTH);
     uint64_t *words = (uint64_t *)(void *)memory;
     (void)state;
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     memset(memory, 0, MEMORY);
     for (uint64_t i = 0; i < ROUNDS; i++) {
         bool is_long = i % 3 == 0;
         for (size_t k = 0; k < LONG; k++)
             values[i][k] = i + 1;
         struct iovec in = {values[i], (is_long ? LONG : 1) * 8}, out = {&fetched[i], 8};
-        struct um_atomic a = {.operand = &in,
-                              .operand_count = 1,
-                              .result = &out,
-                              .result_count = !is_long,
-                              .peer = peer_of(&w, 0, 1),
-                              .addr = is_long ? 0 : (LONG - 1) * 8, /* the last word of the long ones */
-                              .key = KEY,
-                              .count = is_long ? LONG : 1,
-                              .type = UM_TYPE_UINT64,
-                              .op = UM_ATOMIC_WRITE,
-                              .kind = is_long ? UM_ATOMIC_BASE : UM_ATOMIC_FETCH,
-                              .context = CTX(i + 1)};
+        struct um_proto_atomic a = {.operand = &in,
+                                    .operand_count = 1,
+                                    .result = &out,
+                                    .result_count = !is_long,
+                                    .peer = peer_of(&w, 0, 1),
+                                    .addr = is_long ? 0 : (LONG - 1) * 8, /* the last word of the long ones */
+                                    .key = KEY,
+                                    .count = is_long ? LONG : 1,
+                                    .type = UM_TYPE_UINT64,
+                                    .op = UM_ATOMIC_WRITE,
+                                    .kind = is_long ? UM_ATOMIC_BASE : UM_ATOMIC_FETCH,
+                                    .context = CTX(i + 1)};
         atomic_start(&w, 0, &a);
     }
     for (uint64_t i = 0; i < ROUNDS; i++)
@@ -300,7 +300,7 @@ static void operations_take_effect_in_the_order_of_the_calls(void **state)
     }
     assert_int_equal(words[LONG - 1], ROUNDS);
     assert_int_equal(words[0], ROUNDS - 2);
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -309,7 +309,7 @@ static void fetching_both_ways_at_once_never_stops(void **state)
 {
     enum { N = 4000, WIDE = 200 };
     struct world w;
-    struct um_region region[2] = {region_make(BOTH), region_make(BOTH)};
+    struct um_core_region region[2] = {region_make(BOTH), region_make(BOTH)};
     static uint64_t got[2][N], wide[2][WIDE], one = 1, ones[WIDE], seen[N];
     uint64_t *counter[2] = {(uint64_t *)(void *)memory, (uint64_t *)(void *)(memory + 4096)};
     uint64_t sent[2] = {0, 0}, start = um_clock_ns();
@@ -319,7 +319,7 @@ static void fetching_both_ways_at_once_never_stops(void **state)
     for (int i = 0; i < WIDE; i++)
         ones[i] = 1;
     for (int i = 0; i < 2; i++)
-        um_regions_add(w.node[i].regions, &region[i]);
+        um_core_regions_add(w.node[i].regions, &region[i]);
     while (sent[0] < N || sent[1] < N) {
         bool moved = false;
         for (int from = 0; from < 2; from++) {
@@ -327,19 +327,19 @@ static void fetching_both_ways_at_once_never_stops(void **state)
             bool is_wide = n % 5 == 4;
             struct iovec in = {is_wide ? ones : &one, is_wide ? sizeof(ones) : 8};
             struct iovec out = {is_wide ? (void *)wide[from] : &got[from][n], in.iov_len};
-            struct um_atomic a = {.operand = &in,
-                                  .operand_count = 1,
-                                  .result = &out,
-                                  .result_count = 1,
-                                  .peer = peer_of(&w, from, 1 - from),
-                                  .addr = (uint64_t)(1 - from) * 4096 + (is_wide ? 8 : 0),
-                                  .key = KEY,
-                                  .count = in.iov_len / 8,
-                                  .type = UM_TYPE_UINT64,
-                                  .op = UM_ATOMIC_SUM,
-                                  .kind = UM_ATOMIC_FETCH,
-                                  .context = CTX(1)};
-            int ret = n < N ? um_atomic(w.node[from].ep, &a) : -EAGAIN;
+            struct um_proto_atomic a = {.operand = &in,
+                                        .operand_count = 1,
+                                        .result = &out,
+                                        .result_count = 1,
+                                        .peer = peer_of(&w, from, 1 - from),
+                                        .addr = (uint64_t)(1 - from) * 4096 + (is_wide ? 8 : 0),
+                                        .key = KEY,
+                                        .count = in.iov_len / 8,
+                                        .type = UM_TYPE_UINT64,
+                                        .op = UM_ATOMIC_SUM,
+                                        .kind = UM_ATOMIC_FETCH,
+                                        .context = CTX(1)};
+            int ret = n < N ? um_proto_atomic_start(w.node[from].ep, &a) : -EAGAIN;
             assert_true(ret == 0 || ret == -EAGAIN);
             sent[from] += ret == 0;
             moved = moved || ret == 0;
@@ -360,7 +360,7 @@ static void fetching_both_ways_at_once_never_stops(void **state)
         }
     }
     for (int i = 0; i < 2; i++)
-        um_regions_remove(w.node[i].regions, &region[i]);
+        um_core_regions_remove(w.node[i].regions, &region[i]);
     world_close(&w);
 }
 
@@ -372,36 +372,36 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
     for (int rounds = 0; rounds < 30; rounds++) {
         for (uint8_t kind = 0; kind < 3; kind++) {
             struct world w;
-            struct um_region region = region_make(BOTH);
+            struct um_core_region region = region_make(BOTH);
             struct iovec in = {operand, COUNT * 8}, cmp = {compare, COUNT * 8}, out = {result, COUNT * 8};
-            struct um_atomic a = {.operand = &in,
-                                  .operand_count = 1,
-                                  .compare = &cmp,
-                                  .compare_count = kind == UM_ATOMIC_COMPARE,
-                                  .result = &out,
-                                  .result_count = kind != UM_ATOMIC_BASE,
-                                  .key = KEY,
-                                  .count = COUNT,
-                                  .type = UM_TYPE_UINT64,
-                                  .op = kind == UM_ATOMIC_COMPARE ? UM_ATOMIC_MSWAP : UM_ATOMIC_WRITE,
-                                  .kind = kind,
-                                  .context = CTX(1)};
+            struct um_proto_atomic a = {.operand = &in,
+                                        .operand_count = 1,
+                                        .compare = &cmp,
+                                        .compare_count = kind == UM_ATOMIC_COMPARE,
+                                        .result = &out,
+                                        .result_count = kind != UM_ATOMIC_BASE,
+                                        .key = KEY,
+                                        .count = COUNT,
+                                        .type = UM_TYPE_UINT64,
+                                        .op = kind == UM_ATOMIC_COMPARE ? UM_ATOMIC_MSWAP : UM_ATOMIC_WRITE,
+                                        .kind = kind,
+                                        .context = CTX(1)};
             world_open(&w, 2);
             a.peer = peer_of(&w, 0, 1);
-            um_regions_add(w.node[1].regions, &region);
+            um_core_regions_add(w.node[1].regions, &region);
             atomic_start(&w, 0, &a);
             for (int i = 0; i < rounds; i++)
                 world_progress(&w);
-            um_regions_remove(w.node[1].regions, &region);
+            um_core_regions_remove(w.node[1].regions, &region);
             memset(memory, 0x11, sizeof(memory)); /* the owner's memory is its own again */
-            struct um_completion c = done_of(&w, 0, CTX(1));
+            struct um_core_completion c = done_of(&w, 0, CTX(1));
             assert_true(c.error == 0 || c.error == EKEYREJECTED);
             assert_true(is_all(memory, MEMORY, 0x11));
-            um_regions_add(w.node[1].regions, &region);
+            um_core_regions_add(w.node[1].regions, &region);
             memset(operand, 0, 8);
             assert_int_equal(atomic_do(&w, 1, UM_ATOMIC_FETCH, UM_TYPE_UINT64, UM_ATOMIC_SUM, 1, 0).error, 0);
             assert_true(is_all(result, 8, 0x11));
-            um_regions_remove(w.node[1].regions, &region);
+            um_core_regions_remove(w.node[1].regions, &region);
             world_close(&w);
         }
     }
@@ -418,33 +418,33 @@ static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
     (void)state;
     for (int to = 0; to < 2; to++) {
         struct world w;
-        struct um_region region = region_make(BOTH);
+        struct um_core_region region = region_make(BOTH);
         uint64_t *word = (uint64_t *)(void *)memory, one = 1, old = 0;
         struct iovec in = {&one, 8}, out = {&old, 8};
         world_open(&w, 2);
-        um_regions_add(w.node[to].regions, &region);
+        um_core_regions_add(w.node[to].regions, &region);
         *word = 41;
-        struct um_atomic a = {.operand = &in,
-                              .operand_count = 1,
-                              .result = &out,
-                              .result_count = 1,
-                              .peer = peer_of(&w, 0, to),
-                              .key = KEY,
-                              .count = 1,
-                              .type = UM_TYPE_UINT64,
-                              .op = UM_ATOMIC_SUM,
-                              .kind = UM_ATOMIC_FETCH,
-                              .context = CTX(1)};
+        struct um_proto_atomic a = {.operand = &in,
+                                    .operand_count = 1,
+                                    .result = &out,
+                                    .result_count = 1,
+                                    .peer = peer_of(&w, 0, to),
+                                    .key = KEY,
+                                    .count = 1,
+                                    .type = UM_TYPE_UINT64,
+                                    .op = UM_ATOMIC_SUM,
+                                    .kind = UM_ATOMIC_FETCH,
+                                    .context = CTX(1)};
         atomic_start(&w, 0, &a);
         if (is_mapped()) {
             assert_int_equal(w.node[0].count, 1); /* without a call of progress, the owner's or ours */
             assert_int_equal(*word, 42);
             assert_int_equal(old, 41);
-            assert_int_equal(um_ep_stats(w.node[0].ep)->mapped, 1);
+            assert_int_equal(um_core_ep_stats(w.node[0].ep)->mapped, 1);
         }
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
         assert_int_equal(*word, 42);
-        um_regions_remove(w.node[to].regions, &region);
+        um_core_regions_remove(w.node[to].regions, &region);
         world_close(&w);
     }
 }
@@ -453,28 +453,28 @@ static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
 static void an_operation_at_once_overtakes_none_on_its_way(void **state)
 {
     struct world w;
-    struct um_region mapped = region_make(BOTH), remote = region_make(UM_ACCESS_REMOTE_READ);
+    struct um_core_region mapped = region_make(BOTH), remote = region_make(UM_ACCESS_REMOTE_READ);
     uint64_t one = 1, old = 0;
     struct iovec in = {&one, 8}, out = {&old, 8}, all = {result, MIB};
     (void)state;
     world_open(&w, 2);
     remote.key = KEY + 1;
-    um_regions_add(w.node[1].regions, &mapped);
-    um_regions_add(w.node[1].regions, &remote);
+    um_core_regions_add(w.node[1].regions, &mapped);
+    um_core_regions_add(w.node[1].regions, &remote);
     memset(memory, 5, MEMORY);
-    struct um_atomic a = {.operand = &in,
-                          .operand_count = 1,
-                          .result = &out,
-                          .result_count = 1,
-                          .peer = peer_of(&w, 0, 1),
-                          .key = KEY,
-                          .count = 1,
-                          .type = UM_TYPE_UINT64,
-                          .op = UM_ATOMIC_WRITE,
-                          .kind = UM_ATOMIC_FETCH,
-                          .context = CTX(1)};
+    struct um_proto_atomic a = {.operand = &in,
+                                .operand_count = 1,
+                                .result = &out,
+                                .result_count = 1,
+                                .peer = peer_of(&w, 0, 1),
+                                .key = KEY,
+                                .count = 1,
+                                .type = UM_TYPE_UINT64,
+                                .op = UM_ATOMIC_WRITE,
+                                .kind = UM_ATOMIC_FETCH,
+                                .context = CTX(1)};
     /* a fetch that only the owner can execute: at level copy, too */
-    struct um_atomic slow = a;
+    struct um_proto_atomic slow = a;
     slow.operand_count = 0;
     slow.result = &all;
     slow.key = KEY + 1;
@@ -483,14 +483,14 @@ static void an_operation_at_once_overtakes_none_on_its_way(void **state)
     slow.context = CTX(2);
     atomic_start(&w, 0, &slow);
     if (w.node[0].count == 0 && is_mapped())
-        assert_int_equal(um_atomic(w.node[0].ep, &a), -EAGAIN);
+        assert_int_equal(um_proto_atomic_start(w.node[0].ep, &a), -EAGAIN);
     atomic_start(&w, 0, &a);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     assert_true(is_all(result, MIB, 5));
     assert_true(is_all(&old, 8, 5));
-    um_regions_remove(w.node[1].regions, &mapped);
-    um_regions_remove(w.node[1].regions, &remote);
+    um_core_regions_remove(w.node[1].regions, &mapped);
+    um_core_regions_remove(w.node[1].regions, &remote);
     world_close(&w);
 }
 

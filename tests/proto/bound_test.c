@@ -27,7 +27,7 @@ static uint32_t flood(struct world *w, int from, int to, size_t len, uint64_t ta
     static unsigned char body[16384];
     uint32_t sent = 0;
     for (int refused = 0; refused < 2000 && sent < most;) {
-        int ret = um_inject(w->node[from].ep, peer_of(w, from, to), body, len, tag, 0, UM_OP_TAGGED);
+        int ret = um_proto_inject(w->node[from].ep, peer_of(w, from, to), body, len, tag, 0, UM_OP_TAGGED);
         assert_true(ret == 0 || ret == 1 || ret == -EAGAIN);
         refused = ret == -EAGAIN ? refused + 1 : 0;
         sent += ret >= 0;
@@ -87,17 +87,17 @@ static void a_peek_is_answered_past_the_bound(void **state)
     (void)state;
     struct world w;
     uint32_t mark = 77;
-    struct um_completion found;
-    const struct um_msg peek = {.tag = 2, .flags = UM_OP_TAGGED, .context = CTX(1)};
+    struct um_core_completion found;
+    const struct um_proto_msg peek = {.tag = 2, .flags = UM_OP_TAGGED, .context = CTX(1)};
     open_bounded(&w, 2);
     uint32_t sent = 0;
     while (sent < many(50000)) { /* far more than one peek lets through */
         sent += flood(&w, 0, 1, 8, 1, 1000);
-        assert_int_equal(um_peek(w.node[1].ep, &peek, &found), -ENOMSG);
+        assert_int_equal(um_proto_peek(w.node[1].ep, &peek, &found), -ENOMSG);
     }
     inject_buf(&w, 0, 1, &mark, 4, 2, UM_OP_TAGGED);
     world_settle(&w);
-    assert_int_equal(um_peek(w.node[1].ep, &peek, &found), 0);
+    assert_int_equal(um_proto_peek(w.node[1].ep, &peek, &found), 0);
     assert_true(flood(&w, 0, 1, 8, 1, 100000) < 100000);
     world_close(&w);
 }
@@ -117,7 +117,7 @@ static void two_that_flood_each_other_go_on(void **state)
         for (int i = 0; i < 2; i++) {
             if (sent[i] == n)
                 continue;
-            int ret = um_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, 64, 1, 0, UM_OP_TAGGED);
+            int ret = um_proto_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, 64, 1, 0, UM_OP_TAGGED);
             assert_true(ret == 0 || ret == -EAGAIN);
             sent[i] += ret == 0;
             if (sent[i] == n)
@@ -141,23 +141,23 @@ static void a_hold_stops_neither_rma_nor_bodies(void **state)
     enum { LEN = 300000 };
     struct world w;
     static unsigned char memory[4096], from[LEN], to[LEN];
-    struct um_region region = {.key = 5,
-                               .base = (uintptr_t)memory,
-                               .len = sizeof(memory),
-                               .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    struct um_core_region region = {.key = 5,
+                                    .base = (uintptr_t)memory,
+                                    .len = sizeof(memory),
+                                    .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
     open_bounded(&w, 2);
-    assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     fill(from, LEN, 3);
     send_buf(&w, 0, 1, from, LEN, 9, UM_OP_TAGGED, CTX(9));
     assert_true(flood(&w, 0, 1, 8, 1, 100000) < 100000);
     for (int i = 0; i < 100; i++) {
         struct iovec iov = {.iov_base = from, .iov_len = 1000};
-        const struct um_rma put = {.iov = &iov,
-                                   .count = 1,
-                                   .peer = peer_of(&w, 0, 1),
-                                   .key = 5,
-                                   .context = CTX(10),
-                                   .flags = UM_OP_WRITE | UM_OP_DELIVERY};
+        const struct um_proto_rma put = {.iov = &iov,
+                                         .count = 1,
+                                         .peer = peer_of(&w, 0, 1),
+                                         .key = 5,
+                                         .context = CTX(10),
+                                         .flags = UM_OP_WRITE | UM_OP_DELIVERY};
         rma(&w, 0, &put);
         assert_int_equal(done_of(&w, 0, CTX(10)).error, 0);
     }
@@ -166,7 +166,7 @@ static void a_hold_stops_neither_rma_nor_bodies(void **state)
     assert_int_equal(done_of(&w, 1, CTX(11)).error, 0);
     assert_true(is_filled(to, LEN, 3));
     assert_int_equal(done_of(&w, 0, CTX(9)).error, 0);
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -175,22 +175,22 @@ static void a_hold_finds_a_full_lane(void **state)
 {
     (void)state;
     const size_t lens[] = {8, 200};
-    const struct um_msg peek = {.tag = 9, .flags = UM_OP_TAGGED, .context = CTX(1)};
+    const struct um_proto_msg peek = {.tag = 9, .flags = UM_OP_TAGGED, .context = CTX(1)};
     static unsigned char body[200];
     for (size_t l = 0; l < 2; l++) {
         struct world w;
-        struct um_completion found;
+        struct um_core_completion found;
         variant.unexpected_max = 1;
         world_open(&w, 2);
         variant.unexpected_max = 0;
         for (int round = 0; round < 20; round++) {
             uint32_t sent = 0;
-            assert_int_equal(um_peek(w.node[1].ep, &peek, &found), -ENOMSG); /* the sender goes on */
+            assert_int_equal(um_proto_peek(w.node[1].ep, &peek, &found), -ENOMSG); /* the sender goes on */
             for (int refused = 0; refused < 300;) { /* the receiver makes no progress meanwhile */
-                int ret = um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, lens[l], 1, 0, UM_OP_TAGGED);
+                int ret = um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, lens[l], 1, 0, UM_OP_TAGGED);
                 refused = ret == -EAGAIN ? refused + 1 : 0;
                 sent += ret >= 0;
-                um_ep_progress(w.node[0].ep);
+                um_core_ep_progress(w.node[0].ep);
             }
             um_proto_ep_of(w.node[1].ep)->receive->peek_looks = 0;
             world_settle(&w);

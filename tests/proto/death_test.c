@@ -15,12 +15,12 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     static unsigned char body[4 * MIB], to[4 * MIB];
     static uint64_t fetched[2];
     world_open(&w, 3);
-    struct um_rma read = {.iov = &(struct iovec){to, 100},
-                          .count = 1,
-                          .peer = peer_of(&w, 0, 1),
-                          .key = 1,
-                          .context = CTX(4),
-                          .flags = UM_OP_READ};
+    struct um_proto_rma read = {.iov = &(struct iovec){to, 100},
+                                .count = 1,
+                                .peer = peer_of(&w, 0, 1),
+                                .key = 1,
+                                .context = CTX(4),
+                                .flags = UM_OP_READ};
     send_buf(&w, 1, 0, body, 8, 50, UM_OP_TAGGED, CTX(1)); /* the peer was in contact */
     send_buf(&w, 1, 0, body, sizeof(body), 51, UM_OP_TAGGED, CTX(2));
     world_settle(&w);
@@ -29,41 +29,41 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     rma(&w, 0, &read);
     /* an atomic that fetches; and one so long that it is still being sent, with another one behind it refused */
     struct iovec one = {body, 8}, many = {body, MIB}, result = {fetched, 8};
-    struct um_atomic atomic = {.operand = &one,
-                               .operand_count = 1,
-                               .result = &result,
-                               .result_count = 1,
-                               .peer = read.peer,
-                               .key = 1,
-                               .count = 1,
-                               .type = UM_TYPE_UINT64,
-                               .op = UM_ATOMIC_SUM,
-                               .kind = UM_ATOMIC_FETCH,
-                               .context = CTX(10)};
-    assert_int_equal(um_atomic(w.node[0].ep, &atomic), 0);
+    struct um_proto_atomic atomic = {.operand = &one,
+                                     .operand_count = 1,
+                                     .result = &result,
+                                     .result_count = 1,
+                                     .peer = read.peer,
+                                     .key = 1,
+                                     .count = 1,
+                                     .type = UM_TYPE_UINT64,
+                                     .op = UM_ATOMIC_SUM,
+                                     .kind = UM_ATOMIC_FETCH,
+                                     .context = CTX(10)};
+    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
     atomic.operand = &many;
     atomic.count = MIB / 8;
     atomic.kind = UM_ATOMIC_BASE;
     atomic.result_count = 0;
     atomic.context = CTX(11);
-    assert_int_equal(um_atomic(w.node[0].ep, &atomic), 0);
-    assert_int_equal(um_atomic(w.node[0].ep, &atomic), -EAGAIN);
+    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
+    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EAGAIN);
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 60, 0, UM_OP_TAGGED, CTX(5));
     recv_buf(&w, 0, peer_of(&w, 0, 2), to + 100, 8, 61, 0, UM_OP_TAGGED, CTX(6));
     um_sim_kill(&w.node[1].addr);
-    struct um_ep *dead = w.node[1].ep;
+    struct um_core_ep *dead = w.node[1].ep;
     w.node[1].ep = NULL; /* it makes no progress any more */
     for (uintptr_t c = 1; c <= 5; c += c == 2 ? 2 : 1)
         assert_int_equal(done_of(&w, 0, CTX(c)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(10)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(11)).error, ECONNRESET);
-    assert_int_equal(um_atomic(w.node[0].ep, &atomic), -EPIPE);
+    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EPIPE);
     /* what it committed before is still to be had; what it only announced is not */
     recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
     assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
     recv_buf(&w, 0, NULL, to, sizeof(to), 51, 0, UM_OP_TAGGED, CTX(8));
     assert_int_equal(done_of(&w, 0, CTX(8)).error, ECONNRESET);
-    assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, UM_OP_TAGGED), -EPIPE);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, UM_OP_TAGGED), -EPIPE);
     /* nobody hangs on a receive from a peer known to be dead */
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 62, 0, UM_OP_TAGGED, CTX(9));
     assert_int_equal(done_of(&w, 0, CTX(9)).error, ECONNRESET);
@@ -83,36 +83,36 @@ static void an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing(voi
     static uint64_t memory[MIB / 8], operand[MIB / 8], result[MIB / 8];
     for (int rounds = 1; rounds < 12; rounds++) {
         struct world w;
-        struct um_region region = {.key = 1,
-                                   .base = (uintptr_t)memory,
-                                   .len = sizeof(memory),
-                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+        struct um_core_region region = {.key = 1,
+                                        .base = (uintptr_t)memory,
+                                        .len = sizeof(memory),
+                                        .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
         struct iovec in = {operand, sizeof(operand)}, out = {result, sizeof(result)};
         uint32_t value;
         world_open(&w, 2);
-        um_regions_add(w.node[1].regions, &region);
-        struct um_atomic a = {.operand = &in,
-                              .operand_count = 1,
-                              .result = &out,
-                              .result_count = 1,
-                              .peer = peer_of(&w, 0, 1),
-                              .key = 1,
-                              .count = MIB / 8,
-                              .type = UM_TYPE_UINT64,
-                              .op = UM_ATOMIC_SUM,
-                              .kind = UM_ATOMIC_FETCH};
-        assert_int_equal(um_atomic(w.node[0].ep, &a), 0);
+        um_core_regions_add(w.node[1].regions, &region);
+        struct um_proto_atomic a = {.operand = &in,
+                                    .operand_count = 1,
+                                    .result = &out,
+                                    .result_count = 1,
+                                    .peer = peer_of(&w, 0, 1),
+                                    .key = 1,
+                                    .count = MIB / 8,
+                                    .type = UM_TYPE_UINT64,
+                                    .op = UM_ATOMIC_SUM,
+                                    .kind = UM_ATOMIC_FETCH};
+        assert_int_equal(um_proto_atomic_start(w.node[0].ep, &a), 0);
         for (int i = 0; i < rounds; i++)
             world_progress(&w);
         recv_buf(&w, 1, peer_of(&w, 1, 0), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         um_sim_kill(&w.node[0].addr);
-        struct um_ep *dead = w.node[0].ep;
+        struct um_core_ep *dead = w.node[0].ep;
         w.node[0].ep = NULL;
         assert_int_equal(done_of(&w, 1, CTX(1)).error, ECONNRESET);
         assert_true(um_list_is_empty(&um_proto_peer_of(peer_of(&w, 1, 0))->atomics));
         assert_true(um_list_is_empty(&w.node[1].ep->jobs));
         w.node[0].ep = dead;
-        um_regions_remove(w.node[1].regions, &region);
+        um_core_regions_remove(w.node[1].regions, &region);
         world_close(&w);
     }
 }
@@ -125,7 +125,7 @@ static void a_receive_directed_at_a_silent_peer_ends_when_that_dies(void **state
     uint32_t value;
     world_open(&w, 2);
     recv_buf(&w, 0, peer_of(&w, 0, 1), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
-    assert_true(um_ep_is_waiting_for_peers(w.node[0].ep));
+    assert_true(um_core_ep_is_waiting_for_peers(w.node[0].ep));
     um_sim_kill(&w.node[1].addr);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
     world_close(&w);
@@ -141,7 +141,7 @@ static void an_operation_pending_at_a_silent_peer_ends_when_that_dies(void **sta
     send_buf(&w, 0, 1, body, 8, 1, UM_OP_DELIVERY, CTX(1));
     send_buf(&w, 0, 1, body, sizeof(body), 1, 0, CTX(2));
     um_sim_kill(&w.node[1].addr);
-    struct um_ep *dead = w.node[1].ep;
+    struct um_core_ep *dead = w.node[1].ep;
     w.node[1].ep = NULL;
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, ECONNRESET);
@@ -159,7 +159,7 @@ static void a_receive_directed_at_a_peer_that_closed_ends(void **state)
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
     world_settle(&w);
     recv_buf(&w, 0, peer_of(&w, 0, 1), &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
-    struct um_peer *peer = peer_of(&w, 0, 1);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
     node_close(&w.node[1]);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
     recv_buf(&w, 0, peer, &got, 4, 1, 0, UM_OP_TAGGED, CTX(2)); /* what it had sent is there */
@@ -180,12 +180,12 @@ static void what_a_peer_took_before_it_died_was_delivered(void **state)
         recv_buf(&w, 1, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(2 + large));
         send_buf(&w, 0, 1, body, large ? sizeof(body) : 8, 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(large + 1));
     }
-    struct um_peer *peer = peer_of(&w, 0, 1);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
     for (int i = 0; i < 1000; i++)
-        um_ep_progress(w.node[1].ep); /* takes both; the sender has not looked yet */
+        um_core_ep_progress(w.node[1].ep); /* takes both; the sender has not looked yet */
     node_close(&w.node[1]);
     uint32_t value = 1;
-    assert_int_equal(um_inject(w.node[0].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), -EPIPE);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), -EPIPE);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     world_close(&w);
@@ -198,25 +198,25 @@ static void every_sender_learns_that_the_port_closed(void **state)
     enum { N = 90 };
     static struct node sender[N];
     struct node receiver;
-    struct um_peer *peer[N];
+    struct um_core_peer *peer[N];
     uint32_t value = 1, lanes = variant.lanes_max;
     variant.lanes_max = 128;
     node_open(&receiver, 8);
     variant.lanes_max = 1;
     for (int i = 0; i < N; i++) {
         node_open(&sender[i], 8);
-        assert_int_equal(um_peer_get(sender[i].ep, &receiver.addr, &peer[i]), 0);
-        assert_int_equal(um_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), 0);
+        assert_int_equal(um_core_peer_get(sender[i].ep, &receiver.addr, &peer[i]), 0);
+        assert_int_equal(um_proto_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), 0);
     }
     for (int i = 0; i < 100; i++)
-        um_ep_progress(receiver.ep);
+        um_core_ep_progress(receiver.ep);
     for (int i = 0; i < 80; i++)
         node_close(&sender[i]);
     for (int i = 0; i < 1000; i++)
-        um_ep_progress(receiver.ep);
+        um_core_ep_progress(receiver.ep);
     node_close(&receiver);
     for (int i = 80; i < N; i++) {
-        assert_int_equal(um_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), -EPIPE);
+        assert_int_equal(um_proto_inject(sender[i].ep, peer[i], &value, 4, 1, 0, 0), -EPIPE);
         node_close(&sender[i]);
     }
     variant.lanes_max = lanes;
@@ -231,16 +231,16 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
         struct world w;
         uint32_t value = 5, got = 0;
         world_open(&w, 2);
-        struct um_peer *sender = peer_of(&w, 1, 0);
+        struct um_core_peer *sender = peer_of(&w, 1, 0);
         recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-        struct um_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+        struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
         port->bell_summary = 0;
         memset(port->bell, 0, sizeof(port->bell));
         um_sim_kill(&w.node[0].addr);
-        struct um_ep *dead = w.node[0].ep;
+        struct um_core_ep *dead = w.node[0].ep;
         w.node[0].ep = NULL;
-        um_peer_lose(sender, ECONNRESET);
+        um_core_peer_lose(sender, ECONNRESET);
         assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
         assert_int_equal(got, 5);
         w.node[0].ep = dead;
@@ -279,9 +279,9 @@ static void an_inject_on_its_way_to_a_peer_that_dies_is_an_error(void **state)
     uint64_t before = variant.memory_max;
     variant.memory_max = 1; /* the lane cannot take it */
     world_open(&w, 2);
-    assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, sizeof(body), 1, 0, UM_OP_TAGGED), 1);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, sizeof(body), 1, 0, UM_OP_TAGGED), 1);
     um_sim_kill(&w.node[1].addr);
-    struct um_completion c = done_of(&w, 0, NULL);
+    struct um_core_completion c = done_of(&w, 0, NULL);
     assert_int_equal(c.error, ECONNRESET);
     assert_true(c.flags & UM_OP_SEND && c.flags & UM_OP_NO_EVENT);
     world_close(&w);

@@ -11,7 +11,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-static struct um_mem_lane *mem_lane(const struct um_peer *peer)
+static struct um_mem_lane *mem_lane(const struct um_core_peer *peer)
 {
     return (struct um_mem_lane *)peer->lane;
 }
@@ -25,7 +25,7 @@ static void a_lane_that_ends_gives_its_share_of_memory_back(void **state)
     world_open(&w, 2);
     for (int generation = 0; generation < 10; generation++) {
         inject_buf(&w, 1, 0, body, sizeof(body), 1, UM_OP_TAGGED);
-        assert_int_equal(um_ep_stats(w.node[1].ep)->rendezvous, 0); /* it could grow */
+        assert_int_equal(um_core_ep_stats(w.node[1].ep)->rendezvous, 0); /* it could grow */
         recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
         node_close(&w.node[1]);
@@ -46,7 +46,7 @@ static void no_more_lanes_grow_than_the_memory_allows(void **state)
     int eager = 0;
     for (int i = 1; i < 6; i++) {
         inject_buf(&w, i, 0, body, sizeof(body), 1, UM_OP_TAGGED);
-        eager += um_ep_stats(w.node[i].ep)->rendezvous == 0;
+        eager += um_core_ep_stats(w.node[i].ep)->rendezvous == 0;
     }
     assert_int_equal(eager, 2);
     for (int i = 1; i < 6; i++) {
@@ -67,8 +67,8 @@ static void a_delivery_is_acknowledged_in_the_call_that_takes_it(void **state)
     world_settle(&w);
     for (int i = 0; i < 100; i++) {
         send_buf(&w, 0, 1, &value, 4, 1, UM_OP_DELIVERY, CTX(1));
-        um_ep_progress(w.node[1].ep);
-        um_ep_progress(w.node[0].ep);
+        um_core_ep_progress(w.node[1].ep);
+        um_core_ep_progress(w.node[0].ep);
         assert_int_equal(untaken(&w, 0), 1);
         assert_int_equal(next_of(&w, 0)->error, 0);
     }
@@ -84,10 +84,10 @@ static bool is_readable(int fd)
 static void arm(struct world *w, int node)
 {
     int ret;
-    while ((ret = um_ep_arm(w->node[node].ep)) == -EAGAIN)
-        um_ep_progress(w->node[node].ep);
+    while ((ret = um_core_ep_arm(w->node[node].ep)) == -EAGAIN)
+        um_core_ep_progress(w->node[node].ep);
     assert_int_equal(ret, 0);
-    assert_false(is_readable(um_ep_wait_fd(w->node[node].ep)));
+    assert_false(is_readable(um_core_ep_wait_fd(w->node[node].ep)));
 }
 
 static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
@@ -96,40 +96,40 @@ static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
     struct world w;
     static unsigned char body[50000], to[50000];
     world_open(&w, 2);
-    int fd0 = um_ep_wait_fd(w.node[0].ep), fd1 = um_ep_wait_fd(w.node[1].ep);
+    int fd0 = um_core_ep_wait_fd(w.node[0].ep), fd1 = um_core_ep_wait_fd(w.node[1].ep);
     for (int round = 0; round < 3; round++) {
         arm(&w, 1);
-        assert_int_equal(um_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, 0), 0);
+        assert_int_equal(um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, 0), 0);
         assert_true(is_readable(fd1)); /* the first contact, then messages */
-        um_ep_disarm(w.node[1].ep);
+        um_core_ep_disarm(w.node[1].ep);
         world_settle(&w);
     }
     struct iovec iov = {.iov_base = body, .iov_len = 8};
-    struct um_msg msg = {.iov = &iov,
-                         .count = 1,
-                         .peer = peer_of(&w, 0, 1),
-                         .tag = 2,
-                         .context = CTX(1),
-                         .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-    assert_int_equal(um_send(w.node[0].ep, &msg), 0);
+    struct um_proto_msg msg = {.iov = &iov,
+                               .count = 1,
+                               .peer = peer_of(&w, 0, 1),
+                               .tag = 2,
+                               .context = CTX(1),
+                               .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
+    assert_int_equal(um_proto_send(w.node[0].ep, &msg), 0);
     arm(&w, 0);
     for (int i = 0; i < 3; i++)
-        um_ep_progress(w.node[1].ep);
+        um_core_ep_progress(w.node[1].ep);
     assert_true(is_readable(fd0)); /* an acknowledgement */
-    um_ep_disarm(w.node[0].ep);
+    um_core_ep_disarm(w.node[0].ep);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     send_buf(&w, 0, 1, body, sizeof(body), 3, UM_OP_TAGGED, CTX(2));
     arm(&w, 0);
     recv_buf(&w, 1, NULL, to, sizeof(to), 3, 0, UM_OP_TAGGED, CTX(3));
     for (int i = 0; i < 10; i++)
-        um_ep_progress(w.node[1].ep);
+        um_core_ep_progress(w.node[1].ep);
     assert_true(is_readable(fd0)); /* an answer */
-    um_ep_disarm(w.node[0].ep);
+    um_core_ep_disarm(w.node[0].ep);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     arm(&w, 1);
-    um_ep_kick(w.node[1].ep);
+    um_core_ep_kick(w.node[1].ep);
     assert_true(is_readable(fd1));
-    um_ep_disarm(w.node[1].ep);
+    um_core_ep_disarm(w.node[1].ep);
     assert_false(is_readable(fd1));
     world_close(&w);
 }
@@ -146,11 +146,11 @@ static void a_sender_whose_lane_passed_to_another_is_told(void **state)
     world_settle(&w);
     struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     um_sim_kill(&w.node[1].addr);
-    struct um_ep *late = w.node[1].ep;
+    struct um_core_ep *late = w.node[1].ep;
     w.node[1].ep = NULL;
     for (int i = 0; i < 50; i++) {
         um_machine_sim.tick(w.node[0].ep->reach[0].port);
-        um_ep_progress(w.node[0].ep);
+        um_core_ep_progress(w.node[0].ep);
     }
     inject_buf(&w, 2, 0, &value, 4, 2, UM_OP_TAGGED);
     assert_int_equal(mem_lane(peer_of(&w, 2, 0))->number, lane->number);
@@ -186,11 +186,11 @@ static void a_credit_for_what_was_never_sent_ends_the_lane(void **state)
     uint32_t value = 4;
     world_open(&w, 2);
     inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-    struct um_peer *peer = peer_of(&w, 0, 1);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
     int ret = 0;
     while (ret == 0) { /* nobody takes them */
         mem_lane(peer)->ctl->credit = mem_lane(peer)->head + 5;
-        ret = um_inject(w.node[0].ep, peer, &value, 4, 1, 0, 0);
+        ret = um_proto_inject(w.node[0].ep, peer, &value, 4, 1, 0, 0);
     }
     assert_int_equal(ret, -EPIPE);
     world_close(&w);
@@ -205,21 +205,21 @@ static void a_share_whose_taker_died_comes_back(void **state)
     uint32_t value = 1;
     variant.memory_max = UM_AREA_SIZE;
     world_open(&w, 3);
-    struct um_port_shm *port = ((struct um_mem_port *)w.node[0].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[0].ep->reach[0].port)->shm;
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
     inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* a lane of its own: it does not take over the other's */
     world_settle(&w);
     uint32_t number = mem_lane(peer_of(&w, 1, 0))->number;
     port->grown[number / 64] |= (uint64_t)1 << number % 64;
     um_sim_kill(&w.node[1].addr);
-    struct um_ep *dead = w.node[1].ep;
+    struct um_core_ep *dead = w.node[1].ep;
     w.node[1].ep = NULL;
     for (int i = 0; i < 50; i++) {
         um_machine_sim.tick(w.node[0].ep->reach[0].port);
-        um_ep_progress(w.node[0].ep);
+        um_core_ep_progress(w.node[0].ep);
     }
     inject_buf(&w, 2, 0, body, sizeof(body), 2, UM_OP_TAGGED);
-    assert_int_equal(um_ep_stats(w.node[2].ep)->rendezvous, 0); /* it could grow */
+    assert_int_equal(um_core_ep_stats(w.node[2].ep)->rendezvous, 0); /* it could grow */
     recv_buf(&w, 0, NULL, to, sizeof(to), 2, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     w.node[1].ep = dead;
@@ -236,7 +236,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
     for (uint32_t before = 1; before < 100; before += 9) {
         world_open(&w, 2);
         struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-        um_mem_lane_shm(port->memory, 0)->credit = -before; /* the lane goes on from here */
+        um_mem_lane_ctl(port->memory, 0)->credit = -before; /* the lane goes on from here */
         for (uint32_t i = 0; i < 200; i++) {
             size_t len = i % 7 ? 8 : sizeof(body);
             fill(body, len, i);
@@ -263,17 +263,17 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     world_open(&w, 1);
     variant.lanes_max = 1;
     for (int i = 0; i < MANY; i++) {
-        struct um_peer *peer;
+        struct um_core_peer *peer;
         node_open(&sender[i], 64);
-        assert_int_equal(um_peer_get(sender[i].ep, &w.node[0].addr, &peer), 0);
-        assert_int_equal(um_inject(sender[i].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), 0);
+        assert_int_equal(um_core_peer_get(sender[i].ep, &w.node[0].addr, &peer), 0);
+        assert_int_equal(um_proto_inject(sender[i].ep, peer, &value, 4, 1, 0, UM_OP_TAGGED), 0);
     }
     variant.lanes_max = 0;
     world_settle(&w);
     struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
     port->port.machine->tick(&port->port);
     assert_true(port->tick_next > 0);
-    struct um_peer *last = port->rx[port->tick_next - 1]->base.user; /* looked at just now: its turn comes last */
+    struct um_core_peer *last = port->rx[port->tick_next - 1]->base.user; /* looked at just now: its turn comes last */
     assert_non_null(last);
     recv_buf(&w, 0, last, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     um_sim_kill(&last->addr);

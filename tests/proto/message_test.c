@@ -18,7 +18,7 @@ static void every_size_arrives(struct world *w, uint32_t flags, bool posted_firs
             world_settle(w);
             recv_buf(w, 1, NULL, to, len + 64, s, 0, flags & UM_OP_TAGGED, CTX(1000 + s));
         }
-        struct um_completion got = done_of(w, 1, CTX(1000 + s));
+        struct um_core_completion got = done_of(w, 1, CTX(1000 + s));
         assert_int_equal(got.error, 0);
         assert_int_equal(got.len, len);
         assert_ptr_equal(got.source, peer_of(w, 1, 0));
@@ -29,7 +29,7 @@ static void every_size_arrives(struct world *w, uint32_t flags, bool posted_firs
             assert_int_equal(got.data, s ^ 0x5555);
         assert_true(is_filled(to, len, (uint32_t)s));
         assert_true(is_all(to + len, 64, 0)); /* nothing behind the message */
-        struct um_completion sent = done_of(w, 0, CTX(2000 + s));
+        struct um_core_completion sent = done_of(w, 0, CTX(2000 + s));
         assert_int_equal(sent.error, 0);
         assert_true(sent.flags & UM_OP_SEND);
         free(from);
@@ -83,7 +83,7 @@ static void messages_of_one_tag_match_in_the_order_of_their_sends(void **state)
             }
         }
         for (int i = 0; i < N; i++) {
-            struct um_completion c = done_of(&w, 1, CTX(i + 1));
+            struct um_core_completion c = done_of(&w, 1, CTX(i + 1));
             assert_int_equal(c.len, i % 3 == 0 ? 20000 : i % 3 == 1 ? 12 : 3000);
             assert_true(is_filled(to[i], c.len, (uint32_t)i));
         }
@@ -162,7 +162,7 @@ static void a_message_that_does_not_fit_is_truncated_and_says_by_how_much(void *
             world_settle(&w);
             if (late)
                 recv_buf(&w, 1, NULL, to, room, 1, 0, UM_OP_TAGGED, CTX(1));
-            struct um_completion c = done_of(&w, 1, CTX(1));
+            struct um_core_completion c = done_of(&w, 1, CTX(1));
             assert_int_equal(c.error, EMSGSIZE);
             assert_int_equal(c.len, room);
             assert_int_equal(c.olen, lens[i] - room);
@@ -179,30 +179,30 @@ static void peek_tells_of_a_message_and_claim_and_discard_end_it(void **state)
     (void)state;
     struct world w;
     static unsigned char from[100000], to[100000];
-    struct um_completion found;
+    struct um_core_completion found;
     world_open(&w, 2);
     for (int large = 0; large < 2; large++) {
         size_t len = large ? sizeof(from) : 333;
-        struct um_msg look = {.tag = 9, .context = CTX(77), .flags = UM_OP_TAGGED};
-        struct um_ep *ep = w.node[1].ep;
-        assert_int_equal(um_peek(ep, &look, &found), -ENOMSG);
+        struct um_proto_msg look = {.tag = 9, .context = CTX(77), .flags = UM_OP_TAGGED};
+        struct um_core_ep *ep = w.node[1].ep;
+        assert_int_equal(um_proto_peek(ep, &look, &found), -ENOMSG);
         for (uint32_t i = 0; i < 3; i++) {
             fill(from, len, 40);
             send_buf(&w, 0, 1, from, len, 9, UM_OP_TAGGED | UM_OP_DATA, CTX(i + 1));
         }
         world_settle(&w);
         look.tag = 8;
-        assert_int_equal(um_peek(ep, &look, &found), -ENOMSG);
+        assert_int_equal(um_proto_peek(ep, &look, &found), -ENOMSG);
         look.tag = 9;
-        assert_int_equal(um_peek(ep, &look, &found), 0); /* looks only */
+        assert_int_equal(um_proto_peek(ep, &look, &found), 0); /* looks only */
         assert_int_equal(found.len, len);
         assert_int_equal(found.tag, 9);
         assert_int_equal(found.data, 9 ^ 0x5555);
         assert_ptr_equal(found.source, peer_of(&w, 1, 0));
         look.flags = UM_OP_TAGGED | UM_OP_CLAIM;
-        assert_int_equal(um_peek(ep, &look, &found), 0); /* reserves the first */
+        assert_int_equal(um_proto_peek(ep, &look, &found), 0); /* reserves the first */
         look.flags = UM_OP_TAGGED | UM_OP_DISCARD;
-        assert_int_equal(um_peek(ep, &look, &found), 0); /* drops the second */
+        assert_int_equal(um_proto_peek(ep, &look, &found), 0); /* drops the second */
         assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
         recv_buf(&w, 1, NULL, to, sizeof(to), 9, 0, UM_OP_TAGGED, CTX(5)); /* takes the third */
         assert_int_equal(done_of(&w, 1, CTX(5)).len, len);
@@ -210,15 +210,15 @@ static void peek_tells_of_a_message_and_claim_and_discard_end_it(void **state)
         recv_buf(&w, 1, NULL, to, sizeof(to), 9, 0, UM_OP_TAGGED | UM_OP_CLAIM, CTX(77));
         assert_int_equal(done_of(&w, 1, CTX(77)).len, len);
         assert_true(is_filled(to, len, 40));
-        struct um_msg again = {.context = CTX(77), .flags = UM_OP_TAGGED | UM_OP_CLAIM};
-        assert_int_equal(um_recv(ep, &again), -ENOMSG);
+        struct um_proto_msg again = {.context = CTX(77), .flags = UM_OP_TAGGED | UM_OP_CLAIM};
+        assert_int_equal(um_proto_recv(ep, &again), -ENOMSG);
         /* claimed, then dropped */
         send_buf(&w, 0, 1, from, len, 9, UM_OP_TAGGED, CTX(4));
         world_settle(&w);
         look.flags = UM_OP_TAGGED | UM_OP_CLAIM;
-        assert_int_equal(um_peek(ep, &look, &found), 0);
+        assert_int_equal(um_proto_peek(ep, &look, &found), 0);
         again.flags |= UM_OP_DISCARD;
-        assert_int_equal(um_recv(ep, &again), 0);
+        assert_int_equal(um_proto_recv(ep, &again), 0);
         assert_int_equal(done_of(&w, 1, CTX(77)).error, 0);
         assert_int_equal(done_of(&w, 0, CTX(1)).error + done_of(&w, 0, CTX(3)).error, 0);
         assert_int_equal(done_of(&w, 0, CTX(4)).error, 0);
@@ -232,11 +232,11 @@ static void a_cancelled_receive_completes_once_and_takes_nothing(void **state)
     struct world w;
     uint32_t value = 1, got[2] = {0};
     world_open(&w, 2);
-    assert_int_equal(um_cancel(w.node[1].ep, CTX(1)), -ENOENT);
+    assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), -ENOENT);
     recv_buf(&w, 1, NULL, &got[0], 4, 3, 0, UM_OP_TAGGED, CTX(1));
     recv_buf(&w, 1, NULL, &got[1], 4, 3, 0, UM_OP_TAGGED, CTX(2));
-    assert_int_equal(um_cancel(w.node[1].ep, CTX(1)), 0);
-    assert_int_equal(um_cancel(w.node[1].ep, CTX(1)), -ENOENT);
+    assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), 0);
+    assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), -ENOENT);
     assert_int_equal(done_of(&w, 1, CTX(1)).error, ECANCELED);
     inject_buf(&w, 0, 1, &value, 4, 3, UM_OP_TAGGED);
     assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
@@ -249,9 +249,9 @@ static void a_cancelled_receive_completes_once_and_takes_nothing(void **state)
 static void an_injected_buffer_is_free_at_return(void **state)
 {
     (void)state;
-    struct um_limits limits;
+    struct um_proto_limits limits;
     const struct um_machines machines = variant_machines();
-    um_limits_get(&machines, &limits);
+    um_proto_limits_get(&machines, &limits);
     struct world w;
     unsigned char *from = malloc(limits.inject_max), *to = malloc(limits.inject_max);
     world_open(&w, 2);
@@ -280,10 +280,10 @@ static void empty_messages_need_no_buffer(void **state)
     recv_buf(&w, 1, NULL, NULL, 0, 1, 0, UM_OP_TAGGED, CTX(3));
     send_buf(&w, 0, 1, NULL, 0, 1, UM_OP_TAGGED, CTX(9));
     inject_buf(&w, 0, 1, NULL, 0, 1, UM_OP_TAGGED);
-    struct um_msg none = {.peer = peer_of(&w, 0, 1), .tag = 1, .context = CTX(8), .flags = UM_OP_TAGGED};
+    struct um_proto_msg none = {.peer = peer_of(&w, 0, 1), .tag = 1, .context = CTX(8), .flags = UM_OP_TAGGED};
     send_msg(&w, 0, &none);
     for (uintptr_t c = 1; c <= 3; c++) {
-        struct um_completion got = done_of(&w, 1, CTX(c));
+        struct um_core_completion got = done_of(&w, 1, CTX(c));
         assert_int_equal(got.error, 0);
         assert_int_equal(got.len, 0);
     }
@@ -307,12 +307,12 @@ static void a_stream_of_sends_holds_up_no_message_of_its_receiver(void **state)
     inject_buf(&w, 1, 0, "y", 1, 2, UM_OP_TAGGED);
     for (int i = 0; i < 100 && seen == 0; i++) {
         const struct iovec iov = {"s", 1};
-        const struct um_msg msg = {
+        const struct um_proto_msg msg = {
             .iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .tag = 5, .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
-        (void)um_send(w.node[0].ep, &msg);
+        (void)um_proto_send(w.node[0].ep, &msg);
         for (int k = 0; k < 10; k++)
-            um_ep_progress(w.node[1].ep);
-        um_ep_progress(w.node[0].ep);
+            um_core_ep_progress(w.node[1].ep);
+        um_core_ep_progress(w.node[0].ep);
         for (size_t n = 0; n < w.node[0].count; n++)
             seen += w.node[0].done[n].context == CTX(9);
     }
@@ -330,14 +330,14 @@ static void a_receiver_that_never_inserted_its_sender_can_receive_and_reply(void
         world_open(&w, 2);
         fill(from, lens[i], 1);
         recv_buf(&w, 1, NULL, to, lens[i], 1, 0, UM_OP_TAGGED, CTX(1));
-        assert_null(um_peer_find(w.node[1].ep, &w.node[0].addr));
+        assert_null(um_core_peer_find(w.node[1].ep, &w.node[0].addr));
         send_buf(&w, 0, 1, from, lens[i], 1, UM_OP_TAGGED, CTX(2));
-        struct um_completion c = done_of(&w, 1, CTX(1));
+        struct um_core_completion c = done_of(&w, 1, CTX(1));
         assert_true(is_filled(to, lens[i], 1));
         assert_non_null(c.source);
-        assert_int_equal(um_peer_name(c.source), UM_PEER_UNNAMED);
+        assert_int_equal(um_core_peer_name(c.source), UM_PEER_UNNAMED);
         struct um_addr addr;
-        um_peer_addr(c.source, &addr);
+        um_core_peer_addr(c.source, &addr);
         struct um_addr known = w.node[0].addr;
         if (variant.second) /* by which machine it came is all that is known */
             (void)um_addr_part(variant.second, &w.node[0].addr, &known);

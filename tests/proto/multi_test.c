@@ -18,7 +18,7 @@ static void messages_lie_one_behind_the_other_until_the_buffer_is_full(void **st
         inject_buf(&w, 0, 1, from, 64, 0, 0);
     }
     for (uint32_t i = 0; i < 4; i++) {
-        const struct um_completion *c = next_of(&w, 1);
+        const struct um_core_completion *c = next_of(&w, 1);
         assert_ptr_equal(c->context, CTX(1));
         assert_ptr_equal(c->buf, buf + 64 * i);
         assert_int_equal(c->len, 64);
@@ -68,7 +68,7 @@ static void a_message_larger_than_the_rest_goes_to_the_next_buffer(void **state)
         int messages = 0;
         const void *taken = NULL;
         while (messages < 2 || !ended) {
-            const struct um_completion *c = next_of(&w, 1);
+            const struct um_core_completion *c = next_of(&w, 1);
             assert_int_equal(c->error, 0);
             if (c->flags & UM_OP_MULTI_END) {
                 assert_ptr_equal(c->context, CTX(1));
@@ -102,7 +102,7 @@ static void a_message_larger_than_an_untouched_buffer_is_truncated(void **state)
         fill(from, lens[i], 4);
         recv_buf(&w, 1, NULL, buf, sizeof(buf), 0, 0, MULTI, CTX(1));
         send_buf(&w, 0, 1, from, lens[i], 0, 0, NULL);
-        const struct um_completion *c = next_of(&w, 1);
+        const struct um_core_completion *c = next_of(&w, 1);
         assert_int_equal(c->error, EMSGSIZE);
         assert_int_equal(c->len, 256);
         assert_int_equal(c->olen, lens[i] - 256);
@@ -128,14 +128,14 @@ static void bodies_under_way_keep_the_buffer_until_the_last_has_come(void **stat
             send_buf(&w, 0, 1, from[i], LEN - i * 8, 0, 0, CTX(10 + i));
         }
         if (cancel) {
-            while (um_ep_stats(w.node[1].ep)->copied + um_ep_stats(w.node[1].ep)->bounced == 0)
+            while (um_core_ep_stats(w.node[1].ep)->copied + um_core_ep_stats(w.node[1].ep)->bounced == 0)
                 world_progress(&w);
-            assert_int_equal(um_cancel(w.node[1].ep, CTX(1)), 0);
-            assert_int_equal(um_cancel(w.node[1].ep, CTX(1)), -ENOENT);
+            assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), 0);
+            assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), -ENOENT);
         }
         int ends = 0, bodies = 0;
         for (bool over = false; !over;) {
-            const struct um_completion *c = next_of(&w, 1);
+            const struct um_core_completion *c = next_of(&w, 1);
             if (c->error == 0 && c->len) {
                 uint32_t i = (uint32_t)((LEN - c->len) / 8);
                 assert_true(is_filled(c->buf, c->len, i));
@@ -179,7 +179,7 @@ static void a_fresh_buffer_takes_what_is_waiting(void **state)
     recv_buf(&w, 1, NULL, buf, sizeof(buf), 0, 0, MULTI, CTX(1));
     uint32_t seen = 0;
     while (seen != 0xff) {
-        const struct um_completion *c = next_of(&w, 1);
+        const struct um_core_completion *c = next_of(&w, 1);
         assert_int_equal(c->error, 0);
         uint32_t i = 0;
         while (i < 8 &&
@@ -211,7 +211,7 @@ static void a_stream_through_two_buffers_loses_nothing(void **state)
         }
         world_progress(&w);
         while (untaken(&w, 1)) {
-            struct um_completion c = *next_of(&w, 1);
+            struct um_core_completion c = *next_of(&w, 1);
             assert_int_equal(c.error, 0);
             if (c.buf) {
                 assert_int_equal(c.len, got % 600);

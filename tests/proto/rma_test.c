@@ -7,23 +7,24 @@ enum { MEMORY = 4 * MIB, KEY = 7 };
 
 static unsigned char memory[MEMORY], local[MEMORY];
 
-static struct um_region region_make(uint32_t access, uint64_t origin)
+static struct um_core_region region_make(uint32_t access, uint64_t origin)
 {
-    return (struct um_region){.key = KEY, .base = (uintptr_t)memory, .len = MEMORY, .origin = origin, .access = access};
+    return (struct um_core_region){
+        .key = KEY, .base = (uintptr_t)memory, .len = MEMORY, .origin = origin, .access = access};
 }
 
 /* One operation and its completion. */
-static struct um_completion rma_do(struct world *w, uint64_t key, uint64_t addr, size_t len, uint32_t flags)
+static struct um_core_completion rma_do(struct world *w, uint64_t key, uint64_t addr, size_t len, uint32_t flags)
 {
     struct iovec iov = {.iov_base = local, .iov_len = len};
-    struct um_rma op = {.iov = &iov,
-                        .count = 1,
-                        .peer = peer_of(w, 0, 1),
-                        .addr = addr,
-                        .key = key,
-                        .data = 0xdadadada,
-                        .context = CTX(1),
-                        .flags = flags};
+    struct um_proto_rma op = {.iov = &iov,
+                              .count = 1,
+                              .peer = peer_of(w, 0, 1),
+                              .addr = addr,
+                              .key = key,
+                              .data = 0xdadadada,
+                              .context = CTX(1),
+                              .flags = flags};
     rma(w, 0, &op);
     return done_of(w, 0, CTX(1));
 }
@@ -34,14 +35,14 @@ static void writes_and_reads_of_every_size_move_the_bytes(void **state)
     const uint64_t origins[] = {0, (uintptr_t)memory, 0x123456789000};
     for (int o = 0; o < 3; o++) {
         struct world w;
-        struct um_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, origins[o]);
+        struct um_core_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, origins[o]);
         world_open(&w, 2);
-        um_regions_add(w.node[1].regions, &region);
+        um_core_regions_add(w.node[1].regions, &region);
         for (size_t s = 0; s < sizes_count; s++) {
             size_t len = sizes[s], at = s * 13 + 1;
             memset(memory, 0, sizeof(memory));
             fill(local, len, (uint32_t)s);
-            struct um_completion c = rma_do(&w, KEY, origins[o] + at, len, UM_OP_WRITE);
+            struct um_core_completion c = rma_do(&w, KEY, origins[o] + at, len, UM_OP_WRITE);
             assert_int_equal(c.error, 0);
             assert_true(c.flags & UM_OP_WRITE);
             assert_true(is_filled(memory + at, len, (uint32_t)s)); /* in place at completion */
@@ -53,17 +54,17 @@ static void writes_and_reads_of_every_size_move_the_bytes(void **state)
             assert_true(is_all(local + len, 100, 0));
         }
         assert_int_equal(w.node[1].count, 0); /* the target hears nothing */
-        um_regions_remove(w.node[1].regions, &region);
+        um_core_regions_remove(w.node[1].regions, &region);
         world_close(&w);
     }
 }
 
 /* Registers anew with another access. */
-static void region_change(struct world *w, struct um_region *region, uint32_t access)
+static void region_change(struct world *w, struct um_core_region *region, uint32_t access)
 {
-    um_regions_remove(w->node[1].regions, region);
+    um_core_regions_remove(w->node[1].regions, region);
     region->access = access;
-    assert_int_equal(um_regions_add(w->node[1].regions, region), 0);
+    assert_int_equal(um_core_regions_add(w->node[1].regions, region), 0);
 }
 
 static void what_the_registration_does_not_allow_is_an_error_and_moves_nothing(void **state)
@@ -71,9 +72,9 @@ static void what_the_registration_does_not_allow_is_an_error_and_moves_nothing(v
     (void)state;
     struct world w;
     const size_t lens[] = {0, 8, 300, 100000};
-    struct um_region region = region_make(0, 0);
+    struct um_core_region region = region_make(0, 0);
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     memset(memory, 0, sizeof(memory));
     memset(local, 0xaa, sizeof(local));
     for (size_t i = 0; i < 4; i++) {
@@ -90,7 +91,7 @@ static void what_the_registration_does_not_allow_is_an_error_and_moves_nothing(v
         }
         assert_true(is_all(memory, MEMORY / 2, 0));
     }
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -99,13 +100,13 @@ static void a_write_with_data_completes_at_the_target_too(void **state)
     (void)state;
     struct world w;
     const size_t lens[] = {0, 8, 16, 17, 5000, 100000, 2 * MIB};
-    struct um_region region = region_make(UM_ACCESS_REMOTE_WRITE, 0);
+    struct um_core_region region = region_make(UM_ACCESS_REMOTE_WRITE, 0);
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
         fill(local, lens[i], (uint32_t)i);
         assert_int_equal(rma_do(&w, KEY, 64, lens[i], UM_OP_WRITE | UM_OP_DATA).error, 0);
-        const struct um_completion *c = next_of(&w, 1);
+        const struct um_core_completion *c = next_of(&w, 1);
         assert_int_equal(c->flags & (UM_OP_REMOTE_WRITE | UM_OP_DATA), UM_OP_REMOTE_WRITE | UM_OP_DATA);
         assert_int_equal(c->data, 0xdadadada);
         assert_int_equal(c->len, lens[i]);
@@ -114,7 +115,7 @@ static void a_write_with_data_completes_at_the_target_too(void **state)
     }
     assert_int_equal(rma_do(&w, KEY + 1, 64, 8, UM_OP_WRITE | UM_OP_DATA).error, EKEYREJECTED);
     assert_int_equal(untaken(&w, 1), 0); /* a refused one does not */
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -123,14 +124,14 @@ static void buffer_lists_are_gathered_and_scattered(void **state)
     (void)state;
     struct world w;
     uint64_t r = 17;
-    struct um_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
+    struct um_core_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
     const size_t lens[] = {10, 300, 10000, 60000, 2 * MIB + 3};
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     for (size_t l = 0; l < 5; l++) {
         for (size_t count = 1; count <= 32; count += 1 + count / 4) {
             struct iovec iov[32];
-            struct um_rma op = {
+            struct um_proto_rma op = {
                 .iov = iov, .count = count, .peer = peer_of(&w, 0, 1), .addr = 3, .key = KEY, .context = CTX(1)};
             for (int read = 0; read < 2; read++) {
                 cut(local, lens[l], iov, count, &r);
@@ -145,7 +146,7 @@ static void buffer_lists_are_gathered_and_scattered(void **state)
             }
         }
     }
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -155,21 +156,21 @@ static void many_operations_at_once_all_complete(void **state)
     (void)state;
     enum { N = 300, LEN = 9000 };
     struct world w;
-    struct um_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
+    struct um_core_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
     world_open(&w, 2);
-    um_regions_add(w.node[1].regions, &region);
+    um_core_regions_add(w.node[1].regions, &region);
     for (int read = 0; read < 2; read++) {
         if (read)
             memset(local, 0, sizeof(local));
         for (uint32_t i = 0; i < N; i++) {
             struct iovec iov = {.iov_base = local + i * LEN, .iov_len = LEN};
-            struct um_rma op = {.iov = &iov,
-                                .count = 1,
-                                .peer = peer_of(&w, 0, 1),
-                                .addr = i * LEN,
-                                .key = KEY,
-                                .context = CTX(i + 1),
-                                .flags = read ? UM_OP_READ : UM_OP_WRITE};
+            struct um_proto_rma op = {.iov = &iov,
+                                      .count = 1,
+                                      .peer = peer_of(&w, 0, 1),
+                                      .addr = i * LEN,
+                                      .key = KEY,
+                                      .context = CTX(i + 1),
+                                      .flags = read ? UM_OP_READ : UM_OP_WRITE};
             if (!read)
                 fill(local + i * LEN, LEN, i);
             rma(&w, 0, &op);
@@ -179,7 +180,7 @@ static void many_operations_at_once_all_complete(void **state)
             assert_true(is_filled((read ? local : memory) + i * LEN, LEN, i));
         }
     }
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
@@ -190,27 +191,27 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
     for (int rounds = 0; rounds < 40; rounds++) {
         for (int read = 0; read < 2; read++) {
             struct world w;
-            struct um_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
+            struct um_core_region region = region_make(UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE, 0);
             uint32_t value = 5, got = 0;
             world_open(&w, 2);
-            um_regions_add(w.node[1].regions, &region);
+            um_core_regions_add(w.node[1].regions, &region);
             struct iovec iov = {.iov_base = local, .iov_len = MEMORY};
-            struct um_rma op = {.iov = &iov,
-                                .count = 1,
-                                .peer = peer_of(&w, 0, 1),
-                                .key = KEY,
-                                .context = CTX(1),
-                                .flags = read ? UM_OP_READ : UM_OP_WRITE};
+            struct um_proto_rma op = {.iov = &iov,
+                                      .count = 1,
+                                      .peer = peer_of(&w, 0, 1),
+                                      .key = KEY,
+                                      .context = CTX(1),
+                                      .flags = read ? UM_OP_READ : UM_OP_WRITE};
             rma(&w, 0, &op);
             for (int i = 0; i < rounds; i++)
                 world_progress(&w);
-            um_regions_remove(w.node[1].regions, &region);
+            um_core_regions_remove(w.node[1].regions, &region);
             memset(memory, 0x11, sizeof(memory)); /* the target's memory is its own again */
-            struct um_completion c = done_of(&w, 0, CTX(1));
+            struct um_core_completion c = done_of(&w, 0, CTX(1));
             assert_true(c.error == 0 || c.error == EKEYREJECTED);
             assert_true(is_all(memory, MEMORY, 0x11));
             /* messages, and operations under the same token, still work in both directions */
-            um_regions_add(w.node[1].regions, &region);
+            um_core_regions_add(w.node[1].regions, &region);
             fill(local, 30000, 2);
             assert_int_equal(rma_do(&w, KEY, 9, 30000, UM_OP_WRITE).error, 0);
             assert_true(is_filled(memory + 9, 30000, 2));
@@ -222,7 +223,7 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
                 inject_buf(&w, 1 - i, i, &value, 4, 1, UM_OP_TAGGED);
                 assert_int_equal(done_of(&w, i, CTX(2)).error, 0);
             }
-            um_regions_remove(w.node[1].regions, &region);
+            um_core_regions_remove(w.node[1].regions, &region);
             world_close(&w);
         }
     }

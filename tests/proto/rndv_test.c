@@ -11,12 +11,12 @@ static void unmatched_bodies_have_no_bound(struct world *w, int from, int to, in
     enum { LEN = 70000 };
     for (int i = 0; i < count; i++) {
         struct iovec iov = {.iov_base = body, .iov_len = LEN};
-        struct um_msg msg = {.iov = &iov,
-                             .count = 1,
-                             .peer = peer_of(w, from, to),
-                             .tag = (uint64_t)i,
-                             .context = CTX(i + 1),
-                             .flags = UM_OP_TAGGED};
+        struct um_proto_msg msg = {.iov = &iov,
+                                   .count = 1,
+                                   .peer = peer_of(w, from, to),
+                                   .tag = (uint64_t)i,
+                                   .context = CTX(i + 1),
+                                   .flags = UM_OP_TAGGED};
         send_msg(w, from, &msg);
     }
 }
@@ -67,7 +67,7 @@ static void answers_that_find_no_place_come_later(void **state)
     for (int i = 0; i < N; i++) {
         recv_buf(&w, 1, NULL, got, LEN, (uint64_t)i, 0, UM_OP_TAGGED, CTX(i + 1));
         for (int k = 0; k < 100 && untaken(&w, 1) == 0; k++)
-            um_ep_progress(w.node[1].ep);
+            um_core_ep_progress(w.node[1].ep);
         assert_int_equal(done_of(&w, 1, CTX(i + 1)).error, 0);
     }
     for (int i = 0; i < N; i++)
@@ -96,26 +96,26 @@ static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state
             memset(to, 0, len + 64);
             cut(from, len, out, counts[c % 8], &r);
             cut(to, len, in, counts[c / 8], &r);
-            struct um_msg send = {.iov = out,
-                                  .count = counts[c % 8],
-                                  .peer = peer_of(&w, 0, 1),
-                                  .tag = 1,
-                                  .context = CTX(1),
-                                  .flags = UM_OP_TAGGED};
-            struct um_msg recv = {
+            struct um_proto_msg send = {.iov = out,
+                                        .count = counts[c % 8],
+                                        .peer = peer_of(&w, 0, 1),
+                                        .tag = 1,
+                                        .context = CTX(1),
+                                        .flags = UM_OP_TAGGED};
+            struct um_proto_msg recv = {
                 .iov = in, .count = counts[c / 8], .tag = 1, .context = CTX(2), .flags = UM_OP_TAGGED};
             bool late = rnd(&r, 2);
             if (!late)
-                assert_int_equal(um_recv(w.node[1].ep, &recv), 0);
+                assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
             send_msg(&w, 0, &send);
             if (late) {
                 world_progress(&w);
                 world_progress(&w);
-                assert_int_equal(um_recv(w.node[1].ep, &recv), 0);
+                assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
             }
             memset(out, 0xff, sizeof(out)); /* the lists are the caller's again, not the buffers */
             memset(in, 0xff, sizeof(in));
-            struct um_completion got = done_of(&w, 1, CTX(2));
+            struct um_core_completion got = done_of(&w, 1, CTX(2));
             assert_int_equal(got.error, 0);
             assert_int_equal(got.len, len);
             assert_true(is_filled(to, len, (uint32_t)c));
@@ -136,7 +136,7 @@ static void delivery_completes_only_after_the_message_was_taken(void **state)
     for (size_t i = 0; i < 4; i++) {
         send_buf(&w, 0, 1, from, lens[i], 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
         for (int k = 0; k < 2000; k++)
-            um_ep_progress(w.node[0].ep); /* the receiver makes no progress: it cannot have taken it */
+            um_core_ep_progress(w.node[0].ep); /* the receiver makes no progress: it cannot have taken it */
         assert_int_equal(untaken(&w, 0), 0);
         recv_buf(&w, 1, NULL, to, lens[i], 1, 0, UM_OP_TAGGED, CTX(2));
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
@@ -158,7 +158,7 @@ static void two_full_lanes_facing_each_other_drain(void **state)
         uint32_t sent[2] = {0, 0}, refused[2] = {0, 0};
         while (refused[0] < 40 || refused[1] < 40) {
             for (int i = 0; i < 2; i++) {
-                int ret = um_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, lens[l], sent[i], 0, UM_OP_TAGGED);
+                int ret = um_proto_inject(w.node[i].ep, peer_of(&w, i, 1 - i), body, lens[l], sent[i], 0, UM_OP_TAGGED);
                 assert_true(ret == 0 || ret == 1 || ret == -EAGAIN);
                 sent[i] += ret >= 0;
                 refused[i] += ret == -EAGAIN;
@@ -221,9 +221,9 @@ static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
     world_open(&w, 5);
     for (int i = 1; i <= 3; i++)
         inject_buf(&w, i, 0, &value, 4, (uint64_t)i, UM_OP_TAGGED);
-    assert_int_equal(um_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
+    assert_int_equal(um_proto_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
     world_settle(&w);
-    assert_int_equal(um_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
+    assert_int_equal(um_proto_inject(w.node[4].ep, peer_of(&w, 4, 0), &value, 4, 4, 0, UM_OP_TAGGED), -EAGAIN);
     node_close(&w.node[2]);
     inject_buf(&w, 4, 0, &value, 4, 4, UM_OP_TAGGED);
     for (uint64_t tag = 1; tag <= 4; tag++) {
@@ -238,7 +238,7 @@ static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
 
 /* ---- bodies that their receiver could read, and asks for ---- */
 
-static enum um_bodies usual;
+static enum um_core_bodies usual;
 
 /* The machine has both ways, and each body is asked for. */
 static bool world_open_asking(struct world *w)
@@ -263,7 +263,7 @@ static void alone_until(struct world *w, int node, size_t receives)
     const struct timespec pause = {.tv_nsec = 50000};
     for (int i = 0; w->node[node].count < receives; i++) {
         assert_true(i < 200000);
-        um_ep_progress(w->node[node].ep);
+        um_core_ep_progress(w->node[node].ep);
         nanosleep(&pause, NULL);
     }
 }
@@ -286,7 +286,7 @@ static void a_sender_that_makes_no_call_holds_nobody_up(void **state)
         assert_int_equal(done_of(&w, 1, CTX(k + 1)).error, 0);
         assert_true(is_filled(to + (size_t)k * LEN, LEN, 3));
     }
-    const struct um_stats *s = um_ep_stats(w.node[1].ep);
+    const struct um_core_stats *s = um_core_ep_stats(w.node[1].ep);
     assert_true(s->retaken >= 1 && s->retaken <= N / 4); /* it is asked ever more seldom */
     assert_int_equal(s->copied, N);
     for (int k = 0; k < N; k++)
@@ -316,10 +316,10 @@ static void parts_of_a_body_that_was_taken_back_are_dropped(void **state)
         recv_buf(&w, 1, NULL, to[0], LEN, 1, 0, UM_OP_TAGGED, CTX(1));
         send_buf(&w, 0, 1, from[0], LEN, 1, UM_OP_TAGGED, CTX(3));
         size_t before = w.node[1].count;
-        um_ep_progress(w.node[1].ep); /* asks, unless the machine stalls */
+        um_core_ep_progress(w.node[1].ep); /* asks, unless the machine stalls */
         for (int k = 0; k < SMALL; k++)
             inject_buf(&w, 0, 1, &value, 8, 5, UM_OP_TAGGED);
-        um_ep_progress(w.node[0].ep); /* is asked, and pushes */
+        um_core_ep_progress(w.node[0].ep); /* is asked, and pushes */
         alone_until(&w, 1, before + 1);
         assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
         assert_true(is_filled(to[0], LEN, 1));
@@ -331,8 +331,8 @@ static void parts_of_a_body_that_was_taken_back_are_dropped(void **state)
         assert_int_equal(done_of(&w, 0, CTX(4)).error, 0);
         assert_true(is_filled(to[1], LEN, 2));
     }
-    assert_true(um_ep_stats(w.node[1].ep)->retaken >= 1 || variant.stall_percent);
-    assert_int_equal(um_ep_stats(w.node[1].ep)->peers_lost, 0);
+    assert_true(um_core_ep_stats(w.node[1].ep)->retaken >= 1 || variant.stall_percent);
+    assert_int_equal(um_core_ep_stats(w.node[1].ep)->peers_lost, 0);
     world_close_asking(&w);
 }
 

@@ -32,10 +32,10 @@ static void route_open(struct world *w, int nodes)
     variant = chosen;
 }
 
-static const struct um_traffic *traffic(const struct world *w, int node, const struct um_machine *machine)
+static const struct um_core_traffic *traffic(const struct world *w, int node, const struct um_machine *machine)
 {
-    const struct um_ep *ep = w->node[node].ep;
-    return &um_ep_stats(ep)->traffic[ep->config.machines.at[0] == machine ? 0 : 1];
+    const struct um_core_ep *ep = w->node[node].ep;
+    return &um_core_ep_stats(ep)->traffic[ep->config.machines.at[0] == machine ? 0 : 1];
 }
 
 static void each_peer_is_reached_by_its_machine(void **state)
@@ -75,7 +75,8 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
         for (int i = FAR; i <= NEAR; i++) {
             for (uint32_t burst = rnd(&random, 5); burst > 0 && sent[i] < messages; burst--) {
                 const uint32_t message[2] = {(uint32_t)i, sent[i]};
-                if (um_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message), 3, 0, UM_OP_TAGGED) != 0)
+                if (um_proto_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message), 3, 0,
+                                    UM_OP_TAGGED) != 0)
                     break;
                 sent[i]++;
             }
@@ -84,8 +85,8 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
         while (untaken(&w, OWNER) == 0) { /* somebody has still to send */
             for (int i = FAR; i <= NEAR; i++) {
                 const uint32_t message[2] = {(uint32_t)i, sent[i]};
-                if (sent[i] < messages &&
-                    um_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message), 3, 0, UM_OP_TAGGED) == 0)
+                if (sent[i] < messages && um_proto_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message),
+                                                          3, 0, UM_OP_TAGGED) == 0)
                     sent[i]++;
             }
             world_progress(&w);
@@ -116,14 +117,14 @@ static void a_stream_by_one_machine_holds_up_nobody_on_the_other(void **state)
     }
     recv_buf(&w, OWNER, NULL, &far, 4, 3, 0, UM_OP_TAGGED, CTX(3));
     inject_buf(&w, FAR, OWNER, &value, 4, 3, UM_OP_TAGGED);
-    struct um_peer *owner = peer_of(&w, NEAR, OWNER);
+    struct um_core_peer *owner = peer_of(&w, NEAR, OWNER);
     for (int i = 0; i < 2000 && far == 0; i++) {
         const struct iovec iov = {&got, 4};
-        const struct um_msg receive = {.iov = &iov, .count = 1, .tag = 1, .flags = UM_OP_TAGGED | UM_OP_RECV};
+        const struct um_proto_msg receive = {.iov = &iov, .count = 1, .tag = 1, .flags = UM_OP_TAGGED | UM_OP_RECV};
         for (int k = 0; k < 4; k++) /* a lane with less than a budget of them empty is not what this is about */
-            (void)um_inject(w.node[NEAR].ep, owner, &value, 4, (uint64_t)(1 + k % 2), 0, UM_OP_TAGGED);
-        assert_int_equal(um_recv(w.node[OWNER].ep, &receive), 0);
-        um_ep_progress(w.node[OWNER].ep);
+            (void)um_proto_inject(w.node[NEAR].ep, owner, &value, 4, (uint64_t)(1 + k % 2), 0, UM_OP_TAGGED);
+        assert_int_equal(um_proto_recv(w.node[OWNER].ep, &receive), 0);
+        um_core_ep_progress(w.node[OWNER].ep);
     }
     assert_int_equal(far, value);
     world_close(&w);
@@ -137,17 +138,17 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
     route_open(&w, 2);
     recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
     inject_buf(&w, FAR, OWNER, &value, 4, 1, UM_OP_TAGGED);
-    struct um_peer *came = done_of(&w, OWNER, CTX(1)).source;
+    struct um_core_peer *came = done_of(&w, OWNER, CTX(1)).source;
     struct um_addr addr;
-    um_peer_addr(came, &addr);
+    um_core_peer_addr(came, &addr);
     assert_false(um_addr_has(&um_machine_shm, &addr)); /* not proved by the machine that it came by, so ignored */
     assert_ptr_equal(peer_of(&w, OWNER, FAR), came);
-    um_peer_addr(came, &addr);
+    um_core_peer_addr(came, &addr);
     assert_memory_equal(&addr, &w.node[FAR].addr, sizeof(addr));
     struct um_addr part;
     for (int m = 0; m < 2; m++) {
         assert_true(um_addr_part(variant_machines().at[m], &addr, &part));
-        assert_ptr_equal(um_peer_find(w.node[OWNER].ep, &part), came);
+        assert_ptr_equal(um_core_peer_find(w.node[OWNER].ep, &part), came);
     }
     world_close(&w);
 }
@@ -166,7 +167,7 @@ static void an_address_that_does_not_lead_to_its_port_is_reached_by_the_next_mac
         wrong.word[1] ^= kind == 2 ? UINT64_C(1) << 21 : 0; /* another process, or none */
         w.node[NEAR].addr = wrong;
         fill(from, sizeof(from), 1);
-        assert_int_equal(um_ep_addr_check(w.node[OWNER].ep, &wrong), 0);
+        assert_int_equal(um_core_ep_addr_check(w.node[OWNER].ep, &wrong), 0);
         recv_buf(&w, NEAR, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
         send_buf(&w, OWNER, NEAR, from, sizeof(from), 1, UM_OP_TAGGED, CTX(2));
         assert_int_equal(done_of(&w, NEAR, CTX(1)).error, 0);
@@ -194,20 +195,20 @@ static void *add_wide(void *arg)
     struct node *n = &wide.w.node[self];
     const double one[2] = {1, 2};
     struct iovec in = {(void *)one, sizeof(one)};
-    struct um_atomic a = {.operand = &in,
-                          .operand_count = 1,
-                          .peer = peer_of(&wide.w, self, OWNER),
-                          .key = KEY,
-                          .count = 1,
-                          .type = UM_TYPE_DOUBLE_COMPLEX,
-                          .op = UM_ATOMIC_SUM,
-                          .kind = UM_ATOMIC_BASE};
+    struct um_proto_atomic a = {.operand = &in,
+                                .operand_count = 1,
+                                .peer = peer_of(&wide.w, self, OWNER),
+                                .key = KEY,
+                                .count = 1,
+                                .type = UM_TYPE_DOUBLE_COMPLEX,
+                                .op = UM_ATOMIC_SUM,
+                                .kind = UM_ATOMIC_BASE};
     for (uint32_t i = 0; i < wide.rounds; i++) {
-        while (um_atomic(n->ep, &a) == -EAGAIN)
-            um_ep_progress(n->ep);
+        while (um_proto_atomic_start(n->ep, &a) == -EAGAIN)
+            um_core_ep_progress(n->ep);
     }
     while (n->count < wide.rounds)
-        um_ep_progress(n->ep);
+        um_core_ep_progress(n->ep);
     um_rmw_add_u32(&wide.done, 1);
     return NULL;
 }
@@ -218,20 +219,20 @@ static void wide_atomics_by_both_exclude_each_other(void **state)
     pthread_t thread[2];
     wide.rounds = 20000;
     route_open(&wide.w, 3);
-    struct um_region region = {
+    struct um_core_region region = {
         .key = KEY, .base = (uintptr_t)wide.complex_sum, .len = sizeof(wide.complex_sum), .access = BOTH};
-    assert_int_equal(um_regions_add(wide.w.node[OWNER].regions, &region), 0);
+    assert_int_equal(um_core_regions_add(wide.w.node[OWNER].regions, &region), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, add_wide, (void *)(intptr_t)(FAR + i)), 0);
     while (um_load_relaxed_u32(&wide.done) < 2)
-        um_ep_progress(wide.w.node[OWNER].ep);
+        um_core_ep_progress(wide.w.node[OWNER].ep);
     for (int i = 0; i < 2; i++)
         pthread_join(thread[i], NULL);
     assert_true(wide.complex_sum[0] == 2.0 * wide.rounds);
     assert_true(wide.complex_sum[1] == 4.0 * wide.rounds);
-    assert_true(um_ep_stats(wide.w.node[NEAR].ep)->mapped == wide.rounds);
-    assert_true(um_ep_stats(wide.w.node[FAR].ep)->mapped == 0);
-    um_regions_remove(wide.w.node[OWNER].regions, &region);
+    assert_true(um_core_ep_stats(wide.w.node[NEAR].ep)->mapped == wide.rounds);
+    assert_true(um_core_ep_stats(wide.w.node[FAR].ep)->mapped == 0);
+    um_core_regions_remove(wide.w.node[OWNER].regions, &region);
     world_close(&wide.w);
 }
 
@@ -242,25 +243,25 @@ static void owner_and_mapped_initiators_have_the_same_locks(void **state)
     struct world w;
     static uint64_t word;
     route_open(&w, 3);
-    struct um_region region = {.key = KEY, .base = (uintptr_t)&word, .len = sizeof(word), .access = BOTH};
-    assert_int_equal(um_regions_add(w.node[OWNER].regions, &region), 0);
-    const struct um_window *window = um_window_open(peer_of(&w, NEAR, OWNER), KEY);
+    struct um_core_region region = {.key = KEY, .base = (uintptr_t)&word, .len = sizeof(word), .access = BOTH};
+    assert_int_equal(um_core_regions_add(w.node[OWNER].regions, &region), 0);
+    const struct um_window *window = um_core_window_open(peer_of(&w, NEAR, OWNER), KEY);
     assert_true(window && window->locks);
-    struct um_locks_shm *locks = um_regions_locks(w.node[OWNER].regions);
+    struct um_locks_shm *locks = um_core_regions_locks(w.node[OWNER].regions);
     for (int i = 0; i < UM_LOCKS; i++)
         um_store_relaxed_u64(&locks->lock[i].holder, 1000 + (uint64_t)i);
     for (int i = 0; i < UM_LOCKS; i++) {
         assert_int_equal(um_load_relaxed_u64(&window->locks->lock[i].holder), 1000 + i);
         um_store_relaxed_u64(&locks->lock[i].holder, 0);
     }
-    um_regions_remove(w.node[OWNER].regions, &region);
+    um_core_regions_remove(w.node[OWNER].regions, &region);
     world_close(&w);
 }
 
 static int put(struct world *w, int from, uint64_t value)
 {
     const struct iovec iov = {&value, sizeof(value)};
-    struct um_rma op = {
+    struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = peer_of(w, from, OWNER), .key = KEY, .flags = UM_OP_WRITE, .context = CTX(1)};
     rma(w, from, &op);
     return done_of(w, from, CTX(1)).error;
@@ -274,22 +275,22 @@ static void a_counter_has_one_value_and_a_registration_one_end(void **state)
     uint32_t number;
     const uint64_t *value;
     route_open(&w, 3);
-    assert_int_equal(um_regions_counter_open(w.node[OWNER].regions, &number, &value), 0);
+    assert_int_equal(um_core_regions_counter_open(w.node[OWNER].regions, &number, &value), 0);
     const uint64_t before = um_load_relaxed_u64(value);
-    struct um_region region = {
+    struct um_core_region region = {
         .key = KEY, .base = (uintptr_t)&word, .len = sizeof(word), .access = BOTH, .counters = number};
-    assert_int_equal(um_regions_add(w.node[OWNER].regions, &region), 0);
+    assert_int_equal(um_core_regions_add(w.node[OWNER].regions, &region), 0);
     for (int i = FAR; i <= NEAR; i++) {
         assert_int_equal(put(&w, i, (uint64_t)i), 0);
         assert_int_equal(word, i);
     }
     assert_int_equal(um_load_relaxed_u64(value) - before, 2);
-    um_regions_remove(w.node[OWNER].regions, &region);
+    um_core_regions_remove(w.node[OWNER].regions, &region);
     for (int i = FAR; i <= NEAR; i++) {
         assert_int_not_equal(put(&w, i, 99), 0);
         assert_int_equal(word, NEAR);
     }
-    um_regions_counter_close(w.node[OWNER].regions, number);
+    um_core_regions_counter_close(w.node[OWNER].regions, number);
     world_close(&w);
 }
 
@@ -308,15 +309,15 @@ static void either_machine_ends_a_sleep(void **state)
     }
     for (int round = 0; round < 20; round++) {
         const int from = FAR + round % 2;
-        struct pollfd fd = {.fd = um_ep_wait_fd(w.node[OWNER].ep), .events = POLLIN};
-        while (um_ep_arm(w.node[OWNER].ep) != 0)
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(w.node[OWNER].ep), .events = POLLIN};
+        while (um_core_ep_arm(w.node[OWNER].ep) != 0)
             world_progress(&w);
         assert_int_equal(poll(&fd, 1, 0), 0);
         inject_buf(&w, from, OWNER, &value, 4, 1, UM_OP_TAGGED);
         for (int i = 0; i < 1000 && poll(&fd, 1, 10) == 0; i++)
-            um_ep_progress(w.node[from].ep);
+            um_core_ep_progress(w.node[from].ep);
         assert_int_equal(poll(&fd, 1, 0), 1);
-        um_ep_disarm(w.node[OWNER].ep);
+        um_core_ep_disarm(w.node[OWNER].ep);
         recv_buf(&w, OWNER, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         assert_int_equal(done_of(&w, OWNER, CTX(1)).error, 0);
     }

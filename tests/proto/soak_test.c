@@ -35,8 +35,8 @@ static void actors_close(void)
 
 static uint64_t actor_moved(const struct actor *a)
 {
-    const struct um_stats *s = um_ep_stats(a->node.ep);
-    const struct um_traffic t = um_ep_traffic(a->node.ep);
+    const struct um_core_stats *s = um_core_ep_stats(a->node.ep);
+    const struct um_core_traffic t = um_core_ep_traffic(a->node.ep);
     return t.sent + t.received + t.bytes_received + s->copied + s->bounced;
 }
 
@@ -72,7 +72,7 @@ static void *actor_thread(void *arg)
         actor_step(a);
     um_rmw_add_u32(&done_count, 1);
     while (um_load_relaxed_u32(&done_count) < ACTORS_MAX) /* the others still need our progress */
-        um_ep_progress(a->node.ep);
+        um_core_ep_progress(a->node.ep);
     return NULL;
 }
 

@@ -14,24 +14,24 @@ enum { LEN = 300000, ROUNDS = 12, KEY = 1 };
 
 static unsigned char from[LEN], to[LEN];
 
-static struct um_rma rma_of(struct world *w, const struct iovec *iov, uint32_t flags)
+static struct um_proto_rma rma_of(struct world *w, const struct iovec *iov, uint32_t flags)
 {
-    return (struct um_rma){.iov = iov,
-                           .count = 1,
-                           .peer = peer_of(w, 0, 1),
-                           .addr = (uintptr_t)to,
-                           .key = KEY,
-                           .context = CTX(1),
-                           .flags = flags};
+    return (struct um_proto_rma){.iov = iov,
+                                 .count = 1,
+                                 .peer = peer_of(w, 0, 1),
+                                 .addr = (uintptr_t)to,
+                                 .key = KEY,
+                                 .context = CTX(1),
+                                 .flags = flags};
 }
 
-static struct um_region region_of(void *base)
+static struct um_core_region region_of(void *base)
 {
-    return (struct um_region){.key = KEY,
-                              .base = (uintptr_t)base,
-                              .origin = (uintptr_t)base,
-                              .len = LEN,
-                              .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    return (struct um_core_region){.key = KEY,
+                                   .base = (uintptr_t)base,
+                                   .origin = (uintptr_t)base,
+                                   .len = LEN,
+                                   .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
 }
 
 static void progress(struct world *w, int times)
@@ -60,7 +60,7 @@ static void a_receive_whose_sender_dies(void **state)
         send_buf(&w, 1, 0, from, LEN, 1, UM_OP_TAGGED, CTX(2));
         progress(&w, rounds);
         um_sim_kill(&w.node[1].addr);
-        struct um_ep *dead = w.node[1].ep;
+        struct um_core_ep *dead = w.node[1].ep;
         w.node[1].ep = NULL;
         failed += done_of(&w, 0, CTX(1)).error != 0;
         expect_no_byte_more(&w, to);
@@ -115,17 +115,17 @@ static void a_write_whose_region_is_closed(void **state)
     for (int way = 0; way < 2; way++) {
         for (int rounds = 0; rounds < ROUNDS; rounds++) {
             struct world w;
-            struct um_region region = region_of(to);
+            struct um_core_region region = region_of(to);
             const struct iovec iov = {from, LEN};
             world_open(&w, 2);
-            assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
-            struct um_rma write = rma_of(&w, &iov, UM_OP_WRITE);
+            assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+            struct um_proto_rma write = rma_of(&w, &iov, UM_OP_WRITE);
             if (way == 1) /* as if the initiator could not write there */
-                um_window_set_level(um_window_find(write.peer, KEY), UM_LEVEL_REMOTE);
+                um_core_window_set_level(um_core_window_find(write.peer, KEY), UM_LEVEL_REMOTE);
             rma(&w, 0, &write);
             assert_int_equal(um_list_is_empty(&write.peer->copies), way == 1);
             progress(&w, rounds);
-            um_regions_remove(w.node[1].regions, &region);
+            um_core_regions_remove(w.node[1].regions, &region);
             memset(to, 0x77, LEN);
             const int error = done_of(&w, 0, CTX(1)).error;
             assert_true(error == 0 || error == EKEYREJECTED);
@@ -145,18 +145,18 @@ static void a_read_whose_target_dies(void **state)
     int failed = 0;
     for (int rounds = 0; rounds < ROUNDS; rounds++) {
         struct world w;
-        struct um_region region = region_of(from);
+        struct um_core_region region = region_of(from);
         const struct iovec iov = {to, LEN};
         world_open(&w, 2);
-        assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
-        struct um_rma read = rma_of(&w, &iov, UM_OP_READ);
+        assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
         read.addr = (uintptr_t)from;
         rma(&w, 0, &read);
         progress(&w, rounds);
         um_sim_kill(&w.node[1].addr);
         failed += done_of(&w, 0, CTX(1)).error == ECONNRESET;
         expect_no_byte_more(&w, to);
-        um_regions_remove(w.node[1].regions, &region);
+        um_core_regions_remove(w.node[1].regions, &region);
         world_close(&w);
     }
     assert_true(failed > 0);
@@ -167,17 +167,17 @@ static void operations_whose_endpoint_closes(void **state)
     (void)state;
     for (int rounds = 0; rounds < ROUNDS; rounds++) {
         struct world w;
-        struct um_region region = region_of(from);
+        struct um_core_region region = region_of(from);
         const struct iovec iov = {to, LEN};
         world_open(&w, 2);
-        assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
-        struct um_rma read = rma_of(&w, &iov, UM_OP_READ);
+        assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
         read.addr = (uintptr_t)from;
         rma(&w, 0, &read);
         progress(&w, rounds);
         node_close(&w.node[0]);
         expect_no_byte_more(&w, to);
-        um_regions_remove(w.node[1].regions, &region);
+        um_core_regions_remove(w.node[1].regions, &region);
         world_close(&w);
     }
 }
@@ -187,22 +187,22 @@ static void a_write_keeps_what_it_needs_and_tells_at_its_end(void **state)
 {
     (void)state;
     struct world w;
-    struct um_region region = region_of(to);
+    struct um_core_region region = region_of(to);
     world_open(&w, 2);
-    assert_int_equal(um_regions_add(w.node[1].regions, &region), 0);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     for (uint32_t i = 1; i <= 50; i++) {
         const bool inject = i % 2, delivery = i % 3 == 0;
         const size_t len = inject ? 8000 : LEN;
         const struct iovec iov = {from, len};
-        struct um_rma write = rma_of(&w, &iov,
-                                     UM_OP_WRITE | UM_OP_DATA | (inject ? (uint32_t)UM_OP_INJECT : 0) |
-                                         (delivery ? (uint32_t)UM_OP_DELIVERY : 0));
+        struct um_proto_rma write = rma_of(&w, &iov,
+                                           UM_OP_WRITE | UM_OP_DATA | (inject ? (uint32_t)UM_OP_INJECT : 0) |
+                                               (delivery ? (uint32_t)UM_OP_DELIVERY : 0));
         write.data = i;
         fill(from, len, i);
         rma(&w, 0, &write);
         if (inject)
             memset(from, 0, len);
-        const struct um_completion *c = next_of(&w, 1);
+        const struct um_core_completion *c = next_of(&w, 1);
         assert_int_equal(c->flags & UM_OP_REMOTE_WRITE, UM_OP_REMOTE_WRITE);
         assert_int_equal(c->data, i);
         assert_int_equal(c->len, len);
@@ -211,7 +211,7 @@ static void a_write_keeps_what_it_needs_and_tells_at_its_end(void **state)
     }
     world_settle(&w);
     assert_int_equal(untaken(&w, 0) + untaken(&w, 1), 0);
-    um_regions_remove(w.node[1].regions, &region);
+    um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 

@@ -18,11 +18,11 @@ const size_t sizes[] = {0,    1,    7,    8,     16,    17,    40,    41,    64,
                         1025, 4096, 8191, 16383, 16384, 16385, 65536, 65537, 1000000, MIB,  MIB + 1, 3 * MIB + 7};
 const size_t sizes_count = sizeof(sizes) / sizeof(sizes[0]);
 
-static void on_complete(void *arg, const struct um_completion *c)
+static void on_complete(void *arg, const struct um_core_completion *c)
 {
     struct node *n = arg;
     if (c->flags & UM_OP_INJECT && c->flags & UM_OP_NO_EVENT && !c->error && !c->context)
-        return; /* um_inject() said that it would come */
+        return; /* um_proto_inject() said that it would come */
     if (n->count == n->capacity) {
         n->capacity = n->capacity ? n->capacity * 2 : 64;
         n->done = realloc(n->done, n->capacity * sizeof(*n->done));
@@ -43,8 +43,8 @@ void node_open(struct node *n, size_t multi_min)
     const struct um_space_config space = {.adopt = variant.adopt};
     const struct um_machines machines = variant_machines();
     *n = (struct node){0};
-    assert_int_equal(um_regions_open(&machines, &space, &n->regions), 0);
-    struct um_ep_config config = {
+    assert_int_equal(um_core_regions_open(&machines, &space, &n->regions), 0);
+    struct um_core_ep_config config = {
         .machines = machines,
         .port = {.private_copy = variant.private_copy,
                  .partition = variant.second ? opened++ % 2 : 0,
@@ -59,16 +59,16 @@ void node_open(struct node *n, size_t multi_min)
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
-    assert_int_equal(um_ep_open(&config, &n->ep), 0);
-    um_ep_addr(n->ep, &n->addr);
+    assert_int_equal(um_proto_ep_open(&config, &n->ep), 0);
+    um_core_ep_addr(n->ep, &n->addr);
 }
 
 void node_close(struct node *n)
 {
     if (n->ep)
-        um_ep_close(n->ep);
+        um_proto_ep_close(n->ep);
     if (n->regions)
-        um_regions_close(n->regions);
+        um_core_regions_close(n->regions);
     free(n->done);
     *n = (struct node){0};
 }
@@ -104,7 +104,7 @@ int world_progress(struct world *w)
     int moved = 0;
     for (int i = 0; i < w->nodes; i++) {
         if (w->node[i].ep)
-            moved += um_ep_progress(w->node[i].ep);
+            moved += um_core_ep_progress(w->node[i].ep);
     }
     return moved;
 }
@@ -118,14 +118,14 @@ void world_settle(struct world *w)
     }
 }
 
-struct um_peer *peer_of(struct world *w, int from, int to)
+struct um_core_peer *peer_of(struct world *w, int from, int to)
 {
-    struct um_peer *peer = NULL;
-    assert_int_equal(um_peer_get(w->node[from].ep, &w->node[to].addr, &peer), 0);
+    struct um_core_peer *peer = NULL;
+    assert_int_equal(um_core_peer_get(w->node[from].ep, &w->node[to].addr, &peer), 0);
     return peer;
 }
 
-const struct um_completion *next_of(struct world *w, int node)
+const struct um_core_completion *next_of(struct world *w, int node)
 {
     struct node *n = &w->node[node];
     uint64_t start = um_clock_ns();
@@ -136,7 +136,7 @@ const struct um_completion *next_of(struct world *w, int node)
     return &n->done[n->taken++];
 }
 
-struct um_completion done_of(struct world *w, int node, const void *context)
+struct um_core_completion done_of(struct world *w, int node, const void *context)
 {
     struct node *n = &w->node[node];
     uint64_t start = um_clock_ns();
@@ -144,7 +144,7 @@ struct um_completion done_of(struct world *w, int node, const void *context)
         for (; at < n->count; at++) {
             if (n->done[at].context != context)
                 continue;
-            struct um_completion found = n->done[at];
+            struct um_core_completion found = n->done[at];
             n->done[at] = n->done[n->taken++];
             return found;
         }
@@ -167,11 +167,11 @@ static void again(struct world *w, uint64_t *start)
         fail_msg("refused with EAGAIN for ever");
 }
 
-void send_msg(struct world *w, int from, const struct um_msg *msg)
+void send_msg(struct world *w, int from, const struct um_proto_msg *msg)
 {
     uint64_t start = 0;
     int ret;
-    while ((ret = um_send(w->node[from].ep, msg)) == -EAGAIN)
+    while ((ret = um_proto_send(w->node[from].ep, msg)) == -EAGAIN)
         again(w, &start);
     assert_int_equal(ret, 0);
 }
@@ -180,13 +180,13 @@ void send_buf(struct world *w, int from, int to, const void *buf, size_t len, ui
               void *context)
 {
     struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
-    struct um_msg msg = {.iov = &iov,
-                         .count = 1,
-                         .peer = peer_of(w, from, to),
-                         .tag = tag,
-                         .data = tag ^ 0x5555,
-                         .context = context,
-                         .flags = flags};
+    struct um_proto_msg msg = {.iov = &iov,
+                               .count = 1,
+                               .peer = peer_of(w, from, to),
+                               .tag = tag,
+                               .data = tag ^ 0x5555,
+                               .context = context,
+                               .flags = flags};
     send_msg(w, from, &msg);
 }
 
@@ -194,25 +194,26 @@ void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, 
 {
     uint64_t start = 0;
     int ret;
-    while ((ret = um_inject(w->node[from].ep, peer_of(w, from, to), buf, len, tag, tag ^ 0x5555, flags)) == -EAGAIN)
+    while ((ret = um_proto_inject(w->node[from].ep, peer_of(w, from, to), buf, len, tag, tag ^ 0x5555, flags)) ==
+           -EAGAIN)
         again(w, &start);
     assert_true(ret == 0 || ret == 1);
 }
 
-void recv_buf(struct world *w, int node, struct um_peer *source, void *buf, size_t len, uint64_t tag, uint64_t ignore,
-              uint32_t flags, void *context)
+void recv_buf(struct world *w, int node, struct um_core_peer *source, void *buf, size_t len, uint64_t tag,
+              uint64_t ignore, uint32_t flags, void *context)
 {
     struct iovec iov = {.iov_base = buf, .iov_len = len};
-    struct um_msg msg = {
+    struct um_proto_msg msg = {
         .iov = &iov, .count = 1, .peer = source, .tag = tag, .ignore = ignore, .context = context, .flags = flags};
-    assert_int_equal(um_recv(w->node[node].ep, &msg), 0);
+    assert_int_equal(um_proto_recv(w->node[node].ep, &msg), 0);
 }
 
-void rma(struct world *w, int from, const struct um_rma *op)
+void rma(struct world *w, int from, const struct um_proto_rma *op)
 {
     uint64_t start = 0;
     int ret;
-    while ((ret = um_rma(w->node[from].ep, op)) == -EAGAIN)
+    while ((ret = um_proto_rma_start(w->node[from].ep, op)) == -EAGAIN)
         again(w, &start);
     assert_int_equal(ret, 0);
 }

@@ -31,7 +31,7 @@ struct variant {
     unsigned stall_percent; /* sim only */
     bool slow;              /* sim only: transfers take their time */
     bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
-    enum um_bodies bodies;
+    enum um_core_bodies bodies;
     bool adopt;          /* false: windows are at level copy, at best */
     uint64_t memory_max; /* 0: the default; 1: no lane can grow */
     uint32_t lanes_max;
@@ -43,10 +43,10 @@ extern struct variant variant;
 struct um_machines variant_machines(void);
 
 struct node {
-    struct um_ep *ep;
-    struct um_regions *regions;
+    struct um_core_ep *ep;
+    struct um_core_regions *regions;
     struct um_addr addr;
-    struct um_completion *done; /* every completion so far */
+    struct um_core_completion *done; /* every completion so far */
     size_t count, capacity;
     size_t taken; /* those a test has looked at */
 };
@@ -71,22 +71,22 @@ int world_progress(struct world *w);
 /* Makes progress until nothing has moved for a while, so that everything has arrived. */
 void world_settle(struct world *w);
 /* The peer that `to` is for `from`. */
-struct um_peer *peer_of(struct world *w, int from, int to);
+struct um_core_peer *peer_of(struct world *w, int from, int to);
 /* Waits for the next completion of that node. The pointer is valid until the next completion. */
-const struct um_completion *next_of(struct world *w, int node);
+const struct um_core_completion *next_of(struct world *w, int node);
 /* The same, of the operation with that context, wherever it stands. */
-struct um_completion done_of(struct world *w, int node, const void *context);
+struct um_core_completion done_of(struct world *w, int node, const void *context);
 /* Completions that nobody has taken yet. */
 size_t untaken(const struct world *w, int node);
 
 /* Sends, with progress while the answer is "again". */
-void send_msg(struct world *w, int from, const struct um_msg *msg);
+void send_msg(struct world *w, int from, const struct um_proto_msg *msg);
 void send_buf(struct world *w, int from, int to, const void *buf, size_t len, uint64_t tag, uint32_t flags,
               void *context);
 void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, uint64_t tag, uint32_t flags);
-void recv_buf(struct world *w, int node, struct um_peer *source, void *buf, size_t len, uint64_t tag, uint64_t ignore,
-              uint32_t flags, void *context);
-void rma(struct world *w, int from, const struct um_rma *op);
+void recv_buf(struct world *w, int node, struct um_core_peer *source, void *buf, size_t len, uint64_t tag,
+              uint64_t ignore, uint32_t flags, void *context);
+void rma(struct world *w, int from, const struct um_proto_rma *op);
 
 /* Bytes that depend on place and seed. */
 void fill(void *buf, size_t len, uint32_t seed);

@@ -129,7 +129,7 @@ static ssize_t post(struct side *s, enum kind kind, int type, int op, size_t cou
     }
 }
 
-static struct fid_mr *expose(struct side *owner, uint64_t access)
+static struct fid_mr *export(struct side *owner, uint64_t access)
 {
     struct fid_mr *mr;
     assert_int_equal(fi_mr_reg(owner->domain, target, ROOM, access, 0, KEY, 0, &mr, NULL), 0);
@@ -167,7 +167,7 @@ static void every_pair_that_is_valid_works_and_no_other(void **state)
     int works = 0;
     (void)state;
     pair_open(&p, &(struct pair_config){0});
-    struct fid_mr *mr = expose(&p.b, both);
+    struct fid_mr *mr = export(&p.b, both);
     for (int n = 0; n < BEYOND * BEYOND * 3; n++) {
         int type = n / 3 / BEYOND, op = n / 3 % BEYOND;
         enum kind kind = (enum kind)(n % 3);
@@ -208,7 +208,7 @@ static void the_largest_count_works_and_one_more_does_not(void **state)
     size_t count;
     (void)state;
     pair_open(&p, &(struct pair_config){0});
-    struct fid_mr *mr = expose(&p.b, both);
+    struct fid_mr *mr = export(&p.b, both);
     for (int kind = BASE; kind <= COMPARE; kind++) {
         int op = kind == COMPARE ? FI_CSWAP : FI_SUM;
         for (int type = FI_UINT8; type < TYPES; type += 6) {
@@ -269,7 +269,7 @@ static void counters_tell_updates_from_fetches_and_injections_count_when_done(vo
     uint64_t one = 1, old = 0;
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true, .selective = true, .tx_op_flags = FI_DELIVERY_COMPLETE});
-    struct fid_mr *mr = expose(&p.b, both);
+    struct fid_mr *mr = export(&p.b, both);
     uint64_t *words = (uint64_t *)(void *)target;
     size_t most = p.a.info->tx_attr->inject_size;
     memset(target, 0, ROOM);
@@ -317,7 +317,7 @@ static void what_is_not_allowed_fails_at_the_initiator(void **state)
     memset(operand, 3, ROOM);
     PAIR_POST(&p, post(&p.a, BASE, FI_UINT64, FI_SUM, 1, 0, 0));
     await_refusal(&p, FI_ENOKEY, EKEYREJECTED);
-    struct fid_mr *mr = expose(&p.b, FI_REMOTE_READ);
+    struct fid_mr *mr = export(&p.b, FI_REMOTE_READ);
     PAIR_POST(&p, post(&p.a, BASE, FI_UINT64, FI_SUM, 1, 0, 0));
     await_refusal(&p, FI_EACCES, EACCES);
     PAIR_POST(&p, post(&p.a, FETCH, FI_UINT64, FI_SUM, 1, 0, 0));
@@ -325,7 +325,7 @@ static void what_is_not_allowed_fails_at_the_initiator(void **state)
     PAIR_POST(&p, post(&p.a, FETCH, FI_UINT64, FI_ATOMIC_READ, 1, ROOM - 7, 0));
     await_refusal(&p, FI_EACCES, ERANGE);
     assert_int_equal(fi_close(&mr->fid), 0);
-    mr = expose(&p.b, FI_REMOTE_WRITE);
+    mr = export(&p.b, FI_REMOTE_WRITE);
     PAIR_POST(&p, post(&p.a, FETCH, FI_UINT64, FI_ATOMIC_READ, 1, 0, 0));
     await_refusal(&p, FI_EACCES, EACCES);
     PAIR_POST(&p, post(&p.a, COMPARE, FI_UINT64, FI_CSWAP, 30000, 0, 0));
@@ -347,7 +347,7 @@ static void order_is_kept(void **state)
     struct fi_cq_tagged_entry e;
     (void)state;
     pair_open(&p, &(struct pair_config){0});
-    struct fid_mr *mr = expose(&p.b, both);
+    struct fid_mr *mr = export(&p.b, both);
     memset(target, 0, ROOM);
     for (uint64_t i = 0; i < N; i++) {
         struct fi_ioc in = {&value[i], 1}, out = {&old[i], 1};
@@ -384,7 +384,7 @@ static void an_endpoint_reaches_its_own_memory_at_once(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
     assert_int_equal(fi_av_insert(p.a.av, p.a.name, 1, &self, 0, NULL), 1);
-    struct fid_mr *mr = expose(&p.a, both);
+    struct fid_mr *mr = export(&p.a, both);
     uint64_t *words = (uint64_t *)(void *)target;
     *words = 41;
     PAIR_POST(&p, fi_fetch_atomic(p.a.ep, &one, 1, NULL, &old, NULL, self, 0, KEY, FI_UINT64, FI_SUM, &e));

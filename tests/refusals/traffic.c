@@ -36,7 +36,7 @@ static void demand(bool condition, const char *what)
     exit(1);
 }
 
-static struct um_completion completion(struct world *w)
+static struct um_core_completion completion(struct world *w)
 {
     while (!untaken(w, 0)) {
         if (!world_progress(w))
@@ -49,17 +49,17 @@ static void far_side(int index)
 {
     struct world w;
     child_open(&w, index);
-    struct um_region region = {
+    struct um_core_region region = {
         .key = KEY, .base = (uintptr_t)memory, .len = LARGE, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-    um_regions_add(w.node[0].regions, &region);
-    struct um_peer *peer = peer_at(&w, 0);
+    um_core_regions_add(w.node[0].regions, &region);
+    struct um_core_peer *peer = peer_at(&w, 0);
     static unsigned char body[LARGE];
     for (size_t s = 0; s < sizes_count; s++) { /* echo */
         recv_buf(&w, 0, NULL, body, LARGE, s, 0, UM_OP_TAGGED, CTX(1));
-        struct um_completion c = completion(&w);
+        struct um_core_completion c = completion(&w);
         child_demand(c.error == 0 && c.len == sizes[s], "receive");
         struct iovec iov = {.iov_base = body, .iov_len = c.len};
-        struct um_msg msg = {
+        struct um_proto_msg msg = {
             .iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(2), .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         child_demand(completion(&w).error == 0, "echo");
@@ -72,11 +72,11 @@ static void near_side(void)
 {
     struct world w;
     child_open(&w, 0);
-    struct um_peer *peer = peer_at(&w, 1);
+    struct um_core_peer *peer = peer_at(&w, 1);
     for (size_t s = 0; s < sizes_count; s++) {
         fill(local, sizes[s], (uint32_t)s);
         struct iovec iov = {.iov_base = local, .iov_len = sizes[s]};
-        struct um_msg msg = {
+        struct um_proto_msg msg = {
             .iov = &iov, .count = 1, .peer = peer, .tag = s, .context = CTX(1), .flags = UM_OP_TAGGED | UM_OP_DELIVERY};
         send_msg(&w, 0, &msg);
         demand(completion(&w).error == 0, "a send failed");
@@ -87,7 +87,8 @@ static void near_side(void)
     }
     for (size_t s = 0; s < sizes_count; s++) {
         struct iovec iov = {.iov_base = local, .iov_len = sizes[s]};
-        struct um_rma op = {.iov = &iov, .count = 1, .peer = peer, .key = KEY, .context = CTX(1), .flags = UM_OP_WRITE};
+        struct um_proto_rma op = {
+            .iov = &iov, .count = 1, .peer = peer, .key = KEY, .context = CTX(1), .flags = UM_OP_WRITE};
         fill(local, sizes[s], (uint32_t)s + 50);
         rma(&w, 0, &op);
         demand(completion(&w).error == 0, "a write failed");
@@ -135,7 +136,7 @@ static void stranger(const char *words)
         demand(setgid(65534) == 0 && setuid(65534) == 0 && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) == 0, "no other user");
         struct world own;
         child_open(&own, 1);
-        int ret = um_inject(own.node[0].ep, peer_at(&own, 0), "x", 1, 1, 0, UM_OP_TAGGED);
+        int ret = um_proto_inject(own.node[0].ep, peer_at(&own, 0), "x", 1, 1, 0, UM_OP_TAGGED);
         demand(ret == -EACCES, "a stranger's message was not refused");
         demand(strstr(said, words) != NULL, "the message does not say what to do");
         printf("%s", said);

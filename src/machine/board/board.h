@@ -216,7 +216,7 @@ struct um_board_scratch {
     _Alignas(64) unsigned char directory[UM_BOARD_DIRECTORY];
     _Alignas(4096) unsigned char bounce[UM_BOARD_BOUNCES][UM_BOARD_BOUNCE];
 };
-struct um_board_scratch *um_board_scratch(void);
+struct um_board_scratch *um_board_scratch_get(void);
 /* The context was closed: directory, rings and scratch are gone. */
 void um_board_memory_forget(void);
 
@@ -359,18 +359,18 @@ void um_board_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
 int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len);
 
-/* ---- space.c: what a domain exposes ---- */
+/* ---- space.c: what a domain exports ---- */
 
 int um_board_space_open(const struct um_machine *machine, struct um_space **space_p);
 void um_board_space_close(struct um_space *base);
 int um_board_memory_alloc(struct um_space *base, size_t len, void **memory_p);
 int um_board_memory_free(struct um_space *base, void *memory);
-int um_board_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p);
-void um_board_conceal(struct um_space *space_base, struct um_exposed *exposed_base);
-enum um_level um_board_exposed_level(const struct um_exposed *base);
+int um_board_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p);
+void um_board_unexport(struct um_space *space_base, struct um_exported *exported_base);
+enum um_level um_board_exported_level(const struct um_exported *base);
 int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p);
 void um_board_counter_close(struct um_space *base, uint32_t number);
-void um_board_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters);
+void um_board_exported_set_counters(struct um_space *space_base, struct um_exported *exported_base, uint32_t counters);
 void um_board_port_set_counters(struct um_port *base, uint32_t counters);
 void um_board_space_count(struct um_space *base, uint32_t counters, unsigned shift);
 struct um_locks_shm *um_board_space_locks(struct um_space *base);

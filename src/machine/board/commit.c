@@ -31,9 +31,9 @@ int um_board_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot
     if (ret)
         return ret;
     struct um_board_record_wire *record = (void *)lane->scratch;
-    memset(record->head, 0, sizeof(record->head)); /* words that the caller does not write are not sent (embed) */
+    memset(record->header, 0, sizeof(record->header)); /* words that the caller does not write are not sent (embed) */
     lane->claimed = lines;
-    *slot_p = (struct um_slot){.head = record->head, .body = body_len ? record + 1 : NULL, .body_len = body_len};
+    *slot_p = (struct um_slot){.header = record->header, .body = body_len ? record + 1 : NULL, .body_len = body_len};
     return 0;
 }
 
@@ -57,12 +57,12 @@ static bool embed(struct um_board_lane *lane, const struct um_board_record_wire 
                                              .flags = record->flags,
                                              .number = lane->rx};
     unsigned words = 0;
-    if (um_board_step() < UM_BOARD_EMBEDDED || record->body || record->len > UM_BOARD_LEN_MAX ||
+    if (um_board_step_get() < UM_BOARD_EMBEDDED || record->body || record->len > UM_BOARD_LEN_MAX ||
         lane->told != lane->committed || lane->committed - lane->consumed >= UM_BOARD_EMBEDS)
         return false;
-    for (unsigned i = 0; i < UM_HEAD_MAX / 8; i++) {
+    for (unsigned i = 0; i < UM_HEADER_MAX / 8; i++) {
         uint64_t word;
-        memcpy(&word, record->head + (size_t)i * 8, 8);
+        memcpy(&word, record->header + (size_t)i * 8, 8);
         if (word && words == 2)
             return false;
         if (word) {

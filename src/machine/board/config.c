@@ -54,7 +54,7 @@ int um_board_set_step(const char *name)
     return 0;
 }
 
-enum um_board_step um_board_step(void)
+enum um_board_step um_board_step_get(void)
 {
     return um_board.config.step;
 }

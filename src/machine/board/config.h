@@ -31,7 +31,7 @@ int um_board_set_library(const char *file);
 int um_board_set_step(const char *name);
 
 /* What was chosen, or the defaults after the first um_board_enter(); library NULL: it is looked for (library.h). */
-enum um_board_step um_board_step(void);
+enum um_board_step um_board_step_get(void);
 const char *um_board_library_file(void);
 
 #endif

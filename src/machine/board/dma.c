@@ -23,7 +23,7 @@ bool um_board_lane_land(struct um_board_lane *lane)
         return false;
     lane->ended |= ret != 0;
     lane->moved++;
-    if (um_board_step() == UM_BOARD_NAIVE)
+    if (um_board_step_get() == UM_BOARD_NAIVE)
         um_board_lane_forget_ring(lane);
     return true;
 }

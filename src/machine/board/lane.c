@@ -49,7 +49,7 @@ static bool tell_ask(struct um_board_lane *lane)
 /* Moves on what is committed: asks, begins DMAs, sees their ends, tells. */
 static bool push_records(struct um_board_lane *lane)
 {
-    bool any = false, eager = um_board_step() >= UM_BOARD_EAGER;
+    bool any = false, eager = um_board_step_get() >= UM_BOARD_EAGER;
     if (!lane->more)
         um_board_lane_settle(lane);
     while (lane->started != lane->committed && !lane->ended) {
@@ -105,7 +105,7 @@ static bool tell_arenas(struct um_board_lane *lane)
     struct um_board_message_wire message = {.op = UM_BOARD_ARENAS, .number = lane->rx};
     message.more = um_board_directory(&version);
     message.value = version;
-    if (version == lane->arenas_told || um_board_step() < UM_BOARD_DIRECT || !tell(lane, &message))
+    if (version == lane->arenas_told || um_board_step_get() < UM_BOARD_DIRECT || !tell(lane, &message))
         return false;
     lane->arenas_told = version;
     return true;
@@ -160,7 +160,7 @@ static void take_grant(struct um_board_lane *lane, const struct um_board_message
         return;
     lane->rx = message->value;
     lane->ring = (struct unimem_remote){lane->peer.node, lane->peer.context, message->more};
-    if (um_board_step() != UM_BOARD_NAIVE)
+    if (um_board_step_get() != UM_BOARD_NAIVE)
         um_board_lane_register(lane);
 }
 

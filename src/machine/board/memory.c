@@ -140,7 +140,7 @@ void um_board_ring_put(unsigned char *memory, bool lost)
     um_board.memory.rings = ring;
 }
 
-struct um_board_scratch *um_board_scratch(void)
+struct um_board_scratch *um_board_scratch_get(void)
 {
     void *memory;
     if (!um_board.memory.scratch &&

@@ -68,7 +68,7 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     bool direct = um_board_arena_of(user, len) != NULL;
     struct um_board_transfer what = {.address = address, .write = m->write};
     size_t most = direct ? DIRECT : m->part;
-    if (!direct && !um_board_scratch())
+    if (!direct && !um_board_scratch_get())
         return -EPERM;
     what.len = len < most ? len : most;
     what.len = what.len < m->size_max ? what.len : m->size_max;
@@ -79,7 +79,7 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
         return ret;
     um_board_reach_hold(what.reach); /* while we wait */
     *f = (struct flight){.reach = what.reach, .user = user, .len = what.len};
-    f->bounce = direct ? NULL : um_board_scratch()->bounce[m->begun % UM_BOARD_BOUNCES];
+    f->bounce = direct ? NULL : um_board_scratch_get()->bounce[m->begun % UM_BOARD_BOUNCES];
     if (f->bounce && m->write)
         um_board_api.copy(um_board_handle(), f->bounce, user, what.len);
     what.local = f->bounce ? f->bounce : user;
@@ -127,7 +127,7 @@ static size_t part_of(size_t len)
     return (size_t)part;
 }
 
-/* A port of this process that was closed; those of others end with what they exposed. */
+/* A port of this process that was closed; those of others end with what they exported. */
 static bool is_closed(const struct um_board_link *link)
 {
     struct unimem_info own;
@@ -184,7 +184,7 @@ int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, st
     struct mover m = {.link = link, .write = copy->write, .part = part_of(copy->len)};
     struct iovec there[UM_IOV_LIMIT];
     (void)transfer_p;
-    if (!link->port->copies || um_board_step() < UM_BOARD_DIRECT)
+    if (!link->port->copies || um_board_step_get() < UM_BOARD_DIRECT)
         return -EPERM;
     for (size_t i = 0; i < copy->remote_count; i++)
         there[i] = (struct iovec){(void *)(uintptr_t)copy->remote[i].addr, (size_t)copy->remote[i].len};
@@ -195,7 +195,7 @@ int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, st
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len)
 {
     const struct um_board_lane *lane = (const struct um_board_lane *)base;
-    bool all = lane->port->copies && len >= WAIT_MIN && um_board_step() >= UM_BOARD_DIRECT;
+    bool all = lane->port->copies && len >= WAIT_MIN && um_board_step_get() >= UM_BOARD_DIRECT;
     if (!all)
         return false;
     um_board_enter();

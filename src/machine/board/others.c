@@ -82,7 +82,7 @@ void um_board_reach_doubt(uint32_t node, uint32_t number)
 static int context_read(struct context *context)
 {
     struct unimem_remote at = {context->node, context->context, context->directory};
-    struct um_board_scratch *scratch = um_board_scratch();
+    struct um_board_scratch *scratch = um_board_scratch_get();
     struct um_board_reach *reach;
     if (context->known == context->version)
         return 0;

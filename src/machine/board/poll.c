@@ -26,7 +26,7 @@ static const void *body_view(struct um_board_rx *rx, const struct um_board_recor
     if (rx->copied == rx->released + 1)
         return rx->scratch;
     um_board_api.copy(um_board_handle(), rx->scratch, record + 1, len);
-    if (um_board_step() < UM_BOARD_DMABLE)
+    if (um_board_step_get() < UM_BOARD_DMABLE)
         um_board_api.copy(um_board_handle(), rx->scratch + UM_BOARD_BODY_MAX, rx->scratch, len);
     rx->copied = rx->released + 1;
     return rx->scratch;
@@ -38,7 +38,7 @@ static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
     const struct um_board_record_wire *kept = embedded_next(rx);
     if (kept) {
         *rec_p = (struct um_record){.rx = &rx->base,
-                                    .head = kept->head,
+                                    .header = kept->header,
                                     .len = kept->body,
                                     .op = kept->op,
                                     .flags = kept->flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
@@ -48,10 +48,10 @@ static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
     uint32_t len = record->len;
     uint8_t op = record->op, flags = record->flags;
     bool body = record->body != 0;
-    if (op >= UM_OP_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
+    if (op >= UM_OPCODE_MACHINE || (body && (!len || len > UM_BOARD_BODY_MAX)))
         return false;
     *rec_p = (struct um_record){.rx = &rx->base,
-                                .head = record->head,
+                                .header = record->header,
                                 .body = body ? body_view(rx, record, len) : NULL,
                                 .len = len,
                                 .op = op,
@@ -62,10 +62,10 @@ static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
 /* What this rx has to offer. */
 static bool offer(struct um_board_rx *rx, struct um_record *rec_p)
 {
-    static const unsigned char nothing[UM_HEAD_MAX];
+    static const unsigned char nothing[UM_HEADER_MAX];
     if (rx->left_told || !rx->ring)
         return false;
-    *rec_p = (struct um_record){.rx = &rx->base, .head = nothing, .op = UM_REC_JOINED};
+    *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_JOINED};
     if (!rx->joined_told)
         return true;
     if (!rx->refused && rx->arrived != rx->released) {
@@ -75,7 +75,7 @@ static bool offer(struct um_board_rx *rx, struct um_record *rec_p)
     }
     if (!rx->refused && !rx->closed)
         return false;
-    *rec_p = (struct um_record){.rx = &rx->base, .head = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
+    *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
     return true;
 }
 

@@ -156,7 +156,7 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
     struct um_board_rx *rx = um_board_rx_of(message->number);
     if (!rx || rx->port != port || rx->closed || rx->refused)
         return;
-    if (rx->embeds_in - rx->embeds_out == UM_BOARD_EMBEDS || message->op >= UM_OP_MACHINE) {
+    if (rx->embeds_in - rx->embeds_out == UM_BOARD_EMBEDS || message->op >= UM_OPCODE_MACHINE) {
         um_board_rx_fail(rx, EPROTO);
         return;
     }
@@ -165,7 +165,7 @@ void um_board_rx_embedded(struct um_board_port *port, const struct um_board_embe
                                             .op = message->op,
                                             .flags = message->flags,
                                             .body = (uint16_t)(message->kind >> UM_BOARD_LEN_SHIFT)};
-    for (unsigned i = 0, next = 0; i < UM_HEAD_MAX / 8 && next < 2; i++)
+    for (unsigned i = 0, next = 0; i < UM_HEADER_MAX / 8 && next < 2; i++)
         if (message->kind >> (UM_BOARD_WORDS_SHIFT + i) & 1)
-            memcpy(record->head + (size_t)i * 8, &message->word[next++], 8);
+            memcpy(record->header + (size_t)i * 8, &message->word[next++], 8);
 }

@@ -1,5 +1,5 @@
 /*
- * Seeks: asking a peer for a notice of what it exposes. board.h; view.c is the other side, where the picture is.
+ * Seeks: asking a peer for a notice of what it exports. board.h; view.c is the other side, where the picture is.
  *
  * A link that is asked for a window asks its peer for a notice, a line in our dmable memory. A line is reused only
  * after the peer has said that it will not write it any more, or is gone: so lines outlive their links.

@@ -6,8 +6,9 @@
  * is made with the first entry and doubled when a bucket is full; a region without a place in it is left to its owner,
  * too.
  *
- * An entry is emptied before the peers are told that something has changed (view.c), and they are told before conceal()
- * returns: a peer that reads the table later does not find it, and one that has read it before sees the change.
+ * An entry is emptied before the peers are told that something has changed (view.c), and they are told before
+ * unexport() returns: a peer that reads the table later does not find it, and one that has read it before sees the
+ * change.
  *
  * Owns: struct um_board_space: the table, the counters and locks that the owner itself uses; the application's memory
  * of the space. Threading: machine.h; the table is under the process's lock.
@@ -17,9 +18,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-struct um_board_exposed {
-    struct um_exposed base;
-    struct um_exposure what;
+struct um_board_exported {
+    struct um_exported base;
+    struct um_region_desc what;
     struct um_board_arena *arena; /* NULL: it does not lie in one */
     bool shown;
 };
@@ -138,7 +139,7 @@ static bool table_grow(struct um_board_space *space, void **old_p)
     return true;
 }
 
-static bool entry_add(struct um_board_space *space, const struct um_exposure *what, void **old_p)
+static bool entry_add(struct um_board_space *space, const struct um_region_desc *what, void **old_p)
 {
     struct um_board_entry_wire entry = {
         .key = what->key, .base = what->base, .len = what->len, .origin = what->origin, .access = what->access};
@@ -151,13 +152,13 @@ static bool entry_add(struct um_board_space *space, const struct um_exposure *wh
 }
 
 /* Peers find it from now on, if it can be: it lies in dmable memory and counts nothing. */
-static void show(struct um_board_space *space, struct um_board_exposed *exposed)
+static void show(struct um_board_space *space, struct um_board_exported *exported)
 {
     void *old = NULL;
-    if (!exposed->arena || exposed->what.counters || um_board_step() < UM_BOARD_NATIVE)
+    if (!exported->arena || exported->what.counters || um_board_step_get() < UM_BOARD_NATIVE)
         return;
-    exposed->shown = entry_add(space, &exposed->what, &old);
-    if (exposed->shown || old) {
+    exported->shown = entry_add(space, &exported->what, &old);
+    if (exported->shown || old) {
         space->changes++;
         um_board_views_tell(space, NULL);
     }
@@ -165,10 +166,10 @@ static void show(struct um_board_space *space, struct um_board_exposed *exposed)
         um_board_api.free_dmable(um_board_handle(), old);
 }
 
-static void hide(struct um_board_space *space, struct um_board_exposed *exposed)
+static void hide(struct um_board_space *space, struct um_board_exported *exported)
 {
-    struct um_board_entry_wire *entry = exposed->shown ? entry_find(space, exposed->what.key) : NULL;
-    exposed->shown = false;
+    struct um_board_entry_wire *entry = exported->shown ? entry_find(space, exported->what.key) : NULL;
+    exported->shown = false;
     if (!entry)
         return;
     *entry = (struct um_board_entry_wire){0};
@@ -177,44 +178,44 @@ static void hide(struct um_board_space *space, struct um_board_exposed *exposed)
     um_board_views_tell(space, NULL);
 }
 
-int um_board_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p)
+int um_board_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p)
 {
     struct um_board_space *space = (struct um_board_space *)base;
-    struct um_board_exposed *exposed = calloc(1, sizeof(*exposed));
-    if (!exposed)
+    struct um_board_exported *exported = calloc(1, sizeof(*exported));
+    if (!exported)
         return -ENOMEM;
-    exposed->what = *what;
+    exported->what = *what;
     um_board_enter();
     if (what->len < UINT64_MAX)
-        exposed->arena = um_board_arena_of((const void *)(uintptr_t)what->base, what->len);
-    if (exposed->arena && space_hold(space) == 0) {
-        exposed->arena->regions++;
-        show(space, exposed);
+        exported->arena = um_board_arena_of((const void *)(uintptr_t)what->base, what->len);
+    if (exported->arena && space_hold(space) == 0) {
+        exported->arena->regions++;
+        show(space, exported);
     } else {
-        exposed->arena = NULL;
+        exported->arena = NULL;
     }
     um_board_leave();
-    exposed->base.machine = base->machine;
-    *exposed_p = &exposed->base;
+    exported->base.machine = base->machine;
+    *exported_p = &exported->base;
     return 0;
 }
 
-void um_board_conceal(struct um_space *space_base, struct um_exposed *exposed_base)
+void um_board_unexport(struct um_space *space_base, struct um_exported *exported_base)
 {
     struct um_board_space *space = (struct um_board_space *)space_base;
-    struct um_board_exposed *exposed = (struct um_board_exposed *)exposed_base;
+    struct um_board_exported *exported = (struct um_board_exported *)exported_base;
     um_board_enter();
-    hide(space, exposed);
-    if (exposed->arena)
-        um_board_arena_region_end(exposed->arena);
+    hide(space, exported);
+    if (exported->arena)
+        um_board_arena_region_end(exported->arena);
     um_board_leave();
-    free(exposed);
+    free(exported);
 }
 
-enum um_level um_board_exposed_level(const struct um_exposed *base)
+enum um_level um_board_exported_level(const struct um_exported *base)
 {
-    const struct um_board_exposed *exposed = (const struct um_board_exposed *)base;
-    return exposed->shown ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
+    const struct um_board_exported *exported = (const struct um_board_exported *)base;
+    return exported->shown ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
 }
 
 /* ---- counters, locks: the owner's ---- */
@@ -241,16 +242,16 @@ void um_board_counter_close(struct um_space *base, uint32_t number)
 }
 
 /* The owner executes accesses that count. */
-void um_board_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters)
+void um_board_exported_set_counters(struct um_space *space_base, struct um_exported *exported_base, uint32_t counters)
 {
     struct um_board_space *space = (struct um_board_space *)space_base;
-    struct um_board_exposed *exposed = (struct um_board_exposed *)exposed_base;
+    struct um_board_exported *exported = (struct um_board_exported *)exported_base;
     um_board_enter();
-    exposed->what.counters = counters;
+    exported->what.counters = counters;
     if (counters)
-        hide(space, exposed);
-    else if (!exposed->shown)
-        show(space, exposed);
+        hide(space, exported);
+    else if (!exported->shown)
+        show(space, exported);
     um_board_leave();
 }
 

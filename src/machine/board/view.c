@@ -68,7 +68,7 @@ static void notice_compose(const struct um_board_port *port)
     if (port->counters)
         notice.table = 0; /* the owner executes accesses that count */
     notice.check = um_board_check(&notice, 7);
-    memcpy(um_board_scratch()->notice, &notice, sizeof(notice));
+    memcpy(um_board_scratch_get()->notice, &notice, sizeof(notice));
 }
 
 /* -ENXIO, -EFAULT: the peer is gone. */
@@ -76,7 +76,7 @@ static int notice_write(struct view *view)
 {
     return um_board_dma_now(&(struct um_board_transfer){.reach = view->reach,
                                                         .address = view->notice,
-                                                        .local = um_board_scratch()->notice,
+                                                        .local = um_board_scratch_get()->notice,
                                                         .len = UM_BOARD_LINE,
                                                         .write = true});
 }
@@ -113,7 +113,7 @@ static bool view_begin(struct view *view, const struct um_board_seek_wire *messa
     uint64_t offset = (uint64_t)(message->kind >> 4) * UM_BOARD_LINE;
     const struct unimem_remote area = {view->peer.node, view->peer.context, message->notice - offset};
     struct um_board_reach *reach;
-    if (!um_board_scratch() || um_board_reach_get(&area, UM_BOARD_NOTICE_AREA, &reach))
+    if (!um_board_scratch_get() || um_board_reach_get(&area, UM_BOARD_NOTICE_AREA, &reach))
         return false;
     if (!um_board_reach_pin(reach))
         return false;
@@ -140,9 +140,9 @@ void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_w
     view->number = um_board.views.number;
     um_list_append(&um_board.views.list, &view->link);
     um_board.views.count++;
-    uint32_t value = !port->space || !port->copies || um_board_step() < UM_BOARD_NATIVE ? UM_BOARD_NO_SPACE
-                     : view_begin(view, message)                                        ? view->number
-                                                                                        : UM_BOARD_NO_ROOM;
+    uint32_t value = !port->space || !port->copies || um_board_step_get() < UM_BOARD_NATIVE ? UM_BOARD_NO_SPACE
+                     : view_begin(view, message)                                            ? view->number
+                                                                                            : UM_BOARD_NO_ROOM;
     if (value != view->number)
         view->port = NULL;
     view_send(view, UM_BOARD_SHOWN, value);
@@ -200,7 +200,7 @@ void um_board_views_end(const struct um_board_port *port)
         next = l->next;
         if (view->port != port)
             continue;
-        struct um_board_notice_wire *notice = (void *)um_board_scratch()->notice;
+        struct um_board_notice_wire *notice = (void *)um_board_scratch_get()->notice;
         notice_compose(port);
         notice->changes++;
         notice->table = 0;

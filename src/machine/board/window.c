@@ -1,5 +1,5 @@
 /*
- * Windows: looking at what a peer exposes. board.h.
+ * Windows: looking at what a peer exports. board.h.
  *
  * Until the peer has written the notice that the link asked for (seek.c) there are windows at level remote only, and
  * they are not current any more once it did. From then on the table is read by DMA, a bucket for a key, and a window is
@@ -33,7 +33,7 @@ static const struct um_board_entry_wire *bucket_read(const struct um_board_link 
                                                      const struct um_board_notice_wire *notice, uint64_t key)
 {
     const struct unimem_remote at = {link->peer.node, link->peer.context, notice->table};
-    struct um_board_scratch *scratch = um_board_scratch();
+    struct um_board_scratch *scratch = um_board_scratch_get();
     int ret = scratch ? -EFAULT : -ENOMEM;
     for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) { /* the registration may be of an old table */
         struct um_board_transfer what = {.local = scratch->small, .len = UM_BOARD_BUCKET_BYTES};
@@ -80,7 +80,7 @@ int um_board_window_open(struct um_link *base, uint64_t key, struct um_window **
 {
     struct um_board_link *link = (struct um_board_link *)base;
     int ret = 0;
-    if (!link->port->copies || um_board_step() < UM_BOARD_NATIVE)
+    if (!link->port->copies || um_board_step_get() < UM_BOARD_NATIVE)
         return -ENOENT;
     struct um_window *w = calloc(1, sizeof(*w));
     if (!w)

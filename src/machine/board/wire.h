@@ -27,14 +27,14 @@ enum {
 /* Its part of an address: version and node above, context below; then generation and mailbox. */
 enum { UM_BOARD_ADDR_FIRST = UM_ADDR_TAIL, UM_BOARD_ADDR_WORDS = 2, UM_BOARD_ADDR_VERSION = 0x8002 };
 
-/* The head of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
+/* The header of a record: a line; the body follows in the next ones. Written by the sender, read when a message told of
  * it. */
 struct um_board_record_wire {
     uint32_t len;
     uint8_t op;
     uint8_t flags;
     uint16_t body; /* 1: len bytes of body */
-    unsigned char head[UM_HEAD_MAX];
+    unsigned char header[UM_HEADER_MAX];
 };
 static_assert(sizeof(struct um_board_record_wire) == UM_BOARD_LINE, "a record begins with a line");
 
@@ -71,7 +71,7 @@ struct um_board_message_wire {
 static_assert(sizeof(struct um_board_message_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
 
 /*
- * A record whose head has at most two words that are not zero, and whose len is small: they travel in the message.
+ * A record whose header has at most two words that are not zero, and whose len is small: they travel in the message.
  * kind: bits 0-3 UM_BOARD_RECORD, 4-10 which words, 11-15 len.
  */
 struct um_board_embedded_wire {
@@ -84,7 +84,7 @@ struct um_board_embedded_wire {
 static_assert(sizeof(struct um_board_embedded_wire) == UNIMEM_MESSAGE_SIZE, "one mailbox message");
 enum { UM_BOARD_KIND_MASK = 0xf, UM_BOARD_WORDS_SHIFT = 4, UM_BOARD_LEN_SHIFT = 11, UM_BOARD_LEN_MAX = 31 };
 
-/* The peer wants to see what the port's space exposes: the line at notice shall tell. */
+/* The peer wants to see what the port's space exports: the line at notice shall tell. */
 struct um_board_seek_wire {
     uint16_t
         kind; /* bits 0-3 UM_BOARD_SEEK, 4-15 the notice's place in its area of UM_BOARD_NOTICES, which is its number */

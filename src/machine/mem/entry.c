@@ -13,13 +13,13 @@
 #include <inttypes.h>
 
 /* The entry is for the peers: this process never reads it. */
-void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
+void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there)
 {
-    const struct um_mem_exposed nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
-                                *e = is_there ? exposed : &nothing;
+    const struct um_mem_exported nothing = {.level = UM_LEVEL_REMOTE, .at = {.file = UM_NO_HANDLE}},
+                                 *e = is_there ? exported : &nothing;
     const uint64_t level = (uint64_t)e->level << UM_REGION_LEVEL_SHIFT | (uint64_t)e->birth << UM_REGION_BIRTH_SHIFT |
-                           (e->is_later ? UM_REGION_LATER | (uint64_t)e->use << UM_REGION_USE_SHIFT : 0);
-    struct um_region_shm *r = exposed->region;
+                           (e->is_deferred ? UM_REGION_DEFERRED | (uint64_t)e->use << UM_REGION_USE_SHIFT : 0);
+    struct um_mem_region_shm *r = exported->region;
     um_store_relaxed_u64(&r->changes, space->changes + 1);
     um_fence_full(); /* sync: region-change (partners region-read, region-current): odd before anything else is seen */
     um_store_relaxed_u64(&r->meta, e->what.access | level | (is_there ? UM_REGION_USED : 0));
@@ -36,11 +36,11 @@ void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed
     um_store_release_u64(&space->shm->changes, space->changes);
 }
 
-void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there)
+void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there)
 {
-    pthread_mutex_lock(&space->later.lock);
-    um_mem_region_write(space, exposed, is_there);
-    pthread_mutex_unlock(&space->later.lock);
+    pthread_mutex_lock(&space->deferred.lock);
+    um_mem_region_write(space, exported, is_there);
+    pthread_mutex_unlock(&space->deferred.lock);
 }
 
 static const char *level_name(enum um_level level)
@@ -48,9 +48,9 @@ static const char *level_name(enum um_level level)
     return level == UM_LEVEL_MAPPED ? "mapped" : level == UM_LEVEL_COPY ? "copy" : "remote";
 }
 
-void um_mem_exposed_log(const struct um_mem_exposed *exposed, const char *why)
+void um_mem_exported_log(const struct um_mem_exported *exported, const char *why)
 {
-    const struct um_exposure *what = &exposed->what;
+    const struct um_region_desc *what = &exported->what;
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
-           what->base, what->key, level_name(exposed->level), *why ? ": " : "", why);
+           what->base, what->key, level_name(exported->level), *why ? ": " : "", why);
 }

@@ -22,7 +22,7 @@ enum {
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list gated_spaces = {&gated_spaces, &gated_spaces};
 
-void um_gate_add(struct um_gated *gated, unsigned char *memory)
+void um_mem_gate_add(struct um_mem_gated *gated, unsigned char *memory)
 {
     pthread_mutex_lock(&gate_lock);
     gated->memory = memory;
@@ -30,14 +30,14 @@ void um_gate_add(struct um_gated *gated, unsigned char *memory)
     pthread_mutex_unlock(&gate_lock);
 }
 
-void um_gate_remove(struct um_gated *gated)
+void um_mem_gate_remove(struct um_mem_gated *gated)
 {
     pthread_mutex_lock(&gate_lock);
     um_list_unlink(&gated->list);
     pthread_mutex_unlock(&gate_lock);
 }
 
-void um_gate_forget(void)
+void um_mem_gate_forget(void)
 {
     gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     um_list_init(&gated_spaces);
@@ -45,7 +45,7 @@ void um_gate_forget(void)
 
 static uint64_t *door_of(unsigned char *memory, uint64_t number)
 {
-    return &((struct um_doors_shm *)(void *)(memory + UM_DOORS_OFFSET))->door[number % UM_DOORS].writer;
+    return &((struct um_mem_doors_shm *)(void *)(memory + UM_DOORS_OFFSET))->door[number % UM_DOORS].writer;
 }
 
 /* ---- the owner ---- */
@@ -59,7 +59,7 @@ static bool writer_is_away(uint64_t writer, uint64_t since)
     struct um_process_stat stat;
     if (writer & UM_DOOR_OWNERS || !um_process_holder_is_alive(writer))
         return true;
-    return um_clock_ns() - since > STOPPED_NS && um_process_stat((uint32_t)(writer >> 32), &stat) == 0 &&
+    return um_clock_ns() - since > STOPPED_NS && um_process_stat_read((uint32_t)(writer >> 32), &stat) == 0 &&
            (stat.state == 'T' || stat.state == 't');
 }
 
@@ -99,13 +99,13 @@ static void doors_open(unsigned char *memory)
         um_store_release_u64(door_of(memory, i), 0); /* sync: gate-open (partners gate-enter, gate-shut) */
 }
 
-void um_gate_shut(struct um_gate *gate)
+void um_mem_gate_shut(struct um_mem_gate *gate)
 {
     const uint64_t mine = um_process_self() | UM_DOOR_OWNERS, since = um_clock_ns();
     pthread_mutex_lock(&gate_lock);
     gate->count = 0;
     for (struct um_list *l = gated_spaces.next; l != &gated_spaces; l = l->next) {
-        unsigned char *memory = UM_CONTAINER(l, struct um_gated, list)->memory;
+        unsigned char *memory = UM_CONTAINER(l, struct um_mem_gated, list)->memory;
         for (uint64_t i = 0; i < UM_DOORS; i++)
             door_take(door_of(memory, i), mine, since);
         if (gate->count < UM_GATE_SPACES)
@@ -114,7 +114,7 @@ void um_gate_shut(struct um_gate *gate)
     }
 }
 
-void um_gate_open(struct um_gate *gate)
+void um_mem_gate_open(struct um_mem_gate *gate)
 {
     for (uint32_t i = 0; gate && i < gate->count && i < UM_GATE_SPACES; i++)
         doors_open(gate->memory[i]);
@@ -122,11 +122,11 @@ void um_gate_open(struct um_gate *gate)
         gate->count = 0;
 }
 
-void um_gate_end(struct um_gate *gate)
+void um_mem_gate_end(struct um_mem_gate *gate)
 {
-    um_gate_open(gate);
+    um_mem_gate_open(gate);
     for (struct um_list *l = gated_spaces.next; gate->count && l != &gated_spaces; l = l->next)
-        doors_open(UM_CONTAINER(l, struct um_gated, list)->memory); /* more than there was room for */
+        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->memory); /* more than there was room for */
     gate->count = 0;
     pthread_mutex_unlock(&gate_lock);
 }
@@ -153,7 +153,7 @@ static int door_find(unsigned char *memory, uint64_t self, bool look, uint64_t *
     return -EAGAIN;
 }
 
-int um_gate_enter(unsigned char *memory, uint64_t **door_p)
+int um_mem_gate_enter(unsigned char *memory, uint64_t **door_p)
 {
     const uint64_t self = um_process_self();
     for (int i = 0; i < LOOKS; i++) {
@@ -164,7 +164,7 @@ int um_gate_enter(unsigned char *memory, uint64_t **door_p)
     return door_find(memory, self, true, door_p);
 }
 
-void um_gate_leave(uint64_t *door)
+void um_mem_gate_leave(uint64_t *door)
 {
     uint64_t self = um_process_self();
     /* sync: gate-leave (partners gate-enter, gate-shut): unless it was taken over meanwhile */

@@ -6,7 +6,7 @@
  *
  * Owns: the list of this process's spaces that have doors. Must not know how pages move. A door's word is 0 or names
  * its holder, so that the doors of dead processes can be taken over. Threading: any thread; the thread that shuts the
- * gate has it until um_gate_end().
+ * gate has it until um_mem_gate_end().
  */
 #ifndef UM_MACHINE_MEM_GATE_H
 #define UM_MACHINE_MEM_GATE_H
@@ -17,31 +17,31 @@
 enum { UM_GATE_SPACES = 64 };
 
 /* The spaces whose doors are shut; on the caller's stack. */
-struct um_gate {
+struct um_mem_gate {
     unsigned char *memory[UM_GATE_SPACES];
     uint32_t count;
 };
 
 /* A space in this process's list. */
-struct um_gated {
+struct um_mem_gated {
     struct um_list list;
     unsigned char *memory;
 };
 
-void um_gate_add(struct um_gated *gated, unsigned char *memory);
-void um_gate_remove(struct um_gated *gated);
+void um_mem_gate_add(struct um_mem_gated *gated, unsigned char *memory);
+void um_mem_gate_remove(struct um_mem_gated *gated);
 /* In a child: it has no spaces. */
-void um_gate_forget(void);
+void um_mem_gate_forget(void);
 
 /* At the return no writer of a peer holds a page of this process. Bounded: does not wait for dead or stopped writers,
  * or for one that stays for seconds. */
-void um_gate_shut(struct um_gate *gate);
+void um_mem_gate_shut(struct um_mem_gate *gate);
 /* Opens the doors for writers again, as far as possible. Touches the stack and shared memory only; NULL: nothing. */
-void um_gate_open(struct um_gate *gate);
-void um_gate_end(struct um_gate *gate);
+void um_mem_gate_open(struct um_mem_gate *gate);
+void um_mem_gate_end(struct um_mem_gate *gate);
 
 /* The writer's side, in the memory of the peer's space. 0 and the door; -EAGAIN: the peer is moving pages. */
-int um_gate_enter(unsigned char *memory, uint64_t **door_p);
-void um_gate_leave(uint64_t *door);
+int um_mem_gate_enter(unsigned char *memory, uint64_t **door_p);
+void um_mem_gate_leave(uint64_t *door);
 
 #endif

@@ -20,7 +20,7 @@
 enum { INSIDE = 1, LEFT = 2, SOME_US = 50000 };
 
 static unsigned char *memory; /* as of a space; the children's words behind it */
-static struct um_gated gated;
+static struct um_mem_gated gated;
 
 static uint32_t *word(void)
 {
@@ -44,51 +44,51 @@ static pid_t writer_start(bool leaves)
         return pid;
     }
     uint64_t *door;
-    if (um_gate_enter(memory, &door) != 0)
+    if (um_mem_gate_enter(memory, &door) != 0)
         _exit(1);
     um_store_release_u32(word(), INSIDE);
     while (!leaves)
         pause();
     usleep(SOME_US);
     um_store_release_u32(word(), LEFT);
-    um_gate_leave(door);
+    um_mem_gate_leave(door);
     _exit(0);
 }
 
 static void the_owner_waits_for_who_is_inside(void **state)
 {
-    struct um_gate gate;
+    struct um_mem_gate gate;
     int status;
     (void)state;
     pid_t pid = writer_start(true);
-    um_gate_shut(&gate);
+    um_mem_gate_shut(&gate);
     assert_int_equal(um_load_acquire_u32(word()), LEFT);
-    um_gate_end(&gate);
+    um_mem_gate_end(&gate);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
 }
 
 static void nobody_enters_while_it_is_shut_and_all_may_afterwards(void **state)
 {
-    struct um_gate gate;
+    struct um_mem_gate gate;
     uint64_t *door[UM_DOORS + 1];
     (void)state;
-    um_gate_shut(&gate);
-    assert_int_equal(um_gate_enter(memory, &door[0]), -EAGAIN);
-    um_gate_open(&gate);
-    assert_int_equal(um_gate_enter(memory, &door[0]), 0);
-    um_gate_leave(door[0]);
-    um_gate_end(&gate);
+    um_mem_gate_shut(&gate);
+    assert_int_equal(um_mem_gate_enter(memory, &door[0]), -EAGAIN);
+    um_mem_gate_open(&gate);
+    assert_int_equal(um_mem_gate_enter(memory, &door[0]), 0);
+    um_mem_gate_leave(door[0]);
+    um_mem_gate_end(&gate);
     for (int i = 0; i < UM_DOORS; i++)
-        assert_int_equal(um_gate_enter(memory, &door[i]), 0);
-    assert_int_equal(um_gate_enter(memory, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
+        assert_int_equal(um_mem_gate_enter(memory, &door[i]), 0);
+    assert_int_equal(um_mem_gate_enter(memory, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
     for (int i = 0; i < UM_DOORS; i++)
-        um_gate_leave(door[i]);
+        um_mem_gate_leave(door[i]);
 }
 
 static void a_dead_writer_holds_up_neither_the_owner_nor_writers(void **state)
 {
-    struct um_gate gate;
+    struct um_mem_gate gate;
     uint64_t *door[UM_DOORS];
     (void)state;
     for (int owner = 0; owner < 2; owner++) {
@@ -96,46 +96,46 @@ static void a_dead_writer_holds_up_neither_the_owner_nor_writers(void **state)
         kill(pid, SIGKILL);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         if (owner) {
-            um_gate_shut(&gate);
-            um_gate_end(&gate);
+            um_mem_gate_shut(&gate);
+            um_mem_gate_end(&gate);
         }
         for (int i = 0; i < UM_DOORS; i++)
-            assert_int_equal(um_gate_enter(memory, &door[i]), 0);
+            assert_int_equal(um_mem_gate_enter(memory, &door[i]), 0);
         for (int i = 0; i < UM_DOORS; i++)
-            um_gate_leave(door[i]);
+            um_mem_gate_leave(door[i]);
     }
 }
 
 static void a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others(void **state)
 {
-    struct um_gate gate;
+    struct um_mem_gate gate;
     int status;
     (void)state;
     pid_t pid = writer_start(true);
     kill(pid, SIGSTOP);
     assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
-    um_gate_shut(&gate);
+    um_mem_gate_shut(&gate);
     kill(pid, SIGCONT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    const struct um_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
+    const struct um_mem_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
     for (int i = 0; i < UM_DOORS; i++) /* it has left: the owner has its door all the same */
         assert_true(doors->door[i].writer & UM_DOOR_OWNERS);
-    um_gate_end(&gate);
+    um_mem_gate_end(&gate);
 }
 
 static void words_that_nobody_wrote_are_not_waited_for(void **state)
 {
-    struct um_gate gate;
+    struct um_mem_gate gate;
     uint64_t *door;
     (void)state;
     for (int i = 0; i < UM_DOORS; i++) {
-        struct um_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
+        struct um_mem_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
         doors->door[i].writer = i % 2 ? UINT64_MAX : 7;
     }
-    um_gate_shut(&gate);
-    um_gate_end(&gate);
-    assert_int_equal(um_gate_enter(memory, &door), 0);
-    um_gate_leave(door);
+    um_mem_gate_shut(&gate);
+    um_mem_gate_end(&gate);
+    assert_int_equal(um_mem_gate_enter(memory, &door), 0);
+    um_mem_gate_leave(door);
 }
 
 int main(void)
@@ -143,7 +143,7 @@ int main(void)
     memory = mmap(NULL, UM_LOCK_OFFSET + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         return 1;
-    um_gate_add(&gated, memory);
+    um_mem_gate_add(&gated, memory);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_owner_waits_for_who_is_inside),
         cmocka_unit_test(nobody_enters_while_it_is_shut_and_all_may_afterwards),

@@ -19,9 +19,9 @@ static uint64_t record_word(uint32_t seq, uint8_t op, uint8_t flags, uint32_t le
     return (uint64_t)seq | (uint64_t)op << 32 | (uint64_t)flags << 40 | (uint64_t)len << 48;
 }
 
-void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown)
+void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown)
 {
-    *ring = (struct um_ring){
+    *ring = (struct um_mem_ring){
         .records = (void *)(area + (grown ? UM_AREA_BIG_RECORDS : UM_AREA_SMALL_RECORDS)),
         .bytes = area + (grown ? UM_AREA_BIG_BYTES : UM_AREA_SMALL_BYTES),
         .record_count = grown ? UM_BIG_RECORDS : UM_SMALL_RECORDS,
@@ -30,15 +30,15 @@ void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown)
     };
 }
 
-struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number)
+struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)
 {
-    return (struct um_lane_shm *)(void *)((unsigned char *)control + UM_PAGE) + number;
+    return (struct um_mem_lane_shm *)(void *)((unsigned char *)control + UM_PAGE) + number;
 }
 
 /* Rings the receiver's bell for this lane, and wakes it when it sleeps. Slow path: the lane was cold. */
 static void lane_ring_bell(struct um_mem_lane *lane)
 {
-    struct um_port_shm *peer = lane->peer;
+    struct um_mem_port_shm *peer = lane->peer;
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
     uint64_t word = (uint64_t)1 << (lane->number / 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
@@ -78,7 +78,7 @@ static bool lane_is_held(const struct um_mem_lane *lane)
 
 static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
 {
-    struct um_record_shm *record = lane->next;
+    struct um_mem_record_shm *record = lane->next;
     lane->head++;
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
     /* sync: record-commit (partners record-poll, record-look) */
@@ -119,7 +119,7 @@ static void lane_grow(struct um_mem_lane *lane)
     lane->grow_denied = !lane->grown;
     if (!lane->grown)
         return;
-    lane_publish(lane, UM_OP_GROW, 0, 0);
+    lane_publish(lane, UM_OPCODE_GROW, 0, 0);
     um_mem_ring_set(&lane->ring, lane->area, true);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
 }
@@ -134,7 +134,7 @@ static uint32_t lane_room(const struct um_mem_lane *lane)
 
 static bool lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
-    return start + um_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
+    return start + um_mem_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
 }
 
 /* The slow side of a claim: reads the credit again, and grows a lane that is full. */
@@ -145,11 +145,11 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
         um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
     }
-    if (lane_room(lane) && lane_body_fits(lane, um_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
+    if (lane_room(lane) && lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
         return 0;
     if (!lane->grown)
         lane_grow(lane);
-    if (lane_room(lane) && lane_body_fits(lane, um_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
+    if (lane_room(lane) && lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
         return 0;
     return -EAGAIN;
 }
@@ -159,18 +159,18 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
 {
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
-    uint32_t start = um_body_start(&lane->ring, lane->bytes_head, body_len);
+    uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
     if (!lane_room(lane) || (body_len && !lane_body_fits(lane, start, body_len))) {
         int ret = lane_make_room(lane, body_len);
         if (ret)
             return ret;
-        start = um_body_start(&lane->ring, lane->bytes_head, body_len);
+        start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
     }
-    slot_p->head = lane->next->head;
+    slot_p->header = lane->next->header;
     slot_p->body_len = body_len;
     if (body_len) {
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
-        lane->claim_bytes_end = start + um_body_space(body_len);
+        lane->claim_bytes_end = start + um_mem_body_space(body_len);
     } else {
         slot_p->body = NULL;
     }
@@ -270,7 +270,7 @@ int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
         return -EPIPE;
     int count = 0;
     while (count < max && lane->answers_seen != given) {
-        const struct um_answer_shm *a = &lane->ctl->answer[lane->answers_seen % UM_ANSWERS];
+        const struct um_mem_answer_shm *a = &lane->ctl->answer[lane->answers_seen % UM_ANSWERS];
         answers[count++] = (struct um_answer){.token = um_load_relaxed_u32(&a->token),
                                               .status = (int32_t)um_load_relaxed_u32((const uint32_t *)&a->status)};
         lane->answers_seen++;
@@ -302,15 +302,15 @@ bool um_mem_lane_has_news(const struct um_mem_lane *lane)
 }
 
 /* Takes the first free lane of the peer's port. */
-static int lane_take(struct um_mem_lane *lane, struct um_port_shm *peer, uint32_t lanes)
+static int lane_take(struct um_mem_lane *lane, struct um_mem_port_shm *peer, uint32_t lanes)
 {
     struct um_mem_port *port = lane->link->port;
-    uint64_t me = port->mapper->owner_word(port, &lane->link->addr);
+    uint64_t me = port->mapper->sender_word(port, &lane->link->addr);
     for (uint32_t n = 0; n < lanes; n++) {
-        struct um_lane_shm *ctl = um_mem_lane_shm(peer, n);
-        /* sync: lane-claim (partners lane-recycle, lane-free, owner-look) */
-        if (um_load_relaxed_u64(&ctl->owner) == 0) {
-            if (um_rmw_cas_u64(&ctl->owner, 0, me)) {
+        struct um_mem_lane_shm *ctl = um_mem_lane_ctl(peer, n);
+        /* sync: lane-claim (partners lane-recycle, lane-free, sender-look) */
+        if (um_load_relaxed_u64(&ctl->sender) == 0) {
+            if (um_rmw_cas_u64(&ctl->sender, 0, me)) {
                 lane->ctl = ctl;
                 lane->number = n;
                 return 0;
@@ -331,7 +331,7 @@ static int lane_take(struct um_mem_lane *lane, struct um_port_shm *peer, uint32_
 /* Writes the sender's address and the start of the record sequence. */
 static void lane_introduce(struct um_mem_lane *lane)
 {
-    struct um_lane_shm *ctl = lane->ctl;
+    struct um_mem_lane_shm *ctl = lane->ctl;
     uint32_t state = um_load_acquire_u32(&ctl->state); /* sync: incarnation-seen (partner lane-recycle) */
     lane->incarnation = state >> UM_LANE_INC_SHIFT;
     uint64_t credit = um_load_relaxed_u64(&ctl->credit);
@@ -354,7 +354,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
-    struct um_port_shm *peer = link->control.base;
+    struct um_mem_port_shm *peer = link->control.base;
     struct um_mem_lane *lane = calloc(1, sizeof(*lane));
     if (!lane)
         return -ENOMEM;
@@ -388,7 +388,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
 detach_area:
     link->port->mapper->detach(&lane->area_map);
 give_back:
-    um_store_release_u64(&lane->ctl->owner, 0);
+    um_store_release_u64(&lane->ctl->sender, 0);
 free_lane:
     free(lane);
     return ret;

@@ -1,7 +1,7 @@
 /*
  * What lies in shared memory: the port, its lanes, their records. Normative text: docs/protocol.md sections 3 to 5.
  *
- * Fixed-width integers and offsets only. Each field says who writes it: "owner" is the port's process (the receiver),
+ * Fixed-width integers and offsets only. Each field says who writes it: "receiver" is the port's process,
  * "sender" the process that claimed the lane. A word on the data path has one writer.
  */
 #ifndef UM_MACHINE_MEM_LAYOUT_H
@@ -35,14 +35,14 @@ enum {
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
-struct um_record_shm {
-    uint64_t word; /* sender, released last; owner reads first */
-    uint64_t head[7];
+struct um_mem_record_shm {
+    uint64_t word; /* sender, released last; receiver reads first */
+    uint64_t header[7];
 };
-static_assert(sizeof(struct um_record_shm) == UM_LINE, "a record is one cache line");
+static_assert(sizeof(struct um_mem_record_shm) == UM_LINE, "a record is one cache line");
 
 /* Machine opcode: the lane goes on in its big rings after this record. Never seen outside mem/. */
-enum { UM_OP_GROW = 0xf8 };
+enum { UM_OPCODE_GROW = 0xf8 };
 
 /* Offsets of the rings within one lane's area. */
 enum {
@@ -58,56 +58,56 @@ static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by
 
 /* state: incarnation << 8 | flags. Zero memory is a cold, open lane of incarnation 0. */
 enum {
-    UM_LANE_HOT = 1,     /* the owner polls it; else the sender rings the bell after a commit */
+    UM_LANE_HOT = 1,     /* the receiver polls it; else the sender rings the bell after a commit */
     UM_LANE_CLOSED = 2,  /* the port is gone */
-    UM_LANE_REFUSED = 4, /* the owner ended this lane */
-    UM_LANE_HELD = 8,    /* the owner wants no messages now */
+    UM_LANE_REFUSED = 4, /* the receiver ended this lane */
+    UM_LANE_HELD = 8,    /* the receiver wants no messages now */
     UM_LANE_INC_SHIFT = 8,
 };
 
 /* An answer. */
-struct um_answer_shm {
+struct um_mem_answer_shm {
     int32_t status;
     uint32_t token;
 };
-static_assert(sizeof(struct um_answer_shm) == 8, "docs/protocol.md section 7");
+static_assert(sizeof(struct um_mem_answer_shm) == 8, "docs/protocol.md section 7");
 
 /* Places for answers: UM_TOKENS for the bounded tokens, as many for all others. */
 enum { UM_ANSWERS = 2 * UM_TOKENS };
 
 /* Control block of one lane. */
-struct um_lane_shm {
+struct um_mem_lane_shm {
     /* line 0: first contact */
-    uint64_t owner; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the port's owner */
-    uint32_t ready; /* sender: incarnation + 1 once origin is valid (release) */
+    uint64_t sender; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the receiver */
+    uint32_t ready;  /* sender: incarnation + 1 once origin is valid (release) */
     uint32_t reserved0;
     uint64_t origin[UM_ADDR_LOCAL_WORDS]; /* sender: its own port */
     uint64_t reserved4[3];
     /* line 1: the sender's flags */
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
-    uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the owner must fence */
+    uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the receiver must fence */
     uint32_t taken;      /* sender: answers taken, told by quarters of the places, modulo 2^32 (release) */
     uint32_t reserved1[12];
-    /* line 2: the owner's word to the sender */
-    uint64_t credit;  /* owner: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
-    uint32_t answers; /* owner: answers given, modulo 2^32 (release) */
-    uint32_t state;   /* owner */
+    /* line 2: the receiver's word to the sender */
+    uint64_t credit;  /* receiver: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
+    uint32_t answers; /* receiver: answers given, modulo 2^32 (release) */
+    uint32_t state;   /* receiver */
     uint32_t reserved2[12];
     uint64_t reserved3[8];
     /* lines 4 to 19: answer k lies at k % UM_ANSWERS */
-    struct um_answer_shm answer[UM_ANSWERS]; /* owner */
+    struct um_mem_answer_shm answer[UM_ANSWERS]; /* receiver */
 };
-static_assert(sizeof(struct um_lane_shm) == 1280, "docs/protocol.md section 4");
-static_assert(offsetof(struct um_lane_shm, origin) == 16, "docs/protocol.md section 4");
-static_assert(offsetof(struct um_lane_shm, closing) == 64, "the sender's flags have their own line");
-static_assert(offsetof(struct um_lane_shm, credit) == 128, "the credit has its own line");
-static_assert(offsetof(struct um_lane_shm, answer) == 256, "answers begin on a line");
+static_assert(sizeof(struct um_mem_lane_shm) == 1280, "docs/protocol.md section 4");
+static_assert(offsetof(struct um_mem_lane_shm, origin) == 16, "docs/protocol.md section 4");
+static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's flags have their own line");
+static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the credit has its own line");
+static_assert(offsetof(struct um_mem_lane_shm, answer) == 256, "answers begin on a line");
 
 enum { UM_PORT_OPEN = 1, UM_PORT_CLOSED = 2 };
 
 /* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset. */
-struct um_port_shm {
+struct um_mem_port_shm {
     /* line 0: constant once state is UM_PORT_OPEN */
     uint64_t magic;
     uint32_t version;
@@ -120,33 +120,33 @@ struct um_port_shm {
     uint32_t space;       /* the space's memory, as the mapper names it; UM_NO_HANDLE: none */
     uint64_t space_nonce; /* as it stands there */
     /* line 1 */
-    uint32_t state;    /* owner */
-    uint32_t sleeping; /* owner: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
+    uint32_t state;    /* receiver */
+    uint32_t sleeping; /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
     uint32_t reserved1[14];
     /* line 2 */
-    uint64_t grown_max; /* owner: lanes that may be grown at a time */
-    uint32_t counters;  /* owner: what accesses by way of this port count, enum um_counters */
-    uint32_t wake;      /* owner, constant: its wake-up pipe, as the mapper names it */
-    uint64_t nonce_at;  /* owner, constant: where its process holds the nonce (um_copy.nonce_at); 0: nowhere */
+    uint64_t grown_max; /* receiver: lanes that may be grown at a time */
+    uint32_t counters;  /* receiver: what accesses by way of this port count, enum um_counters */
+    uint32_t wake;      /* receiver, constant: its wake-up pipe, as the mapper names it */
+    uint64_t nonce_at;  /* receiver, constant: where its process holds the nonce (um_copy.nonce_at); 0: nowhere */
     uint32_t reserved2[10];
     /* line 3 */
-    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, owner swaps */
+    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, receiver swaps */
     uint64_t reserved3[7];
     uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
-    /* lines 12 to 19. Set by the lane's sender, cleared by it or by the owner when the lane is free again */
+    /* lines 12 to 19. Set by the lane's sender, cleared by it or by the receiver when the lane is free again */
     uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
 };
-static_assert(sizeof(struct um_port_shm) == 1280, "docs/protocol.md section 3");
-static_assert(offsetof(struct um_port_shm, state) == 64, "own line");
-static_assert(offsetof(struct um_port_shm, grown_max) == 128, "own line");
-static_assert(offsetof(struct um_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
-static_assert(offsetof(struct um_port_shm, bell_summary) == 192, "own line");
-static_assert(offsetof(struct um_port_shm, grown) == 768, "own lines");
+static_assert(sizeof(struct um_mem_port_shm) == 1280, "docs/protocol.md section 3");
+static_assert(offsetof(struct um_mem_port_shm, state) == 64, "own line");
+static_assert(offsetof(struct um_mem_port_shm, grown_max) == 128, "own line");
+static_assert(offsetof(struct um_mem_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
+static_assert(offsetof(struct um_mem_port_shm, bell_summary) == 192, "own line");
+static_assert(offsetof(struct um_mem_port_shm, grown) == 768, "own lines");
 
-/* One exposed region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
-struct um_region_shm {
+/* One exported region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
+struct um_mem_region_shm {
     uint64_t changes;
-    uint64_t meta; /* access (bits 0-31), level (32-39), number of its use (40-45), birth (46-61), LATER, USED */
+    uint64_t meta; /* access (bits 0-31), level (32-39), number of its use (40-45), birth (46-61), DEFERRED, USED */
     uint64_t key;
     uint64_t base;
     uint64_t len;
@@ -155,21 +155,21 @@ struct um_region_shm {
     uint32_t file;     /* level mapped: the memory that it lies in, as the mapper names it */
     uint64_t offset;   /* of the byte at base in that memory */
 };
-static_assert(sizeof(struct um_region_shm) == UM_LINE, "a region is one cache line");
+static_assert(sizeof(struct um_mem_region_shm) == UM_LINE, "a region is one cache line");
 
-#define UM_REGION_USED  (UINT64_C(1) << 63) /* there is a region */
-#define UM_REGION_LATER (UINT64_C(1) << 62) /* it becomes mapped when peers make enough use of it */
+#define UM_REGION_USED     (UINT64_C(1) << 63) /* there is a region */
+#define UM_REGION_DEFERRED (UINT64_C(1) << 62) /* it becomes mapped when peers make enough use of it */
 enum { UM_REGION_LEVEL_SHIFT = 32, UM_REGION_USE_SHIFT = 40, UM_REGION_BIRTH_SHIFT = 46, UM_USES = 64 };
 
 /* A counter: the exception to one writer a word, and only where an application asked to be told of accesses. */
-struct um_counter_shm {
+struct um_mem_counter_shm {
     uint64_t value; /* any: fetch-and-add */
     uint64_t reserved[7];
 };
-static_assert(sizeof(struct um_counter_shm) == UM_LINE, "a counter has a cache line to itself");
+static_assert(sizeof(struct um_mem_counter_shm) == UM_LINE, "a counter has a cache line to itself");
 
 /* The first page of a space's memory; locks, counters and regions follow. */
-struct um_space_shm {
+struct um_mem_space_shm {
     uint64_t magic; /* constant once state is UM_PORT_OPEN */
     uint32_t version;
     uint32_t memory; /* the memory that adopted pages lie in, likewise; UM_NO_HANDLE: none yet (owner) */
@@ -179,29 +179,30 @@ struct um_space_shm {
     uint64_t changes; /* owner: another number after each change of an entry (release) */
     uint32_t asked;   /* any: fetch-and-add, when the owner is to look at what follows; it sleeps on this (futex) */
     uint32_t reserved1;
-    uint64_t must; /* any: fetch-and-or of bit n: what is LATER with number n cannot be done without; owner clears */
+    uint64_t must; /* any: fetch-and-or of bit n: what is DEFERRED with number n cannot be done without; owner clears */
     uint64_t reserved2;
 };
-static_assert(sizeof(struct um_space_shm) == UM_LINE, "docs/protocol.md section 9");
+static_assert(sizeof(struct um_mem_space_shm) == UM_LINE, "docs/protocol.md section 9");
 
 /* Who writes into the memory of the space's process by system calls now: gate.h. */
-struct um_door_shm {
+struct um_mem_door_shm {
     uint64_t writer; /* any: 0 → itself by compare and swap, itself → 0; the owner (UM_DOOR_OWNERS) while pages go */
     uint64_t reserved[7];
 };
 enum { UM_DOORS_OFFSET = 1024, UM_DOORS = 32 };
 #define UM_DOOR_OWNERS (UINT64_C(1) << 63)
-struct um_doors_shm {
-    struct um_door_shm door[UM_DOORS];
+struct um_mem_doors_shm {
+    struct um_mem_door_shm door[UM_DOORS];
 };
-static_assert(sizeof(struct um_doors_shm) == 2048, "docs/protocol.md section 9");
+static_assert(sizeof(struct um_mem_doors_shm) == 2048, "docs/protocol.md section 9");
 
-/* What peers did with regions that are LATER, by their number. As a counter it is an exception to one writer a word. */
-struct um_uses_shm {
+/* What peers did with regions that are DEFERRED, by their number. As a counter it is an exception to one writer a word.
+ */
+struct um_mem_uses_shm {
     uint64_t saved_ns[UM_USES]; /* any: fetch-and-add: what the operations would have saved at level mapped */
 };
 enum { UM_USES_OFFSET = 512, UM_USE_STEP_SHIFT = 20 /* asked changes each time a sum passes a multiple of 2^this */ };
-static_assert(sizeof(struct um_uses_shm) == 512, "docs/protocol.md section 9");
+static_assert(sizeof(struct um_mem_uses_shm) == 512, "docs/protocol.md section 9");
 
 /*
  * Regions lie in segments, each twice as large as the one before. A key has one place per segment, the hash of the key
@@ -221,23 +222,23 @@ enum {
 static_assert(UM_REGIONS_MAX >= 200000, "many registrations");
 
 /* The first entry of a segment. */
-static inline uint32_t um_segment_begin(uint32_t segment)
+static inline uint32_t um_mem_segment_begin(uint32_t segment)
 {
     return ((uint32_t)UM_SEGMENT_FIRST << segment) - UM_SEGMENT_FIRST;
 }
 
 /* The i-th of the places that a key has in all segments together, i < UM_SEGMENTS * UM_SEGMENT_PROBE. */
-static inline uint32_t um_region_place(uint64_t key, uint32_t i)
+static inline uint32_t um_mem_region_place(uint64_t key, uint32_t i)
 {
     uint32_t segment = i / UM_SEGMENT_PROBE;
     uint32_t size = (uint32_t)UM_SEGMENT_FIRST << segment;
     uint32_t hash = (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
-    return um_segment_begin(segment) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
+    return um_mem_segment_begin(segment) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
 }
 
-static inline uint64_t um_port_memory_size(uint32_t lanes)
+static inline uint64_t um_mem_port_memory_size(uint32_t lanes)
 {
-    uint64_t control = UM_PAGE + (uint64_t)lanes * sizeof(struct um_lane_shm);
+    uint64_t control = UM_PAGE + (uint64_t)lanes * sizeof(struct um_mem_lane_shm);
     return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE + (uint64_t)lanes * UM_AREA_SIZE;
 }
 

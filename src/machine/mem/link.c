@@ -52,7 +52,7 @@ bool um_mem_link_alive(struct um_link *base)
 
 void um_mem_link_wake(struct um_mem_link *link)
 {
-    struct um_port_shm *peer = link->control.base;
+    struct um_mem_port_shm *peer = link->control.base;
     /* sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
      * awake all the same. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
@@ -63,7 +63,7 @@ void um_mem_link_wake(struct um_mem_link *link)
 }
 
 /* Checks what the peer's port says of itself. */
-static int peer_port_check(const struct um_mem_link *link, const struct um_port_shm *peer, uint32_t lanes)
+static int peer_port_check(const struct um_mem_link *link, const struct um_mem_port_shm *peer, uint32_t lanes)
 {
     if (peer->magic != UM_PORT_MAGIC || peer->nonce != um_mem_nonce(&link->addr))
         return -EHOSTUNREACH; /* another port, or another file, is in its place */
@@ -76,7 +76,7 @@ static int peer_port_check(const struct um_mem_link *link, const struct um_port_
     }
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
         return -ECONNREFUSED;
-    uint64_t areas = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    uint64_t areas = um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
     if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE ||
         peer->area_offset != areas)
         return -EPROTO;
@@ -87,11 +87,11 @@ static int peer_port_check(const struct um_mem_link *link, const struct um_port_
 static int control_map(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
-    struct um_mapping page;
+    struct um_mem_mapping page;
     int ret = port->mapper->attach(port, &link->addr, 0, UM_PAGE, &page);
     if (ret)
         return ret;
-    const struct um_port_shm *peer = page.base;
+    const struct um_mem_port_shm *peer = page.base;
     uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
     ret = lanes > 0 && lanes <= UM_LANES_LIMIT ? peer_port_check(link, peer, lanes)
           : peer->magic == UM_PORT_MAGIC       ? -EPROTO
@@ -99,8 +99,8 @@ static int control_map(struct um_mem_link *link)
     port->mapper->detach(&page);
     if (ret)
         return ret;
-    struct um_mapping control;
-    ret = port->mapper->attach(port, &link->addr, 0, um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
+    struct um_mem_mapping control;
+    ret = port->mapper->attach(port, &link->addr, 0, um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
                                &control);
     if (ret)
         return ret;
@@ -111,8 +111,8 @@ static int control_map(struct um_mem_link *link)
     }
     link->control = control;
     link->lanes = lanes;
-    link->area_offset = um_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
-    link->nonce_at = um_load_relaxed_u64(&((const struct um_port_shm *)control.base)->nonce_at);
+    link->area_offset = um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    link->nonce_at = um_load_relaxed_u64(&((const struct um_mem_port_shm *)control.base)->nonce_at);
     return 0;
 }
 
@@ -143,7 +143,7 @@ int um_mem_link_map_control(struct um_mem_link *link)
 }
 
 /* Another space, or another file, may have taken its place. */
-static bool peer_space_is_right(const struct um_space_shm *shm, uint64_t nonce)
+static bool peer_space_is_right(const struct um_mem_space_shm *shm, uint64_t nonce)
 {
     /* sync: space-seen (partner space-ready) */
     return um_load_acquire_u32(&shm->state) == UM_PORT_OPEN && shm->magic == UM_SPACE_MAGIC &&
@@ -153,13 +153,13 @@ static bool peer_space_is_right(const struct um_space_shm *shm, uint64_t nonce)
 int um_mem_link_map_space(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
-    struct um_mapping space;
+    struct um_mem_mapping space;
     if (link->space.base)
         return 0;
     int ret = um_mem_link_map_control(link);
     if (ret)
         return ret;
-    const struct um_port_shm *peer = link->control.base;
+    const struct um_mem_port_shm *peer = link->control.base;
     uint32_t handle = um_load_relaxed_u32(&peer->space);
     bool own = um_mem_is_own(link); /* then shared memory is not read */
     if (own && um_mem_own_space_handle(&link->addr, &handle) != 0)
@@ -187,7 +187,7 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 {
     if (um_mem_link_map_space(link) != 0)
         return -EFAULT;
-    const struct um_space_shm *shm = link->space.base;
+    const struct um_mem_space_shm *shm = link->space.base;
     um_fence_full(); /* sync: pages-away (partner pages-moving) */
     uint32_t moving = um_load_acquire_u32(&shm->moving);
     for (int i = 0; moving % 2 && i < UM_MOVE_LOOKS; i++) {
@@ -221,7 +221,7 @@ int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, stru
     (void)transfer_p; /* a copy ends in this call */
     if (refused)
         return refused;
-    const struct um_copy_peer peer = {.nonce_at = link->nonce_at, .doors = copy->write ? link->space.base : NULL};
+    const struct um_mem_copy_peer peer = {.nonce_at = link->nonce_at, .doors = copy->write ? link->space.base : NULL};
     for (int try = 0;; try++) {
         int ret = port->mapper->copy(port, &link->addr, copy, &peer);
         if (ret != -EFAULT)

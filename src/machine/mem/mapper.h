@@ -15,37 +15,37 @@ struct um_mem_space;
 struct um_mem_window;
 
 /* A peer's memory as this process sees it. */
-struct um_mapping {
+struct um_mem_mapping {
     void *base;
     size_t len;
     bool is_guarded; /* the mapper's */
 };
 
 /* What a copy has to know of the peer. */
-struct um_copy_peer {
-    uint64_t nonce_at;    /* um_port_shm.nonce_at */
+struct um_mem_copy_peer {
+    uint64_t nonce_at;    /* um_mem_port_shm.nonce_at */
     unsigned char *doors; /* a write: the memory of its space, whose doors it goes through (gate.h); or NULL */
 };
 
 /* Where a region lies that peers can map. */
-struct um_place {
+struct um_mem_place {
     uint32_t file;   /* as the mapper names it, for peers */
     uint64_t offset; /* of the region's first byte there */
 };
 
 /* Memory on its way to being mapped, a part at a time. All zero: nothing has moved. */
-struct um_partial {
+struct um_mem_partial {
     uint64_t done;  /* bytes that have moved */
     uint64_t place; /* the mapper's */
 };
 
 /* What is remembered of a peer from the first look at it on; all zero before. */
-struct um_mark {
+struct um_mem_mark {
     uint64_t file;  /* that its port's memory is, as the mapper knows it */
     uint32_t start; /* when its process began */
 };
 
-struct um_mapper {
+struct um_mem_mapper {
     /* Makes zeroed memory of size bytes that peers can map; fills port->addr, port->memory, port->wake and
      * port->nonce_at. */
     int (*create)(struct um_mem_port *port, size_t size);
@@ -59,19 +59,20 @@ struct um_mapper {
     bool (*is_here)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Maps len bytes at offset of a peer's port memory. -EHOSTUNREACH: what is in its place cannot be a port. */
     int (*attach)(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
-                  struct um_mapping *map_p);
-    void (*detach)(struct um_mapping *map);
+                  struct um_mem_mapping *map_p);
+    void (*detach)(struct um_mem_mapping *map);
 
     /* Makes zeroed memory of UM_SPACE_SIZE bytes that peers can map; fills memory, handle and nonce of the space. */
     int (*space_create)(struct um_mem_space *space);
     void (*space_destroy)(struct um_mem_space *space);
     /* Can peers map this memory as it is, from birth? NULL: never. */
-    bool (*is_shareable)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
+    bool (*is_shareable)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p);
     /*
      * Makes private memory of this process mappable by peers. Upon failure a negative errno, *why_p in words, and
      * nothing has changed. Counted; disown() gives one count back. NULL: never.
      */
-    int (*adopt)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
+    int (*adopt)(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p,
+                 const char **why_p);
     void (*disown)(struct um_mem_space *space, uint64_t base, uint64_t len);
     /*
      * The same in parts of some milliseconds, by another thread, while the program runs. can_wait: is it too much to
@@ -81,9 +82,9 @@ struct um_mapper {
      * always at once.
      */
     bool (*can_wait)(struct um_mem_space *space, uint64_t base, uint64_t len);
-    int (*adopt_more)(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
-                      struct um_place *place_p, const char **why_p);
-    void (*partial_end)(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial);
+    int (*adopt_more)(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_partial *partial,
+                      struct um_mem_place *place_p, const char **why_p);
+    void (*partial_end)(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_partial *partial);
     uint64_t (*contents)(struct um_mem_space *space, uint64_t base, uint64_t len);
     /*
      * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
@@ -91,19 +92,19 @@ struct um_mapper {
      * region's base); another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL:
      * never.
      */
-    int (*share)(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+    int (*share)(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_place *place_p,
                  const char **why_p);
-    void (*unshare)(struct um_mem_space *space, const struct um_place *place);
+    void (*unshare)(struct um_mem_space *space, const struct um_mem_place *place);
     /* Maps the space of a peer by the handle in its port. */
     int (*space_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
-                        struct um_mapping *map_p);
+                        struct um_mem_mapping *map_p);
     /*
      * Makes a peer's mapped region reachable here; adopted: the memory that its space names. Fills base of the window
      * (the region's first byte) and map (what detach() is to end, if anything). If the memory disappears, accesses end
      * in a substitute page, and window.changes becomes odd: no longer current.
      */
     int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
-                         const struct um_place *place, struct um_mem_window *window);
+                         const struct um_mem_place *place, struct um_mem_window *window);
     /* Is the peer's memory this process's own? */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Is the peer's process invisible in this pid namespace? Then there are no copies between private memories, and no
@@ -113,11 +114,12 @@ struct um_mapper {
      * port->wait_set is set if a request shall end a sleep. NULL: there are no requests. */
     void (*serve)(struct um_mem_port *port);
 
-    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
-    /* Does the process that claimed a lane (um_lane_shm.owner) still live? For claims without a following ready. */
-    bool (*owner_alive)(struct um_mem_port *port, uint64_t owner);
+    bool (*alive)(struct um_mem_port *port, const struct um_addr *addr, struct um_mem_mark *mark);
+    /* Does the process that claimed a lane (um_mem_lane_shm.sender) still live? For claims without a following ready.
+     */
+    bool (*sender_alive)(struct um_mem_port *port, uint64_t sender);
     /* The word that this process writes there, in a lane of that peer (attached before). */
-    uint64_t (*owner_word)(const struct um_mem_port *port, const struct um_addr *addr);
+    uint64_t (*sender_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
     /*
      * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
@@ -129,7 +131,7 @@ struct um_mapper {
 
     /* As transfer_start, to its end. */
     int (*copy)(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
-                const struct um_copy_peer *peer);
+                const struct um_mem_copy_peer *peer);
 
     /* Orders this thread's earlier stores before its later loads, and the same in every peer. NULL: peers must fence.
      */

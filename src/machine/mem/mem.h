@@ -16,8 +16,8 @@
 #include <sys/types.h>
 
 /* A lane's rings at one size. */
-struct um_ring {
-    struct um_record_shm *records;
+struct um_mem_ring {
+    struct um_mem_record_shm *records;
     unsigned char *bytes;
     uint32_t record_count; /* power of two */
     uint32_t byte_count;   /* power of two */
@@ -26,15 +26,15 @@ struct um_ring {
 
 struct um_mem_port {
     struct um_port port;
-    const struct um_mapper *mapper;
+    const struct um_mem_mapper *mapper;
     void *mapper_state;
     struct um_port_config config;
     struct um_mem_space *space; /* or NULL */
     struct um_addr addr;
-    unsigned char *memory; /* um_port_memory_size(lanes) bytes */
-    uint32_t wake;         /* as um_port_shm has them */
+    unsigned char *memory; /* um_mem_port_memory_size(lanes) bytes */
+    uint32_t wake;         /* as um_mem_port_shm has them */
     uint64_t nonce_at;
-    struct um_port_shm *shm;
+    struct um_mem_port_shm *shm;
     uint32_t lanes;
     uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
     struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
@@ -60,35 +60,35 @@ struct um_mem_link {
     struct um_link base;
     struct um_mem_port *port;
     struct um_addr addr;
-    struct um_mapping control; /* the peer's um_port_shm and control blocks, once they were needed */
-    struct um_mapping space;   /* the peer's um_space_shm and regions, likewise */
-    uint32_t lanes;            /* of the peer, as checked: what stands there may change */
-    uint64_t area_offset;      /* likewise */
-    uint64_t nonce_at;         /* likewise */
+    struct um_mem_mapping control; /* the peer's um_mem_port_shm and control blocks, once they were needed */
+    struct um_mem_mapping space;   /* the peer's um_mem_space_shm and regions, likewise */
+    uint32_t lanes;                /* of the peer, as checked: what stands there may change */
+    uint64_t area_offset;          /* likewise */
+    uint64_t nonce_at;             /* likewise */
     int wake_handle;
-    struct um_mark mark;
+    struct um_mem_mark mark;
     bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
 };
 
 struct um_mem_lane {
     struct um_lane base;
-    struct um_record_shm *next; /* where the next record goes */
-    struct um_lane_shm *ctl;
+    struct um_mem_record_shm *next; /* where the next record goes */
+    struct um_mem_lane_shm *ctl;
     uint32_t head;       /* records committed */
     uint32_t bytes_head; /* body bytes claimed and committed, with what was skipped at the end of the ring */
     uint32_t consumed;   /* last known */
     uint32_t bytes_consumed;
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
-    struct um_ring ring;
+    struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
     bool fence;
     struct um_mem_link *link;
-    struct um_port_shm *peer;
+    struct um_mem_port_shm *peer;
     unsigned char *area;
-    struct um_mapping area_map;
+    struct um_mem_mapping area_map;
     uint32_t number;                     /* in the peer's port */
     uint32_t answers_seen, answers_told; /* taken; told to the peer */
     bool was_held;                       /* a claim failed because the peer holds the lane */
@@ -100,10 +100,10 @@ enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
 
 struct um_mem_rx {
     struct um_rx base;
-    struct um_record_shm *next; /* where the next record is expected */
-    uint32_t head;              /* records consumed */
-    uint32_t bytes_head;        /* body bytes consumed */
-    uint32_t published;         /* head and bytes_head as the sender knows them */
+    struct um_mem_record_shm *next; /* where the next record is expected */
+    uint32_t head;                  /* records consumed */
+    uint32_t bytes_head;            /* body bytes consumed */
+    uint32_t published;             /* head and bytes_head as the sender knows them */
     uint32_t bytes_published;
     uint32_t idle; /* empty polls in a row */
     uint32_t hot_index;
@@ -111,8 +111,8 @@ struct um_mem_rx {
     bool grown;
     enum um_mem_rx_state state;
     int error; /* why it leaves */
-    struct um_lane_shm *ctl;
-    struct um_ring ring;
+    struct um_mem_lane_shm *ctl;
+    struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;
     uint32_t answers;
@@ -120,21 +120,21 @@ struct um_mem_rx {
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
-    struct um_mark mark;
+    struct um_mem_mark mark;
     int wake_handle;
     struct um_list event;
 };
 
-/* What moving memory for registrations that ended soon has cost: thrift.c. */
-struct um_thrift {
+/* What moving memory for registrations that ended soon has cost: budget.c. */
+struct um_mem_budget {
     uint64_t debt_ns;
     uint64_t at_ns;             /* when debt_ns was true */
     uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
-    struct um_list waiting;     /* um_exposed that may be worth it later; looked at in turn */
+    struct um_list waiting;     /* um_exported that may be worth it later; looked at in turn */
 };
 
-/* Regions that become mapped when peers make enough use of them, and the thread that does it: later.c. */
-struct um_later {
+/* Regions that become mapped when peers make enough use of them, and the thread that does it: deferred.c. */
+struct um_mem_deferred {
     pthread_mutex_t lock; /* also of the table's entries: region_write() */
     pthread_cond_t idle;  /* a part has moved */
     struct um_list regions;
@@ -146,37 +146,37 @@ struct um_later {
 
 struct um_mem_space {
     struct um_space base;
-    const struct um_mapper *mapper;
+    const struct um_mem_mapper *mapper;
     void *mapper_state;
     unsigned char *memory; /* UM_SPACE_SIZE bytes */
-    struct um_space_shm *shm;
+    struct um_mem_space_shm *shm;
     uint32_t handle; /* what peers need to map it */
     uint64_t nonce;
     bool adopt;
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
     uint64_t changes;                         /* what was last written to shm->changes; even */
-    struct um_mem_exposed *
+    struct um_mem_exported *
         *place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process; /* all spaces of this process */
-    struct um_gated gated;
+    struct um_mem_gated gated;
     uint16_t births;
-    struct um_thrift thrift;
-    struct um_later later;
+    struct um_mem_budget budget;
+    struct um_mem_deferred deferred;
 };
 
-struct um_mem_exposed {
-    struct um_exposed base;
-    struct um_region_shm *region;  /* NULL: there was no place in the table */
-    struct um_mem_exposed **place; /* its twin in um_space.place */
-    struct um_exposure what;       /* our own: what stands in shared memory is only for the peers */
-    uint32_t level;                /* enum um_level; changes under the lock of the process (own.c) */
-    struct um_place at;            /* level mapped */
+struct um_mem_exported {
+    struct um_exported base;
+    struct um_mem_region_shm *region; /* NULL: there was no place in the table */
+    struct um_mem_exported **place;   /* its twin in um_space.place */
+    struct um_region_desc what;       /* our own: what stands in shared memory is only for the peers */
+    uint32_t level;                   /* enum um_level; changes under the lock of the process (own.c) */
+    struct um_mem_place at;           /* level mapped */
     bool adopted, shared;
-    uint64_t since_ns, cost_ns; /* when it was exposed, and what moving its memory took */
-    struct um_list waiting;     /* of thrift */
-    struct um_list later;       /* of struct um_later, whose lock is for what follows */
-    struct um_partial partial;
-    bool is_later, moving;    /* a part of it moves now: without the lock */
+    uint64_t since_ns, cost_ns; /* when it was exported, and what moving its memory took */
+    struct um_list waiting;     /* of budget */
+    struct um_list deferred;    /* of struct um_mem_deferred, whose lock is for what follows */
+    struct um_mem_partial partial;
+    bool is_deferred, moving; /* a part of it moves now: without the lock */
     uint16_t birth;           /* which of the space's registrations it is, modulo 2^16 */
     uint32_t use, tries;      /* the number of its use; parts that could not be moved for now */
     uint64_t use_from, needs; /* the use's sum when it was given; what it is to grow by; 0: not known yet */
@@ -185,38 +185,39 @@ struct um_mem_exposed {
 struct um_mem_window {
     struct um_window window;
     struct um_mem_link *link;
-    struct um_mapping map; /* what window.base points into; no base: nothing was mapped for it */
+    struct um_mem_mapping map; /* what window.base points into; no base: nothing was mapped for it */
 };
 
-/* Thrift about moving memory (thrift.c). allows: may memory be moved for a new registration now? ended: one has ended
+/* The adoption budget (budget.c). allows: may memory be moved for a new registration now? ended: one has ended
  * whose memory was moved. ripe: one that waits and has lived long enough to be worth it, or NULL. */
-void um_thrift_init(struct um_thrift *thrift, uint64_t now_ns);
-bool um_thrift_allows(struct um_thrift *thrift, uint64_t now_ns);
-void um_thrift_ended(struct um_thrift *thrift, const struct um_mem_exposed *exposed, uint64_t end_ns, uint64_t cost_ns);
-struct um_mem_exposed *um_thrift_ripe(struct um_thrift *thrift, uint64_t now_ns);
+void um_mem_budget_init(struct um_mem_budget *budget, uint64_t now_ns);
+bool um_mem_budget_allows(struct um_mem_budget *budget, uint64_t now_ns);
+void um_mem_budget_ended(struct um_mem_budget *budget, const struct um_mem_exported *exported, uint64_t end_ns,
+                         uint64_t cost_ns);
+struct um_mem_exported *um_mem_budget_ripe(struct um_mem_budget *budget, uint64_t now_ns);
 
-/* Regions that move later (later.c). init and fini: of the space's; take: does this one wait? begin: from now on peers
- * know of it (with the lock). end: no more of it moves, nor does now. give_back: what has moved of one that has not
- * moved whole. pause ends the thread for a moment; false: there is none. */
-void um_later_init(struct um_mem_space *space);
-void um_later_fini(struct um_mem_space *space);
-bool um_later_take(struct um_mem_space *space, struct um_mem_exposed *exposed);
-void um_later_begin(struct um_mem_space *space, struct um_mem_exposed *exposed);
-void um_later_end(struct um_mem_space *space, struct um_mem_exposed *exposed);
-void um_later_give_back(struct um_mem_space *space, struct um_mem_exposed *exposed);
-bool um_later_pause(struct um_mem_space *space);
-void um_later_resume(struct um_mem_space *space);
-/* Writes the table's entry of a region, or empties it; with the lock of space->later, which show takes. */
-void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there);
-void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exposed *exposed, bool is_there);
-void um_mem_exposed_log(const struct um_mem_exposed *exposed, const char *why);
+/* Regions that move later (deferred.c). init and fini: of the space's; take: does this one wait? begin: from now on
+ * peers know of it (with the lock). end: no more of it moves, nor does now. give_back: what has moved of one that has
+ * not moved whole. pause ends the thread for a moment; false: there is none. */
+void um_mem_deferred_init(struct um_mem_space *space);
+void um_mem_deferred_fini(struct um_mem_space *space);
+bool um_mem_deferred_take(struct um_mem_space *space, struct um_mem_exported *exported);
+void um_mem_deferred_begin(struct um_mem_space *space, struct um_mem_exported *exported);
+void um_mem_deferred_end(struct um_mem_space *space, struct um_mem_exported *exported);
+void um_mem_deferred_give_back(struct um_mem_space *space, struct um_mem_exported *exported);
+bool um_mem_deferred_pause(struct um_mem_space *space);
+void um_mem_deferred_resume(struct um_mem_space *space);
+/* Writes the table's entry of a region, or empties it; with the lock of space->deferred, which show takes. */
+void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there);
+void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there);
+void um_mem_exported_log(const struct um_mem_exported *exported, const char *why);
 
 /* Opens a space over a mapper; the machines' space_open is a call of this. */
-int um_mem_space_open(const struct um_machine *machine, const struct um_mapper *mapper,
+int um_mem_space_open(const struct um_machine *machine, const struct um_mem_mapper *mapper,
                       const struct um_space_config *config, struct um_space **space_p);
 
 /* Opens or closes a port over a mapper; the machines' port_open is a call of this. */
-int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
+int um_mem_port_open(const struct um_machine *machine, const struct um_mem_mapper *mapper,
                      const struct um_port_config *config, struct um_port **port_p);
 void um_mem_port_close(struct um_port *base);
 
@@ -228,16 +229,16 @@ void um_mem_link_close(struct um_link *base);
 bool um_mem_link_alive(struct um_link *base);
 int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_mem_space_close(struct um_space *base);
-int um_mem_expose(struct um_space *base, const struct um_exposure *what, struct um_exposed **exposed_p);
-void um_mem_conceal(struct um_space *space_base, struct um_exposed *exposed_base);
-enum um_level um_mem_exposed_level(const struct um_exposed *base);
+int um_mem_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p);
+void um_mem_unexport(struct um_space *space_base, struct um_exported *exported_base);
+enum um_level um_mem_exported_level(const struct um_exported *base);
 int um_mem_window_open(struct um_link *base, uint64_t key, struct um_window **window_p);
 void um_mem_window_close(struct um_window *window);
 void um_mem_window_count(struct um_window *window, unsigned shift);
 void um_mem_window_use(struct um_window *window, uint64_t saved_ns);
 int um_mem_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p);
 void um_mem_counter_close(struct um_space *base, uint32_t number);
-void um_mem_exposed_set_counters(struct um_space *space_base, struct um_exposed *exposed_base, uint32_t counters);
+void um_mem_exported_set_counters(struct um_space *space_base, struct um_exported *exported_base, uint32_t counters);
 void um_mem_port_set_counters(struct um_port *base, uint32_t counters);
 void um_mem_space_count(struct um_space *base, uint32_t counters, unsigned shift);
 struct um_locks_shm *um_mem_space_locks(struct um_space *base);
@@ -269,13 +270,13 @@ int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint6
 void um_mem_tick(struct um_port *base);
 
 /* Between the files of mem/. */
-void um_mem_ring_set(struct um_ring *ring, unsigned char *area, bool grown);
-struct um_lane_shm *um_mem_lane_shm(void *control, uint32_t number);
+void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
+struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
 /* Maps the control blocks of the link's peer, unless they are. The errors of lane_open. */
 int um_mem_link_map_control(struct um_mem_link *link);
 /* The same for its space. -ENOENT: it has none. */
 int um_mem_link_map_space(struct um_mem_link *link);
-/* ---- own.c: what this process exposes, in private memory ---- */
+/* ---- own.c: what this process exports, in private memory ---- */
 void um_mem_own_port_add(struct um_mem_port *port);
 void um_mem_own_port_remove(struct um_mem_port *port);
 void um_mem_own_space_add(struct um_mem_space *space);
@@ -283,11 +284,11 @@ void um_mem_own_space_remove(struct um_mem_space *space);
 /* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
 int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
 /* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
-int um_mem_own_place(struct um_mem_space *space, struct um_mem_exposed *exposed);
+int um_mem_own_place(struct um_mem_space *space, struct um_mem_exported *exported);
 /* From now on this process finds the region at this level, with these counters; no more. */
-void um_mem_own_list(struct um_mem_exposed *exposed, enum um_level level, uint32_t counters);
-void um_mem_own_unlist(struct um_mem_exposed *exposed);
-/* Fills in the region with w's key that a port of this process exposes; level remote: there is none. */
+void um_mem_own_list(struct um_mem_exported *exported, enum um_level level, uint32_t counters);
+void um_mem_own_unlist(struct um_mem_exported *exported);
+/* Fills in the region with w's key that a port of this process exports; level remote: there is none. */
 void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
 /* Around everything that moves pages of this process. */
 void um_mem_own_move_begin(void);
@@ -322,7 +323,7 @@ bool um_mem_lane_has_news(const struct um_mem_lane *lane);
 
 static inline bool um_mem_is_own(const struct um_mem_link *link)
 {
-    const struct um_mapper *mapper = link->port->mapper;
+    const struct um_mem_mapper *mapper = link->port->mapper;
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
 }
 
@@ -339,28 +340,28 @@ static inline bool um_mem_is_record(uint64_t word, uint32_t number)
 }
 
 /* Body bytes take whole lines. */
-static inline uint32_t um_body_space(uint32_t len)
+static inline uint32_t um_mem_body_space(uint32_t len)
 {
     return (len + (UM_LINE - 1)) & ~(uint32_t)(UM_LINE - 1);
 }
 
 /* Where a body of len bytes begins when the ring's position is pos: a body never wraps. */
-static inline uint32_t um_body_start(const struct um_ring *ring, uint32_t pos, uint32_t len)
+static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_t pos, uint32_t len)
 {
     uint32_t offset = pos & (ring->byte_count - 1);
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* All but claim, claim_message, poll, conceal and transfer_start, which a machine may wrap. */
+/* All but claim, claim_message, poll, unexport and transfer_start, which a machine may wrap. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
     .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check, .link_open = um_mem_link_open,                     \
     .link_close = um_mem_link_close, .link_alive = um_mem_link_alive, .space_close = um_mem_space_close,               \
-    .expose = um_mem_expose, .exposed_level = um_mem_exposed_level, .window_open = um_mem_window_open,                 \
+    .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
     .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
     .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
-    .exposed_set_counters = um_mem_exposed_set_counters, .port_set_counters = um_mem_port_set_counters,                \
+    .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
     .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \

@@ -1,5 +1,5 @@
 /*
- * The private copy of what this process exposes: its ports, its spaces and their regions.
+ * The private copy of what this process exports: its ports, its spaces and their regions.
  *
  * Peers can write every word of the tables that they map. So this process decides everything about its own regions (RMA
  * to itself, the choice of a place in the table) by this copy, never by the shared one. Owns: the lists of ports and
@@ -20,7 +20,7 @@ static struct um_list own_spaces = {&own_spaces, &own_spaces};
 static struct um_list own_ports = {&own_ports, &own_ports};
 static unsigned own_movers;
 static uint32_t own_moves;                         /* odd while pages of this process move */
-static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each change of what is exposed */
+static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each change of what is exported */
 
 /* ---- children ---- */
 
@@ -33,7 +33,7 @@ static void own_forget(void)
     own_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     um_list_init(&own_spaces);
     um_list_init(&own_ports);
-    um_gate_forget();
+    um_mem_gate_forget();
     own_movers = 0;
     own_moves &= ~UINT32_C(1);
 }
@@ -73,12 +73,12 @@ void um_mem_own_space_add(struct um_mem_space *space)
     um_store_relaxed_u32(&space->shm->moving, own_moves);
     um_list_append(&own_spaces, &space->of_process);
     pthread_mutex_unlock(&own_lock);
-    um_gate_add(&space->gated, space->memory);
+    um_mem_gate_add(&space->gated, space->memory);
 }
 
 void um_mem_own_space_remove(struct um_mem_space *space)
 {
-    um_gate_remove(&space->gated);
+    um_mem_gate_remove(&space->gated);
     pthread_mutex_lock(&own_lock);
     um_list_unlink(&space->of_process);
     pthread_mutex_unlock(&own_lock);
@@ -110,15 +110,15 @@ int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p)
 /* ---- places of regions ---- */
 
 /* The private twin of the i-th place of a key; its segment must be there. */
-static struct um_mem_exposed **place_at(struct um_mem_space *space, uint64_t key, uint32_t i)
+static struct um_mem_exported **place_at(struct um_mem_space *space, uint64_t key, uint32_t i)
 {
     uint32_t s = i / UM_SEGMENT_PROBE;
-    return &space->place[s][um_region_place(key, i) - um_segment_begin(s)];
+    return &space->place[s][um_mem_region_place(key, i) - um_mem_segment_begin(s)];
 }
 
 static int segment_add(struct um_mem_space *space, uint32_t s)
 {
-    struct um_mem_exposed **segment = calloc((size_t)UM_SEGMENT_FIRST << s, sizeof(struct um_mem_exposed *));
+    struct um_mem_exported **segment = calloc((size_t)UM_SEGMENT_FIRST << s, sizeof(struct um_mem_exported *));
     if (!segment)
         return -ENOMEM;
     pthread_mutex_lock(&own_lock);
@@ -127,18 +127,18 @@ static int segment_add(struct um_mem_space *space, uint32_t s)
     return 0;
 }
 
-int um_mem_own_place(struct um_mem_space *space, struct um_mem_exposed *exposed)
+int um_mem_own_place(struct um_mem_space *space, struct um_mem_exported *exported)
 {
-    struct um_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
-    uint64_t key = exposed->what.key;
+    struct um_mem_region_shm *table = (void *)(space->memory + UM_REGION_OFFSET);
+    uint64_t key = exported->what.key;
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
         if (!space->place[i / UM_SEGMENT_PROBE] && segment_add(space, i / UM_SEGMENT_PROBE) != 0)
             return -ENOMEM;
-        struct um_mem_exposed **place = place_at(space, key, i);
+        struct um_mem_exported **place = place_at(space, key, i);
         if (*place)
             continue;
-        exposed->place = place;
-        exposed->region = &table[um_region_place(key, i)];
+        exported->place = place;
+        exported->region = &table[um_mem_region_place(key, i)];
         return 0;
     }
     return 0;
@@ -150,33 +150,33 @@ static void changed(void)
     um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
 }
 
-void um_mem_own_list(struct um_mem_exposed *exposed, enum um_level level, uint32_t counters)
+void um_mem_own_list(struct um_mem_exported *exported, enum um_level level, uint32_t counters)
 {
     pthread_mutex_lock(&own_lock);
-    um_store_relaxed_u32(&exposed->level, level);
-    exposed->what.counters = counters;
-    if (exposed->place)
-        *exposed->place = exposed;
+    um_store_relaxed_u32(&exported->level, level);
+    exported->what.counters = counters;
+    if (exported->place)
+        *exported->place = exported;
     changed();
     pthread_mutex_unlock(&own_lock);
 }
 
-void um_mem_own_unlist(struct um_mem_exposed *exposed)
+void um_mem_own_unlist(struct um_mem_exported *exported)
 {
     pthread_mutex_lock(&own_lock);
-    if (exposed->place)
-        *exposed->place = NULL;
+    if (exported->place)
+        *exported->place = NULL;
     changed();
     pthread_mutex_unlock(&own_lock);
 }
 
 /* Lock held. */
-static const struct um_mem_exposed *exposed_find(struct um_mem_space *space, uint64_t key)
+static const struct um_mem_exported *exported_find(struct um_mem_space *space, uint64_t key)
 {
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE && space->place[i / UM_SEGMENT_PROBE]; i++) {
-        const struct um_mem_exposed *exposed = *place_at(space, key, i);
-        if (exposed && exposed->what.key == key)
-            return exposed;
+        const struct um_mem_exported *exported = *place_at(space, key, i);
+        if (exported && exported->what.key == key)
+            return exported;
     }
     return NULL;
 }
@@ -185,11 +185,11 @@ void um_mem_own_find(const struct um_addr *addr, struct um_window *w)
 {
     pthread_mutex_lock(&own_lock);
     struct um_mem_space *space = space_of(addr);
-    const struct um_mem_exposed *exposed = space ? exposed_find(space, w->region.key) : NULL;
+    const struct um_mem_exported *exported = space ? exported_find(space, w->region.key) : NULL;
     w->level = UM_LEVEL_REMOTE;
-    if (exposed) {
-        w->region = exposed->what;
-        w->level = exposed->level;
+    if (exported) {
+        w->region = exported->what;
+        w->level = exported->level;
     }
     w->changes = own_changes;
     w->changes_at = &own_changes;

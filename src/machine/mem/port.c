@@ -23,14 +23,14 @@ enum {
 
 static void port_memory_init(struct um_mem_port *port)
 {
-    struct um_port_shm *shm = (void *)port->memory;
+    struct um_mem_port_shm *shm = (void *)port->memory;
     uint64_t memory_max = port->config.memory_max ? port->config.memory_max : UM_MEMORY_DEFAULT;
     port->shm = shm;
     shm->magic = UM_PORT_MAGIC;
     shm->version = UM_WIRE_VERSION;
     shm->lanes = port->lanes;
     shm->lane_offset = UM_PAGE;
-    port->area_offset = um_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
+    port->area_offset = um_mem_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
     shm->area_offset = port->area_offset;
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = um_mem_nonce(&port->addr);
@@ -56,7 +56,7 @@ static int port_pipe_open(struct um_mem_port *port)
     return 0;
 }
 
-int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *mapper,
+int um_mem_port_open(const struct um_machine *machine, const struct um_mem_mapper *mapper,
                      const struct um_port_config *config, struct um_port **port_p)
 {
     UM_UNCANCELLED;
@@ -83,7 +83,7 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mapper *m
     ret = port_pipe_open(port);
     if (ret)
         goto free_arrays;
-    ret = mapper->create(port, um_port_memory_size(port->lanes));
+    ret = mapper->create(port, um_mem_port_memory_size(port->lanes));
     if (ret)
         goto close_pipe;
     port_memory_init(port);
@@ -114,9 +114,9 @@ void um_mem_port_close(struct um_port *base)
     uint32_t free_run = 0;
     /* Above the lanes that ever joined, only senders in first contact use lanes. */
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
-        struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, n);
+        struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, n);
         struct um_mem_rx *rx = port->rx[n];
-        free_run = um_load_relaxed_u64(&ctl->owner) ? 0 : free_run + 1;
+        free_run = um_load_relaxed_u64(&ctl->sender) ? 0 : free_run + 1;
         if (free_run)
             continue;
         uint32_t state = um_load_relaxed_u32(&ctl->state);
@@ -160,10 +160,10 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bo
 static void lane_tick(struct um_mem_port *port, uint32_t number)
 {
     struct um_mem_rx *rx = port->rx[number];
-    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
+    struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, number);
     if (!rx) {
-        uint64_t owner = um_load_acquire_u64(&ctl->owner); /* sync: owner-look (partner lane-claim) */
-        if (owner == 0 || port->mapper->owner_alive(port, owner))
+        uint64_t sender = um_load_acquire_u64(&ctl->sender); /* sync: sender-look (partner lane-claim) */
+        if (sender == 0 || port->mapper->sender_alive(port, sender))
             return;
         /* If it had introduced itself, its committed records are still delivered. */
         if (um_mem_rx_join(port, number) != 0 || port->rx[number])
@@ -171,7 +171,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         /* A claim whose claimer died before its introduction: the lane is free again. */
         uint32_t state = um_load_relaxed_u32(&ctl->state);
         um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
-        um_store_release_u64(&ctl->owner, 0); /* sync: lane-free (partner lane-claim) */
+        um_store_release_u64(&ctl->sender, 0); /* sync: lane-free (partner lane-claim) */
         return;
     }
     um_mem_rx_check_closing(rx);
@@ -190,8 +190,8 @@ bool um_mem_gather(struct um_port *base)
     struct um_mem_port *port = (struct um_mem_port *)base;
     uint32_t free_run = 0;
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
-        /* sync: owner-look (partner lane-claim) */
-        free_run = um_load_acquire_u64(&um_mem_lane_shm(port->memory, n)->owner) ? 0 : free_run + 1;
+        /* sync: sender-look (partner lane-claim) */
+        free_run = um_load_acquire_u64(&um_mem_lane_ctl(port->memory, n)->sender) ? 0 : free_run + 1;
         if (free_run == 0 && !port->rx[n])
             (void)um_mem_rx_join(port, n);
     }
@@ -211,7 +211,7 @@ void um_mem_tick(struct um_port *base)
         if (port->tick_next >= high)
             port->tick_next = 0;
         uint32_t number = port->tick_next++;
-        if (um_load_relaxed_u64(&um_mem_lane_shm(port->memory, number)->owner) && number >= port->lanes_high)
+        if (um_load_relaxed_u64(&um_mem_lane_ctl(port->memory, number)->sender) && number >= port->lanes_high)
             port->lanes_high = number + 1;
         lane_tick(port, number);
     }

@@ -106,7 +106,7 @@ static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
-    if (op == 0 || op >= UM_OP_MACHINE)
+    if (op == 0 || op >= UM_OPCODE_MACHINE)
         return false;
     if (flags & UM_FLAG_MACHINE) {
         if (len == 0 || len > rx->ring.body_max)
@@ -124,13 +124,13 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
     rx->idle = 0;
     rx->record_end = rx->bytes_head;
     if (flags & UM_FLAG_MACHINE) {
-        uint32_t start = um_body_start(&rx->ring, rx->bytes_head, len);
+        uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
         body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
-        rx->record_end = start + um_body_space(len);
+        rx->record_end = start + um_mem_body_space(len);
     }
     *rec_p = (struct um_record){
         .rx = &rx->base,
-        .head = rx->next->head,
+        .header = rx->next->header,
         .body = body,
         .len = len,
         .op = (uint8_t)(word >> 32),
@@ -144,7 +144,7 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
     static struct um_log_limit limit;
     const uint8_t op = (uint8_t)(word >> 32);
     rx->idle = 0;
-    if (op == UM_OP_GROW && !rx->grown) {
+    if (op == UM_OPCODE_GROW && !rx->grown) {
         rx_go_on_grown(rx);
         return;
     }
@@ -271,7 +271,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 void um_mem_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
-    if (rec->op >= UM_OP_MACHINE) {
+    if (rec->op >= UM_OPCODE_MACHINE) {
         um_mem_event_release((struct um_mem_port *)base, rec);
         return;
     }
@@ -302,7 +302,7 @@ int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status)
         um_list_unlink(&rx->crowded);
     }
     uint32_t k = rx->answers++;
-    struct um_answer_shm *a = &rx->ctl->answer[k % UM_ANSWERS];
+    struct um_mem_answer_shm *a = &rx->ctl->answer[k % UM_ANSWERS];
     um_store_relaxed_u32(&a->token, token);
     um_store_relaxed_u32((uint32_t *)&a->status, (uint32_t)status);
     um_store_release_u32(&rx->ctl->answers, k + 1); /* sync: answer-give (partners answer-take, news-look) */

@@ -68,7 +68,7 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error)
 static void rx_recycle(struct um_mem_rx *rx)
 {
     struct um_mem_port *port = rx->port;
-    struct um_lane_shm *ctl = rx->ctl;
+    struct um_mem_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
     /* The records of a refused sender were not taken: they must not be found ahead of the next sender's. */
@@ -81,7 +81,7 @@ static void rx_recycle(struct um_mem_rx *rx)
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
-    um_store_release_u64(&ctl->owner, 0);
+    um_store_release_u64(&ctl->sender, 0);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
     um_list_unlink(&rx->crowded);
@@ -117,10 +117,10 @@ void um_mem_rx_sender_died(struct um_mem_rx *rx)
 
 int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
 {
-    struct um_lane_shm *ctl = um_mem_lane_shm(port->memory, number);
+    struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, number);
     uint32_t incarnation = um_load_relaxed_u32(&ctl->state) >> UM_LANE_INC_SHIFT;
     /* sync: lane-join (partner lane-ready) */
-    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->owner) == 0)
+    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->sender) == 0)
         return 0;
     struct um_addr origin = {{0}};
     struct um_mem_rx *rx = calloc(1, sizeof(*rx));

@@ -28,11 +28,11 @@ void um_mem_port_barrier(struct um_mem_port *port)
  */
 static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {
-    struct um_mapping page;
+    struct um_mem_mapping page;
     int opened = -1;
     if (port->mapper->attach(port, addr, 0, UM_PAGE, &page) != 0)
         return;
-    const struct um_port_shm *peer = page.base;
+    const struct um_mem_port_shm *peer = page.base;
     bool is = peer->magic == UM_PORT_MAGIC && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&
               port->mapper->wake_open(port, addr, um_load_relaxed_u32(&peer->wake), &opened) == 0;
     um_fence_full(); /* sync: wake-check (partner port-closing) */

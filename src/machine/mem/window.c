@@ -18,15 +18,15 @@
 #include <unistd.h>
 
 /* A consistent copy of an entry, if it is the key's. */
-static bool region_read(const struct um_region_shm *r, struct um_uses_shm *uses, struct um_window *w,
-                        struct um_place *place_p)
+static bool region_read(const struct um_mem_region_shm *r, struct um_mem_uses_shm *uses, struct um_window *w,
+                        struct um_mem_place *place_p)
 {
     const uint64_t key = w->region.key;
     uint64_t changes = um_load_acquire_u64(&r->changes); /* sync: region-read (partner region-change) */
     uint64_t meta = um_load_relaxed_u64(&r->meta);
     if (changes % 2 || !(meta & UM_REGION_USED) || um_load_relaxed_u64(&r->key) != key)
         return false;
-    w->region = (struct um_exposure){
+    w->region = (struct um_region_desc){
         .key = key,
         .base = um_load_relaxed_u64(&r->base),
         .len = um_load_relaxed_u64(&r->len),
@@ -34,33 +34,33 @@ static bool region_read(const struct um_region_shm *r, struct um_uses_shm *uses,
         .counters = um_load_relaxed_u32(&r->counters),
         .access = (uint32_t)meta,
     };
-    *place_p = (struct um_place){.file = um_load_relaxed_u32(&r->file), .offset = um_load_relaxed_u64(&r->offset)};
+    *place_p = (struct um_mem_place){.file = um_load_relaxed_u32(&r->file), .offset = um_load_relaxed_u64(&r->offset)};
     uint8_t level = (uint8_t)(meta >> UM_REGION_LEVEL_SHIFT);
     w->level = level <= UM_LEVEL_MAPPED ? (enum um_level)level : UM_LEVEL_REMOTE;
     w->changes = changes;
     w->changes_at = &r->changes;
     w->birth = (uint16_t)(meta >> UM_REGION_BIRTH_SHIFT);
-    w->use = meta & UM_REGION_LATER ? &uses->saved_ns[meta >> UM_REGION_USE_SHIFT & (UM_USES - 1)] : NULL;
+    w->use = meta & UM_REGION_DEFERRED ? &uses->saved_ns[meta >> UM_REGION_USE_SHIFT & (UM_USES - 1)] : NULL;
     um_fence_full(); /* sync: region-read (partner region-change) */
     return um_load_relaxed_u64(&r->changes) == changes && w->region.len <= UINT64_MAX - w->region.base &&
            w->region.len <= UINT64_MAX - w->region.origin;
 }
 
 /* The key's region in the peer's table; level remote: there is none, as long as the table does not change. */
-static void region_find(const struct um_mem_link *link, struct um_window *w, struct um_place *place_p)
+static void region_find(const struct um_mem_link *link, struct um_window *w, struct um_mem_place *place_p)
 {
-    const struct um_space_shm *shm = link->space.base;
-    const struct um_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
-    struct um_uses_shm *uses = (void *)((unsigned char *)link->space.base + UM_USES_OFFSET);
+    const struct um_mem_space_shm *shm = link->space.base;
+    const struct um_mem_region_shm *table = (void *)((unsigned char *)link->space.base + UM_REGION_OFFSET);
+    struct um_mem_uses_shm *uses = (void *)((unsigned char *)link->space.base + UM_USES_OFFSET);
     const uint64_t key = w->region.key;
     uint64_t changes = um_load_acquire_u64(&shm->changes); /* sync: table-read (partner table-change): before a look */
     for (uint32_t i = 0; i < UM_SEGMENTS * UM_SEGMENT_PROBE; i++) {
-        if (region_read(&table[um_region_place(key, i)], uses, w, place_p))
+        if (region_read(&table[um_mem_region_place(key, i)], uses, w, place_p))
             return;
-        w->region = (struct um_exposure){.key = key}; /* another key's, or half written */
+        w->region = (struct um_region_desc){.key = key}; /* another key's, or half written */
     }
     w->use = NULL;
-    w->region = (struct um_exposure){.key = key};
+    w->region = (struct um_region_desc){.key = key};
     w->level = UM_LEVEL_REMOTE;
     w->changes = changes;
     w->changes_at = &shm->changes;
@@ -86,12 +86,12 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
 
 /* Maps what the level promises, or lowers the level. A region that can be joined through a mapping of this process may
  * get a higher one. */
-static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_place *place)
+static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_mem_place *place)
 {
     struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
     bool copies = port->config.private_copy && !link->is_apart;
-    const struct um_space_shm *shm = link->space.base;
+    const struct um_mem_space_shm *shm = link->space.base;
     if (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && place->file == UM_JOIN_HANDLE)) {
         int ret = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw);
         w->level = ret == 0 ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
@@ -112,13 +112,13 @@ int um_mem_window_open(struct um_link *base, uint64_t key, struct um_window **wi
     mw->window.machine = base->machine;
     mw->link = link;
     mw->window.region.key = key;
-    mw->window.port_counters = &((const struct um_port_shm *)link->control.base)->counters;
+    mw->window.port_counters = &((const struct um_mem_port_shm *)link->control.base)->counters;
     mw->window.locks = link->is_apart ? NULL : (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
     if (um_mem_is_own(link)) {
         um_mem_own_find(&link->addr, &mw->window);
         window_reach_own(link->port, &mw->window);
     } else {
-        struct um_place place;
+        struct um_mem_place place;
         region_find(link, &mw->window, &place);
         window_attach(link, mw, &place);
     }
@@ -147,8 +147,8 @@ void um_mem_window_count(struct um_window *window, unsigned shift)
 
 void um_mem_window_use(struct um_window *window, uint64_t saved_ns)
 {
-    struct um_space_shm *shm = ((struct um_mem_window *)window)->link->space.base;
-    const struct um_uses_shm *uses = (void *)((unsigned char *)shm + UM_USES_OFFSET);
+    struct um_mem_space_shm *shm = ((struct um_mem_window *)window)->link->space.base;
+    const struct um_mem_uses_shm *uses = (void *)((unsigned char *)shm + UM_USES_OFFSET);
     bool ask;
     if (saved_ns == UM_USE_MUST) {
         const uint64_t bit = UINT64_C(1) << (window->use - uses->saved_ns);

@@ -18,10 +18,10 @@
  * The memory file: sealed (F_SEAL_SHRINK, GROW, SEAL), sparse, made at first need; valid until the process ends, and
  * for others through /proc/PID/fd. Descriptor number, or a negative errno, logged once.
  */
-int um_adopt_fd(void);
+int um_shm_adopt_fd(void);
 
 /* Is it also the file of the shareable heap (heap.h)? */
-bool um_adopt_is_heaps(void);
+bool um_shm_adopt_is_heaps(void);
 
 /*
  * Makes the pages of [base, base + len) shared and counts the range; bytes, zeroes and protection stay what they are,
@@ -29,7 +29,7 @@ bool um_adopt_is_heaps(void);
  * user can act on, and nothing has changed. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
  * -EBUSY: a device or a transfer holds pages; -EFAULT: not mapped; -E2BIG, -ENOMEM: limits.
  */
-int um_adopt(uintptr_t base, size_t len, const char **why_p);
+int um_shm_adopt(uintptr_t base, size_t len, const char **why_p);
 
 /* ---- in parts, by a thread of its own ---- */
 
@@ -37,40 +37,40 @@ int um_adopt(uintptr_t base, size_t len, const char **why_p);
  * Is it private memory with more contents than are moved at once (1 MiB), of a kind that one of several threads can
  * move here? Takes some microseconds.
  */
-bool um_adopt_can_wait(uintptr_t base, size_t len);
+bool um_shm_adopt_can_wait(uintptr_t base, size_t len);
 /* Bytes of it that have contents. */
-size_t um_adopt_contents(uintptr_t base, size_t len);
+size_t um_shm_adopt_contents(uintptr_t base, size_t len);
 
-struct um_adopt_part {
+struct um_shm_adopt_part {
     size_t done;     /* bytes that have been adopted */
     uintptr_t place; /* address space for the shadow of all of it */
 };
 /*
- * As um_adopt() of the next part of the range, some milliseconds' worth. All parts together are one registration:
- * um_adopt_release(base, done). An error: the part has not moved; it may be tried again.
+ * As um_shm_adopt() of the next part of the range, some milliseconds' worth. All parts together are one registration:
+ * um_shm_adopt_release(base, done). An error: the part has not moved; it may be tried again.
  */
-int um_adopt_more(uintptr_t base, size_t len, struct um_adopt_part *part, const char **why_p);
+int um_shm_adopt_more(uintptr_t base, size_t len, struct um_shm_adopt_part *part, const char **why_p);
 /* No more parts are moved; part->done stays. */
-void um_adopt_part_end(uintptr_t base, size_t len, struct um_adopt_part *part);
+void um_shm_adopt_part_end(uintptr_t base, size_t len, struct um_shm_adopt_part *part);
 
 /*
- * Gives back one count of an um_adopt() of exactly this range. Pages without a count become private again, with their
- * contents, and leave the file. Mappings that the program has made there meanwhile are not touched. If the system
+ * Gives back one count of an um_shm_adopt() of exactly this range. Pages without a count become private again, with
+ * their contents, and leave the file. Mappings that the program has made there meanwhile are not touched. If the system
  * refuses, the pages stay in the file ("stuck") until the next adoption or release that covers them.
  */
-void um_adopt_release(uintptr_t base, size_t len);
+void um_shm_adopt_release(uintptr_t base, size_t len);
 
 /*
- * Can this process adopt memory now, as far as that does not depend on the memory? 0; or what um_adopt would return,
- * with *why_p. For reports; has no side effect.
+ * Can this process adopt memory now, as far as that does not depend on the memory? 0; or what um_shm_adopt would
+ * return, with *why_p. For reports; has no side effect.
  */
-int um_adopt_possible(const char **why_p);
+int um_shm_adopt_possible(const char **why_p);
 
-struct um_adopt_stats {
+struct um_shm_adopt_stats {
     size_t ranges; /* runs of pages with one count */
     size_t bytes;  /* adopted now */
     size_t stuck;  /* of these, bytes without a registration */
 };
-void um_adopt_stats(struct um_adopt_stats *stats_p);
+void um_shm_adopt_stats_get(struct um_shm_adopt_stats *stats_p);
 
 #endif

@@ -9,7 +9,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-void um_advice_again(const struct um_segment *seg, uintptr_t at, size_t len)
+void um_shm_advice_again(const struct um_shm_segment *seg, uintptr_t at, size_t len)
 {
     static const struct {
         uint32_t advice;
@@ -42,14 +42,14 @@ static bool is_advised(uintptr_t at, int opposite, size_t page)
     return advised;
 }
 
-bool um_advice_no_fork(uintptr_t at, size_t page)
+bool um_shm_advice_no_fork(uintptr_t at, size_t page)
 {
     return is_advised(at, MADV_DOFORK, page);
 }
 
-void um_advice_keep(uintptr_t from, uintptr_t to, size_t len, size_t page)
+void um_shm_advice_keep(uintptr_t from, uintptr_t to, size_t len, size_t page)
 {
-    if (um_advice_no_fork(from, page))
+    if (um_shm_advice_no_fork(from, page))
         madvise((void *)to, len, MADV_DONTFORK);
     if (is_advised(from, MADV_DODUMP, page))
         madvise((void *)to, len, MADV_DONTDUMP);

@@ -48,8 +48,8 @@ static int refuse(int error, const char **why_p, const char *why)
 }
 
 /* Calls `each` for the names in a directory of /proc until a call returns non-zero. Does not use the heap. */
-static int for_names(struct um_adopt_state *state, const char *path, int (*each)(void *to, int dir, const char *name),
-                     void *to)
+static int for_names(struct um_shm_adopt_state *state, const char *path,
+                     int (*each)(void *to, int dir, const char *name), void *to)
 {
     int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (dir < 0)
@@ -76,7 +76,7 @@ static int count_one(void *to, int dir, const char *name)
     return 0;
 }
 
-long um_check_threads(struct um_adopt_state *state)
+long um_shm_check_threads(struct um_shm_adopt_state *state)
 {
     long count = 0;
     int ret = for_names(state, "/proc/self/task", count_one, &count);
@@ -114,34 +114,34 @@ static int fd_holds(void *to, int dir, const char *name)
     return *why_p ? -EBUSY : 0;
 }
 
-int um_check_process(struct um_adopt_state *state, const char **why_p)
+int um_shm_check_process(struct um_shm_adopt_state *state, const char **why_p)
 {
     struct rlimit most;
     if (!UM_SYS_INLINE)
         return refuse(-ENOTSUP, why_p, "adoption is not written for this processor");
-    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < um_adopt_file_size)
+    if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < um_shm_adopt_file_size)
         return refuse(-EFBIG, why_p, "the limit of file sizes is too small for the memory file: ulimit -f unlimited");
     *why_p = "/proc/self/fd cannot be read";
-    return um_adopt_tuning.held ? 0 : for_names(state, "/proc/self/fd", fd_holds, why_p);
+    return um_shm_adopt_forced.held ? 0 : for_names(state, "/proc/self/fd", fd_holds, why_p);
 }
 
 /* ---- the range ---- */
 
 /* The pages that stacks and thread control blocks take; the kernel and the C library know them by address. */
 struct stacks {
-    struct um_adopt_state *state;
+    struct um_shm_adopt_state *state;
     uintptr_t start, end; /* the range in question */
     uintptr_t block[512]; /* of threads: an address in their control block, which ends their stack */
     size_t count;
     bool unknown; /* a thread whose block is not known */
-    const struct um_tls *tls;
+    const struct um_shm_tls *tls;
 };
 
 /* One module's static thread-local storage, if it lies near the thread pointer (else it is on the heap). */
 static int tls_module(struct dl_phdr_info *info, size_t size, void *to)
 {
     const uintptr_t near = 64 << 10, self = (uintptr_t)__builtin_thread_pointer();
-    struct um_tls *tls = to;
+    struct um_shm_tls *tls = to;
     (void)size;
     uintptr_t data = (uintptr_t)info->dlpi_tls_data, len = 0;
     for (size_t i = 0; i < info->dlpi_phnum; i++)
@@ -153,14 +153,15 @@ static int tls_module(struct dl_phdr_info *info, size_t size, void *to)
     return 0;
 }
 
-void um_check_tls(struct um_tls *tls_p)
+void um_shm_check_tls(struct um_shm_tls *tls_p)
 {
     void *head = NULL;
     size_t len = 0;
 #if defined(__x86_64__)
-    *tls_p = (struct um_tls){.above = 4096}; /* the C library's part (2304 bytes with glibc) lies above the pointer */
+    *tls_p =
+        (struct um_shm_tls){.above = 4096}; /* the C library's part (2304 bytes with glibc) lies above the pointer */
 #else
-    *tls_p = (struct um_tls){.below = 4096, .above = 64};
+    *tls_p = (struct um_shm_tls){.below = 4096, .above = 64};
 #endif
     dl_iterate_phdr(tls_module, tls_p);
     if (syscall(SYS_get_robust_list, 0, &head, &len) == 0 && head)
@@ -264,24 +265,25 @@ static uint32_t advice_of(const struct um_map *map)
            (um_map_flag(map, "rr") ? UM_ADVICE_RANDOM : 0) | (map->huge_kb ? UM_ADVICE_IS_HUGE : 0);
 }
 
-static bool is_of_file(const struct um_adopt_state *state, const struct um_map *map)
+static bool is_of_file(const struct um_shm_adopt_state *state, const struct um_map *map)
 {
     return state->fd >= 0 && map->ino == state->ino && map->dev == state->dev;
 }
 
-static bool is_ours(const struct um_adopt_state *state, const struct um_map *map)
+static bool is_ours(const struct um_shm_adopt_state *state, const struct um_map *map)
 {
     return map->perms[3] == 's' && is_of_file(state, map);
 }
 
-static struct um_segment segment_of(const struct um_map *map, uintptr_t start, uintptr_t end)
+static struct um_shm_segment segment_of(const struct um_map *map, uintptr_t start, uintptr_t end)
 {
-    struct um_segment seg = {.start = map->start > start ? map->start : start,
-                             .end = map->end < end ? map->end : end,
-                             .kind = map->ino ? UM_SEGMENT_FILE : UM_SEGMENT_ANONYMOUS,
-                             .prot = (map->perms[0] == 'r' ? PROT_READ : 0) | (map->perms[1] == 'w' ? PROT_WRITE : 0) |
-                                     (map->perms[2] == 'x' ? PROT_EXEC : 0),
-                             .advice = advice_of(map)};
+    struct um_shm_segment seg = {.start = map->start > start ? map->start : start,
+                                 .end = map->end < end ? map->end : end,
+                                 .kind = map->ino ? UM_SEGMENT_FILE : UM_SEGMENT_ANONYMOUS,
+                                 .prot = (map->perms[0] == 'r' ? PROT_READ : 0) |
+                                         (map->perms[1] == 'w' ? PROT_WRITE : 0) |
+                                         (map->perms[2] == 'x' ? PROT_EXEC : 0),
+                                 .advice = advice_of(map)};
     seg.offset = map->offset + (seg.start - map->start);
     return seg;
 }
@@ -290,8 +292,8 @@ static struct um_segment segment_of(const struct um_map *map, uintptr_t start, u
 static int range_add(const struct stacks *s, const struct um_map *map, bool over_guard, size_t *count,
                      const char **why_p)
 {
-    struct um_adopt_state *state = s->state;
-    struct um_segment seg = segment_of(map, s->start, s->end);
+    struct um_shm_adopt_state *state = s->state;
+    struct um_shm_segment seg = segment_of(map, s->start, s->end);
     if (*count == UM_ADOPT_SEGMENTS)
         return refuse(-E2BIG, why_p, "the range consists of too many mappings");
     if (is_ours(state, map) && seg.offset == seg.start)
@@ -305,7 +307,7 @@ static int range_add(const struct stacks *s, const struct um_map *map, bool over
     return 0;
 }
 
-int um_check_begin(struct um_adopt_state *state, uintptr_t start, const char **why_p)
+int um_shm_check_begin(struct um_shm_adopt_state *state, uintptr_t start, const char **why_p)
 {
     struct um_maps maps;
     struct um_map map;
@@ -316,8 +318,8 @@ int um_check_begin(struct um_adopt_state *state, uintptr_t start, const char **w
     return shared ? refuse(-ENOTSUP, why_p, why_shared) : 0;
 }
 
-long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_tls *tls,
-                    const char **why_p)
+long um_shm_check_range(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_shm_tls *tls,
+                        const char **why_p)
 {
     struct stacks s = {.state = state, .start = start, .end = end, .unknown = tls->block == 0, .tls = tls};
     struct um_maps maps;
@@ -346,7 +348,8 @@ long um_check_range(struct um_adopt_state *state, uintptr_t start, uintptr_t end
 }
 
 /* A mapping of the file's bytes [from, end), without what is the heap's. The number of segments then, or -E2BIG. */
-static long ours_add(struct um_adopt_state *state, const struct um_map *map, uint64_t from, uint64_t end, long count)
+static long ours_add(struct um_shm_adopt_state *state, const struct um_map *map, uint64_t from, uint64_t end,
+                     long count)
 {
     bool in_place = map->offset == map->start;
     uintptr_t to = end;
@@ -355,7 +358,7 @@ static long ours_add(struct um_adopt_state *state, const struct um_map *map, uin
             break;
         if (count == UM_ADOPT_SEGMENTS)
             return -E2BIG;
-        struct um_segment seg = segment_of(map, map->start + (at - map->offset), map->start + (to - map->offset));
+        struct um_shm_segment seg = segment_of(map, map->start + (at - map->offset), map->start + (to - map->offset));
         seg.kind = UM_SEGMENT_OURS;
         state->segment[count++] = seg;
     }
@@ -363,7 +366,7 @@ static long ours_add(struct um_adopt_state *state, const struct um_map *map, uin
 }
 
 /* Looks at one mapping. The number of segments then, or -E2BIG. */
-static long ours_look(struct um_adopt_state *state, const struct um_map *map, uintptr_t start, uintptr_t end,
+static long ours_look(struct um_shm_adopt_state *state, const struct um_map *map, uintptr_t start, uintptr_t end,
                       long count)
 {
     state->held = state->held ? state->held : holder_of(map->path);
@@ -380,7 +383,7 @@ static long ours_look(struct um_adopt_state *state, const struct um_map *map, ui
 }
 
 /* Asks the kernel for one file mapping after the other; for the path of a file only once. */
-static long ours_ask(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
+static long ours_ask(struct um_shm_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {
     struct um_map map, known = {0};
     long count = 0;
@@ -397,7 +400,7 @@ static long ours_ask(struct um_adopt_state *state, struct um_maps *maps, uintptr
     return ret < 0 ? ret : count;
 }
 
-long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+long um_shm_check_ours(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end)
 {
     struct um_maps maps;
     struct um_map map;
@@ -405,7 +408,7 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
     if (ret)
         return ret;
     state->held = NULL;
-    long count = um_adopt_tuning.no_scan ? -ENOTTY : ours_ask(state, &maps, start, end);
+    long count = um_shm_adopt_forced.no_scan ? -ENOTTY : ours_ask(state, &maps, start, end);
     if (count == -ENOTTY || count == -EINVAL) { /* Linux before 6.11: reads the text */
         state->held = NULL;
         count = 0;
@@ -418,7 +421,7 @@ long um_check_ours(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
 
 /* The mappings of a range that is mapped completely at its own addresses, so that no part of it is elsewhere. Else 0.
  */
-static long ours_in_place(struct um_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
+static long ours_in_place(struct um_shm_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {
     struct um_map map = {.end = start};
     long count = 0;
@@ -430,13 +433,13 @@ static long ours_in_place(struct um_adopt_state *state, struct um_maps *maps, ui
     return count;
 }
 
-long um_check_ours_back(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+long um_shm_check_ours_back(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end)
 {
     struct um_maps maps;
     long count = 0;
-    if (!um_adopt_tuning.no_scan && um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text)) == 0) {
+    if (!um_shm_adopt_forced.no_scan && um_maps_open(&maps, "/proc/self/maps", state->text, sizeof(state->text)) == 0) {
         count = ours_in_place(state, &maps, start, end);
         um_maps_close(&maps);
     }
-    return count > 0 ? count : um_check_ours(state, start, end);
+    return count > 0 ? count : um_shm_check_ours(state, start, end);
 }

@@ -16,10 +16,10 @@
 
 static void prepare(void)
 {
-    struct um_adopt_state *state = um_adopt_state_if_any();
+    struct um_shm_adopt_state *state = um_shm_adopt_state_if_any();
     if (!state)
         return;
-    um_adopt_lock(state, &state->fork_mask);
+    um_shm_adopt_lock(state, &state->fork_mask);
     state->child_pipe[0] = state->child_pipe[1] = -1;
     if (state->count > 0 && pipe2(state->child_pipe, O_CLOEXEC) != 0)
         state->child_pipe[0] = state->child_pipe[1] = -1; /* no descriptor left: the parent does not wait */
@@ -28,7 +28,7 @@ static void prepare(void)
 /* Waits until the child has its copies, or has died, or fork() failed: then the other end of the pipe is closed. */
 static void in_parent(void)
 {
-    struct um_adopt_state *state = um_adopt_state_if_any();
+    struct um_shm_adopt_state *state = um_shm_adopt_state_if_any();
     char byte;
     if (!state)
         return;
@@ -38,31 +38,32 @@ static void in_parent(void)
             ;
         close(state->child_pipe[0]);
     }
-    um_adopt_unlock(state, &state->fork_mask);
+    um_shm_adopt_unlock(state, &state->fork_mask);
 }
 
 /* Bytes of the file, mapped at seg, all with the same entry of the table (NULL: in no entry). */
-static void part_isolate(const struct um_adopt_state *state, const struct um_segment *seg,
-                         const struct um_adopted *entry)
+static void part_isolate(const struct um_shm_adopt_state *state, const struct um_shm_segment *seg,
+                         const struct um_shm_adopted *entry)
 {
-    static const struct um_stop nobody = {.fd = -1};
+    static const struct um_shm_stop nobody = {.fd = -1};
     size_t len = seg->end - seg->start;
     bool moved = seg->start != seg->offset;
-    struct um_move move = {.stop = &nobody,
-                           .file = state->fd,
-                           .base = seg->start,
-                           .len = len,
-                           .offset = seg->offset,
-                           .page = state->page,
-                           .prot = seg->prot,
-                           .keep = true};
+    struct um_shm_move move = {.stop = &nobody,
+                               .file = state->fd,
+                               .base = seg->start,
+                               .len = len,
+                               .offset = seg->offset,
+                               .page = state->page,
+                               .prot = seg->prot,
+                               .keep = true};
     if (moved || !entry || entry->whole == 0) {
         move.shadow = !moved && entry && entry->shadow ? entry->shadow + (seg->offset - entry->start) : 0;
         if (!move.shadow) {
-            long place = um_sys_mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+            long place =
+                um_shm_sys_mmap(0, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
             move.shadow = place > 0 ? (uintptr_t)place : 0;
         }
-        if (move.shadow && um_move_out(&move) == 0)
+        if (move.shadow && um_shm_move_out(&move) == 0)
             return;
     }
     if (mmap((void *)seg->start, len, seg->prot, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, state->fd,
@@ -70,18 +71,18 @@ static void part_isolate(const struct um_adopt_state *state, const struct um_seg
         munmap((void *)seg->start, len); /* better a child that faults than one that writes into its parent's memory */
 }
 
-static void segment_isolate(const struct um_adopt_state *state, const struct um_segment *seg)
+static void segment_isolate(const struct um_shm_adopt_state *state, const struct um_shm_segment *seg)
 {
     uint64_t end = seg->offset + (seg->end - seg->start);
     for (uint64_t at = seg->offset; at < end;) {
-        size_t i = um_table_find(state, at);
-        const struct um_adopted *entry = i < state->count && state->table[i].start < end ? &state->table[i] : NULL;
+        size_t i = um_shm_table_find(state, at);
+        const struct um_shm_adopted *entry = i < state->count && state->table[i].start < end ? &state->table[i] : NULL;
         uint64_t to = entry && entry->end < end ? entry->end : end;
         if (entry && entry->start > at) {
             to = entry->start;
             entry = NULL;
         }
-        struct um_segment part = *seg;
+        struct um_shm_segment part = *seg;
         part.start = seg->start + (at - seg->offset);
         part.end = part.start + (to - at);
         part.offset = at;
@@ -91,11 +92,11 @@ static void segment_isolate(const struct um_adopt_state *state, const struct um_
 }
 
 /* Where the kernel does not say what is mapped: by the table. */
-static void isolate_by_table(const struct um_adopt_state *state)
+static void isolate_by_table(const struct um_shm_adopt_state *state)
 {
     for (size_t i = 0; i < state->count; i++) {
-        const struct um_adopted *entry = &state->table[i];
-        struct um_segment seg = {
+        const struct um_shm_adopted *entry = &state->table[i];
+        struct um_shm_segment seg = {
             .start = entry->start, .end = entry->end, .offset = entry->start, .prot = PROT_READ | PROT_WRITE};
         part_isolate(state, &seg, entry);
     }
@@ -103,13 +104,13 @@ static void isolate_by_table(const struct um_adopt_state *state)
 
 static void in_child(void)
 {
-    struct um_adopt_state *state = um_adopt_state_if_any();
+    struct um_shm_adopt_state *state = um_shm_adopt_state_if_any();
     if (!state)
         return;
     if (state->child_pipe[0] >= 0)
         close(state->child_pipe[0]); /* and so there is a descriptor for what is read now */
     if (state->count > 0) {
-        long count = um_check_ours(state, 0, um_adopt_file_size);
+        long count = um_shm_check_ours(state, 0, um_shm_adopt_file_size);
         for (long i = 0; i < count; i++)
             segment_isolate(state, &state->segment[i]);
         if (count < 0)
@@ -130,10 +131,10 @@ static void in_child(void)
     state->fd = -1;
     state->count = 0;
     state->live = 0;
-    um_adopt_unlock(state, &state->fork_mask);
+    um_shm_adopt_unlock(state, &state->fork_mask);
 }
 
-int um_adopt_fork_watch(void)
+int um_shm_adopt_fork_watch(void)
 {
     return pthread_atfork(prepare, in_parent, in_child);
 }

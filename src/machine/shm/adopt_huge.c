@@ -17,7 +17,7 @@
 
 static const size_t huge = (size_t)2 << 20;
 
-bool um_huge_possible(struct um_adopt_state *state)
+bool um_shm_huge_possible(struct um_shm_adopt_state *state)
 {
     if (state->huge != 0)
         return state->huge > 0;
@@ -41,7 +41,7 @@ bool um_huge_possible(struct um_adopt_state *state)
     return state->huge > 0;
 }
 
-void um_huge_again(uintptr_t start, size_t len, size_t page)
+void um_shm_huge_again(uintptr_t start, size_t len, size_t page)
 {
     unsigned char there[512];
     size_t pages = huge / page;

@@ -13,7 +13,7 @@
 
 enum { POLICY_PREFERRED = 1, AT_A_TIME = 64, NODES = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
 
-bool um_node_several(void)
+bool um_shm_node_several(void)
 {
     char text[64] = "";
     int fd = open("/sys/devices/system/node/has_memory", O_RDONLY | O_CLOEXEC);
@@ -24,16 +24,16 @@ bool um_node_several(void)
     return n > 0 && strpbrk(text, ",-") != NULL;
 }
 
-void um_node_save(struct um_node_policy *policy)
+void um_shm_node_save(struct um_shm_node_policy *policy)
 {
     policy->saved =
-        um_sys(SYS_get_mempolicy, (const long[6]){(long)&policy->mode, (long)policy->nodes, NODES, 0, 0, 0}) == 0;
+        um_shm_sys(SYS_get_mempolicy, (const long[6]){(long)&policy->mode, (long)policy->nodes, NODES, 0, 0, 0}) == 0;
 }
 
-void um_node_restore(const struct um_node_policy *policy)
+void um_shm_node_restore(const struct um_shm_node_policy *policy)
 {
     if (policy->saved)
-        um_sys3(SYS_set_mempolicy, policy->mode, policy->mode ? (long)policy->nodes : 0, policy->mode ? NODES : 0);
+        um_shm_sys3(SYS_set_mempolicy, policy->mode, policy->mode ? (long)policy->nodes : 0, policy->mode ? NODES : 0);
 }
 
 static void prefer(int node)
@@ -42,17 +42,17 @@ static void prefer(int node)
     for (size_t i = 0; i < NODES / WORD_BITS; i++)
         ((volatile unsigned long *)mask)[i] = 0; /* no call of memset */
     mask[(unsigned)node / WORD_BITS] = 1ul << ((unsigned)node % WORD_BITS);
-    um_sys3(SYS_set_mempolicy, POLICY_PREFERRED, (long)mask, NODES);
+    um_shm_sys3(SYS_set_mempolicy, POLICY_PREFERRED, (long)mask, NODES);
 }
 
-size_t um_node_follow(uintptr_t at, size_t count, size_t page)
+size_t um_shm_node_follow(uintptr_t at, size_t count, size_t page)
 {
     uintptr_t address[AT_A_TIME];
     int node[AT_A_TIME];
     count = count < AT_A_TIME ? count : AT_A_TIME;
     for (size_t i = 0; i < count; i++)
         address[i] = at + i * page;
-    if (um_sys(SYS_move_pages, (const long[6]){0, (long)count, (long)address, 0, (long)node, 0}) != 0)
+    if (um_shm_sys(SYS_move_pages, (const long[6]){0, (long)count, (long)address, 0, (long)node, 0}) != 0)
         return count;
     size_t same = 1;
     /* NOLINTBEGIN(clang-analyzer-core.UndefinedBinaryOperatorResult): the kernel has filled them */

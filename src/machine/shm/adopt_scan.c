@@ -37,7 +37,7 @@ struct regions {
 };
 
 /* The next runs of populated pages in [start, end), of at most so many pages together (0: any). */
-static long scan_next(const struct um_scan *by, uintptr_t start, uintptr_t end, size_t pages, struct regions *r)
+static long scan_next(const struct um_shm_scan *by, uintptr_t start, uintptr_t end, size_t pages, struct regions *r)
 {
     struct scan scan;
     scan.size = sizeof(scan);
@@ -52,7 +52,7 @@ static long scan_next(const struct um_scan *by, uintptr_t start, uintptr_t end, 
     scan.category_mask = 0;
     scan.category_anyof_mask = IS_PRESENT | IS_SWAPPED | by->guards;
     scan.return_mask = by->guards ? by->guards : IS_PRESENT | IS_SWAPPED;
-    long ret = um_sys_ioctl(by->pagemap, UM_PAGEMAP_SCAN, &scan);
+    long ret = um_shm_sys_ioctl(by->pagemap, UM_PAGEMAP_SCAN, &scan);
     if (ret < 0)
         return ret;
     if (ret == 0 && scan.walk_end <= start)
@@ -62,12 +62,12 @@ static long scan_next(const struct um_scan *by, uintptr_t start, uintptr_t end, 
     return 0;
 }
 
-void um_scan_open(int pagemap, uintptr_t known, size_t page, struct um_scan *scan_p)
+void um_shm_scan_open(int pagemap, uintptr_t known, size_t page, struct um_shm_scan *scan_p)
 {
-    struct um_scan scan = {.pagemap = pagemap, .guards = IS_GUARD};
+    struct um_shm_scan scan = {.pagemap = pagemap, .guards = IS_GUARD};
     struct regions r;
-    *scan_p = (struct um_scan){.pagemap = pagemap};
-    if (um_adopt_tuning.no_scan)
+    *scan_p = (struct um_shm_scan){.pagemap = pagemap};
+    if (um_shm_adopt_forced.no_scan)
         return;
     long ret = scan_next(&scan, known, known + page, 0, &r);
     if (ret ==
@@ -88,8 +88,8 @@ struct entries {
 };
 
 /* The runs of populated pages among entries of the page map; the first is that of from + done. */
-static long runs_of(const struct um_move *m, uintptr_t from, size_t done, const struct entries *map, um_run_fn *run,
-                    bool *again_p)
+static long runs_of(const struct um_shm_move *m, uintptr_t from, size_t done, const struct entries *map,
+                    um_shm_run_fn *run, bool *again_p)
 {
     size_t first = 0;
     for (size_t i = 0; i <= map->count; i++) {
@@ -109,14 +109,14 @@ static long runs_of(const struct um_move *m, uintptr_t from, size_t done, const 
     return 0;
 }
 
-static long runs_by_entries(const struct um_move *m, uintptr_t from, um_run_fn *run, bool *again_p)
+static long runs_by_entries(const struct um_shm_move *m, uintptr_t from, um_shm_run_fn *run, bool *again_p)
 {
     struct entries map;
     for (size_t done = 0; done < m->len;) {
         size_t count = (m->len - done) / m->page;
         count = count < ENTRIES ? count : ENTRIES;
-        long n = um_sys_pread(m->scan.pagemap, map.entry, count * sizeof(map.entry[0]),
-                              (from + done) / m->page * sizeof(map.entry[0]));
+        long n = um_shm_sys_pread(m->scan.pagemap, map.entry, count * sizeof(map.entry[0]),
+                                  (from + done) / m->page * sizeof(map.entry[0]));
         if (n < (long)sizeof(map.entry[0]))
             return n < 0 ? n : -EIO;
         map.count = (size_t)n / sizeof(map.entry[0]);
@@ -128,7 +128,7 @@ static long runs_by_entries(const struct um_move *m, uintptr_t from, um_run_fn *
     return 0;
 }
 
-long um_scan_runs(const struct um_move *m, uintptr_t from, um_run_fn *run, bool *again_p)
+long um_shm_scan_runs(const struct um_shm_move *m, uintptr_t from, um_shm_run_fn *run, bool *again_p)
 {
     struct regions r;
     if (m->whole)
@@ -155,10 +155,10 @@ long um_scan_runs(const struct um_move *m, uintptr_t from, um_run_fn *run, bool 
 /* The next bytes [*data_p, *stop_p) of the file in [at, end) that it holds. 1; 0: none; or a negative errno. */
 static long data_next(int file, uint64_t at, uint64_t end, uint64_t *data_p, uint64_t *stop_p)
 {
-    long data = at < end ? um_sys3(SYS_lseek, file, (long)at, SEEK_DATA) : -ENXIO;
+    long data = at < end ? um_shm_sys3(SYS_lseek, file, (long)at, SEEK_DATA) : -ENXIO;
     if (data == -ENXIO || (data >= 0 && (uint64_t)data >= end))
         return 0;
-    long hole = data < 0 ? data : um_sys3(SYS_lseek, file, data, SEEK_HOLE);
+    long hole = data < 0 ? data : um_shm_sys3(SYS_lseek, file, data, SEEK_HOLE);
     if (hole < 0)
         return hole;
     *data_p = (uint64_t)data;
@@ -166,7 +166,7 @@ static long data_next(int file, uint64_t at, uint64_t end, uint64_t *data_p, uin
     return 1;
 }
 
-long um_scan_data(const struct um_move *m, um_run_fn *run, bool *again_p)
+long um_shm_scan_data(const struct um_shm_move *m, um_shm_run_fn *run, bool *again_p)
 {
     uint64_t data, stop = m->offset;
     long ret;
@@ -180,7 +180,7 @@ long um_scan_data(const struct um_move *m, um_run_fn *run, bool *again_p)
 
 /* ---- slices ---- */
 
-size_t um_scan_slice_most(size_t len, size_t slice)
+size_t um_shm_scan_slice_most(size_t len, size_t slice)
 {
     return len / SPARSE_SLICES < slice ? len : slice * SPARSE_SLICES;
 }
@@ -191,7 +191,7 @@ static size_t run_cost(uint64_t len, size_t page)
     return len < RUN_PAGES * page ? RUN_PAGES * page : (size_t)len;
 }
 
-size_t um_scan_slice(const struct um_scan *scan, uintptr_t start, size_t most, size_t slice, size_t page)
+size_t um_shm_scan_slice(const struct um_shm_scan *scan, uintptr_t start, size_t most, size_t slice, size_t page)
 {
     const uintptr_t end = start + most;
     struct regions r = {.reached = start};
@@ -209,7 +209,7 @@ size_t um_scan_slice(const struct um_scan *scan, uintptr_t start, size_t most, s
     return r.reached - start < slice ? slice : r.reached - start;
 }
 
-size_t um_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, size_t page)
+size_t um_shm_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, size_t page)
 {
     uint64_t data, stop = offset;
     size_t left = slice;
@@ -224,7 +224,7 @@ size_t um_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, 
     return most;
 }
 
-size_t um_scan_count(const struct um_scan *scan, uintptr_t start, uintptr_t end, size_t most, size_t page)
+size_t um_shm_scan_count(const struct um_shm_scan *scan, uintptr_t start, uintptr_t end, size_t most, size_t page)
 {
     struct regions r = {.reached = start};
     size_t sum = 0;

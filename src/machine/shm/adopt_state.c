@@ -8,35 +8,35 @@
 
 #include "base/cancel.h"
 
-struct um_adopt_tuning um_adopt_tuning;
+struct um_shm_adopt_tuning um_shm_adopt_forced;
 
-static struct um_adopt_state *the_state;
+static struct um_shm_adopt_state *the_state;
 
-void um_adopt_state_set(struct um_adopt_state *state)
+void um_shm_adopt_state_set(struct um_shm_adopt_state *state)
 {
     the_state = state;
 }
 
-struct um_adopt_state *um_adopt_state_if_any(void)
+struct um_shm_adopt_state *um_shm_adopt_state_if_any(void)
 {
     return the_state;
 }
 
-void um_adopt_lock(struct um_adopt_state *state, uint64_t *mask_p)
+void um_shm_adopt_lock(struct um_shm_adopt_state *state, uint64_t *mask_p)
 {
     uint64_t mask = 0;
     const int cancel = um_cancel_disable();
-    um_sys_signals_block(&mask);
+    um_shm_sys_signals_block(&mask);
     pthread_mutex_lock(&state->lock);
     state->cancel_before = cancel;
     *mask_p = mask;
 }
 
-void um_adopt_unlock(struct um_adopt_state *state, const uint64_t *mask)
+void um_shm_adopt_unlock(struct um_shm_adopt_state *state, const uint64_t *mask)
 {
     uint64_t own = *mask;
     const int cancel = state->cancel_before;
     pthread_mutex_unlock(&state->lock);
-    um_sys_signals_restore(&own);
+    um_shm_sys_signals_restore(&own);
     um_cancel_restore(&cancel);
 }

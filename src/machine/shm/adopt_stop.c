@@ -28,11 +28,11 @@
 #endif
 
 /* Linux 6.8; the headers may be older. */
-struct um_uffdio_move {
+struct um_shm_uffdio_move {
     uint64_t dst, src, len, mode;
     int64_t moved;
 };
-#define UM_UFFDIO_MOVE _IOWR(0xAA, 0x05, struct um_uffdio_move)
+#define UM_UFFDIO_MOVE _IOWR(0xAA, 0x05, struct um_shm_uffdio_move)
 enum { MOVE_DONTWAKE = 1, MOVE_ALLOW_SRC_HOLES = 2 };
 static const uint64_t feature_move = (uint64_t)1 << 16;
 
@@ -43,8 +43,8 @@ enum { BUSY_TRIES = 400, BUSY_WAIT_NS = 50000 }; /* a transfer in flight has 20 
 static int open_full(void)
 {
     int flags = O_CLOEXEC | O_NONBLOCK;
-    int fd = um_adopt_tuning.user_mode ? -1 : (int)syscall(SYS_userfaultfd, flags);
-    if (fd >= 0 || um_adopt_tuning.user_mode || um_adopt_tuning.no_dev)
+    int fd = um_shm_adopt_forced.user_mode ? -1 : (int)syscall(SYS_userfaultfd, flags);
+    if (fd >= 0 || um_shm_adopt_forced.user_mode || um_shm_adopt_forced.no_dev)
         return fd;
     int dev = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
     if (dev < 0)
@@ -54,10 +54,10 @@ static int open_full(void)
     return fd;
 }
 
-int um_stop_open(size_t threads, struct um_stop *stop_p, const char **why_p)
+int um_shm_stop_open(size_t threads, struct um_shm_stop *stop_p, const char **why_p)
 {
-    struct um_stop stop = {.fd = -1};
-    if (!um_adopt_tuning.no_userfaultfd) {
+    struct um_shm_stop stop = {.fd = -1};
+    if (!um_shm_adopt_forced.no_userfaultfd) {
         stop.fd = open_full();
         if (stop.fd < 0 && threads == 1)
             stop.fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
@@ -73,20 +73,20 @@ int um_stop_open(size_t threads, struct um_stop *stop_p, const char **why_p)
                  "seccomp profile";
         return -EPERM;
     }
-    stop.can_move = stop.fd >= 0 && (api.features & feature_move) && !um_adopt_tuning.no_move;
-    stop.can_minor = stop.fd >= 0 && (api.features & UFFD_FEATURE_MINOR_SHMEM) && !um_adopt_tuning.no_minor;
+    stop.can_move = stop.fd >= 0 && (api.features & feature_move) && !um_shm_adopt_forced.no_move;
+    stop.can_minor = stop.fd >= 0 && (api.features & UFFD_FEATURE_MINOR_SHMEM) && !um_shm_adopt_forced.no_minor;
     *stop_p = stop;
     return 0;
 }
 
-void um_stop_close(struct um_stop *stop)
+void um_shm_stop_close(struct um_shm_stop *stop)
 {
     if (stop->fd >= 0)
         close(stop->fd);
     stop->fd = -1;
 }
 
-long um_stop_begin(const struct um_stop *stop, uintptr_t base, size_t len, bool shared)
+long um_shm_stop_begin(const struct um_shm_stop *stop, uintptr_t base, size_t len, bool shared)
 {
     struct uffdio_register reg;
     reg.range.start = base;
@@ -95,22 +95,22 @@ long um_stop_begin(const struct um_stop *stop, uintptr_t base, size_t len, bool 
     reg.ioctls = 0;
     if (stop->fd < 0)
         return 0;
-    long ret = um_sys_ioctl(stop->fd, UFFDIO_REGISTER, &reg);
+    long ret = um_shm_sys_ioctl(stop->fd, UFFDIO_REGISTER, &reg);
     if (ret < 0 &&
         ret != -EBUSY) /* it may have stopped half way; busy: registered by another userfaultfd, which must stay */
-        um_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &reg.range);
+        um_shm_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &reg.range);
     return ret;
 }
 
-void um_stop_end(const struct um_stop *stop, uintptr_t base, size_t len)
+void um_shm_stop_end(const struct um_shm_stop *stop, uintptr_t base, size_t len)
 {
     struct uffdio_range range;
     range.start = base;
     range.len = len;
     if (stop->fd < 0)
         return;
-    um_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &range); /* not registered: a new mapping took its place */
-    um_sys_ioctl(stop->fd, UFFDIO_WAKE, &range);
+    um_shm_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &range); /* not registered: a new mapping took its place */
+    um_shm_sys_ioctl(stop->fd, UFFDIO_WAKE, &range);
 }
 
 /* Moves what it can. Returns the bytes done; *error_p says why not all. */
@@ -119,13 +119,13 @@ static size_t move_some(int fd, uintptr_t from, uintptr_t to, size_t len, long *
     size_t done = 0;
     *error_p = 0;
     while (done < len) {
-        struct um_uffdio_move move;
+        struct um_shm_uffdio_move move;
         move.dst = to + done;
         move.src = from + done;
         move.len = len - done;
         move.mode = MOVE_DONTWAKE | MOVE_ALLOW_SRC_HOLES;
         move.moved = 0;
-        long ret = um_sys_ioctl(fd, UM_UFFDIO_MOVE, &move);
+        long ret = um_shm_sys_ioctl(fd, UM_UFFDIO_MOVE, &move);
         if (move.moved > 0)
             done += (size_t)move.moved;
         if (ret == 0)
@@ -153,14 +153,14 @@ static size_t move_all(int fd, uintptr_t from, uintptr_t to, size_t len, long *e
             return done;
         if (moved > 0)
             tries = 0;
-        um_sys_madvise(from + done, page, MADV_POPULATE_WRITE);
+        um_shm_sys_madvise(from + done, page, MADV_POPULATE_WRITE);
         if (tries > 0)
-            um_sys_sleep_ns(BUSY_WAIT_NS);
+            um_shm_sys_sleep_ns(BUSY_WAIT_NS);
     }
     return done;
 }
 
-long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len)
+long um_shm_stop_shift(const struct um_shm_stop *stop, uintptr_t from, uintptr_t to, size_t len)
 {
     long error = 0;
     if (move_all(stop->fd, from, to, len, &error) == len)
@@ -168,7 +168,7 @@ long um_stop_shift(const struct um_stop *stop, uintptr_t from, uintptr_t to, siz
     return error == -EAGAIN ? -EBUSY : error;
 }
 
-long um_stop_fill(const struct um_stop *stop, uintptr_t from, uintptr_t to, size_t len)
+long um_shm_stop_fill(const struct um_shm_stop *stop, uintptr_t from, uintptr_t to, size_t len)
 {
     for (size_t done = 0; done < len;) {
         struct uffdio_copy copy;
@@ -177,7 +177,7 @@ long um_stop_fill(const struct um_stop *stop, uintptr_t from, uintptr_t to, size
         copy.len = len - done;
         copy.mode = UFFDIO_COPY_MODE_DONTWAKE;
         copy.copy = 0;
-        long ret = um_sys_ioctl(stop->fd, UFFDIO_COPY, &copy);
+        long ret = um_shm_sys_ioctl(stop->fd, UFFDIO_COPY, &copy);
         if (copy.copy > 0)
             done += (size_t)copy.copy;
         else if (ret < 0 && ret != -EAGAIN)

@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 
 #if defined(__x86_64__)
-static inline long um_sys(long number, const long arg[6])
+static inline long um_shm_sys(long number, const long arg[6])
 {
     long ret;
     register long r10 __asm__("r10") = arg[3];
@@ -26,7 +26,7 @@ static inline long um_sys(long number, const long arg[6])
 }
 enum { UM_SYS_INLINE = 1 };
 #elif defined(__aarch64__)
-static inline long um_sys(long number, const long arg[6])
+static inline long um_shm_sys(long number, const long arg[6])
 {
     register long x8 __asm__("x8") = number;
     register long x0 __asm__("x0") = arg[0];
@@ -40,7 +40,7 @@ static inline long um_sys(long number, const long arg[6])
 }
 enum { UM_SYS_INLINE = 1 };
 #else
-static inline long um_sys(long number, const long arg[6])
+static inline long um_shm_sys(long number, const long arg[6])
 {
     (void)number;
     (void)arg;
@@ -49,73 +49,74 @@ static inline long um_sys(long number, const long arg[6])
 enum { UM_SYS_INLINE = 0 };
 #endif
 
-static inline long um_sys3(long number, long a, long b, long c)
+static inline long um_shm_sys3(long number, long a, long b, long c)
 {
-    return um_sys(number, (const long[6]){a, b, c, 0, 0, 0});
+    return um_shm_sys(number, (const long[6]){a, b, c, 0, 0, 0});
 }
 
-static inline long um_sys_pread(int fd, void *to, size_t len, uint64_t offset)
+static inline long um_shm_sys_pread(int fd, void *to, size_t len, uint64_t offset)
 {
-    return um_sys(SYS_pread64, (const long[6]){fd, (long)to, (long)len, (long)offset, 0, 0});
+    return um_shm_sys(SYS_pread64, (const long[6]){fd, (long)to, (long)len, (long)offset, 0, 0});
 }
 
-static inline long um_sys_pwrite(int fd, uintptr_t from, size_t len, uint64_t offset)
+static inline long um_shm_sys_pwrite(int fd, uintptr_t from, size_t len, uint64_t offset)
 {
-    return um_sys(SYS_pwrite64, (const long[6]){fd, (long)from, (long)len, (long)offset, 0, 0});
+    return um_shm_sys(SYS_pwrite64, (const long[6]){fd, (long)from, (long)len, (long)offset, 0, 0});
 }
 
 /* The address, or a negative errno (addresses of user memory are positive). */
-static inline long um_sys_mmap(uintptr_t at, size_t len, int prot, int flags, int fd)
+static inline long um_shm_sys_mmap(uintptr_t at, size_t len, int prot, int flags, int fd)
 {
-    return um_sys(SYS_mmap, (const long[6]){(long)at, (long)len, prot, flags, fd, fd < 0 ? 0 : (long)at});
+    return um_shm_sys(SYS_mmap, (const long[6]){(long)at, (long)len, prot, flags, fd, fd < 0 ? 0 : (long)at});
 }
 
-static inline long um_sys_munmap(uintptr_t at, size_t len)
+static inline long um_shm_sys_munmap(uintptr_t at, size_t len)
 {
-    return um_sys3(SYS_munmap, (long)at, (long)len, 0);
+    return um_shm_sys3(SYS_munmap, (long)at, (long)len, 0);
 }
 
-static inline long um_sys_mremap(uintptr_t from, size_t len, int flags, uintptr_t to)
+static inline long um_shm_sys_mremap(uintptr_t from, size_t len, int flags, uintptr_t to)
 {
-    return um_sys(SYS_mremap, (const long[6]){(long)from, (long)len, (long)len, flags, (long)to, 0});
+    return um_shm_sys(SYS_mremap, (const long[6]){(long)from, (long)len, (long)len, flags, (long)to, 0});
 }
 
-static inline long um_sys_mprotect(uintptr_t at, size_t len, int prot)
+static inline long um_shm_sys_mprotect(uintptr_t at, size_t len, int prot)
 {
-    return um_sys3(SYS_mprotect, (long)at, (long)len, prot);
+    return um_shm_sys3(SYS_mprotect, (long)at, (long)len, prot);
 }
 
-static inline long um_sys_madvise(uintptr_t at, size_t len, int advice)
+static inline long um_shm_sys_madvise(uintptr_t at, size_t len, int advice)
 {
-    return um_sys3(SYS_madvise, (long)at, (long)len, advice);
+    return um_shm_sys3(SYS_madvise, (long)at, (long)len, advice);
 }
 
-static inline long um_sys_ioctl(int fd, unsigned long request, void *arg)
+static inline long um_shm_sys_ioctl(int fd, unsigned long request, void *arg)
 {
-    return um_sys3(SYS_ioctl, fd, (long)request, (long)arg);
+    return um_shm_sys3(SYS_ioctl, fd, (long)request, (long)arg);
 }
 
-static inline long um_sys_close(int fd)
+static inline long um_shm_sys_close(int fd)
 {
-    return um_sys3(SYS_close, fd, 0, 0);
+    return um_shm_sys3(SYS_close, fd, 0, 0);
 }
 
-static inline void um_sys_sleep_ns(long ns)
+static inline void um_shm_sys_sleep_ns(long ns)
 {
     long span[2] = {0, ns};
-    um_sys3(SYS_nanosleep, (long)span, 0, 0);
+    um_shm_sys3(SYS_nanosleep, (long)span, 0, 0);
 }
 
-/* Blocks every signal, the C library's own included; *old_p takes the mask that um_sys_signals_restore() puts back. */
-static inline void um_sys_signals_block(uint64_t *old_p)
+/* Blocks every signal, the C library's own included; *old_p takes the mask that um_shm_sys_signals_restore() puts back.
+ */
+static inline void um_shm_sys_signals_block(uint64_t *old_p)
 {
     uint64_t all = UINT64_MAX;
-    um_sys(SYS_rt_sigprocmask, (const long[6]){2 /* SIG_SETMASK */, (long)&all, (long)old_p, sizeof(all), 0, 0});
+    um_shm_sys(SYS_rt_sigprocmask, (const long[6]){2 /* SIG_SETMASK */, (long)&all, (long)old_p, sizeof(all), 0, 0});
 }
 
-static inline void um_sys_signals_restore(const uint64_t *old)
+static inline void um_shm_sys_signals_restore(const uint64_t *old)
 {
-    um_sys(SYS_rt_sigprocmask, (const long[6]){2 /* SIG_SETMASK */, (long)old, 0, sizeof(*old), 0, 0});
+    um_shm_sys(SYS_rt_sigprocmask, (const long[6]){2 /* SIG_SETMASK */, (long)old, 0, sizeof(*old), 0, 0});
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * Contacts with peers of other pid namespaces (contact.h): the table, and the side that asks.
  *
- * Owns: struct um_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
+ * Owns: struct um_shm_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
  * mapped (mapper.c): seals, size, the port's nonce. A user other than ours gets nothing. Threading: machine.h.
  */
 #include "machine/shm/contact.h"
@@ -23,13 +23,13 @@
 #define SO_PEERPIDFD 77 /* Linux 6.5 */
 #endif
 
-void um_contact_watch(const struct um_contacts *cs, int fd)
+void um_shm_contact_watch(const struct um_shm_contacts *cs, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.fd = fd};
     (void)epoll_ctl(cs->port->wait_set, EPOLL_CTL_ADD, fd, &event); /* otherwise the tick checks */
 }
 
-void um_contact_fd_drop(const struct um_contacts *cs, int fd)
+void um_shm_contact_fd_drop(const struct um_shm_contacts *cs, int fd)
 {
     if (fd < 0)
         return;
@@ -39,11 +39,11 @@ void um_contact_fd_drop(const struct um_contacts *cs, int fd)
 
 /* ---- the table ---- */
 
-struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um_addr *addr)
+struct um_shm_contact *um_shm_contact_find(const struct um_shm_contacts *cs, const struct um_addr *addr)
 {
     /* NOLINTBEGIN(clang-analyzer-unix.Malloc): a contact that was dropped is not in the list any more */
     for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
-        struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
+        struct um_shm_contact *c = UM_CONTAINER(l, struct um_shm_contact, node);
         if (memcmp(&c->addr, addr, sizeof(*addr)) == 0)
             return c;
     }
@@ -51,9 +51,9 @@ struct um_contact *um_contact_find(const struct um_contacts *cs, const struct um
     return NULL;
 }
 
-struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *addr)
+struct um_shm_contact *um_shm_contact_new(struct um_shm_contacts *cs, const struct um_addr *addr)
 {
-    struct um_contact *c = cs->count < cs->port->lanes ? calloc(1, sizeof(*c)) : NULL;
+    struct um_shm_contact *c = cs->count < cs->port->lanes ? calloc(1, sizeof(*c)) : NULL;
     if (!c)
         return NULL;
     c->addr = *addr;
@@ -66,13 +66,13 @@ struct um_contact *um_contact_new(struct um_contacts *cs, const struct um_addr *
     return c;
 }
 
-void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
+void um_shm_contact_drop(struct um_shm_contacts *cs, struct um_shm_contact *c)
 {
-    um_contact_fd_drop(cs, c->out);
-    um_contact_fd_drop(cs, c->in);
+    um_shm_contact_fd_drop(cs, c->out);
+    um_shm_contact_fd_drop(cs, c->in);
     if (c->listener >= 0)
         close(c->listener);
-    um_contact_files_close(c->file);
+    um_shm_contact_files_close(c->file);
     um_list_unlink(&c->node);
     cs->count--;
     free(c);
@@ -80,14 +80,14 @@ void um_contact_drop(struct um_contacts *cs, struct um_contact *c)
 
 /* A closed port hangs up. The lock of a process that ended or became another program is released, even if a child still
  * has the socket. */
-bool um_contact_is_over(const struct um_contact *c)
+bool um_shm_contact_is_over(const struct um_shm_contact *c)
 {
-    return um_contact_is_hung_up(c->in) || (c->known && um_contact_is_hung_up(c->out)) ||
-           um_contact_is_ended(c->listener) || um_contact_life_is_over(c->file[UM_CONTACT_LIFE]);
+    return um_shm_contact_is_hung_up(c->in) || (c->known && um_shm_contact_is_hung_up(c->out)) ||
+           um_shm_contact_is_ended(c->listener) || um_shm_contact_life_is_over(c->file[UM_CONTACT_LIFE]);
 }
 
 /* Uses no call that the server of another file system would have to answer. */
-int um_contact_files_check(const int *file)
+int um_shm_contact_files_check(const int *file)
 {
     struct rlimit most;
     int seals = file[UM_CONTACT_MEMORY] < 0 ? -1 : fcntl(file[UM_CONTACT_MEMORY], F_GET_SEALS);
@@ -104,10 +104,10 @@ int um_contact_files_check(const int *file)
 }
 
 /* Keeps the peer's files, or closes them when there are some already. */
-void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, int *files)
+void um_shm_contact_know(struct um_shm_contact *c, const struct um_shm_contact_wire *wire, int *files)
 {
     if (c->known) {
-        um_contact_files_close(files);
+        um_shm_contact_files_close(files);
         return;
     }
     memcpy(c->file, files, sizeof(c->file));
@@ -116,13 +116,13 @@ void um_contact_know(struct um_contact *c, const struct um_contact_wire *wire, i
 }
 
 /* Says who we are, with our files. */
-int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_contact *c)
+int um_shm_contact_introduce(const struct um_shm_contacts *cs, int fd, const struct um_shm_contact *c)
 {
     const struct um_mem_port *port = cs->port;
     const struct um_mem_space *space = port->space;
-    struct um_contact_wire wire = {
+    struct um_shm_contact_wire wire = {
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = c->addr, .from = port->addr, .number = c->number};
-    int adopted = space ? um_adopt_fd() : -1;
+    int adopted = space ? um_shm_adopt_fd() : -1;
     const int files[UM_CONTACT_FILES] = {
         [UM_CONTACT_MEMORY] = ((const struct um_shm_port *)port->mapper_state)->memory_fd,
         [UM_CONTACT_WAKE] = port->wait_write,
@@ -130,17 +130,17 @@ int um_contact_introduce(const struct um_contacts *cs, int fd, const struct um_c
         [UM_CONTACT_SPACE] = space ? (int)space->handle : -1,
         [UM_CONTACT_ADOPTED] = adopted < 0 ? -1 : adopted,
     };
-    return um_contact_send(fd, &wire, files);
+    return um_shm_contact_send(fd, &wire, files);
 }
 
 /* ---- the side that asks ---- */
 
-static int contact_start(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
+static int contact_start(struct um_shm_contacts *cs, const struct um_addr *addr, struct um_shm_contact **contact_p)
 {
-    int fd = um_contact_connect(cs->port, addr);
+    int fd = um_shm_contact_connect(cs->port, addr);
     if (fd < 0)
         return fd;
-    struct um_contact *c = um_contact_new(cs, addr);
+    struct um_shm_contact *c = um_shm_contact_new(cs, addr);
     if (!c) {
         close(fd);
         return -ENOMEM;
@@ -149,18 +149,18 @@ static int contact_start(struct um_contacts *cs, const struct um_addr *addr, str
     c->out = fd;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &c->listener, &len) != 0)
         c->listener = -1;
-    int ret = um_contact_introduce(cs, fd, c);
+    int ret = um_shm_contact_introduce(cs, fd, c);
     if (ret) {
-        um_contact_drop(cs, c);
+        um_shm_contact_drop(cs, c);
         return ret == -ETOOMANYREFS || ret == -EAGAIN ? -EAGAIN : -ECONNREFUSED;
     }
-    um_contact_watch(cs, fd);
+    um_shm_contact_watch(cs, fd);
     *contact_p = c;
     return 0;
 }
 
 /* What the refusal means here; logged. */
-static int reply_refused(const struct um_contact *c, const struct um_contact_wire *reply)
+static int reply_refused(const struct um_shm_contact *c, const struct um_shm_contact_wire *reply)
 {
     static struct um_log_limit other, refused;
     if (reply->version != UM_WIRE_VERSION)
@@ -179,30 +179,30 @@ static int reply_refused(const struct um_contact *c, const struct um_contact_wir
 }
 
 /* Keeps what the reply brought, or says why not; then what came with it is closed. */
-static int reply_check(struct um_contact *c, const struct um_contact_wire *reply, int *files)
+static int reply_check(struct um_shm_contact *c, const struct um_shm_contact_wire *reply, int *files)
 {
     const bool is_it = memcmp(&reply->from, &c->addr, sizeof(c->addr)) == 0;
-    int ret = reply->status ? reply_refused(c, reply) : is_it ? um_contact_files_check(files) : -EPROTO;
+    int ret = reply->status ? reply_refused(c, reply) : is_it ? um_shm_contact_files_check(files) : -EPROTO;
     if (ret == -EINVAL)
         ret = -EPROTO;
     if (ret)
-        um_contact_files_close(files);
+        um_shm_contact_files_close(files);
     else
-        um_contact_know(c, reply, files);
+        um_shm_contact_know(c, reply, files);
     return ret;
 }
 
 /* Takes the reply if it is there. 0, -EAGAIN, or the error that ends the contact. */
-static int reply_take(struct um_contacts *cs, struct um_contact *c)
+static int reply_take(struct um_shm_contacts *cs, struct um_shm_contact *c)
 {
     static struct um_log_limit liar, full;
-    struct um_contact_wire reply;
+    struct um_shm_contact_wire reply;
     int files[UM_CONTACT_FILES];
-    int ret = um_contact_receive(c->out, &reply, files);
+    int ret = um_shm_contact_receive(c->out, &reply, files);
     if (ret == -EAGAIN)
-        return um_contact_is_ended(c->listener) ? -ECONNREFUSED : -EAGAIN;
+        return um_shm_contact_is_ended(c->listener) ? -ECONNREFUSED : -EAGAIN;
     if (ret == -ECONNRESET) { /* hung up without a reply: the next try finds out whether it is gone */
-        um_contact_drop(cs, c);
+        um_shm_contact_drop(cs, c);
         return -EAGAIN;
     }
     if (ret == 0)
@@ -217,17 +217,17 @@ static int reply_take(struct um_contacts *cs, struct um_contact *c)
     return ret;
 }
 
-int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um_contact **contact_p)
+int um_shm_contact_get(struct um_shm_contacts *cs, const struct um_addr *addr, struct um_shm_contact **contact_p)
 {
     UM_UNCANCELLED;
-    struct um_contact *c = um_contact_find(cs, addr);
+    struct um_shm_contact *c = um_shm_contact_find(cs, addr);
     int ret = c ? 0 : contact_start(cs, addr, &c);
     if (ret == 0 && !c->known) {
-        um_contacts_serve(cs); /* it may ask us at the same time; may end c */
-        c = um_contact_find(cs, addr);
+        um_shm_contacts_serve(cs); /* it may ask us at the same time; may end c */
+        c = um_shm_contact_find(cs, addr);
         ret = !c ? -EAGAIN : c->known ? 0 : reply_take(cs, c);
         if (ret && ret != -EAGAIN)
-            um_contact_drop(cs, c);
+            um_shm_contact_drop(cs, c);
     }
     if (ret == 0)
         *contact_p = c;
@@ -235,38 +235,38 @@ int um_contact_get(struct um_contacts *cs, const struct um_addr *addr, struct um
 }
 
 /* Nothing is said: that would pass descriptors, for a peer that may never be sent to. */
-bool um_contact_is_here(const struct um_contacts *cs, const struct um_addr *addr)
+bool um_shm_contact_is_here(const struct um_shm_contacts *cs, const struct um_addr *addr)
 {
     UM_UNCANCELLED;
-    if (um_contact_find(cs, addr))
+    if (um_shm_contact_find(cs, addr))
         return true;
-    int fd = um_contact_connect(cs->port, addr);
+    int fd = um_shm_contact_connect(cs->port, addr);
     if (fd >= 0)
         close(fd);
     return fd >= 0 || fd == -EAGAIN;
 }
 
-bool um_contact_is_alive(struct um_contacts *cs, const struct um_addr *addr)
+bool um_shm_contact_is_alive(struct um_shm_contacts *cs, const struct um_addr *addr)
 {
     UM_UNCANCELLED;
-    struct um_contact *c = um_contact_find(cs, addr);
-    if (c && um_contact_is_over(c)) {
-        um_contact_drop(cs, c);
+    struct um_shm_contact *c = um_shm_contact_find(cs, addr);
+    if (c && um_shm_contact_is_over(c)) {
+        um_shm_contact_drop(cs, c);
         c = NULL;
     }
     if (c && c->known)
         return true;
-    int ret = um_contact_get(cs, addr, &c);
+    int ret = um_shm_contact_get(cs, addr, &c);
     return ret != -ECONNREFUSED && ret != -EPROTO && ret != -EACCES;
 }
 
-bool um_contact_number_is_alive(struct um_contacts *cs, uint32_t number)
+bool um_shm_contact_number_is_alive(struct um_shm_contacts *cs, uint32_t number)
 {
     UM_UNCANCELLED;
     for (struct um_list *l = cs->all.next; l != &cs->all; l = l->next) {
-        const struct um_contact *c = UM_CONTAINER(l, struct um_contact, node);
+        const struct um_shm_contact *c = UM_CONTAINER(l, struct um_shm_contact, node);
         if (c->number == number)
-            return !um_contact_is_over(c);
+            return !um_shm_contact_is_over(c);
     }
     return false;
 }
@@ -291,7 +291,7 @@ static void fork_in_child(void)
 {
     UM_UNCANCELLED;
     for (struct um_list *l = listening.next; l != &listening; l = l->next) {
-        struct um_contacts *cs = UM_CONTAINER(l, struct um_contacts, of_process);
+        struct um_shm_contacts *cs = UM_CONTAINER(l, struct um_shm_contacts, of_process);
         close(cs->listening);
         cs->listening = -1;
     }
@@ -303,7 +303,7 @@ static void listening_watch_forks(void)
     (void)pthread_atfork(fork_prepare, fork_in_parent, fork_in_child);
 }
 
-static void listening_add(struct um_contacts *cs)
+static void listening_add(struct um_shm_contacts *cs)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, listening_watch_forks);
@@ -312,27 +312,27 @@ static void listening_add(struct um_contacts *cs)
     pthread_mutex_unlock(&listening_lock);
 }
 
-static void listening_remove(struct um_contacts *cs)
+static void listening_remove(struct um_shm_contacts *cs)
 {
     pthread_mutex_lock(&listening_lock);
     um_list_unlink(&cs->of_process);
     pthread_mutex_unlock(&listening_lock);
 }
 
-int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
+int um_shm_contacts_open(struct um_mem_port *port, struct um_shm_contacts **contacts_p)
 {
     UM_UNCANCELLED;
-    struct um_contacts *cs = calloc(1, sizeof(*cs));
+    struct um_shm_contacts *cs = calloc(1, sizeof(*cs));
     if (!cs)
         return -ENOMEM;
     cs->port = port;
     um_list_init(&cs->all);
     for (int i = 0; i < UM_CONTACT_HALVES; i++)
         cs->half[i].fd = -1;
-    int ret = cs->life = um_contact_life_open();
+    int ret = cs->life = um_shm_contact_life_open();
     if (ret < 0)
         goto free_contacts;
-    ret = cs->listening = um_contact_listen(port, &cs->name);
+    ret = cs->listening = um_shm_contact_listen(port, &cs->name);
     if (ret < 0)
         goto close_life;
     listening_add(cs);
@@ -341,10 +341,10 @@ int um_contacts_open(struct um_mem_port *port, struct um_contacts **contacts_p)
     if (port->wait_set < 0 || epoll_ctl(port->wait_set, EPOLL_CTL_ADD, port->wait_read, &event) != 0) {
         ret = -errno;
         um_log(UM_LOG_WARN, "no epoll set: %s; raise the limit of open files (ulimit -n)", strerror(-ret));
-        um_contacts_close(cs);
+        um_shm_contacts_close(cs);
         return ret;
     }
-    um_contact_watch(cs, cs->listening);
+    um_shm_contact_watch(cs, cs->listening);
     *contacts_p = cs;
     return 0;
 
@@ -355,7 +355,7 @@ free_contacts:
     return ret;
 }
 
-void um_contacts_close(struct um_contacts *cs)
+void um_shm_contacts_close(struct um_shm_contacts *cs)
 {
     UM_UNCANCELLED;
     struct um_list *first;
@@ -365,15 +365,15 @@ void um_contacts_close(struct um_contacts *cs)
     /* A forked child may have them too: nobody shall find the port through it. */
     shutdown(cs->listening, SHUT_RDWR);
     while ((first = um_list_first(&cs->all)) != NULL) {
-        struct um_contact *c = UM_CONTAINER(first, struct um_contact, node);
+        struct um_shm_contact *c = UM_CONTAINER(first, struct um_shm_contact, node);
         shutdown(c->out >= 0 ? c->out : c->in, SHUT_RDWR);
         if (c->out >= 0 && c->in >= 0)
             shutdown(c->in, SHUT_RDWR);
-        um_contact_drop(cs, c);
+        um_shm_contact_drop(cs, c);
     }
     for (int i = 0; i < UM_CONTACT_HALVES; i++)
-        um_contact_fd_drop(cs, cs->half[i].fd);
-    um_contact_fd_drop(cs, cs->listening);
+        um_shm_contact_fd_drop(cs, cs->half[i].fd);
+    um_shm_contact_fd_drop(cs, cs->listening);
     close(cs->life);
     if (cs->port->wait_set >= 0)
         close(cs->port->wait_set);

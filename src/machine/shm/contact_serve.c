@@ -20,15 +20,15 @@
 
 enum { UM_ACCEPTS = 32, UM_EVENTS = 32, UM_SWEEP_CONTACTS = 16 };
 
-static void refuse(int fd, const struct um_contact_wire *hello, const struct um_addr *own, int status)
+static void refuse(int fd, const struct um_shm_contact_wire *hello, const struct um_addr *own, int status)
 {
-    struct um_contact_wire wire = {
+    struct um_shm_contact_wire wire = {
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .status = status, .to = hello->from, .from = *own};
-    (void)um_contact_send(fd, &wire, NULL);
+    (void)um_shm_contact_send(fd, &wire, NULL);
 }
 
 /* 0, or why this hello is refused. */
-static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hello, const int *files)
+static int hello_check(struct um_shm_contacts *cs, const struct um_shm_contact_wire *hello, const int *files)
 {
     const struct um_shm_addr *from = um_shm_addr_of(&hello->from), *own = um_shm_addr_of(&cs->port->addr);
     struct um_addr part;
@@ -40,84 +40,84 @@ static int hello_check(struct um_contacts *cs, const struct um_contact_wire *hel
     if (memcmp(&part, &hello->from, sizeof(part)) != 0 || from->boot != own->boot || from->nonce == 0 ||
         from->pid_space == own->pid_space)
         return -EPROTO;
-    return um_contact_files_check(files) ? -EINVAL : 0;
+    return um_shm_contact_files_check(files) ? -EINVAL : 0;
 }
 
 /* A hello came: makes or completes the contact. Whether fd is kept. */
-static bool hello_take(struct um_contacts *cs, int fd, const struct um_contact_wire *hello, int *files)
+static bool hello_take(struct um_shm_contacts *cs, int fd, const struct um_shm_contact_wire *hello, int *files)
 {
     int status = hello_check(cs, hello, files);
-    struct um_contact *c = status ? NULL : um_contact_find(cs, &hello->from);
-    if (c && um_contact_is_over(c)) {
-        um_contact_drop(cs, c);
+    struct um_shm_contact *c = status ? NULL : um_shm_contact_find(cs, &hello->from);
+    if (c && um_shm_contact_is_over(c)) {
+        um_shm_contact_drop(cs, c);
         c = NULL;
     }
     if (status == 0 && c && c->in >= 0)
         status = -EALREADY;
-    if (status == 0 && !c && !(c = um_contact_new(cs, &hello->from)))
+    if (status == 0 && !c && !(c = um_shm_contact_new(cs, &hello->from)))
         status = -ENOSPC;
     if (status) {
-        um_contact_files_close(files);
+        um_shm_contact_files_close(files);
         refuse(fd, hello, &cs->port->addr, status);
         return false;
     }
-    um_contact_know(c, hello, files);
-    if (um_contact_introduce(cs, fd, c) == 0) {
+    um_shm_contact_know(c, hello, files);
+    if (um_shm_contact_introduce(cs, fd, c) == 0) {
         c->in = fd;
         return true;
     }
     /* It is gone, or too many descriptors are under way (unix(7), ETOOMANYREFS): hung up, it asks again. */
     if (c->out < 0)
-        um_contact_drop(cs, c);
+        um_shm_contact_drop(cs, c);
     return false;
 }
 
 /* Looks whether a connection has said hello. */
-static void half_look(struct um_contacts *cs, struct um_contact_half *half, uint64_t now)
+static void half_look(struct um_shm_contacts *cs, struct um_shm_contact_half *half, uint64_t now)
 {
-    struct um_contact_wire hello;
+    struct um_shm_contact_wire hello;
     int files[UM_CONTACT_FILES];
-    int ret = um_contact_receive(half->fd, &hello, files);
+    int ret = um_shm_contact_receive(half->fd, &hello, files);
     if (ret == -EAGAIN && now < half->deadline)
         return;
     if (ret == -EMFILE) /* else it would ask again for ever */
         refuse(half->fd, &hello, &cs->port->addr, -EINVAL);
     if (ret != 0 || !hello_take(cs, half->fd, &hello, files))
-        um_contact_fd_drop(cs, half->fd);
+        um_shm_contact_fd_drop(cs, half->fd);
     half->fd = -1;
 }
 
 /* A place for a new one; the oldest makes room. */
-static struct um_contact_half *half_place(struct um_contacts *cs)
+static struct um_shm_contact_half *half_place(struct um_shm_contacts *cs)
 {
-    struct um_contact_half *oldest = &cs->half[0];
+    struct um_shm_contact_half *oldest = &cs->half[0];
     for (int i = 0; i < UM_CONTACT_HALVES; i++) {
         if (cs->half[i].fd < 0)
             return &cs->half[i];
         if (cs->half[i].deadline < oldest->deadline)
             oldest = &cs->half[i];
     }
-    um_contact_fd_drop(cs, oldest->fd);
+    um_shm_contact_fd_drop(cs, oldest->fd);
     oldest->fd = -1;
     return oldest;
 }
 
 /* Closes what belongs to ports that are gone, some at a time. */
-static void contacts_sweep(struct um_contacts *cs, uint64_t now)
+static void contacts_sweep(struct um_shm_contacts *cs, uint64_t now)
 {
     if (now < cs->sweep_at)
         return;
     cs->sweep_at = now + UM_SWEEP_NS;
     for (uint32_t i = cs->count < UM_SWEEP_CONTACTS ? cs->count : UM_SWEEP_CONTACTS; i > 0; i--) {
-        struct um_contact *c = UM_CONTAINER(um_list_first(&cs->all), struct um_contact, node);
+        struct um_shm_contact *c = UM_CONTAINER(um_list_first(&cs->all), struct um_shm_contact, node);
         um_list_unlink(&c->node);
         um_list_append(&cs->all, &c->node);
-        if (um_contact_is_over(c))
-            um_contact_drop(cs, c);
+        if (um_shm_contact_is_over(c))
+            um_shm_contact_drop(cs, c);
     }
 }
 
-static void stranger_log(struct um_contacts *cs)
+static void stranger_log(struct um_shm_contacts *cs)
 {
     if (!cs->stranger_logged)
         um_log(UM_LOG_WARN, "another user's process asked for this endpoint's memory and was refused: run both as the "
@@ -125,7 +125,7 @@ static void stranger_log(struct um_contacts *cs)
     cs->stranger_logged = true;
 }
 
-void um_contacts_serve(struct um_contacts *cs)
+void um_shm_contacts_serve(struct um_shm_contacts *cs)
 {
     UM_UNCANCELLED;
     struct epoll_event events[UM_EVENTS];
@@ -140,14 +140,14 @@ void um_contacts_serve(struct um_contacts *cs)
             cs->full_logged = cs->full_logged || errno == EMFILE;
             break;
         }
-        if (!um_contact_is_own_user(fd)) {
+        if (!um_shm_contact_is_own_user(fd)) {
             stranger_log(cs);
             close(fd);
             continue;
         }
-        struct um_contact_half *half = half_place(cs);
-        *half = (struct um_contact_half){.fd = fd, .deadline = now + UM_HALF_NS};
-        um_contact_watch(cs, fd);
+        struct um_shm_contact_half *half = half_place(cs);
+        *half = (struct um_shm_contact_half){.fd = fd, .deadline = now + UM_HALF_NS};
+        um_shm_contact_watch(cs, fd);
         half_look(cs, half, now);
     }
     for (int i = 0; i < UM_CONTACT_HALVES; i++) {

@@ -26,7 +26,7 @@ static bool is_abstract(const struct um_mem_port *port)
     return strcmp(port->config.attach, "abstract") == 0;
 }
 
-socklen_t um_contact_name(const struct um_mem_port *port, const struct um_addr *addr, struct sockaddr_un *name_p)
+socklen_t um_shm_contact_name(const struct um_mem_port *port, const struct um_addr *addr, struct sockaddr_un *name_p)
 {
     const unsigned long long nonce = um_shm_addr_of(addr)->nonce;
     struct sockaddr_un name = {.sun_family = AF_UNIX};
@@ -96,10 +96,10 @@ static int directory_bind(int fd, const struct sockaddr_un *name)
     return ret;
 }
 
-int um_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p)
+int um_shm_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p)
 {
     struct sockaddr_un name;
-    const socklen_t len = um_contact_name(port, &port->addr, &name);
+    const socklen_t len = um_shm_contact_name(port, &port->addr, &name);
     int ret = 0;
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
@@ -127,18 +127,18 @@ int um_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p)
     return ret;
 }
 
-bool um_contact_is_own_user(int fd)
+bool um_shm_contact_is_own_user(int fd)
 {
     struct ucred who;
     socklen_t len = sizeof(who);
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0 && who.uid == geteuid();
 }
 
-int um_contact_connect(const struct um_mem_port *port, const struct um_addr *addr)
+int um_shm_contact_connect(const struct um_mem_port *port, const struct um_addr *addr)
 {
     static struct um_log_limit no_socket, stranger, unreached;
     struct sockaddr_un name;
-    const socklen_t len = um_contact_name(port, addr, &name);
+    const socklen_t len = um_shm_contact_name(port, addr, &name);
     int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) {
         int error = errno;
@@ -147,7 +147,7 @@ int um_contact_connect(const struct um_mem_port *port, const struct um_addr *add
         return -error;
     }
     int error = connect(fd, (struct sockaddr *)&name, is_abstract(port) ? len : sizeof(name)) ? errno : 0;
-    if (error == 0 && um_contact_is_own_user(fd))
+    if (error == 0 && um_shm_contact_is_own_user(fd))
         return fd;
     close(fd);
     if (error == EAGAIN)
@@ -169,7 +169,7 @@ int um_contact_connect(const struct um_mem_port *port, const struct um_addr *add
     return -ECONNREFUSED;
 }
 
-void um_contact_files_close(int *files)
+void um_shm_contact_files_close(int *files)
 {
     for (int f = 0; f < UM_CONTACT_FILES; f++) {
         if (files[f] >= 0)
@@ -178,7 +178,7 @@ void um_contact_files_close(int *files)
     }
 }
 
-int um_contact_send(int fd, struct um_contact_wire *wire, const int *files)
+int um_shm_contact_send(int fd, struct um_shm_contact_wire *wire, const int *files)
 {
     union {
         char bytes[CMSG_SPACE(UM_CONTACT_FILES * sizeof(int))];
@@ -228,13 +228,13 @@ static size_t message_files(struct msghdr *msg, int *list)
     return count;
 }
 
-int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p)
+int um_shm_contact_receive(int fd, struct um_shm_contact_wire *wire_p, int *files_p)
 {
     union {
         char bytes[CMSG_SPACE(UM_CONTACT_FILES * sizeof(int))];
         struct cmsghdr align;
     } control;
-    struct um_contact_wire wire = {.files = 0};
+    struct um_shm_contact_wire wire = {.files = 0};
     struct iovec iov = {.iov_base = &wire, .iov_len = sizeof(wire)};
     struct msghdr msg = {
         .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control.bytes)};
@@ -257,19 +257,19 @@ int um_contact_receive(int fd, struct um_contact_wire *wire_p, int *files_p)
     return good ? 0 : lacks ? -EMFILE : len == 0 ? -ECONNRESET : -EPROTO;
 }
 
-bool um_contact_is_hung_up(int fd)
+bool um_shm_contact_is_hung_up(int fd)
 {
     struct pollfd p = {.fd = fd, .events = POLLRDHUP};
     return fd >= 0 && poll(&p, 1, 0) == 1 && p.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL);
 }
 
-bool um_contact_is_ended(int pidfd)
+bool um_shm_contact_is_ended(int pidfd)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
     return pidfd >= 0 && poll(&p, 1, 0) == 1 && p.revents & POLLIN;
 }
 
-int um_contact_life_open(void)
+int um_shm_contact_life_open(void)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     int fd = memfd_create("unimem-life", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -284,7 +284,7 @@ int um_contact_life_open(void)
     return ret;
 }
 
-bool um_contact_life_is_over(int life)
+bool um_shm_contact_life_is_over(int life)
 {
     struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     return life >= 0 && fcntl(life, F_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;

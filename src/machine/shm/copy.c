@@ -53,12 +53,12 @@ static ssize_t write_call(const struct holder *peer, unsigned char *doors, struc
                           struct iovec *remote, size_t remote_count)
 {
     uint64_t *door = NULL;
-    int ret = doors ? um_gate_enter(doors, &door) : 0;
+    int ret = doors ? um_mem_gate_enter(doors, &door) : 0;
     if (ret)
         return ret;
     ssize_t moved = copy_call(peer, true, local, local_count, remote, remote_count);
     if (door)
-        um_gate_leave(door);
+        um_mem_gate_leave(door);
     return moved;
 }
 
@@ -84,7 +84,7 @@ static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, s
 }
 
 int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
-                const struct um_copy_peer *known)
+                const struct um_mem_copy_peer *known)
 {
     const struct um_shm_addr *to_whom = um_shm_addr_of(addr);
     const struct holder holder = {um_shm_pid(to_whom), to_whom->nonce, known->nonce_at}, *peer = &holder;

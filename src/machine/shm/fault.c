@@ -15,26 +15,26 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-struct guard {
-    struct guard *next; /* constant once it is in the list */
-    uint64_t base, len; /* len 0: not in use */
-    uint64_t stale;     /* address of the word to write to */
-    uint64_t pid;       /* a forked child has none of these mappings */
+struct shrink_guard {
+    struct shrink_guard *next; /* constant once it is in the list */
+    uint64_t base, len;        /* len 0: not in use */
+    uint64_t stale;            /* address of the word to write to */
+    uint64_t pid;              /* a forked child has none of these mappings */
 };
 
 static uint64_t guards; /* the first node; grows only */
 static pthread_mutex_t guards_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before;
 
-static struct guard *first(void)
+static struct shrink_guard *first(void)
 {
-    return (struct guard *)(uintptr_t)um_load_acquire_u64(&guards); /* sync: guard-list (partner guard-list) */
+    return (struct shrink_guard *)(uintptr_t)um_load_acquire_u64(&guards); /* sync: guard-list (partner guard-list) */
 }
 
-static struct guard *find(uint64_t at)
+static struct shrink_guard *find(uint64_t at)
 {
     const uint64_t pid = (uint64_t)getpid();
-    for (struct guard *g = first(); g; g = g->next) {
+    for (struct shrink_guard *g = first(); g; g = g->next) {
         uint64_t len = um_load_acquire_u64(&g->len); /* sync: guard-use (partner guard-use) */
         if (at - um_load_relaxed_u64(&g->base) < len && um_load_relaxed_u64(&g->pid) == pid)
             return g;
@@ -55,7 +55,7 @@ static void pass_on(int number, siginfo_t *info, void *context)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int error = errno;
-    struct guard *g = info->si_code == BUS_ADRERR ? find((uintptr_t)info->si_addr) : NULL;
+    struct shrink_guard *g = info->si_code == BUS_ADRERR ? find((uintptr_t)info->si_addr) : NULL;
     void *base = g ? (void *)(uintptr_t)um_load_relaxed_u64(&g->base) : NULL;
     if (base && mmap(base, um_load_relaxed_u64(&g->len), PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == base)
@@ -69,7 +69,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 static void forget(void)
 {
     guards_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    for (struct guard *g = first(); g; g = g->next)
+    for (struct shrink_guard *g = first(); g; g = g->next)
         um_store_relaxed_u64(&g->len, 0);
 }
 
@@ -91,13 +91,13 @@ static int install(void)
 }
 
 /* Lock held. A node that nobody uses, or a new one. */
-static struct guard *spare(void)
+static struct shrink_guard *spare(void)
 {
-    for (struct guard *g = first(); g; g = g->next) {
+    for (struct shrink_guard *g = first(); g; g = g->next) {
         if (um_load_relaxed_u64(&g->len) == 0)
             return g;
     }
-    struct guard *g = calloc(1, sizeof(*g));
+    struct shrink_guard *g = calloc(1, sizeof(*g));
     if (g) {
         g->next = first();
         um_store_release_u64(&guards, (uintptr_t)g); /* sync: guard-list (partner guard-list) */
@@ -105,13 +105,13 @@ static struct guard *spare(void)
     return g;
 }
 
-int um_fault_guard(void *base, size_t len, uint64_t *stale)
+int um_shm_shrink_guard(void *base, size_t len, uint64_t *stale)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
     pthread_mutex_lock(&guards_lock);
     int ret = install();
-    struct guard *g = ret == 0 ? spare() : NULL;
+    struct shrink_guard *g = ret == 0 ? spare() : NULL;
     if (g) {
         um_store_relaxed_u64(&g->base, (uintptr_t)base);
         um_store_relaxed_u64(&g->stale, (uintptr_t)stale);
@@ -122,10 +122,10 @@ int um_fault_guard(void *base, size_t len, uint64_t *stale)
     return ret == 0 && !g ? -ENOMEM : ret;
 }
 
-void um_fault_forget(const void *base)
+void um_shm_shrink_forget(const void *base)
 {
     pthread_mutex_lock(&guards_lock);
-    struct guard *g = find((uintptr_t)base);
+    struct shrink_guard *g = find((uintptr_t)base);
     if (g)
         um_store_relaxed_u64(&g->len, 0);
     pthread_mutex_unlock(&guards_lock);

@@ -14,8 +14,8 @@
  * From now on such a fault in [base, base + len), whole pages, replaces the whole range by memory of this process and
  * sets *stale to UINT64_MAX. 0; -ENOMEM; sigaction's errors.
  */
-int um_fault_guard(void *base, size_t len, uint64_t *stale);
+int um_shm_shrink_guard(void *base, size_t len, uint64_t *stale);
 /* Before the mapping ends. */
-void um_fault_forget(const void *base);
+void um_shm_shrink_forget(const void *base);
 
 #endif

@@ -65,7 +65,7 @@ int um_shm_self_get(struct um_shm_self *self_p)
     struct um_process_stat own;
     struct stat space;
     ssize_t len = file_read("/proc/sys/kernel/random/boot_id", text, sizeof(text));
-    int ret = len < 0 ? (int)len : um_process_stat(self.pid, &own);
+    int ret = len < 0 ? (int)len : um_process_stat_read(self.pid, &own);
     if (ret == 0 && stat("/proc/self/ns/pid", &space) != 0)
         ret = -errno;
     if (ret) {
@@ -142,7 +142,7 @@ static bool process_lives(const struct um_shm_addr *peer, uint32_t *start)
 {
     const uint32_t pid = um_shm_pid(peer);
     struct um_process_stat now;
-    if (*start == 0 && um_process_stat(pid, &now) == 0) {
+    if (*start == 0 && um_process_stat_read(pid, &now) == 0) {
         if (um_shm_process(pid, now.start) != peer->process)
             return false;
         *start = now.start;
@@ -169,7 +169,7 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
     int fd = openat(dir, number, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return errno != ENOENT;
-    ssize_t len = pread(fd, &found, sizeof(found), offsetof(struct um_port_shm, nonce));
+    ssize_t len = pread(fd, &found, sizeof(found), offsetof(struct um_mem_port_shm, nonce));
     bool is_it = fstat(fd, &st) == 0 && len == sizeof(found) && found == nonce;
     close(fd);
     if (is_it)
@@ -196,15 +196,15 @@ static bool port_is_gone(const struct um_addr *addr, uint64_t *file)
         readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, file);
     close(dir);
     /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
-    return gone && um_process_stat(um_shm_pid(peer), &stat) == 0 && stat.state != 'Z';
+    return gone && um_process_stat_read(um_shm_pid(peer), &stat) == 0 && stat.state != 'Z';
 }
 
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mem_mark *mark)
 {
     uint32_t start = 0;
     if (um_shm_is_apart(port, addr)) {
-        struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
-        return contacts && um_contact_is_alive(contacts, addr);
+        struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+        return contacts && um_shm_contact_is_alive(contacts, addr);
     }
     return process_lives(um_shm_addr_of(addr), mark ? &mark->start : &start) &&
            !(mark && port_is_gone(addr, &mark->file));
@@ -213,16 +213,16 @@ bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct u
 bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_port *state = port->mapper_state;
-    struct um_mark mark = {0};
+    struct um_mem_mark mark = {0};
     if (um_shm_is_apart(port, addr))
-        return state->contacts && um_contact_is_here(state->contacts, addr);
+        return state->contacts && um_shm_contact_is_here(state->contacts, addr);
     return process_lives(um_shm_addr_of(addr), &mark.start) && !port_is_gone(addr, &mark.file) && mark.file;
 }
 
-bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner)
+bool um_shm_sender_alive(struct um_mem_port *port, uint64_t sender)
 {
-    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
-    if ((uint32_t)owner == UM_SHM_OWNER_CONTACT)
-        return contacts && um_contact_number_is_alive(contacts, (uint32_t)(owner >> 32));
-    return !(kill((pid_t)(owner >> 32), 0) != 0 && errno == ESRCH);
+    struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    if ((uint32_t)sender == UM_SHM_SENDER_CONTACT)
+        return contacts && um_shm_contact_number_is_alive(contacts, (uint32_t)(sender >> 32));
+    return !(kill((pid_t)(sender >> 32), 0) != 0 && errno == ESRCH);
 }

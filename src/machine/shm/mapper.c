@@ -105,7 +105,7 @@ static int shm_create(struct um_mem_port *port, size_t size)
     process_prepare(port);
     port->mapper_state = state;
     addr_fill(port, &self);
-    ret = port->config.attach[0] ? um_contacts_open(port, &state->contacts) : 0;
+    ret = port->config.attach[0] ? um_shm_contacts_open(port, &state->contacts) : 0;
     if (ret)
         goto unmap_memory;
     return 0;
@@ -124,7 +124,7 @@ static void shm_destroy(struct um_mem_port *port)
     UM_UNCANCELLED;
     struct um_shm_port *state = port->mapper_state;
     if (state->contacts)
-        um_contacts_close(state->contacts);
+        um_shm_contacts_close(state->contacts);
     munmap(port->memory, state->size);
     close(state->memory_fd);
     explicit_bzero(state->nonce, sizeof(*state->nonce)); /* whoever reads it now does not find this port */
@@ -141,28 +141,28 @@ static void shm_punch(struct um_mem_port *port, size_t offset, size_t len)
 }
 
 static int shm_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
-                      struct um_mapping *map_p)
+                      struct um_mem_mapping *map_p)
 {
     const struct um_shm_part part = {.offset = offset, .len = len};
     const struct um_shm_file file = {.number = um_shm_addr_of(addr)->memory_fd, .passed = UM_CONTACT_MEMORY};
     return um_shm_peer_map(port, addr, &file, &part, map_p);
 }
 
-static uint64_t shm_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
+static uint64_t shm_sender_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
-    struct um_contact *c;
+    struct um_shm_contact *c;
     if (!um_shm_is_apart(port, addr))
-        return (uint64_t)um_shm_pid(um_shm_addr_of(&port->addr)) << 32 | UM_SHM_OWNER_PID;
+        return (uint64_t)um_shm_pid(um_shm_addr_of(&port->addr)) << 32 | UM_SHM_SENDER_PID;
     /* It was attached a moment ago. Number 0 is nobody's: then the peer frees the lane again. */
-    bool known = um_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
-    return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_OWNER_CONTACT;
+    bool known = um_shm_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
+    return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_SENDER_CONTACT;
 }
 
 static void shm_serve(struct um_mem_port *port)
 {
-    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
     if (contacts)
-        um_contacts_serve(contacts);
+        um_shm_contacts_serve(contacts);
 }
 
 static int shm_wake_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p)
@@ -195,17 +195,17 @@ static void shm_wake_drop(int handle)
         close(handle);
 }
 
-static const struct um_mapper shm_mapper = {
+static const struct um_mem_mapper shm_mapper = {
     .create = shm_create,
     .destroy = shm_destroy,
     .punch = shm_punch,
     .space_create = um_shm_space_create,
     .space_destroy = um_shm_space_destroy,
     .is_shareable = um_shm_is_shareable,
-    .adopt = um_shm_adopt,
+    .adopt = um_shm_space_adopt,
     .disown = um_shm_disown,
     .can_wait = um_shm_can_wait,
-    .adopt_more = um_shm_adopt_more,
+    .adopt_more = um_shm_space_adopt_more,
     .partial_end = um_shm_partial_end,
     .contents = um_shm_contents,
     .share = um_shm_share,
@@ -220,8 +220,8 @@ static const struct um_mapper shm_mapper = {
     .attach = shm_attach,
     .detach = um_shm_detach,
     .alive = um_shm_alive,
-    .owner_alive = um_shm_owner_alive,
-    .owner_word = shm_owner_word,
+    .sender_alive = um_shm_sender_alive,
+    .sender_word = shm_sender_word,
     .wake_open = shm_wake_open,
     .wake = shm_wake,
     .wake_drop = shm_wake_drop,
@@ -248,7 +248,7 @@ const struct um_machine um_machine_shm = {
     .claim = um_mem_claim,
     .claim_message = um_mem_claim_message,
     .poll = um_mem_poll,
-    .conceal = um_mem_conceal,
+    .unexport = um_mem_unexport,
     .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
 };

@@ -75,28 +75,28 @@ static bool is_mappable(int fd, const struct um_shm_part *part)
 /* The file that a peer of another pid namespace has passed; the contact's, who closes it. */
 static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uint32_t passed)
 {
-    struct um_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
-    struct um_contact *c;
-    int ret = contacts ? um_contact_get(contacts, addr, &c) : -EHOSTUNREACH;
+    struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
+    struct um_shm_contact *c;
+    int ret = contacts ? um_shm_contact_get(contacts, addr, &c) : -EHOSTUNREACH;
     if (ret)
         return ret;
     return c->file[passed] < 0 ? -ENOENT : c->file[passed];
 }
 
-int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p)
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mem_mapping *map_p)
 {
     madvise(base, len, MADV_DONTFORK);
     /* sealed files, too: on a full file system there is no room for a missing page */
-    int ret = stale ? um_fault_guard(base, len, stale) : 0;
+    int ret = stale ? um_shm_shrink_guard(base, len, stale) : 0;
     if (ret)
         munmap(base, len);
     else
-        *map_p = (struct um_mapping){.base = base + inset, .len = len - inset, .is_guarded = stale};
+        *map_p = (struct um_mem_mapping){.base = base + inset, .len = len - inset, .is_guarded = stale};
     return ret;
 }
 
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
-                    const struct um_shm_part *part, struct um_mapping *map_p)
+                    const struct um_shm_part *part, struct um_mem_mapping *map_p)
 {
     UM_UNCANCELLED;
     static struct um_log_limit limit;
@@ -124,13 +124,13 @@ close_fd:
     return ret;
 }
 
-void um_shm_detach(struct um_mapping *map)
+void um_shm_detach(struct um_mem_mapping *map)
 {
     const size_t inset = page_inset((uintptr_t)map->base);
     if (map->is_guarded)
-        um_fault_forget(map->base);
+        um_shm_shrink_forget(map->base);
     munmap((unsigned char *)map->base - inset, inset + map->len);
-    *map = (struct um_mapping){0};
+    *map = (struct um_mem_mapping){0};
 }
 
 /*

@@ -11,7 +11,7 @@
 #define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
 
 /* The low half of a lane's owner word: what the high half is. */
-enum { UM_SHM_OWNER_PID = 1, UM_SHM_OWNER_CONTACT = 3 };
+enum { UM_SHM_SENDER_PID = 1, UM_SHM_SENDER_CONTACT = 3 };
 
 /*
  * The address of a port: docs/protocol.md section 2. All but the nonce are hints: they say where the port is to be
@@ -25,7 +25,7 @@ struct um_shm_addr {
     uint32_t process;   /* um_shm_process() */
     uint16_t memory_fd; /* the port's memory, openable through /proc/PID/fd */
     uint16_t pid_space; /* low bits of the pid namespace's inode */
-    uint64_t nonce;     /* random; also lies in the port's memory, and where that says (um_port_shm.nonce_at) */
+    uint64_t nonce;     /* random; also lies in the port's memory, and where that says (um_mem_port_shm.nonce_at) */
 };
 static_assert(sizeof(struct um_shm_addr) == sizeof(uint64_t) * UM_ADDR_LOCAL_WORDS, "docs/protocol.md section 2");
 static_assert(offsetof(struct um_shm_addr, nonce) == 16, "docs/protocol.md section 2");
@@ -64,13 +64,13 @@ static inline const struct um_shm_addr *um_shm_addr_of(const struct um_addr *add
 int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);
 bool um_shm_is_here(const struct um_mem_port *port, const struct um_addr *addr);
 /* mark: as mapper.h has it; NULL: only the process is looked at. */
-bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark);
-bool um_shm_owner_alive(struct um_mem_port *port, uint64_t owner);
+bool um_shm_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mem_mark *mark);
+bool um_shm_sender_alive(struct um_mem_port *port, uint64_t sender);
 /* Is the address one of another pid namespace? */
 bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr);
 
 int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
-                const struct um_copy_peer *known);
+                const struct um_mem_copy_peer *known);
 
 /* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size);
@@ -88,42 +88,43 @@ struct um_shm_file {
 };
 /*
  * What was mapped at base, len bytes, becomes *map_p, without its first inset bytes; or is unmapped again. stale: as in
- * struct um_shm_part. 0; the errors of um_fault_guard().
+ * struct um_shm_part. 0; the errors of um_shm_shrink_guard().
  */
-int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mapping *map_p);
+int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mem_mapping *map_p);
 /* Maps a part of a peer's file. Errors as lane_open's, logged, but for -EHOSTUNREACH: it is none that can be mapped. */
 int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const struct um_shm_file *file,
-                    const struct um_shm_part *part, struct um_mapping *map_p);
-void um_shm_detach(struct um_mapping *map);
+                    const struct um_shm_part *part, struct um_mem_mapping *map_p);
+void um_shm_detach(struct um_mem_mapping *map);
 /* A descriptor of a peer's wake-up pipe, which has that number there; or a negative errno. */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake);
 
 /* space.c */
 int um_shm_space_create(struct um_mem_space *space);
 void um_shm_space_destroy(struct um_mem_space *space);
-int um_shm_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p);
-bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p);
-int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+int um_shm_space_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p,
+                       const char **why_p);
+bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p);
+int um_shm_share(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_place *place_p,
                  const char **why_p);
-void um_shm_unshare(struct um_mem_space *space, const struct um_place *place);
+void um_shm_unshare(struct um_mem_space *space, const struct um_mem_place *place);
 bool um_shm_can_wait(struct um_mem_space *space, uint64_t base, uint64_t len);
-int um_shm_adopt_more(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
-                      struct um_place *place_p, const char **why_p);
-void um_shm_partial_end(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial);
+int um_shm_space_adopt_more(struct um_mem_space *space, const struct um_region_desc *what,
+                            struct um_mem_partial *partial, struct um_mem_place *place_p, const char **why_p);
+void um_shm_partial_end(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_partial *partial);
 uint64_t um_shm_contents(struct um_mem_space *space, uint64_t base, uint64_t len);
 void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len);
 int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
-                        struct um_mapping *map_p);
+                        struct um_mem_mapping *map_p);
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
-                         const struct um_place *place, struct um_mem_window *window);
+                         const struct um_mem_place *place, struct um_mem_window *window);
 bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
 
 /* State of one port. */
 struct um_shm_port {
     int memory_fd;
     size_t size;
-    uint64_t *nonce;              /* what um_port_shm.nonce_at points to */
-    struct um_contacts *contacts; /* NULL: peers of this pid namespace only */
+    uint64_t *nonce;                  /* what um_mem_port_shm.nonce_at points to */
+    struct um_shm_contacts *contacts; /* NULL: peers of this pid namespace only */
     bool copy_refused_logged;
 };
 

@@ -49,35 +49,36 @@ void um_shm_space_destroy(struct um_mem_space *space)
 }
 
 /* Adopted memory, and the heap's: in one file, each page at its own address. */
-static struct um_place adopted_place(struct um_mem_space *space, uint64_t base)
+static struct um_mem_place adopted_place(struct um_mem_space *space, uint64_t base)
 {
-    const struct um_place place = {.file = (uint32_t)um_adopt_fd(), .offset = base};
+    const struct um_mem_place place = {.file = (uint32_t)um_shm_adopt_fd(), .offset = base};
     um_store_relaxed_u32(&space->shm->memory, place.file);
     return place;
 }
 
-int um_shm_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p, const char **why_p)
+int um_shm_space_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p,
+                       const char **why_p)
 {
-    int fd = um_adopt_fd();
+    int fd = um_shm_adopt_fd();
     if (fd < 0) {
         *why_p = "there is no file for adopted memory";
         return fd;
     }
-    int ret = um_adopt((uintptr_t)base, (size_t)len, why_p);
+    int ret = um_shm_adopt((uintptr_t)base, (size_t)len, why_p);
     if (ret == 0)
         *place_p = adopted_place(space, base);
     return ret;
 }
 
-bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p)
+bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p)
 {
-    bool is = um_shm_heap_holds((uintptr_t)base, (size_t)len) && um_adopt_is_heaps();
+    bool is = um_shm_heap_holds((uintptr_t)base, (size_t)len) && um_shm_adopt_is_heaps();
     if (is)
         *place_p = adopted_place(space, base);
     return is;
 }
 
-int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, struct um_place *place_p,
+int um_shm_share(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_place *place_p,
                  const char **why_p)
 {
     int fd;
@@ -89,7 +90,7 @@ int um_shm_share(struct um_mem_space *space, const struct um_exposure *what, str
     return ret;
 }
 
-void um_shm_unshare(struct um_mem_space *space, const struct um_place *place)
+void um_shm_unshare(struct um_mem_space *space, const struct um_mem_place *place)
 {
     (void)space;
     um_shm_shared_drop((int)place->file);
@@ -98,43 +99,44 @@ void um_shm_unshare(struct um_mem_space *space, const struct um_place *place)
 bool um_shm_can_wait(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space;
-    return um_adopt_can_wait((uintptr_t)base, (size_t)len);
+    return um_shm_adopt_can_wait((uintptr_t)base, (size_t)len);
 }
 
-int um_shm_adopt_more(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial,
-                      struct um_place *place_p, const char **why_p)
+int um_shm_space_adopt_more(struct um_mem_space *space, const struct um_region_desc *what,
+                            struct um_mem_partial *partial, struct um_mem_place *place_p, const char **why_p)
 {
-    struct um_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
-    int fd = um_adopt_fd();
+    struct um_shm_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
+    int fd = um_shm_adopt_fd();
     *why_p = "there is no file for adopted memory";
-    int ret = fd < 0 ? fd : um_adopt_more((uintptr_t)what->base, (size_t)what->len, &part, why_p);
-    *partial = (struct um_partial){.done = part.done, .place = part.place};
+    int ret = fd < 0 ? fd : um_shm_adopt_more((uintptr_t)what->base, (size_t)what->len, &part, why_p);
+    *partial = (struct um_mem_partial){.done = part.done, .place = part.place};
     if (ret == 0)
         *place_p = adopted_place(space, what->base);
     return ret;
 }
 
-void um_shm_partial_end(struct um_mem_space *space, const struct um_exposure *what, struct um_partial *partial)
+void um_shm_partial_end(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_partial *partial)
 {
-    struct um_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
+    struct um_shm_adopt_part part = {.done = (size_t)partial->done, .place = (uintptr_t)partial->place};
     (void)space;
-    um_adopt_part_end((uintptr_t)what->base, (size_t)what->len, &part);
+    um_shm_adopt_part_end((uintptr_t)what->base, (size_t)what->len, &part);
     partial->place = 0;
 }
 
 uint64_t um_shm_contents(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space;
-    return um_adopt_contents((uintptr_t)base, (size_t)len);
+    return um_shm_adopt_contents((uintptr_t)base, (size_t)len);
 }
 
 void um_shm_disown(struct um_mem_space *space, uint64_t base, uint64_t len)
 {
     (void)space;
-    um_adopt_release((uintptr_t)base, (size_t)len);
+    um_shm_adopt_release((uintptr_t)base, (size_t)len);
 }
 
-int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle, struct um_mapping *map_p)
+int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
+                        struct um_mem_mapping *map_p)
 {
     const struct um_shm_part part = {.offset = 0, .len = UM_SPACE_SIZE};
     const struct um_shm_file file = {.number = handle, .passed = UM_CONTACT_SPACE};
@@ -160,7 +162,7 @@ static int window_join(const struct um_mem_port *port, const struct um_addr *add
 }
 
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
-                         const struct um_place *place, struct um_mem_window *window)
+                         const struct um_mem_place *place, struct um_mem_window *window)
 {
     struct um_window *w = &window->window;
     if (place->file == UM_JOIN_HANDLE)

@@ -34,6 +34,6 @@ int um_sim_transfer_poll(struct um_transfer *transfer);
 void um_sim_transfer_cancel(struct um_transfer *transfer);
 /* Some parts of what is under way move. */
 void um_sim_transfers_advance(struct um_mem_port *port);
-void um_sim_conceal(struct um_space *space, struct um_exposed *exposed);
+void um_sim_unexport(struct um_space *space, struct um_exported *exported);
 
 #endif

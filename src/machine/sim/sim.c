@@ -20,7 +20,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* In the upper 48 bits of word 0, above the head. */
+/* In the upper 48 bits of word 0, above the header. */
 #define UM_SIM_MAGIC       UINT64_C(0x6d6973756e690000)
 #define UM_SIM_SPACE_MAGIC UINT64_C(0x636170736d690000)
 
@@ -168,11 +168,11 @@ static void sim_space_destroy(struct um_mem_space *space)
 }
 
 /* All memory is every port's here. */
-static int sim_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_place *place_p,
+static int sim_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p,
                      const char **why_p)
 {
     (void)space, (void)base, (void)len, (void)why_p;
-    *place_p = (struct um_place){.file = 0};
+    *place_p = (struct um_mem_place){.file = 0};
     return 0;
 }
 
@@ -182,7 +182,7 @@ static void sim_disown(struct um_mem_space *space, uint64_t base, uint64_t len)
 }
 
 static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t handle,
-                            struct um_mapping *map_p)
+                            struct um_mem_mapping *map_p)
 {
     int ret = -ECONNREFUSED;
     (void)port, (void)addr;
@@ -192,7 +192,7 @@ static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr
         if (um_addr_word(&m->addr, 0) != UM_SIM_SPACE_MAGIC || m->addr.word[1] != handle || m->wake_fd < 0)
             continue;
         m->references++;
-        *map_p = (struct um_mapping){.base = m->base, .len = m->size};
+        *map_p = (struct um_mem_mapping){.base = m->base, .len = m->size};
         ret = 0;
     }
     pthread_mutex_unlock(&registry_lock);
@@ -200,7 +200,7 @@ static int sim_space_attach(struct um_mem_port *port, const struct um_addr *addr
 }
 
 static int sim_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
-                             const struct um_place *place, struct um_mem_window *window)
+                             const struct um_mem_place *place, struct um_mem_window *window)
 {
     (void)port, (void)addr, (void)adopted, (void)place;
     window->window.base = (unsigned char *)(uintptr_t)window->window.region.base;
@@ -226,7 +226,7 @@ static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *
 
 /* A mapping into the memory keeps it alive. */
 static int sim_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
-                      struct um_mapping *map_p)
+                      struct um_mem_mapping *map_p)
 {
     (void)port;
     int ret = -ECONNREFUSED;
@@ -234,14 +234,14 @@ static int sim_attach(struct um_mem_port *port, const struct um_addr *addr, size
     struct sim_memory *m = registry_find(addr);
     if (m && m->wake_fd >= 0 && offset + len <= m->size) {
         m->references++;
-        *map_p = (struct um_mapping){.base = (unsigned char *)m->base + offset, .len = len};
+        *map_p = (struct um_mem_mapping){.base = (unsigned char *)m->base + offset, .len = len};
         ret = 0;
     }
     pthread_mutex_unlock(&registry_lock);
     return ret;
 }
 
-static void sim_detach(struct um_mapping *map)
+static void sim_detach(struct um_mem_mapping *map)
 {
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
@@ -253,7 +253,7 @@ static void sim_detach(struct um_mapping *map)
         }
     }
     pthread_mutex_unlock(&registry_lock);
-    *map = (struct um_mapping){0};
+    *map = (struct um_mem_mapping){0};
 }
 
 enum um_sim_life um_sim_life_locked(const struct um_addr *addr)
@@ -264,7 +264,7 @@ enum um_sim_life um_sim_life_locked(const struct um_addr *addr)
     return m->dead ? UM_SIM_DEAD : UM_SIM_ALIVE;
 }
 
-static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mark *mark)
+static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, struct um_mem_mark *mark)
 {
     (void)port, (void)mark;
     pthread_mutex_lock(&registry_lock);
@@ -273,20 +273,20 @@ static bool sim_alive(struct um_mem_port *port, const struct um_addr *addr, stru
     return alive;
 }
 
-static bool sim_owner_alive(struct um_mem_port *port, uint64_t owner)
+static bool sim_sender_alive(struct um_mem_port *port, uint64_t sender)
 {
     (void)port;
     bool alive = false;
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
         const struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
-        alive = alive || (m->addr.word[1] == owner && m->wake_fd >= 0 && !m->dead);
+        alive = alive || (m->addr.word[1] == sender && m->wake_fd >= 0 && !m->dead);
     }
     pthread_mutex_unlock(&registry_lock);
     return alive;
 }
 
-static uint64_t sim_owner_word(const struct um_mem_port *port, const struct um_addr *addr)
+static uint64_t sim_sender_word(const struct um_mem_port *port, const struct um_addr *addr)
 {
     (void)addr;
     return port->addr.word[1];
@@ -319,7 +319,7 @@ static void sim_wake_drop(int handle)
 }
 
 static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
-                    const struct um_copy_peer *known)
+                    const struct um_mem_copy_peer *known)
 {
     (void)known;
     if (!sim_alive(port, addr, NULL))
@@ -389,10 +389,10 @@ static int sim_poll(struct um_port *port, struct um_record *rec_p)
 {
     um_sim_transfers_advance((struct um_mem_port *)port);
     int ret = um_mem_poll(port, rec_p);
-    return ret && rec_p->op < UM_OP_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
+    return ret && rec_p->op < UM_OPCODE_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
 }
 
-static const struct um_mapper sim_mapper = {
+static const struct um_mem_mapper sim_mapper = {
     .create = sim_create,
     .destroy = sim_destroy,
     .punch = sim_punch,
@@ -407,8 +407,8 @@ static const struct um_mapper sim_mapper = {
     .attach = sim_attach,
     .detach = sim_detach,
     .alive = sim_alive,
-    .owner_alive = sim_owner_alive,
-    .owner_word = sim_owner_word,
+    .sender_alive = sim_sender_alive,
+    .sender_word = sim_sender_word,
     .wake_open = sim_wake_open,
     .wake = sim_wake,
     .wake_drop = sim_wake_drop,
@@ -437,7 +437,7 @@ const struct um_machine um_machine_sim = {
     .claim = sim_claim,
     .claim_message = sim_claim_message,
     .poll = sim_poll,
-    .conceal = um_sim_conceal,
+    .unexport = um_sim_unexport,
     .transfer_start = um_sim_transfer_start,
     .transfer_poll = um_sim_transfer_poll,
     .transfer_cancel = um_sim_transfer_cancel,

@@ -2,7 +2,7 @@
  * Transfers that take their time, as an engine's do: each call that could see them moves a few parts, which ones the
  * seed says. Whoever forgets to cancel one finds bytes that move after the operation has ended.
  *
- * A part is moved with the registry's lock held, in which the window's region is still exposed and the peer's port
+ * A part is moved with the registry's lock held, in which the window's region is still exported and the peer's port
  * still open: so nothing reaches memory that its owner has taken back. Owns: struct sim_transfer.
  * Threading: machine.h.
  */
@@ -151,9 +151,9 @@ void um_sim_transfer_cancel(struct um_transfer *transfer)
     free(t);
 }
 
-void um_sim_conceal(struct um_space *space, struct um_exposed *exposed)
+void um_sim_unexport(struct um_space *space, struct um_exported *exported)
 {
     um_sim_lock(); /* no part is on its way */
-    um_mem_conceal(space, exposed);
+    um_mem_unexport(space, exported);
     um_sim_unlock();
 }

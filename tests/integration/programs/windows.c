@@ -63,7 +63,7 @@ static void check_fence(const struct window *w, size_t size)
     free(in);
 }
 
-/* Each rank exposes its memory to the one before it, and puts to the one after it. */
+/* Each rank exports its memory to the one before it, and puts to the one after it. */
 static void check_post_start(const struct window *w, size_t size)
 {
     int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;

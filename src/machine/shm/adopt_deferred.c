@@ -16,21 +16,21 @@ static const size_t huge = (size_t)2 << 20; /* a huge page is not cut */
 
 enum { TEXT = 256 }; /* mappings are queried by address (Linux 6.11) or not at all: no text is read */
 
-struct um_later_range {
+struct um_shm_deferred_range {
     uintptr_t start, end;
     size_t most;
 };
 
 /* How the page map is read; the descriptor, or a negative value. */
-static int scan_begin(const struct um_adopt_state *state, struct um_scan *scan_p)
+static int scan_begin(const struct um_shm_adopt_state *state, struct um_shm_scan *scan_p)
 {
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     if (pagemap >= 0)
-        um_scan_open(pagemap, (uintptr_t)state, state->page, scan_p);
+        um_shm_scan_open(pagemap, (uintptr_t)state, state->page, scan_p);
     return pagemap;
 }
 
-static bool is_ours(const struct um_adopt_state *state, const struct um_map *map)
+static bool is_ours(const struct um_shm_adopt_state *state, const struct um_map *map)
 {
     return state->fd >= 0 && map->ino == state->ino && map->dev == state->dev;
 }
@@ -39,8 +39,8 @@ static bool is_ours(const struct um_adopt_state *state, const struct um_map *map
  * Bytes that have contents and are private anonymous memory, or a little more than most; 0: some of it is neither that
  * nor adopted already.
  */
-static size_t contents_of(const struct um_adopt_state *state, struct um_maps *maps, const struct um_scan *scan,
-                          const struct um_later_range *range)
+static size_t contents_of(const struct um_shm_adopt_state *state, struct um_maps *maps, const struct um_shm_scan *scan,
+                          const struct um_shm_deferred_range *range)
 {
     struct um_map map = {.end = range->start};
     size_t sum = 0;
@@ -53,16 +53,16 @@ static size_t contents_of(const struct um_adopt_state *state, struct um_maps *ma
             continue;
         if (map.perms[3] != 'p' || map.ino != 0)
             return 0;
-        sum += scan->skips ? um_scan_count(scan, at, to, range->most - sum, state->page) : to - at;
+        sum += scan->skips ? um_shm_scan_count(scan, at, to, range->most - sum, state->page) : to - at;
     }
     return sum;
 }
 
 /* Without the lock: a part under way holds it for milliseconds. */
-size_t um_later_contents(const struct um_adopt_state *state, uintptr_t start, uintptr_t end, size_t most)
+size_t um_shm_deferred_contents(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end, size_t most)
 {
-    const struct um_later_range range = {.start = start, .end = end, .most = most};
-    struct um_scan scan;
+    const struct um_shm_deferred_range range = {.start = start, .end = end, .most = most};
+    struct um_shm_scan scan;
     struct um_maps maps;
     char text[TEXT];
     size_t sum = 0;
@@ -80,29 +80,29 @@ size_t um_later_contents(const struct um_adopt_state *state, uintptr_t start, ui
 /* Can one of several threads move memory while peers write to it? */
 static bool can_stop_others(void)
 {
-    struct um_stop stop;
+    struct um_shm_stop stop;
     const char *why;
-    if (um_adopt_tuning.user_mode || um_adopt_tuning.no_userfaultfd || um_stop_open(2, &stop, &why) != 0)
+    if (um_shm_adopt_forced.user_mode || um_shm_adopt_forced.no_userfaultfd || um_shm_stop_open(2, &stop, &why) != 0)
         return false;
     bool can = stop.can_minor && stop.can_move;
-    um_stop_close(&stop);
+    um_shm_stop_close(&stop);
     return can;
 }
 
-bool um_later_can_wait(const struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+bool um_shm_deferred_can_wait(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end)
 {
-    return end - start > at_once && um_later_contents(state, start, end, at_once) > at_once && can_stop_others();
+    return end - start > at_once && um_shm_deferred_contents(state, start, end, at_once) > at_once && can_stop_others();
 }
 
-size_t um_later_part(struct um_adopt_state *state, uintptr_t start, uintptr_t end)
+size_t um_shm_deferred_part(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end)
 {
-    struct um_scan scan;
-    size_t most = um_scan_slice_most(end - start, part_size);
+    struct um_shm_scan scan;
+    size_t most = um_shm_scan_slice_most(end - start, part_size);
     int pagemap = scan_begin(state, &scan);
     if (pagemap < 0)
         return end - start < part_size ? end - start : part_size;
     most = most > end - start ? end - start : most;
-    size_t part = um_scan_slice(&scan, start, most, part_size, state->page);
+    size_t part = um_shm_scan_slice(&scan, start, most, part_size, state->page);
     close(pagemap);
     uintptr_t to = (start + part + huge - 1) & ~(huge - 1);
     return to < end ? to - start : end - start;

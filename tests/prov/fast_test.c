@@ -145,7 +145,7 @@ static uint64_t *word(void)
     return (uint64_t *)(void *)(memory + AT);
 }
 
-static struct fid_mr *expose(struct pair *p, uint64_t access)
+static struct fid_mr *export(struct pair *p, uint64_t access)
 {
     struct fid_mr *mr;
     memset(memory, GUARD, sizeof(memory));
@@ -189,7 +189,7 @@ static void each_operation_has_its_effect_counts_once_and_reports_when_asked(voi
         struct pair p;
         uint64_t counted[CNTR_KINDS] = {0};
         pair_open(&p, &(struct pair_config){.counters = true, .selective = selective});
-        struct fid_mr *mr = expose(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+        struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
         for (int i = 0; i < FORMS; i++) {
             const struct form *f = &forms[i];
             for (int asked = 0; asked < (f->is & MSG ? 2 : 1); asked++) {
@@ -224,7 +224,7 @@ static void what_is_out_of_bounds_is_refused_and_changes_nothing(void **state)
     struct pair p;
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
-    struct fid_mr *mr = expose(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+    struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
     for (int i = 0; i < FORMS; i++) {
         for (size_t k = 0; k < sizeof(outside) / sizeof(outside[0]); k++)
             expect_refusal(&p, &forms[i], outside[k], ERANGE);
@@ -239,7 +239,7 @@ static void what_is_not_allowed_is_refused_and_changes_nothing(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
     for (int writable = 0; writable < 2; writable++) {
-        struct fid_mr *mr = expose(&p, writable ? FI_REMOTE_WRITE : FI_REMOTE_READ);
+        struct fid_mr *mr = export(&p, writable ? FI_REMOTE_WRITE : FI_REMOTE_READ);
         for (int i = 0; i < FORMS; i++) {
             if (forms[i].is & (writable ? FETCHES : WRITES))
                 expect_refusal(&p, &forms[i], AT, EACCES);
@@ -260,7 +260,7 @@ static void a_fenced_operation_waits_for_what_is_pending(void **state)
         if (!(forms[i].is & MSG))
             continue;
         pair_open(&p, &(struct pair_config){.counters = true, .tx_op_flags = FI_DELIVERY_COMPLETE});
-        struct fid_mr *mr = expose(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+        struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
         PAIR_POST(&p, forms[i].call(&p.a, AT, FI_FENCE)); /* nothing is */
         pair_await(&p, &p.a, &e, NULL);
         expect_effect(&forms[i]);
@@ -284,7 +284,7 @@ static void flags_that_cannot_be_kept_are_refused(void **state)
     struct pair p;
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
-    struct fid_mr *mr = expose(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+    struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
     for (int i = 0; i < FORMS; i++) {
         if (!(forms[i].is & MSG))
             continue;
@@ -305,7 +305,7 @@ static void messages_that_are_not_one_plain_word_take_the_long_way(void **state)
     struct fi_cq_tagged_entry e;
     (void)state;
     pair_open(&p, &(struct pair_config){.counters = true});
-    struct fid_mr *mr = expose(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+    struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
     PAIR_POST(&p, call_writemsg(&p.a, AT, FI_REMOTE_CQ_DATA));
     pair_await(&p, &p.b, &e, NULL);
     assert_int_equal(e.flags, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
@@ -340,5 +340,5 @@ int main(void)
         cmocka_unit_test(flags_that_cannot_be_kept_are_refused),
         cmocka_unit_test(messages_that_are_not_one_plain_word_take_the_long_way),
     };
-    return cmocka_run_group_tests_name("prov/lean", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("prov/fast", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /*
- * The fast paths, um_rma_now() and um_atomic_now(): what they execute, and that they leave to the slow path whatever
- * must be refused, must wait, or needs a lock.
+ * The fast paths, um_proto_rma_now() and um_proto_atomic_now(): what they execute, and that they leave to the slow path
+ * whatever must be refused, must wait, or needs a lock.
  */
 #include "world.h"
 
@@ -20,8 +20,8 @@ static uint64_t here;
 struct
 try {
     struct world w;
-    struct um_region region;
-    struct um_peer *peer;
+    struct um_core_region region;
+    struct um_core_peer *peer;
 };
 
 static void open_try(struct try *t, int to, uint32_t access)
@@ -29,43 +29,43 @@ static void open_try(struct try *t, int to, uint32_t access)
     memset(memory, 0x11, sizeof(memory));
     here = 0x22;
     world_open(&t->w, 2);
-    t->region = (struct um_region){.key = KEY, .base = (uintptr_t)memory, .len = LENGTH, .access = access};
-    assert_int_equal(um_regions_add(t->w.node[to].regions, &t->region), 0);
+    t->region = (struct um_core_region){.key = KEY, .base = (uintptr_t)memory, .len = LENGTH, .access = access};
+    assert_int_equal(um_core_regions_add(t->w.node[to].regions, &t->region), 0);
     t->peer = peer_of(&t->w, 0, to);
 }
 
 static void close_try(struct try *t, int to)
 {
-    um_regions_remove(t->w.node[to].regions, &t->region);
+    um_core_regions_remove(t->w.node[to].regions, &t->region);
     world_close(&t->w);
 }
 
 static bool move(struct try *t, uint32_t flags, uint64_t addr, size_t len)
 {
-    const struct um_rma_one r = {.iov = {&here, len}, .addr = addr, .key = KEY, .flags = flags};
-    return um_rma_now(t->w.node[0].ep, t->peer, &r);
+    const struct um_proto_rma_one r = {.iov = {&here, len}, .addr = addr, .key = KEY, .flags = flags};
+    return um_proto_rma_now(t->w.node[0].ep, t->peer, &r);
 }
 
 static bool update(struct try *t, uint8_t kind, uint8_t op, uint64_t addr)
 {
     static const uint64_t operand = 1, compare = 0x1111111111111111;
-    const struct um_atomic_one a = {.operand = &operand,
-                                    .compare = &compare,
-                                    .result = kind == UM_ATOMIC_BASE ? NULL : &here,
-                                    .addr = addr,
-                                    .key = KEY,
-                                    .type = UM_TYPE_UINT64,
-                                    .op = op,
-                                    .kind = kind};
-    return um_atomic_now(t->w.node[0].ep, t->peer, &a);
+    const struct um_proto_atomic_one a = {.operand = &operand,
+                                          .compare = &compare,
+                                          .result = kind == UM_ATOMIC_BASE ? NULL : &here,
+                                          .addr = addr,
+                                          .key = KEY,
+                                          .type = UM_TYPE_UINT64,
+                                          .op = op,
+                                          .kind = kind};
+    return um_proto_atomic_now(t->w.node[0].ep, t->peer, &a);
 }
 
 /* Every kind of operation on one word: one bit each for those that were executed. */
 enum { PUT = 1, GET = 2, ADD = 4, LOOK = 8, FETCH = 16, SWAP = 32 };
 static unsigned executed(struct try *t, uint64_t addr)
 {
-    const struct um_stats *stats = um_ep_stats(t->w.node[0].ep);
-    const uint64_t mapped = stats->mapped, sent = um_ep_traffic(t->w.node[0].ep).sent;
+    const struct um_core_stats *stats = um_core_ep_stats(t->w.node[0].ep);
+    const uint64_t mapped = stats->mapped, sent = um_core_ep_traffic(t->w.node[0].ep).sent;
     unsigned done = 0;
     done |= move(t, UM_OP_WRITE, addr, 8) ? PUT : 0;
     done |= move(t, UM_OP_READ, addr, 8) ? GET : 0;
@@ -74,7 +74,7 @@ static unsigned executed(struct try *t, uint64_t addr)
     done |= update(t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, addr) ? FETCH : 0;
     done |= update(t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, addr) ? SWAP : 0;
     assert_int_equal(stats->mapped - mapped, (uint64_t)__builtin_popcount(done));
-    assert_int_equal(um_ep_traffic(t->w.node[0].ep).sent - sent, (uint64_t)__builtin_popcount(done));
+    assert_int_equal(um_core_ep_traffic(t->w.node[0].ep).sent - sent, (uint64_t)__builtin_popcount(done));
     return done;
 }
 
@@ -185,18 +185,19 @@ static void nothing_overtakes_what_the_peer_has_not_answered(void **state)
     struct try t;
     (void)state;
     open_try(&t, 1, BOTH);
-    struct um_region other = {.key = KEY + 1, .base = (uintptr_t)remote, .len = MIB, .access = UM_ACCESS_REMOTE_READ};
-    um_regions_add(t.w.node[1].regions, &other);
-    const struct um_atomic slow = {.result = &all,
-                                   .result_count = 1,
-                                   .peer = t.peer,
-                                   .key = KEY + 1,
-                                   .count = MIB / 8,
-                                   .type = UM_TYPE_UINT64,
-                                   .op = UM_ATOMIC_READ,
-                                   .kind = UM_ATOMIC_FETCH};
+    struct um_core_region other = {
+        .key = KEY + 1, .base = (uintptr_t)remote, .len = MIB, .access = UM_ACCESS_REMOTE_READ};
+    um_core_regions_add(t.w.node[1].regions, &other);
+    const struct um_proto_atomic slow = {.result = &all,
+                                         .result_count = 1,
+                                         .peer = t.peer,
+                                         .key = KEY + 1,
+                                         .count = MIB / 8,
+                                         .type = UM_TYPE_UINT64,
+                                         .op = UM_ATOMIC_READ,
+                                         .kind = UM_ATOMIC_FETCH};
     int ret;
-    while ((ret = um_atomic(t.w.node[0].ep, &slow)) == -EAGAIN)
+    while ((ret = um_proto_atomic_start(t.w.node[0].ep, &slow)) == -EAGAIN)
         world_progress(&t.w);
     assert_int_equal(ret, 0);
     if (t.w.node[0].count == 0) {
@@ -206,7 +207,7 @@ static void nothing_overtakes_what_the_peer_has_not_answered(void **state)
     assert_int_equal(next_of(&t.w, 0)->error, 0);
     unsigned done = executed(&t, 8);
     assert_int_equal(done != 0, is_mapped(&t));
-    um_regions_remove(t.w.node[1].regions, &other);
+    um_core_regions_remove(t.w.node[1].regions, &other);
     close_try(&t, 1);
 }
 
@@ -226,7 +227,7 @@ static void a_peer_that_is_lost_is_left_alone(void **state)
     assert_int_equal(next_of(&t.w, 0)->error, 0);
     recv_buf(&t.w, 0, t.peer, &in, 8, 2, 0, 0, NULL);
     um_sim_kill(&t.w.node[1].addr);
-    struct um_ep *dead = t.w.node[1].ep;
+    struct um_core_ep *dead = t.w.node[1].ep;
     t.w.node[1].ep = NULL;
     assert_int_equal(next_of(&t.w, 0)->error, ECONNRESET);
     assert_int_equal(executed(&t, 8), 0);
@@ -237,11 +238,11 @@ static void a_peer_that_is_lost_is_left_alone(void **state)
 
 enum { LARGE = 3 * MIB, AT = 5 };
 
-/* By the long way; the error that it ends with. */
+/* By the slow path; the error that it ends with. */
 static int move_large(struct try *t, uint32_t flags, unsigned char *buf, size_t len)
 {
     struct iovec pieces[] = {{buf, 100}, {buf + 100, len - 100}};
-    const struct um_rma op = {.iov = pieces, .count = 2, .peer = t->peer, .addr = AT, .key = KEY, .flags = flags};
+    const struct um_proto_rma op = {.iov = pieces, .count = 2, .peer = t->peer, .addr = AT, .key = KEY, .flags = flags};
     rma(&t->w, 0, &op);
     return next_of(&t->w, 0)->error;
 }
@@ -261,12 +262,12 @@ static void a_large_operation_on_oneself_changes_nothing(void **state)
     variant.private_copy = false;
     world_open(&t.w, 1);
     variant = before;
-    t.region = (struct um_region){.key = KEY, .base = (uintptr_t)own, .len = LARGE, .access = BOTH};
-    assert_int_equal(um_regions_add(t.w.node[0].regions, &t.region), 0);
+    t.region = (struct um_core_region){.key = KEY, .base = (uintptr_t)own, .len = LARGE, .access = BOTH};
+    assert_int_equal(um_core_regions_add(t.w.node[0].regions, &t.region), 0);
     t.peer = peer_of(&t.w, 0, 0);
     here = 7;
     const bool first = move(&t, UM_OP_WRITE, 0, 8);
-    const struct um_stats *stats = um_ep_stats(t.w.node[0].ep);
+    const struct um_core_stats *stats = um_core_ep_stats(t.w.node[0].ep);
     const uint64_t mapped = stats->mapped;
     for (size_t len = 2 * MIB; len <= LARGE - AT; len += MIB - AT) {
         fill(from, len, 3);
@@ -281,7 +282,7 @@ static void a_large_operation_on_oneself_changes_nothing(void **state)
     assert_int_equal(mprotect(own + 2 * MIB, MIB, PROT_READ), 0);
     assert_int_equal(move_large(&t, UM_OP_WRITE, from, LARGE - AT), EFAULT);
     assert_int_equal(move(&t, UM_OP_WRITE, 0, 8), first);
-    um_regions_remove(t.w.node[0].regions, &t.region);
+    um_core_regions_remove(t.w.node[0].regions, &t.region);
     world_close(&t.w);
     munmap(own, LARGE);
 }
@@ -296,4 +297,4 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_overtakes_what_the_peer_has_not_answered),
     cmocka_unit_test(a_peer_that_is_lost_is_left_alone),
 };
-WORLD_MAIN("lean", tests)
+WORLD_MAIN("fast", tests)
