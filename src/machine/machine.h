@@ -38,6 +38,7 @@
 enum {
     UM_HEADER_MAX = 56,       /* bytes of header in one record */
     UM_TOKENS = 64,           /* tokens of a lane whose answer always has a place */
+    UM_ANSWERS = 1024,        /* places of a lane for answers: UM_TOKENS for those tokens, the rest for all others */
     UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
     UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
@@ -352,8 +353,8 @@ struct um_machine {
     /*
      * Answers a token of a record of this rx. Needs no credit. A token has at most one answer on its way: it may be
      * answered again only after a record that the peer sent upon the first answer. 0, always for a token below
-     * UM_TOKENS; -EAGAIN for others while the sender has not taken UM_TOKENS earlier answers: try again later. The
-     * sender takes them when it reaps, which wakes this port if it sleeps.
+     * UM_TOKENS; -EAGAIN for others while the sender has not taken UM_ANSWERS - UM_TOKENS earlier answers: try again
+     * later. The sender takes them when it reaps, which wakes this port if it sleeps.
      */
     int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
     /*

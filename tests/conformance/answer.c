@@ -111,9 +111,9 @@ static void unbounded_tokens_leave_the_bounded_ones_their_places(void **state)
     (void)state;
     const uint32_t first = 1000000;
     open_path();
-    for (int round = 0; round < 50; round++) {
+    for (int round = 0; round < 20; round++) {
         uint32_t given = crowd(first);
-        assert_true(given > 0 && given <= UM_TOKENS);
+        assert_int_equal(given, UM_ANSWERS - UM_TOKENS);
         assert_int_equal(machine->answer(p.rx, UINT32_MAX, 0), -EAGAIN);
         for (uint32_t t = 0; t < UM_TOKENS; t++)
             assert_int_equal(machine->answer(p.rx, t, 7), 0);
@@ -141,7 +141,7 @@ static void a_sender_that_takes_answers_makes_room_for_more(void **state)
         while (machine->answer(p.rx, UM_TOKENS + given, 0) == 0)
             given++;
     }
-    assert_true(given > 5 * UM_TOKENS && taken <= given);
+    assert_true(given > 2 * UM_ANSWERS && taken <= given);
     close_path();
 }
 
@@ -151,7 +151,6 @@ static void room_for_an_answer_ends_a_sleep(void **state)
     (void)state;
     open_path();
     for (int i = 0; i < 20; i++) {
-        struct um_answer answers[2 * UM_TOKENS];
         uint32_t given = crowd(UM_TOKENS);
         int ret = -EAGAIN;
         for (int k = 0; k < 1000 && ret == -EAGAIN; k++) {
@@ -160,7 +159,8 @@ static void room_for_an_answer_ends_a_sleep(void **state)
         }
         assert_int_equal(ret, 0);
         assert_false(is_readable(machine->wait_fd(b), 0));
-        assert_int_equal(machine->lane_reap(p.lane, answers, 2 * UM_TOKENS), (int)given);
+        for (uint32_t k = 0; k < given; k++)
+            expect_answer(UM_TOKENS + k, (int32_t)k);
         assert_true(is_readable(machine->wait_fd(b), 1000));
         machine->disarm(b);
         expect_nothing(b);

@@ -94,7 +94,7 @@ struct um_board_lane {
     uint32_t asked_for, allowed; /* before UM_BOARD_EAGER: records */
     bool more;                   /* the next commit comes soon: nobody waits for what is in flight */
     uint32_t committed_seen;     /* at the last poll */
-    struct um_answer answers[UM_BOARD_ANSWERS];
+    struct um_answer answers[UM_ANSWERS];
     uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
     bool held;                                      /* the receiver wants no messages now */
     bool was_held;                                  /* a claim failed because of it */
@@ -120,7 +120,7 @@ struct um_board_rx {
     uint32_t embeds_in, embeds_out;
     _Alignas(8) struct um_board_record_wire embed[UM_BOARD_EMBEDS]; /* len holds the record's number, body its len */
     uint32_t credit_due, credit_told;                               /* released records: to be told, told */
-    struct um_answer answers[UM_BOARD_ANSWERS];
+    struct um_answer answers[UM_ANSWERS];
     uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
     bool crowded;                                    /* an answer found no place */
     bool held, held_told;                            /* the sender is to send no messages; knows it */

@@ -76,7 +76,7 @@ static bool push_records(struct um_board_lane *lane)
 
 bool um_board_lane_taken_is_due(const struct um_board_lane *lane)
 {
-    return lane->answers_out - lane->answers_told >= UM_BOARD_ANSWERS / 4;
+    return lane->answers_out - lane->answers_told >= UM_ANSWERS / 4;
 }
 
 bool um_board_lane_holds_back(const struct um_board_lane *lane)
@@ -188,7 +188,7 @@ void um_board_lane_take(struct um_board_port *port, const struct um_board_messag
         lane->ended = true;
     else if (message->op == UM_BOARD_GO && message->value == lane->asked_for)
         lane->allowed = message->value;
-    else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_BOARD_ANSWERS)
-        lane->answers[lane->answers_in++ % UM_BOARD_ANSWERS] =
+    else if (message->op == UM_BOARD_ANSWER && lane->answers_in - lane->answers_out < UM_ANSWERS)
+        lane->answers[lane->answers_in++ % UM_ANSWERS] =
             (struct um_answer){(uint32_t)message->more, (int32_t)message->value};
 }

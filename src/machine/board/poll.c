@@ -160,7 +160,7 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
 /* The sender keeps answers that it has not reaped: a wrong count only loses its own answers. */
 static bool has_room(const struct um_board_rx *rx)
 {
-    return (int32_t)(rx->answers_in - rx->answers_taken) < UM_BOARD_ANSWERS - UM_TOKENS;
+    return (int32_t)(rx->answers_in - rx->answers_taken) < UM_ANSWERS - UM_TOKENS;
 }
 
 int um_board_answer(struct um_rx *base, uint32_t token, int32_t status)
@@ -168,10 +168,10 @@ int um_board_answer(struct um_rx *base, uint32_t token, int32_t status)
     struct um_board_rx *rx = (struct um_board_rx *)base;
     um_board_enter();
     um_board_drive();
-    rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_BOARD_ANSWERS;
+    rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_ANSWERS;
     int ret = rx->crowded ? -EAGAIN : 0;
     if (ret == 0) {
-        rx->answers[rx->answers_in++ % UM_BOARD_ANSWERS] = (struct um_answer){token, status};
+        rx->answers[rx->answers_in++ % UM_ANSWERS] = (struct um_answer){token, status};
         um_board_rx_push(rx);
     }
     um_board_leave();

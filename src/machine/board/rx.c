@@ -20,7 +20,7 @@ static bool push_answers(struct um_board_rx *rx)
 {
     bool any = false;
     while (rx->answers_in != rx->answers_out) {
-        const struct um_answer *answer = &rx->answers[rx->answers_out % UM_BOARD_ANSWERS];
+        const struct um_answer *answer = &rx->answers[rx->answers_out % UM_ANSWERS];
         struct um_board_message_wire message = {
             .op = UM_BOARD_ANSWER, .number = rx->lane, .value = (uint32_t)answer->status, .more = answer->token};
         if (!tell(rx, &message))

@@ -93,7 +93,7 @@ int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     um_board_enter();
     um_board_drive();
     while (count < max && lane->answers_in != lane->answers_out)
-        answers[count++] = lane->answers[lane->answers_out++ % UM_BOARD_ANSWERS];
+        answers[count++] = lane->answers[lane->answers_out++ % UM_ANSWERS];
     if (um_board_lane_taken_is_due(lane))
         um_board_lane_push(lane);
     if (!count && lane->ended)

@@ -72,9 +72,6 @@ struct um_mem_answer_shm {
 };
 static_assert(sizeof(struct um_mem_answer_shm) == 8, "docs/protocol.md section 7");
 
-/* Places for answers: UM_TOKENS for the bounded tokens, as many for all others. */
-enum { UM_ANSWERS = 2 * UM_TOKENS };
-
 /* Control block of one lane. */
 struct um_mem_lane_shm {
     /* line 0: first contact */
@@ -95,10 +92,10 @@ struct um_mem_lane_shm {
     uint32_t state;   /* receiver */
     uint32_t reserved2[12];
     uint64_t reserved3[8];
-    /* lines 4 to 19: answer k lies at k % UM_ANSWERS */
+    /* lines 4 to 131: answer k lies at k % UM_ANSWERS */
     struct um_mem_answer_shm answer[UM_ANSWERS]; /* receiver */
 };
-static_assert(sizeof(struct um_mem_lane_shm) == 1280, "docs/protocol.md section 4");
+static_assert(sizeof(struct um_mem_lane_shm) == 8448, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, origin) == 16, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's flags have their own line");
 static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the credit has its own line");
