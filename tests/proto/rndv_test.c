@@ -259,7 +259,7 @@ static enum um_core_bodies usual;
 static bool world_open_asking(struct world *w)
 {
     usual = variant.bodies;
-    if (!variant.machine->either_way || variant.second || !variant.private_copy)
+    if (!variant.machine->either_way || variant.second || !variant.private_copy || variant.mapped)
         return false;
     variant.bodies = UM_BODIES_PUSH;
     world_open(w, 2);
