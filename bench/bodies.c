@@ -1,11 +1,12 @@
 /*
  * bodies: latency and bandwidth of large messages between two processes, each on a processor of its own, by some way.
  *
- *   bodies [--way ring|readv|PROVIDER] [--sizes BYTES,...] [--seconds S] [--cpus A,B] [--compute US]
+ *   bodies [--way ring|readv|one|both|PROVIDER] [--sizes BYTES,...] [--seconds S] [--cpus A,B] [--compute US]
  *
- * ring and readv are what the machine can do without a library: the sender copies into a ring of 4 x 32 KiB in shared
- * memory while the receiver copies out of it; the receiver copies by process_vm_readv(2), 1 MiB a call. Any other word
- * is a provider of libfabric: tagged messages.
+ * The first four are what the machine can do without a library: the sender copies into a ring of 4 x 32 KiB in shared
+ * memory while the receiver copies out of it; the receiver copies by process_vm_readv(2), 1 MiB a call; the buffers lie
+ * in memory that both have mapped, and the receiver copies, or each a half. Any other word is a provider of libfabric:
+ * tagged messages.
  *
  * For each size a line: bytes; half a round trip (us); MB/s of a stream from one buffer into one buffer; MB/s of a
  * stream from many buffers into many (32 MiB on either side, or one body). Each figure is the better quartile of the
@@ -195,9 +196,10 @@ static void measure(struct bodies_side *s, size_t len, double seconds)
     }
 }
 
-static unsigned char *buffer(int process)
+static unsigned char *buffer(const struct bodies_side *s, int process)
 {
-    unsigned char *p = aligned_alloc(4096, COLD);
+    unsigned char *p = way->is_mapped ? s->shared->memory + (size_t)(s->self * 2 + (process == s->self)) * COLD
+                                      : aligned_alloc(4096, COLD);
     if (!p)
         bodies_fail("no memory");
     for (size_t i = 0; i < COLD; i++)
@@ -212,6 +214,16 @@ struct options {
     int cpu[2];
 };
 
+static const struct bodies_way *way_named(const char *name)
+{
+    static const struct bodies_way *const bare[] = {&bodies_ring, &bodies_readv, &bodies_one, &bodies_both};
+    for (size_t i = 0; i < sizeof(bare) / sizeof(bare[0]); i++) {
+        if (!strcmp(name, bare[i]->name))
+            return bare[i];
+    }
+    return &bodies_fabric;
+}
+
 static void parse(int argc, char **argv, struct options *o)
 {
     for (int i = 1; i < argc; i += 2) {
@@ -220,7 +232,7 @@ static void parse(int argc, char **argv, struct options *o)
             bodies_fail("%s: an option without its value", argv[i]);
         if (!strcmp(argv[i], "--way")) {
             o->provider = value;
-            way = !strcmp(value, "ring") ? &bodies_ring : !strcmp(value, "readv") ? &bodies_readv : &bodies_fabric;
+            way = way_named(value);
         } else if (!strcmp(argv[i], "--seconds")) {
             o->seconds = strtod(value, NULL);
         } else if (!strcmp(argv[i], "--compute")) {
@@ -251,8 +263,8 @@ static void side_run(struct bodies_side *s, const struct options *o)
     sched_setaffinity(0, sizeof(set), &set);
     prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
     s->shared->pid[s->self] = getpid();
-    out = buffer(s->self);
-    in = buffer(1 - s->self);
+    out = buffer(s, s->self);
+    in = buffer(s, 1 - s->self);
     alarm(300);
     way->open(s, o->provider);
     for (int i = 0; o->size[i]; i++) {
@@ -278,6 +290,11 @@ int main(int argc, char **argv)
     s.shared = mmap(NULL, sizeof(*s.shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (s.shared == MAP_FAILED)
         bodies_fail("no memory");
+    if (way->is_mapped) {
+        s.shared->memory = mmap(NULL, (size_t)4 * COLD, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (s.shared->memory == MAP_FAILED)
+            bodies_fail("no memory");
+    }
     pid_t child = fork();
     if (child < 0)
         bodies_fail("fork");

@@ -5,6 +5,7 @@
 #ifndef UM_BENCH_BODIES_H
 #define UM_BENCH_BODIES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -18,6 +19,7 @@ struct bodies_shared {
     size_t name_len[2];
     unsigned char name[2][BODIES_NAME];
     unsigned char room[BODIES_ROOM]; /* the way's */
+    unsigned char *memory;           /* of a mapped way: both buffers of either process */
 };
 
 struct bodies_side {
@@ -42,8 +44,9 @@ struct bodies_way {
     void (*recv)(struct bodies_side *s, const struct bodies_batch *b); /* and waits */
     void (*finish)(struct bodies_side *s);
     void (*close)(struct bodies_side *s);
+    bool is_mapped; /* the buffers are to lie in memory that both have mapped */
 };
-extern const struct bodies_way bodies_ring, bodies_readv, bodies_fabric;
+extern const struct bodies_way bodies_ring, bodies_readv, bodies_one, bodies_both, bodies_fabric;
 
 /* Returns when both processes are here. */
 void bodies_meet(struct bodies_side *s);

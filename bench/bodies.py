@@ -4,6 +4,7 @@ alone, libfabric's shm, and the same under MPICH and Intel MPI beside what they 
 
   bench/bodies.py                                           # this build, at libfabric's level
   bench/bodies.py --before OLD_BUILD --mpich .venv --impi .venv-impi   # all of it
+  bench/bodies.py --heap                                    # with the shareable heap, too
 
 Every repetition runs each way once, two processes pinned to a processor each. Prints for each size the median of the
 repetitions, then what is to be held against what: `auto` (no variable set) against the better of the two forced ways, and,
@@ -76,13 +77,18 @@ def variants(options: argparse.Namespace) -> Iterator[tuple[str, dict[str, str]]
     yield "auto", ours(options.build, None)
     yield "kernel", ours(options.build, "1")
     yield "ring", ours(options.build, "0")
+    if options.heap:
+        heap = {"LD_PRELOAD": f"{options.build / 'libunimem-heap.so'} libjemalloc.so.2"}
+        yield "heap", ours(options.build, None) | heap
+        yield "mapped", ours(options.build, None) | heap | {"FI_UNIMEM_MAPPED": "1"}
 
 
 def fabric_ways(options: argparse.Namespace) -> list[Way]:
     """At libfabric's level."""
     program = [str(options.build / "bench" / "bodies"), "--sizes", options.sizes, "--seconds", str(options.seconds),
                "--cpus", options.cpus, *(["--compute", str(options.compute)] if options.compute else []), "--way"]
-    ways = [Way("bare ring", [*program, "ring"], {}, FABRIC), Way("bare readv", [*program, "readv"], {}, FABRIC)]
+    bare = ["ring", "readv", *(["one", "both"] if options.heap else [])]
+    ways = [Way(f"bare {way}", [*program, way], {}, FABRIC) for way in bare]
     ways += [Way(name, [*program, "unimem"], env, FABRIC) for name, env in variants(options)]
     return [*ways, Way("shm", [*program, "shm"], {"FI_PROVIDER": "shm"}, FABRIC)]
 
@@ -159,6 +165,7 @@ def main() -> int:
     parser.add_argument("--before", type=pathlib.Path, help="folder with the libunimem-fi.so to compare with")
     parser.add_argument("--mpich", type=pathlib.Path, help="virtual environment with MPICH")
     parser.add_argument("--impi", type=pathlib.Path, help="virtual environment with Intel MPI (needs --mpich for its compiler)")
+    parser.add_argument("--heap", action="store_true", help="also with the shareable heap: by choice, and always mapped")
     parser.add_argument("--sizes", default="16384,32768,65536,131072,262144,524288,1048576,2097152,4194304")
     parser.add_argument("--seconds", type=float, default=0.05, help="for each part of a size (default: %(default)s)")
     parser.add_argument("--compute", type=float, help="the sender computes so many microseconds: see bench/bodies.c")

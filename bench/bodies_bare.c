@@ -1,4 +1,7 @@
-/* bodies.h: the reference without a library: a ring through which both processes copy, and the system's copy. */
+/*
+ * bodies.h: the reference without a library: a ring through which both processes copy, the system's copy, and copies
+ * of mapped memory by one process or both.
+ */
 #include "bodies.h"
 
 #include "base/atomic.h"
@@ -21,6 +24,8 @@ struct lane {
     struct word full[CHUNKS];   /* bytes; 0: free */
     struct word offered, taken; /* number of the batch that may be read, that was read */
     struct word at;             /* of the batch on offer, in the sender */
+    struct word wanted, helped; /* number of the batch whose place is known; of which the sender has copied its half */
+    struct word to;             /* of the batch that is wanted, in the receiver */
     unsigned char chunk[CHUNKS][CHUNK];
 };
 static_assert(2 * sizeof(struct lane) <= BODIES_ROOM, "one out of either process");
@@ -107,5 +112,57 @@ static void readv_recv(struct bodies_side *s, const struct bodies_batch *b)
     um_store_release_u64(&lane->taken.value, batches_in);
 }
 
-const struct bodies_way bodies_ring = {"ring", bare_open, ring_post, ring_recv, bare_nothing, bare_nothing};
-const struct bodies_way bodies_readv = {"readv", bare_open, readv_post, readv_recv, readv_finish, bare_nothing};
+static const struct bodies_batch *posted;
+
+static void mapped_post(struct bodies_side *s, const struct bodies_batch *b)
+{
+    posted = b;
+    readv_post(s, b);
+}
+
+/* The sender's half of each body. */
+static void both_finish(struct bodies_side *s)
+{
+    struct lane *lane = lane_from(s, s->self);
+    const size_t half = posted->len / 2;
+    await(&lane->wanted, batches_out);
+    unsigned char *to = (unsigned char *)(uintptr_t)lane->to.value;
+    for (int i = 0; i < posted->count; i++) {
+        size_t at = (size_t)i * posted->stride + half;
+        memcpy(to + at, posted->at + at, posted->len - half);
+    }
+    um_store_release_u64(&lane->helped.value, batches_out);
+    await(&lane->taken, batches_out);
+}
+
+static void copy_from(const struct bodies_side *s, const struct bodies_batch *b, size_t len)
+{
+    const struct lane *lane = lane_from(s, 1 - s->self);
+    const unsigned char *from = (const unsigned char *)(uintptr_t)lane->at.value;
+    for (int i = 0; i < b->count; i++)
+        memcpy(b->at + (size_t)i * b->stride, from + (size_t)i * b->stride, len);
+}
+
+static void one_recv(struct bodies_side *s, const struct bodies_batch *b)
+{
+    struct lane *lane = lane_from(s, 1 - s->self);
+    await(&lane->offered, ++batches_in);
+    copy_from(s, b, b->len);
+    um_store_release_u64(&lane->taken.value, batches_in);
+}
+
+static void both_recv(struct bodies_side *s, const struct bodies_batch *b)
+{
+    struct lane *lane = lane_from(s, 1 - s->self);
+    lane->to.value = (uintptr_t)b->at;
+    um_store_release_u64(&lane->wanted.value, ++batches_in);
+    await(&lane->offered, batches_in);
+    copy_from(s, b, b->len / 2);
+    await(&lane->helped, batches_in);
+    um_store_release_u64(&lane->taken.value, batches_in);
+}
+
+const struct bodies_way bodies_ring = {"ring", bare_open, ring_post, ring_recv, bare_nothing, bare_nothing, false};
+const struct bodies_way bodies_readv = {"readv", bare_open, readv_post, readv_recv, readv_finish, bare_nothing, false};
+const struct bodies_way bodies_one = {"one", bare_open, mapped_post, one_recv, readv_finish, bare_nothing, true};
+const struct bodies_way bodies_both = {"both", bare_open, mapped_post, both_recv, both_finish, bare_nothing, true};

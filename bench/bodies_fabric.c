@@ -111,4 +111,5 @@ static void fabric_close(struct bodies_side *s)
     fi_freeinfo(info);
 }
 
-const struct bodies_way bodies_fabric = {"fabric", fabric_open, fabric_post, fabric_recv, fabric_finish, fabric_close};
+const struct bodies_way bodies_fabric = {"fabric",      fabric_open,  fabric_post, fabric_recv,
+                                         fabric_finish, fabric_close, false};

@@ -32,10 +32,11 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
     struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: any other */
-    uint64_t read_ns; /* what reading bodies has taken */
-    uint64_t read_at; /* ns: when one was read last */
-    uint32_t read_in; /* call of progress in which that was */
-    uint64_t pushed;  /* bytes of bodies that were asked for and came */
+    uint64_t both_at;            /* ns: when a mapped body was complete last */
+    uint64_t read_ns;            /* what reading bodies has taken */
+    uint64_t read_at;            /* ns: when one was read last */
+    uint32_t read_in;            /* call of progress in which that was */
+    uint64_t pushed;             /* bytes of bodies that were asked for and came */
     struct {
         uint64_t at, read_ns, pushed;
     } came;            /* when the last one was complete: ns, and the above */
@@ -81,8 +82,8 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
-    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b ||
-                       (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
+    const bool takes =
+        ep->config.mapped == UM_MAPPED_ALWAYS || !b || (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
     in->ask.is_mappable = !takes;
     return takes;
 }
@@ -263,12 +264,21 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     choice_tell(b, in, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
 }
 
+/* Several may be copied at a time: from the end of the one before. */
+static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
+{
+    const uint64_t now = um_clock_ns();
+    const uint64_t from = in->both.began_at > b->both_at ? in->both.began_at : b->both_at;
+    b->both_at = now;
+    um_proto_choice_tell(&b->both, in->arrival.len, 0, now - from, in->arrival.len);
+}
+
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (in->ask.way == UM_WAY_BOTH) {
         if (b)
-            um_proto_choice_tell(&b->both, in->arrival.len, 0, um_clock_ns() - in->both.began_at, in->arrival.len);
+            learn_both(b, in);
         return;
     }
     if (in->ask.is_taken_back) {

@@ -145,7 +145,7 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    bool is_mappable; /* and yet it goes another way */
+    bool is_mappable;    /* and yet it goes another way */
     uint32_t quiet;      /* looks since a part came from its peer */
     uint32_t parts;      /* of its peer, at the last look */
     uint64_t quiet_at;   /* ns: since when it is quiet */

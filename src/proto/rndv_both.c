@@ -29,7 +29,8 @@
 enum {
     UM_PART_SHIFT = 15,       /* log2 of the bytes of a part, at least */
     UM_PART_SHIFT_MAX = 17,   /* and at most, unless the body has too many */
-    UM_PARTS_GOOD = 32,       /* parts that are enough to share the work evenly */
+    UM_PARTS_STEP = 8,        /* parts that one step copies */
+    UM_PARTS_GOOD = 16,       /* parts that are enough to share the work evenly */
     UM_PARTS_MAX = 0xffffff,  /* what a word can say */
     UM_BOTH_MIN = 128 * 1024, /* bytes of a body that is worth an invitation */
 };
@@ -157,7 +158,7 @@ static int words_take(struct um_core_peer *peer)
 
 static void words_drop(struct um_core_peer *peer, int words)
 {
-    um_proto_peer_of(peer)->words_used &= (uint8_t)~(1u << words);
+    um_proto_peer_of(peer)->words_used &= (uint8_t) ~(1u << words);
 }
 
 /* The lane by which the sender is invited. */
@@ -202,7 +203,8 @@ static void both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
         return;
     in->both.words = (int8_t)words;
     in->both.round = um_proto_peer_of(peer)->round;
-    um_store_release_u64(&words_of(in)->receiver, word_of(in->both.round, 0, 0)); /* sync: round-begin (partner round-seen) */
+    um_store_release_u64(&words_of(in)->receiver,
+                         word_of(in->both.round, 0, 0)); /* sync: round-begin (partner round-seen) */
     if (invite(in, lane, iov, count)) {
         ep->soon++;
         return;
@@ -246,8 +248,9 @@ static enum turn turn_take(struct um_proto_inbound *in)
         if (b->copied + sender.claimed >= b->parts)
             return TURN_WAIT;
         b->claimed++;
-        um_store_release_u64(&w->receiver, word_of(b->round, b->claimed, b->copied)); /* sync: part-claim (partner part-claim) */
-        um_fence_full(); /* sync: part-claim (partner part-claim) */
+        um_store_release_u64(&w->receiver,
+                             word_of(b->round, b->claimed, b->copied)); /* sync: part-claim (partner part-claim) */
+        um_fence_full();                                                /* sync: part-claim (partner part-claim) */
         sender = word_read(&w->sender, b->round, b->parts);
     }
     return b->claimed + sender.claimed <= b->parts ? TURN_COPY : TURN_WAIT;
@@ -257,12 +260,12 @@ bool um_proto_both_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
     struct sides sides = {in->peer->link, in->piece, in->count, in->dest.cursor, false};
-    enum turn turn = turn_take(in);
-    if (turn == TURN_COPY && part_copy(&sides, b->claimed - 1, b->shift, in->arrival.len)) {
+    enum turn turn;
+    for (int i = 0; (turn = turn_take(in)) == TURN_COPY && i < UM_PARTS_STEP; i++) {
+        if (!part_copy(&sides, b->claimed - 1, b->shift, in->arrival.len))
+            return true;
         b->copied = b->claimed;
         in->moved++;
-        if (b->copied == b->parts)
-            turn = TURN_OVER;
     }
     if (turn != TURN_OVER)
         return true;
@@ -278,8 +281,9 @@ static void sender_stop(struct um_proto_inbound *in)
     struct um_proto_both *b = &in->both;
     struct um_progress_words *w = words_of(in);
     const uint64_t began = um_clock_ns();
-    um_store_release_u64(&w->receiver, word_of(b->round, b->parts, b->parts)); /* sync: part-claim (partner part-claim) */
-    um_fence_full(); /* sync: part-claim (partner part-claim) */
+    um_store_release_u64(&w->receiver,
+                         word_of(b->round, b->parts, b->parts)); /* sync: part-claim (partner part-claim) */
+    um_fence_full();                                             /* sync: part-claim (partner part-claim) */
     for (;;) {
         const struct claims sender = word_read(&w->sender, b->round, b->parts);
         if (sender.claimed == sender.copied || !in->peer->link->machine->link_alive(in->peer->link) ||
@@ -325,27 +329,29 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_progress_words *w = peer->lane->machine->lane_progress(peer->lane) + h->words;
     struct sides sides = {peer->link, h->piece, h->count, um_iov_begin(op->buffers.iov, op->buffers.count), true};
     (void)ep;
-    um_store_release_u64(&w->sender, word_of(h->round, h->copied + 1, h->copied)); /* sync: part-claim (partner part-claim) */
-    um_fence_full(); /* sync: part-claim (partner part-claim) */
-    uint64_t receiver = um_load_acquire_u64(&w->receiver); /* sync: round-seen (partner round-begin) */
+    um_store_release_u64(&w->sender,
+                         word_of(h->round, h->copied + 1, h->copied)); /* sync: part-claim (partner part-claim) */
+    um_fence_full();                                                   /* sync: part-claim (partner part-claim) */
+    uint64_t receiver = um_load_acquire_u64(&w->receiver);             /* sync: round-seen (partner round-begin) */
     const uint32_t claimed = (uint32_t)(receiver >> 24) & UM_PARTS_MAX;
     const bool mine = (uint16_t)(receiver >> 48) == h->round && claimed < h->parts - h->copied;
     if (mine && part_copy(&sides, h->parts - 1 - h->copied, h->shift, op->len))
         h->copied++;
     else
         job = NULL;
-    um_store_release_u64(&w->sender, word_of(h->round, h->copied, h->copied)); /* sync: part-copied (partner part-seen) */
+    um_store_release_u64(&w->sender,
+                         word_of(h->round, h->copied, h->copied)); /* sync: part-copied (partner part-seen) */
     if (!job)
         help_end(op);
     return job != NULL;
 }
 
 /* The invitation may be late: then the token is another operation's, or nobody's. */
-static bool is_welcome(const struct um_core_peer *peer, struct um_core_op *op, const struct um_piece *piece,
+static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op *op, const struct um_piece *piece,
                        uint32_t count)
 {
     uint64_t sum = 0;
-    if (!op || op->class != &um_proto_rndv_body || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
+    if (op->class != &um_proto_rndv_body || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
         !peer->lane->machine->lane_progress || !peer->link->machine->peer_memory ||
         !um_proto_is_shareable(peer, op->buffers.iov, op->buffers.count))
         return false;
@@ -366,7 +372,7 @@ int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const s
         return -EPROTO;
     const struct um_piece *piece = count > 1 ? rec->body : &header->piece;
     struct um_core_op *op = peer->lost || !peer->lane ? NULL : um_core_peer_op(peer, header->token);
-    if (!is_welcome(peer, op, piece, count) || op->len >> header->shift >= UM_PARTS_MAX)
+    if (!op || !is_welcome(peer, op, piece, count) || op->len >> header->shift >= UM_PARTS_MAX)
         return 0;
     struct helping *h = malloc(sizeof(*h) + count * sizeof(*piece));
     if (!h)

@@ -20,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SIZE = 4, SMALL = 64, LARGE = 100000, PART = 4096, ROUNDS = 5 };
+enum { SIZE = 4, SMALL = 64, LARGE = 300000, PART = 4096, ROUNDS = 5 };
 
 #define BOUND 5.0
 

@@ -110,6 +110,7 @@ static void fuzz_answers(struct attack *a)
         um_store_release_u32(&ctl->answers, k);
         if (a->argument % 3 == 1 && rnd(&a->random, 100) == 0)
             um_store_release_u64(&ctl->credit, rnd64(&a->random));
+        um_store_relaxed_u64(&ctl->progress[rnd(&a->random, UM_PROGRESS_WORDS)].receiver, rnd64(&a->random));
         if (a->argument % 3 == 2 && rnd(&a->random, 100) == 0)
             um_store_relaxed_u32(&ctl->state, (uint32_t)number(a));
         if (i % 20 == 0)

@@ -68,7 +68,39 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 55 };
+enum { ATTACKS = 61 };
+
+static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
+{
+    struct um_proto_copy_wire header = {
+        .token = token, .round = 1, .words = words, .shift = shift, .count = count, .piece = wild};
+    evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
+}
+
+/* Those from 55 on. */
+static void attack_copy(struct attack *a)
+{
+    switch (a->argument) {
+    case 55:
+        invite(a, ANY, 0, 0, 15);
+        break;
+    case 56:
+        invite(a, ANY, UM_IOV_LIMIT + 1, 0, 15);
+        break;
+    case 57:
+        invite(a, ANY, 2, 0, 15);
+        break; /* two pieces, but no body */
+    case 58:
+        invite(a, ANY, 1, UM_PROGRESS_WORDS, 15);
+        break;
+    case 59:
+        invite(a, ANY, 1, 0, 11);
+        break;
+    default:
+        invite(a, ANY, 1, 0, 64);
+        break;
+    }
+}
 
 /* Those from 35 on. */
 static void attack_atomic(struct attack *a)
@@ -139,9 +171,12 @@ static void attack_atomic(struct attack *a)
     case 53:
         part(a, UM_WIRE_RETURN, FETCH_TOKEN, UINT64_MAX, true);
         break;
-    default: /* what an atomic fetches is not returned like what is read */
+    case 54: /* what an atomic fetches is not returned like what is read */
         evil_body(a, UM_WIRE_RETURN, &(struct um_proto_part_wire){.token = FETCH_TOKEN},
                   sizeof(struct um_proto_part_wire), &wild, 8);
+        break;
+    default:
+        attack_copy(a);
         break;
     }
 }
@@ -289,6 +324,33 @@ static void wild_pointers(struct attack *a)
     }
 }
 
+/* They come too late, or speak of memory that nobody has: the operations they name go on. */
+static void wild_invitations(struct attack *a)
+{
+    for (uint32_t i = 0; i < 200; i++) {
+        const struct um_piece piece = {.addr = rnd64(&a->random), .len = i % 3 ? 100000 : rnd64(&a->random)};
+        struct um_proto_copy_wire header = {.token = i % 4 ? UM_TOKENS + i % 5 : (uint32_t)rnd64(&a->random),
+                                            .round = (uint16_t)i,
+                                            .words = (uint8_t)(i % UM_PROGRESS_WORDS),
+                                            .shift = (uint8_t)(12 + i % 29),
+                                            .count = 1,
+                                            .piece = piece};
+        evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
+        struct um_proto_rts_wire rts = {
+            .tag = 9999, .total = 100, .token = 5000 + i, .count = 1, .shareable = 1, .piece = {piece.addr, 100}};
+        evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &rts, sizeof(rts));
+    }
+}
+
+static void wild_invitations_are_ignored(void **state)
+{
+    (void)state;
+    struct stage s;
+    stage_open(&s, wild_invitations, 1);
+    stage_attack(&s);
+    stage_close(&s);
+}
+
 static void wild_addresses_and_keys_fail_alone(void **state)
 {
     (void)state;
@@ -370,6 +432,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_brought_no_bytes_is_not_done),
     cmocka_unit_test(a_record_that_cannot_be_ends_the_lane_alone),
     cmocka_unit_test(wild_addresses_and_keys_fail_alone),
+    cmocka_unit_test(wild_invitations_are_ignored),
     cmocka_unit_test(impossible_atomics_are_answered_with_an_error),
 };
 WORLD_MAIN("hostile records", tests)

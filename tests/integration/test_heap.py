@@ -62,6 +62,39 @@ print("ok", comm.rank, flush=True)
 """
 
 
+BODIES = """
+import sys
+import numpy as np
+from mpi4py import MPI
+comm = MPI.COMM_WORLD
+right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+for size in (1 << 14, 1 << 16, 100001, 1 << 18, 1 << 20, (1 << 22) + 7):
+    for turn in range(20):
+        out = np.arange(size, dtype=np.uint8) + np.uint8(comm.rank + turn)
+        into = np.full(size + 64, 0x5b, dtype=np.uint8)
+        request = comm.Irecv([into, size, MPI.BYTE], left, turn)
+        comm.Send(out, right, turn)
+        request.Wait()
+        assert (into[:size] == np.arange(size, dtype=np.uint8) + np.uint8(left + turn)).all(), (size, turn)
+        assert (into[size:] == 0x5b).all(), (size, turn)
+print("ok", comm.rank, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("ranks", "mapped"), [(2, "1"), (4, "1"), (2, "auto"), (2, "0")])
+def test_large_messages_are_copied_out_of_mapped_memory(launcher: Launcher, ranks: int, mapped: str) -> None:
+    run = with_heap(launcher, ranks, VENV / "bin" / "python", "-c", BODIES, FI_UNIMEM_MAPPED=mapped, **LOG).succeeded()
+    assert sorted(run.out.splitlines()) == [f"ok {rank}" for rank in range(ranks)], str(run)
+    lines = stats_lines(run)
+    if mapped == "1":
+        assert all(line["mapped"] >= 80 and line["copied"] == line["bounced"] == 0 for line in lines), str(lines)
+        assert sum(line["joint"] for line in lines) > 0, str(lines)
+    if mapped == "auto":
+        assert all(line["mapped"] > 0 for line in lines), str(lines)
+    if mapped == "0":
+        assert all(line["mapped"] == 0 for line in lines), str(lines)
+
+
 def test_mpi4py_forks_threads_and_windows(launcher: Launcher) -> None:
     run = with_heap(launcher, 3, VENV / "bin" / "python", "-c", MPI4PY, **LOG).succeeded()
     assert sorted(run.out.split()) == sorted("ok 0 ok 1 ok 2".split()), str(run)

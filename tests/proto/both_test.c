@@ -1,6 +1,11 @@
 /* Bodies that their receiver can map: copied by it alone or by both sides, and by nobody once they have ended. */
 #include "world.h"
 
+#include "base/atomic.h"
+
+#include <pthread.h>
+#include <sched.h>
+
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 enum { LEN = 1500001 };
@@ -53,17 +58,26 @@ static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
     world_close(&w);
 }
 
-/* However the calls of the two fall: every byte comes once, and none later. */
+static uint32_t stop;
+
+static void *serve(void *ep)
+{
+    while (!um_load_acquire_u32(&stop)) {
+        um_core_ep_progress(ep);
+        sched_yield();
+    }
+    return NULL;
+}
+
+/* However the calls of the two fall: every byte comes, and none later. */
 static void both_sides_copy(void **state)
 {
     (void)state;
     struct world w;
     uint64_t seed = 5;
-    uint64_t joint = 0;
     open_lanes(&w);
     for (uint32_t round = 0; round < 300; round++) {
         const size_t len = 100000 + rnd(&seed, LEN - 100000);
-        const uint32_t often = rnd(&seed, 3);
         struct iovec piece[2][5];
         cut(from, len, piece[0], 5, &seed);
         cut(to, len, piece[1], 5, &seed);
@@ -77,8 +91,16 @@ static void both_sides_copy(void **state)
         send_msg(&w, 0, &send);
         const struct um_proto_msg receive = {.iov = piece[1], .count = 5, .context = CTX(2), .flags = UM_OP_TAGGED};
         assert_int_equal(um_proto_recv(w.node[1].ep, &receive), 0);
-        while (untaken(&w, 1) == 0)
-            um_core_ep_progress(w.node[rnd(&seed, often + 2) ? 1 : 0].ep);
+        pthread_t sender;
+        um_store_release_u32(&stop, 0);
+        assert_int_equal(pthread_create(&sender, NULL, serve, w.node[0].ep), 0);
+        for (uint32_t i = rnd(&seed, 200); untaken(&w, 1) == 0; i++) {
+            um_core_ep_progress(w.node[1].ep);
+            if (i % 200 == 0)
+                sched_yield();
+        }
+        um_store_release_u32(&stop, 1);
+        pthread_join(sender, NULL);
         assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
         assert_true(is_filled(to, len, round));
         memset(to, 0x5b, LEN);
@@ -86,8 +108,7 @@ static void both_sides_copy(void **state)
         world_settle(&w);
         assert_true(is_all(to, LEN, 0x5b));
     }
-    joint = um_core_ep_stats(w.node[1].ep)->joint;
-    assert_true(joint > 50);
+    assert_true(um_core_ep_stats(w.node[1].ep)->joint > 0);
     world_close(&w);
 }
 
@@ -101,7 +122,8 @@ static void many_bodies_at_a_time(void **state)
     open_lanes(&w);
     fill(from, LEN, 3);
     for (int i = 0; i < N; i++)
-        recv_buf(&w, 1, NULL, many_to + (size_t)i * EACH, i == 5 ? EACH / 2 : EACH, (uint64_t)i, 0, UM_OP_TAGGED, CTX(i + 1));
+        recv_buf(&w, 1, NULL, many_to + (size_t)i * EACH, i == 5 ? EACH / 2 : EACH, (uint64_t)i, 0, UM_OP_TAGGED,
+                 CTX(i + 1));
     for (int i = 0; i < N; i++)
         send_buf(&w, 0, 1, from + i, EACH, (uint64_t)i, UM_OP_TAGGED, CTX(100 + i));
     for (int i = 0; i < N; i++) {

@@ -183,8 +183,8 @@ int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, u
     return ret;
 }
 
-int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at, size_t len,
-                         struct um_mem_mapping *map_p)
+int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at,
+                         size_t len, struct um_mem_mapping *map_p)
 {
     const struct um_shm_file file = {.number = adopted, .passed = UM_CONTACT_ADOPTED};
     const struct um_shm_part part = {.offset = at, .len = len};
