@@ -44,8 +44,6 @@ struct um_prov_env {
 void um_prov_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
 int um_prov_env_read(struct um_prov_env *env_p);
-/* What may stand in FI_UNIMEM_MACHINE, and be the name of a domain. */
-void um_prov_env_machines_allowed(char *text, size_t size);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
 int um_prov_error_to_fi(int error);
