@@ -15,10 +15,10 @@
 
 enum {
     UM_BOARD_LINE = 64,
-    UM_BOARD_LINES = 8192,            /* of a ring; a record takes one, and as many as its body needs */
-    UM_BOARD_BODY_MAX = 32768,        /* a body may run over the ring's end into this much more */
-    UM_BOARD_FLIGHTS = 2,             /* DMAs that a lane has under way */
-    UM_BOARD_EMBEDS = 64,             /* records inside messages that a lane has unconsumed */
+    UM_BOARD_LINES = 8192,     /* of a ring; a record takes one, and as many as its body needs */
+    UM_BOARD_BODY_MAX = 32768, /* a body may run over the ring's end into this much more */
+    UM_BOARD_FLIGHTS = 2,      /* DMAs that a lane has under way */
+    UM_BOARD_EMBEDS = 64,      /* records inside messages that a lane has unconsumed */
     UM_BOARD_RING = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
     UM_BOARD_LANES_MAX = 256, /* incoming, by default */
     UM_BOARD_NUMBER_BITS = 16 /* a lane's or rx's number on the wire: slot below, generation above */
