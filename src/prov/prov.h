@@ -292,7 +292,7 @@ struct um_prov_ep {
     struct um_core_peer **peers;       /* by fi_addr_t; filled at first use */
     uint64_t peers_room;               /* its entries */
     uint64_t pending;                  /* accepted transmissions that will complete */
-    uint64_t started;                  /* pending while the operation that is being posted is among them */
+    uint64_t started;                  /* `pending` as it was with the operation that is being posted */
     uint32_t tx_flags, rx_flags;       /* um_core_op_flag of the calls without flags */
     uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
@@ -300,9 +300,9 @@ struct um_prov_ep {
     bool wants_source, wants_source_err;
     bool enabled;
     bool closing;
-    uint32_t arms; /* sleepers that want the port armed */
-    bool armed;    /* it is */
-    bool stale;    /* but the endpoint made progress since, or a sleeper woke: the next sleeper arms again */
+    uint32_t arms; /* sleepers that want the ports armed */
+    bool armed;    /* the ports are armed */
+    bool stale;    /* armed, but progress was made or a sleeper woke since: the next sleeper arms again */
     bool kicked;   /* a wake-up is on its way to a sleeper */
     uint64_t caps;
     size_t multi_min;
