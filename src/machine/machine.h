@@ -261,7 +261,7 @@ struct um_machine {
     /*
      * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. alloc: -ENOMEM,
      * -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not what alloc() gave for
-     * this space; -EBUSY a region that is exported lies in it. NULL, both: it has no such memory.
+     * this space; -EBUSY a region that is exported lies in it. NULL: there are neither, it has no such memory.
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
@@ -382,8 +382,8 @@ struct um_machine {
     /*
      * Where the next record will be seen, for a processor that can wait for a store to one line. 1: *value_p stands at
      * *line_p while nothing came; valid until the next call that touches the port. 0: no lane is active. -EAGAIN: there
-     * is news, or more than one place to look at. What comes in another way (a first contact, a lane that was idle, the
-     * end of one) does not touch the line: poll again soon.
+     * is news, more than one place to look at, or none (always, for a machine without such a line). What comes in
+     * another way (a first contact, a lane that was idle, the end of one) does not touch the line: poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
     /*

@@ -105,7 +105,7 @@ struct um_mem_mapper {
      */
     int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_mem_place *place, struct um_mem_window *window);
-    /* Is the peer's memory this process's own? */
+    /* Is the peer's memory this process's own? NULL: never. */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Is the peer's process invisible in this pid namespace? Then there are no copies between private memories, and no
      * locks that name it. NULL: never. */
