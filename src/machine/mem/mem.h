@@ -130,7 +130,7 @@ struct um_mem_budget {
     uint64_t debt_ns;
     uint64_t at_ns;             /* when debt_ns was true */
     uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
-    struct um_list waiting;     /* um_exported that may be worth it later; looked at in turn */
+    struct um_list waiting;     /* um_mem_exported that may be worth it later; looked at in turn */
 };
 
 /* Regions that become mapped when peers make enough use of them, and the thread that does it: deferred.c. */
