@@ -65,6 +65,7 @@ struct um_core_stats {
     uint64_t copied, bounced; /* bodies of rendezvous and RMA: moved by transfers; sent in records */
     uint64_t retaken;         /* of the copied: asked for first, then taken back */
     uint64_t mapped;          /* RMA and atomics executed by loads and stores */
+    uint64_t joint;           /* bodies of which their sender copied a part, received */
     uint64_t unexpected;      /* arrived before their receive was posted */
     uint64_t peers_lost;
 };
@@ -74,6 +75,13 @@ enum um_core_bodies {
     UM_BODIES_READ = 0, /* read by their receiver */
     UM_BODIES_LEARN,    /* read or pushed, whichever was faster lately (proto/choice.h) */
     UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
+};
+
+/* How bodies move that their receiver can map. */
+enum um_core_mapped {
+    UM_MAPPED_LEARN = 0, /* as mapped memory, or as any other body: what takes less time here */
+    UM_MAPPED_NEVER,
+    UM_MAPPED_ALWAYS,
 };
 
 struct um_core_ep_config {
@@ -88,6 +96,7 @@ struct um_core_ep_config {
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
     size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
     enum um_core_bodies bodies;
+    enum um_core_mapped mapped;
 };
 
 void um_core_ep_addr(const struct um_core_ep *ep, struct um_addr *addr_p);

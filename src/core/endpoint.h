@@ -235,6 +235,9 @@ int um_core_peer_reap(struct um_core_peer *peer);
  * in good order. */
 void um_core_peer_lose(struct um_core_peer *peer, int error);
 
+/* What this process exports to the peer, on the machine that operations to it take. */
+struct um_space *um_core_peer_space(const struct um_core_peer *peer);
+
 /* Initialises a peer without a link and without a number. NULL without memory. */
 struct um_core_peer *um_core_peer_new(struct um_core_ep *ep);
 

@@ -412,3 +412,13 @@ void um_core_peer_lose(struct um_core_peer *peer, int error)
     if (!peer->rx) /* else its committed records are still to come; the end of its lane reports the loss */
         um_core_peer_watch_leaving(peer);
 }
+
+struct um_space *um_core_peer_space(const struct um_core_peer *peer)
+{
+    const struct um_core_ep *ep = peer->ep;
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (ep->reach[i].port->machine == peer->link->machine)
+            return um_core_regions_space(ep->config.regions, i);
+    }
+    return NULL;
+}

@@ -39,6 +39,7 @@ enum {
     UM_HEADER_MAX = 56,       /* bytes of header in one record */
     UM_TOKENS = 64,           /* tokens of a lane whose answer always has a place */
     UM_ANSWERS = 1024,        /* places of a lane for answers: UM_TOKENS for those tokens, the rest for all others */
+    UM_PROGRESS_WORDS = 4,    /* pairs of progress words that a lane has */
     UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
     UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
@@ -90,6 +91,18 @@ struct um_transfer {
     const struct um_machine *machine;
 };
 struct um_locks_shm;
+
+/*
+ * Two words of a lane, by which both of its sides share some work: each side writes its own one, on a line of its own,
+ * and reads the other's. Zero at first; what they say is the callers' matter. Wire format.
+ */
+struct um_progress_words {
+    uint64_t receiver;
+    uint64_t reserved0[7];
+    uint64_t sender;
+    uint64_t reserved1[7];
+};
+static_assert(sizeof(struct um_progress_words) == 128, "docs/protocol.md section 4");
 
 /* A claimed place. header has UM_HEADER_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
  * NULL. */
@@ -265,6 +278,15 @@ struct um_machine {
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
+    /* Can peers map all of this memory of the process, as it is? Then they can until the program frees it. NULL: never.
+     */
+    bool (*is_shareable)(struct um_space *space, const void *memory, size_t len);
+    /*
+     * Where this process sees the byte at that address of the peer, which the peer has said to be shareable. *len_p
+     * bytes from there on, at most as many as asked for. Valid until the next call for that link. NULL: it cannot be
+     * mapped here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
+     */
+    void *(*peer_memory)(struct um_link *link, uint64_t addr, size_t *len_p);
     /* Is it faster to announce this body, and let the peer transfer it, than to copy it into a record? NULL: no body.
      */
     bool (*prefers_rndv)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
@@ -338,6 +360,10 @@ struct um_machine {
     uint32_t (*lane_consumed)(const struct um_lane *lane);
     /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
     int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
+    /* The lane's progress words, UM_PROGRESS_WORDS pairs of them, at its sender and at its receiver. NULL: it has none.
+     */
+    struct um_progress_words *(*lane_progress)(struct um_lane *lane);
+    struct um_progress_words *(*rx_progress)(struct um_rx *rx);
     /* While on, answers and consumption of this lane, its end by the peer, and the end of a hold that failed a claim
      * wake a sleeping port. */
     void (*lane_watch)(struct um_lane *lane, bool on);

@@ -31,6 +31,7 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
+    struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: any other */
     uint64_t read_ns; /* what reading bodies has taken */
     uint64_t read_at; /* ns: when one was read last */
     uint32_t read_in; /* call of progress in which that was */
@@ -77,8 +78,21 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
            um_proto_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
 }
 
+bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b ||
+                       (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
+    in->ask.is_mappable = !takes;
+    return takes;
+}
+
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
+    if (um_proto_both_take(ep, in)) {
+        in->ask.way = UM_WAY_BOTH;
+        return false;
+    }
     if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_proto_inbound_ask(in))
         return false;
     in->ask.way = UM_WAY_PUSH;
@@ -225,6 +239,14 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
     return true;
 }
 
+static void choice_tell(struct um_proto_bodies_known *b, const struct um_proto_inbound *in, enum um_proto_way way,
+                        uint64_t ns, uint64_t bytes)
+{
+    um_proto_choice_tell(&b->choice, in->arrival.len, way, ns, bytes);
+    if (in->ask.is_mappable)
+        um_proto_choice_tell(&b->both, in->arrival.len, 1, ns, bytes);
+}
+
 /* Several bodies may come at a time: counts what has come since the one before was complete, or since this one was
  * asked for.
  */
@@ -238,12 +260,17 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     b->came.at = now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
+    choice_tell(b, in, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
 }
 
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    if (in->ask.way == UM_WAY_BOTH) {
+        if (b)
+            um_proto_choice_tell(&b->both, in->arrival.len, 0, um_clock_ns() - in->both.began_at, in->arrival.len);
+        return;
+    }
     if (in->ask.is_taken_back) {
         ep->stats.retaken++;
         return;
@@ -251,7 +278,7 @@ void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, in->ask.read_ns, in->moved);
+        choice_tell(b, in, UM_WAY_READ, in->ask.read_ns, in->moved);
 }
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)

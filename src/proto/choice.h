@@ -16,7 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_NONE = UM_WAYS };
+/* The last two are for those who keep note of a way: rndv_both.c, none yet. */
+enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_BOTH = UM_WAYS, UM_WAY_NONE };
 
 enum {
     UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */

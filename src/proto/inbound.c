@@ -127,6 +127,8 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     *in = (struct um_proto_inbound){
         .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
+    in->shareable = is_rts && rts->shareable;
+    in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
     in->arrival = (struct um_proto_arrival){
@@ -183,6 +185,7 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
     struct um_core_peer *peer = in->peer;
     struct um_proto_peer *own = um_proto_peer_of(peer);
     um_proto_ask_forget(ep, in);
+    um_proto_both_end(ep, in);
     um_core_copying_cancel(&in->copying);
     um_list_unlink(&in->job.link);
     if (!in->left)
@@ -202,7 +205,9 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
 {
     bool returned =
         in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part carries the error */
-    if (in->pushed)
+    if (in->ask.way == UM_WAY_BOTH)
+        ep->stats.mapped++;
+    else if (in->pushed)
         ep->stats.bounced++;
     else
         ep->stats.copied++;

@@ -53,6 +53,8 @@ struct um_proto_peer {
     struct um_proto_inbounds *inbound; /* inbound.c; made when first needed */
     struct um_list due;                /* inbound.c: bodies that have ended and whose answer found no place */
     struct um_core_job answering;      /* inbound.c: answers them, while there are any */
+    uint16_t round;                    /* rndv_both.c: the last one */
+    uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
 };
 
 struct um_proto_ep {
@@ -143,6 +145,7 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
+    bool is_mappable; /* and yet it goes another way */
     uint32_t quiet;      /* looks since a part came from its peer */
     uint32_t parts;      /* of its peer, at the last look */
     uint64_t quiet_at;   /* ns: since when it is quiet */
@@ -150,6 +153,16 @@ struct um_proto_asking {
     uint64_t read_began; /* ns: the copy under way */
     uint64_t read_ns;    /* what reading it took; asked for: what reading had taken when it was */
     uint64_t pushed;     /* bytes that had been pushed when it was asked for */
+};
+
+/* What rndv_both.c notes of a body. */
+struct um_proto_both {
+    uint32_t parts;           /* of the body */
+    uint32_t claimed, copied; /* by this side, from the front */
+    uint16_t round;           /* as in the words */
+    uint8_t shift;            /* log2 of the bytes of a part */
+    int8_t words;             /* the progress words; -1: the sender takes no part */
+    uint64_t began_at;        /* ns */
 };
 
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
@@ -163,8 +176,10 @@ struct um_proto_inbound {
     bool matched;   /* RTS: it has a destination */
     bool pushed;    /* the body comes, or goes, in records */
     bool asked;     /* for the records */
+    bool shareable; /* RTS: it can be mapped here, says its sender */
     int32_t status; /* in peer->due: the answer */
     struct um_proto_asking ask;
+    struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
     struct um_iov_cursor start;     /* of the destination */
@@ -213,6 +228,18 @@ bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
  */
 int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
 
+/* ---- rndv_both.c ---- */
+
+/* Can a peer map these buffers? */
+bool um_proto_is_shareable(const struct um_core_peer *peer, const struct iovec *iov, size_t count);
+/* Can the body be mapped, and shall it be? Then the sender is invited to copy, too, if it can. */
+bool um_proto_both_take(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Copies a part of such a body; returns whether it still lives. */
+bool um_proto_both_step(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* The body ends: from the return on its sender writes no byte of the buffer. */
+void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
+int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+
 /* ---- rndv_push.c ---- */
 
 /* An operation whose body the peer reads, or asks for. */
@@ -228,6 +255,8 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
 int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
 int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* For one that can be mapped: is that the better way? */
+bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A part of a body that was asked for came. */
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */

@@ -72,6 +72,7 @@ static const struct um_core_protocols protocols = {
             [UM_WIRE_ATOMIC] = um_proto_atomic_arrived,
             [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
+            [UM_WIRE_COPY] = um_proto_rndv_copy,
         },
     .peer_left = peer_left,
 };

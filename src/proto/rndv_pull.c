@@ -107,6 +107,8 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
     if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && um_proto_ask(ep, in))
         return true;
+    if (in->ask.way == UM_WAY_BOTH)
+        return um_proto_both_step(ep, in);
     if (in->moved < limit) {
         size_t len;
         enum copied copied = copy_result(ep, in, message_copy(ep, in, limit, &len));

@@ -65,6 +65,7 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     struct um_proto_rts_wire *header = slot.header;
     *header = (struct um_proto_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
+    header->shareable = !op->copy && um_proto_is_shareable(peer, op->buffers.iov, op->buffers.count);
     um_proto_rndv_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
     uint8_t flags = um_proto_wire_flags(msg->flags);
     peer->out->sent++;

@@ -24,6 +24,7 @@ enum um_proto_wire_op {
     UM_WIRE_ATOMIC = 9,       /* an atomic operation with its operands, or their first part */
     UM_WIRE_ATOMIC_MORE = 10, /* the next part of them */
     UM_WIRE_RESULT = 11,      /* what an atomic operation fetched, or a part of it; from the owner */
+    UM_WIRE_COPY = 12,        /* the receiver of a body copies it: the sender may copy from the end, too */
 };
 
 /* Record flags. */
@@ -53,7 +54,7 @@ struct um_proto_rts_wire {
     uint64_t total; /* bytes */
     uint32_t token; /* unbounded */
     uint16_t count;
-    uint16_t reserved;
+    uint16_t shareable; /* 1: the receiver can map all pieces (machine peer_memory()) */
     struct um_piece piece;
 };
 static_assert(sizeof(struct um_proto_rts_wire) == 48, "docs/protocol.md section 6.2");
@@ -65,6 +66,21 @@ struct um_proto_part_wire {
     uint32_t reserved;
 };
 static_assert(sizeof(struct um_proto_part_wire) == 16, "docs/protocol.md section 6.3");
+
+/*
+ * UM_WIRE_COPY. Pieces of the receive's buffer, which the sender can map, as in UM_WIRE_RTS; they hold all of the body.
+ * Both sides claim parts of 2^shift bytes by the progress words `words` of the lane in which the body was announced.
+ */
+struct um_proto_copy_wire {
+    uint32_t token;
+    uint16_t round; /* as in the words */
+    uint8_t words;
+    uint8_t shift;
+    uint16_t count;
+    uint16_t reserved[3];
+    struct um_piece piece;
+};
+static_assert(sizeof(struct um_proto_copy_wire) == 32, "docs/protocol.md section 6.8");
 
 /* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the header; the record's len tells how many. */
 struct um_proto_write_wire {

@@ -51,6 +51,10 @@ void um_prov_env_define(void)
         &um_prov_provider, "copy", FI_PARAM_STRING,
         "How large messages move: 1, copied directly from process to process (process_vm_readv); 0, or where "
         "the system refuses that, through shared buffers; auto, whichever takes less time (default: auto)");
+    fi_param_define(&um_prov_provider, "mapped", FI_PARAM_STRING,
+                    "Whether the body of a message is copied out of its sender's memory as it is mapped here, where "
+                    "that can be done (unimem run --heap): 1, always; 0, never; auto, where that takes less time "
+                    "(default: auto)");
     fi_param_define(&um_prov_provider, "adopt", FI_PARAM_STRING,
                     "Move registered memory, in place, to where peers reach it with loads and stores; when off, they "
                     "copy it through the system (default: 1)");
@@ -148,6 +152,15 @@ static int um_prov_env_copy(const char *text, struct um_prov_env *env)
     return um_prov_env_bool(text, &env->port.private_copy);
 }
 
+static int um_prov_env_mapped(const char *text, struct um_prov_env *env)
+{
+    bool is_on = true;
+    if (strcasecmp(text, "auto") == 0)
+        return 0;
+    env->mapped = um_prov_env_bool(text, &is_on) ? UM_MAPPED_LEARN : is_on ? UM_MAPPED_ALWAYS : UM_MAPPED_NEVER;
+    return env->mapped == UM_MAPPED_LEARN ? -EINVAL : 0;
+}
+
 static int um_prov_env_read_numbers(struct um_prov_env *env)
 {
     const char *text = um_prov_env_text("lanes");
@@ -215,6 +228,9 @@ int um_prov_env_read(struct um_prov_env *env_p)
     const char *text = um_prov_env_text("copy");
     if (text && um_prov_env_copy(text, &env))
         return um_prov_env_refuse(3, "copy", text, "auto, 1, 0, true, false, yes, no, on, off");
+    text = um_prov_env_text("mapped");
+    if (text && um_prov_env_mapped(text, &env))
+        return um_prov_env_refuse(8, "mapped", text, "auto, 1, 0, true, false, yes, no, on, off");
     text = um_prov_env_text("stats");
     if (text && um_prov_env_bool(text, &env.stats))
         return um_prov_env_refuse(4, "stats", text, allowed);

@@ -37,6 +37,7 @@ struct um_prov_env {
     struct um_space_config space;
     size_t unexpected_max; /* bytes; 0: the default */
     enum um_core_bodies bodies;
+    enum um_core_mapped mapped;
     bool stats;
     bool linger;
     bool mpich_atomics;

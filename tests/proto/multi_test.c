@@ -128,7 +128,8 @@ static void bodies_under_way_keep_the_buffer_until_the_last_has_come(void **stat
             send_buf(&w, 0, 1, from[i], LEN - i * 8, 0, 0, CTX(10 + i));
         }
         if (cancel) {
-            while (um_core_ep_stats(w.node[1].ep)->copied + um_core_ep_stats(w.node[1].ep)->bounced == 0)
+            const struct um_core_stats *s = um_core_ep_stats(w.node[1].ep);
+            while (s->copied + s->bounced + s->mapped == 0)
                 world_progress(&w);
             assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), 0);
             assert_int_equal(um_proto_cancel(w.node[1].ep, CTX(1)), -ENOENT);

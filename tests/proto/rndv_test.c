@@ -61,8 +61,8 @@ static void many_unmatched_bodies_are_received_in_any_order(void **state)
 }
 
 /*
- * A sender that takes no answers: all its bodies are received. Nearly a thousand answers reach it though the receiver
- * is elsewhere by then, all others with the receiver's next calls.
+ * A sender that takes no answers: all its bodies are received. Hundreds of answers reach it though the receiver is
+ * elsewhere by then, all others with the receiver's next calls.
  */
 static void answers_that_find_no_place_come_later(void **state)
 {
@@ -84,7 +84,7 @@ static void answers_that_find_no_place_come_later(void **state)
             um_core_ep_progress(w.node[1].ep);
         assert_int_equal(done_of(&w, 1, CTX(i + 1)).error, 0);
     }
-    alone_until(&w, 0, PLACES);
+    alone_until(&w, 0, PLACES / 2); /* a body that was asked for and then read takes two places */
     for (int i = 0; i < N; i++)
         assert_int_equal(done_of(&w, 0, CTX(i + 1)).error, 0);
     world_close(&w);
@@ -259,7 +259,7 @@ static enum um_core_bodies usual;
 static bool world_open_asking(struct world *w)
 {
     usual = variant.bodies;
-    if (!variant.machine->either_way || variant.second || !variant.private_copy)
+    if (!variant.machine->either_way || variant.second || !variant.private_copy || variant.mapped)
         return false;
     variant.bodies = UM_BODIES_PUSH;
     world_open(w, 2);

@@ -56,6 +56,7 @@ void node_open(struct node *n, size_t multi_min)
         .multi_min = multi_min,
         .unexpected_max = variant.unexpected_max,
         .bodies = variant.bodies,
+        .mapped = variant.mapped ? UM_MAPPED_ALWAYS : UM_MAPPED_LEARN,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
@@ -309,6 +310,8 @@ static void variant_parse(const char *word)
         variant.stall_percent = value;
     else if (strcmp(word, "slow") == 0)
         variant.slow = true;
+    else if (strcmp(word, "mapped") == 0)
+        um_sim_set_shareable(variant.mapped = true);
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)

@@ -345,6 +345,8 @@ static void lane_introduce(struct um_mem_lane *lane)
     um_store_relaxed_u32(&ctl->want_wake, 0);
     um_store_relaxed_u32(&ctl->want_fence, lane->link->port->fence);
     um_store_relaxed_u32(&ctl->closing, 0);
+    for (int i = 0; i < UM_PROGRESS_WORDS; i++)
+        um_store_relaxed_u64(&ctl->progress[i].sender, 0);
     um_store_release_u32(&ctl->ready, lane->incarnation + 1); /* sync: lane-ready (partner lane-join) */
 }
 
@@ -403,4 +405,9 @@ void um_mem_lane_close(struct um_lane *base)
     lane_ring_bell(lane);
     lane->link->port->mapper->detach(&lane->area_map);
     free(lane);
+}
+
+struct um_progress_words *um_mem_lane_progress(struct um_lane *base)
+{
+    return ((struct um_mem_lane *)base)->ctl->progress;
 }

@@ -94,12 +94,14 @@ struct um_mem_lane_shm {
     uint64_t reserved3[8];
     /* lines 4 to 131: answer k lies at k % UM_ANSWERS */
     struct um_mem_answer_shm answer[UM_ANSWERS]; /* receiver */
+    struct um_progress_words progress[UM_PROGRESS_WORDS];
 };
-static_assert(sizeof(struct um_mem_lane_shm) == 8448, "docs/protocol.md section 4");
+static_assert(sizeof(struct um_mem_lane_shm) == 8960, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, origin) == 16, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's flags have their own line");
 static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the credit has its own line");
 static_assert(offsetof(struct um_mem_lane_shm, answer) == 256, "answers begin on a line");
+static_assert(offsetof(struct um_mem_lane_shm, progress) == 8448, "progress words begin on a line");
 
 enum { UM_PORT_OPEN = 1, UM_PORT_CLOSED = 2 };
 

@@ -40,6 +40,7 @@ void um_mem_link_close(struct um_link *base)
         link->port->mapper->detach(&link->control);
     if (link->space.base)
         link->port->mapper->detach(&link->space);
+    um_mem_frames_close(link);
     link->port->mapper->wake_drop(link->wake_handle);
     free(link);
 }

@@ -105,6 +105,12 @@ struct um_mem_mapper {
      */
     int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_mem_place *place, struct um_mem_window *window);
+    /*
+     * Maps len bytes of what a peer has that is_shareable(), from that virtual address of its on; adopted: as for
+     * window_attach(). The addresses and len are multiples of 64 KiB. NULL: never.
+     */
+    int (*memory_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at,
+                         size_t len, struct um_mem_mapping *map_p);
     /* Is the peer's memory this process's own? NULL: never. */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Is the peer's process invisible in this pid namespace? Then there are no copies between private memories, and no

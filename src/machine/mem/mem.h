@@ -62,6 +62,7 @@ struct um_mem_link {
     struct um_addr addr;
     struct um_mem_mapping control; /* the peer's um_mem_port_shm and control blocks, once they were needed */
     struct um_mem_mapping space;   /* the peer's um_mem_space_shm and regions, likewise */
+    struct um_mem_frames *frames;  /* of its shareable memory; made when first needed */
     uint32_t lanes;                /* of the peer, as checked: what stands there may change */
     uint64_t area_offset;          /* likewise */
     uint64_t nonce_at;             /* likewise */
@@ -228,6 +229,9 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mem_mappe
                      const struct um_port_config *config, struct um_port **port_p);
 void um_mem_port_close(struct um_port *base);
 
+/* Ends the mappings of the peer's shareable memory. */
+void um_mem_frames_close(struct um_mem_link *link);
+
 /* The functions that every machine of mapped memory has in its table. */
 void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p);
 int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last);
@@ -236,6 +240,8 @@ void um_mem_link_close(struct um_link *base);
 bool um_mem_link_alive(struct um_link *base);
 int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_mem_space_close(struct um_space *base);
+bool um_mem_is_shareable(struct um_space *base, const void *memory, size_t len);
+void *um_mem_peer_memory(struct um_link *base, uint64_t addr, size_t *len_p);
 int um_mem_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p);
 void um_mem_unexport(struct um_space *space_base, struct um_exported *exported_base);
 enum um_level um_mem_exported_level(const struct um_exported *base);
@@ -260,6 +266,8 @@ uint32_t um_mem_lane_committed(const struct um_lane *base);
 uint32_t um_mem_lane_consumed(const struct um_lane *base);
 int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
 void um_mem_lane_watch(struct um_lane *base, bool on);
+struct um_progress_words *um_mem_lane_progress(struct um_lane *base);
+struct um_progress_words *um_mem_rx_progress(struct um_rx *base);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 bool um_mem_gather(struct um_port *base);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
@@ -367,7 +375,8 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
     .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check, .link_open = um_mem_link_open,                     \
     .link_close = um_mem_link_close, .link_alive = um_mem_link_alive, .space_close = um_mem_space_close,               \
-    .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
+    .is_shareable = um_mem_is_shareable, .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress,     \
+    .rx_progress = um_mem_rx_progress, .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
     .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
     .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \

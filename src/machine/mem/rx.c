@@ -334,3 +334,8 @@ void um_mem_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
     const struct um_mem_rx *rx = (const struct um_mem_rx *)base;
     *addr_p = rx->origin;
 }
+
+struct um_progress_words *um_mem_rx_progress(struct um_rx *base)
+{
+    return ((struct um_mem_rx *)base)->ctl->progress;
+}

@@ -79,6 +79,8 @@ static void rx_recycle(struct um_mem_rx *rx)
     /* sync: grown-give (partner grown-take): whatever the sender did, its share is free now. */
     um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
+    for (int i = 0; i < UM_PROGRESS_WORDS; i++)
+        um_store_relaxed_u64(&ctl->progress[i].receiver, 0);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
     um_store_release_u64(&ctl->sender, 0);

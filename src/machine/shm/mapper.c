@@ -202,6 +202,7 @@ static const struct um_mem_mapper shm_mapper = {
     .space_create = um_shm_space_create,
     .space_destroy = um_shm_space_destroy,
     .is_shareable = um_shm_is_shareable,
+    .memory_attach = um_shm_memory_attach,
     .adopt = um_shm_space_adopt,
     .disown = um_shm_disown,
     .can_wait = um_shm_can_wait,

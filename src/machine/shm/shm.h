@@ -117,6 +117,8 @@ int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, ui
                         struct um_mem_mapping *map_p);
 int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_mem_place *place, struct um_mem_window *window);
+int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at, size_t len,
+                         struct um_mem_mapping *map_p);
 bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr);
 
 /* State of one port. */

@@ -183,6 +183,16 @@ int um_shm_window_attach(struct um_mem_port *port, const struct um_addr *addr, u
     return ret;
 }
 
+int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at, size_t len,
+                         struct um_mem_mapping *map_p)
+{
+    const struct um_shm_file file = {.number = adopted, .passed = UM_CONTACT_ADOPTED};
+    const struct um_shm_part part = {.offset = at, .len = len};
+    if (adopted > INT_MAX || at + len < at)
+        return -ENOENT;
+    return um_shm_peer_map(port, addr, &file, &part, map_p);
+}
+
 bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr)
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);

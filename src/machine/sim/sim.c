@@ -52,6 +52,13 @@ void um_sim_unlock(void)
     pthread_mutex_unlock(&registry_lock);
 }
 
+static bool is_shareable;
+
+void um_sim_set_shareable(bool on)
+{
+    is_shareable = on;
+}
+
 void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow)
 {
     pthread_mutex_lock(&registry_lock);
@@ -241,8 +248,28 @@ static int sim_attach(struct um_mem_port *port, const struct um_addr *addr, size
     return ret;
 }
 
+static bool sim_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p)
+{
+    (void)space, (void)base, (void)len;
+    *place_p = (struct um_mem_place){0};
+    return is_shareable;
+}
+
+/* It is where it is. */
+static int sim_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at,
+                             size_t len, struct um_mem_mapping *map_p)
+{
+    (void)port, (void)addr, (void)adopted;
+    *map_p = (struct um_mem_mapping){.base = (void *)(uintptr_t)at, .len = len, .is_guarded = true};
+    return 0;
+}
+
 static void sim_detach(struct um_mem_mapping *map)
 {
+    if (map->is_guarded) { /* of sim_memory_attach() */
+        *map = (struct um_mem_mapping){0};
+        return;
+    }
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
         struct sim_memory *m = UM_CONTAINER(l, struct sim_memory, node);
@@ -406,6 +433,8 @@ static const struct um_mem_mapper sim_mapper = {
     .addr_check = sim_addr_check,
     .attach = sim_attach,
     .detach = sim_detach,
+    .is_shareable = sim_is_shareable,
+    .memory_attach = sim_memory_attach,
     .alive = sim_alive,
     .sender_alive = sim_sender_alive,
     .sender_word = sim_sender_word,

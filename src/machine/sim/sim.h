@@ -13,6 +13,8 @@
  * their transfers take their time, and move in parts, in any order.
  */
 void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow);
+/* From now on all memory is such that peers can map it: machine is_shareable(). */
+void um_sim_set_shareable(bool on);
 /* The port's process "died": peers see it as not alive. Its memory stays until everyone let go. */
 void um_sim_kill(const struct um_addr *addr);
 
