@@ -70,9 +70,10 @@ static int parse(int argc, char **argv, struct options *o, struct um_cmd_recogni
                 "run", "unknown option %s. Options of the program go after it; put `--` before it", word);
     }
     struct um_machines machines;
+    char allowed[128];
+    um_machines_allowed(allowed, sizeof(allowed));
     if (o->machine && um_machines_named(o->machine, &machines))
-        return um_cmd_usage_error("run", "--machine %s: known are shm and board, or both with a comma between",
-                                  o->machine);
+        return um_cmd_usage_error("run", "--machine %s: allowed: %s", o->machine, allowed);
     if (o->mpi && um_cmd_announce_forced(o->mpi, found))
         return UM_EXIT_USAGE;
     if (o->at >= argc && !o->help)

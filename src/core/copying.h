@@ -12,9 +12,9 @@
 struct um_core_region;
 
 struct um_core_copying {
-    struct um_transfer *transfer; /* NULL: none is under way */
-    size_t len;                   /* the rest only while there is one. Bytes that it moves */
-    struct um_list link;          /* in the region's into whose memory it moves them; else by itself */
+    struct um_transfer *transfer; /* NULL: none is under way, and the other members mean nothing */
+    size_t len;                   /* bytes that it moves */
+    struct um_list link;          /* in um_core_region.copying of the region that it writes to, if there is one */
 };
 
 /* transfer_start(), of this process's memory in a region (NULL: in none). */

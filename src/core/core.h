@@ -62,7 +62,7 @@ struct um_core_traffic {
 struct um_core_stats {
     struct um_core_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
     uint64_t eager, rendezvous;                      /* the protocol of the sent messages */
-    uint64_t copied, bounced; /* rendezvous and RMA bodies: copied between processes, or bounced */
+    uint64_t copied, bounced; /* bodies of rendezvous and RMA: moved by transfers; sent in records */
     uint64_t retaken;         /* of the copied: asked for first, then taken back */
     uint64_t mapped;          /* RMA and atomics executed by loads and stores */
     uint64_t joint;           /* bodies of which their sender copied a part, received */
@@ -72,8 +72,8 @@ struct um_core_stats {
 
 /* How bodies that can be read by their receiver move. */
 enum um_core_bodies {
-    UM_BODIES_READ = 0, /* so */
-    UM_BODIES_LEARN,    /* so, or pushed by their sender: what takes less time here (proto/choice.h) */
+    UM_BODIES_READ = 0, /* read by their receiver */
+    UM_BODIES_LEARN,    /* read or pushed, whichever was faster lately (proto/choice.h) */
     UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
 };
 

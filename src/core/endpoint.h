@@ -154,7 +154,7 @@ struct um_core_ep {
     struct um_core_reach reach[UM_MACHINES_MAX];
     uint32_t reaches;
     uint32_t polled;        /* the reach that is asked first for a record */
-    int wait_fd;            /* of several ports; -1: the only port's is the endpoint's */
+    int wait_fd;            /* an epoll set of all ports' wait fds; -1: there is one port, whose fd is taken */
     bool reported;          /* this call of progress has completed something */
     bool stored;            /* through a window, and no full fence since */
     uint32_t turns;         /* of progress, modulo 2^32 */
@@ -175,7 +175,7 @@ struct um_core_ep {
     uint32_t peer_hash_mask;
     uint32_t rx_count;
     uint32_t counters;            /* enum um_counters */
-    uint32_t soon;                /* jobs that look at the clock: nobody sleeps meanwhile */
+    uint32_t soon;                /* jobs that wait by the clock; while there is one nobody may sleep */
     struct um_core_peer *gone;    /* in the place of those that were freed */
     struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };

@@ -165,8 +165,9 @@ static int awaiting_progress(struct um_core_ep *ep)
 int um_core_ep_jobs(struct um_core_ep *ep)
 {
     int count = 0;
-    const struct um_list *idle =
-        NULL; /* the first of those that had their turn in vain since one moved; compared only */
+    /* The first job that moved nothing since the last one that did: when it comes again, all have been tried. It may
+     * have been freed: only its address is compared. */
+    const struct um_list *idle = NULL;
     for (int i = 0; i < UM_JOB_BUDGET; i++) {
         struct um_list *first = um_list_first(&ep->jobs);
         if (!first || first == idle)

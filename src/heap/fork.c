@@ -3,7 +3,7 @@
  *
  * The child copies the populated pages into a memory file of its own before anything else runs in it, and its parent's
  * fork() returns only then; until it does, the lock keeps extents as they are. Read from the parent's file, because the
- * program may have protected a page. Where there is no file for the child its copies are ordinary memory. vfork(),
+ * program may have protected a page. Where there is no file for the child its copies are ordinary memory. vfork(2),
  * posix_spawn() and system() run no such handlers and need none. Threading: internal.h.
  */
 #include "base/maps.h"

@@ -110,8 +110,8 @@ struct um_slot {
     void *header;
     void *body;
     uint32_t body_len;
-    bool more; /* false after claim(); the caller may set it before commit(): the caller claims the next record of this
-                  lane soon, and polls meanwhile */
+    bool more; /* false after claim(). Set before commit(): the caller will soon claim the next record of this lane, and
+                  polls until then; the machine may send both together */
 };
 
 /* A received record. Valid until release(). */
@@ -129,7 +129,7 @@ struct um_answer {
     int32_t status;
 };
 
-/* How a peer reaches a region. Wire format, but for the last. */
+/* How a peer reaches a region. Wire format, except UM_LEVEL_OWN. */
 enum um_level {
     UM_LEVEL_REMOTE = 0, /* its owner executes */
     UM_LEVEL_COPY = 1,   /* transfers reach it */
@@ -155,22 +155,22 @@ enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_
 
 /*
  * A region as a peer sees it. It is current while *changes_at equals changes. changes becomes UINT64_MAX, set by any
- * thread, if the memory disappears while it is used; accesses then end in a substitute page.
+ * thread, if the memory disappears while it is used; accesses then end in a stand-in.
  */
 struct um_window {
     const struct um_machine *machine;
     struct um_region_desc region;
     unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
-    uint32_t at_once;             /* core/window.h's */
+    uint32_t at_once; /* accesses (enum um_access) by loads and stores; 0 below UM_LEVEL_MAPPED. Set by core/window.h */
     struct um_fault_guard *guard; /* UM_LEVEL_OWN */
     uint64_t changes;
     const uint64_t *changes_at;
-    const uint32_t *port_counters; /* as region.counters, for whatever region: those of the link's peer */
+    const uint32_t *port_counters; /* as region.counters, for any region: those of the link's peer; never NULL */
     /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
     struct um_locks_shm *locks;
     uint16_t birth; /* differs between registrations, as a rule: distinguishes two of the same key */
-    uint64_t *use;  /* not NULL: the owner makes it mapped when peers use it enough; window_use() reports use */
+    uint64_t *use;  /* not NULL: the owner makes the region mapped when peers use it enough: see window_use() */
 };
 
 #define UM_USE_MUST UINT64_MAX
@@ -205,7 +205,7 @@ struct um_port_config {
 struct um_machine_param {
     const char *key;     /* of the machine's own: BOARD_STEP for FI_UNIMEM_BOARD_STEP is "board_step" */
     const char *help;    /* what it is, what is allowed, the default */
-    const char *allowed; /* for who gave what is not */
+    const char *allowed; /* the values that set() takes, for the message about another one */
     /* Takes the value; NULL: the default. 0; -EINVAL: it is not allowed, and all stays. Before the machine is used, or
      * again with the same value. */
     int (*set)(const char *value);
@@ -213,12 +213,12 @@ struct um_machine_param {
 
 struct um_machine {
     const char *name;
-    const char *about;                     /* what it is, for who chooses one: "the memory of this host" */
-    const struct um_machine_param *params; /* params_count of them */
+    const char *about; /* what it is, for who chooses one: "the memory of this host". NULL: users cannot choose it */
+    const struct um_machine_param *params; /* params_count of them; NULL: there are none */
     uint32_t params_count;
     uint8_t addr_kind;              /* its bit in the header of an address: enum um_addr_kind */
-    uint8_t addr_first, addr_words; /* its part of an address, but for the header: another one than that of every
-                                       machine that an endpoint can have beside it */
+    uint8_t addr_first, addr_words; /* its words of an address. No two machines of one endpoint may share a word, except
+                                       the header in word 0 */
     uint32_t body_max;              /* of every lane: um_lane.body_max */
     uint32_t depth;                 /* records a fully grown lane holds */
     /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
@@ -263,17 +263,18 @@ struct um_machine {
     int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
     /*
      * -EINPROGRESS; or it has ended, and the transfer with it: 0, -EPERM, -ESRCH, -EFAULT, -EKEYREJECTED: the window's
-     * region is exported no more. Parts of it move in any order, in this call and in poll(). NULL, and so is
-     * transfer_cancel: copies end in the call that starts them.
+     * region is exported no more. Parts of it move in any order, in this call and in poll(). NULL: copies end in the
+     * call that starts them.
      */
     int (*transfer_poll)(struct um_transfer *transfer);
-    /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. */
+    /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. NULL: likewise.
+     */
     void (*transfer_cancel)(struct um_transfer *transfer);
 
     /*
-     * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. NULL: it has no such
-     * memory. alloc: -ENOMEM, -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not
-     * what alloc() gave for this space; -EBUSY a region that is exported lies in it.
+     * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. alloc: -ENOMEM,
+     * -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not what alloc() gave for
+     * this space; -EBUSY a region that is exported lies in it. NULL: there are neither, it has no such memory.
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
@@ -283,10 +284,11 @@ struct um_machine {
     /*
      * Where this process sees the byte at that address of the peer, which the peer has said to be shareable. *len_p
      * bytes from there on, at most as many as asked for. Valid until the next call for that link. NULL: it cannot be
-     * mapped here. The first call for an address maps its surroundings. NULL as is_shareable is.
+     * mapped here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
      */
     void *(*peer_memory)(struct um_link *link, uint64_t addr, size_t *len_p);
-    /* Had this body better wait for the peer's transfer than be copied into a record? NULL: none. */
+    /* Is it faster to announce this body, and let the peer transfer it, than to copy it into a record? NULL: no body.
+     */
     bool (*prefers_rndv)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
     /* Opens and closes a space. Ports that belong to it, and what it exports, end before it. Errors as port_open. */
@@ -309,6 +311,7 @@ struct um_machine {
     void (*port_set_counters)(struct um_port *port, uint32_t counters);
     /* Counts an access that this process has executed for a peer: at counters, with UM_COUNT_*_SHIFT. */
     void (*space_count)(struct um_space *space, uint32_t counters, unsigned shift);
+    /* The locks of wide and misaligned atomics on what this space exports; never NULL. */
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
@@ -318,13 +321,14 @@ struct um_machine {
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);
-    /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. */
+    /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. NULL: no
+     * window has counters (region.counters and *port_counters are 0). */
     void (*window_count)(struct um_window *window, unsigned shift);
     /*
-     * Tells the owner the time (ns) that an operation below UM_LEVEL_MAPPED would have saved at that level.
-     * UM_USE_MUST: the operation needs that level or the owner's progress. The owner's program need make no call. The
-     * window is no longer current when its level has changed, or when it is decided that it stays. Only where
-     * window.use is not NULL. NULL: it never is.
+     * For a window whose `use` is not NULL. Tells the owner how much time (ns) the operation that was just executed
+     * below UM_LEVEL_MAPPED would have saved at that level. UM_USE_MUST: the operation was not executed: it needs that
+     * level, or the owner's progress. The owner's program need make no call. When the level has changed, or will not
+     * change any more, the window is no longer current. NULL: no window has `use`.
      */
     void (*window_use)(struct um_window *window, uint64_t saved_ns);
 
@@ -404,8 +408,8 @@ struct um_machine {
     /*
      * Where the next record will be seen, for a processor that can wait for a store to one line. 1: *value_p stands at
      * *line_p while nothing came; valid until the next call that touches the port. 0: no lane is active. -EAGAIN: there
-     * is news, or more than one place to look at. What comes in another way (a first contact, a lane that was idle, the
-     * end of one) does not touch the line: poll again soon.
+     * is news, more than one place to look at, or none (always, for a machine without such a line). What comes in
+     * another way (a first contact, a lane that was idle, the end of one) does not touch the line: poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
     /*

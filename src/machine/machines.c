@@ -1,7 +1,10 @@
 /* machines.h. */
 #include "machine/machines.h"
 
+#include "base/log.h"
+
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 const struct um_machine *const um_machines_offered[] = {&um_machine_shm, &um_machine_board, NULL};
@@ -16,13 +19,30 @@ static const struct um_machine *machine_named(const char *name, size_t len)
     return NULL;
 }
 
-static bool is_in(const struct um_machines *machines, const struct um_machine *machine)
+/* Would an address have two parts in one place? */
+static bool is_overlapping(const struct um_machine *a, const struct um_machine *b)
 {
+    return a->addr_kind & b->addr_kind ||
+           (a->addr_first < b->addr_first + b->addr_words && b->addr_first < a->addr_first + a->addr_words);
+}
+
+int um_machines_add(struct um_machines *machines, const struct um_machine *machine)
+{
+    static struct um_log_limit limit;
+    if (machines->count == UM_MACHINES_MAX)
+        return -EINVAL;
     for (uint32_t i = 0; i < machines->count; i++) {
         if (machines->at[i] == machine)
-            return true;
+            return -EINVAL;
+        if (!is_overlapping(machines->at[i], machine))
+            continue;
+        um_log_limited(&limit, UM_LOG_WARN,
+                       "the machines %s and %s cannot be used together: they have the same place in an address",
+                       machines->at[i]->name, machine->name);
+        return -EADDRINUSE;
     }
-    return false;
+    machines->at[machines->count++] = machine;
+    return 0;
 }
 
 int um_machines_named(const char *names, struct um_machines *machines_p)
@@ -31,13 +51,22 @@ int um_machines_named(const char *names, struct um_machines *machines_p)
     for (const char *name = names;; name++) {
         const size_t len = strcspn(name, ",");
         const struct um_machine *machine = machine_named(name, len);
-        if (!machine || is_in(&machines, machine) || machines.count == UM_MACHINES_MAX)
-            return -EINVAL;
-        machines.at[machines.count++] = machine;
+        int ret = machine ? um_machines_add(&machines, machine) : -EINVAL;
+        if (ret)
+            return ret;
         name += len;
         if (!*name)
             break;
     }
     *machines_p = machines;
     return 0;
+}
+
+void um_machines_allowed(char *text, size_t size)
+{
+    size_t at = 0;
+    for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
+        at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
+    if (at < size)
+        snprintf(text + at, size - at, "or several with commas between, the preferred one first");
 }

@@ -23,7 +23,12 @@ struct um_machines {
 };
 
 /* Of a list of names with commas ("shm", "board,shm"), in its order. -EINVAL: a name is none of an offered machine, or
- * stands there twice. */
+ * stands there twice; um_machines_add()'s errors. */
 int um_machines_named(const char *names, struct um_machines *machines_p);
+/* -EINVAL: it is among them, or there is no room; -EADDRINUSE: its part of an address has a word in common with that of
+ * one of them, so they cannot be used together (logged). */
+int um_machines_add(struct um_machines *machines, const struct um_machine *machine);
+/* What um_machines_named() takes, in words. */
+void um_machines_allowed(char *text, size_t size);
 
 #endif

@@ -12,6 +12,7 @@
 #define K(name)           K_PASTE(K_NAME, name)
 
 /* Computes the new value from `old`; false: no change. Inlined with a constant op, only one case is left. */
+/* NOLINTNEXTLINE(readability-function-size): a case for each operation */
 static inline __attribute__((always_inline)) bool K(_next)(unsigned op, K_TYPE old, K_TYPE operand, K_TYPE compare,
                                                            K_TYPE *next_p)
 {

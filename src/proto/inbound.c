@@ -1,9 +1,8 @@
 /*
  * Bodies that peers announced: from the announcement to the answer.
  *
- *   announced → matched → moving (job) or asked for (it comes in records) → answered
- *                                                                           └ no place for the answer: due, then
- * answered
+ *   announced → matched → moving (job), or asked for (it comes in records) → answered
+ *                              no place for the answer: due, answered by a job ─┘
  *
  * When a sender leaves, its bodies end in any state. Memory alone bounds how many can be announced at a time. If an
  * answer finds no place, because the sender has not taken earlier ones, a job sends it later. Owns: struct

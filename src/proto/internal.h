@@ -34,8 +34,8 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 struct um_proto_asked {
     uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
     uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
-    uint16_t shy;        /* bodies to read after one that did not come: grows each time */
-    uint16_t left;       /* of these */
+    uint16_t shy;        /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;       /* how many of these are still to come */
     bool drops;          /* a body was taken back at some time: parts of it may still come */
     bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
 };
@@ -51,8 +51,8 @@ struct um_proto_peer {
     struct um_list atomics;            /* atomic_owner.c: the peer's operations that are not through */
     struct um_core_op *sending;        /* atomic.c: goes out in several records, which are not all out */
     struct um_proto_inbounds *inbound; /* inbound.c; made when first needed */
-    struct um_list due;                /* inbound.c: ended, and not answered yet for lack of a place */
-    struct um_core_job answering;      /* inbound.c: answers them */
+    struct um_list due;                /* inbound.c: bodies that have ended and whose answer found no place */
+    struct um_core_job answering;      /* inbound.c: answers them, while there are any */
     uint16_t round;                    /* rndv_both.c: the last one */
     uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
 };
@@ -125,7 +125,7 @@ void um_proto_receive_close(struct um_core_ep *ep);
 /* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
 bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                             struct um_proto_destination *dest_p);
-/* The message is in the target (or failed: positive errno): completes the receive. */
+/* The message is in its destination (or failed: positive errno): completes the receive. */
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
                              const struct um_proto_arrival *arrival, int error);
 /*
@@ -173,7 +173,7 @@ struct um_proto_inbound {
     struct um_proto_inbound *next; /* hash chain */
     uint32_t token;
     uint8_t op;     /* the opcode that announced it */
-    bool matched;   /* RTS: it has a target */
+    bool matched;   /* RTS: it has a destination */
     bool pushed;    /* the body comes, or goes, in records */
     bool asked;     /* for the records */
     bool shareable; /* RTS: it can be mapped here, says its sender */
@@ -182,7 +182,7 @@ struct um_proto_inbound {
     struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
-    struct um_iov_cursor start;     /* of the target */
+    struct um_iov_cursor start;     /* of the destination */
     uint64_t key, addr;             /* RMA */
     uint64_t moved;                 /* bytes */
     struct um_core_copying copying; /* of the bytes that follow */
@@ -218,7 +218,7 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
 
 /* ---- rndv_pull.c ---- */
 
-/* The target is known: moves what can be moved now. */
+/* The destination is known: moves what can be moved now. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A step of its job, unless it is watched. */
 bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
@@ -277,11 +277,13 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
 int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, const struct um_window *w, uint64_t offset,
                       size_t len);
 
-/* ---- rma.c: the target's side ---- */
+/* ---- rma.c: the initiator's side ---- */
+int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+
+/* ---- rma_owner.c: the target's side ---- */
 int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 /* Moves an RMA body; as um_proto_inbound_start. */
 bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in);
 void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error);

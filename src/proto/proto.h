@@ -88,7 +88,8 @@ struct um_proto_rma_one {
 };
 /*
  * The fast path, like um_proto_atomic_now(): by loads and stores, without a description of the operation. True:
- * executed, no completion follows. False: nothing happened; um_proto_rma_start() executes it or returns the error.
+ * executed, no completion follows. False: not done. Bytes may have moved; um_proto_rma_start() does it again or returns
+ * the error.
  */
 bool um_proto_rma_read_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
 bool um_proto_rma_write_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
@@ -131,8 +132,9 @@ struct um_proto_atomic_one {
 };
 /*
  * The fast path: a description would take a hundred instructions for an update of ten, and would delay the access to
- * memory. True: executed, no completion follows. False: nothing happened; um_proto_atomic_start() executes it or
- * returns the error.
+ * memory. True: executed, no completion follows. False: not done; um_proto_atomic_start(), to be called next for the
+ * same operation, executes it or returns the error. If the registration ended during the update, it is unknown whether
+ * that took effect: um_proto_atomic_start() then ends the operation with an error, and nothing is updated twice.
  */
 bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a);
 

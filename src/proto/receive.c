@@ -1,7 +1,7 @@
 /*
  * Receiving: posted receives, unexpected messages, multi-receive buffers, peek, claim, discard, cancel.
  *
- *   message arrives → match → posted receive? → target → body moves → finish: completion
+ *   message arrives → match → posted receive? → destination → body moves → finish: completion
  *                       └ none → unexpected → um_proto_recv finds it, or um_proto_peek reserves or drops it
  *
  * A multi-receive buffer takes messages one behind the other until less than multi_min bytes are left, or a message

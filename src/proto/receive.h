@@ -27,7 +27,7 @@ struct um_proto_unexpected {
 
 struct um_proto_receive {
     struct um_match *engine[2]; /* untagged, tagged */
-    struct um_list posted;      /* um_proto_recv, by age */
+    struct um_list posted;      /* um_proto_posted_recv, by age */
     struct um_list claimed;     /* um_proto_unexpected */
     size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
     uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */

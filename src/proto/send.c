@@ -1,9 +1,9 @@
 /*
  * Sending: the choice between eager and rendezvous, and the fast path of small injected messages.
  *
- *   length ≤ what the lane's body takes → eager.c (inside the record up to UM_EAGER_INLINE bytes)
- *   longer, or memory of the machine's  → rndv_send.c
- *   whatever is to complete when matched → rndv_send.c
+ *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes)
+ *   longer, or a body that the machine rather transfers  → rndv_send.c
+ *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
  *
  * Owns no state. Threading: core.h.
  */

@@ -35,8 +35,9 @@ ssize_t um_prov_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg
                                       uint64_t flags);
 
 /*
- * The fast path for one element of a valid operation. True: done, with its completion. False: nothing happened; the
- * slow path executes it or finds the error. kind: that of `a`, a constant.
+ * The fast path for one element of a valid operation. True: done, with its completion. False: not done (the element may
+ * have been updated if its registration ended meanwhile); the slow path, to be called next, executes it or finds the
+ * error. kind: that of `a`, a constant.
  */
 static inline bool um_prov_atomic_post_one(struct um_prov_ep *ep, enum um_proto_atomic_kind kind,
                                            const struct um_proto_atomic_one *a, fi_addr_t dest, bool event,

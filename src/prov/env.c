@@ -101,15 +101,6 @@ static int um_prov_env_refuse(uint32_t variable, const char *key, const char *va
     return -FI_EINVAL;
 }
 
-void um_prov_env_machines_allowed(char *text, size_t size)
-{
-    size_t at = 0;
-    for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
-        at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
-    if (at < size)
-        snprintf(text + at, size - at, "or several with commas between, the preferred one first");
-}
-
 static const char *um_prov_env_text(const char *name)
 {
     char *text = NULL;
@@ -201,7 +192,7 @@ static int um_prov_env_read_machines(struct um_prov_env *env)
     const char *text = um_prov_env_text("machine");
     if (!text || um_machines_named(text, &env->machines) == 0)
         return 0;
-    um_prov_env_machines_allowed(allowed, sizeof(allowed));
+    um_machines_allowed(allowed, sizeof(allowed));
     um_prov_env_refuse(2, "machine", text, allowed);
     return -FI_ENODATA;
 }

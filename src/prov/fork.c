@@ -2,7 +2,7 @@
  * fork(): the list of objects, and what happens to them in the child.
  *
  * Owns: the list of this process's objects. In a child they get the tables of inherited.h before other code runs there,
- * so no call has to check whether its object was inherited. vfork() and posix_spawn() run no handlers and need none.
+ * so no call has to check whether its object was inherited. vfork(2) and posix_spawn(3) run no handlers and need none.
  * Threading: a lock of its own, held from before a fork until after, so that the child finds the list whole. Nothing
  * else is locked while it is held.
  */

@@ -218,7 +218,7 @@ static bool um_prov_info_machines(const struct um_prov_env *env, const struct fi
     *machines_p = env->machines;
     if (name && strcmp(name, UM_PROV_NAME) != 0 && um_machines_named(name, machines_p)) {
         char allowed[128];
-        um_prov_env_machines_allowed(allowed, sizeof(allowed));
+        um_machines_allowed(allowed, sizeof(allowed));
         um_prov_info_refuse("domain_attr->name = %s, only %s; or unimem for what FI_UNIMEM_MACHINE says", name,
                             allowed);
         return false;

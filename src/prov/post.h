@@ -1,7 +1,10 @@
 /*
- * Posting an operation: what msg.c, tagged.c and rma.c share. Inline: these are the hot paths.
+ * Posting an operation: what msg.c, tagged.c, rma.c, atomic.c and atomic_post.c share: the checks of flags and sizes,
+ * the fence, the count of pending operations, what is done after a refusal. Inline: these are the hot paths.
  *
- * Owns nothing. Threading: each function takes the domain lock.
+ * Owns nothing. Threading: um_prov_post_send, um_prov_post_inject, um_prov_post_recv and um_prov_post_peek take the
+ * domain lock. Those named *_locked, um_prov_post_is_fenced_off and um_prov_post_source want it held. The others need
+ * none.
  */
 #ifndef UM_PROV_POST_H
 #define UM_PROV_POST_H

@@ -45,8 +45,6 @@ struct um_prov_env {
 void um_prov_env_define(void);
 /* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
 int um_prov_env_read(struct um_prov_env *env_p);
-/* What may stand in FI_UNIMEM_MACHINE, and be the name of a domain. */
-void um_prov_env_machines_allowed(char *text, size_t size);
 
 /* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
 int um_prov_error_to_fi(int error);
@@ -295,7 +293,7 @@ struct um_prov_ep {
     struct um_core_peer **peers;       /* by fi_addr_t; filled at first use */
     uint64_t peers_room;               /* its entries */
     uint64_t pending;                  /* accepted transmissions that will complete */
-    uint64_t started;                  /* pending while the operation that is being posted is among them */
+    uint64_t started;                  /* `pending` as it was with the operation that is being posted */
     uint32_t tx_flags, rx_flags;       /* um_core_op_flag of the calls without flags */
     uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
@@ -303,9 +301,9 @@ struct um_prov_ep {
     bool wants_source, wants_source_err;
     bool enabled;
     bool closing;
-    uint32_t arms; /* sleepers that want the port armed */
-    bool armed;    /* it is */
-    bool stale;    /* but the endpoint made progress since, or a sleeper woke: the next sleeper arms again */
+    uint32_t arms; /* sleepers that want the ports armed */
+    bool armed;    /* the ports are armed */
+    bool stale;    /* armed, but progress was made or a sleeper woke since: the next sleeper arms again */
     bool kicked;   /* a wake-up is on its way to a sleeper */
     uint64_t caps;
     size_t multi_min;

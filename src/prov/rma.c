@@ -28,7 +28,8 @@ static ssize_t um_prov_post_rma(struct um_prov_ep *ep, struct um_proto_rma *rma,
     return um_prov_post_rma_by(ep, rma, dest, fi_flags, um_proto_rma_start);
 }
 
-/* The fast path for one buffer. True: done, with its completion. False: nothing happened; take the slow path. */
+/* The fast path for one buffer. True: done, with its completion. False: not done (bytes may have moved); take the slow
+ * path. */
 static inline bool um_prov_rma_post_one(struct um_prov_ep *ep, const struct um_proto_rma_one *r, fi_addr_t dest,
                                         bool event, void *context)
 {

@@ -84,7 +84,7 @@ static void advised_and_locked(void **state)
     (void)state;
     size_t page = page_size();
     unsigned char *mem = four_pages();
-    assert_int_equal(syscall(SYS_mlock, mem + page, page), 0); /* AddressSanitizer's mlock() does nothing */
+    assert_int_equal(syscall(SYS_mlock, mem + page, page), 0); /* AddressSanitizer's mlock does nothing */
     refused_as_long_as(mem, -ENOTSUP, "mlock");
     mem = four_pages();
     assert_int_equal(madvise(mem + page, page, MADV_DONTFORK), 0);

@@ -7,6 +7,13 @@ meson tests, in the order in which they are tried; the mutation counts as found 
 
 MUTATIONS = [
     (
+        "two machines may have one place in an address",
+        "src/machine/machines.c",
+        "        if (!is_overlapping(machines->at[i], machine))",
+        "        if (!is_overlapping(machines->at[i], machine) || i < UM_MACHINES_MAX)",
+        ["machines"],
+    ),
+    (
         "a release is dropped: the record after a rendezvous announcement is handled again",
         "src/core/progress.c",
         "    if (ret == 0)\n        port->machine->release(port, rec);\n    else",

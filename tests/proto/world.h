@@ -2,7 +2,7 @@
  * Several endpoints in one process, driven in turn: what the protocol tests share.
  *
  * Owns: the endpoints and the record of their completions. The variant (machine, stalls, private copies, memory cap)
- * is one for the whole program: test_main() reads it from the command line. Threading: one thread, unless a test says
+ * is one for the whole program: world_main() reads it from the command line. Threading: one thread, unless a test says
  * otherwise. A wait that moves nothing for half a minute is a hang and fails the test; nothing else depends on time.
  */
 #ifndef UM_TESTS_PROTO_WORLD_H

@@ -126,7 +126,7 @@ struct um_mem_port_shm {
     uint64_t grown_max; /* receiver: lanes that may be grown at a time */
     uint32_t counters;  /* receiver: what accesses by way of this port count, enum um_counters */
     uint32_t wake;      /* receiver, constant: its wake-up pipe, as the mapper names it */
-    uint64_t nonce_at;  /* receiver, constant: where its process holds the nonce (um_copy.nonce_at); 0: nowhere */
+    uint64_t nonce_at;  /* receiver, constant: where its process holds the nonce (mapper.h); 0: nowhere */
     uint32_t reserved2[10];
     /* line 3 */
     uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, receiver swaps */

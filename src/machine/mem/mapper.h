@@ -90,7 +90,7 @@ struct um_mem_mapper {
      * Memory that the program shares in its own way (a shared mapping of a file) and peers can map, too. -ENOENT: it is
      * none; -EPERM with *why_p: only peers that map it themselves can (their window_attach() finds out, from the
      * region's base); another negative errno with *why_p: they cannot. Counted; unshare() gives one count back. NULL:
-     * never.
+     * never. Without adopt() it is not called.
      */
     int (*share)(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_place *place_p,
                  const char **why_p);
@@ -101,7 +101,7 @@ struct um_mem_mapper {
     /*
      * Makes a peer's mapped region reachable here; adopted: the memory that its space names. Fills base of the window
      * (the region's first byte) and map (what detach() is to end, if anything). If the memory disappears, accesses end
-     * in a substitute page, and window.changes becomes odd: no longer current.
+     * in a stand-in, and window.changes becomes UINT64_MAX: no longer current.
      */
     int (*window_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted,
                          const struct um_mem_place *place, struct um_mem_window *window);
@@ -111,7 +111,7 @@ struct um_mem_mapper {
      */
     int (*memory_attach)(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at,
                          size_t len, struct um_mem_mapping *map_p);
-    /* Is the peer's memory this process's own? */
+    /* Is the peer's memory this process's own? NULL: never. */
     bool (*is_own)(const struct um_mem_port *port, const struct um_addr *addr);
     /* Is the peer's process invisible in this pid namespace? Then there are no copies between private memories, and no
      * locks that name it. NULL: never. */
@@ -128,8 +128,8 @@ struct um_mem_mapper {
     uint64_t (*sender_word)(const struct um_mem_port *port, const struct um_addr *addr);
 
     /*
-     * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that); drop()
-     * ends it. wake: as the peer's port names it; not to be relied on. A negative errno, logged.
+     * What it takes to make the peer's wait fd readable, if it is still the peer's (the caller sees to that);
+     * wake_drop() ends it. wake: as the peer's port names it; not to be relied on. A negative errno, logged.
      */
     int (*wake_open)(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p);
     void (*wake)(struct um_mem_port *port, const struct um_addr *addr, int handle);

@@ -45,7 +45,7 @@ struct um_mem_port {
     uint32_t empty_polls;
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
-    struct um_list rx_crowded; /* um_rx.crowded */
+    struct um_list rx_crowded; /* um_mem_rx.crowded */
     int wait_read, wait_write; /* the wake-up pipe */
     int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
@@ -131,12 +131,12 @@ struct um_mem_budget {
     uint64_t debt_ns;
     uint64_t at_ns;             /* when debt_ns was true */
     uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
-    struct um_list waiting;     /* um_exported that may be worth it later; looked at in turn */
+    struct um_list waiting;     /* um_mem_exported that may be worth it later; looked at in turn */
 };
 
 /* Regions that become mapped when peers make enough use of them, and the thread that does it: deferred.c. */
 struct um_mem_deferred {
-    pthread_mutex_t lock; /* also of the table's entries: region_write() */
+    pthread_mutex_t lock; /* also of the table's entries: um_mem_region_write() */
     pthread_cond_t idle;  /* a part has moved */
     struct um_list regions;
     pthread_t thread;
@@ -168,7 +168,7 @@ struct um_mem_space {
 struct um_mem_exported {
     struct um_exported base;
     struct um_mem_region_shm *region; /* NULL: there was no place in the table */
-    struct um_mem_exported **place;   /* its twin in um_space.place */
+    struct um_mem_exported **place;   /* its twin in um_mem_space.place */
     struct um_region_desc what;       /* our own: what stands in shared memory is only for the peers */
     uint32_t level;                   /* enum um_level; changes under the lock of the process (own.c) */
     struct um_mem_place at;           /* level mapped */
@@ -197,19 +197,26 @@ void um_mem_budget_ended(struct um_mem_budget *budget, const struct um_mem_expor
                          uint64_t cost_ns);
 struct um_mem_exported *um_mem_budget_ripe(struct um_mem_budget *budget, uint64_t now_ns);
 
-/* Regions that move later (deferred.c). init and fini: of the space's; take: does this one wait? begin: from now on
- * peers know of it (with the lock). end: no more of it moves, nor does now. give_back: what has moved of one that has
- * not moved whole. pause ends the thread for a moment; false: there is none. */
+/* ---- deferred.c: regions that are adopted after peers have used them enough ---- */
+/* Of space->deferred. fini ends the thread. */
 void um_mem_deferred_init(struct um_mem_space *space);
 void um_mem_deferred_fini(struct um_mem_space *space);
+/* Shall the region begin at level copy, and be adopted later? True: it has a use number, and there is a thread. */
 bool um_mem_deferred_take(struct um_mem_space *space, struct um_mem_exported *exported);
+/* Its entry is in the table now: puts it among those that the thread looks at. With the lock of space->deferred. */
 void um_mem_deferred_begin(struct um_mem_space *space, struct um_mem_exported *exported);
+/* Takes it from the thread: when this returns, no part of it moves any more. */
 void um_mem_deferred_end(struct um_mem_space *space, struct um_mem_exported *exported);
+/* Moves the parts back of a region that has not moved whole. */
 void um_mem_deferred_give_back(struct um_mem_space *space, struct um_mem_exported *exported);
+/* Ends the thread for a moment; false: there is none. */
 bool um_mem_deferred_pause(struct um_mem_space *space);
+/* Starts it again, if a region waits for it. */
 void um_mem_deferred_resume(struct um_mem_space *space);
-/* Writes the table's entry of a region, or empties it; with the lock of space->deferred, which show takes. */
+
+/* Writes the table's entry of a region, or empties it. The caller has the lock of space->deferred. */
 void um_mem_region_write(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there);
+/* The same; takes the lock. */
 void um_mem_region_show(struct um_mem_space *space, const struct um_mem_exported *exported, bool is_there);
 void um_mem_exported_log(const struct um_mem_exported *exported, const char *why);
 
@@ -360,7 +367,9 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* All but claim, claim_message, poll, unexport and transfer_start, which a machine may wrap. */
+/* All members but: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
+ * claim_message, poll, unexport and the three of transfers, which a machine may wrap or not have; memory_alloc,
+ * memory_free and prefers_rndv, which memory that processors copy does not need. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \

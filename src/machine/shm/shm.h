@@ -10,7 +10,7 @@
 
 #define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
 
-/* The low half of a lane's owner word: what the high half is. */
+/* The low half of a lane's sender word: what the high half is. */
 enum { UM_SHM_SENDER_PID = 1, UM_SHM_SENDER_CONTACT = 3 };
 
 /*
@@ -18,7 +18,7 @@ enum { UM_SHM_SENDER_PID = 1, UM_SHM_SENDER_CONTACT = 3 };
  * looked for. Whether it is the one is known when its memory has been seen, with the nonce in it.
  */
 struct um_shm_addr {
-    uint8_t version; /* the head: address.h */
+    uint8_t version; /* with kinds the header: address.h */
     uint8_t kinds;
     uint16_t partition; /* processes of different ones do not share memory */
     uint32_t boot;      /* hash of the kernel's boot id: tells hosts apart */
@@ -79,7 +79,7 @@ struct um_shm_part {
     size_t offset;
     size_t len;
     bool read_only;
-    uint64_t *stale; /* not NULL: the file may be one that can shrink; then this becomes odd if it does (fault.h) */
+    uint64_t *stale; /* not NULL: the file may be one that can shrink; if it does, this becomes UINT64_MAX (fault.h) */
 };
 /* A file of a peer: its descriptor number there, and what it was passed as where that cannot be opened (contact.h). */
 struct um_shm_file {
