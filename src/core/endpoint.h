@@ -52,6 +52,7 @@ struct um_core_op;
 struct um_core_op_class {
     /* The peer answered its token: status, from a peer that may be hostile. NULL: it has no token. */
     void (*answered)(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
+    bool is_body; /* the receiver moves its bytes, from where they lie */
 };
 
 /* An operation at its initiator, accepted and not completed. */
@@ -235,8 +236,8 @@ int um_core_peer_reap(struct um_core_peer *peer);
  * in good order. */
 void um_core_peer_lose(struct um_core_peer *peer, int error);
 
-/* What this process exports to the peer, on the machine that operations to it take. */
-struct um_space *um_core_peer_space(const struct um_core_peer *peer);
+/* Can the peer map these buffers of this process (machine is_shareable()), and may it? */
+bool um_core_peer_is_shareable(const struct um_core_peer *peer, const struct iovec *iov, size_t count);
 
 /* Initialises a peer without a link and without a number. NULL without memory. */
 struct um_core_peer *um_core_peer_new(struct um_core_ep *ep);

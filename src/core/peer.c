@@ -413,12 +413,18 @@ void um_core_peer_lose(struct um_core_peer *peer, int error)
         um_core_peer_watch_leaving(peer);
 }
 
-struct um_space *um_core_peer_space(const struct um_core_peer *peer)
+bool um_core_peer_is_shareable(const struct um_core_peer *peer, const struct iovec *iov, size_t count)
 {
     const struct um_core_ep *ep = peer->ep;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
-        if (ep->reach[i].port->machine == peer->link->machine)
-            return um_core_regions_space(ep->config.regions, i);
+    const struct um_machine *machine = peer->link->machine;
+    struct um_space *space = NULL;
+    for (uint32_t i = 0; i < ep->reaches && machine->is_shareable && ep->config.mapped != UM_MAPPED_NEVER; i++) {
+        if (ep->reach[i].port->machine == machine)
+            space = um_core_regions_space(ep->config.regions, i);
     }
-    return NULL;
+    for (size_t i = 0; i < count && space; i++) {
+        if (iov[i].iov_len && !machine->is_shareable(space, iov[i].iov_base, iov[i].iov_len))
+            space = NULL;
+    }
+    return space != NULL;
 }

@@ -85,15 +85,13 @@ bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *i
     const bool takes =
         ep->config.mapped == UM_MAPPED_ALWAYS || !b || (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
     in->ask.is_mappable = !takes;
+    if (takes)
+        in->ask.way = UM_WAY_BOTH;
     return takes;
 }
 
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    if (um_proto_both_take(ep, in)) {
-        in->ask.way = UM_WAY_BOTH;
-        return false;
-    }
     if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_proto_inbound_ask(in))
         return false;
     in->ask.way = UM_WAY_PUSH;

@@ -85,6 +85,14 @@ void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
 /* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
 int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len);
 
+/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
+static inline void um_proto_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body)
+{
+    struct um_piece *to = count > 1 ? body : piece;
+    for (size_t i = 0; i < count; i++)
+        to[i] = (struct um_piece){.addr = (uint64_t)(uintptr_t)iov[i].iov_base, .len = iov[i].iov_len};
+}
+
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
 /* A posted receive. */
@@ -211,8 +219,6 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
 int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
-void um_proto_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
@@ -230,14 +236,16 @@ int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, vo
 
 /* ---- rndv_both.c ---- */
 
-/* Can a peer map these buffers? */
-bool um_proto_is_shareable(const struct um_core_peer *peer, const struct iovec *iov, size_t count);
-/* Can the body be mapped, and shall it be? Then the sender is invited to copy, too, if it can. */
-bool um_proto_both_take(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Copies a part of such a body; returns whether it still lives. */
-bool um_proto_both_step(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Can the body be mapped here? */
+bool um_proto_both_can(struct um_proto_inbound *in);
+/* It will be: invites the sender to copy as well, if it can. */
+void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Copies some of it; true: all of it is there. */
+bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* The body ends: from the return on its sender writes no byte of the buffer. */
 void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
+
+/* ---- rndv_help.c ---- */
 int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */
@@ -255,7 +263,7 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
 int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
 int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* For one that can be mapped: is that the better way? */
+/* For one that can be mapped: is that the better way? Then it is its way. */
 bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A part of a body that was asked for came. */
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len);

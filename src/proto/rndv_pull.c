@@ -105,10 +105,18 @@ static int message_copy(struct um_core_ep *ep, struct um_proto_inbound *in, uint
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && um_proto_ask(ep, in))
-        return true;
-    if (in->ask.way == UM_WAY_BOTH)
-        return um_proto_both_step(ep, in);
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer) {
+        if (um_proto_both_can(in) && um_proto_ask_prefers_both(ep, in))
+            um_proto_both_begin(ep, in);
+        else if (um_proto_ask(ep, in))
+            return true;
+    }
+    if (in->ask.way == UM_WAY_BOTH) {
+        if (!um_proto_both_copy(ep, in))
+            return true;
+        um_proto_inbound_finish(ep, in, 0);
+        return false;
+    }
     if (in->moved < limit) {
         size_t len;
         enum copied copied = copy_result(ep, in, message_copy(ep, in, limit, &len));

@@ -51,7 +51,7 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
     um_core_job_start(ep, &op->job);
 }
 
-const struct um_core_op_class um_proto_rndv_body = {.answered = body_answered};
+const struct um_core_op_class um_proto_rndv_body = {.answered = body_answered, .is_body = true};
 
 int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {

@@ -21,13 +21,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void um_proto_rndv_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body)
-{
-    struct um_piece *to = count > 1 ? body : piece;
-    for (size_t i = 0; i < count; i++)
-        to[i] = (struct um_piece){.addr = (uint64_t)(uintptr_t)iov[i].iov_base, .len = iov[i].iov_len};
-}
-
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len)
 {
     if (!(op->flags & UM_OP_INJECT))
@@ -65,8 +58,8 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     struct um_proto_rts_wire *header = slot.header;
     *header = (struct um_proto_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
-    header->shareable = !op->copy && um_proto_is_shareable(peer, op->buffers.iov, op->buffers.count);
-    um_proto_rndv_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
+    header->shareable = !op->copy && um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count);
+    um_proto_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
     uint8_t flags = um_proto_wire_flags(msg->flags);
     peer->out->sent++;
     ep->stats.rendezvous++;

@@ -1,6 +1,8 @@
 /* Conformance: lanes serve one sender after the other, and nothing of one is taken for the other's. */
 #include "conform.h"
 
+#include "base/atomic.h"
+
 enum { SENDERS = 12, LANES = 4 };
 
 /* One life of a lane. Its number stands in the records' high half, the record's in the low half. */
@@ -8,7 +10,7 @@ struct life {
     struct path path;
     uint32_t number;
     uint32_t sent;
-    bool open;
+    bool open, begun;
 };
 
 /* The receiver's view of one life. */
@@ -25,8 +27,18 @@ static uint32_t len_of(uint64_t number)
     return (uint32_t)(number * 131 % 400);
 }
 
+/* The words of this life are zero when it begins, whatever the one before left there. */
+static void words_begin(uint64_t *own)
+{
+    assert_int_equal(um_load_relaxed_u64(own), 0);
+    um_store_relaxed_u64(own, UINT64_MAX);
+}
+
 static void life_send(struct life *life)
 {
+    for (int i = 0; i < UM_PROGRESS_WORDS && life->sent == 0 && !life->begun && machine->lane_progress; i++)
+        words_begin(&machine->lane_progress(life->path.lane)[i].sender);
+    life->begun = true;
     uint64_t number = (uint64_t)life->number << 32 | life->sent;
     if (message_try(life->path.lane, MESSAGE(number, .body_len = len_of(number))) == 0)
         life->sent++;
@@ -44,6 +56,8 @@ static void view_take(struct um_rx *rx, const struct um_record *rec)
     struct view *view = rx->user;
     uint64_t number = message_number(rec);
     assert_non_null(view);
+    for (int i = 0; i < UM_PROGRESS_WORDS && !view->known && machine->rx_progress; i++)
+        words_begin(&machine->rx_progress(rx)[i].receiver);
     if (!view->known)
         view->number = (uint32_t)(number >> 32);
     view->known = true;

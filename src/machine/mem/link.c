@@ -1,5 +1,5 @@
 /*
- * Links: a port's handles on its peers, the peer's control blocks as they are mapped here, private copies.
+ * Links: a port's handles on its peers, what of the peer is mapped here, private copies.
  *
  * Owns: struct um_mem_link. What the peer's port says of itself is checked before use. Threading: machine.h.
  */
@@ -14,6 +14,8 @@
 /* A peer's pages are missing for milliseconds while it moves them: how often one call looks and retries before it
  * returns -EAGAIN. */
 enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
+
+enum { UM_FRAME_SHIFT = 28 /* log2 of the bytes of a frame */ };
 
 int um_mem_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
@@ -40,7 +42,7 @@ void um_mem_link_close(struct um_link *base)
         link->port->mapper->detach(&link->control);
     if (link->space.base)
         link->port->mapper->detach(&link->space);
-    um_mem_frames_close(link);
+    um_mem_frames_close(link->frames, link->port->mapper);
     link->port->mapper->wake_drop(link->wake_handle);
     free(link);
 }
@@ -231,4 +233,37 @@ int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, stru
         if (ret)
             return ret;
     }
+}
+
+/* ---- shareable memory ---- */
+
+/* Such memory lies in the file that the peer's space names, each page at its own address. What the peer says of an
+ * address is only that: a page that is none of its memory reads as zero, and is nobody else's. */
+static unsigned char *frame_map(struct um_mem_link *link, uint64_t number)
+{
+    const struct um_mem_mapper *mapper = link->port->mapper;
+    const struct um_mem_space_shm *shm = link->space.base;
+    struct um_mem_mapping map;
+    if (mapper->memory_attach(link->port, &link->addr, um_load_relaxed_u32(&shm->memory), number << UM_FRAME_SHIFT,
+                              (size_t)1 << UM_FRAME_SHIFT, &map) != 0)
+        return NULL;
+    unsigned char *base = map.base;
+    /* if the peer has died, it may be the file of another process */
+    if (um_mem_link_alive(&link->base) && um_mem_frames_add(&link->frames, mapper, number, &map) == 0)
+        return base;
+    mapper->detach(&map);
+    return NULL;
+}
+
+void *um_mem_peer_memory(struct um_link *base, uint64_t addr, size_t *len_p)
+{
+    struct um_mem_link *link = (struct um_mem_link *)base;
+    const uint64_t number = addr >> UM_FRAME_SHIFT, offset = addr - (number << UM_FRAME_SHIFT);
+    unsigned char *frame = um_mem_frames_find(link->frames, number);
+    if (!frame && link->port->mapper->memory_attach && um_mem_link_map_space(link) == 0)
+        frame = frame_map(link, number);
+    const uint64_t left = (UINT64_C(1) << UM_FRAME_SHIFT) - offset;
+    if (*len_p > left)
+        *len_p = (size_t)left;
+    return frame ? frame + offset : NULL;
 }

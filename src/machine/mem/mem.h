@@ -229,8 +229,12 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mem_mappe
                      const struct um_port_config *config, struct um_port **port_p);
 void um_mem_port_close(struct um_port *base);
 
-/* Ends the mappings of the peer's shareable memory. */
-void um_mem_frames_close(struct um_mem_link *link);
+/* Mapped frames of a peer's shareable memory (frames.c). find: NULL when it is none of them. add takes the mapping
+ * over; -ENOMEM. */
+unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number);
+int um_mem_frames_add(struct um_mem_frames **frames_p, const struct um_mem_mapper *mapper, uint64_t number,
+                      const struct um_mem_mapping *map);
+void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper);
 
 /* The functions that every machine of mapped memory has in its table. */
 void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p);

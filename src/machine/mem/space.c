@@ -273,3 +273,11 @@ void um_mem_unexport(struct um_space *space_base, struct um_exported *exported_b
         um_mem_budget_ended(&space->budget, exported, start, exported->cost_ns + um_clock_ns() - start);
     free(exported);
 }
+
+bool um_mem_is_shareable(struct um_space *base, const void *memory, size_t len)
+{
+    struct um_mem_space *space = (struct um_mem_space *)base;
+    struct um_mem_place place;
+    return space->mapper->is_shareable && space->mapper->memory_attach &&
+           space->mapper->is_shareable(space, (uint64_t)(uintptr_t)memory, len, &place);
+}

@@ -1,0 +1,54 @@
+/*
+ * Between the two sides of a body that both copy (rndv_both.c has the picture): the words by which they claim parts,
+ * and the copying of a part. Threading: core.h.
+ */
+#ifndef UM_PROTO_BOTH_H
+#define UM_PROTO_BOTH_H
+
+#include "base/atomic.h"
+#include "base/iov.h"
+#include "machine/machine.h"
+
+enum { UM_PARTS_MAX = 0xffffff /* what a word can say */ };
+
+/* What a word says: parts that a side has claimed, and those of them that it has copied. */
+struct um_proto_claims {
+    uint32_t claimed, copied;
+};
+
+/* round (bits 48 to 63), claimed (24 to 47), copied (0 to 23) */
+static inline uint64_t um_proto_claims_word(uint16_t round, uint32_t claimed, uint32_t copied)
+{
+    return (uint64_t)round << 48 | (uint64_t)claimed << 24 | copied;
+}
+
+/* What a word says of that round, of a body of so many parts, whatever the other process has written there. */
+static inline struct um_proto_claims um_proto_claims_read(const uint64_t *word, uint16_t round, uint32_t parts)
+{
+    uint64_t w = um_load_acquire_u64(word); /* sync: part-seen (partner part-copied) */
+    struct um_proto_claims c = {(uint32_t)(w >> 24) & UM_PARTS_MAX, (uint32_t)w & UM_PARTS_MAX};
+    if ((uint16_t)(w >> 48) != round || c.claimed > parts || c.copied > c.claimed)
+        return (struct um_proto_claims){0, 0};
+    return c;
+}
+
+static inline uint32_t um_proto_parts_of(uint64_t len, uint8_t shift)
+{
+    return (uint32_t)((len + (UINT64_C(1) << shift) - 1) >> shift);
+}
+
+/* The memory of both sides: pieces of the peer, buffers here. */
+struct um_proto_sides {
+    struct um_link *link;
+    const struct um_piece *piece;
+    uint32_t count;
+    struct um_iov_cursor local; /* from the first byte on */
+    bool to_peer;
+};
+
+/* Copies a part of the body. False: some of it cannot be mapped now. */
+bool um_proto_part_copy(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total);
+/* Can all of it be mapped here? */
+bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32_t count);
+
+#endif

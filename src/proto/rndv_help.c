@@ -1,0 +1,91 @@
+/*
+ * Rendezvous, both: the sender's half. It was invited, and copies parts from the end into the receive's buffer.
+ * rndv_both.c has the picture. Owns no state. Threading: core.h.
+ */
+#include "proto/both.h"
+#include "proto/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of an operation whose receiver has invited this side. */
+struct helping {
+    uint16_t round;
+    uint8_t words, shift;
+    uint32_t copied, parts, count;
+    struct um_piece piece[]; /* count */
+};
+
+static void help_end(struct um_core_op *op)
+{
+    um_list_unlink(&op->job.link);
+    free(op->copy);
+    op->copy = NULL;
+}
+
+static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
+    struct helping *h = op->copy;
+    struct um_core_peer *peer = op->peer;
+    struct um_progress_words *w = peer->lane->machine->lane_progress(peer->lane) + h->words;
+    struct um_proto_sides sides = {peer->link, h->piece, h->count, um_iov_begin(op->buffers.iov, op->buffers.count),
+                                   true};
+    (void)ep;
+    /* sync: part-claim (partner part-claim) */
+    um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied + 1, h->copied));
+    um_fence_full();
+    uint64_t receiver = um_load_acquire_u64(&w->receiver); /* sync: round-seen (partner round-begin) */
+    const uint32_t claimed = (uint32_t)(receiver >> 24) & UM_PARTS_MAX;
+    const bool mine = (uint16_t)(receiver >> 48) == h->round && claimed < h->parts - h->copied;
+    if (mine && um_proto_part_copy(&sides, h->parts - 1 - h->copied, h->shift, op->len))
+        h->copied++;
+    else
+        job = NULL;
+    /* sync: part-copied (partner part-seen) */
+    um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied, h->copied));
+    if (!job)
+        help_end(op);
+    return job != NULL;
+}
+
+/* The invitation may be late: then the token is another operation's, or nobody's. */
+static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op *op, const struct um_piece *piece,
+                       uint32_t count)
+{
+    uint64_t sum = 0;
+    if (!op->class->is_body || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
+        !peer->lane->machine->lane_progress || !peer->link->machine->peer_memory ||
+        !um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count))
+        return false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (piece[i].len > op->len - sum)
+            return false;
+        sum += piece[i].len;
+    }
+    return sum == op->len && um_proto_can_map(peer->link, piece, count);
+}
+
+int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    const struct um_proto_copy_wire *header = rec->header;
+    const uint32_t count = header->count;
+    if (count == 0 || count > UM_IOV_LIMIT || header->words >= UM_PROGRESS_WORDS || header->shift < 12 ||
+        header->shift > 40 || (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))))
+        return -EPROTO;
+    const struct um_piece *piece = count > 1 ? rec->body : &header->piece;
+    struct um_core_op *op = peer->lost || !peer->lane ? NULL : um_core_peer_op(peer, header->token);
+    if (!op || !is_welcome(peer, op, piece, count) || op->len >> header->shift >= UM_PARTS_MAX)
+        return 0;
+    struct helping *h = malloc(sizeof(*h) + count * sizeof(*piece));
+    if (!h)
+        return 0;
+    *h = (struct helping){header->round, header->words, header->shift, 0, um_proto_parts_of(op->len, header->shift),
+                          count};
+    memcpy(h->piece, piece, count * sizeof(*piece));
+    op->copy = h;
+    op->job.step = help_step;
+    um_core_job_start(ep, &op->job);
+    return 0;
+}
