@@ -77,7 +77,7 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
 {
     static uint32_t seed;
     *w = (struct world){.nodes = nodes};
-    um_sim_configure(++seed, variant.stall_percent, variant.slow);
+    um_sim_configure(++seed, variant.stall_percent, variant.sim_modes);
     for (int i = 0; i < nodes; i++)
         node_open(&w->node[i], multi_min);
 }
@@ -308,7 +308,9 @@ static void variant_parse(const char *word)
     else if (sscanf(word, "stall=%u", &value) == 1)
         variant.stall_percent = value;
     else if (strcmp(word, "slow") == 0)
-        variant.slow = true;
+        variant.sim_modes |= UM_SIM_SLOW;
+    else if (strcmp(word, "stale") == 0)
+        variant.sim_modes |= UM_SIM_STALE;
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)
