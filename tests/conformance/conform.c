@@ -376,10 +376,13 @@ static bool machine_choose(const char *name)
     } else if (strcmp(name, "sim:stall") == 0) {
         machine = &um_machine_sim;
         tries = 40;
-        um_sim_configure(7, 30, false);
+        um_sim_configure(7, 30, 0);
     } else if (strcmp(name, "sim:slow") == 0) {
         machine = &um_machine_sim;
-        um_sim_configure(7, 0, true);
+        um_sim_configure(7, 0, UM_SIM_SLOW);
+    } else if (strcmp(name, "sim:stale") == 0) {
+        machine = &um_machine_sim;
+        um_sim_configure(7, 0, UM_SIM_STALE);
     }
     return machine != NULL;
 }
@@ -387,7 +390,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|board[:STEP] GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|sim:stale|board[:STEP] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

@@ -1,7 +1,7 @@
 /*
  * What the conformance tests share: the machine under test, ports and paths, messages that carry their own proof.
  *
- * `conformance MACHINE[:STALL] GROUP` runs the tests of one file against one machine; a machine with seeded stalls
+ * `conformance MACHINE[:MODE] GROUP` runs the tests of one file against one machine; a machine with seeded stalls
  * (sim) returns -EAGAIN and "no record" at random, which every helper here tolerates. The assertions of a test run in
  * its main thread only; other threads return what went wrong.
  */

@@ -273,12 +273,12 @@ static void a_half_rung_bell_is_rung_by_the_next_sender(void **state)
     struct um_mem_port_shm *shm = mmap(NULL, UM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fields->memory_fd, 0);
     assert_ptr_not_equal(shm, MAP_FAILED);
     for (int round = 0; round < 20; round++) {
-        shm->bell[0] |= 1;
+        shm->common.bell[0] |= 1;
         struct path p = path_joined(a, b);
         expect_nothing(b);
         while (machine->arm(b) != 0)
             expect_nothing(b);
-        shm->bell[0] |= 1;
+        shm->common.bell[0] |= 1;
         message_send(p.lane, MESSAGE(1));
         assert_true(is_readable(machine->wait_fd(b), SEC));
         machine->disarm(b);

@@ -38,6 +38,20 @@ static void the_sender_sees_a_broken_pipe_and_the_receiver_the_end(void **state)
     close_two();
 }
 
+/* It would take a share of what others could use. */
+static void a_refused_lane_does_not_grow(void **state)
+{
+    (void)state;
+    open_two(0);
+    struct path p = path_joined(a, b);
+    uint32_t small = machine->lane_body_max(p.lane, 0);
+    machine->rx_refuse(p.rx);
+    assert_int_equal(machine->lane_body_max(p.lane, machine->body_max), small);
+    expect_left(b, p.rx, EPROTO);
+    path_close(&p);
+    close_two();
+}
+
 static void what_waits_in_a_refused_lane_is_not_delivered(void **state)
 {
     (void)state;
@@ -225,7 +239,7 @@ static void the_memory_of_refused_lanes_comes_back(void **state)
     close_two();
 }
 
-GROUP(refuse, T(the_sender_sees_a_broken_pipe_and_the_receiver_the_end),
+GROUP(refuse, T(the_sender_sees_a_broken_pipe_and_the_receiver_the_end), T(a_refused_lane_does_not_grow),
       T(what_waits_in_a_refused_lane_is_not_delivered), T(a_record_at_hand_can_be_refused_before_its_release),
       T(a_sender_can_be_refused_as_it_joins), T(refusing_twice_is_once),
       T(a_claim_of_before_can_still_be_committed_or_aborted), T(other_lanes_go_on),

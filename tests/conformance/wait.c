@@ -107,6 +107,25 @@ static void a_record_wakes(void **state)
     close_two();
 }
 
+static void a_record_claimed_before_the_sleep_wakes(void **state)
+{
+    (void)state;
+    open_two();
+    struct path p = path_joined(a, b);
+    for (uint64_t i = 0; i < 20; i++) {
+        const struct message *msg = MESSAGE(i, .body_len = i % 2 ? 100 : 0);
+        struct um_slot slot;
+        assert_int_equal(claim_now(p.lane, msg->body_len, &slot), 0);
+        arm_now(b);
+        message_fill(&slot, msg);
+        machine->commit(p.lane, &slot, msg->op, msg->flags, msg->body_len ? msg->body_len : (uint16_t)i);
+        expect_woken(b);
+        expect_message(b, p.rx, msg);
+    }
+    path_end(&p);
+    close_two();
+}
+
 static void the_end_of_a_lane_wakes(void **state)
 {
     (void)state;
@@ -316,7 +335,8 @@ static void any_thread_may_kick_at_any_time(void **state)
 }
 
 GROUP(wait, T(a_quiet_port_sleeps_until_it_is_kicked), T(many_kicks_are_drained_at_once),
-      T(a_kick_before_arming_is_not_lost), T(a_new_lane_wakes), T(a_record_wakes), T(the_end_of_a_lane_wakes),
+      T(a_kick_before_arming_is_not_lost), T(a_new_lane_wakes), T(a_record_wakes),
+      T(a_record_claimed_before_the_sleep_wakes), T(the_end_of_a_lane_wakes),
       T(what_is_there_already_keeps_from_sleeping), T(a_record_not_released_keeps_from_sleeping),
       T(an_answer_wakes_who_watches), T(consumption_wakes_who_watches), T(space_in_a_full_lane_wakes_who_watches),
       T(the_peers_end_wakes_who_watches), T(a_lane_can_be_closed_while_it_is_watched),

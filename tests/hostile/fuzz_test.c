@@ -81,16 +81,16 @@ static void fuzz_memory(struct attack *a)
             any_bytes(a, (char *)a->ctl + rnd(&a->random, sizeof(*a->ctl) - 8), 8);
             break;
         case 4:
-            um_store_relaxed_u64(&a->header->bell[rnd(&a->random, 64)], rnd64(&a->random));
+            um_store_relaxed_u64(&a->header->common.bell[rnd(&a->random, 64)], rnd64(&a->random));
             break;
         case 5:
-            um_store_relaxed_u64(&a->header->bell_summary, rnd64(&a->random));
+            um_store_relaxed_u64(&a->header->common.bell_summary, rnd64(&a->random));
             break;
         case 6:
             any_bytes(a, a->header, 64);
             break; /* magic to want_fence */
         default:
-            um_store_relaxed_u64(&a->header->grown[rnd(&a->random, 64)], number(a));
+            um_store_relaxed_u64(&a->header->common.grown[rnd(&a->random, 64)], number(a));
             break;
         }
     }

@@ -211,7 +211,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
     assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
     port->space = space_of(0)->handle;
     port->space_nonce = space_of(0)->nonce;
-    port->counters = 0x00ff00ff;
+    port->common.counters = 0x00ff00ff;
     expect_sound();
     um_core_regions_remove(w.node[0].regions, &other);
 }

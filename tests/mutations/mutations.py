@@ -30,7 +30,7 @@ MUTATIONS = [
     (
         "the budget of grown lanes is not given back",
         "src/machine/mem/rx_life.c",
-        "    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));",
+        "    um_rmw_and_u64(&port->common->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));",
         "",
         ["proto lanes sim"],
     ),
@@ -93,7 +93,7 @@ MUTATIONS = [
     (
         "a sender does not look whether its receiver went cold, and rings no bell",
         "src/machine/mem/lane.c",
-        "    if (!(um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_HOT))\n        lane_ring_bell(lane);",
+        "    if (!(um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_HOT))\n        um_mem_lane_ring_bell(lane);",
         "",
         ["proto lanes sim"],
     ),

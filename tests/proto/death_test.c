@@ -235,8 +235,8 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
         recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
         struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
-        port->bell_summary = 0;
-        memset(port->bell, 0, sizeof(port->bell));
+        port->common.bell_summary = 0;
+        memset(port->common.bell, 0, sizeof(port->common.bell));
         um_sim_kill(&w.node[0].addr);
         struct um_core_ep *dead = w.node[0].ep;
         w.node[0].ep = NULL;
@@ -259,8 +259,8 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
         um_sim_kill(&w.node[1].addr);
         struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
         if (!rang) { /* it died even before it rang */
-            port->shm->bell_summary = 0;
-            port->shm->bell[0] = 0;
+            port->shm->common.bell_summary = 0;
+            port->shm->common.bell[0] = 0;
         }
         port->port.machine->tick(&port->port);
         recv_buf(&w, 0, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));

@@ -1,6 +1,8 @@
 /* Rendezvous and pressure: bodies without end that nobody receives yet, buffer lists, full lanes, delivery. */
 #include "world.h"
 
+#include "machine/sim/sim.h"
+
 #include <time.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
@@ -259,7 +261,8 @@ static enum um_core_bodies usual;
 static bool world_open_asking(struct world *w)
 {
     usual = variant.bodies;
-    if (!variant.machine->either_way || variant.second || !variant.private_copy || variant.mapped)
+    if (!variant.machine->either_way || variant.second || !variant.private_copy ||
+        (variant.sim_modes & UM_SIM_SHAREABLE))
         return false;
     variant.bodies = UM_BODIES_PUSH;
     world_open(w, 2);

@@ -18,7 +18,7 @@ static uint32_t goal(uint32_t quick)
 
 static void actors_open(uint32_t seed, uint32_t messages)
 {
-    um_sim_configure(seed, variant.stall_percent, variant.slow);
+    um_sim_configure(seed, variant.stall_percent, variant.sim_modes);
     for (uint32_t i = 0; i < ACTORS_MAX; i++)
         actor_open(&actors[i], i, ACTORS_MAX, messages, seed);
     for (uint32_t i = 0; i < ACTORS_MAX; i++)

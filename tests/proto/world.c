@@ -56,7 +56,7 @@ void node_open(struct node *n, size_t multi_min)
         .multi_min = multi_min,
         .unexpected_max = variant.unexpected_max,
         .bodies = variant.bodies,
-        .mapped = variant.mapped ? UM_MAPPED_ALWAYS : UM_MAPPED_LEARN,
+        .mapped = variant.sim_modes & UM_SIM_SHAREABLE ? UM_MAPPED_ALWAYS : UM_MAPPED_LEARN,
     };
     if (variant.attach)
         snprintf(config.port.attach, sizeof(config.port.attach), "%s", variant.attach);
@@ -78,7 +78,7 @@ void world_open_multi(struct world *w, int nodes, size_t multi_min)
 {
     static uint32_t seed;
     *w = (struct world){.nodes = nodes};
-    um_sim_configure(++seed, variant.stall_percent, variant.slow);
+    um_sim_configure(++seed, variant.stall_percent, variant.sim_modes);
     for (int i = 0; i < nodes; i++)
         node_open(&w->node[i], multi_min);
 }
@@ -309,9 +309,11 @@ static void variant_parse(const char *word)
     else if (sscanf(word, "stall=%u", &value) == 1)
         variant.stall_percent = value;
     else if (strcmp(word, "slow") == 0)
-        variant.slow = true;
+        variant.sim_modes |= UM_SIM_SLOW;
+    else if (strcmp(word, "stale") == 0)
+        variant.sim_modes |= UM_SIM_STALE;
     else if (strcmp(word, "mapped") == 0)
-        um_sim_set_shareable(variant.mapped = true);
+        variant.sim_modes |= UM_SIM_SHAREABLE;
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)

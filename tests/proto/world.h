@@ -29,8 +29,7 @@ struct variant {
     const struct um_machine
         *second;            /* or NULL: shm before it: nodes of different parity reach each other by it alone */
     unsigned stall_percent; /* sim only */
-    bool slow;              /* sim only: transfers take their time */
-    bool mapped;            /* sim only: all memory can be mapped, and bodies are copied so */
+    unsigned sim_modes;     /* enum um_sim_mode */
     bool private_copy;      /* false: nothing but records moves bytes, and the target executes RMA */
     enum um_core_bodies bodies;
     bool adopt;          /* false: windows are at level copy, at best */

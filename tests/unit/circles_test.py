@@ -17,7 +17,6 @@ import tempfile
 
 KNOWN = {
     "machine/mem": [["lane.c", "link.c", "rx.c", "rx_life.c", "wait.c"]],
-    "machine/sim": [["sim.c", "slow.c"]],
     "core": [["ended.c", "peer.c", "progress.c"]],
     "proto": [
         ["ask.c", "inbound.c", "receive.c", "rma_owner.c", "rndv_pull.c", "unexpected.c"],

@@ -1,5 +1,5 @@
 /*
- * The sending end of a lane: first contact, claim, commit, growth, answers.
+ * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c.
  *
  * Owns: struct um_mem_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
  * block, the peer's bells. What it reads there is the peer's: credit and answers are checked before use. Threading:
@@ -11,8 +11,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 static uint64_t record_word(uint32_t seq, uint8_t op, uint8_t flags, uint32_t len)
 {
@@ -35,10 +33,15 @@ struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)
     return (struct um_mem_lane_shm *)(void *)((unsigned char *)control + UM_PAGE) + number;
 }
 
-/* Rings the receiver's bell for this lane, and wakes it when it sleeps. Slow path: the lane was cold. */
-static void lane_ring_bell(struct um_mem_lane *lane)
+uint64_t *um_mem_lane_sender(void *coherent, uint32_t number)
 {
-    struct um_mem_port_shm *peer = lane->peer;
+    return &um_mem_lane_ctl(coherent, number)->sender;
+}
+
+/* Rings the receiver's bell for this lane, and wakes it when it sleeps. Slow path: the lane was cold. */
+void um_mem_lane_ring_bell(struct um_mem_lane *lane)
+{
+    struct um_mem_common_shm *peer = lane->link->common;
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
     uint64_t word = (uint64_t)1 << (lane->number / 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
@@ -76,20 +79,43 @@ static bool lane_is_held(const struct um_mem_lane *lane)
     return um_load_acquire_u32(&lane->ctl->state) & UM_LANE_HELD;
 }
 
+static inline void lane_ring_unless_hot(struct um_mem_lane *lane)
+{
+    if (!(um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_HOT))
+        um_mem_lane_ring_bell(lane);
+}
+
+/* Where a store is not enough: no membarrier reaches one of the two, or memory is not coherent. */
+static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *lane, struct um_mem_record_shm *record,
+                                                          uint64_t word)
+{
+    struct um_mem_port *port = lane->link->port;
+    if (word >> 40 & UM_FLAG_MACHINE) {
+        uint32_t len = (uint32_t)(word >> 48), start = lane->bytes_head - um_mem_body_space(len);
+        um_mem_publish(port, lane->ring.bytes + (start & (lane->ring.byte_count - 1)), len); /* before the record */
+    }
+    um_store_release_u64(&record->word, word); /* sync: record-commit (partners record-poll, record-look) */
+    um_mem_publish(port, record, sizeof(*record));
+    um_fence_full(); /* sync: cold-check (partner cold-recheck) */
+    um_mem_receiver_observe(port, lane->ctl);
+    lane_ring_unless_hot(lane);
+}
+
 static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
 {
     struct um_mem_record_shm *record = lane->next;
     lane->head++;
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+    const uint64_t word = record_word(lane->head, op, flags, len);
+    if (__builtin_expect(lane->fence, 0)) {
+        lane_publish_fenced(lane, record, word);
+        return;
+    }
     /* sync: record-commit (partners record-poll, record-look) */
-    um_store_release_u64(&record->word, record_word(lane->head, op, flags, len));
+    um_store_release_u64(&record->word, word);
     /* sync: cold-check (partner cold-recheck): the record above must be visible before the state below is read. */
-    if (lane->fence)
-        um_fence_full();
-    else
-        um_fence_compiler();
-    if (!(um_load_relaxed_u32(&lane->ctl->state) & UM_LANE_HOT))
-        lane_ring_bell(lane);
+    um_fence_compiler();
+    lane_ring_unless_hot(lane);
 }
 
 /*
@@ -98,12 +124,13 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
  */
 static bool lane_take_share(struct um_mem_lane *lane)
 {
-    uint64_t *word = &lane->peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
+    struct um_mem_common_shm *peer = lane->link->common;
+    uint64_t *word = &peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
     uint64_t grown = 0;
     um_rmw_or_u64(word, bit); /* sync: grown-take (partner grown-give) */
     um_fence_full(); /* set before the others are counted: of two that take the last share at once, none misses both */
     for (uint32_t w = 0; w < (lane->link->lanes + 63) / 64; w++)
-        grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&lane->peer->grown[w]));
+        grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&peer->grown[w]));
     if (grown <= um_load_relaxed_u64(&lane->peer->grown_max))
         return true;
     um_rmw_and_u64(word, ~bit);
@@ -225,8 +252,11 @@ void um_mem_abort(struct um_lane *base, const struct um_slot *slot)
 uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    if (wanted > lane->ring.body_max && !lane->grown && !lane_is_ended(lane))
-        lane_grow(lane);
+    if (wanted > lane->ring.body_max && !lane->grown) {
+        um_mem_receiver_observe(lane->link->port, lane->ctl);
+        if (!lane_is_ended(lane))
+            lane_grow(lane);
+    }
     return lane->ring.body_max;
 }
 
@@ -252,11 +282,24 @@ static void lane_tell_taken(struct um_mem_lane *lane)
     lane->answers_told = lane->answers_seen;
     /* sync: taken-publish (partners taken-look, room-look): our reads of the answers come before. */
     um_store_release_u32(&lane->ctl->taken, lane->answers_seen);
+    um_mem_sender_publish(lane->link->port, lane->ctl);
     if (lane->fence)
         um_fence_full();
     else
         um_fence_compiler();
     um_mem_link_wake(lane->link);
+}
+
+/* The answers from the last one seen on, after their number. */
+static void lane_observe_answers(struct um_mem_lane *lane, uint32_t count)
+{
+    struct um_mem_port *port = lane->link->port;
+    const struct um_mem_answer_shm *answer = lane->ctl->answer;
+    uint32_t first = lane->answers_seen % UM_ANSWERS;
+    uint32_t behind = first + count > UM_ANSWERS ? first + count - UM_ANSWERS : 0;
+    um_mem_observe(port, &answer[first], (count - behind) * sizeof(*answer));
+    if (behind)
+        um_mem_observe(port, answer, behind * sizeof(*answer));
 }
 
 int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
@@ -269,6 +312,8 @@ int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     if (news > UM_ANSWERS)
         return -EPIPE;
     int count = 0;
+    if (__builtin_expect(lane->fence, 0))
+        lane_observe_answers(lane, news);
     while (count < max && lane->answers_seen != given) {
         const struct um_mem_answer_shm *a = &lane->ctl->answer[lane->answers_seen % UM_ANSWERS];
         answers[count++] = (struct um_answer){.token = um_load_relaxed_u32(&a->token),
@@ -280,133 +325,15 @@ int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     return count;
 }
 
-void um_mem_lane_watch(struct um_lane *base, bool on)
-{
-    struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    bool is_on = !um_list_is_empty(&lane->watched);
-    if (on && !is_on) {
-        um_list_append(&lane->link->port->lanes_watched, &lane->watched);
-    } else if (!on && is_on) {
-        um_list_unlink(&lane->watched);
-        um_store_relaxed_u32(&lane->ctl->want_wake, 0);
-    }
-}
-
 bool um_mem_lane_has_news(const struct um_mem_lane *lane)
 {
+    um_mem_receiver_observe(lane->link->port, lane->ctl);
     /* sync: news-look (partners credit-publish, answer-give) */
     uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
     uint32_t answers = um_load_acquire_u32(&lane->ctl->answers);
     return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane) ||
            (lane->was_held && !lane_is_held(lane));
 }
-
-/* Takes the first free lane of the peer's port. */
-static int lane_take(struct um_mem_lane *lane, struct um_mem_port_shm *peer, uint32_t lanes)
-{
-    struct um_mem_port *port = lane->link->port;
-    uint64_t me = port->mapper->sender_word(port, &lane->link->addr);
-    for (uint32_t n = 0; n < lanes; n++) {
-        struct um_mem_lane_shm *ctl = um_mem_lane_ctl(peer, n);
-        /* sync: lane-claim (partners lane-recycle, lane-free, sender-look) */
-        if (um_load_relaxed_u64(&ctl->sender) == 0) {
-            if (um_rmw_cas_u64(&ctl->sender, 0, me)) {
-                lane->ctl = ctl;
-                lane->number = n;
-                return 0;
-            }
-        }
-    }
-    if (!lane->link->full_logged) { /* later tries fail for the same reason */
-        lane->link->full_logged = true;
-        um_log(
-            UM_LOG_WARN,
-            "all %u lanes into a peer are taken: messages to it wait until another sender leaves; set FI_UNIMEM_LANES "
-            "to at least the number of processes",
-            lanes);
-    }
-    return -EAGAIN;
-}
-
-/* Writes the sender's address and the start of the record sequence. */
-static void lane_introduce(struct um_mem_lane *lane)
-{
-    struct um_mem_lane_shm *ctl = lane->ctl;
-    uint32_t state = um_load_acquire_u32(&ctl->state); /* sync: incarnation-seen (partner lane-recycle) */
-    lane->incarnation = state >> UM_LANE_INC_SHIFT;
-    uint64_t credit = um_load_relaxed_u64(&ctl->credit);
-    lane->head = lane->consumed = lane->consumed_reported = (uint32_t)credit;
-    lane->bytes_head = lane->bytes_consumed = (uint32_t)(credit >> 32);
-    lane->answers_seen = lane->answers_told = um_load_relaxed_u32(&ctl->answers);
-    um_store_relaxed_u32(&ctl->taken, lane->answers_seen);
-    um_mem_ring_set(&lane->ring, lane->area, false);
-    lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
-    memcpy(ctl->origin, lane->link->port->addr.word, sizeof(ctl->origin));
-    um_store_relaxed_u32(&ctl->want_wake, 0);
-    um_store_relaxed_u32(&ctl->want_fence, lane->link->port->fence);
-    um_store_relaxed_u32(&ctl->closing, 0);
-    for (int i = 0; i < UM_PROGRESS_WORDS; i++)
-        um_store_relaxed_u64(&ctl->progress[i].sender, 0);
-    um_store_release_u32(&ctl->ready, lane->incarnation + 1); /* sync: lane-ready (partner lane-join) */
-}
-
-int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
-{
-    struct um_mem_link *link = (struct um_mem_link *)base;
-    int ret = um_mem_link_map_control(link);
-    if (ret)
-        return ret;
-    struct um_mem_port_shm *peer = link->control.base;
-    struct um_mem_lane *lane = calloc(1, sizeof(*lane));
-    if (!lane)
-        return -ENOMEM;
-    lane->base = (struct um_lane){.machine = base->machine, .body_max = UM_BIG_BODY};
-    lane->link = link;
-    lane->peer = peer;
-    um_list_init(&lane->watched);
-    ret = lane_take(lane, peer, link->lanes);
-    /* sync: port-seen (partner port-ready): a port that is gone gives no lanes back. */
-    if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(base)))
-        ret = -ECONNREFUSED;
-    if (ret)
-        goto free_lane;
-    ret = link->port->mapper->attach(link->port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
-                                     UM_AREA_SIZE, &lane->area_map);
-    if (ret)
-        goto give_back;
-    lane->area = lane->area_map.base;
-    lane->fence = link->port->fence || peer->want_fence;
-    /* sync: contact-check (partner port-closing): the claim above is visible before the state is read. */
-    if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) {
-        ret = -ECONNREFUSED;
-        goto detach_area;
-    }
-    lane_introduce(lane);
-    um_fence_full(); /* the bell may be set already: the lane's contents must be visible before the bell is read */
-    lane_ring_bell(lane);
-    *lane_p = &lane->base;
-    return 0;
-
-detach_area:
-    link->port->mapper->detach(&lane->area_map);
-give_back:
-    um_store_release_u64(&lane->ctl->sender, 0);
-free_lane:
-    free(lane);
-    return ret;
-}
-
-void um_mem_lane_close(struct um_lane *base)
-{
-    struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    um_mem_lane_watch(base, false);
-    um_store_release_u32(&lane->ctl->closing, 1); /* sync: lane-closing (partner closing-seen) */
-    um_fence_full();
-    lane_ring_bell(lane);
-    lane->link->port->mapper->detach(&lane->area_map);
-    free(lane);
-}
-
 struct um_progress_words *um_mem_lane_progress(struct um_lane *base)
 {
     return ((struct um_mem_lane *)base)->ctl->progress;

@@ -2,7 +2,9 @@
  * What lies in shared memory: the port, its lanes, their records. Normative text: docs/protocol.md sections 3 to 5.
  *
  * Fixed-width integers and offsets only. Each field says who writes it: "receiver" is the port's process,
- * "sender" the process that claimed the lane. A word on the data path has one writer.
+ * "sender" the process that claimed the lane. A word on the data path has one writer, and so has its line: memory that
+ * is not coherent moves by lines (um_mem_publish, um_mem_observe). What several processes write, by read-modify-write,
+ * stays coherent and has lines of its own: struct um_mem_common_shm, the first line of a lane, and all of a space.
  */
 #ifndef UM_MACHINE_MEM_LAYOUT_H
 #define UM_MACHINE_MEM_LAYOUT_H
@@ -74,19 +76,19 @@ static_assert(sizeof(struct um_mem_answer_shm) == 8, "docs/protocol.md section 7
 
 /* Control block of one lane. */
 struct um_mem_lane_shm {
-    /* line 0: first contact */
+    /* line 0: who has the lane (um_mem_lane_sender) */
     uint64_t sender; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the receiver */
-    uint32_t ready;  /* sender: incarnation + 1 once origin is valid (release) */
-    uint32_t reserved0;
-    uint64_t origin[UM_ADDR_LOCAL_WORDS]; /* sender: its own port */
-    uint64_t reserved4[3];
-    /* line 1: the sender's flags */
+    uint64_t reserved0[7];
+    /* line 1: the sender's words */
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
     uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the receiver must fence */
     uint32_t taken;      /* sender: answers taken, told by quarters of the places, modulo 2^32 (release) */
-    uint32_t reserved1[12];
-    /* line 2: the receiver's word to the sender */
+    uint32_t ready;      /* sender: incarnation + 1 once origin is valid (release) */
+    uint32_t reserved1;
+    uint64_t origin[UM_ADDR_LOCAL_WORDS]; /* sender: its own port */
+    uint64_t reserved4[2];
+    /* line 2: the receiver's words */
     uint64_t credit;  /* receiver: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
     uint32_t answers; /* receiver: answers given, modulo 2^32 (release) */
     uint32_t state;   /* receiver */
@@ -97,13 +99,35 @@ struct um_mem_lane_shm {
     struct um_progress_words progress[UM_PROGRESS_WORDS];
 };
 static_assert(sizeof(struct um_mem_lane_shm) == 8960, "docs/protocol.md section 4");
-static_assert(offsetof(struct um_mem_lane_shm, origin) == 16, "docs/protocol.md section 4");
-static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's flags have their own line");
-static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the credit has its own line");
+static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's words have their own line");
+static_assert(offsetof(struct um_mem_lane_shm, origin) == 88, "docs/protocol.md section 4");
+static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the receiver's words have their own line");
 static_assert(offsetof(struct um_mem_lane_shm, answer) == 256, "answers begin on a line");
 static_assert(offsetof(struct um_mem_lane_shm, progress) == 8448, "progress words begin on a line");
+static_assert(UM_PAGE % UM_LINE == 0 && sizeof(struct um_mem_lane_shm) % UM_LINE == 0, "lines of one lane are its own");
 
 enum { UM_PORT_OPEN = 1, UM_PORT_CLOSED = 2 };
+
+/*
+ * The words of a port that stay coherent: those that several processes write by read-modify-write, and what windows
+ * look at. Reached by um_mem_port.common and um_mem_link.common only.
+ */
+struct um_mem_common_shm {
+    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, receiver swaps */
+    uint64_t reserved0[7];
+    uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
+    /* Set by the lane's sender, cleared by it or by the receiver when the lane is free again */
+    uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
+    uint32_t sleeping;  /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
+    uint32_t reserved1[15];
+    uint32_t counters; /* receiver: what accesses by way of this port count, enum um_counters */
+    uint32_t reserved2[15];
+};
+static_assert(sizeof(struct um_mem_common_shm) == 1216, "docs/protocol.md section 3");
+static_assert(offsetof(struct um_mem_common_shm, bell) == 64, "own lines");
+static_assert(offsetof(struct um_mem_common_shm, grown) == 576, "own lines");
+static_assert(offsetof(struct um_mem_common_shm, sleeping) == 1088, "own line");
+static_assert(offsetof(struct um_mem_common_shm, counters) == 1152, "own line");
 
 /* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset. */
 struct um_mem_port_shm {
@@ -119,28 +143,22 @@ struct um_mem_port_shm {
     uint32_t space;       /* the space's memory, as the mapper names it; UM_NO_HANDLE: none */
     uint64_t space_nonce; /* as it stands there */
     /* line 1 */
-    uint32_t state;    /* receiver */
-    uint32_t sleeping; /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
-    uint32_t reserved1[14];
-    /* line 2 */
+    uint32_t state; /* receiver */
+    uint32_t reserved1[15];
+    /* line 2: constant as line 0 */
     uint64_t grown_max; /* receiver: lanes that may be grown at a time */
-    uint32_t counters;  /* receiver: what accesses by way of this port count, enum um_counters */
-    uint32_t wake;      /* receiver, constant: its wake-up pipe, as the mapper names it */
-    uint64_t nonce_at;  /* receiver, constant: where its process holds the nonce (mapper.h); 0: nowhere */
-    uint32_t reserved2[10];
-    /* line 3 */
-    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, receiver swaps */
-    uint64_t reserved3[7];
-    uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
-    /* lines 12 to 19. Set by the lane's sender, cleared by it or by the receiver when the lane is free again */
-    uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
+    uint32_t reserved2;
+    uint32_t wake;     /* receiver: its wake-up pipe, as the mapper names it */
+    uint64_t nonce_at; /* receiver: where its process holds the nonce (mapper.h); 0: nowhere */
+    uint64_t reserved3[5];
+    /* lines 3 to 21 */
+    struct um_mem_common_shm common;
 };
-static_assert(sizeof(struct um_mem_port_shm) == 1280, "docs/protocol.md section 3");
+static_assert(sizeof(struct um_mem_port_shm) == 1408, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_mem_port_shm, state) == 64, "own line");
 static_assert(offsetof(struct um_mem_port_shm, grown_max) == 128, "own line");
 static_assert(offsetof(struct um_mem_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
-static_assert(offsetof(struct um_mem_port_shm, bell_summary) == 192, "own line");
-static_assert(offsetof(struct um_mem_port_shm, grown) == 768, "own lines");
+static_assert(offsetof(struct um_mem_port_shm, common) == 192, "own lines");
 
 /* One exported region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
 struct um_mem_region_shm {

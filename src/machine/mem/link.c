@@ -55,7 +55,7 @@ bool um_mem_link_alive(struct um_link *base)
 
 void um_mem_link_wake(struct um_mem_link *link)
 {
-    struct um_mem_port_shm *peer = link->control.base;
+    struct um_mem_common_shm *peer = link->common;
     /* sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
      * awake all the same. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
@@ -95,6 +95,7 @@ static int control_map(struct um_mem_link *link)
     if (ret)
         return ret;
     const struct um_mem_port_shm *peer = page.base;
+    um_mem_page_observe(port, peer);
     uint32_t lanes = um_load_relaxed_u32(&peer->lanes);
     ret = lanes > 0 && lanes <= UM_LANES_LIMIT ? peer_port_check(link, peer, lanes)
           : peer->magic == UM_PORT_MAGIC       ? -EPROTO
@@ -107,12 +108,14 @@ static int control_map(struct um_mem_link *link)
                                &control);
     if (ret)
         return ret;
+    um_mem_page_observe(port, control.base);
     ret = peer_port_check(link, control.base, lanes);
     if (ret) {
         port->mapper->detach(&control);
         return ret;
     }
     link->control = control;
+    link->common = &((struct um_mem_port_shm *)um_mem_coherent(&control))->common;
     link->lanes = lanes;
     link->area_offset = um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
     link->nonce_at = um_load_relaxed_u64(&((const struct um_mem_port_shm *)control.base)->nonce_at);

@@ -17,8 +17,10 @@ struct um_mem_window;
 /* A peer's memory as this process sees it. */
 struct um_mem_mapping {
     void *base;
+    void *coherent; /* where the words that stay coherent are reached, at the same offsets; NULL: at base, as all */
     size_t len;
     bool is_guarded; /* the mapper's */
+    void *state;     /* the mapper's */
 };
 
 /* What a copy has to know of the peer. */
@@ -46,12 +48,25 @@ struct um_mem_mark {
 };
 
 struct um_mem_mapper {
-    /* Makes zeroed memory of size bytes that peers can map; fills port->addr, port->memory, port->wake and
-     * port->nonce_at. */
+    /* Makes zeroed memory of size bytes that peers can map; fills port->addr, port->memory, port->coherent (as
+     * um_mem_mapping has it), port->wake and port->nonce_at. */
     int (*create)(struct um_mem_port *port, size_t size);
     void (*destroy)(struct um_mem_port *port);
-    /* Gives the pages back; they read as zero afterwards. */
+    /* Gives the pages back; they read as zero afterwards, here and in every mapping to come. */
     void (*punch)(struct um_mem_port *port, size_t offset, size_t len);
+
+    /*
+     * Memory that is not coherent: the port's own, and what attach() gave it. publish: what this process wrote into the
+     * lines of the range is visible to whoever observes them from the return on, all of a line at once. observe: loads
+     * of these lines find what was published last; what this process wrote there itself, and did not publish, may be
+     * lost. Lines may also be published and observed at any other time. Ordered with all other accesses of the calling
+     * thread. Such a port has port->fence and no barrier, so that every commit and every answer takes the way that
+     * publishes. Words in struct um_mem_common_shm, um_mem_lane_shm.sender and spaces stay coherent: they are never in
+     * such a range. NULL, both: memory is coherent, and the machine's table has the plain functions where there are
+     * observed ones (mem.h).
+     */
+    void (*publish)(struct um_mem_port *port, const void *at, size_t len);
+    void (*observe)(struct um_mem_port *port, const void *at, size_t len);
 
     /* As machine.h. */
     int (*addr_check)(const struct um_mem_port *port, const struct um_addr *addr, bool is_last);

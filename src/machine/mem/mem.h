@@ -32,9 +32,11 @@ struct um_mem_port {
     struct um_mem_space *space; /* or NULL */
     struct um_addr addr;
     unsigned char *memory; /* um_mem_port_memory_size(lanes) bytes */
+    void *coherent;        /* as um_mem_mapping.coherent */
     uint32_t wake;         /* as um_mem_port_shm has them */
     uint64_t nonce_at;
     struct um_mem_port_shm *shm;
+    struct um_mem_common_shm *common;
     uint32_t lanes;
     uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
     struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
@@ -49,7 +51,7 @@ struct um_mem_port {
     int wait_read, wait_write; /* the wake-up pipe */
     int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
-    bool fence;                /* this process cannot be reached by membarrier: fence at every commit */
+    bool fence;                /* no membarrier reaches this process: more than a store at every commit and answer */
     uint32_t tick_next;
     uint64_t tick_at;          /* the last one, ns */
     uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
@@ -60,12 +62,13 @@ struct um_mem_link {
     struct um_link base;
     struct um_mem_port *port;
     struct um_addr addr;
-    struct um_mem_mapping control; /* the peer's um_mem_port_shm and control blocks, once they were needed */
-    struct um_mem_mapping space;   /* the peer's um_mem_space_shm and regions, likewise */
-    struct um_mem_frames *frames;  /* of its shareable memory; made when first needed */
-    uint32_t lanes;                /* of the peer, as checked: what stands there may change */
-    uint64_t area_offset;          /* likewise */
-    uint64_t nonce_at;             /* likewise */
+    struct um_mem_mapping control;    /* the peer's um_mem_port_shm and control blocks, once they were needed */
+    struct um_mem_common_shm *common; /* of that port */
+    struct um_mem_mapping space;      /* the peer's um_mem_space_shm and regions, likewise */
+    struct um_mem_frames *frames;     /* of its shareable memory; made when first needed */
+    uint32_t lanes;                   /* of the peer, as checked: what stands there may change */
+    uint64_t area_offset;             /* likewise */
+    uint64_t nonce_at;                /* likewise */
     int wake_handle;
     struct um_mem_mark mark;
     bool is_apart;    /* mapper.h */
@@ -85,7 +88,7 @@ struct um_mem_lane {
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
-    bool fence;
+    bool fence; /* ours or the peer's: um_mem_port.fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
@@ -273,6 +276,12 @@ void um_mem_lane_watch(struct um_lane *base, bool on);
 struct um_progress_words *um_mem_lane_progress(struct um_lane *base);
 struct um_progress_words *um_mem_rx_progress(struct um_rx *base);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
+/* The same, for machines whose memory is not coherent: these observe what the plain ones look at. */
+int um_mem_claim_observed(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+int um_mem_claim_message_observed(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+uint32_t um_mem_lane_consumed_observed(const struct um_lane *base);
+int um_mem_lane_reap_observed(struct um_lane *base, struct um_answer *answers, int max);
+int um_mem_poll_observed(struct um_port *base, struct um_record *rec_p);
 bool um_mem_gather(struct um_port *base);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status);
@@ -289,8 +298,11 @@ int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint6
 void um_mem_tick(struct um_port *base);
 
 /* Between the files of mem/. */
+void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
+/* The word that says who has a lane: in the coherent view of a port's memory. */
+uint64_t *um_mem_lane_sender(void *coherent, uint32_t number);
 /* Maps the control blocks of the link's peer, unless they are. The errors of lane_open. */
 int um_mem_link_map_control(struct um_mem_link *link);
 /* The same for its space. -ENOENT: it has none. */
@@ -340,6 +352,55 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error);
 void um_mem_port_barrier(struct um_mem_port *port);
 bool um_mem_lane_has_news(const struct um_mem_lane *lane);
 
+/*
+ * Publish what this process wrote, observe what a peer wrote, by whole lines; nothing on coherent memory. Publish
+ * before what tells of it: a body before its record, answers before their number. Observe before each look, and what a
+ * word tells of after that word.
+ */
+static inline void um_mem_publish(struct um_mem_port *port, const void *at, size_t len)
+{
+    if (__builtin_expect(port->mapper->publish != NULL, 0))
+        port->mapper->publish(port, at, len);
+}
+
+static inline void um_mem_observe(struct um_mem_port *port, const void *at, size_t len)
+{
+    if (__builtin_expect(port->mapper->observe != NULL, 0))
+        port->mapper->observe(port, at, len);
+}
+
+/* The line of a control block that the sender writes, and the one that the receiver writes. */
+static inline void um_mem_sender_publish(struct um_mem_port *port, const struct um_mem_lane_shm *ctl)
+{
+    um_mem_publish(port, &ctl->closing, UM_LINE);
+}
+
+static inline void um_mem_sender_observe(struct um_mem_port *port, const struct um_mem_lane_shm *ctl)
+{
+    um_mem_observe(port, &ctl->closing, UM_LINE);
+}
+
+static inline void um_mem_receiver_publish(struct um_mem_port *port, const struct um_mem_lane_shm *ctl)
+{
+    um_mem_publish(port, &ctl->credit, UM_LINE);
+}
+
+static inline void um_mem_receiver_observe(struct um_mem_port *port, const struct um_mem_lane_shm *ctl)
+{
+    um_mem_observe(port, &ctl->credit, UM_LINE);
+}
+
+/* Everything of a port's first page that is not coherent. */
+static inline void um_mem_page_observe(struct um_mem_port *port, const struct um_mem_port_shm *peer)
+{
+    um_mem_observe(port, peer, offsetof(struct um_mem_port_shm, common));
+}
+
+static inline void *um_mem_coherent(const struct um_mem_mapping *map)
+{
+    return map->coherent ? map->coherent : map->base;
+}
+
 static inline bool um_mem_is_own(const struct um_mem_link *link)
 {
     const struct um_mem_mapper *mapper = link->port->mapper;
@@ -372,8 +433,9 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 }
 
 /* All members but: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
- * claim_message, poll, unexport and the three of transfers, which a machine may wrap or not have; memory_alloc,
- * memory_free and prefers_rndv, which memory that processors copy does not need. */
+ * claim_message, lane_consumed, lane_reap and poll, which have an observed form; unexport and the three of transfers,
+ * which a machine may wrap or not have; memory_alloc, memory_free and prefers_rndv, which memory that processors copy
+ * does not need. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
@@ -386,8 +448,7 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
-    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed,                                    \
-    .lane_consumed = um_mem_lane_consumed, .lane_reap = um_mem_lane_reap, .lane_watch = um_mem_lane_watch,             \
+    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, .lane_watch = um_mem_lane_watch,   \
     .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,        \
     .rx_origin = um_mem_rx_origin, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,              \
     .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line

@@ -26,6 +26,9 @@ static void port_memory_init(struct um_mem_port *port)
     struct um_mem_port_shm *shm = (void *)port->memory;
     uint64_t memory_max = port->config.memory_max ? port->config.memory_max : UM_MEMORY_DEFAULT;
     port->shm = shm;
+    if (!port->coherent)
+        port->coherent = port->memory;
+    port->common = &((struct um_mem_port_shm *)port->coherent)->common;
     shm->magic = UM_PORT_MAGIC;
     shm->version = UM_WIRE_VERSION;
     shm->lanes = port->lanes;
@@ -40,7 +43,9 @@ static void port_memory_init(struct um_mem_port *port)
     shm->grown_max = memory_max / UM_AREA_SIZE;
     shm->wake = port->wake;
     shm->nonce_at = port->nonce_at;
-    um_store_release_u32(&shm->state, UM_PORT_OPEN); /* sync: port-ready (partner port-seen) */
+    um_mem_publish(port, shm, offsetof(struct um_mem_port_shm, common)); /* before the state */
+    um_store_release_u32(&shm->state, UM_PORT_OPEN);                     /* sync: port-ready (partner port-seen) */
+    um_mem_publish(port, &shm->state, UM_LINE);
 }
 
 static int port_pipe_open(struct um_mem_port *port)
@@ -106,21 +111,23 @@ void um_mem_port_close(struct um_port *base)
     UM_UNCANCELLED;
     struct um_mem_port *port = (struct um_mem_port *)base;
     um_mem_own_port_remove(port);
-    um_store_relaxed_u32(&port->shm->counters, 0); /* late operations are not counted: the numbers will be reused */
+    um_store_relaxed_u32(&port->common->counters, 0); /* late operations are not counted: the numbers will be reused */
     um_store_release_u32(&port->shm->state, UM_PORT_CLOSED);
+    um_mem_publish(port, &port->shm->state, UM_LINE);
     um_fence_full(); /* sync: port-closing (partners contact-check, wake-check) */
-    um_store_relaxed_u32(&port->shm->sleeping,
+    um_store_relaxed_u32(&port->common->sleeping,
                          0); /* peers must not write into the pipe, or into a file that gets its number */
     uint32_t free_run = 0;
     /* Above the lanes that ever joined, only senders in first contact use lanes. */
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, n);
         struct um_mem_rx *rx = port->rx[n];
-        free_run = um_load_relaxed_u64(&ctl->sender) ? 0 : free_run + 1;
+        free_run = um_load_relaxed_u64(um_mem_lane_sender(port->coherent, n)) ? 0 : free_run + 1;
         if (free_run)
             continue;
         uint32_t state = um_load_relaxed_u32(&ctl->state);
         um_store_release_u32(&ctl->state, (state & ~(uint32_t)UM_LANE_HOT) | UM_LANE_CLOSED);
+        um_mem_receiver_publish(port, ctl);
         if (rx) {
             um_mem_rx_publish(rx); /* and wakes a sender that sleeps on this lane */
             port->mapper->wake_drop(rx->wake_handle);
@@ -142,7 +149,7 @@ void um_mem_port_addr(const struct um_port *base, struct um_addr *addr_p)
 
 void um_mem_port_set_counters(struct um_port *base, uint32_t counters)
 {
-    um_store_relaxed_u32(&((struct um_mem_port *)base)->shm->counters, counters);
+    um_store_relaxed_u32(&((struct um_mem_port *)base)->common->counters, counters);
 }
 
 int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last)
@@ -160,9 +167,10 @@ int um_mem_addr_check(const struct um_port *base, const struct um_addr *addr, bo
 static void lane_tick(struct um_mem_port *port, uint32_t number)
 {
     struct um_mem_rx *rx = port->rx[number];
-    struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, number);
     if (!rx) {
-        uint64_t sender = um_load_acquire_u64(&ctl->sender); /* sync: sender-look (partner lane-claim) */
+        struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, number);
+        uint64_t *sender_at = um_mem_lane_sender(port->coherent, number);
+        uint64_t sender = um_load_acquire_u64(sender_at); /* sync: sender-look (partner lane-claim) */
         if (sender == 0 || port->mapper->sender_alive(port, sender))
             return;
         /* If it had introduced itself, its committed records are still delivered. */
@@ -171,7 +179,8 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         /* A claim whose claimer died before its introduction: the lane is free again. */
         uint32_t state = um_load_relaxed_u32(&ctl->state);
         um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
-        um_store_release_u64(&ctl->sender, 0); /* sync: lane-free (partner lane-claim) */
+        um_mem_receiver_publish(port, ctl);
+        um_store_release_u64(sender_at, 0); /* sync: lane-free (partner lane-claim) */
         return;
     }
     um_mem_rx_check_closing(rx);
@@ -191,7 +200,7 @@ bool um_mem_gather(struct um_port *base)
     uint32_t free_run = 0;
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         /* sync: sender-look (partner lane-claim) */
-        free_run = um_load_acquire_u64(&um_mem_lane_ctl(port->memory, n)->sender) ? 0 : free_run + 1;
+        free_run = um_load_acquire_u64(um_mem_lane_sender(port->coherent, n)) ? 0 : free_run + 1;
         if (free_run == 0 && !port->rx[n])
             (void)um_mem_rx_join(port, n);
     }
@@ -211,7 +220,7 @@ void um_mem_tick(struct um_port *base)
         if (port->tick_next >= high)
             port->tick_next = 0;
         uint32_t number = port->tick_next++;
-        if (um_load_relaxed_u64(&um_mem_lane_ctl(port->memory, number)->sender) && number >= port->lanes_high)
+        if (um_load_relaxed_u64(um_mem_lane_sender(port->coherent, number)) && number >= port->lanes_high)
             port->lanes_high = number + 1;
         lane_tick(port, number);
     }

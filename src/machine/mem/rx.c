@@ -23,19 +23,36 @@ enum {
 
 bool um_mem_rx_has_record(const struct um_mem_rx *rx)
 {
+    um_mem_observe(rx->port, rx->next, sizeof(*rx->next));
     /* sync: record-look (partner record-commit) */
     return um_mem_is_record(um_load_acquire_u64(&rx->next->word), rx->head + 1);
 }
 
-static void rx_wake_sender(struct um_mem_rx *rx)
+static inline void rx_wake_if_wanted(struct um_mem_rx *rx)
 {
-    /* sync: news-wake (partner news-recheck): what was just published must be visible before want_wake is read. */
-    if (rx->port->fence || um_load_relaxed_u32(&rx->ctl->want_fence))
-        um_fence_full();
-    else
-        um_fence_compiler();
     if (um_load_relaxed_u32(&rx->ctl->want_wake))
         um_mem_wake(rx->port, &rx->origin, &rx->wake_handle);
+}
+
+/* Where stores are not enough: no membarrier reaches one of the two, or memory is not coherent. */
+static __attribute__((noinline)) void rx_tell_fenced(struct um_mem_rx *rx)
+{
+    um_mem_receiver_publish(rx->port, rx->ctl);
+    um_fence_full(); /* sync: news-wake (partner news-recheck) */
+    um_mem_sender_observe(rx->port, rx->ctl);
+    rx_wake_if_wanted(rx);
+}
+
+/* Lets the sender see what was just written into the receiver's line, and wakes it if it sleeps and awaits that. */
+static void rx_tell_sender(struct um_mem_rx *rx)
+{
+    if (__builtin_expect(rx->port->fence || um_load_relaxed_u32(&rx->ctl->want_fence), 0)) {
+        rx_tell_fenced(rx);
+        return;
+    }
+    /* sync: news-wake (partner news-recheck): what was just written must be visible before want_wake is read. */
+    um_fence_compiler();
+    rx_wake_if_wanted(rx);
 }
 
 void um_mem_rx_publish(struct um_mem_rx *rx)
@@ -44,14 +61,14 @@ void um_mem_rx_publish(struct um_mem_rx *rx)
     rx->bytes_published = rx->bytes_head;
     /* sync: credit-publish (partners credit-take, news-look): our reads of the records come before. */
     um_store_release_u64(&rx->ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
-    rx_wake_sender(rx);
+    rx_tell_sender(rx);
 }
 
 /* Ends the rx for an error of the sender, which may sleep and await an answer. */
 static void rx_end_refused(struct um_mem_rx *rx)
 {
     um_mem_rx_leave(rx, EPROTO);
-    rx_wake_sender(rx);
+    rx_tell_sender(rx);
 }
 
 static void bell_take(struct um_mem_port *port, uint32_t number)
@@ -62,8 +79,8 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
     if (!rx) {
         if (um_mem_rx_join(port, number) != 0) {
             /* No memory now: look again at the next poll. sync: bell-again (partner bell-collect) */
-            um_rmw_or_u64(&port->shm->bell[number / 64], (uint64_t)1 << (number % 64));
-            um_rmw_or_u64(&port->shm->bell_summary, (uint64_t)1 << (number / 64));
+            um_rmw_or_u64(&port->common->bell[number / 64], (uint64_t)1 << (number % 64));
+            um_rmw_or_u64(&port->common->bell_summary, (uint64_t)1 << (number / 64));
         }
         return;
     }
@@ -75,11 +92,11 @@ static void bell_take(struct um_mem_port *port, uint32_t number)
 void um_mem_bells_collect(struct um_mem_port *port)
 {
     /* sync: bell-collect (partners bell-ring, bell-again) */
-    uint64_t words = um_rmw_swap_u64(&port->shm->bell_summary, 0);
+    uint64_t words = um_rmw_swap_u64(&port->common->bell_summary, 0);
     while (words) {
         uint32_t w = (uint32_t)__builtin_ctzll(words);
         words &= words - 1;
-        uint64_t bits = um_rmw_swap_u64(&port->shm->bell[w], 0);
+        uint64_t bits = um_rmw_swap_u64(&port->common->bell[w], 0);
         while (bits) {
             uint32_t b = (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
@@ -192,13 +209,16 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
-/* Every polled lane, from the one whose turn it is. */
-static __attribute__((noinline)) int poll_lanes(struct um_mem_port *port, struct um_record *rec_p)
+/* Every polled lane, from the one whose turn it is. observe: memory is not coherent. */
+static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *port, struct um_record *rec_p,
+                                                           const bool observe)
 {
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
         struct um_mem_rx *rx = port->hot[port->hot_next];
+        if (observe)
+            um_mem_observe(port, rx->next, sizeof(*rx->next));
         uint64_t word = um_load_acquire_u64(&rx->next->word); /* sync: record-poll (partner record-commit) */
         if (rx_is_next(rx, word)) {
             if (++port->burst >= UM_BURST) {
@@ -207,6 +227,8 @@ static __attribute__((noinline)) int poll_lanes(struct um_mem_port *port, struct
             }
             if (record_is_good(rx, word)) {
                 record_offer(rx, word, rec_p);
+                if (observe && rec_p->body)
+                    um_mem_observe(port, rec_p->body, rec_p->len);
                 return 1;
             }
             rx_take_other(rx, word);
@@ -230,6 +252,21 @@ static __attribute__((noinline)) int poll_lanes(struct um_mem_port *port, struct
     return um_list_is_empty(&port->events) ? 0 : um_mem_event_offer(port, rec_p);
 }
 
+static __attribute__((noinline)) int poll_lanes(struct um_mem_port *port, struct um_record *rec_p)
+{
+    return poll_each(port, rec_p, false);
+}
+
+int um_mem_poll_observed(struct um_port *base, struct um_record *rec_p)
+{
+    struct um_mem_port *port = (struct um_mem_port *)base;
+    if (um_load_relaxed_u64(&port->common->bell_summary) != 0)
+        um_mem_bells_collect(port);
+    if (!um_list_is_empty(&port->events))
+        return um_mem_event_offer(port, rec_p);
+    return poll_each(port, rec_p, true);
+}
+
 static __attribute__((noinline)) int poll_rung(struct um_mem_port *port, struct um_record *rec_p)
 {
     um_mem_bells_collect(port);
@@ -245,7 +282,7 @@ static __attribute__((noinline)) int poll_rung(struct um_mem_port *port, struct 
 int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
-    if (__builtin_expect(um_load_relaxed_u64(&port->shm->bell_summary) != 0, 0))
+    if (__builtin_expect(um_load_relaxed_u64(&port->common->bell_summary) != 0, 0))
         return poll_rung(port, rec_p);
     if (__builtin_expect(!um_list_is_empty(&port->events), 0))
         return um_mem_event_offer(port, rec_p);
@@ -285,6 +322,7 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
 
 bool um_mem_rx_has_room(const struct um_mem_rx *rx)
 {
+    um_mem_sender_observe(rx->port, rx->ctl);
     /* sync: taken-look (partner taken-publish). A wrong value overwrites only that sender's own answers. */
     uint32_t taken = um_load_acquire_u32(&rx->ctl->taken);
     return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;
@@ -305,8 +343,9 @@ int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status)
     struct um_mem_answer_shm *a = &rx->ctl->answer[k % UM_ANSWERS];
     um_store_relaxed_u32(&a->token, token);
     um_store_relaxed_u32((uint32_t *)&a->status, (uint32_t)status);
+    um_mem_publish(rx->port, a, sizeof(*a));        /* before its number */
     um_store_release_u32(&rx->ctl->answers, k + 1); /* sync: answer-give (partners answer-take, news-look) */
-    rx_wake_sender(rx);
+    rx_tell_sender(rx);
     return 0;
 }
 
@@ -319,8 +358,9 @@ void um_mem_rx_hold(struct um_rx *base, bool on)
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
     /* sync: hold-end (partner hold-look) */
     um_store_release_u32(&rx->ctl->state, on ? state | UM_LANE_HELD : state & ~(uint32_t)UM_LANE_HELD);
+    um_mem_receiver_publish(rx->port, rx->ctl);
     if (!on)
-        rx_wake_sender(rx);
+        rx_tell_sender(rx);
 }
 
 void um_mem_rx_refuse(struct um_rx *base)

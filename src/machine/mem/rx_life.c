@@ -19,6 +19,7 @@ static void rx_set_state(struct um_mem_rx *rx, uint32_t flags)
     if (rx->held)
         flags |= UM_LANE_HELD;
     um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
+    um_mem_receiver_publish(rx->port, rx->ctl);
 }
 
 void um_mem_rx_set_hot(struct um_mem_rx *rx)
@@ -77,13 +78,14 @@ static void rx_recycle(struct um_mem_rx *rx)
     else if (rx->grown)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
     /* sync: grown-give (partner grown-take): whatever the sender did, its share is free now. */
-    um_rmw_and_u64(&port->shm->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
+    um_rmw_and_u64(&port->common->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     for (int i = 0; i < UM_PROGRESS_WORDS; i++)
         um_store_relaxed_u64(&ctl->progress[i].receiver, 0);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);
+    um_mem_receiver_publish(port, ctl);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
-    um_store_release_u64(&ctl->sender, 0);
+    um_store_release_u64(um_mem_lane_sender(port->coherent, rx->number), 0);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
     um_list_unlink(&rx->crowded);
@@ -93,6 +95,7 @@ static void rx_recycle(struct um_mem_rx *rx)
 
 void um_mem_rx_check_closing(struct um_mem_rx *rx)
 {
+    um_mem_sender_observe(rx->port, rx->ctl);
     if (!um_load_acquire_u32(&rx->ctl->closing)) /* sync: closing-seen (partner lane-closing) */
         return;
     if (rx->state == UM_RX_ZOMBIE) {
@@ -121,8 +124,10 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
 {
     struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, number);
     uint32_t incarnation = um_load_relaxed_u32(&ctl->state) >> UM_LANE_INC_SHIFT;
+    um_mem_sender_observe(port, ctl);
     /* sync: lane-join (partner lane-ready) */
-    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) || um_load_relaxed_u64(&ctl->sender) == 0)
+    if (um_load_acquire_u32(&ctl->ready) != (uint32_t)(incarnation + 1) ||
+        um_load_relaxed_u64(um_mem_lane_sender(port->coherent, number)) == 0)
         return 0;
     struct um_addr origin = {{0}};
     struct um_mem_rx *rx = calloc(1, sizeof(*rx));

@@ -33,9 +33,11 @@ static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int 
     if (port->mapper->attach(port, addr, 0, UM_PAGE, &page) != 0)
         return;
     const struct um_mem_port_shm *peer = page.base;
+    um_mem_page_observe(port, peer);
     bool is = peer->magic == UM_PORT_MAGIC && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&
               port->mapper->wake_open(port, addr, um_load_relaxed_u32(&peer->wake), &opened) == 0;
     um_fence_full(); /* sync: wake-check (partner port-closing) */
+    um_mem_page_observe(port, peer);
     if (is && um_load_acquire_u32(&peer->state) == UM_PORT_OPEN)
         *handle = opened;
     else if (is)
@@ -57,11 +59,19 @@ int um_mem_wait_fd(const struct um_port *base)
     return port->wait_set >= 0 ? port->wait_set : port->wait_read;
 }
 
+static void lanes_want_wake(struct um_mem_port *port, uint32_t want)
+{
+    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next) {
+        struct um_mem_lane_shm *ctl = UM_CONTAINER(l, struct um_mem_lane, watched)->ctl;
+        um_store_relaxed_u32(&ctl->want_wake, want);
+        um_mem_sender_publish(port, ctl);
+    }
+}
+
 static void port_unarm(struct um_mem_port *port)
 {
-    um_store_relaxed_u32(&port->shm->sleeping, 0);
-    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
-        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_mem_lane, watched)->ctl->want_wake, 0);
+    um_store_relaxed_u32(&port->common->sleeping, 0);
+    lanes_want_wake(port, 0);
 }
 
 static void port_drain(struct um_mem_port *port)
@@ -76,7 +86,7 @@ static void port_drain(struct um_mem_port *port)
 static bool port_has_news(struct um_mem_port *port, struct um_mem_rx *const *cooled, uint32_t count)
 {
     /* sync: bell-look (partner bell-ring) */
-    bool news = um_load_acquire_u64(&port->shm->bell_summary) != 0 || !um_list_is_empty(&port->events);
+    bool news = um_load_acquire_u64(&port->common->bell_summary) != 0 || !um_list_is_empty(&port->events);
     for (uint32_t i = 0; i < count; i++) {
         if (um_mem_rx_has_record(cooled[i])) {
             um_mem_rx_set_hot(cooled[i]);
@@ -106,9 +116,8 @@ int um_mem_arm(struct um_port *base)
         um_mem_rx_set_cold(rx);
         count++;
     }
-    um_store_relaxed_u32(&port->shm->sleeping, port->sleeps += 2); /* sync: sleeper-arm (partner sleeper-wake) */
-    for (struct um_list *l = port->lanes_watched.next; l != &port->lanes_watched; l = l->next)
-        um_store_relaxed_u32(&UM_CONTAINER(l, struct um_mem_lane, watched)->ctl->want_wake, 1);
+    um_store_relaxed_u32(&port->common->sleeping, port->sleeps += 2); /* sync: sleeper-arm (partner sleeper-wake) */
+    lanes_want_wake(port, 1);
     um_mem_port_barrier(port); /* sync: news-recheck (partner news-wake) */
     struct um_mem_rx *cooled[UM_LANES_LIMIT];
     for (uint32_t i = 0; i < count; i++)
@@ -140,8 +149,9 @@ void um_mem_kick(struct um_port *base)
 int um_mem_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p)
 {
     const struct um_mem_port *port = (const struct um_mem_port *)base;
-    if (port->hot_count > 1 || !um_list_is_empty(&port->events) || !um_list_is_empty(&port->lanes_watched) ||
-        !um_list_is_empty(&port->rx_crowded) || um_load_relaxed_u64(&port->shm->bell_summary))
+    if (port->mapper->observe || port->hot_count > 1 || !um_list_is_empty(&port->events) ||
+        !um_list_is_empty(&port->lanes_watched) || !um_list_is_empty(&port->rx_crowded) ||
+        um_load_relaxed_u64(&port->common->bell_summary))
         return -EAGAIN;
     if (port->hot_count == 0)
         return 0;

@@ -112,7 +112,7 @@ int um_mem_window_open(struct um_link *base, uint64_t key, struct um_window **wi
     mw->window.machine = base->machine;
     mw->link = link;
     mw->window.region.key = key;
-    mw->window.port_counters = &((const struct um_mem_port_shm *)link->control.base)->counters;
+    mw->window.port_counters = &link->common->counters;
     mw->window.locks = link->is_apart ? NULL : (void *)((unsigned char *)link->space.base + UM_LOCK_OFFSET);
     if (um_mem_is_own(link)) {
         um_mem_own_find(&link->addr, &mw->window);

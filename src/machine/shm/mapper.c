@@ -250,6 +250,8 @@ const struct um_machine um_machine_shm = {
     .claim_message = um_mem_claim_message,
     .poll = um_mem_poll,
     .unexport = um_mem_unexport,
+    .lane_consumed = um_mem_lane_consumed,
+    .lane_reap = um_mem_lane_reap,
     .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
 };

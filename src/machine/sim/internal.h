@@ -17,16 +17,26 @@ struct sim_port {
     unsigned stall_percent;
     bool is_slow;
     struct um_list transfers; /* under way */
+    struct um_list views;     /* memory is not coherent: of its own memory, and of its peers' */
+    struct um_sim_view *own;
 };
 
 /* 0 .. limit - 1, by the port's seed. */
-uint32_t um_sim_random(struct sim_port *state, uint32_t limit);
+static inline uint32_t um_sim_random(struct sim_port *state, uint32_t limit)
+{
+    state->random ^= state->random << 13;
+    state->random ^= state->random >> 7;
+    state->random ^= state->random << 17;
+    return (uint32_t)(state->random % limit);
+}
 
 /* ---- sim.c: the memories of all ports ---- */
 void um_sim_lock(void);
 void um_sim_unlock(void);
 enum um_sim_life { UM_SIM_ALIVE, UM_SIM_DEAD, UM_SIM_CLOSED };
 enum um_sim_life um_sim_life_locked(const struct um_addr *addr);
+/* That of the modes now configured. */
+const struct um_mem_mapper *um_sim_mapper(void);
 
 /* ---- slow.c: transfers that take their time ---- */
 int um_sim_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
@@ -35,5 +45,24 @@ void um_sim_transfer_cancel(struct um_transfer *transfer);
 /* Some parts of what is under way move. */
 void um_sim_transfers_advance(struct um_mem_port *port);
 void um_sim_unexport(struct um_space *space, struct um_exported *exported);
+
+/* ---- stale.c: memory that is not coherent ---- */
+struct um_sim_view;
+/* A part of a port's memory. */
+struct um_sim_part {
+    unsigned char *memory; /* its bytes */
+    size_t offset, len;    /* where it lies in that memory */
+    size_t size;           /* of all of that memory */
+    bool is_own;           /* the port's own: zero, as the memory is */
+};
+void um_sim_publish(struct um_mem_port *port, const void *at, size_t len);
+/* may_stir: other lines may be written back, too; not those of a dead process. */
+void um_sim_observe(struct um_mem_port *port, const void *at, size_t len, bool may_stir);
+/* NULL: out of memory. */
+struct um_sim_view *um_sim_view_new(struct sim_port *state, const struct um_sim_part *part);
+void *um_sim_view_base(const struct um_sim_view *view);
+void um_sim_view_end(struct um_sim_view *view);
+/* Zeroes a part of the memory, and of the view. */
+void um_sim_view_clear(struct um_sim_view *view, size_t offset, size_t len);
 
 #endif

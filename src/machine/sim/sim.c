@@ -1,12 +1,11 @@
 /*
- * The simulated machine: a mapper with memory of one process and ports in a registry; stalls wrapped around mem/.
+ * The mapper of the simulated machine: memory of one process, and ports in a registry.
  *
  * Owns: the registry. The lanes are those of mem/. No membarrier: every commit fences, which is also what tests the
  * fallback. Threading: the registry has a lock; the rest as machine.h.
  */
 #include "machine/sim/sim.h"
 
-#include "machine/machines.h"
 #include "machine/mem/mem.h"
 #include "machine/sim/internal.h"
 
@@ -40,7 +39,7 @@ static struct um_list registry = {&registry, &registry};
 static uint64_t next_number = 1;
 static uint32_t config_seed = 1;
 static unsigned config_stall_percent;
-static bool config_slow;
+static unsigned config_modes;
 
 void um_sim_lock(void)
 {
@@ -52,19 +51,12 @@ void um_sim_unlock(void)
     pthread_mutex_unlock(&registry_lock);
 }
 
-static bool is_shareable;
-
-void um_sim_set_shareable(bool on)
-{
-    is_shareable = on;
-}
-
-void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow)
+void um_sim_configure(uint32_t seed, unsigned stall_percent, unsigned modes)
 {
     pthread_mutex_lock(&registry_lock);
     config_seed = seed;
     config_stall_percent = stall_percent;
-    config_slow = slow;
+    config_modes = modes;
     pthread_mutex_unlock(&registry_lock);
 }
 
@@ -99,7 +91,7 @@ void um_sim_kill(const struct um_addr *addr)
 }
 
 /* Zeroed memory with an address of its own, in the registry; NULL: out of memory. */
-static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
+static struct sim_memory *memory_new(const struct um_machine *machine, uint64_t magic, size_t size, int wake_fd)
 {
     struct sim_memory *m = calloc(1, sizeof(*m));
     void *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -110,8 +102,7 @@ static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
     pthread_mutex_lock(&registry_lock);
     uint64_t number = next_number++;
     *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};
-    m->addr =
-        (struct um_addr){.word = {magic | um_addr_head(&um_machine_sim), number, number * 0x9e3779b97f4a7c15u | 1}};
+    m->addr = (struct um_addr){.word = {magic | um_addr_head(machine), number, number * 0x9e3779b97f4a7c15u | 1}};
     um_list_append(&registry, &m->node);
     pthread_mutex_unlock(&registry_lock);
     return m;
@@ -120,21 +111,22 @@ static struct sim_memory *memory_new(uint64_t magic, size_t size, int wake_fd)
 static int sim_create(struct um_mem_port *port, size_t size)
 {
     struct sim_port *state = calloc(1, sizeof(*state));
-    struct sim_memory *m = state ? memory_new(UM_SIM_MAGIC, size, port->wait_write) : NULL;
+    struct sim_memory *m = state ? memory_new(port->port.machine, UM_SIM_MAGIC, size, port->wait_write) : NULL;
     if (!m) {
         free(state);
         return -ENOMEM;
     }
+    port->mapper_state = state;
     *state = (struct sim_port){
         .memory = m,
         .random = (config_seed + m->addr.word[1]) * 0x9e3779b97f4a7c15u | 1,
         .stall_percent = config_stall_percent,
-        .is_slow = config_slow,
+        .is_slow = config_modes & UM_SIM_SLOW,
     };
     um_list_init(&state->transfers);
+    um_list_init(&state->views);
     port->memory = m->base;
     port->addr = m->addr;
-    port->mapper_state = state;
     port->fence = true;
     return 0;
 }
@@ -146,6 +138,8 @@ static void sim_destroy(struct um_mem_port *port)
         um_log(UM_LOG_WARN, "sim: a port closes, and transfers of it are under way");
         abort(); /* the caller's mistake, which an engine would punish later */
     }
+    if (state->own)
+        um_sim_view_end(state->own);
     pthread_mutex_lock(&registry_lock);
     state->memory->wake_fd = -1;
     memory_unref(state->memory);
@@ -155,7 +149,7 @@ static void sim_destroy(struct um_mem_port *port)
 
 static int sim_space_create(struct um_mem_space *space)
 {
-    struct sim_memory *m = memory_new(UM_SIM_SPACE_MAGIC, UM_SPACE_SIZE, 0);
+    struct sim_memory *m = memory_new(space->base.machine, UM_SIM_SPACE_MAGIC, UM_SPACE_SIZE, 0);
     if (!m)
         return -ENOMEM;
     space->memory = m->base;
@@ -252,7 +246,7 @@ static bool sim_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t
 {
     (void)space, (void)base, (void)len;
     *place_p = (struct um_mem_place){0};
-    return is_shareable;
+    return config_modes & UM_SIM_SHAREABLE;
 }
 
 /* It is where it is. */
@@ -269,6 +263,10 @@ static void sim_detach(struct um_mem_mapping *map)
     if (map->is_guarded) { /* of sim_memory_attach() */
         *map = (struct um_mem_mapping){0};
         return;
+    }
+    if (map->state) {
+        um_sim_view_end(map->state);
+        map->base = map->coherent;
     }
     pthread_mutex_lock(&registry_lock);
     for (struct um_list *l = registry.next; l != &registry; l = l->next) {
@@ -376,99 +374,94 @@ static int sim_copy(struct um_mem_port *port, const struct um_addr *addr, const 
     return 0;
 }
 
-/* ---- stalls: around the operations of mem/ ---- */
+/* ---- memory that is not coherent: the same, with views of it (stale.c) ---- */
 
-uint32_t um_sim_random(struct sim_port *state, uint32_t limit)
+static int stale_create(struct um_mem_port *port, size_t size)
 {
-    state->random ^= state->random << 13;
-    state->random ^= state->random >> 7;
-    state->random ^= state->random << 17;
-    return (uint32_t)(state->random % limit);
-}
-
-/* Is this one to behave as if the lane were full, or empty? */
-static bool sim_stall(struct um_mem_port *port)
-{
-    struct sim_port *state = port->mapper_state;
-    return state->stall_percent && um_sim_random(state, 100) < state->stall_percent;
-}
-
-static int sim_claimed(struct um_lane *lane, const struct um_slot *slot, int ret)
-{
-    if (ret || !sim_stall(((struct um_mem_lane *)lane)->link->port))
+    int ret = sim_create(port, size);
+    if (ret)
         return ret;
-    um_mem_abort(lane, slot);
-    return -EAGAIN;
+    struct sim_port *state = port->mapper_state;
+    state->own = um_sim_view_new(
+        state, &(struct um_sim_part){.memory = port->memory, .len = size, .size = size, .is_own = true});
+    if (!state->own) {
+        sim_destroy(port);
+        return -ENOMEM;
+    }
+    port->coherent = port->memory;
+    port->memory = um_sim_view_base(state->own);
+    return 0;
 }
 
-static int sim_claim(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+static void stale_punch(struct um_mem_port *port, size_t offset, size_t len)
 {
-    return sim_claimed(lane, slot_p, um_mem_claim(lane, body_len, slot_p));
+    um_sim_view_clear(((struct sim_port *)port->mapper_state)->own, offset, len);
 }
 
-static int sim_claim_message(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p)
+static int stale_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                        struct um_mem_mapping *map_p)
 {
-    return sim_claimed(lane, slot_p, um_mem_claim_message(lane, body_len, slot_p));
+    struct um_mem_mapping map;
+    struct um_sim_part part = {.offset = offset, .len = len};
+    int ret = sim_attach(port, addr, offset, len, &map);
+    if (ret)
+        return ret;
+    um_sim_lock();
+    part.memory = map.base;
+    part.size = registry_find(addr)->size; /* attached: it is there */
+    um_sim_unlock();
+    map.coherent = map.base;
+    map.state = um_sim_view_new(port->mapper_state, &part);
+    if (!map.state) {
+        sim_detach(&map);
+        return -ENOMEM;
+    }
+    map.base = um_sim_view_base(map.state);
+    *map_p = map;
+    return 0;
 }
 
-/* Who joins and who leaves is told in any case. */
-static int sim_poll(struct um_port *port, struct um_record *rec_p)
+/* What a dead process has in its cache reaches nobody. */
+static void stale_publish(struct um_mem_port *port, const void *at, size_t len)
 {
-    um_sim_transfers_advance((struct um_mem_port *)port);
-    int ret = um_mem_poll(port, rec_p);
-    return ret && rec_p->op < UM_OPCODE_MACHINE && sim_stall((struct um_mem_port *)port) ? 0 : ret;
+    if (sim_alive(port, &port->addr, NULL))
+        um_sim_publish(port, at, len);
 }
+
+static void stale_observe(struct um_mem_port *port, const void *at, size_t len)
+{
+    um_sim_observe(port, at, len, sim_alive(port, &port->addr, NULL));
+}
+
+/* In both modes. */
+#define SIM_MAPPER_OPS                                                                                                 \
+    .destroy = sim_destroy, .space_create = sim_space_create, .space_destroy = sim_space_destroy,                      \
+    .space_attach = sim_space_attach, .window_attach = sim_window_attach, .is_own = sim_is_own,                        \
+    .addr_check = sim_addr_check, .detach = sim_detach, .alive = sim_alive, .sender_alive = sim_sender_alive,          \
+    .sender_word = sim_sender_word, .wake_open = sim_wake_open, .wake = sim_wake, .wake_drop = sim_wake_drop,          \
+    .copy = sim_copy
 
 static const struct um_mem_mapper sim_mapper = {
     .create = sim_create,
-    .destroy = sim_destroy,
     .punch = sim_punch,
-    .space_create = sim_space_create,
-    .space_destroy = sim_space_destroy,
+    .attach = sim_attach,
     .adopt = sim_adopt,
     .disown = sim_disown,
-    .space_attach = sim_space_attach,
-    .window_attach = sim_window_attach,
-    .is_own = sim_is_own,
-    .addr_check = sim_addr_check,
-    .attach = sim_attach,
-    .detach = sim_detach,
     .is_shareable = sim_is_shareable,
     .memory_attach = sim_memory_attach,
-    .alive = sim_alive,
-    .sender_alive = sim_sender_alive,
-    .sender_word = sim_sender_word,
-    .wake_open = sim_wake_open,
-    .wake = sim_wake,
-    .wake_drop = sim_wake_drop,
-    .copy = sim_copy,
+    SIM_MAPPER_OPS,
 };
 
-/* Memory is really there in this machine, so it has few lanes unless more are asked for. */
-static int sim_port_open(const struct um_port_config *config, struct um_port **port_p)
-{
-    struct um_port_config own = *config;
-    if (own.lanes_max == 0)
-        own.lanes_max = 16;
-    return um_mem_port_open(&um_machine_sim, &sim_mapper, &own, port_p);
-}
-
-static int sim_space_open(const struct um_space_config *config, struct um_space **space_p)
-{
-    return um_mem_space_open(&um_machine_sim, &sim_mapper, config, space_p);
-}
-
-const struct um_machine um_machine_sim = {
-    .name = "sim",
-    .addr_kind = UM_ADDR_SIM,
-    .space_open = sim_space_open,
-    .port_open = sim_port_open,
-    .claim = sim_claim,
-    .claim_message = sim_claim_message,
-    .poll = sim_poll,
-    .unexport = um_sim_unexport,
-    .transfer_start = um_sim_transfer_start,
-    .transfer_poll = um_sim_transfer_poll,
-    .transfer_cancel = um_sim_transfer_cancel,
-    UM_MEM_MACHINE_OPS,
+static const struct um_mem_mapper stale_mapper = {
+    .create = stale_create,
+    .punch = stale_punch,
+    .attach = stale_attach,
+    .publish = stale_publish,
+    .observe = stale_observe,
+    SIM_MAPPER_OPS,
 };
+
+const struct um_mem_mapper *um_sim_mapper(void)
+{
+    return config_modes & UM_SIM_STALE ? &stale_mapper : &sim_mapper;
+}

@@ -8,13 +8,17 @@
 
 #include "machine/machine.h"
 
+enum um_sim_mode {
+    UM_SIM_SLOW = 1,      /* transfers take their time, and move in parts, in any order */
+    UM_SIM_STALE = 2,     /* memory is not coherent: each port works on private copies, and no region can be mapped */
+    UM_SIM_SHAREABLE = 4, /* peers can map all memory: machine is_shareable() */
+};
+
 /*
- * From now on, new ports stall (a claim finds the lane full, a poll finds it empty) in percent of the calls; slow:
- * their transfers take their time, and move in parts, in any order.
+ * From now on, new ports and spaces have these modes (enum um_sim_mode, or-ed), and new ports stall (a claim finds the
+ * lane full, a poll finds it empty) in percent of the calls.
  */
-void um_sim_configure(uint32_t seed, unsigned stall_percent, bool slow);
-/* From now on all memory is such that peers can map it: machine is_shareable(). */
-void um_sim_set_shareable(bool on);
+void um_sim_configure(uint32_t seed, unsigned stall_percent, unsigned modes);
 /* The port's process "died": peers see it as not alive. Its memory stays until everyone let go. */
 void um_sim_kill(const struct um_addr *addr);
 
