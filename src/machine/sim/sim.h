@@ -11,6 +11,7 @@
 enum um_sim_mode {
     UM_SIM_SLOW = 1,  /* transfers take their time, and move in parts, in any order */
     UM_SIM_STALE = 2, /* memory is not coherent: each port works on private copies, and no region can be mapped */
+    UM_SIM_EVICT = 4, /* and, as in a cache, lines are written back and read again at other times, too */
 };
 
 /*
