@@ -869,7 +869,7 @@ MUTATIONS = [
         "src/machine/mem/lane.c",
         "    um_mem_publish(port, record, sizeof(*record));",
         "    ;",
-        ["sim_stale_lane"],
+        ["sim_stale_body"],
     ),
     (
         "a body is not published",
@@ -967,7 +967,7 @@ MUTATIONS = [
         "src/machine/mem/rx.c",
         "            um_mem_observe(port, rx->next, sizeof(*rx->next));",
         "            ;",
-        ["sim_stale_lane"],
+        ["sim_stale_body"],
     ),
     (
         "poll does not observe the body of a record",
@@ -1009,7 +1009,7 @@ MUTATIONS = [
         "src/machine/mem/observed.c",
         "um_mem_claim(receiver_observe(base),",
         "um_mem_claim((struct um_lane *)base,",
-        ["sim_stale_lane"],
+        ["sim_stale_refuse"],
     ),
     (
         "a hold is not observed",
