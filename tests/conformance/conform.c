@@ -383,6 +383,9 @@ static bool machine_choose(const char *name)
     } else if (strcmp(name, "sim:stale") == 0) {
         machine = &um_machine_sim;
         um_sim_configure(7, 0, UM_SIM_STALE);
+    } else if (strcmp(name, "sim:evict") == 0) {
+        machine = &um_machine_sim;
+        um_sim_configure(7, 0, UM_SIM_STALE | UM_SIM_EVICT);
     }
     return machine != NULL;
 }
@@ -390,7 +393,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|sim:stale|board[:STEP] GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|sim:stale|sim:evict|board[:STEP] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

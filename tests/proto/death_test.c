@@ -271,6 +271,27 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
 }
 
 /* Its call has long returned, and on success there would be nothing to tell. */
+/* Its claim is all that is there: the next sender of the lane shall not be taken for it. */
+static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 6, got = 0;
+    world_open(&w, 2);
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    uint64_t *sender = um_mem_lane_sender(port->coherent, 0);
+    *sender = UINT64_MAX; /* nobody's */
+    for (uint32_t i = 0; i < port->lanes; i++)
+        port->port.machine->tick(&port->port);
+    assert_int_equal(*sender, 0);
+    inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
+    assert_int_not_equal(*sender, 0);
+    recv_buf(&w, 0, NULL, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    assert_int_equal(got, 6);
+    world_close(&w);
+}
+
 static void an_inject_on_its_way_to_a_peer_that_dies_is_an_error(void **state)
 {
     (void)state;
@@ -298,6 +319,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_sender_learns_that_the_port_closed),
     cmocka_unit_test(a_message_without_its_bell_comes_before_the_loss_of_its_sender),
     cmocka_unit_test(a_sender_that_dies_right_after_its_first_message_is_still_heard),
+    cmocka_unit_test(a_claim_whose_claimer_died_before_its_introduction_is_freed),
     cmocka_unit_test(an_inject_on_its_way_to_a_peer_that_dies_is_an_error),
 };
 WORLD_MAIN("death", tests)

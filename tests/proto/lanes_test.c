@@ -155,7 +155,7 @@ static void a_sender_whose_lane_passed_to_another_is_told(void **state)
     inject_buf(&w, 2, 0, &value, 4, 2, UM_OP_TAGGED);
     assert_int_equal(mem_lane(peer_of(&w, 2, 0))->number, lane->number);
     struct um_slot slot;
-    assert_int_equal(um_machine_sim.claim(&lane->base, 0, &slot), -EPIPE);
+    assert_int_equal(um_mem_claim(&lane->base, 0, &slot), -EPIPE);
     recv_buf(&w, 0, NULL, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     w.node[1].ep = late;
@@ -236,9 +236,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
     for (uint32_t before = 1; before < 100; before += 9) {
         world_open(&w, 2);
         struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-        struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, 0);
-        ctl->credit = -before; /* the lane goes on from here */
-        um_mem_publish(port, &ctl->credit, UM_LINE);
+        um_mem_lane_ctl(port->memory, 0)->credit = -before; /* the lane goes on from here */
         for (uint32_t i = 0; i < 200; i++) {
             size_t len = i % 7 ? 8 : sizeof(body);
             fill(body, len, i);

@@ -314,6 +314,8 @@ static void variant_parse(const char *word)
         variant.sim_modes |= UM_SIM_STALE;
     else if (strcmp(word, "mapped") == 0)
         variant.sim_modes |= UM_SIM_SHAREABLE;
+    else if (strcmp(word, "evict") == 0)
+        variant.sim_modes |= UM_SIM_STALE | UM_SIM_EVICT;
     else if (sscanf(word, "memory=%u", &value) == 1)
         variant.memory_max = value;
     else if (sscanf(word, "lanes=%u", &value) == 1)

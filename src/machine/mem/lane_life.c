@@ -80,7 +80,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     lane->peer = peer;
     um_list_init(&lane->watched);
     ret = lane_take(lane, link);
-    um_mem_page_observe(link->port, peer);
+    um_mem_page_observe(link->port, peer); /* after the claim, for both looks at its state */
     /* sync: port-seen (partner port-ready): a port that is gone gives no lanes back. */
     if (ret == -EAGAIN && (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN || !um_mem_link_alive(base)))
         ret = -ECONNREFUSED;
@@ -92,7 +92,6 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
         goto give_back;
     lane->area = lane->area_map.base;
     lane->fence = link->port->fence || peer->want_fence;
-    um_mem_page_observe(link->port, peer);
     /* sync: contact-check (partner port-closing): the claim above is visible before the state is read. */
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) {
         ret = -ECONNREFUSED;

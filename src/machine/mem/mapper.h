@@ -62,10 +62,11 @@ struct um_mem_mapper {
      * lost. Lines may also be published and observed at any other time. Ordered with all other accesses of the calling
      * thread. Such a port has port->fence and no barrier, so that every commit and every answer takes the way that
      * publishes. Words in struct um_mem_common_shm, um_mem_lane_shm.sender and spaces stay coherent: they are never in
-     * such a range. NULL, both: memory is coherent, and the machine's table has the plain functions where there are
-     * observed ones (mem.h).
+     * such a range. Where memory is coherent, the machine's table has the plain functions where there are
+     * observed ones (mem.h). NULL: memory is coherent.
      */
     void (*publish)(struct um_mem_port *port, const void *at, size_t len);
+    /* NULL: publish is. */
     void (*observe)(struct um_mem_port *port, const void *at, size_t len);
 
     /* As machine.h. */

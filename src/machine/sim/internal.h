@@ -15,7 +15,7 @@ struct sim_port {
     struct sim_memory *memory;
     uint64_t random;
     unsigned stall_percent;
-    bool is_slow;
+    bool is_slow, evicts;
     struct um_list transfers; /* under way */
     struct um_list views;     /* memory is not coherent: of its own memory, and of its peers' */
     struct um_sim_view *own;
@@ -55,9 +55,9 @@ struct um_sim_part {
     size_t size;           /* of all of that memory */
     bool is_own;           /* the port's own: zero, as the memory is */
 };
+/* Of a port's memory, or a peer's. */
 void um_sim_publish(struct um_mem_port *port, const void *at, size_t len);
-/* may_stir: other lines may be written back, too; not those of a dead process. */
-void um_sim_observe(struct um_mem_port *port, const void *at, size_t len, bool may_stir);
+void um_sim_observe(struct um_mem_port *port, const void *at, size_t len);
 /* NULL: out of memory. */
 struct um_sim_view *um_sim_view_new(struct sim_port *state, const struct um_sim_part *part);
 void *um_sim_view_base(const struct um_sim_view *view);

@@ -122,6 +122,7 @@ static int sim_create(struct um_mem_port *port, size_t size)
         .random = (config_seed + m->addr.word[1]) * 0x9e3779b97f4a7c15u | 1,
         .stall_percent = config_stall_percent,
         .is_slow = config_modes & UM_SIM_SLOW,
+        .evicts = config_modes & UM_SIM_EVICT,
     };
     um_list_init(&state->transfers);
     um_list_init(&state->views);
@@ -225,19 +226,23 @@ static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *
     return ret ? ret : um_addr_word(addr, 0) == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 
-/* A mapping into the memory keeps it alive. */
+/* A mapping into the memory keeps it alive. Lock held. */
+static int memory_map(struct sim_memory *m, size_t offset, size_t len, struct um_mem_mapping *map_p)
+{
+    if (!m || offset + len > m->size)
+        return -ECONNREFUSED;
+    m->references++;
+    *map_p = (struct um_mem_mapping){.base = (unsigned char *)m->base + offset, .len = len};
+    return 0;
+}
+
 static int sim_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
                       struct um_mem_mapping *map_p)
 {
     (void)port;
-    int ret = -ECONNREFUSED;
     pthread_mutex_lock(&registry_lock);
     struct sim_memory *m = registry_find(addr);
-    if (m && m->wake_fd >= 0 && offset + len <= m->size) {
-        m->references++;
-        *map_p = (struct um_mem_mapping){.base = (unsigned char *)m->base + offset, .len = len};
-        ret = 0;
-    }
+    int ret = m && m->wake_fd >= 0 ? memory_map(m, offset, len, map_p) : -ECONNREFUSED;
     pthread_mutex_unlock(&registry_lock);
     return ret;
 }
@@ -403,13 +408,15 @@ static int stale_attach(struct um_mem_port *port, const struct um_addr *addr, si
 {
     struct um_mem_mapping map;
     struct um_sim_part part = {.offset = offset, .len = len};
-    int ret = sim_attach(port, addr, offset, len, &map);
+    pthread_mutex_lock(&registry_lock);
+    struct sim_memory *m = registry_find(addr); /* a closed port's, too, as on a device: only its state tells */
+    int ret = memory_map(m, offset, len, &map);
+    if (ret == 0)
+        part.size = m->size;
+    pthread_mutex_unlock(&registry_lock);
     if (ret)
         return ret;
-    um_sim_lock();
     part.memory = map.base;
-    part.size = registry_find(addr)->size; /* attached: it is there */
-    um_sim_unlock();
     map.coherent = map.base;
     map.state = um_sim_view_new(port->mapper_state, &part);
     if (!map.state) {
@@ -430,7 +437,9 @@ static void stale_publish(struct um_mem_port *port, const void *at, size_t len)
 
 static void stale_observe(struct um_mem_port *port, const void *at, size_t len)
 {
-    um_sim_observe(port, at, len, sim_alive(port, &port->addr, NULL));
+    struct sim_port *state = port->mapper_state;
+    state->evicts = state->evicts && sim_alive(port, &port->addr, NULL);
+    um_sim_observe(port, at, len);
 }
 
 /* In both modes. */

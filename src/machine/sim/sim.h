@@ -11,7 +11,8 @@
 enum um_sim_mode {
     UM_SIM_SLOW = 1,      /* transfers take their time, and move in parts, in any order */
     UM_SIM_STALE = 2,     /* memory is not coherent: each port works on private copies, and no region can be mapped */
-    UM_SIM_SHAREABLE = 4, /* peers can map all memory: machine is_shareable() */
+    UM_SIM_EVICT = 4,     /* and, as in a cache, lines are written back and read again at other times, too */
+    UM_SIM_SHAREABLE = 8, /* peers can map all memory: machine is_shareable() */
 };
 
 /*

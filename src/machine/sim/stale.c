@@ -3,9 +3,12 @@
  * processor whose cache nobody else's stores reach. Whoever forgets to publish or to observe finds old bytes.
  *
  * publish() copies whole lines from the view to the memory, observe() copies them back. A line that two sides write
- * loses the words of one of them; it is noticed where the other's publish comes in between, and ends the program. As in
- * a real cache, lines move at other times, too: with each call, one that was in use lately is written back, if it was
- * changed, or read again. Bytes of a new view of a peer's memory are arbitrary until they are observed.
+ * loses the words of one of them; it is noticed where the other's publish comes in between, and ends the program. Bytes
+ * of a new view of a peer's memory are arbitrary until they are observed.
+ *
+ * If wanted, lines also move as in a real cache: with each call, one that was in use lately is written back if it was
+ * changed, else read again. That finds what is told of before it is published. But sooner or later it publishes what
+ * nobody published, so tests need the mode without it as well.
  *
  * Owns: struct um_sim_view. Must not know what the lines mean, except which ones stay coherent. Threading: a port's
  * views are its caller's (machine.h); the lock is for the memory behind them.
@@ -16,21 +19,23 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum {
-    LATELY = 16, /* lines that may move by themselves */
+    LATELY = 16, /* lines that may move by themselves, */
+    NEXT = 3,    /* or one of so many from there on */
     UNSEEN = 0xa5,
-    UNSEEN_MAX = 256 << 10, /* as many bytes of a new view; the rest is zero: there may be thousands of lanes */
+    UNSEEN_MAX = 16 << 10, /* as many bytes of a new view; the rest is zero: there may be thousands of lanes */
 };
 
 struct um_sim_view {
     struct um_list node;   /* in its port's */
     unsigned char *base;   /* what the port works on */
-    unsigned char *synced; /* what base had when a line was last copied, either way */
-    bool *is_synced;       /* by line */
+    unsigned char *synced; /* what base had when a line was last copied, either way; at first, what it has */
+    bool *is_synced;       /* by line: it was copied */
     unsigned char *memory; /* the same bytes for all */
     size_t offset, len;    /* which part of a port's memory it is */
     size_t control_end;    /* of that memory: where its control blocks end */
@@ -73,20 +78,25 @@ static void line_observe(struct um_sim_view *view, size_t at)
     view->is_synced[at / UM_LINE] = true;
 }
 
-/* A line moves by itself, or none does. */
-static void line_stir(struct sim_port *state, struct um_sim_view *view)
+/* A line that was in use lately, or one that may be next, moves by itself. Others may look before the next one does. */
+static void line_evict(struct sim_port *state, struct um_sim_view *view)
 {
-    const size_t at = view->lately[um_sim_random(state, LATELY)];
-    if (!view->is_synced[at / UM_LINE])
+    const size_t at = view->lately[um_sim_random(state, LATELY)] + (size_t)UM_LINE * um_sim_random(state, NEXT);
+    if (at >= view->len || stays_coherent(view, at))
         return;
-    if (memcmp(view->base + at, view->synced + at, UM_LINE) != 0)
+    const bool is_changed = memcmp(view->base + at, view->synced + at, UM_LINE) != 0;
+    pthread_mutex_lock(&memory_lock);
+    if (is_changed)
         line_publish(view, at);
-    else
+    else if (view->is_synced[at / UM_LINE]) /* else it may be written with what it has */
         line_observe(view, at);
+    pthread_mutex_unlock(&memory_lock);
+    if (is_changed)
+        sched_yield();
 }
 
 static void lines_move(struct um_mem_port *port, const void *place, size_t len,
-                       void (*move)(struct um_sim_view *, size_t), bool may_stir)
+                       void (*move)(struct um_sim_view *, size_t))
 {
     struct sim_port *state = port->mapper_state;
     const unsigned char *from = place;
@@ -101,9 +111,9 @@ static void lines_move(struct um_mem_port *port, const void *place, size_t len,
         abort();
     }
     const size_t first = (size_t)(from - view->base) / UM_LINE * UM_LINE;
+    if (state->evicts)
+        line_evict(state, view);
     pthread_mutex_lock(&memory_lock);
-    if (may_stir)
-        line_stir(state, view);
     for (size_t at = first; at < (size_t)(from - view->base) + len; at += UM_LINE) {
         if (stays_coherent(view, at))
             stop("a line that stays coherent is published or observed", view, at);
@@ -115,12 +125,12 @@ static void lines_move(struct um_mem_port *port, const void *place, size_t len,
 
 void um_sim_publish(struct um_mem_port *port, const void *at, size_t len)
 {
-    lines_move(port, at, len, line_publish, true);
+    lines_move(port, at, len, line_publish);
 }
 
-void um_sim_observe(struct um_mem_port *port, const void *at, size_t len, bool may_stir)
+void um_sim_observe(struct um_mem_port *port, const void *at, size_t len)
 {
-    lines_move(port, at, len, line_observe, may_stir);
+    lines_move(port, at, len, line_observe);
 }
 
 /* ---- views ---- */
@@ -164,8 +174,11 @@ struct um_sim_view *um_sim_view_new(struct sim_port *state, const struct um_sim_
         view_free(view);
         return NULL;
     }
-    if (!part->is_own)
-        memset(view->base, UNSEEN, part->len < UNSEEN_MAX ? part->len : UNSEEN_MAX);
+    if (!part->is_own) {
+        const size_t len = part->len < UNSEEN_MAX ? part->len : UNSEEN_MAX;
+        memset(view->base, UNSEEN, len);
+        memset(view->synced, UNSEEN, len);
+    }
     um_list_append(&state->views, &view->node);
     return view;
 }
