@@ -283,8 +283,8 @@ struct um_machine {
     bool (*is_shareable)(struct um_space *space, const void *memory, size_t len);
     /*
      * Where this process sees the byte at that address of the peer, which the peer has said to be shareable. *len_p
-     * bytes from there on, at most as many as asked for. Valid until the next call for that link. NULL: it cannot be
-     * mapped here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
+     * bytes from there on, at most as many as asked for. Valid until the link closes. NULL: it cannot be mapped
+     * here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
      */
     void *(*peer_memory)(struct um_link *link, uint64_t addr, size_t *len_p);
     /* Is it faster to announce this body, and let the peer transfer it, than to copy it into a record? NULL: no body.

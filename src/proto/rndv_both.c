@@ -242,7 +242,7 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (in->ask.way != UM_WAY_BOTH || in->both.words < 0)
         return;
-    if (in->peer->rx && in->moved != in->arrival.len)
+    if (in->peer->rx && in->peer->link && in->moved != in->arrival.len)
         sender_stop(in);
     words_drop(in->peer, in->both.words);
     in->both.words = -1;

@@ -1,5 +1,6 @@
 /*
- * The mapped frames of a peer's shareable memory: by number, a bounded number of them.
+ * The mapped frames of a peer's shareable memory: by number, a bounded number of them. None is given up before the link
+ * ends: what a body needs of them stays until it has moved.
  *
  * Owns: struct um_mem_frames. Must not know how a frame is mapped: link.c. Threading: machine.h.
  */
@@ -8,10 +9,10 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { UM_FRAMES = 64 };
+enum { UM_FRAMES = 256 };
 
 struct um_mem_frames {
-    uint32_t count, next; /* mapped; to be given up next, once all places are taken */
+    uint32_t count;
     struct {
         uint64_t number;
         struct um_mem_mapping map;
@@ -27,21 +28,16 @@ unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number
     return NULL;
 }
 
-int um_mem_frames_add(struct um_mem_frames **frames_p, const struct um_mem_mapper *mapper, uint64_t number,
-                      const struct um_mem_mapping *map)
+int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map)
 {
     if (!*frames_p && !(*frames_p = calloc(1, sizeof(**frames_p))))
         return -ENOMEM;
     struct um_mem_frames *f = *frames_p;
-    uint32_t at = f->count;
-    if (at == UM_FRAMES) {
-        at = f->next++ % UM_FRAMES;
-        mapper->detach(&f->frame[at].map);
-    } else {
-        f->count++;
-    }
-    f->frame[at].number = number;
-    f->frame[at].map = *map;
+    if (f->count == UM_FRAMES)
+        return -ENOSPC;
+    f->frame[f->count].number = number;
+    f->frame[f->count].map = *map;
+    f->count++;
     return 0;
 }
 

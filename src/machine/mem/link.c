@@ -252,7 +252,7 @@ static unsigned char *frame_map(struct um_mem_link *link, uint64_t number)
         return NULL;
     unsigned char *base = map.base;
     /* if the peer has died, it may be the file of another process */
-    if (um_mem_link_alive(&link->base) && um_mem_frames_add(&link->frames, mapper, number, &map) == 0)
+    if (um_mem_link_alive(&link->base) && um_mem_frames_add(&link->frames, number, &map) == 0)
         return base;
     mapper->detach(&map);
     return NULL;
@@ -263,8 +263,10 @@ void *um_mem_peer_memory(struct um_link *base, uint64_t addr, size_t *len_p)
     struct um_mem_link *link = (struct um_mem_link *)base;
     const uint64_t number = addr >> UM_FRAME_SHIFT, offset = addr - (number << UM_FRAME_SHIFT);
     unsigned char *frame = um_mem_frames_find(link->frames, number);
-    if (!frame && link->port->mapper->memory_attach && um_mem_link_map_space(link) == 0)
-        frame = frame_map(link, number);
+    if (!frame && !link->frames_end && link->port->mapper->memory_attach) {
+        frame = um_mem_link_map_space(link) == 0 ? frame_map(link, number) : NULL;
+        link->frames_end = !frame;
+    }
     const uint64_t left = (UINT64_C(1) << UM_FRAME_SHIFT) - offset;
     if (*len_p > left)
         *len_p = (size_t)left;

@@ -73,6 +73,7 @@ struct um_mem_link {
     struct um_mem_mark mark;
     bool is_apart;    /* mapper.h */
     bool full_logged; /* that the peer has no free lane */
+    bool frames_end;  /* one more frame could not be mapped: no more are tried */
 };
 
 struct um_mem_lane {
@@ -235,8 +236,7 @@ void um_mem_port_close(struct um_port *base);
 /* Mapped frames of a peer's shareable memory (frames.c). find: NULL when it is none of them. add takes the mapping
  * over; -ENOMEM. */
 unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number);
-int um_mem_frames_add(struct um_mem_frames **frames_p, const struct um_mem_mapper *mapper, uint64_t number,
-                      const struct um_mem_mapping *map);
+int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map);
 void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper);
 
 /* The functions that every machine of mapped memory has in its table. */
