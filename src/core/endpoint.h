@@ -67,6 +67,7 @@ struct um_core_op {
     uint32_t token;
     bool has_token;
     bool is_unfinished; /* counted in peer->unfinished */
+    bool is_helped;     /* its receiver has invited this side to copy the body with it */
     uint64_t tag;
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */

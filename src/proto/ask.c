@@ -82,9 +82,10 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
-    const bool takes =
-        ep->config.mapped == UM_MAPPED_ALWAYS || !b || (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
+    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || um_proto_peer_of(in->peer)->asked.is_unreadable ||
+                       (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
     in->ask.is_mappable = !takes;
+    in->shareable = takes; /* decided */
     if (takes)
         in->ask.way = UM_WAY_BOTH;
     return takes;

@@ -54,6 +54,7 @@ struct um_proto_peer {
     struct um_list due;                /* inbound.c: bodies that have ended and whose answer found no place */
     struct um_core_job answering;      /* inbound.c: answers them, while there are any */
     uint16_t round;                    /* rndv_both.c: the last one */
+    bool cannot_invite;                /* rndv_both.c: no lane to the peer could be opened for that */
     uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
 };
 
@@ -170,7 +171,8 @@ struct um_proto_both {
     uint16_t round;           /* as in the words */
     uint8_t shift;            /* log2 of the bytes of a part */
     int8_t words;             /* the progress words; -1: the sender takes no part */
-    uint64_t began_at;        /* ns */
+    struct um_progress_words *at;
+    uint64_t began_at; /* ns */
 };
 
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
@@ -237,7 +239,7 @@ int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, vo
 /* ---- rndv_both.c ---- */
 
 /* Can the body be mapped here? */
-bool um_proto_both_can(struct um_proto_inbound *in);
+bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
 /* It will be: invites the sender to copy as well, if it can. */
 void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Copies some of it; true: all of it is there. */
@@ -246,6 +248,8 @@ bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
 void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- rndv_help.c ---- */
+/* Its receiver wants the body in another way: copies no more of it. */
+void um_proto_help_stop(struct um_core_op *op);
 int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */

@@ -38,6 +38,7 @@ enum {
 bool um_proto_part_copy(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total)
 {
     const uint64_t offset = (uint64_t)part << shift, end = offset + (UINT64_C(1) << shift);
+    const struct um_machine *machine = sides->link->machine;
     struct um_iov_cursor local = sides->local;
     uint64_t skip = offset, left = (end < total ? end : total) - offset;
     um_iov_skip(&local, (size_t)offset);
@@ -45,7 +46,7 @@ bool um_proto_part_copy(const struct um_proto_sides *sides, uint32_t part, uint8
         struct um_piece p = sides->piece[i];
         for (; skip < p.len && left > 0;) {
             size_t len = (size_t)(p.len - skip < left ? p.len - skip : left);
-            void *there = sides->link->machine->peer_memory(sides->link, p.addr + skip, &len);
+            void *there = machine->peer_memory ? machine->peer_memory(sides->link, p.addr + skip, &len) : NULL;
             if (!there)
                 return false;
             if (sides->to_peer)
@@ -83,11 +84,6 @@ static uint8_t shift_of(uint64_t len)
     return shift;
 }
 
-static struct um_progress_words *words_of(const struct um_proto_inbound *in)
-{
-    return in->peer->rx->machine->rx_progress(in->peer->rx) + in->both.words;
-}
-
 /* A pair of words that no body of the peer uses; -1: none. */
 static int words_take(struct um_core_peer *peer)
 {
@@ -107,11 +103,15 @@ static void words_drop(struct um_core_peer *peer, int words)
     um_proto_peer_of(peer)->words_used &= (uint8_t) ~(1u << words);
 }
 
-/* The lane by which the sender is invited. */
+/* The lane by which the sender is invited. One that cannot be opened is not tried again: it costs others theirs. */
 static struct um_lane *lane_back(struct um_core_peer *peer)
 {
     struct um_lane *lane;
-    return !peer->lost && um_core_peer_lane(peer, &lane) == 0 ? lane : NULL;
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    if (peer->lost || own->cannot_invite)
+        return NULL;
+    own->cannot_invite = um_core_peer_lane(peer, &lane) != 0;
+    return own->cannot_invite ? NULL : lane;
 }
 
 /* Sends the invitation, unless there is no place for it now. */
@@ -148,8 +148,9 @@ static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (words < 0)
         return;
     in->both.words = (int8_t)words;
+    in->both.at = peer->rx->machine->rx_progress(peer->rx) + words;
     in->both.round = um_proto_peer_of(peer)->round;
-    um_store_release_u64(&words_of(in)->receiver,
+    um_store_release_u64(&in->both.at->receiver,
                          um_proto_claims_word(in->both.round, 0, 0)); /* sync: round-begin (partner round-seen) */
     if (invite(in, lane, iov, count)) {
         ep->soon++;
@@ -159,11 +160,12 @@ static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->both.words = -1;
 }
 
-bool um_proto_both_can(struct um_proto_inbound *in)
+bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     const struct um_machine *machine = in->peer->link->machine;
-    if (in->shareable && (in->dest.len < in->arrival.len || in->arrival.len == 0 || !machine->peer_memory ||
-                          !um_proto_can_map(in->peer->link, in->piece, in->count)))
+    if (in->shareable &&
+        (ep->config.mapped == UM_MAPPED_NEVER || in->dest.len < in->arrival.len || in->arrival.len == 0 ||
+         !machine->peer_memory || !um_proto_can_map(in->peer->link, in->piece, in->count)))
         in->shareable = false;
     return in->shareable;
 }
@@ -186,7 +188,7 @@ static enum turn turn_take(struct um_proto_inbound *in)
         b->claimed = b->copied + 1;
         return b->copied < b->parts ? TURN_COPY : TURN_OVER;
     }
-    struct um_progress_words *w = words_of(in);
+    struct um_progress_words *w = b->at;
     struct um_proto_claims sender = um_proto_claims_read(&w->sender, b->round, b->parts);
     if (b->copied + sender.copied >= b->parts)
         return TURN_OVER;
@@ -202,29 +204,11 @@ static enum turn turn_take(struct um_proto_inbound *in)
     return b->claimed + sender.claimed <= b->parts ? TURN_COPY : TURN_WAIT;
 }
 
-bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
-{
-    struct um_proto_both *b = &in->both;
-    struct um_proto_sides sides = {in->peer->link, in->piece, in->count, in->dest.cursor, false};
-    enum turn turn;
-    for (int i = 0; (turn = turn_take(in)) == TURN_COPY && i < UM_PARTS_STEP; i++) {
-        if (!um_proto_part_copy(&sides, b->claimed - 1, b->shift, in->arrival.len))
-            return false;
-        b->copied = b->claimed;
-        in->moved = (uint64_t)b->copied << b->shift;
-    }
-    if (turn != TURN_OVER)
-        return false;
-    ep->stats.joint += b->copied < b->parts;
-    in->moved = in->arrival.len;
-    return true;
-}
-
 /* The sender may be copying into the buffer: claims all, and waits until it has seen that. */
 static void sender_stop(struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
-    struct um_progress_words *w = words_of(in);
+    struct um_progress_words *w = b->at;
     const uint64_t began = um_clock_ns();
     /* sync: part-claim (partner part-claim) */
     um_store_release_u64(&w->receiver, um_proto_claims_word(b->round, b->parts, b->parts));
@@ -242,9 +226,38 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (in->ask.way != UM_WAY_BOTH || in->both.words < 0)
         return;
-    if (in->peer->rx && in->peer->link && in->moved != in->arrival.len)
+    if (in->peer->link && in->moved != in->arrival.len)
         sender_stop(in);
     words_drop(in->peer, in->both.words);
     in->both.words = -1;
     ep->soon--;
+}
+
+/* Its memory is not reached any more: it comes in another way, from the first byte on. */
+static void both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    um_proto_both_end(ep, in);
+    in->shareable = false;
+    in->ask.way = UM_WAY_NONE;
+    in->moved = 0;
+}
+
+bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_both *b = &in->both;
+    struct um_proto_sides sides = {in->peer->link, in->piece, in->count, in->dest.cursor, false};
+    enum turn turn = TURN_COPY;
+    for (int i = 0; i < UM_PARTS_STEP && (turn = turn_take(in)) == TURN_COPY; i++) {
+        if (!um_proto_part_copy(&sides, b->claimed - 1, b->shift, in->arrival.len)) {
+            both_give_up(ep, in);
+            return false;
+        }
+        b->copied = b->claimed;
+        in->moved = (uint64_t)b->copied << b->shift;
+    }
+    if (turn != TURN_OVER)
+        return false;
+    ep->stats.joint += b->copied < b->parts;
+    in->moved = in->arrival.len;
+    return true;
 }

@@ -20,6 +20,7 @@ struct helping {
 static void help_end(struct um_core_op *op)
 {
     um_list_unlink(&op->job.link);
+    op->job.step = NULL;
     free(op->copy);
     op->copy = NULL;
 }
@@ -33,6 +34,10 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_proto_sides sides = {peer->link, h->piece, h->count, um_iov_begin(op->buffers.iov, op->buffers.count),
                                    true};
     (void)ep;
+    if (h->copied == h->parts) {
+        help_end(op);
+        return false;
+    }
     /* sync: part-claim (partner part-claim) */
     um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied + 1, h->copied));
     um_fence_full();
@@ -55,7 +60,7 @@ static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op 
                        uint32_t count)
 {
     uint64_t sum = 0;
-    if (!op->class->is_body || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
+    if (!op->class->is_body || op->is_helped || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
         !peer->lane->machine->lane_progress || !peer->link->machine->peer_memory ||
         !um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count))
         return false;
@@ -67,25 +72,37 @@ static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op 
     return sum == op->len && um_proto_can_map(peer->link, piece, count);
 }
 
+/* What the record says is copied once, then checked: its sender can go on writing there. */
 int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    const struct um_proto_copy_wire *header = rec->header;
-    const uint32_t count = header->count;
-    if (count == 0 || count > UM_IOV_LIMIT || header->words >= UM_PROGRESS_WORDS || header->shift < 12 ||
-        header->shift > 40 || (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))))
+    struct um_proto_copy_wire header;
+    memcpy(&header, rec->header, sizeof(header));
+    const uint32_t count = header.count;
+    if (count == 0 || count > UM_IOV_LIMIT || header.token < UM_TOKENS || header.round == 0 ||
+        header.words >= UM_PROGRESS_WORDS || header.shift < 12 || header.shift > 40 ||
+        (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))))
         return -EPROTO;
-    const struct um_piece *piece = count > 1 ? rec->body : &header->piece;
-    struct um_core_op *op = peer->lost || !peer->lane ? NULL : um_core_peer_op(peer, header->token);
-    if (!op || !is_welcome(peer, op, piece, count) || op->len >> header->shift >= UM_PARTS_MAX)
+    struct um_core_op *op = peer->lost || !peer->lane ? NULL : um_core_peer_op(peer, header.token);
+    if (!op || op->len >> header.shift >= UM_PARTS_MAX)
         return 0;
-    struct helping *h = malloc(sizeof(*h) + count * sizeof(*piece));
+    struct helping *h = malloc(sizeof(*h) + count * sizeof(struct um_piece));
     if (!h)
         return 0;
-    *h = (struct helping){header->round, header->words, header->shift, 0, um_proto_parts_of(op->len, header->shift),
-                          count};
-    memcpy(h->piece, piece, count * sizeof(*piece));
+    *h = (struct helping){header.round, header.words, header.shift, 0, um_proto_parts_of(op->len, header.shift), count};
+    memcpy(h->piece, count > 1 ? rec->body : (const void *)&header.piece, count * sizeof(struct um_piece));
+    if (!is_welcome(peer, op, h->piece, count)) {
+        free(h);
+        return 0;
+    }
+    op->is_helped = true;
     op->copy = h;
     op->job.step = help_step;
     um_core_job_start(ep, &op->job);
     return 0;
+}
+
+void um_proto_help_stop(struct um_core_op *op)
+{
+    if (op->job.step == help_step && op->copy)
+        help_end(op);
 }

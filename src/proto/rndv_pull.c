@@ -106,7 +106,7 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
     if (in->ask.way == UM_WAY_NONE && !in->copying.transfer) {
-        if (um_proto_both_can(in) && um_proto_ask_prefers_both(ep, in))
+        if (in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_both(ep, in))
             um_proto_both_begin(ep, in);
         else if (um_proto_ask(ep, in))
             return true;

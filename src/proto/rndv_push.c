@@ -45,6 +45,7 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
         um_proto_op_answered(ep, op, status);
         return;
     }
+    um_proto_help_stop(op);
     if (op->len == 0 || op->moved != 0 || !um_list_is_empty(&op->job.link))
         return; /* there is none, or it was asked for twice: the peer errs */
     op->job.step = push_step;

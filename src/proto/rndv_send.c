@@ -23,6 +23,8 @@
 
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len)
 {
+    op->job.step = NULL;
+    op->is_helped = false;
     if (!(op->flags & UM_OP_INJECT))
         return um_core_buffers_set(&op->buffers, iov, count);
     op->copy = malloc(len ? len : 1);

@@ -80,7 +80,7 @@ struct um_proto_copy_wire {
     uint16_t reserved[3];
     struct um_piece piece;
 };
-static_assert(sizeof(struct um_proto_copy_wire) == 32, "docs/protocol.md section 6.8");
+static_assert(sizeof(struct um_proto_copy_wire) == 32, "docs/protocol.md section 6.9");
 
 /* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the header; the record's len tells how many. */
 struct um_proto_write_wire {

@@ -68,12 +68,12 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 61 };
+enum { ATTACKS = 63 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
     struct um_proto_copy_wire header = {
-        .token = token, .round = 1, .words = words, .shift = shift, .count = count, .piece = wild};
+        .token = token, .round = a->argument != 61, .words = words, .shift = shift, .count = count, .piece = wild};
     evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
 }
 
@@ -96,6 +96,12 @@ static void attack_copy(struct attack *a)
     case 59:
         invite(a, ANY, 1, 0, 11);
         break;
+    case 60:
+        invite(a, UM_TOKENS - 1, 1, 0, 15);
+        break;
+    case 61:
+        invite(a, ANY, 1, 0, 15);
+        break; /* of no round */
     default:
         invite(a, ANY, 1, 0, 64);
         break;
@@ -330,7 +336,7 @@ static void wild_invitations(struct attack *a)
     for (uint32_t i = 0; i < 200; i++) {
         const struct um_piece piece = {.addr = rnd64(&a->random), .len = i % 3 ? 100000 : rnd64(&a->random)};
         struct um_proto_copy_wire header = {.token = i % 4 ? UM_TOKENS + i % 5 : (uint32_t)rnd64(&a->random),
-                                            .round = (uint16_t)i,
+                                            .round = (uint16_t)(i + 1),
                                             .words = (uint8_t)(i % UM_PROGRESS_WORDS),
                                             .shift = (uint8_t)(12 + i % 29),
                                             .count = 1,

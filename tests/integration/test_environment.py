@@ -19,6 +19,7 @@ WRONG = [
     ("FI_UNIMEM_STATS", "2"),
     ("FI_UNIMEM_LINGER", "long"),
     ("FI_UNIMEM_ADOPT", "some"),
+    ("FI_UNIMEM_MAPPED", "heap"),
     ("FI_UNIMEM_MPICH_ATOMICS", "both"),
     ("FI_UNIMEM_ATTACH", "somehow"),
     ("FI_UNIMEM_ATTACH", "shm/dir"),

@@ -70,12 +70,21 @@ int um_shm_space_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, 
     return ret;
 }
 
+/* mapper_state: the number of the heap's file + 1, once it is known that adoption uses it, too. Asking for that takes
+ * system calls. */
 bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p)
 {
-    bool is = um_shm_heap_holds((uintptr_t)base, (size_t)len) && um_shm_adopt_is_heaps();
-    if (is)
-        *place_p = adopted_place(space, base);
-    return is;
+    if (!um_shm_heap_holds((uintptr_t)base, (size_t)len))
+        return false;
+    if (space->mapper_state) {
+        *place_p = (struct um_mem_place){.file = (uint32_t)((uintptr_t)space->mapper_state - 1), .offset = base};
+        return true;
+    }
+    if (!um_shm_adopt_is_heaps())
+        return false;
+    *place_p = adopted_place(space, base);
+    space->mapper_state = (void *)(uintptr_t)(place_p->file + UINT64_C(1));
+    return true;
 }
 
 int um_shm_share(struct um_mem_space *space, const struct um_region_desc *what, struct um_mem_place *place_p,
@@ -190,7 +199,10 @@ int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, u
     const struct um_shm_part part = {.offset = at, .len = len};
     if (adopted > INT_MAX || at + len < at)
         return -ENOENT;
-    return um_shm_peer_map(port, addr, &file, &part, map_p);
+    int ret = um_shm_peer_map(port, addr, &file, &part, map_p);
+    if (ret == 0) /* a dump would fill the holes of the peer's file */
+        madvise(map_p->base, map_p->len, MADV_DONTDUMP);
+    return ret;
 }
 
 bool um_shm_is_own(const struct um_mem_port *port, const struct um_addr *addr)
