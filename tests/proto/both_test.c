@@ -145,6 +145,10 @@ static void the_sender_gives_way(void **state)
         assert_memory_equal(to + front, from + front, LEN - front);
         const uint64_t word = um_load_acquire_u64(&machine->rx_progress(peer->rx)[0].sender);
         assert_int_equal(word, um_proto_claims_word(7, left, left));
+        recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2)); /* it is invited once only */
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_true(is_filled(to, LEN, left));
         world_close(&w);
     }
 }
