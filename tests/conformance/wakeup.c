@@ -17,7 +17,8 @@ struct duel {
     struct path ba;
     int rounds;
     const char *wrong;
-    uint32_t done; /* rounds that are over */
+    uint32_t done;   /* rounds that are over */
+    uint32_t asleep; /* the sender is in nap */
     int slept;
 };
 
@@ -289,6 +290,18 @@ static void a_sleeper_misses_no_consumption(void **state)
 
 /* ---- space in a full lane; the receiver sleeps too ---- */
 
+/* Reads nothing until the sender sleeps at the full lane, or has sent all. */
+static const char *stay_away(struct duel *d)
+{
+    uint64_t end = now_ms() + PATIENCE;
+    while (!um_load_acquire_u32(&d->asleep) && !um_load_acquire_u32(&d->done)) {
+        if (now_ms() > end)
+            return "the sender neither sleeps at a full lane nor goes on";
+        sleep_us(0);
+    }
+    return NULL;
+}
+
 static void *space_receiver(void *arg)
 {
     struct duel *d = arg;
@@ -297,8 +310,9 @@ static void *space_receiver(void *arg)
     int slept = 0;
     for (int i = 0; i < d->rounds && !wrong; i++) {
         if (chance(&seed, 200) == 0)
-            sleep_us(1000); /* the lane fills up */
-        wrong = take_sleeping(d->b, MESSAGE((uint64_t)i, .body_len = (uint32_t)i % 700), &slept);
+            wrong = stay_away(d);
+        if (!wrong)
+            wrong = take_sleeping(d->b, MESSAGE((uint64_t)i, .body_len = (uint32_t)i % 700), &slept);
     }
     return (void *)wrong;
 }
@@ -312,11 +326,15 @@ static void *space_sender(void *arg)
             machine->lane_consumed(d->ab.lane); /* before the claim: what comes later keeps from sleeping */
             if (message_try(d->ab.lane, MESSAGE((uint64_t)i, .body_len = (uint32_t)i % 700)) == 0)
                 break;
-            if (!nap(d->a, &d->slept))
+            um_store_release_u32(&d->asleep, 1);
+            bool woken = nap(d->a, &d->slept);
+            um_store_release_u32(&d->asleep, 0);
+            if (!woken)
                 return "a wake-up was lost: a full lane was drained while its sender slept";
         }
     }
     machine->lane_watch(d->ab.lane, false);
+    round_is_done(d);
     return NULL;
 }
 
