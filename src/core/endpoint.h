@@ -38,7 +38,21 @@ struct um_core_buffers {
     uint32_t count;
     struct um_iov_cursor cursor;
 };
-int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count);
+int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov, size_t count);
+/* Field by field: the cursor as a whole would be read wider than it was just written, which stalls. */
+static inline int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count)
+{
+    if (__builtin_expect(count != 1, 0))
+        return um_core_buffers_set_list(b, iov, count);
+    b->small[0].iov_base = iov->iov_base;
+    b->small[0].iov_len = iov->iov_len;
+    b->iov = b->small;
+    b->count = 1;
+    b->cursor.iov = b->small;
+    b->cursor.count = 1;
+    b->cursor.offset = 0;
+    return 0;
+}
 void um_core_buffers_free(struct um_core_buffers *b);
 static inline void um_core_buffers_fini(struct um_core_buffers *b)
 {

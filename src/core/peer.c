@@ -292,7 +292,7 @@ void um_core_ep_lift(struct um_core_ep *ep)
     }
 }
 
-int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count)
+int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov, size_t count)
 {
     b->iov = b->small;
     b->count = (uint32_t)count;
