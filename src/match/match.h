@@ -6,10 +6,10 @@
  *
  * A message has a tag and a source; a receive has a tag, an ignore mask and a source or UM_MATCH_ANY. They match when
  * the tags agree outside the mask and the sources agree or the receive takes any. Of several candidates the oldest
- * wins. Cost: one bucket per (ignore mask in use, source given or any); programs use few masks. The first
- * UM_MATCH_CLASSES masks are hashed; receives with further masks stand in one ordered list. A mask's place is free
- * again when nothing is posted under it and no message is queued. Untagged messages use an engine of their own with tag
- * 0 and mask 0.
+ * wins. Cost: for a message one bucket per (ignore mask in use, source given or any), for a receive one bucket. The
+ * first UM_MATCH_CLASSES masks are hashed; receives with further masks stand in one ordered list, and search all queued
+ * messages. A mask's place is free again when nothing stands under it. Untagged messages use an engine of their own
+ * with tag 0 and mask 0.
  */
 #ifndef UM_MATCH_MATCH_H
 #define UM_MATCH_MATCH_H
@@ -21,7 +21,7 @@
 
 #define UM_MATCH_ANY UINT32_MAX
 
-enum { UM_MATCH_CLASSES = 4 };
+enum { UM_MATCH_CLASSES = 8 };
 
 /* Place in one hash table. Nodes of one key form a ring, oldest first; the oldest stands in the chain of its bucket. */
 struct um_match_node {
@@ -31,6 +31,7 @@ struct um_match_node {
     struct um_match_node **place; /* what points to this node in the bucket; NULL unless it is the oldest of its key */
     uint64_t tag;                 /* masked */
     uint32_t source;              /* or UM_MATCH_ANY */
+    uint32_t table;               /* um_match_entry: which one */
 };
 
 /* In a posted receive. The caller sets tag, ignore, source; the rest belongs to the engine, most of it for long queues.
@@ -52,11 +53,15 @@ struct um_match_recv {
 struct um_match_msg {
     uint64_t tag;
     uint32_t source;
-    struct um_list all; /* every unexpected message, by arrival */
-    struct {
-        struct um_match_node by_source; /* key (masked tag, source) */
-        struct um_match_node by_any;    /* key (masked tag, UM_MATCH_ANY) */
-    } in[UM_MATCH_CLASSES];             /* as many as there are classes */
+    struct um_list all;             /* every unexpected message, by arrival */
+    struct um_match_entry *entries; /* its places in the index; NULL: no search has come past it */
+};
+
+/* A place of an unexpected message in the index. The engine's. */
+struct um_match_entry {
+    struct um_match_node node;
+    struct um_match_entry *sibling; /* the message's next */
+    struct um_match_msg *msg;
 };
 
 struct um_match;
@@ -82,6 +87,8 @@ struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_
 /* The oldest posted receive or queued message, to empty the engine; NULL when there is none. */
 struct um_match_recv *um_match_any_recv(struct um_match *m);
 struct um_match_msg *um_match_any_msg(struct um_match *m);
+/* The receive that was posted next after that one; NULL: there is none. */
+struct um_match_recv *um_match_next_recv(struct um_match *m, struct um_match_recv *recv);
 
 /* Are the invariants kept? For tests and debug builds; O(n). */
 bool um_match_is_valid(const struct um_match *m);

@@ -4,7 +4,7 @@
  */
 #include "match/match_test.h"
 
-enum { MODEL_MAX = 300, MASKS = 7 };
+enum { MODEL_MAX = 300, MASKS = 11 };
 
 struct model {
     struct um_match *m;
@@ -34,7 +34,8 @@ static uint64_t rnd_tag(struct model *x)
 
 static uint64_t rnd_mask(struct model *x)
 {
-    static const uint64_t masks[MASKS] = {0, (uint64_t)1 << 60, 3, ALL_ONES, (uint64_t)0xf << 20, 0xf, ~(uint64_t)3};
+    static const uint64_t masks[MASKS] = {
+        0, (uint64_t)1 << 60, 3, ALL_ONES, (uint64_t)0xf << 20, 0xf, ~(uint64_t)3, 1, 2, 7, (uint64_t)3 << 20};
     return masks[rnd(x, x->masks)];
 }
 

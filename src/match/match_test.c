@@ -99,7 +99,7 @@ static void masks_beyond_the_classes_match_in_order_too(void **state)
     for (int i = 0; i < N; i++)
         post(*state, &r[i], 1, (uint64_t)1 << (8 + i), UM_MATCH_ANY);
     assert_true(um_match_is_valid(*state));
-    assert_ptr_equal(um_match_find_recv(*state, 1 | 1 << (8 + N - 1), 0), &r[N - 1]);
+    assert_ptr_equal(um_match_find_recv(*state, 1 | UINT64_C(1) << (8 + N - 1), 0), &r[N - 1]);
     for (int i = 0; i < N; i++) {
         assert_ptr_equal(um_match_find_recv(*state, 1, 5), &r[i]);
         um_match_unpost(*state, &r[i]);
@@ -252,8 +252,8 @@ static void deep_unexpected_queues_are_not_walked(void **state)
             deep_key(pattern, i, &tag, &source);
             enqueue(m, &deep_msg[i], tag, source);
         }
-        um_match_find_msg(m, 0, 0, 0);
-        um_match_find_msg(m, 0, 0xff, 0);
+        assert_null(um_match_find_msg(m, UINT64_C(1) << 63, 0, 1));
+        assert_null(um_match_find_msg(m, UINT64_C(1) << 63, 0xff, UM_MATCH_ANY));
         assert_true(um_match_is_valid(m));
         visits();
         for (uint32_t k = 0, i = 0; k < DEEP; k++, i = (i + 7919) % DEEP) {
@@ -263,6 +263,76 @@ static void deep_unexpected_queues_are_not_walked(void **state)
             um_match_dequeue(m, &deep_msg[i]);
         }
         assert_true(visits() < 5UL * DEEP);
+    }
+}
+
+/* The masks of a program that uses eight; every second receive takes any source. */
+static uint64_t eighth_mask(uint32_t i)
+{
+    return i % 8 ? UINT64_C(0xff) << 4 * (i % 8 - 1) : 0;
+}
+
+static uint32_t wild_source(uint32_t i)
+{
+    return i / 8 % 2 ? UM_MATCH_ANY : 1;
+}
+
+static void eight_masks_and_wildcards_do_not_slow_deep_queues(void **state)
+{
+    struct um_match *m = *state;
+    for (uint32_t i = 0; i < DEEP; i++)
+        post(m, &deep_recv[i], (uint64_t)i << 40, eighth_mask(i), wild_source(i));
+    assert_true(um_match_is_valid(m));
+    visits();
+    for (uint32_t k = 0, i = 0; k < DEEP; k++, i = (i + 7919) % DEEP) {
+        assert_ptr_equal(um_match_find_recv(m, (uint64_t)i << 40, 1), &deep_recv[i]);
+        um_match_unpost(m, &deep_recv[i]);
+    }
+    assert_true(visits() < 20UL * DEEP);
+    for (uint32_t i = 0; i < DEEP; i++)
+        enqueue(m, &deep_msg[i], (uint64_t)i << 40, 1);
+    for (uint32_t k = 0, i = 0; k < DEEP; k++, i = (i + 7919) % DEEP) {
+        assert_ptr_equal(um_match_find_msg(m, (uint64_t)i << 40, eighth_mask(i), wild_source(i)), &deep_msg[i]);
+        if (k % 1000 == 0) {
+            const uint64_t count = um_match_visits;
+            assert_true(um_match_is_valid(m));
+            um_match_visits = count;
+        }
+        um_match_dequeue(m, &deep_msg[i]);
+    }
+    assert_true(visits() < 60UL * DEEP); /* each search of sixteen kinds passes each message once at most */
+}
+
+static void what_is_received_in_the_order_of_its_arrival_is_not_indexed(void **state)
+{
+    struct um_match *m = *state;
+    for (uint32_t i = 0; i < DEEP; i++)
+        enqueue(m, &deep_msg[i], i, i % 3);
+    visits();
+    for (uint32_t i = 0; i < DEEP; i++) {
+        assert_ptr_equal(um_match_find_msg(m, i, eighth_mask(i), i % 2 ? UM_MATCH_ANY : i % 3), &deep_msg[i]);
+        assert_int_equal(m->entries.in_use, 0);
+        um_match_dequeue(m, &deep_msg[i]);
+    }
+    assert_true(visits() <= DEEP);
+}
+
+static void an_index_ends_with_its_messages(void **state)
+{
+    enum { N = UM_MATCH_SHORT + 10 };
+    struct um_match *m = *state;
+    struct um_match_msg msg[N];
+    for (uint32_t mask = 0; mask < 3 * UM_MATCH_CLASSES; mask++) {
+        for (uint32_t i = 0; i < N; i++)
+            enqueue(m, &msg[i], (uint64_t)i << 32, 1);
+        assert_null(um_match_find_msg(m, UINT64_C(1) << 63, mask, 1));
+        assert_null(um_match_find_msg(m, UINT64_C(1) << 63, mask, UM_MATCH_ANY));
+        assert_int_equal(m->entries.in_use, 2 * N); /* the mask has got a place */
+        for (uint32_t i = 0; i < N; i++) {
+            assert_true(um_match_is_valid(m));
+            um_match_dequeue(m, &msg[(i + 5) % N]);
+        }
+        assert_int_equal(m->entries.in_use, 0);
     }
 }
 
@@ -279,6 +349,7 @@ static void ten_thousand_of_one_key_do_not_slow_their_neighbours(void **state)
         post(m, &r[i], 1000 + i, 0, 1);
         enqueue(m, &msg[i], 2000 + i, 1);
     }
+    assert_null(um_match_find_msg(m, 7, 0, 1));
     visits();
     for (uint32_t i = 0; i < 200; i++) {
         assert_ptr_equal(um_match_find_recv(m, 1000 + i, 1), &r[i]);
@@ -309,17 +380,25 @@ static void an_emptied_queue_is_short_again(void **state)
 {
     struct um_match *m = *state;
     struct um_match_recv r[2 * UM_MATCH_SHORT + 1];
-    struct um_match_msg msg[2 * UM_MATCH_SHORT + 1];
-    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++) {
+    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++)
         post(m, &r[i], 5, 0, 1);
-        enqueue(m, &msg[i], 6, 1);
-    }
-    assert_true(m->recv_limit == 0 && m->msg_limit == 0);
-    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++) {
+    assert_true(m->recv_limit == 0);
+    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++)
         um_match_unpost(m, &r[i]);
-        um_match_dequeue(m, &msg[i]);
-    }
-    assert_true(m->recv_limit == UM_MATCH_SHORT && m->msg_limit == UM_MATCH_SHORT);
+    assert_true(m->recv_limit == UM_MATCH_SHORT);
+}
+
+static void receives_are_told_in_the_order_of_their_posts(void **state)
+{
+    struct um_match *m = *state;
+    struct um_match_recv r[2 * UM_MATCH_SHORT + 3];
+    const int count = sizeof(r) / sizeof(r[0]);
+    for (int i = 0; i < count; i++)
+        post(m, &r[i], (uint64_t)(count - i), (uint64_t)i, i % 2 ? 1 : UM_MATCH_ANY);
+    struct um_match_recv *recv = um_match_any_recv(m);
+    for (int i = 0; i < count; i++, recv = um_match_next_recv(m, recv))
+        assert_ptr_equal(recv, &r[i]);
+    assert_null(recv);
 }
 
 static void without_memory_everything_still_works(void **state)
@@ -330,8 +409,10 @@ static void without_memory_everything_still_works(void **state)
         post(m, &deep_recv[i], i, 0, 1);
         enqueue(m, &deep_msg[i], 1000 + i, 1);
     }
+    assert_ptr_equal(um_match_find_msg(m, 1499, 0, 1), &deep_msg[499]);
     assert_true(um_match_is_valid(m));
     memory_refused = false;
+    assert_ptr_equal(um_match_find_msg(m, 1499, 0, 1), &deep_msg[499]);
     for (uint32_t i = 500; i < 1000; i++) {
         post(m, &deep_recv[i], i, 0, 1);
         enqueue(m, &deep_msg[i], 1000 + i, 1);
@@ -365,9 +446,13 @@ int main(void)
         TEST(emptying_yields_the_oldest_first),
         TEST(deep_posted_queues_are_not_walked),
         TEST(deep_unexpected_queues_are_not_walked),
+        TEST(eight_masks_and_wildcards_do_not_slow_deep_queues),
+        TEST(what_is_received_in_the_order_of_its_arrival_is_not_indexed),
+        TEST(an_index_ends_with_its_messages),
         TEST(ten_thousand_of_one_key_do_not_slow_their_neighbours),
         TEST(an_empty_queue_costs_no_visit),
         TEST(an_emptied_queue_is_short_again),
+        TEST(receives_are_told_in_the_order_of_their_posts),
         TEST(without_memory_everything_still_works),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

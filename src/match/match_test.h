@@ -1,5 +1,5 @@
 /*
- * What the tests of src/match share: match.c is compiled in, so that visits are counted and memory can be refused.
+ * What the tests of src/match share: the engine is compiled in, so that visits are counted and memory can be refused.
  */
 #ifndef UM_MATCH_MATCH_TEST_H
 #define UM_MATCH_MATCH_TEST_H
@@ -21,10 +21,21 @@ static inline void *calloc_or_refuse(size_t count, size_t size)
     return memory_refused ? NULL : calloc(count, size);
 }
 
+#include "base/pool.c" /* NOLINT(bugprone-suspicious-include) */
+
+static inline void *pool_alloc_or_refuse(struct um_pool *pool)
+{
+    return memory_refused ? NULL : um_pool_alloc(pool);
+}
+
 #define UM_MATCH_COUNT_VISITS
-#define calloc calloc_or_refuse
-#include "match/match.c" /* NOLINT(bugprone-suspicious-include): so that it can count and refuse */
+#define um_pool_alloc pool_alloc_or_refuse
+#define calloc        calloc_or_refuse
+#include "match/msgs.c"  /* NOLINT(bugprone-suspicious-include): so that it can count and refuse */
+#include "match/recvs.c" /* NOLINT(bugprone-suspicious-include) */
+#include "match/valid.c" /* NOLINT(bugprone-suspicious-include) */
 #undef calloc
+#undef um_pool_alloc
 
 #define ALL_ONES   UINT64_MAX
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,5 +1,5 @@
 /*
- * The hash table behind match.c: from (masked tag, source) to the nodes of that key, oldest first.
+ * The hash table behind the engine: from (masked tag, source) to the nodes of that key, oldest first.
  *
  * Owns: the bucket array. Each bucket chains keys, not nodes: however many nodes share a key, they cost one link of a
  * chain. A table has no more keys than buckets, unless there was no memory to grow; then it is slower.

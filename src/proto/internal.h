@@ -99,7 +99,6 @@ static inline void um_proto_describe(const struct iovec *iov, size_t count, stru
 /* A posted receive. */
 struct um_proto_posted_recv {
     struct um_match_recv match;
-    struct um_list link; /* in receive->posted, by age */
     void *context;
     uint32_t flags;
     uint32_t in_flight;             /* multi-receive: bodies on their way into the buffer */

@@ -62,7 +62,10 @@ int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg);
  * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
  */
 int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_core_completion *found_p);
-/* Cancels the oldest posted receive with this context: it completes with ECANCELED. -ENOENT: there is none (more). */
+/*
+ * Cancels a posted receive with this context, the oldest of the untagged ones, then of the tagged ones: it completes
+ * with ECANCELED. -ENOENT: there is none (more).
+ */
 int um_proto_cancel(struct um_core_ep *ep, void *context);
 
 /* An RMA operation: by this process where it reaches the region, else by the target's progress. */

@@ -27,7 +27,6 @@ int um_proto_receive_open(struct um_core_ep *ep)
         free(r);
         return -ENOMEM;
     }
-    um_list_init(&r->posted);
     um_list_init(&r->claimed);
     um_pool_init(&r->recvs, sizeof(struct um_proto_posted_recv));
     um_pool_init(&r->unexpected, sizeof(struct um_proto_unexpected));
@@ -77,7 +76,6 @@ static void recv_complete(struct um_core_ep *ep, const struct um_proto_posted_re
 static void recv_unpost(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
     um_match_unpost(um_proto_receive_engine(ep, recv->flags), &recv->match);
-    um_list_unlink(&recv->link);
 }
 
 /* A multi-receive buffer takes no more messages. The caller gets it back when no body is on its way into it. */
@@ -237,7 +235,6 @@ struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, c
     recv->match.tag = msg->tag;
     recv->match.ignore = msg->ignore;
     recv->match.source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
-    um_list_init(&recv->link);
     return recv;
 }
 
@@ -257,7 +254,6 @@ static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, stru
 
 int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
-    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     if (msg->flags & UM_OP_CLAIM)
         return um_proto_unexpected_receive_claimed(ep, msg);
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
@@ -276,7 +272,6 @@ int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
         return 0;
     }
     um_match_post(um_proto_receive_engine(ep, msg->flags), &recv->match);
-    um_list_append(&r->posted, &recv->link);
     um_proto_unexpected_lift(ep);
     if (msg->peer)
         um_core_peer_expect(msg->peer);
@@ -298,14 +293,23 @@ static void recv_abandon(struct um_core_ep *ep, struct um_proto_posted_recv *rec
     um_proto_posted_recv_free(ep, recv);
 }
 
+/* The posted receives of an engine one by one, oldest first: the one behind recv, at first NULL. */
+static struct um_proto_posted_recv *posted_next(struct um_match *engine, struct um_proto_posted_recv *recv)
+{
+    struct um_match_recv *next = recv ? um_match_next_recv(engine, &recv->match) : um_match_any_recv(engine);
+    return next ? UM_CONTAINER(next, struct um_proto_posted_recv, match) : NULL;
+}
+
 int um_proto_cancel(struct um_core_ep *ep, void *context)
 {
-    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
-    for (struct um_list *l = r->posted.next; l != &r->posted; l = l->next) {
-        struct um_proto_posted_recv *recv = UM_CONTAINER(l, struct um_proto_posted_recv, link);
-        if (recv->context == context) {
-            recv_abandon(ep, recv, ECANCELED);
-            return 0;
+    for (int i = 0; i < 2; i++) {
+        struct um_match *engine = um_proto_ep_of(ep)->receive->engine[i];
+        struct um_proto_posted_recv *recv = NULL;
+        while ((recv = posted_next(engine, recv)) != NULL) {
+            if (recv->context == context) {
+                recv_abandon(ep, recv, ECANCELED);
+                return 0;
+            }
         }
     }
     return -ENOENT;
@@ -313,20 +317,23 @@ int um_proto_cancel(struct um_core_ep *ep, void *context)
 
 void um_proto_receive_cancel_all(struct um_core_ep *ep)
 {
-    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
-    struct um_list *first;
-    while ((first = um_list_first(&r->posted)) != NULL)
-        recv_abandon(ep, UM_CONTAINER(first, struct um_proto_posted_recv, link), ECANCELED);
+    for (int i = 0; i < 2; i++) {
+        struct um_match *engine = um_proto_ep_of(ep)->receive->engine[i];
+        struct um_proto_posted_recv *first;
+        while ((first = posted_next(engine, NULL)) != NULL)
+            recv_abandon(ep, first, ECANCELED);
+    }
 }
 
 void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
-    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
-    struct um_list *next;
-    for (struct um_list *l = r->posted.next; l != &r->posted; l = next) {
-        struct um_proto_posted_recv *recv = UM_CONTAINER(l, struct um_proto_posted_recv, link);
-        next = l->next;
-        if (recv->match.source == peer->number)
-            recv_abandon(ep, recv, error);
+    for (int i = 0; i < 2; i++) {
+        struct um_match *engine = um_proto_ep_of(ep)->receive->engine[i];
+        struct um_proto_posted_recv *next;
+        for (struct um_proto_posted_recv *recv = posted_next(engine, NULL); recv; recv = next) {
+            next = posted_next(engine, recv);
+            if (recv->match.source == peer->number)
+                recv_abandon(ep, recv, error);
+        }
     }
 }

@@ -11,6 +11,7 @@ enum {
     UM_UNEXPECTED_INLINE = 128,
     UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
     UM_INBOUND_SIZE = sizeof(struct um_proto_inbound) + sizeof(struct um_piece),
+    UM_INDEX_SIZE = 2 * sizeof(struct um_match_entry), /* what the searches under one mask add to a message */
     UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound for a peek that found nothing: eight full lanes */
 };
 
@@ -27,7 +28,6 @@ struct um_proto_unexpected {
 
 struct um_proto_receive {
     struct um_match *engine[2]; /* untagged, tagged */
-    struct um_list posted;      /* um_proto_posted_recv, by age */
     struct um_list claimed;     /* um_proto_unexpected */
     size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
     uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */
@@ -38,6 +38,12 @@ struct um_proto_receive {
 static inline struct um_match *um_proto_receive_engine(const struct um_core_ep *ep, uint32_t flags)
 {
     return um_proto_ep_of(ep)->receive->engine[!!(flags & UM_OP_TAGGED)];
+}
+
+/* Is nothing posted, tagged or untagged? */
+static inline bool um_proto_receive_is_idle(const struct um_proto_receive *r)
+{
+    return !um_match_any_recv(r->engine[0]) && !um_match_any_recv(r->engine[1]);
 }
 
 /* A receive that is not posted yet. NULL: no memory. */

@@ -33,7 +33,7 @@ static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, s
         return unexpected_past_hold(sender);
     if (r->peek_looks > 0)
         r->peek_looks--;
-    else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))
+    else if (um_proto_receive_is_idle(r) && um_list_is_empty(&ep->awaiting))
         um_core_peer_hold(sender);
     return 0;
 }
@@ -61,7 +61,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
         return -ENOMEM;
     u->body = u->small;
     u->inbound = inbound;
-    u->size = sizeof(*u) + (inbound ? UM_INBOUND_SIZE : 0);
+    u->size = sizeof(*u) + UM_INDEX_SIZE + (inbound ? UM_INBOUND_SIZE : 0);
     u->arrival = *arrival;
     um_list_init(&u->link);
     if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {

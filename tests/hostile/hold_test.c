@@ -75,8 +75,8 @@ static void one_that_ignores_a_hold_is_refused(void **state)
         wait_for(&w, &shared->flag[0], 1);
         assert_int_equal(shared->flag[1], 1);
         const struct um_proto_receive *r = um_proto_ep_of(w.node[0].ep)->receive;
-        const size_t each =
-            sizeof(struct um_proto_unexpected) + body_len[kind] + (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
+        const size_t each = sizeof(struct um_proto_unexpected) + UM_INDEX_SIZE + body_len[kind] +
+                            (kind == ANNOUNCED ? UM_INBOUND_SIZE : 0);
         assert_true(r->kept > BOUND && r->kept <= BOUND + (LANE + 2) * each);
         assert_true(peer->lost && peer->banned);
         /* what came before can be received */

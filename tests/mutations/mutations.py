@@ -106,12 +106,26 @@ MUTATIONS = [
     ),
     (
         "matching takes the newest receive instead of the oldest",
-        "src/match/match.c",
+        "src/match/recvs.c",
         "    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next) {\n"
         "        struct um_match_recv *recv = recv_of_all(l);\n        um_match_visit();",
         "    for (struct um_list *l = m->recvs.prev; l != &m->recvs; l = l->prev) {\n"
         "        struct um_match_recv *recv = recv_of_all(l);\n        um_match_visit();",
         ["proto message sim"],
+    ),
+    (
+        "the index of unexpected messages does not go back when its last one goes",
+        "src/match/msgs.c",
+        "            m->indexed[t] = msg->all.prev;",
+        "            m->indexed[t] = msg->all.next;",
+        ["match"],
+    ),
+    (
+        "looks at idle lanes are not counted while another lane has records",
+        "src/machine/mem/rx.c",
+        "        port->vain_left--;",
+        "        ;",
+        ["proto lanes sim"],
     ),
     (
         "the end of a multi-receive buffer is not told",

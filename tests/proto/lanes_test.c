@@ -286,6 +286,48 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     world_close(&w);
 }
 
+/* A receiver that always finds a record in one lane: the others, which are idle, are left to their bells all the same.
+ */
+static void a_busy_receiver_stops_looking_at_idle_senders(void **state)
+{
+    (void)state;
+    enum { MANY = 200, MESSAGES = 16000, ROOM = (MESSAGES + 1000) * 8 };
+    static struct node sender[MANY];
+    static unsigned char inbox[ROOM];
+    struct um_core_peer *peer[MANY];
+    struct world w;
+    uint32_t value = 4;
+    variant.lanes_max = MANY;
+    world_open(&w, 1);
+    variant.lanes_max = 1;
+    recv_buf(&w, 0, NULL, inbox, ROOM, 0, 0, UM_OP_MULTI, CTX(1));
+    for (int i = 0; i < MANY; i++) {
+        node_open(&sender[i], 64);
+        assert_int_equal(um_core_peer_get(sender[i].ep, &w.node[0].addr, &peer[i]), 0);
+        assert_int_equal(um_proto_inject(sender[i].ep, peer[i], &value, 4, 0, 0, 0), 0);
+        um_core_ep_progress(w.node[0].ep);
+    }
+    variant.lanes_max = 0;
+    const struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    assert_int_equal(port->hot_count, MANY);
+    for (uint32_t sent = 0; sent < MESSAGES;) {
+        while (um_proto_inject(sender[0].ep, peer[0], &value, 4, 0, 0, 0) == 0) /* more than one call takes */
+            sent++;
+        um_core_ep_progress(sender[0].ep);
+        um_core_ep_progress(w.node[0].ep);
+    }
+    assert_int_equal(port->hot_count, 1);
+    world_settle(&w);
+    const uint64_t before = um_core_ep_stats(w.node[0].ep)->traffic[0].received;
+    for (int i = 0; i < MANY; i++)
+        assert_int_equal(um_proto_inject(sender[i].ep, peer[i], &value, 4, 0, 0, 0), 0);
+    world_settle(&w);
+    assert_int_equal(um_core_ep_stats(w.node[0].ep)->traffic[0].received, before + MANY);
+    for (int i = 0; i < MANY; i++)
+        node_close(&sender[i]);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
@@ -294,6 +336,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_whose_lane_passed_to_another_is_told),
     cmocka_unit_test(a_share_whose_taker_died_comes_back),
     cmocka_unit_test(the_number_of_a_record_may_wrap_where_nothing_was_written_yet),
+    cmocka_unit_test(a_busy_receiver_stops_looking_at_idle_senders),
     cmocka_unit_test(the_death_of_one_of_many_senders_is_noticed_soon),
     cmocka_unit_test(more_answers_than_there_are_places_end_the_lane),
     cmocka_unit_test(a_credit_for_what_was_never_sent_ends_the_lane),

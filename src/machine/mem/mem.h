@@ -45,6 +45,7 @@ struct um_mem_port {
     uint32_t hot_next;
     uint32_t burst; /* records taken in a row from hot[hot_next] */
     uint32_t empty_polls;
+    int32_t vain_left;     /* looks at polled lanes that have nothing, until idle ones are looked for */
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
     struct um_list rx_crowded; /* um_mem_rx.crowded */

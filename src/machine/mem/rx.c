@@ -18,7 +18,8 @@ enum {
     UM_BURST = 16,        /* records from one lane before the next one is looked at */
     UM_HOT_KEEP = 8,      /* number of lanes that are polled however idle they are */
     UM_IDLE_PUBLISH = 64, /* empty polls after which the credit is published */
-    UM_SWEEP = 2048,      /* empty polls between two looks for idle lanes */
+    UM_SWEEP = 2048,      /* empty polls between two calls of the mapper's; looks at a lane between two sweeps */
+    UM_SWEEP_LANES = 64,  /* that count, so that many idle lanes are noticed as soon as 64 */
 };
 
 bool um_mem_rx_has_record(const struct um_mem_rx *rx)
@@ -171,24 +172,34 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
     rx_end_refused(rx);
 }
 
-/* If there are many hot lanes, stops polling those that are idle for long; their senders ring the bell from then on. */
-static void hot_sweep(struct um_mem_port *port)
+/*
+ * If there are many hot lanes, stops polling those that are idle for long: for half of the rounds since the last time.
+ * Their senders ring the bell from then on. Looks in vain are counted whether other lanes have records or not, so that
+ * a busy receiver does not go on looking at idle lanes.
+ */
+static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
 {
-    struct um_mem_rx *cooled[64];
-    uint32_t count = 0;
-    for (uint32_t i = port->hot_count; i-- > 0 && count < 64;) {
+    const uint32_t lanes = port->hot_count;
+    port->vain_left = UM_SWEEP * (int32_t)(lanes < UM_SWEEP_LANES ? lanes : UM_SWEEP_LANES);
+    port->vain_left += lanes == 0; /* none to look at */
+    if (lanes <= UM_HOT_KEEP)
+        return;
+    const uint32_t limit = (uint32_t)port->vain_left / 2 / lanes;
+    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of what was cooled */
+    for (uint32_t i = lanes; i-- > 0;) {
         struct um_mem_rx *rx = port->hot[i];
-        if (rx->state == UM_RX_LIVE && rx->idle > UM_SWEEP / 2) {
+        if (rx->state == UM_RX_LIVE && rx->idle > limit) {
             um_mem_rx_set_cold(rx);
-            cooled[count++] = rx;
+            port->hot[port->hot_count] = rx;
         }
     }
-    if (count == 0)
+    if (port->hot_count == lanes)
         return;
     um_mem_port_barrier(port); /* sync: cold-recheck (partner cold-check) */
-    for (uint32_t i = 0; i < count; i++) {
-        if (um_mem_rx_has_record(cooled[i]))
-            um_mem_rx_set_hot(cooled[i]);
+    for (uint32_t i = port->hot_count; i < lanes; i++) {
+        struct um_mem_rx *rx = port->hot[i];
+        if (um_mem_rx_has_record(rx))
+            um_mem_rx_set_hot(rx);
     }
 }
 
@@ -213,6 +224,8 @@ static void rx_idle(struct um_mem_rx *rx)
 static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *port, struct um_record *rec_p,
                                                            const bool observe)
 {
+    if (__builtin_expect(port->vain_left <= 0, 0))
+        hot_sweep(port);
     for (uint32_t left = port->hot_count; left > 0; left--) {
         if (port->hot_next >= port->hot_count)
             port->hot_next = 0;
@@ -239,6 +252,7 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
         }
         rx_idle(rx);
         port->burst = 0;
+        port->vain_left--;
         if (++port->hot_next >= port->hot_count)
             port->hot_next = 0;
     }
@@ -246,8 +260,6 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
         port->empty_polls = 0;
         if (port->mapper->serve)
             port->mapper->serve(port);
-        if (port->hot_count > UM_HOT_KEEP)
-            hot_sweep(port);
     }
     return um_list_is_empty(&port->events) ? 0 : um_mem_event_offer(port, rec_p);
 }

@@ -1,0 +1,162 @@
+/* The engine itself, and its posted receives. See engine.h. */
+#include "match/engine.h"
+
+struct um_match *um_match_open(void)
+{
+    struct um_match *m = calloc(1, sizeof(*m));
+    if (!m)
+        return NULL;
+    um_list_init(&m->recvs);
+    um_list_init(&m->further);
+    um_list_init(&m->msgs);
+    m->recv_limit = UM_MATCH_SHORT;
+    um_pool_init(&m->entries, sizeof(struct um_match_entry));
+    for (int t = 0; t < UM_MATCH_TABLES; t++) {
+        um_match_table_init(&m->posted[t]);
+        um_match_table_init(&m->queued[t]);
+    }
+    return m;
+}
+
+void um_match_close(struct um_match *m)
+{
+    for (int t = 0; t < UM_MATCH_TABLES; t++) {
+        um_match_table_fini(&m->posted[t]);
+        um_match_table_fini(&m->queued[t]);
+    }
+    um_pool_fini(&m->entries);
+    free(m);
+}
+
+/* A class for the mask; UM_MATCH_CLASSES when there is no place. */
+static __attribute__((noinline, cold)) uint32_t make_class(struct um_match *m, uint64_t ignore)
+{
+    uint32_t c = 0;
+    if (m->classes < UM_MATCH_CLASSES)
+        c = m->classes++;
+    else
+        while (c < UM_MATCH_CLASSES && (m->live >> 2 * c & 3))
+            c++;
+    if (c < UM_MATCH_CLASSES)
+        m->ignore[c] = ignore;
+    return c;
+}
+
+static inline uint32_t class_of(struct um_match *m, uint64_t ignore)
+{
+    for (uint32_t c = 0; c < m->classes; c++)
+        if (m->ignore[c] == ignore)
+            return c;
+    return make_class(m, ignore);
+}
+
+static void hash_recv(struct um_match *m, struct um_match_recv *recv)
+{
+    uint32_t c = class_of(m, recv->ignore);
+    recv->order = m->orders++;
+    if (c == UM_MATCH_CLASSES) {
+        recv->table = UM_MATCH_TABLES;
+        um_list_append(&m->further, &recv->further);
+        return;
+    }
+    uint32_t t = 2 * c + (recv->source == UM_MATCH_ANY);
+    recv->table = t;
+    recv->node.tag = recv->tag & ~recv->ignore;
+    recv->node.source = recv->source;
+    um_match_table_insert(&m->posted[t], &recv->node);
+    m->live |= 1u << t;
+}
+
+/* This receive makes the queue longer than its limit. */
+static __attribute__((noinline)) void post_hashed(struct um_match *m, struct um_match_recv *recv)
+{
+    if (!m->recv_limit) {
+        hash_recv(m, recv);
+        return;
+    }
+    m->recv_limit = 0;
+    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next)
+        hash_recv(m, recv_of_all(l));
+}
+
+void um_match_post(struct um_match *m, struct um_match_recv *recv)
+{
+    um_list_append(&m->recvs, &recv->all);
+    if (++m->recv_count > m->recv_limit)
+        post_hashed(m, recv);
+}
+
+static __attribute__((noinline)) void unpost_hashed(struct um_match *m, struct um_match_recv *recv)
+{
+    uint32_t t = recv->table;
+    if (!m->recv_count)
+        m->recv_limit = UM_MATCH_SHORT;
+    if (t == UM_MATCH_TABLES) {
+        um_list_unlink(&recv->further);
+        return;
+    }
+    um_match_table_remove(&m->posted[t], &recv->node);
+    if (!m->posted[t].keys)
+        m->live &= ~(1u << t);
+}
+
+void um_match_unpost(struct um_match *m, struct um_match_recv *recv)
+{
+    um_list_unlink(&recv->all);
+    m->recv_count--;
+    if (!m->recv_limit)
+        unpost_hashed(m, recv);
+}
+
+/* The oldest receive without a class that matches the message; `found` if that is older. */
+static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint32_t source,
+                                          struct um_match_recv *found)
+{
+    for (struct um_list *l = m->further.next; l != &m->further; l = l->next) {
+        struct um_match_recv *recv = recv_of_further(l);
+        um_match_visit();
+        if (found && found->order < recv->order)
+            break;
+        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+            return recv;
+    }
+    return found;
+}
+
+static __attribute__((noinline)) struct um_match_recv *find_recv_hashed(struct um_match *m, uint64_t tag,
+                                                                        uint32_t source)
+{
+    struct um_match_recv *found = NULL;
+    for (uint32_t live = m->live; live; live &= live - 1) {
+        uint32_t t = (uint32_t)__builtin_ctz(live);
+        uint32_t key_source = t & 1 ? UM_MATCH_ANY : source;
+        struct um_match_node *node = um_match_table_find(&m->posted[t], tag & ~m->ignore[t / 2], key_source);
+        if (node && (!found || recv_of(node)->order < found->order))
+            found = recv_of(node);
+    }
+    return find_further(m, tag, source, found);
+}
+
+struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source)
+{
+    if (!m->recv_limit)
+        return find_recv_hashed(m, tag, source);
+    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next) {
+        struct um_match_recv *recv = recv_of_all(l);
+        um_match_visit();
+        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+            return recv;
+    }
+    return NULL;
+}
+
+struct um_match_recv *um_match_any_recv(struct um_match *m)
+{
+    struct um_list *first = um_list_first(&m->recvs);
+    return first ? recv_of_all(first) : NULL;
+}
+
+struct um_match_recv *um_match_next_recv(struct um_match *m, struct um_match_recv *recv)
+{
+    return recv->all.next == &m->recvs ? NULL : recv_of_all(recv->all.next);
+}
