@@ -1,12 +1,11 @@
 /*
  * The engine of match.h: what recvs.c, msgs.c and valid.c share.
  *
- * While a queue is short (UM_MATCH_SHORT) it is just a list, which is walked.
- *
- * When the queue of receives becomes longer it is hashed, all of it, until it is empty again; so a program that posts
- * and matches at once pays for no hash. The calls that made it long pay for the change. A class is an ignore mask; it
- * has two tables, of the receives with a source and of those for any. A receive stands in one; so a message finds the
- * oldest receive by one look-up per non-empty table.
+ * Receives are hashed late: when a message comes that the oldest one does not take, all but the last UM_MATCH_SHORT,
+ * which are walked, and when more than UM_MATCH_LATE wait for it. So a program whose messages come in the order of its
+ * receives, or that posts and matches at once, pays for no hash. A class is an ignore mask; it has two tables, of the
+ * receives with a source and of those for any. A receive stands in one; so a message finds the oldest receive by one
+ * look-up per non-empty table.
  *
  * Messages are indexed by the searches, not by their arrival. A class of searches is an ignore mask, too, with two
  * tables, for searches with a source and for any. Each table indexes the oldest messages up to some message: a search
@@ -14,8 +13,8 @@
  * search of its kind has passed before; what is received in the order of its arrival is seldom indexed.
  *
  * Invariants (um_match_is_valid):
- *   recv_limit is UM_MATCH_SHORT and the queue of receives not longer, or it is 0 and they are hashed
- *   hashed: every receive of `recvs` stands in posted[its table] or in `further`; both lists rise in order
+ *   receives up to `hashed` stand in posted[their table] or in `further`, and rise in order; the others, `unhashed` of
+ *     them, in neither
  *   an entry of a message for table t stands in queued[t]; the messages that have one are those up to indexed[t]
  *   nothing else stands in a table; bit t of `live` is set exactly when posted[t] has a key
  *   a class's mask changes only when neither of its tables has a key
@@ -34,13 +33,17 @@
 #define UM_MATCH_SHORT 8
 #endif
 
-enum { UM_MATCH_TABLES = 2 * UM_MATCH_CLASSES };
+enum {
+    UM_MATCH_TABLES = 2 * UM_MATCH_CLASSES,
+    UM_MATCH_UNHASHED, /* a receive's table, when it stands in none */
+    UM_MATCH_LATE = 16 * UM_MATCH_SHORT,
+};
 
 /* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any; so do those of queued. */
 struct um_match {
     struct um_list recvs;
-    uint32_t recv_count;
-    uint32_t recv_limit; /* hashed when longer; 0 while it is hashed */
+    struct um_list *hashed; /* of recvs: the last one that is hashed, or the head */
+    uint32_t unhashed;      /* those behind it */
     struct um_list msgs;
     uint32_t msg_count;
     uint32_t live;    /* bit t: posted[t] is not empty */

@@ -110,13 +110,17 @@ static void masks_beyond_the_classes_match_in_order_too(void **state)
 static void a_mask_without_receives_gives_its_place_to_another(void **state)
 {
     struct um_match *m = *state;
-    struct um_match_recv r, keep;
+    struct um_match_recv r, keep, last[UM_MATCH_SHORT + 1];
     post(m, &keep, 1, 0, 3);
     for (uint64_t mask = 1; mask < 100; mask++) {
         post(m, &r, 1, mask << 8, 3);
-        assert_true(r.table < UM_MATCH_TABLES);
+        for (int i = 0; i < UM_MATCH_SHORT; i++)
+            post(m, &last[i], 2, 0, 3);
         assert_ptr_equal(um_match_find_recv(m, 1 | mask << 8, 3), &r);
+        assert_true(r.table < UM_MATCH_TABLES);
         um_match_unpost(m, &r);
+        for (int i = 0; i < UM_MATCH_SHORT; i++)
+            um_match_unpost(m, &last[i]);
     }
     assert_ptr_equal(um_match_find_recv(m, 1, 3), &keep);
 }
@@ -376,16 +380,43 @@ static void an_empty_queue_costs_no_visit(void **state)
     assert_int_equal(visits(), 0);
 }
 
-static void an_emptied_queue_is_short_again(void **state)
+/* A window of receives whose messages come in their order, or nearly so. */
+static void receives_in_the_order_of_their_messages_are_not_hashed(void **state)
 {
     struct um_match *m = *state;
-    struct um_match_recv r[2 * UM_MATCH_SHORT + 1];
-    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++)
-        post(m, &r[i], 5, 0, 1);
-    assert_true(m->recv_limit == 0);
-    for (int i = 0; i <= 2 * UM_MATCH_SHORT; i++)
+    enum { N = 64 };
+    struct um_match_recv r[N];
+    if (!UM_MATCH_SHORT)
+        return; /* this build hashes always */
+    for (int i = 0; i < N; i++)
+        post(m, &r[i], (uint64_t)i, 0, 1);
+    visits();
+    for (int i = 0; i < N; i++) {
+        assert_ptr_equal(um_match_find_recv(m, (uint64_t)i, 1), &r[i]);
         um_match_unpost(m, &r[i]);
-    assert_true(m->recv_limit == UM_MATCH_SHORT);
+    }
+    assert_int_equal(visits(), N);
+    assert_int_equal(m->live, 0);
+    assert_int_equal(m->orders, 0); /* none was hashed */
+}
+
+/* The mark goes back with the receives that are hashed, to the head at last. */
+static void an_emptied_queue_is_not_hashed(void **state)
+{
+    struct um_match *m = *state;
+    struct um_match_recv r[3 * UM_MATCH_SHORT + 2];
+    enum { N = sizeof(r) / sizeof(r[0]) };
+    for (int i = 0; i < N; i++)
+        post(m, &r[i], 5, 0, 1);
+    assert_null(um_match_find_recv(m, 6, 1));
+    assert_true(m->hashed == &r[N - 1 - UM_MATCH_SHORT].all);
+    assert_true(um_match_is_valid(m));
+    for (int i = N; i-- > 0;) {
+        um_match_unpost(m, &r[i]);
+        assert_true(um_match_is_valid(m));
+    }
+    assert_true(m->hashed == &m->recvs);
+    assert_int_equal(m->live, 0);
 }
 
 static void receives_are_told_in_the_order_of_their_posts(void **state)
@@ -451,7 +482,8 @@ int main(void)
         TEST(an_index_ends_with_its_messages),
         TEST(ten_thousand_of_one_key_do_not_slow_their_neighbours),
         TEST(an_empty_queue_costs_no_visit),
-        TEST(an_emptied_queue_is_short_again),
+        TEST(an_emptied_queue_is_not_hashed),
+        TEST(receives_in_the_order_of_their_messages_are_not_hashed),
         TEST(receives_are_told_in_the_order_of_their_posts),
         TEST(without_memory_everything_still_works),
     };

@@ -9,7 +9,7 @@ struct um_match *um_match_open(void)
     um_list_init(&m->recvs);
     um_list_init(&m->further);
     um_list_init(&m->msgs);
-    m->recv_limit = UM_MATCH_SHORT;
+    m->hashed = &m->recvs;
     um_pool_init(&m->entries, sizeof(struct um_match_entry));
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
         um_match_table_init(&m->posted[t]);
@@ -67,30 +67,27 @@ static void hash_recv(struct um_match *m, struct um_match_recv *recv)
     m->live |= 1u << t;
 }
 
-/* This receive makes the queue longer than its limit. */
-static __attribute__((noinline)) void post_hashed(struct um_match *m, struct um_match_recv *recv)
+/* Hashes the oldest receive that is not. */
+static __attribute__((noinline)) void hash_next(struct um_match *m)
 {
-    if (!m->recv_limit) {
-        hash_recv(m, recv);
-        return;
-    }
-    m->recv_limit = 0;
-    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next)
-        hash_recv(m, recv_of_all(l));
+    m->hashed = m->hashed->next;
+    m->unhashed--;
+    hash_recv(m, recv_of_all(m->hashed));
 }
 
 void um_match_post(struct um_match *m, struct um_match_recv *recv)
 {
     um_list_append(&m->recvs, &recv->all);
-    if (++m->recv_count > m->recv_limit)
-        post_hashed(m, recv);
+    recv->table = UM_MATCH_UNHASHED;
+    if (++m->unhashed > UM_MATCH_LATE)
+        hash_next(m);
 }
 
-static __attribute__((noinline)) void unpost_hashed(struct um_match *m, struct um_match_recv *recv)
+static __attribute__((noinline)) void unhash(struct um_match *m, struct um_match_recv *recv)
 {
     uint32_t t = recv->table;
-    if (!m->recv_count)
-        m->recv_limit = UM_MATCH_SHORT;
+    if (m->hashed == &recv->all)
+        m->hashed = recv->all.prev;
     if (t == UM_MATCH_TABLES) {
         um_list_unlink(&recv->further);
         return;
@@ -102,10 +99,11 @@ static __attribute__((noinline)) void unpost_hashed(struct um_match *m, struct u
 
 void um_match_unpost(struct um_match *m, struct um_match_recv *recv)
 {
+    if (recv->table == UM_MATCH_UNHASHED)
+        m->unhashed--;
+    else
+        unhash(m, recv);
     um_list_unlink(&recv->all);
-    m->recv_count--;
-    if (!m->recv_limit)
-        unpost_hashed(m, recv);
 }
 
 /* The oldest receive without a class that matches the message; `found` if that is older. */
@@ -123,8 +121,7 @@ static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint
     return found;
 }
 
-static __attribute__((noinline)) struct um_match_recv *find_recv_hashed(struct um_match *m, uint64_t tag,
-                                                                        uint32_t source)
+static struct um_match_recv *find_hashed(struct um_match *m, uint64_t tag, uint32_t source)
 {
     struct um_match_recv *found = NULL;
     for (uint32_t live = m->live; live; live &= live - 1) {
@@ -137,17 +134,31 @@ static __attribute__((noinline)) struct um_match_recv *find_recv_hashed(struct u
     return find_further(m, tag, source, found);
 }
 
-struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source)
+/* Not the first one. Those that are hashed are older than those that are not. */
+static __attribute__((noinline)) struct um_match_recv *find_behind(struct um_match *m, uint64_t tag, uint32_t source)
 {
-    if (!m->recv_limit)
-        return find_recv_hashed(m, tag, source);
-    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next) {
+    while (m->unhashed > UM_MATCH_SHORT)
+        hash_next(m);
+    struct um_match_recv *found = m->hashed == &m->recvs ? NULL : find_hashed(m, tag, source);
+    for (struct um_list *l = m->hashed->next; !found && l != &m->recvs; l = l->next) {
         struct um_match_recv *recv = recv_of_all(l);
         um_match_visit();
         if (takes(recv->tag, recv->ignore, recv->source, tag, source))
-            return recv;
+            found = recv;
     }
-    return NULL;
+    return found;
+}
+
+struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source)
+{
+    struct um_list *first = m->recvs.next;
+    if (first == &m->recvs)
+        return NULL;
+    struct um_match_recv *recv = recv_of_all(first);
+    um_match_visit();
+    if (UM_MATCH_SHORT && takes(recv->tag, recv->ignore, recv->source, tag, source))
+        return recv;
+    return find_behind(m, tag, source);
 }
 
 struct um_match_recv *um_match_any_recv(struct um_match *m)

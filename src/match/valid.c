@@ -12,13 +12,19 @@ static bool recv_is_valid(const struct um_match *m, const struct um_match_recv *
 
 static bool recvs_are_valid(const struct um_match *m)
 {
-    uint32_t counted[UM_MATCH_TABLES + 1] = {0}, count = 0;
+    uint32_t counted[UM_MATCH_TABLES + 1] = {0}, unhashed = 0;
+    bool is_hashed = m->hashed != &m->recvs;
     uint64_t above = 0; /* the next order must be at least this */
     const struct um_list *further = m->further.next;
-    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next, count++) {
+    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next) {
         const struct um_match_recv *recv = recv_of_all(l);
-        if (m->recv_limit)
+        if (!is_hashed) {
+            unhashed++;
+            if (recv->table != UM_MATCH_UNHASHED)
+                return false;
             continue;
+        }
+        is_hashed = l != m->hashed;
         if (recv->order < above || recv->order >= m->orders || recv->table > UM_MATCH_TABLES || !recv_is_valid(m, recv))
             return false;
         above = recv->order + 1;
@@ -34,7 +40,7 @@ static bool recvs_are_valid(const struct um_match *m)
             (m->live >> t & 1) != (nodes != 0))
             return false;
     }
-    return further == &m->further && count == m->recv_count && (!m->recv_limit || count <= m->recv_limit);
+    return further == &m->further && !is_hashed && unhashed == m->unhashed && unhashed <= UM_MATCH_LATE;
 }
 
 /* Does the message stand in exactly the tables that have not ended before it? Bit t of *ended_p: table t has. */

@@ -107,11 +107,16 @@ MUTATIONS = [
     (
         "matching takes the newest receive instead of the oldest",
         "src/match/recvs.c",
-        "    for (struct um_list *l = m->recvs.next; l != &m->recvs; l = l->next) {\n"
-        "        struct um_match_recv *recv = recv_of_all(l);\n        um_match_visit();",
-        "    for (struct um_list *l = m->recvs.prev; l != &m->recvs; l = l->prev) {\n"
-        "        struct um_match_recv *recv = recv_of_all(l);\n        um_match_visit();",
+        "    struct um_list *first = m->recvs.next;",
+        "    struct um_list *first = m->recvs.prev;",
         ["proto message sim"],
+    ),
+    (
+        "the mark of the last hashed receive does not go back when that one goes",
+        "src/match/recvs.c",
+        "        m->hashed = recv->all.prev;",
+        "        m->hashed = recv->all.next;",
+        ["match"],
     ),
     (
         "the index of unexpected messages does not go back when its last one goes",
