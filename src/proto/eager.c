@@ -80,10 +80,7 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
         .len = rec->len,
         .flags = um_proto_wire_op_flags(rec->flags),
     };
-    struct um_proto_destination dest;
-    if (!um_proto_receive_match(ep, &arrival, &dest))
-        return um_proto_receive_unexpected(ep, &arrival, body, NULL);
-    um_iov_scatter(&dest.cursor, body, arrival.len < dest.len ? arrival.len : dest.len);
-    um_proto_receive_finish(ep, &dest, &arrival, 0);
-    return 0;
+    if (um_proto_receive_body(ep, &arrival, body))
+        return 0;
+    return um_proto_receive_unexpected(ep, &arrival, body, NULL);
 }

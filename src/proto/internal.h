@@ -133,6 +133,8 @@ void um_proto_receive_close(struct um_core_ep *ep);
 /* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
 bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                             struct um_proto_destination *dest_p);
+/* The same for a message whose body is here: copies it, and completes the receive. */
+bool um_proto_receive_body(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body);
 /* The message is in its destination (or failed: positive errno): completes the receive. */
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
                              const struct um_proto_arrival *arrival, int error);

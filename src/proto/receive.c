@@ -198,6 +198,37 @@ void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination 
     ep->config.complete(ep->config.arg, &c);
 }
 
+/* As um_proto_receive_body, for a message that is not the usual one: a multi-receive takes it, or a list of buffers. */
+static __attribute__((noinline)) bool receive_body_any(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                                                       const void *body)
+{
+    struct um_proto_destination dest;
+    if (!um_proto_receive_match(ep, arrival, &dest))
+        return false;
+    um_iov_scatter(&dest.cursor, body, arrival->len < dest.len ? (size_t)arrival->len : dest.len);
+    um_proto_receive_finish(ep, &dest, arrival, 0);
+    return true;
+}
+
+bool um_proto_receive_body(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body)
+{
+    struct um_proto_posted_recv *recv = recv_find(ep, arrival);
+    if (__builtin_expect(!recv, 0))
+        return false;
+    if (__builtin_expect(recv->flags & UM_OP_MULTI || recv->buffers.count != 1, 0))
+        return receive_body_any(ep, arrival, body);
+    um_match_unpost(um_proto_receive_engine(ep, recv->flags), &recv->match);
+    const size_t len = arrival->len < recv->len ? (size_t)arrival->len : recv->len;
+    if (len)
+        memcpy(recv->buffers.small[0].iov_base, body, len);
+    struct um_core_completion c = arrival_end(ep, arrival, recv->len, 0);
+    c.context = recv->context;
+    c.flags |= recv->flags;
+    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
+    ep->config.complete(ep->config.arg, &c);
+    return true;
+}
+
 /* A new multi-receive buffer takes the messages that wait. */
 static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv, const struct um_proto_msg *msg)
 {
@@ -218,6 +249,18 @@ static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
     }
 }
 
+static inline void posted_recv_init(struct um_proto_posted_recv *recv, const struct um_proto_msg *msg, size_t len)
+{
+    recv->context = msg->context;
+    recv->flags = msg->flags | UM_OP_RECV;
+    recv->in_flight = 0;
+    recv->spent = false;
+    recv->len = len;
+    recv->match.tag = msg->tag;
+    recv->match.ignore = msg->ignore;
+    recv->match.source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
+}
+
 struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     struct um_proto_posted_recv *recv = um_pool_alloc(&um_proto_ep_of(ep)->receive->recvs);
@@ -227,14 +270,7 @@ struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, c
         um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
         return NULL;
     }
-    recv->context = msg->context;
-    recv->flags = msg->flags | UM_OP_RECV;
-    recv->in_flight = 0;
-    recv->spent = false;
-    recv->len = um_iov_length(msg->iov, msg->count);
-    recv->match.tag = msg->tag;
-    recv->match.ignore = msg->ignore;
-    recv->match.source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
+    posted_recv_init(recv, msg, um_iov_length(msg->iov, msg->count));
     return recv;
 }
 
@@ -252,7 +288,15 @@ static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, stru
     um_proto_unexpected_free(ep, u);
 }
 
-int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
+static inline void recv_post(struct um_core_ep *ep, struct um_proto_posted_recv *recv, const struct um_proto_msg *msg)
+{
+    um_match_post(um_proto_receive_engine(ep, msg->flags), &recv->match);
+    um_proto_unexpected_lift(ep);
+    if (msg->peer)
+        um_core_peer_expect(msg->peer);
+}
+
+static __attribute__((noinline)) int recv_any(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     if (msg->flags & UM_OP_CLAIM)
         return um_proto_unexpected_receive_claimed(ep, msg);
@@ -271,12 +315,24 @@ int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
         um_proto_unexpected_give(ep, recv, u);
         return 0;
     }
-    um_match_post(um_proto_receive_engine(ep, msg->flags), &recv->match);
-    um_proto_unexpected_lift(ep);
-    if (msg->peer)
-        um_core_peer_expect(msg->peer);
+    recv_post(ep, recv, msg);
     if (msg->flags & UM_OP_MULTI)
         multi_fill(ep, recv, msg);
+    return 0;
+}
+
+/* Here: the usual receive, of one buffer, while no message waits for any. */
+int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
+{
+    struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
+    if (msg->flags & (UM_OP_CLAIM | UM_OP_MULTI) || msg->count != 1 || r->unexpected.in_use)
+        return recv_any(ep, msg);
+    struct um_proto_posted_recv *recv = um_pool_alloc(&r->recvs);
+    if (__builtin_expect(!recv, 0))
+        return -ENOMEM;
+    (void)um_core_buffers_set(&recv->buffers, msg->iov, 1);
+    posted_recv_init(recv, msg, msg->iov->iov_len);
+    recv_post(ep, recv, msg);
     return 0;
 }
 
