@@ -51,6 +51,7 @@ struct um_core_completion {
     uint64_t tag;
     uint64_t data;               /* valid with UM_OP_DATA */
     struct um_core_peer *source; /* receives: the sender */
+    uint64_t name;               /* with a source: the name that prov gave it, or UM_PEER_UNNAMED */
 };
 
 /* Messages, RMA and atomic operations by way of one machine, and their payload. */

@@ -171,6 +171,7 @@ static inline struct um_core_completion arrival_end(struct um_core_ep *ep, const
         .tag = arrival->tag,
         .data = arrival->data,
         .source = arrival->peer,
+        .name = arrival->peer->name,
     };
     arrival->peer->in->received++;
     arrival->peer->in->bytes_received += c.len;
@@ -277,10 +278,15 @@ struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, c
 /* The message is here with its body: its receive need not be posted. */
 static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_proto_unexpected *u)
 {
-    const size_t room = um_iov_length(msg->iov, msg->count), len = (size_t)u->arrival.len;
-    struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
+    const size_t room = msg->count == 1 ? msg->iov->iov_len : um_iov_length(msg->iov, msg->count);
+    const size_t len = u->arrival.len < room ? (size_t)u->arrival.len : room;
     um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
-    um_iov_scatter(&cursor, u->body, len < room ? len : room);
+    if (msg->count == 1 && len) {
+        memcpy(msg->iov->iov_base, u->body, len);
+    } else if (len) {
+        struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
+        um_iov_scatter(&cursor, u->body, len);
+    }
     struct um_core_completion c = arrival_end(ep, &u->arrival, room, 0);
     c.context = msg->context;
     c.flags |= msg->flags | UM_OP_RECV;

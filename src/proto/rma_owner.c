@@ -19,7 +19,7 @@ static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uin
     if (!with_data)
         return;
     struct um_core_completion c = {
-        .flags = UM_OP_REMOTE_WRITE | UM_OP_DATA, .len = (size_t)len, .data = data, .source = peer};
+        .flags = UM_OP_REMOTE_WRITE | UM_OP_DATA, .len = (size_t)len, .data = data, .source = peer, .name = peer->name};
     ep->config.complete(ep->config.arg, &c);
 }
 

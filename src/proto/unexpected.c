@@ -152,7 +152,8 @@ int um_proto_unexpected_receive_claimed(struct um_core_ep *ep, const struct um_p
                                        .flags = msg->flags | UM_OP_RECV | u->arrival.flags,
                                        .tag = u->arrival.tag,
                                        .data = u->arrival.data,
-                                       .source = u->arrival.peer};
+                                       .source = u->arrival.peer,
+                                       .name = u->arrival.peer->name};
         um_list_unlink(&u->link);
         unexpected_discard(ep, u);
         ep->config.complete(ep->config.arg, &c);
@@ -182,6 +183,7 @@ int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct 
         .tag = u->arrival.tag,
         .data = u->arrival.data,
         .source = u->arrival.peer,
+        .name = u->arrival.peer->name,
     };
     if (msg->flags & (UM_OP_CLAIM | UM_OP_DISCARD))
         um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);

@@ -26,19 +26,16 @@ static const uint64_t um_prov_complete_kinds[UM_COMPLETE_KINDS + 1] = {
     [UM_OP_ATOMIC | UM_OP_WRITE] = FI_ATOMIC | FI_WRITE,
 };
 
-static __attribute__((noinline)) uint64_t um_prov_complete_more_flags(uint64_t flags, uint32_t op)
-{
-    if (op & UM_OP_MULTI_END)
-        flags |= FI_MULTI_RECV;
-    if (op & UM_OP_DATA && op & (UM_OP_RECV | UM_OP_REMOTE_WRITE))
-        flags |= FI_REMOTE_CQ_DATA;
-    return flags;
-}
-
 static inline uint64_t um_prov_complete_flags(uint32_t op)
 {
     uint64_t flags = um_prov_complete_kinds[op & UM_COMPLETE_KINDS];
-    return __builtin_expect(op & UM_COMPLETE_MORE, 0) ? um_prov_complete_more_flags(flags, op) : flags;
+    if (op & UM_COMPLETE_MORE) {
+        if (op & UM_OP_MULTI_END)
+            flags |= FI_MULTI_RECV;
+        if (op & UM_OP_DATA && op & (UM_OP_RECV | UM_OP_REMOTE_WRITE))
+            flags |= FI_REMOTE_CQ_DATA;
+    }
+    return flags;
 }
 
 static bool um_prov_complete_is_tx(uint32_t op)
@@ -160,7 +157,7 @@ static inline void um_prov_complete_received(struct um_prov_ep *ep, const struct
     if (!ep->rx_cq || (c->flags & UM_OP_NO_EVENT && !(c->flags & UM_OP_MULTI_END)))
         return;
     if (ep->wants_source) {
-        source = um_core_peer_name(c->source);
+        source = c->name;
         if (__builtin_expect(source == UM_PEER_UNNAMED, 0))
             source = um_prov_complete_find(ep, c->source);
         if (__builtin_expect(source == FI_ADDR_NOTAVAIL && ep->wants_source_err, 0)) {
