@@ -42,30 +42,49 @@ void um_iov_skip(struct um_iov_cursor *cur, size_t n)
 
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
 {
-    size_t done = 0;
-    while (done < n) {
-        size_t len;
-        void *piece = cursor_piece(cur, n - done, &len);
-        if (!piece)
+    const struct iovec *iov = cur->iov, *const end = iov + cur->count;
+    unsigned char *to = flat;
+    size_t offset = cur->offset, left = n;
+    while (left > 0 && iov < end) {
+        const size_t room = iov->iov_len - offset, len = room < left ? room : left;
+        um_iov_copy(to, (const char *)iov->iov_base + offset, len);
+        to += len;
+        left -= len;
+        offset += len;
+        if (len < room)
             break;
-        memcpy((char *)flat + done, piece, len);
-        cur->offset += len;
-        done += len;
+        offset = 0;
+        iov++;
     }
-    return done;
+    *cur = (struct um_iov_cursor){.iov = iov, .count = (size_t)(end - iov), .offset = offset};
+    return n - left;
 }
 
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
-    size_t done = 0;
-    while (done < n) {
-        size_t len;
-        void *piece = cursor_piece(cur, n - done, &len);
-        if (!piece)
+    const struct iovec *iov = cur->iov, *const end = iov + cur->count;
+    const unsigned char *from = flat;
+    size_t offset = cur->offset, left = n;
+    while (left > 0 && iov < end) {
+        const size_t room = iov->iov_len - offset, len = room < left ? room : left;
+        um_iov_copy((char *)iov->iov_base + offset, from, len);
+        from += len;
+        left -= len;
+        offset += len;
+        if (len < room)
             break;
-        memcpy(piece, (const char *)flat + done, len);
-        cur->offset += len;
-        done += len;
+        offset = 0;
+        iov++;
     }
-    return done;
+    *cur = (struct um_iov_cursor){.iov = iov, .count = (size_t)(end - iov), .offset = offset};
+    return n - left;
+}
+
+void um_iov_flatten(const struct iovec *iov, size_t count, void *flat)
+{
+    unsigned char *to = flat;
+    for (const struct iovec *const end = iov + count; iov < end; iov++) {
+        um_iov_copy(to, iov->iov_base, iov->iov_len);
+        to += iov->iov_len;
+    }
 }

@@ -7,6 +7,7 @@
 #define UM_BASE_IOV_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -36,6 +37,23 @@ size_t um_iov_take(struct um_iov_cursor *cur, size_t max, struct iovec *out, siz
 
 /* Skips n bytes. */
 void um_iov_skip(struct um_iov_cursor *cur, size_t n);
+
+/* One piece. Lists of small messages have short ones: no call for these. */
+static inline void um_iov_copy(void *to, const void *from, size_t len)
+{
+    if (len - 8 <= 8) {
+        uint64_t first, last;
+        memcpy(&first, from, 8);
+        memcpy(&last, (const char *)from + len - 8, 8);
+        memcpy(to, &first, 8);
+        memcpy((char *)to + len - 8, &last, 8);
+    } else if (len) {
+        memcpy(to, from, len);
+    }
+}
+
+/* All of the list, to flat memory that has room for it. */
+void um_iov_flatten(const struct iovec *iov, size_t count, void *flat);
 
 /* list → flat; returns bytes copied (less than n when the list ends). */
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);

@@ -44,6 +44,22 @@ static void gather_joins_the_entries_in_order(void **state)
     assert_memory_equal(flat + 7, memory, 2);
 }
 
+static void flatten_joins_entries_of_every_length(void **state)
+{
+    (void)state;
+    struct iovec iov[40];
+    size_t at = 0;
+    for (size_t i = 0; i < 40; i++) { /* 0 to 39 bytes, each apart from the next */
+        iov[i] = (struct iovec){i ? memory + at : NULL, i};
+        at += i + 3;
+    }
+    um_iov_flatten(iov, 40, flat);
+    const unsigned char *got = flat;
+    for (size_t i = 0; i < 40; got += i++)
+        assert_memory_equal(got, iov[i].iov_base ? iov[i].iov_base : flat, i);
+    assert_int_equal(*got, 0);
+}
+
 static void gather_goes_on_where_it_stopped(void **state)
 {
     (void)state;
@@ -185,6 +201,7 @@ int main(void)
         TEST(the_length_is_the_sum_of_the_entries),
         TEST(gather_joins_the_entries_in_order),
         TEST(gather_goes_on_where_it_stopped),
+        TEST(flatten_joins_entries_of_every_length),
         TEST(copies_stop_at_the_end_of_the_list),
         TEST(copies_stop_at_n),
         TEST(scatter_fills_the_entries_in_order),

@@ -3,14 +3,17 @@
  *
  * Receives are hashed late: when a message comes that the oldest one does not take, all but the last UM_MATCH_SHORT,
  * which are walked, and when more than UM_MATCH_LATE wait for it. So a program whose messages come in the order of its
- * receives, or that posts and matches at once, pays for no hash. A class is an ignore mask; it has two tables, of the
- * receives with a source and of those for any. A receive stands in one; so a message finds the oldest receive by one
- * look-up per non-empty table.
+ * receives, or that posts and matches at once, pays for no hash. Most receives stand in the coarse table, whose key is
+ * the tag without the bits that any of its masks ignores: its rings are walked, and take UM_MATCH_RING receives each.
+ * All others stand in the table of their class, an ignore mask, which has two: for receives with a source and for those
+ * for any. So a message finds the oldest receive by one look-up per non-empty table, and programs whose tags differ
+ * outside of the ignored bits have one.
  *
- * Messages are indexed by the searches, not by their arrival. A class of searches is an ignore mask, too, with two
- * tables, for searches with a source and for any. Each table indexes the oldest messages up to some message: a search
- * that finds nothing there goes on from that one, and indexes what it passes. So a search costs one look-up and what no
- * search of its kind has passed before; what is received in the order of its arrival is seldom indexed.
+ * Messages are indexed by the searches, not by their arrival. There is a coarse table, too, and two for each class of
+ * searches. Each table indexes the oldest messages up to some message: a search that finds nothing there goes on from
+ * that one, and indexes what it passes. It looks into the table of its class only if it has walked UM_MATCH_RING
+ * messages of the coarse one in vain. So a search costs a look-up or two and what no search of its kind has passed
+ * before; what is received in the order of its arrival is seldom indexed.
  *
  * Invariants (um_match_is_valid):
  *   receives up to `hashed` stand in posted[their table] or in `further`, and rise in order; the others, `unhashed` of
@@ -33,13 +36,17 @@
 #define UM_MATCH_SHORT 8
 #endif
 
+/* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any; so do those of queued. */
 enum {
-    UM_MATCH_TABLES = 2 * UM_MATCH_CLASSES,
-    UM_MATCH_UNHASHED, /* a receive's table, when it stands in none */
+    UM_MATCH_COARSE = 2 * UM_MATCH_CLASSES,
+    UM_MATCH_TABLES,   /* as a receive's table: it stands in `further` */
+    UM_MATCH_UNHASHED, /* or in none */
     UM_MATCH_LATE = 16 * UM_MATCH_SHORT,
+    UM_MATCH_RING = 4,
+    UM_MATCH_MASK_BITS = 16, /* ignored bits of a mask that the coarse table takes */
+    UM_MATCH_ALL_BITS = 40,  /* of all of them together */
 };
 
-/* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any; so do those of queued. */
 struct um_match {
     struct um_list recvs;
     struct um_list *hashed; /* of recvs: the last one that is hashed, or the head */
@@ -51,8 +58,9 @@ struct um_match {
     uint32_t asked;   /* classes of searches */
     uint64_t ignore[UM_MATCH_CLASSES];
     uint64_t asked_ignore[UM_MATCH_CLASSES];
-    uint64_t orders;        /* the next order */
-    struct um_list further; /* hashed receives whose mask has no class */
+    uint64_t coarse_ignore, asked_coarse_ignore; /* of the coarse tables */
+    uint64_t orders;                             /* the next order */
+    struct um_list further;                      /* hashed receives whose mask has no class */
     struct um_match_table posted[UM_MATCH_TABLES];
     struct um_match_table queued[UM_MATCH_TABLES];
     struct um_list *indexed[UM_MATCH_TABLES]; /* of msgs: the last message that stands in queued[t], or the head */
@@ -82,6 +90,13 @@ static inline struct um_match_msg *msg_of_all(struct um_list *link)
 static inline struct um_match_entry *entry_of(struct um_match_node *node)
 {
     return UM_CONTAINER(node, struct um_match_entry, node);
+}
+
+/* May the mask join those of a coarse table? */
+static inline bool may_join(uint64_t all, uint64_t ignore)
+{
+    return __builtin_popcountll(ignore) <= UM_MATCH_MASK_BITS &&
+           __builtin_popcountll(ignore | all) <= UM_MATCH_ALL_BITS;
 }
 
 /* Does a receive for (tag, ignore, wanted) match a message with (msg_tag, source)? */

@@ -45,12 +45,18 @@ static __attribute__((noinline, cold)) uint32_t make_asked(struct um_match *m, u
     return c;
 }
 
+static inline uint32_t find_asked(const struct um_match *m, uint64_t ignore)
+{
+    uint32_t c = 0;
+    while (c < m->asked && m->asked_ignore[c] != ignore)
+        c++;
+    return c < m->asked ? c : UM_MATCH_CLASSES;
+}
+
 static inline uint32_t asked_of(struct um_match *m, uint64_t ignore)
 {
-    for (uint32_t c = 0; c < m->asked; c++)
-        if (m->asked_ignore[c] == ignore)
-            return c;
-    return make_asked(m, ignore);
+    const uint32_t c = find_asked(m, ignore);
+    return c < UM_MATCH_CLASSES ? c : make_asked(m, ignore);
 }
 
 /* Adds the message behind the last one that stands in the table. False: no memory. */
@@ -59,8 +65,8 @@ static bool index_msg(struct um_match *m, uint32_t t, struct um_match_msg *msg)
     struct um_match_entry *e = um_pool_alloc(&m->entries);
     if (!e)
         return false;
-    e->node.tag = msg->tag & ~m->asked_ignore[t / 2];
-    e->node.source = t & 1 ? UM_MATCH_ANY : msg->source;
+    e->node.tag = msg->tag & ~(t == UM_MATCH_COARSE ? m->asked_coarse_ignore : m->asked_ignore[t / 2]);
+    e->node.source = t & 1 || t == UM_MATCH_COARSE ? UM_MATCH_ANY : msg->source;
     e->node.table = t;
     e->msg = msg;
     e->sibling = msg->entries;
@@ -70,26 +76,90 @@ static bool index_msg(struct um_match *m, uint32_t t, struct um_match_msg *msg)
     return true;
 }
 
-static __attribute__((noinline)) struct um_match_msg *find_msg_hashed(struct um_match *m, uint64_t tag, uint64_t ignore,
-                                                                      uint32_t source)
+/* What a receive asks for. */
+struct wanted {
+    uint64_t tag, ignore;
+    uint32_t source;
+};
+
+/* Goes on behind what table t indexes, and indexes what it passes. UM_MATCH_TABLES: from the first one, without. */
+static struct um_match_msg *search_on(struct um_match *m, const struct wanted *w, uint32_t t)
 {
-    const uint32_t c = asked_of(m, ignore), t = 2 * c + (source == UM_MATCH_ANY);
-    bool indexes = c < UM_MATCH_CLASSES;
-    struct um_list *l = &m->msgs;
-    if (indexes) {
-        struct um_match_node *node = um_match_table_find(&m->queued[t], tag & ~ignore, source);
-        if (node)
-            return entry_of(node)->msg;
-        l = m->indexed[t];
-    }
-    for (l = l->next; l != &m->msgs; l = l->next) {
+    bool indexes = t < UM_MATCH_TABLES;
+    for (struct um_list *l = indexes ? m->indexed[t]->next : m->msgs.next; l != &m->msgs; l = l->next) {
         struct um_match_msg *msg = msg_of_all(l);
         um_match_visit();
-        if (takes(tag, ignore, source, msg->tag, msg->source))
+        if (takes(w->tag, w->ignore, w->source, msg->tag, msg->source))
             return msg;
         indexes = indexes && index_msg(m, t, msg);
     }
     return NULL;
+}
+
+/* By the table of its class. */
+static struct um_match_msg *search_class(struct um_match *m, const struct wanted *w)
+{
+    const uint32_t c = asked_of(m, w->ignore), t = 2 * c + (w->source == UM_MATCH_ANY);
+    if (c == UM_MATCH_CLASSES)
+        return search_on(m, w, UM_MATCH_TABLES);
+    struct um_match_node *node = um_match_table_find(&m->queued[t], w->tag & ~w->ignore, w->source);
+    return node ? entry_of(node)->msg : search_on(m, w, t);
+}
+
+static struct um_match_entry *coarse_entry(const struct um_match_msg *msg)
+{
+    struct um_match_entry *e = msg->entries;
+    while (e->node.table != UM_MATCH_COARSE)
+        e = e->sibling;
+    return e;
+}
+
+/* The key of the coarse table changes: what it indexes leaves it and comes again. */
+static __attribute__((noinline, cold)) void coarse_change(struct um_match *m, uint64_t ignore)
+{
+    struct um_match_table *const coarse = &m->queued[UM_MATCH_COARSE];
+    const struct um_list *const last = m->indexed[UM_MATCH_COARSE];
+    for (struct um_list *l = &m->msgs; l != last;) {
+        l = l->next;
+        um_match_table_remove(coarse, &coarse_entry(msg_of_all(l))->node);
+    }
+    m->asked_coarse_ignore = ignore;
+    for (struct um_list *l = &m->msgs; l != last;) {
+        l = l->next;
+        struct um_match_entry *e = coarse_entry(msg_of_all(l));
+        e->node.tag = e->msg->tag & ~ignore;
+        um_match_table_insert(coarse, &e->node);
+    }
+}
+
+/* May searches with the mask use the coarse table? */
+static inline bool is_coarse(struct um_match *m, uint64_t ignore)
+{
+    const uint64_t all = m->queued[UM_MATCH_COARSE].keys ? m->asked_coarse_ignore : 0;
+    if (__builtin_expect((ignore & ~m->asked_coarse_ignore) == 0, 1))
+        return true;
+    if (find_asked(m, ignore) < UM_MATCH_CLASSES || !may_join(all, ignore))
+        return false;
+    coarse_change(m, all | ignore);
+    return true;
+}
+
+static __attribute__((noinline)) struct um_match_msg *find_msg_hashed(struct um_match *m, uint64_t tag, uint64_t ignore,
+                                                                      uint32_t source)
+{
+    const struct wanted w = {tag, ignore, source};
+    struct um_match_table *const coarse = &m->queued[UM_MATCH_COARSE];
+    if (!is_coarse(m, ignore))
+        return search_class(m, &w);
+    struct um_match_node *oldest = um_match_table_find(coarse, tag & ~m->asked_coarse_ignore, UM_MATCH_ANY);
+    struct um_match_node *node = oldest;
+    for (int n = 0; node && n < UM_MATCH_RING; n++, node = node->next == oldest ? NULL : node->next) {
+        struct um_match_msg *msg = entry_of(node)->msg;
+        if (takes(tag, ignore, source, msg->tag, msg->source))
+            return msg;
+        um_match_visit();
+    }
+    return node ? search_class(m, &w) : search_on(m, &w, UM_MATCH_COARSE);
 }
 
 struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_t ignore, uint32_t source)

@@ -10,6 +10,7 @@ struct um_match *um_match_open(void)
     um_list_init(&m->further);
     um_list_init(&m->msgs);
     m->hashed = &m->recvs;
+    m->indexed[UM_MATCH_COARSE] = &m->msgs;
     um_pool_init(&m->entries, sizeof(struct um_match_entry));
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
         um_match_table_init(&m->posted[t]);
@@ -42,37 +43,105 @@ static __attribute__((noinline, cold)) uint32_t make_class(struct um_match *m, u
     return c;
 }
 
+/* UM_MATCH_CLASSES: it has none. */
+static inline uint32_t find_class(const struct um_match *m, uint64_t ignore)
+{
+    uint32_t c = 0;
+    while (c < m->classes && m->ignore[c] != ignore)
+        c++;
+    return c < m->classes ? c : UM_MATCH_CLASSES;
+}
+
 static inline uint32_t class_of(struct um_match *m, uint64_t ignore)
 {
-    for (uint32_t c = 0; c < m->classes; c++)
-        if (m->ignore[c] == ignore)
-            return c;
-    return make_class(m, ignore);
+    const uint32_t c = find_class(m, ignore);
+    return c < UM_MATCH_CLASSES ? c : make_class(m, ignore);
+}
+
+/* Are there as many nodes of the key as a ring of the coarse table takes? */
+static inline bool is_full(const struct um_match_node *oldest)
+{
+    const struct um_match_node *node = oldest;
+    for (int n = 1; n < UM_MATCH_RING; n++, node = node->next)
+        if (!oldest || node->next == oldest)
+            return false;
+    return true;
+}
+
+static void insert(struct um_match *m, struct um_match_recv *recv, uint32_t t, struct um_match_node *oldest)
+{
+    recv->table = t;
+    um_match_table_add(&m->posted[t], &recv->node, oldest);
+    m->live |= 1u << t;
 }
 
 static void hash_recv(struct um_match *m, struct um_match_recv *recv)
 {
-    uint32_t c = class_of(m, recv->ignore);
+    struct um_match_node *oldest;
     recv->order = m->orders++;
+    recv->node.source = UM_MATCH_ANY;
+    if ((recv->ignore & ~m->coarse_ignore) == 0) {
+        recv->node.tag = recv->tag & ~m->coarse_ignore;
+        oldest = um_match_table_find(&m->posted[UM_MATCH_COARSE], recv->node.tag, UM_MATCH_ANY);
+        if (!is_full(oldest)) {
+            insert(m, recv, UM_MATCH_COARSE, oldest);
+            return;
+        }
+    }
+    const uint32_t c = class_of(m, recv->ignore), t = 2 * c + (recv->source == UM_MATCH_ANY);
     if (c == UM_MATCH_CLASSES) {
         recv->table = UM_MATCH_TABLES;
         um_list_append(&m->further, &recv->further);
         return;
     }
-    uint32_t t = 2 * c + (recv->source == UM_MATCH_ANY);
-    recv->table = t;
     recv->node.tag = recv->tag & ~recv->ignore;
     recv->node.source = recv->source;
-    um_match_table_insert(&m->posted[t], &recv->node);
-    m->live |= 1u << t;
+    insert(m, recv, t, um_match_table_find(&m->posted[t], recv->node.tag, recv->source));
+}
+
+static void take_out(struct um_match *m, struct um_match_recv *recv)
+{
+    const uint32_t t = recv->table;
+    if (t == UM_MATCH_TABLES) {
+        um_list_unlink(&recv->further);
+        return;
+    }
+    um_match_table_remove(&m->posted[t], &recv->node);
+    if (!m->posted[t].keys)
+        m->live &= ~(1u << t);
+}
+
+/* Does the mask of a receive that will be hashed join those of the coarse table? */
+static inline bool joins(struct um_match *m, uint64_t ignore)
+{
+    if (__builtin_expect((ignore & ~m->coarse_ignore) == 0, 1) || find_class(m, ignore) < UM_MATCH_CLASSES ||
+        !may_join(m->coarse_ignore, ignore))
+        return false;
+    m->coarse_ignore |= ignore;
+    return true;
+}
+
+/* The key of the coarse table has changed. */
+static __attribute__((noinline, cold)) void rehash(struct um_match *m)
+{
+    struct um_list *end = m->hashed->next;
+    for (struct um_list *l = m->recvs.next; l != end; l = l->next)
+        take_out(m, recv_of_all(l));
+    for (struct um_list *l = m->recvs.next; l != end; l = l->next)
+        hash_recv(m, recv_of_all(l));
 }
 
 /* Hashes the oldest receive that is not. */
 static __attribute__((noinline)) void hash_next(struct um_match *m)
 {
-    m->hashed = m->hashed->next;
+    struct um_list *next = m->hashed->next;
+    if (m->hashed == &m->recvs)
+        m->coarse_ignore = 0;
+    if (joins(m, recv_of_all(next)->ignore))
+        rehash(m);
+    m->hashed = next;
     m->unhashed--;
-    hash_recv(m, recv_of_all(m->hashed));
+    hash_recv(m, recv_of_all(next));
 }
 
 void um_match_post(struct um_match *m, struct um_match_recv *recv)
@@ -85,16 +154,9 @@ void um_match_post(struct um_match *m, struct um_match_recv *recv)
 
 static __attribute__((noinline)) void unhash(struct um_match *m, struct um_match_recv *recv)
 {
-    uint32_t t = recv->table;
     if (m->hashed == &recv->all)
         m->hashed = recv->all.prev;
-    if (t == UM_MATCH_TABLES) {
-        um_list_unlink(&recv->further);
-        return;
-    }
-    um_match_table_remove(&m->posted[t], &recv->node);
-    if (!m->posted[t].keys)
-        m->live &= ~(1u << t);
+    take_out(m, recv);
 }
 
 void um_match_unpost(struct um_match *m, struct um_match_recv *recv)
@@ -121,17 +183,31 @@ static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint
     return found;
 }
 
+/* The oldest receive of the coarse table that matches the message. */
+static inline struct um_match_recv *find_coarse(const struct um_match *m, uint64_t tag, uint32_t source)
+{
+    struct um_match_node *oldest =
+        um_match_table_find(&m->posted[UM_MATCH_COARSE], tag & ~m->coarse_ignore, UM_MATCH_ANY);
+    for (struct um_match_node *node = oldest; node; node = node->next == oldest ? NULL : node->next) {
+        struct um_match_recv *recv = recv_of(node);
+        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+            return recv;
+        um_match_visit();
+    }
+    return NULL;
+}
+
 static struct um_match_recv *find_hashed(struct um_match *m, uint64_t tag, uint32_t source)
 {
-    struct um_match_recv *found = NULL;
-    for (uint32_t live = m->live; live; live &= live - 1) {
+    struct um_match_recv *found = find_coarse(m, tag, source);
+    for (uint32_t live = m->live & ~(1u << UM_MATCH_COARSE); live; live &= live - 1) {
         uint32_t t = (uint32_t)__builtin_ctz(live);
         uint32_t key_source = t & 1 ? UM_MATCH_ANY : source;
         struct um_match_node *node = um_match_table_find(&m->posted[t], tag & ~m->ignore[t / 2], key_source);
         if (node && (!found || recv_of(node)->order < found->order))
             found = recv_of(node);
     }
-    return find_further(m, tag, source, found);
+    return __builtin_expect(um_list_is_empty(&m->further), 1) ? found : find_further(m, tag, source, found);
 }
 
 /* Not the first one. Those that are hashed are older than those that are not. */

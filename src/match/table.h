@@ -109,11 +109,10 @@ static __attribute__((noinline, cold)) void um_match_table_grow(struct um_match_
     um_match_table_fini(&old);
 }
 
-/* Adds node, whose tag and source are set, as the youngest of its key. */
-static inline void um_match_table_insert(struct um_match_table *t, struct um_match_node *node)
+/* Adds node, whose tag and source are set, as the youngest of its key. oldest: of that key, or NULL. */
+static inline void um_match_table_add(struct um_match_table *t, struct um_match_node *node,
+                                      struct um_match_node *oldest)
 {
-    struct um_match_node **place = um_match_table_bucket(t, node->tag, node->source);
-    struct um_match_node *oldest = um_match_table_find(t, node->tag, node->source);
     if (oldest) {
         node->place = NULL;
         node->next = oldest;
@@ -122,11 +121,17 @@ static inline void um_match_table_insert(struct um_match_table *t, struct um_mat
         oldest->prev = node;
         return;
     }
+    struct um_match_node **place = um_match_table_bucket(t, node->tag, node->source);
     node->next = node;
     node->prev = node;
     um_match_table_chain(node, place, *place);
     if (++t->keys > um_match_table_bucket_count(t))
         um_match_table_grow(t);
+}
+
+static inline void um_match_table_insert(struct um_match_table *t, struct um_match_node *node)
+{
+    um_match_table_add(t, node, um_match_table_find(t, node->tag, node->source));
 }
 
 static inline void um_match_table_remove(struct um_match_table *t, struct um_match_node *node)

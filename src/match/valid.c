@@ -6,6 +6,10 @@ static bool recv_is_valid(const struct um_match *m, const struct um_match_recv *
     uint32_t c = recv->table / 2;
     if (recv->table == UM_MATCH_TABLES)
         return true;
+    if (recv->table == UM_MATCH_COARSE)
+        return (recv->ignore & ~m->coarse_ignore) == 0 &&
+               um_match_table_holds(&m->posted[UM_MATCH_COARSE], &recv->node, recv->tag & ~m->coarse_ignore,
+                                    UM_MATCH_ANY);
     return c < m->classes && m->ignore[c] == recv->ignore && (recv->table & 1) == (recv->source == UM_MATCH_ANY) &&
            um_match_table_holds(&m->posted[recv->table], &recv->node, recv->tag & ~recv->ignore, recv->source);
 }
@@ -43,37 +47,47 @@ static bool recvs_are_valid(const struct um_match *m)
     return further == &m->further && !is_hashed && unhashed == m->unhashed && unhashed <= UM_MATCH_LATE;
 }
 
+/* The tables that searches use, as bits. */
+static uint32_t tables_asked(const struct um_match *m)
+{
+    return ((1u << 2 * m->asked) - 1) | 1u << UM_MATCH_COARSE;
+}
+
+static bool entry_is_valid(const struct um_match *m, const struct um_match_entry *e, const struct um_match_msg *msg)
+{
+    const uint32_t t = e->node.table;
+    if (t >= UM_MATCH_TABLES || !(tables_asked(m) >> t & 1) || e->msg != msg)
+        return false;
+    const bool coarse = t == UM_MATCH_COARSE;
+    const uint64_t tag = msg->tag & ~(coarse ? m->asked_coarse_ignore : m->asked_ignore[t / 2]);
+    return um_match_table_holds(&m->queued[t], &e->node, tag, coarse || t & 1 ? UM_MATCH_ANY : msg->source);
+}
+
 /* Does the message stand in exactly the tables that have not ended before it? Bit t of *ended_p: table t has. */
 static bool msg_is_valid(const struct um_match *m, const struct um_match_msg *msg, uint32_t *ended_p)
 {
     uint32_t in = 0;
     for (const struct um_match_entry *e = msg->entries; e; e = e->sibling) {
-        const uint32_t t = e->node.table;
-        const uint64_t tag = msg->tag & ~m->asked_ignore[t / 2];
-        if (t >= 2 * m->asked || in >> t & 1 || e->msg != msg ||
-            !um_match_table_holds(&m->queued[t], &e->node, tag, t & 1 ? UM_MATCH_ANY : msg->source))
+        if (!entry_is_valid(m, e, msg) || in >> e->node.table & 1)
             return false;
-        in |= 1u << t;
+        in |= 1u << e->node.table;
     }
-    if (in & *ended_p)
+    if (in != (tables_asked(m) & ~*ended_p))
         return false;
-    for (uint32_t t = 0; t < 2 * m->asked; t++) {
-        if (!(*ended_p >> t & 1) && !(in >> t & 1))
-            return false;
+    for (uint32_t t = 0; t < UM_MATCH_TABLES; t++)
         if (m->indexed[t] == &msg->all)
             *ended_p |= 1u << t;
-    }
     return true;
 }
 
 static bool msgs_are_valid(const struct um_match *m)
 {
     uint32_t count = 0, ended = 0, expected[UM_MATCH_TABLES] = {0};
-    for (uint32_t t = 0; t < 2 * m->asked; t++)
+    for (uint32_t t = 0; t < UM_MATCH_TABLES; t++)
         ended |= (uint32_t)(m->indexed[t] == &m->msgs) << t;
     for (struct um_list *l = m->msgs.next; l != &m->msgs; l = l->next, count++) {
-        for (uint32_t t = 0; t < 2 * m->asked; t++)
-            expected[t] += !(ended >> t & 1);
+        for (uint32_t t = 0; t < UM_MATCH_TABLES; t++)
+            expected[t] += tables_asked(m) >> t & ~ended >> t & 1;
         if (!msg_is_valid(m, msg_of_all(l), &ended))
             return false;
     }
@@ -82,7 +96,7 @@ static bool msgs_are_valid(const struct um_match *m)
         if (!um_match_table_is_valid(&m->queued[t], &nodes) || nodes != expected[t])
             return false;
     }
-    return count == m->msg_count && ended == (m->asked ? UINT32_MAX >> (32 - 2 * m->asked) : 0);
+    return count == m->msg_count && (tables_asked(m) & ~ended) == 0;
 }
 
 static bool are_distinct(const uint64_t *masks, uint32_t count)

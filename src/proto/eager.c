@@ -49,12 +49,10 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     header->tag = msg->tag;
     header->data = msg->data;
     void *body = body_len ? slot.body : header->body;
-    if (msg->count == 1 && len) {
+    if (msg->count == 1 && len)
         memcpy(body, msg->iov[0].iov_base, len);
-    } else {
-        struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
-        um_iov_gather(&cursor, body, len);
-    }
+    else
+        um_iov_flatten(msg->iov, msg->count, body);
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;

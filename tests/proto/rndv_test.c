@@ -143,6 +143,49 @@ static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state
     world_close(&w);
 }
 
+/* Lists on both sides, cut anywhere, and no room for all of the message: what fits is there, and nothing behind it. */
+static void lists_that_are_too_short_take_what_fits(void **state)
+{
+    (void)state;
+    enum { LEN = 1500001 };
+    static unsigned char from[LEN], to[LEN + 64];
+    const size_t lens[] = {7, 40, 41, 700, 5000, 16384, 16385, 70000, 300000, LEN};
+    struct world w;
+    uint64_t r = 815;
+    world_open(&w, 2);
+    for (uint32_t round = 0; round < 10 * many(30); round++) {
+        struct iovec out[32], in[32];
+        const size_t len = lens[round % 10], some[] = {0, 1, len - 1, rnd(&r, (uint32_t)len), rnd(&r, (uint32_t)len)};
+        const size_t room = some[round / 10 % 5], outs = 1 + rnd(&r, 32), ins = 1 + rnd(&r, 32);
+        const bool late = rnd(&r, 2);
+        fill(from, len, round);
+        memset(to, 0, len + 64);
+        cut(from, len, out, outs, &r);
+        cut(to, room, in, ins, &r);
+        const struct um_proto_msg send = {.iov = out,
+                                          .count = outs,
+                                          .peer = peer_of(&w, 0, 1),
+                                          .context = CTX(1),
+                                          .flags = UM_OP_TAGGED | (rnd(&r, 2) ? UM_OP_DELIVERY : 0)};
+        const struct um_proto_msg recv = {.iov = in, .count = ins, .context = CTX(2), .flags = UM_OP_TAGGED};
+        if (!late)
+            assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
+        send_msg(&w, 0, &send);
+        for (uint32_t k = rnd(&r, 4); late && k > 0; k--)
+            world_progress(&w);
+        if (late)
+            assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
+        const struct um_core_completion got = done_of(&w, 1, CTX(2));
+        assert_int_equal(got.error, EMSGSIZE);
+        assert_int_equal(got.len, room);
+        assert_int_equal(got.olen, len - room);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_true(is_filled(to, room, round));
+        assert_true(is_all(to + room, len + 64 - room, 0));
+    }
+    world_close(&w);
+}
+
 static void delivery_completes_only_after_the_message_was_taken(void **state)
 {
     (void)state;
@@ -349,6 +392,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(many_unmatched_bodies_are_received_in_any_order),
     cmocka_unit_test(answers_that_find_no_place_come_later),
     cmocka_unit_test(lists_of_1_to_32_buffers_on_both_sides_carry_every_size),
+    cmocka_unit_test(lists_that_are_too_short_take_what_fits),
     cmocka_unit_test(delivery_completes_only_after_the_message_was_taken),
     cmocka_unit_test(two_full_lanes_facing_each_other_drain),
     cmocka_unit_test(bodies_in_both_directions_at_once_drain),
