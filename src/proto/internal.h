@@ -40,12 +40,6 @@ struct um_proto_asked {
     bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
 };
 
-/* An atomic operation whose registration ended while it was executed. */
-struct um_proto_late {
-    const struct um_core_peer *peer; /* NULL: none */
-    uint64_t key, addr;
-};
-
 struct um_proto_peer {
     struct um_proto_asked asked;
     struct um_list atomics;            /* atomic_owner.c: the peer's operations that are not through */
@@ -61,7 +55,6 @@ struct um_proto_peer {
 struct um_proto_ep {
     struct um_proto_receive *receive;     /* receive.c: posted and unexpected */
     struct um_proto_bodies_known *bodies; /* ask.c; NULL: bodies are read */
-    struct um_proto_late late;
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -83,6 +76,12 @@ static inline struct um_proto_ep *um_proto_ep_of(const struct um_core_ep *ep)
 
 /* um_core_op_class.answered of one that ends with the peer's answer, whatever it says. */
 void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
+/*
+ * The operation of that class whose next part begins at that offset. 0 and *op_p, or NULL: it ended with its peer,
+ * whose other records are still taken. -EPROTO: there is no such operation.
+ */
+int um_proto_op_of_part(const struct um_core_peer *peer, const struct um_core_op_class *class, uint32_t token,
+                        uint64_t offset, struct um_core_op **op_p);
 /* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
 int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len);
 
@@ -301,6 +300,7 @@ bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *i
 void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error);
 
 /* ---- atomic_remote.c: the initiator's side ---- */
+/* a->lists is not NULL. */
 int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a);
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
 int um_proto_atomic_result_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);

@@ -14,6 +14,16 @@ void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
     /* else: a meaningless answer; the operation goes on */
 }
 
+int um_proto_op_of_part(const struct um_core_peer *peer, const struct um_core_op_class *class, uint32_t token,
+                        uint64_t offset, struct um_core_op **op_p)
+{
+    struct um_core_op *op = um_core_peer_op(peer, token);
+    if (op ? op->class != class || offset != op->moved : !peer->lost)
+        return -EPROTO;
+    *op_p = op;
+    return 0;
+}
+
 int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len)
 {
     if (len == 0 || len > op->len - op->moved)
@@ -47,9 +57,6 @@ static void peer_rerouted(struct um_core_peer *peer)
 
 static void peer_freed(struct um_core_peer *peer)
 {
-    struct um_proto_late *late = &um_proto_ep_of(peer->ep)->late;
-    if (late->peer == peer)
-        late->peer = NULL;
     free(um_proto_peer_of(peer)->inbound);
 }
 

@@ -86,10 +86,8 @@ static int rma_error(uint64_t key, uint64_t at, void *buf, size_t len, uint32_t 
 static uint64_t fetch_add(uint64_t at)
 {
     static uint64_t one = 1, fetched;
-    struct um_proto_atomic atomic = {.operand = &(struct iovec){&one, 8},
-                                     .operand_count = 1,
-                                     .result = &(struct iovec){&fetched, 8},
-                                     .result_count = 1,
+    struct um_proto_atomic atomic = {.operand = &one,
+                                     .result = &fetched,
                                      .peer = peer_of(&w, 0, 1),
                                      .addr = 100 + at,
                                      .key = KEY,
@@ -98,7 +96,7 @@ static uint64_t fetch_add(uint64_t at)
                                      .op = UM_ATOMIC_SUM,
                                      .kind = UM_ATOMIC_FETCH,
                                      .context = CTX(2)};
-    while (um_proto_atomic_start(w.node[0].ep, &atomic) == -EAGAIN)
+    while (start_atomic(&w.node[0], &atomic) == -EAGAIN)
         world_progress(&w);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     return fetched;

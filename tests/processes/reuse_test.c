@@ -174,7 +174,7 @@ static void expect_refused(struct um_core_peer *peer)
     while ((ret = um_proto_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
-    while ((ret = um_proto_rma_start(w.node[0].ep, &get)) == -EAGAIN)
+    while ((ret = start_rma(&w.node[0], &get)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
     assert_true(um_clock_ns() - begin < BOUND_NS);

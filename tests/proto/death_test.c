@@ -28,11 +28,8 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     send_buf(&w, 0, 1, body, sizeof(body), 2, UM_OP_TAGGED, CTX(2));
     rma(&w, 0, &read);
     /* an atomic that fetches; and one so long that it is still being sent, with another one behind it refused */
-    struct iovec one = {body, 8}, many = {body, MIB}, result = {fetched, 8};
-    struct um_proto_atomic atomic = {.operand = &one,
-                                     .operand_count = 1,
-                                     .result = &result,
-                                     .result_count = 1,
+    struct um_proto_atomic atomic = {.operand = body,
+                                     .result = fetched,
                                      .peer = read.peer,
                                      .key = 1,
                                      .count = 1,
@@ -40,14 +37,12 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
                                      .op = UM_ATOMIC_SUM,
                                      .kind = UM_ATOMIC_FETCH,
                                      .context = CTX(10)};
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
-    atomic.operand = &many;
+    assert_int_equal(start_atomic(&w.node[0], &atomic), 0);
     atomic.count = MIB / 8;
     atomic.kind = UM_ATOMIC_BASE;
-    atomic.result_count = 0;
     atomic.context = CTX(11);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EAGAIN);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), 0);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), -EAGAIN);
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 60, 0, UM_OP_TAGGED, CTX(5));
     recv_buf(&w, 0, peer_of(&w, 0, 2), to + 100, 8, 61, 0, UM_OP_TAGGED, CTX(6));
     um_sim_kill(&w.node[1].addr);
@@ -57,7 +52,7 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
         assert_int_equal(done_of(&w, 0, CTX(c)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(10)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(11)).error, ECONNRESET);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EPIPE);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), -EPIPE);
     /* what it committed before is still to be had; what it only announced is not */
     recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
     assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
@@ -87,21 +82,18 @@ static void an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing(voi
                                         .base = (uintptr_t)memory,
                                         .len = sizeof(memory),
                                         .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-        struct iovec in = {operand, sizeof(operand)}, out = {result, sizeof(result)};
         uint32_t value;
         world_open(&w, 2);
         um_core_regions_add(w.node[1].regions, &region);
-        struct um_proto_atomic a = {.operand = &in,
-                                    .operand_count = 1,
-                                    .result = &out,
-                                    .result_count = 1,
+        struct um_proto_atomic a = {.operand = operand,
+                                    .result = result,
                                     .peer = peer_of(&w, 0, 1),
                                     .key = 1,
                                     .count = MIB / 8,
                                     .type = UM_TYPE_UINT64,
                                     .op = UM_ATOMIC_SUM,
                                     .kind = UM_ATOMIC_FETCH};
-        assert_int_equal(um_proto_atomic_start(w.node[0].ep, &a), 0);
+        assert_int_equal(start_atomic(&w.node[0], &a), 0);
         for (int i = 0; i < rounds; i++)
             world_progress(&w);
         recv_buf(&w, 1, peer_of(&w, 1, 0), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
