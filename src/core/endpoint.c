@@ -14,15 +14,23 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+enum {
+    UM_SLEEP_TICK_MS = 200, /* a peer that dies wakes nobody */
+    UM_SLEEP_LOOK_MS = 2,   /* where nobody wakes: with 10 us for a look, half a hundredth of a processor */
+    UM_SLEEP_FLUSH_MS = 50,
+};
+
 /* A flush gives up on peers that take nothing for this time. */
 #define UM_FLUSH_NS UINT64_C(5000000000)
 
-/* One fd for all of them. */
+/* One fd for all that wake. */
 static int wait_set_open(struct um_core_ep *ep)
 {
     ep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {
         struct um_port *port = ep->reach[i].port;
+        if (!port->machine->wakes)
+            continue;
         struct epoll_event readable = {.events = EPOLLIN};
         if (epoll_ctl(ep->wait_fd, EPOLL_CTL_ADD, port->machine->wait_fd(port), &readable) != 0) {
             close(ep->wait_fd);
@@ -125,9 +133,10 @@ void um_core_ep_flush(struct um_core_ep *ep)
             um_log(UM_LOG_WARN, "closing an endpoint with operations that their peers did not take for 5 s");
             return;
         }
-        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN};
+        const int most = um_core_ep_sleep_max(ep);
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN}; /* -1: only the time counts */
         if (um_core_ep_arm(ep) == 0) {
-            poll(&fd, 1, 50);
+            poll(&fd, 1, most < 0 || most > UM_SLEEP_FLUSH_MS ? UM_SLEEP_FLUSH_MS : most);
             um_core_ep_disarm(ep);
         }
     }
@@ -197,16 +206,28 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep)
     return sum;
 }
 
+/* The first port that wakes, or NULL. */
+static struct um_port *port_that_wakes(const struct um_core_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (ep->reach[i].port->machine->wakes)
+            return ep->reach[i].port;
+    }
+    return NULL;
+}
+
 int um_core_ep_wait_fd(const struct um_core_ep *ep)
 {
-    struct um_port *first = ep->reach[0].port;
-    return ep->wait_fd >= 0 ? ep->wait_fd : first->machine->wait_fd(first);
+    struct um_port *port = port_that_wakes(ep);
+    return ep->wait_fd >= 0 ? ep->wait_fd : port ? port->machine->wait_fd(port) : -1;
 }
 
 static void ports_disarm(struct um_core_ep *ep, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
-        ep->reach[i].port->machine->disarm(ep->reach[i].port);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ep->reach[i].port->machine->wakes)
+            ep->reach[i].port->machine->disarm(ep->reach[i].port);
+    }
 }
 
 int um_core_ep_arm(struct um_core_ep *ep)
@@ -217,7 +238,8 @@ int um_core_ep_arm(struct um_core_ep *ep)
     if (ep->soon)
         return -EAGAIN;
     for (uint32_t i = 0; i < ep->reaches; i++) {
-        int ret = ep->reach[i].port->machine->arm(ep->reach[i].port);
+        struct um_port *port = ep->reach[i].port;
+        int ret = port->machine->wakes ? port->machine->arm(port) : 0;
         if (ret) {
             ports_disarm(ep, i);
             return ret;
@@ -234,7 +256,9 @@ void um_core_ep_disarm(struct um_core_ep *ep)
 
 void um_core_ep_kick(struct um_core_ep *ep)
 {
-    ep->reach[0].port->machine->kick(ep->reach[0].port);
+    struct um_port *port = port_that_wakes(ep);
+    if (port)
+        port->machine->kick(port);
 }
 
 int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p)
@@ -244,10 +268,16 @@ int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, 
     return ep->reach[0].port->machine->watch_line(ep->reach[0].port, line_p, value_p);
 }
 
-bool um_core_ep_is_waiting_for_peers(const struct um_core_ep *ep)
+int um_core_ep_sleep_max(const struct um_core_ep *ep)
 {
+    for (uint32_t i = 0; i < ep->reaches; i++) {
+        if (!ep->reach[i].port->machine->wakes)
+            return UM_SLEEP_LOOK_MS;
+    }
     return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected) ||
-           !um_list_is_empty(&ep->leaving);
+                   !um_list_is_empty(&ep->leaving)
+               ? UM_SLEEP_TICK_MS
+               : -1;
 }
 
 void um_core_ep_set_counters(struct um_core_ep *ep, uint32_t counters)

@@ -1109,4 +1109,25 @@ MUTATIONS = [
         "    ;",
         ["sim_stale_close"],
     ),
+    (
+        "a sleeper over a machine that cannot wake sleeps until it is woken",
+        "src/core/endpoint.c",
+        "            return UM_SLEEP_LOOK_MS;",
+        "            break;",
+        ["prov/unwoken"],
+    ),
+    (
+        "the fd of FI_WAIT_FD is not made readable when it is time to look",
+        "src/prov/wait.c",
+        "        um_prov_waiter_set_timer(&s->waiter, ret);",
+        "        ;",
+        ["prov/unwoken"],
+    ),
+    (
+        "a machine that cannot wake says that it does",
+        "src/machine/sim/machine.c",
+        "    .port_open = unwoken_port_open,",
+        "    .port_open = unwoken_port_open,\n    .wakes = true,",
+        ["sim_unwoken_capability"],
+    ),
 ]

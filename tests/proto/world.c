@@ -312,6 +312,8 @@ static void variant_parse(const char *word)
     unsigned value = 0;
     if (strcmp(word, "sim") == 0)
         variant.machine = &um_machine_sim;
+    else if (strcmp(word, "unwoken") == 0)
+        variant.machine = &um_machine_sim_unwoken;
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "board") == 0)

@@ -30,7 +30,7 @@ BESIDE = {"mem": set(), "shm": {"mem"}, "sim": {"mem"}, "board": set()}
 CONTRACT = {"machine/machine.h", "machine/machines.h", "machine/address.h"}
 OF_HEAP = {"machine/shm/heap_abi.h"}
 
-MACHINE = re.compile(r"\bum_machine_(?:shm|sim|board)\b|\bUM_BOARD_\w+|\bum_(?:board|shm|sim|mem)_\w+")
+MACHINE = re.compile(r"\bum_machine_(?:shm|sim\w*|board)\b|\bUM_BOARD_\w+|\bum_(?:board|shm|sim|mem)_\w+")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 STRING = re.compile(r'"(?:\\.|[^"\\\n])*"')

@@ -254,4 +254,5 @@ const struct um_machine um_machine_shm = {
     .lane_reap = um_mem_lane_reap,
     .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
+    UM_MEM_WAKE_OPS,
 };
