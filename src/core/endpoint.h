@@ -143,8 +143,8 @@ struct um_core_protocols {
     void (*peer_left)(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 };
 
-/* One machine of an endpoint. */
-struct um_core_reach {
+/* A port of an endpoint: on one of its machines. */
+struct um_core_port {
     struct um_port *port;
     struct um_core_peer **hash; /* the peers whose address has a part of this machine */
 };
@@ -153,9 +153,9 @@ struct um_core_reach {
 struct um_core_ep {
     struct um_core_ep_config config;
     const struct um_core_protocols *protocols;
-    struct um_core_reach reach[UM_MACHINES_MAX];
-    uint32_t reaches;
-    uint32_t polled; /* the reach that is asked first for a record */
+    struct um_core_port ports[UM_MACHINES_MAX];
+    uint32_t port_count;
+    uint32_t polled; /* the port that is asked first for a record */
     int wait_fd;     /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
     bool reported;   /* this call of progress has completed something */
     bool stored;     /* through a window, and no full fence since */

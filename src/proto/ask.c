@@ -48,8 +48,8 @@ struct um_proto_bodies_known {
 int um_proto_ask_open(struct um_core_ep *ep)
 {
     bool either_way = false;
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        either_way = either_way || ep->reach[i].port->machine->either_way;
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        either_way = either_way || ep->ports[i].port->machine->either_way;
     if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !either_way)
         return 0;
     um_proto_ep_of(ep)->bodies = calloc(1, sizeof(*um_proto_ep_of(ep)->bodies));

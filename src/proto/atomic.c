@@ -148,7 +148,7 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
         apply_buffers(a, &call);
     else
         apply_lists(a, &call);
-    if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_core_window_is_held(w), 0)) {
+    if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_core_window_was_current(w), 0)) {
         const bool gone = own || um_core_window_is_gone(w);
         w = um_core_window_renewed(a->peer, w);
         if (!w) /* some elements may have been updated and must not be updated twice */
@@ -169,7 +169,7 @@ static inline __attribute__((always_inline)) bool apply_once(struct um_window *w
         return !um_fault_guard_end(guard);
     }
     um_proto_atomic_apply_lockless(call);
-    return um_core_window_is_held(w);
+    return um_core_window_was_current(w);
 }
 
 /* Operands and results as lists, which the owner's side takes. */

@@ -219,11 +219,11 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 /* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
-int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
-/* ---- rndv_pull.c ---- */
+/* ---- rndv_read.c ---- */
 
 /* The destination is known: moves what can be moved now. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
@@ -233,7 +233,7 @@ bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.
  */
-int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
+int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
 
 /* ---- rndv_both.c ---- */
 
@@ -249,13 +249,13 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* ---- rndv_help.c ---- */
 /* Its receiver wants the body in another way: copies no more of it. */
 void um_proto_help_stop(struct um_core_op *op);
-int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */
 
 /* An operation whose body the peer reads, or asks for. */
 extern const struct um_core_op_class um_proto_rndv_body;
-int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- ask.c: a body that could be read is asked for ---- */
 

@@ -69,8 +69,8 @@ static const struct um_core_protocols protocols = {
     .handler =
         {
             [UM_WIRE_EAGER] = um_proto_eager_arrived,
-            [UM_WIRE_RTS] = um_proto_rndv_rts,
-            [UM_WIRE_PUSH] = um_proto_rndv_push,
+            [UM_WIRE_RTS] = um_proto_rndv_rts_arrived,
+            [UM_WIRE_PUSH] = um_proto_rndv_push_arrived,
             [UM_WIRE_WRITE] = um_proto_rma_write_arrived,
             [UM_WIRE_WRITE_RTS] = um_proto_rma_rts_arrived,
             [UM_WIRE_READ] = um_proto_rma_rts_arrived,
@@ -79,7 +79,7 @@ static const struct um_core_protocols protocols = {
             [UM_WIRE_ATOMIC] = um_proto_atomic_arrived,
             [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
-            [UM_WIRE_COPY] = um_proto_rndv_copy,
+            [UM_WIRE_COPY] = um_proto_rndv_copy_arrived,
         },
     .peer_left = peer_left,
 };

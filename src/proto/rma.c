@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) bool window_access(struct um_core_e
         return !um_fault_guard_end(guard);
     }
     mapped_move(ep, flags, iov, count, there);
-    return um_core_window_is_held(w);
+    return um_core_window_was_current(w);
 }
 
 /* More bytes than a fault guard covers: copies in pieces, which count as one access. False: the memory is gone or does

@@ -136,7 +136,7 @@ bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *i
 {
     bool read = in->op == UM_WIRE_READ;
     if (in->copying.transfer) {
-        if (um_proto_inbound_copy(ep, in, NULL, 0) < 0)
+        if (um_proto_rndv_read(ep, in, NULL, 0) < 0)
             return false;
         if (in->copying.transfer || in->pushed)
             return true;
@@ -154,7 +154,7 @@ bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *i
     if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {
-        ret = um_proto_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
+        ret = um_proto_rndv_read(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
         if (ret < 0)
             return false;
         if (in->pushed)

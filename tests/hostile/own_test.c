@@ -205,7 +205,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
 {
     (void)state;
     struct um_core_region other = region_of(KEY, decoy);
-    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
     port->space = space_of(0)->handle;
     port->space_nonce = space_of(0)->nonce;
@@ -258,7 +258,7 @@ static void scribble(int index)
 {
     uint64_t random = (uint64_t)index + 99;
     struct um_mem_mapping map;
-    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->ports[0].port;
     int ret = port->mapper->space_attach(port, &w.node[1].addr, space_of(1)->handle, &map);
     child_demand(ret == 0, "no way to the tables");
     uint64_t *header = map.base, *table = (void *)((char *)map.base + UM_REGION_OFFSET);

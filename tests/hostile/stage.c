@@ -34,10 +34,10 @@ static void quiet(enum um_log_level level, const char *text)
 static struct um_rx *take_join(struct um_core_ep *ep)
 {
     struct um_record rec;
-    while (um_mem_poll(ep->reach[0].port, &rec) != 1)
+    while (um_mem_poll(ep->ports[0].port, &rec) != 1)
         sched_yield();
     child_demand(rec.op == UM_REC_JOINED, "the victim's lane does not begin with its join");
-    um_mem_release(ep->reach[0].port, &rec);
+    um_mem_release(ep->ports[0].port, &rec);
     return rec.rx;
 }
 

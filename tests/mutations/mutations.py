@@ -470,7 +470,7 @@ MUTATIONS = [
     ),
     (
         "a body that comes in records after all goes on where its copies ended",
-        "src/proto/rndv_pull.c",
+        "src/proto/rndv_read.c",
         "        in->dest.cursor = in->start;",
         "",
         ["prov/dmable board"],
@@ -822,10 +822,10 @@ MUTATIONS = [
     (
         "a peer that opened a lane is another one than that of its address",
         "src/core/peer.c",
-        "    for (uint32_t i = 0; i < ep->reaches; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
-        "        if (!ep->reach[i].hash",
-        "    for (uint32_t i = 0; i < ep->reaches && i < 1; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
-        "        if (!ep->reach[i].hash",
+        "    for (uint32_t i = 0; i < ep->port_count; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->ports[i].hash",
+        "    for (uint32_t i = 0; i < ep->port_count && i < 1; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->ports[i].hash",
         ["proto route shm-board"],
     ),
     (
@@ -838,14 +838,14 @@ MUTATIONS = [
     (
         "a sleep ends by the first machine alone",
         "src/core/endpoint.c",
-        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {",
+        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->port_count; i++) {",
         "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < 1; i++) {",
         ["proto route shm-board"],
     ),
     (
         "a machine whose record is left where it is stays the first that is asked",
         "src/core/progress.c",
-        "            if (__builtin_expect(ep->reaches > 1, 0))\n                poll_next(ep);\n            break;",
+        "            if (__builtin_expect(ep->port_count > 1, 0))\n                poll_next(ep);\n            break;",
         "            break;",
         ["proto route shm-board"],
     ),

@@ -226,7 +226,7 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
         struct um_core_peer *sender = peer_of(&w, 1, 0);
         recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-        struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+        struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
         port->common.bell_summary = 0;
         memset(port->common.bell, 0, sizeof(port->common.bell));
         um_sim_kill(&w.node[0].addr);
@@ -249,7 +249,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
         world_open(&w, 2);
         inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
         um_sim_kill(&w.node[1].addr);
-        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
         if (!rang) { /* it died even before it rang */
             port->shm->common.bell_summary = 0;
             port->shm->common.bell[0] = 0;
@@ -270,7 +270,7 @@ static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **s
     struct world w;
     uint32_t value = 6, got = 0;
     world_open(&w, 2);
-    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     uint64_t *sender = um_mem_lane_sender(port->coherent, 0);
     *sender = UINT64_MAX; /* nobody's */
     for (uint32_t i = 0; i < port->lanes; i++)
