@@ -194,8 +194,6 @@ static inline bool um_core_ep_is_due(struct um_core_ep *ep)
 }
 /* Reads the clock and checks peers if it is time. Frees no peer, but may mark peers lost. */
 void um_core_ep_look(struct um_core_ep *ep);
-/* As machine gather(), of all machines. */
-bool um_core_ep_gather(struct um_core_ep *ep);
 /* Moves jobs on; returns how many moved. */
 int um_core_ep_jobs(struct um_core_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */
@@ -233,6 +231,8 @@ static inline void um_core_peer_expect(struct um_core_peer *peer)
 }
 /* Takes the acknowledgements and answers that are there. Returns how many, or -EPIPE: the lane has ended. */
 int um_core_peer_reap(struct um_core_peer *peer);
+/* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
+void um_core_peer_watch_leaving(struct um_core_peer *peer);
 /* Ends everything that goes to and comes from this peer; what it took before counts as done. error 0: its port closed
  * in good order. */
 void um_core_peer_lose(struct um_core_peer *peer, int error);
@@ -245,8 +245,6 @@ struct um_core_peer *um_core_peer_new(struct um_core_ep *ep);
 
 /* ---- ended.c ---- */
 int um_core_peer_gone_open(struct um_core_ep *ep);
-/* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
-void um_core_peer_watch_leaving(struct um_core_peer *peer);
 void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended);
 /* Frees its resources if it is lost and nothing more comes from it. */
 void um_core_peer_settle(struct um_core_peer *peer);
@@ -264,6 +262,9 @@ static inline void um_core_peer_release(struct um_core_peer *peer)
         um_list_append(&peer->ep->ended, &peer->ended);
 }
 
+/* ---- op.c ---- */
+/* An operation waits for news of the lane to this peer. */
+void um_core_peer_await(struct um_core_peer *peer);
 /* A new operation; NULL without memory. */
 struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
                                     uint32_t flags);

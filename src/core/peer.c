@@ -1,7 +1,7 @@
 /*
- * Peers and the operations that go to them.
+ * Peers. What goes to them is in op.c.
  *
- * Owns: struct um_core_peer, struct um_core_op. A peer exists apart from any address vector: it is found by address,
+ * Owns: struct um_core_peer. A peer exists apart from any address vector: it is found by address,
  * made by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading:
  * core.h.
  */
@@ -253,20 +253,11 @@ int um_core_peer_lane_open(struct um_core_peer *peer)
     return ret ? um_core_peer_claim_failed(peer, ret) : 0;
 }
 
-static void peer_await(struct um_core_peer *peer)
-{
-    if (!um_list_is_empty(&peer->awaiting))
-        return;
-    um_list_append(&peer->ep->awaiting, &peer->awaiting);
-    if (peer->lane)
-        peer->lane->machine->lane_watch(peer->lane, true);
-}
-
 int um_core_peer_claim_failed(struct um_core_peer *peer, int error)
 {
     if (error == -EAGAIN) {
         peer->starved = true; /* the next tick looks whether it still lives */
-        peer_await(peer);
+        um_core_peer_await(peer);
     } else if (error == -EPIPE) {
         um_core_peer_lose(peer, ECONNRESET);
     }
@@ -292,94 +283,10 @@ void um_core_ep_lift(struct um_core_ep *ep)
     }
 }
 
-int um_core_buffers_set(struct um_core_buffers *b, const struct iovec *iov, size_t count)
+void um_core_peer_watch_leaving(struct um_core_peer *peer)
 {
-    b->iov = b->small;
-    b->count = (uint32_t)count;
-    if (count > UM_OP_IOV_SMALL) {
-        b->iov = malloc(count * sizeof(*iov));
-        if (!b->iov) {
-            b->iov = b->small;
-            b->count = 0;
-            return -ENOMEM;
-        }
-    }
-    if (count)
-        memcpy(b->iov, iov, count * sizeof(*iov));
-    b->cursor = um_iov_begin(b->iov, count);
-    return 0;
-}
-
-void um_core_buffers_free(struct um_core_buffers *b)
-{
-    free(b->iov);
-    b->iov = b->small;
-}
-
-struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
-                                    uint32_t flags)
-{
-    struct um_core_op *op = um_pool_alloc(&peer->ep->ops);
-    if (!op)
-        return NULL;
-    op->class = class;
-    op->peer = peer;
-    op->context = context;
-    op->flags = flags;
-    op->has_token = false;
-    op->is_unfinished = false;
-    op->tag = 0;
-    op->len = 0;
-    op->moved = 0;
-    op->copy = NULL;
-    op->buffers.iov = op->buffers.small;
-    op->buffers.count = 0;
-    op->copying.transfer = NULL;
-    um_list_init(&op->job.link);
-    um_list_init(&op->link);
-    return op;
-}
-
-void um_core_op_free(struct um_core_op *op)
-{
-    struct um_core_peer *peer = op->peer;
-    um_list_unlink(&op->job.link);
-    um_list_unlink(&op->link);
-    if (op->has_token)
-        um_core_op_drop_token(op);
-    if (__builtin_expect(op->copying.transfer != NULL, 0))
-        um_core_copying_cancel(&op->copying);
-    peer->unfinished -= op->is_unfinished;
-    um_core_buffers_fini(&op->buffers);
-    free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
-    um_pool_release(&peer->ep->ops, op);
-}
-
-void um_core_op_await_ack(struct um_core_op *op)
-{
-    op->ack = op->peer->lane->machine->lane_committed(op->peer->lane);
-    um_list_append(&op->peer->acks, &op->link);
-    peer_await(op->peer);
-}
-
-void um_core_op_await_answer(struct um_core_op *op)
-{
-    peer_await(op->peer);
-}
-
-void um_core_op_complete(struct um_core_op *op, int error)
-{
-    struct um_core_ep *ep = op->peer->ep;
-    struct um_core_completion c = {
-        .context = op->context,
-        .flags = op->flags,
-        .error = error,
-        .len = op->len,
-        .tag = op->tag,
-    };
-    um_core_op_free(op);
-    ep->reported = true;
-    ep->config.complete(ep->config.arg, &c);
+    if (um_list_is_empty(&peer->ended))
+        um_list_append(&peer->ep->leaving, &peer->ended);
 }
 
 void um_core_peer_lose(struct um_core_peer *peer, int error)

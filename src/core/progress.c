@@ -15,7 +15,6 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
-    UM_REAP = 16,
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
@@ -102,35 +101,6 @@ static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, co
     else
         rec->rx->machine->rx_refuse(rec->rx);
     return true;
-}
-
-static int peer_acks(struct um_core_peer *peer)
-{
-    int count = 0;
-    uint32_t consumed = peer->lane->machine->lane_consumed(peer->lane);
-    struct um_list *first;
-    while ((first = um_list_first(&peer->acks)) != NULL) {
-        struct um_core_op *op = UM_CONTAINER(first, struct um_core_op, link);
-        if ((int32_t)(consumed - op->ack) < 0)
-            break;
-        um_core_op_complete(op, 0);
-        count++;
-    }
-    return count;
-}
-
-int um_core_peer_reap(struct um_core_peer *peer)
-{
-    struct um_core_ep *ep = peer->ep;
-    struct um_answer answers[UM_REAP];
-    int acks = peer_acks(peer);
-    int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_REAP);
-    for (int i = 0; i < count; i++) {
-        struct um_core_op *op = um_core_peer_op(peer, answers[i].token);
-        if (op) /* it has a token; else nobody awaits this answer: ignored */
-            op->class->answered(ep, op, answers[i].status);
-    }
-    return count < 0 ? count : acks + count;
 }
 
 /* Reaps the acknowledgements and answers of peers with pending operations. */
@@ -266,14 +236,6 @@ static uint64_t ep_clock(struct um_core_ep *ep)
         return 0;
     ep->tick_at = now;
     return passed;
-}
-
-bool um_core_ep_gather(struct um_core_ep *ep)
-{
-    bool news = false;
-    for (uint32_t i = 0; i < ep->port_count; i++)
-        news = ep->ports[i].port->machine->gather(ep->ports[i].port) || news;
-    return news;
 }
 
 /* Lets the next machine be polled first, so that none starves. */

@@ -72,7 +72,7 @@ static inline struct um_proto_ep *um_proto_ep_of(const struct um_core_ep *ep)
     return (struct um_proto_ep *)(uintptr_t)(ep + 1);
 }
 
-/* ---- operations ---- */
+/* ---- op.c: operations at their initiator ---- */
 
 /* um_core_op_class.answered of one that ends with the peer's answer, whatever it says. */
 void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status);

@@ -185,7 +185,7 @@ MUTATIONS = [
     ),
     (
         "answers under unbounded tokens take the places of the bounded ones",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;",
         "    return (int32_t)(rx->answers - taken) < UM_ANSWERS;",
         ["sim_answer"],
@@ -326,7 +326,7 @@ MUTATIONS = [
     ),
     (
         "what comes with a refused reply stays open",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact_ask.c",
         "    if (ret)\n"
         "        um_shm_contact_files_close(files);\n"
         "    else\n"
@@ -435,7 +435,7 @@ MUTATIONS = [
     ),
     (
         "a wake-up is written to whatever has the number of the pipe",
-        "src/machine/mem/wait.c",
+        "src/machine/mem/wake.c",
         " && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&",
         "",
         ["hostile address"],
@@ -794,7 +794,7 @@ MUTATIONS = [
     (
         "a lane that nobody announced is not taken up before its sender is lost",
         "src/core/ended.c",
-        "        if (um_core_ep_gather(ep))\n            return;",
+        "        if (ports_gather(ep))\n            return;",
         "        if (false)\n            return;",
         ["proto death sim"],
     ),
@@ -865,7 +865,7 @@ MUTATIONS = [
     ),
     (
         "an operation ends and its transfer does not",
-        "src/core/peer.c",
+        "src/core/op.c",
         "        um_core_copying_cancel(&op->copying);",
         "        ;",
         ["proto transfer sim-slow"],
@@ -922,14 +922,14 @@ MUTATIONS = [
     ),
     (
         "credit and the number of answers are not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_receiver_publish(rx->port, rx->ctl);\n    um_fence_full();",
         "    um_fence_full();",
         ["sim_stale_credit"],
     ),
     (
         "an answer is not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_publish(rx->port, a, sizeof(*a));",
         "    ;",
         ["sim_stale_answer"],
@@ -943,7 +943,7 @@ MUTATIONS = [
     ),
     (
         "a hold is not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_receiver_publish(rx->port, rx->ctl);\n    if (!on)",
         "    if (!on)",
         ["sim_stale_answer"],
@@ -1013,21 +1013,21 @@ MUTATIONS = [
     ),
     (
         "a sleeper does not observe the next record",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_life.c",
         "    um_mem_observe(rx->port, rx->next, sizeof(*rx->next));\n    /* sync: record-look",
         "    /* sync: record-look",
         ["sim_stale_wait"],
     ),
     (
         "whoever answers does not observe whether the sender sleeps",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_sender_observe(rx->port, rx->ctl);\n    rx_wake",
         "    rx_wake",
         ["sim_stale_answer"],
     ),
     (
         "the answers taken are not observed",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_sender_observe(rx->port, rx->ctl);\n    /* sync: taken-look",
         "    /* sync: taken-look",
         ["sim_stale_answer"],

@@ -16,13 +16,9 @@ import sys
 import tempfile
 
 KNOWN = {
-    "machine/mem": [["lane.c", "link.c", "rx.c", "rx_life.c", "wait.c"]],
-    "core": [["ended.c", "peer.c", "progress.c"]],
     "proto": [
         ["ask.c", "inbound.c", "receive.c", "rma_owner.c", "rndv_read.c", "unexpected.c"],
-        ["atomic_remote.c", "proto.c", "rma.c", "rma_copy.c", "rndv_push.c", "rndv_send.c"],
     ],
-    "machine/shm": [["contact.c", "contact_serve.c"]],
 }
 
 

@@ -340,6 +340,8 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number);
 void um_mem_rx_set_cold(struct um_mem_rx *rx);
 bool um_mem_rx_has_record(const struct um_mem_rx *rx);
 void um_mem_rx_publish(struct um_mem_rx *rx);
+/* Lets the sender see what was just written into the receiver's line, and wakes it if it sleeps and awaits that. */
+void um_mem_rx_tell_sender(struct um_mem_rx *rx);
 /* Looks whether the sender left in good order and everything was taken. */
 void um_mem_rx_check_closing(struct um_mem_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */

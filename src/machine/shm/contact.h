@@ -86,7 +86,7 @@ bool um_shm_contact_is_here(const struct um_shm_contacts *cs, const struct um_ad
 bool um_shm_contact_is_alive(struct um_shm_contacts *cs, const struct um_addr *addr);
 bool um_shm_contact_number_is_alive(struct um_shm_contacts *cs, uint32_t number);
 
-/* Between contact.c and contact_serve.c. */
+/* contact.c: the contacts, for contact_ask.c and contact_serve.c. */
 struct um_shm_contact *um_shm_contact_find(const struct um_shm_contacts *cs, const struct um_addr *addr);
 /* NULL: no memory, or as many as the port has lanes. */
 struct um_shm_contact *um_shm_contact_new(struct um_shm_contacts *cs, const struct um_addr *addr);
