@@ -153,14 +153,15 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    bool is_mappable;    /* and yet it goes another way */
-    uint32_t quiet;      /* looks since a part came from its peer */
-    uint32_t parts;      /* of its peer, at the last look */
-    uint64_t quiet_at;   /* ns: since when it is quiet */
-    uint64_t asked_at;   /* ns */
-    uint64_t read_began; /* ns: the copy under way */
-    uint64_t read_ns;    /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;     /* bytes that had been pushed when it was asked for */
+    bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
+    bool is_mappable;                                             /* and yet it goes another way */
+    uint32_t quiet;                                               /* looks since a part came from its peer */
+    uint32_t parts;                                               /* of its peer, at the last look */
+    uint64_t quiet_at;                                            /* ns: since when it is quiet */
+    uint64_t asked_at;                                            /* ns */
+    uint64_t read_began;                                          /* ns: the copy under way */
+    uint64_t read_ns; /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;  /* bytes that had been pushed when it was asked for */
 };
 
 /* What rndv_both.c notes of a body. */
@@ -174,8 +175,17 @@ struct um_proto_both {
     uint64_t began_at; /* ns */
 };
 
+/* What a body is of: a message, or RMA that this side executes. */
+struct um_proto_inbound_class {
+    /* Moves some of it. Returns whether it still lives. */
+    bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);
+    /* It has ended, with 0 or a positive errno: completes what there is to complete here. */
+    void (*ended)(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
+};
+
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
 struct um_proto_inbound {
+    const struct um_proto_inbound_class *class;
     struct um_core_job job;
     struct um_list due; /* in peer->due */
     struct um_core_peer *peer;
@@ -202,15 +212,16 @@ struct um_proto_inbound {
 };
 
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
-struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec, int *error_p);
+struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
+                                               const struct um_proto_inbound_class *class, int *error_p);
+/* The destination is known: moves what can be moved now. */
+void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* By its token, as the peer gave it; NULL. */
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Answers and frees it, without a completion here. */
 void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);
 /* The same for one that nobody queued: the peer will announce it again. */
 void um_proto_inbound_drop(struct um_proto_inbound *in);
-/* Asks for the body in records. False: not now. */
-bool um_proto_inbound_ask(struct um_proto_inbound *in);
 /* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
 /* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
@@ -225,10 +236,8 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
 
 /* ---- rndv_read.c ---- */
 
-/* The destination is known: moves what can be moved now. */
-void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* A step of its job, unless it is watched. */
-bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
+/* Of a message. */
+extern const struct um_proto_inbound_class um_proto_message_body;
 /*
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.
@@ -261,6 +270,8 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 
 int um_proto_ask_open(struct um_core_ep *ep);
 void um_proto_ask_close(struct um_core_ep *ep);
+/* Asks for the body in records. False: not now. */
+bool um_proto_ask_records(struct um_proto_inbound *in);
 /* For a message whose destination is known: chooses the way. True: the body was asked for. False: read it. */
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
@@ -295,9 +306,6 @@ int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer
 int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-/* Moves an RMA body; as um_proto_inbound_start. */
-bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in);
-void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error);
 
 /* ---- atomic_remote.c: the initiator's side ---- */
 /* a->lists is not NULL. */

@@ -1,5 +1,5 @@
 /*
- * Shared by receive.c (posted receives) and unexpected.c (messages that wait for a receive).
+ * Shared by receive.c (posted receives), unexpected.c (messages that wait for a receive) and recv.c (the call).
  * Threading: core.h.
  */
 #ifndef UM_PROTO_RECEIVE_H
@@ -43,6 +43,28 @@ static inline struct um_match *um_proto_receive_engine(const struct um_core_ep *
 /* A receive that is not posted yet. NULL: no memory. */
 struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg);
 void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
+/* A multi-receive buffer that takes no more messages: the caller gets it back, when no body is on its way into it. */
+void um_proto_posted_recv_end(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
+/* The completion of a message's receive, without context and flags. room: bytes that had a place. */
+static inline struct um_core_completion
+um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arrival, size_t room, int error)
+{
+    bool truncated = arrival->len > room;
+    int lost = truncated ? EMSGSIZE : 0;
+    struct um_core_completion c = {
+        .flags = arrival->flags,
+        .error = error ? error : lost,
+        .len = truncated ? room : (size_t)arrival->len,
+        .olen = truncated ? (size_t)(arrival->len - room) : 0,
+        .tag = arrival->tag,
+        .data = arrival->data,
+        .source = arrival->peer,
+    };
+    arrival->peer->in->received++;
+    arrival->peer->in->bytes_received += c.len;
+    ep->reported = true;
+    return c;
+}
 
 /* ---- unexpected.c ---- */
 /* The oldest message that matches the receive or the peek; NULL. It stays queued. */

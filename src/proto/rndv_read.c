@@ -54,7 +54,7 @@ static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbo
         in->moved = 0;
         in->dest.cursor = in->start;
         in->pushed = true;
-        (void)um_proto_inbound_ask(in);
+        (void)um_proto_ask_records(in);
         return READ_NOT_NOW;
     }
     if (ret) {
@@ -131,26 +131,9 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return false;
 }
 
-bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job)
+static void message_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
-    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
-    uint64_t before = in->moved;
-    bool was_pushed = in->pushed;
-    if (in->pushed && in->op != UM_WIRE_READ)
-        return um_proto_inbound_ask(in);
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
-    return !lives || in->moved != before || in->pushed != was_pushed;
+    um_proto_receive_finish(ep, &in->dest, &in->arrival, error);
 }
 
-void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
-{
-    if (in->left) {
-        um_proto_inbound_finish(ep, in, in->left);
-        return;
-    }
-    in->job.step = um_proto_inbound_step;
-    in->start = in->dest.cursor;
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ))
-        um_core_job_start(ep, &in->job);
-}
+const struct um_proto_inbound_class um_proto_message_body = {.step = message_step, .ended = message_ended};

@@ -74,7 +74,7 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
 int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     int error;
-    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &error);
+    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &um_proto_message_body, &error);
     if (!in)
         return error;
     if (um_proto_receive_match(ep, &in->arrival, &in->dest)) {

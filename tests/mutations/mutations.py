@@ -164,7 +164,7 @@ MUTATIONS = [
     ),
     (
         "a truncated message is reported as whole",
-        "src/proto/receive.c",
+        "src/proto/receive.h",
         "        .error = error ? error : lost,",
         "        .error = error,",
         ["proto message sim"],
