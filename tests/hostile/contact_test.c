@@ -8,8 +8,8 @@
 #include "needs.h"
 
 #include "core/endpoint.h"
-#include "machine/shm/adopt.h"
-#include "machine/shm/contact.h"
+#include "machine/shm/adopt/adopt.h"
+#include "machine/shm/contact/contact.h"
 
 #include <dirent.h>
 #include <fcntl.h>

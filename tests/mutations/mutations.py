@@ -312,21 +312,21 @@ MUTATIONS = [
     ),
     (
         "a hello over a socket is not held against the port's address",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)\n        return -ECONNREFUSED;\n",
         "",
         ["hostile contact"],
     ),
     (
         "memory that was passed over a socket need not be sealed",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact/contact.c",
         "    if (seals < 0 || !(seals & F_SEAL_SHRINK) || ",
         "    if (seals < 0 || ",
         ["hostile contact"],
     ),
     (
         "what comes with a refused reply stays open",
-        "src/machine/shm/contact_ask.c",
+        "src/machine/shm/contact/ask.c",
         "    if (ret)\n"
         "        um_shm_contact_files_close(files);\n"
         "    else\n"
@@ -336,7 +336,7 @@ MUTATIONS = [
     ),
     (
         "who cannot be answered over a socket waits for ever",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    if (um_shm_contact_introduce(cs, fd, c) == 0) {",
         "    if (um_shm_contact_introduce(cs, fd, c) <= 0) {",
         ["hostile contact"],
@@ -350,7 +350,7 @@ MUTATIONS = [
     ),
     (
         "a connection that says nothing keeps its place",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    um_shm_contact_fd_drop(cs, oldest->fd);\n    oldest->fd = -1;\n    return oldest;",
         "    return oldest;",
         ["hostile contact"],
@@ -421,7 +421,7 @@ MUTATIONS = [
     ),
     (
         "adoption: DONTFORK that was given meanwhile is lost",
-        "src/machine/shm/adopt_advice.c",
+        "src/machine/shm/adopt/advice.c",
         "        madvise((void *)to, len, MADV_DONTFORK);",
         "        (void)to;",
         ["adopt basic full"],
@@ -575,7 +575,7 @@ MUTATIONS = [
     ),
     (
         "a directory of sockets that others can write to is taken",
-        "src/machine/shm/contact_socket.c",
+        "src/machine/shm/contact/socket.c",
         "    return trusted && !shared ? 0 : -EACCES;",
         "    return trusted || shared ? 0 : -EACCES;",
         ["prov/attach"],
@@ -645,7 +645,7 @@ MUTATIONS = [
     ),
     (
         "over FI_UNIMEM_ATTACH a process that has become another program is taken for the peer it was",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact/contact.c",
         " || um_shm_contact_life_is_over(c->file[UM_CONTACT_LIFE]);",
         ";",
         ["death/exec apart"],

@@ -7,7 +7,7 @@
 #include "needs.h"
 
 #include "base/clock.h"
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include <errno.h>
 #include <sched.h>

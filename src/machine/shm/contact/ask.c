@@ -4,7 +4,7 @@
  *
  * Owns nothing. Threading: machine.h.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "base/cancel.h"
 #include "base/log.h"

@@ -4,11 +4,11 @@
  * Owns: struct um_shm_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
  * mapped (mapper.c): seals, size, the port's nonce. A user other than ours gets nothing. Threading: machine.h.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "base/cancel.h"
 #include "base/log.h"
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include <errno.h>
 #include <fcntl.h>
