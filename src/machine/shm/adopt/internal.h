@@ -1,6 +1,6 @@
 /*
- * Private to adoption: what its files share. adopt.c has the calls, table.c the table of adopted ranges, check.c decides
- * what may be adopted, pages.c which pages move, move.c moves a slice of them, scan.c finds the pages that have
+ * Private to adoption: what its files share. adopt.c has the calls, table.c the table of adopted ranges, check.c
+ * decides what may be adopted, pages.c which pages move, move.c moves a slice of them, scan.c finds the pages that have
  * contents, stop.c stops the other threads meanwhile, fork.c looks after children.
  *
  * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
