@@ -5,7 +5,7 @@
  * mapping of the process, and a triad loop (STREAM) on private, adopted and released memory. Not a test: compare on a
  * quiet machine.
  */
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 #include "base/clock.h"
 
 #include <stdio.h>

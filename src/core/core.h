@@ -116,15 +116,22 @@ int um_core_ep_progress(struct um_core_ep *ep);
 void um_core_ep_hasten(struct um_core_ep *ep);
 uint32_t um_core_ep_patience(const struct um_core_ep *ep);
 
-/* Sleeping: see machine.h. um_core_ep_arm() is -EAGAIN when there is work: make progress and try again. */
+/*
+ * Sleeping: see machine.h. um_core_ep_arm() is -EAGAIN when there is work: make progress and try again. The fd is -1
+ * when none of the endpoint's machines wakes a sleeper.
+ */
 int um_core_ep_wait_fd(const struct um_core_ep *ep);
 int um_core_ep_arm(struct um_core_ep *ep);
 void um_core_ep_disarm(struct um_core_ep *ep);
 void um_core_ep_kick(struct um_core_ep *ep);
 /* Like machine watch_line(); -EAGAIN also while other work has to be polled. */
 int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p);
-/* Are operations pending whose end depends on a peer? Then a sleeper should wake a few times a second. */
-bool um_core_ep_is_waiting_for_peers(const struct um_core_ep *ep);
+/*
+ * How long a sleeper may sleep, in ms, before it makes progress: a few times a second while operations are pending
+ * whose end depends on a peer, which may die; by a short interval where a machine does not wake (um_machine.wakes). -1:
+ * until it is woken.
+ */
+int um_core_ep_sleep_max(const struct um_core_ep *ep);
 
 /* 0: one of the machines reaches it; or the errors of machine addr_check (already logged). */
 int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *addr);

@@ -33,12 +33,6 @@ struct um_core_peer *um_core_peer_gone(struct um_core_ep *ep)
     return ep->gone;
 }
 
-void um_core_peer_watch_leaving(struct um_core_peer *peer)
-{
-    if (um_list_is_empty(&peer->ended))
-        um_list_append(&peer->ep->leaving, &peer->ended);
-}
-
 void um_core_peer_settle(struct um_core_peer *peer)
 {
     struct um_core_ep *ep = peer->ep;
@@ -55,13 +49,22 @@ void um_core_peer_settle(struct um_core_peer *peer)
         um_list_append(&ep->ended, &peer->ended);
 }
 
+/* As machine gather(), of all machines. */
+static bool ports_gather(struct um_core_ep *ep)
+{
+    bool news = false;
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        news = ep->ports[i].port->machine->gather(ep->ports[i].port) || news;
+    return news;
+}
+
 void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended)
 {
     struct um_core_peer *peer = UM_CONTAINER(ended, struct um_core_peer, ended);
     if (peer->rx) { /* it connected again, or its last messages came late */
         um_list_unlink(&peer->ended);
     } else if (peer->lost && !peer->left) {
-        if (um_core_ep_gather(ep))
+        if (ports_gather(ep))
             return; /* its messages come before its loss */
         um_list_unlink(&peer->ended);
         peer->left = true;

@@ -14,15 +14,23 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+enum {
+    UM_SLEEP_TICK_MS = 200, /* a peer that dies wakes nobody */
+    UM_SLEEP_LOOK_MS = 2,   /* where nobody wakes: with 10 us for a look, half a hundredth of a processor */
+    UM_SLEEP_FLUSH_MS = 50,
+};
+
 /* A flush gives up on peers that take nothing for this time. */
 #define UM_FLUSH_NS UINT64_C(5000000000)
 
-/* One fd for all of them. */
+/* One fd for all that wake. */
 static int wait_set_open(struct um_core_ep *ep)
 {
     ep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
-    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {
-        struct um_port *port = ep->reach[i].port;
+    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->port_count; i++) {
+        struct um_port *port = ep->ports[i].port;
+        if (!port->machine->wakes)
+            continue;
         struct epoll_event readable = {.events = EPOLLIN};
         if (epoll_ctl(ep->wait_fd, EPOLL_CTL_ADD, port->machine->wait_fd(port), &readable) != 0) {
             close(ep->wait_fd);
@@ -41,8 +49,8 @@ static void ports_close(struct um_core_ep *ep)
 {
     if (ep->wait_fd >= 0)
         close(ep->wait_fd);
-    while (ep->reaches > 0) {
-        struct um_port *port = ep->reach[--ep->reaches].port;
+    while (ep->port_count > 0) {
+        struct um_port *port = ep->ports[--ep->port_count].port;
         port->machine->port_close(port);
     }
 }
@@ -55,10 +63,10 @@ static int ports_open(struct um_core_ep *ep)
     ep->wait_fd = -1;
     for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
         ep->config.port.space = um_core_regions_space(ep->config.regions, i);
-        ret = machines->at[i]->port_open(&ep->config.port, &ep->reach[i].port);
-        ep->reaches += ret == 0;
+        ret = machines->at[i]->port_open(&ep->config.port, &ep->ports[i].port);
+        ep->port_count += ret == 0;
     }
-    if (ret == 0 && ep->reaches > 1)
+    if (ret == 0 && ep->port_count > 1)
         ret = wait_set_open(ep);
     if (ret)
         ports_close(ep);
@@ -125,9 +133,10 @@ void um_core_ep_flush(struct um_core_ep *ep)
             um_log(UM_LOG_WARN, "closing an endpoint with operations that their peers did not take for 5 s");
             return;
         }
-        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN};
+        const int most = um_core_ep_sleep_max(ep);
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN}; /* -1: only the time counts */
         if (um_core_ep_arm(ep) == 0) {
-            poll(&fd, 1, 50);
+            poll(&fd, 1, most < 0 || most > UM_SLEEP_FLUSH_MS ? UM_SLEEP_FLUSH_MS : most);
             um_core_ep_disarm(ep);
         }
     }
@@ -156,8 +165,8 @@ void um_core_ep_close(struct um_core_ep *ep)
         um_core_tokens_fini(&peer->tokens);
         free(peer);
     }
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        free(ep->reach[i].hash);
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        free(ep->ports[i].hash);
     ports_close(ep);
     um_fault_guard_close(ep->guard);
     um_pool_fini(&ep->ops);
@@ -170,8 +179,8 @@ void um_core_ep_close(struct um_core_ep *ep)
 void um_core_ep_addr(const struct um_core_ep *ep, struct um_addr *addr_p)
 {
     *addr_p = (struct um_addr){{0}};
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        ep->reach[i].port->machine->port_addr(ep->reach[i].port, addr_p);
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        ep->ports[i].port->machine->port_addr(ep->ports[i].port, addr_p);
 }
 
 void um_core_ep_set_multi_min(struct um_core_ep *ep, size_t bytes)
@@ -187,7 +196,7 @@ const struct um_core_stats *um_core_ep_stats(const struct um_core_ep *ep)
 struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep)
 {
     struct um_core_traffic sum = {0};
-    for (uint32_t i = 0; i < ep->reaches; i++) {
+    for (uint32_t i = 0; i < ep->port_count; i++) {
         const struct um_core_traffic *t = &ep->stats.traffic[i];
         sum.sent += t->sent;
         sum.received += t->received;
@@ -197,16 +206,28 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep)
     return sum;
 }
 
+/* The first port that wakes, or NULL. */
+static struct um_port *port_that_wakes(const struct um_core_ep *ep)
+{
+    for (uint32_t i = 0; i < ep->port_count; i++) {
+        if (ep->ports[i].port->machine->wakes)
+            return ep->ports[i].port;
+    }
+    return NULL;
+}
+
 int um_core_ep_wait_fd(const struct um_core_ep *ep)
 {
-    struct um_port *first = ep->reach[0].port;
-    return ep->wait_fd >= 0 ? ep->wait_fd : first->machine->wait_fd(first);
+    struct um_port *port = port_that_wakes(ep);
+    return ep->wait_fd >= 0 ? ep->wait_fd : port ? port->machine->wait_fd(port) : -1;
 }
 
 static void ports_disarm(struct um_core_ep *ep, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++)
-        ep->reach[i].port->machine->disarm(ep->reach[i].port);
+    for (uint32_t i = 0; i < count; i++) {
+        if (ep->ports[i].port->machine->wakes)
+            ep->ports[i].port->machine->disarm(ep->ports[i].port);
+    }
 }
 
 int um_core_ep_arm(struct um_core_ep *ep)
@@ -216,8 +237,9 @@ int um_core_ep_arm(struct um_core_ep *ep)
                          */
     if (ep->soon)
         return -EAGAIN;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
-        int ret = ep->reach[i].port->machine->arm(ep->reach[i].port);
+    for (uint32_t i = 0; i < ep->port_count; i++) {
+        struct um_port *port = ep->ports[i].port;
+        int ret = port->machine->wakes ? port->machine->arm(port) : 0;
         if (ret) {
             ports_disarm(ep, i);
             return ret;
@@ -228,33 +250,41 @@ int um_core_ep_arm(struct um_core_ep *ep)
 
 void um_core_ep_disarm(struct um_core_ep *ep)
 {
-    ports_disarm(ep, ep->reaches);
+    ports_disarm(ep, ep->port_count);
     ep->calls = 0; /* a sleeper makes few calls: the next one reads the clock */
 }
 
 void um_core_ep_kick(struct um_core_ep *ep)
 {
-    ep->reach[0].port->machine->kick(ep->reach[0].port);
+    struct um_port *port = port_that_wakes(ep);
+    if (port)
+        port->machine->kick(port);
 }
 
 int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p)
 {
-    if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting) || ep->reaches > 1)
+    if (!um_list_is_empty(&ep->jobs) || !um_list_is_empty(&ep->awaiting) || ep->port_count > 1)
         return -EAGAIN;
-    return ep->reach[0].port->machine->watch_line(ep->reach[0].port, line_p, value_p);
+    return ep->ports[0].port->machine->watch_line(ep->ports[0].port, line_p, value_p);
 }
 
-bool um_core_ep_is_waiting_for_peers(const struct um_core_ep *ep)
+int um_core_ep_sleep_max(const struct um_core_ep *ep)
 {
+    for (uint32_t i = 0; i < ep->port_count; i++) {
+        if (!ep->ports[i].port->machine->wakes)
+            return UM_SLEEP_LOOK_MS;
+    }
     return ep->rx_count > 0 || !um_list_is_empty(&ep->awaiting) || !um_list_is_empty(&ep->expected) ||
-           !um_list_is_empty(&ep->leaving);
+                   !um_list_is_empty(&ep->leaving)
+               ? UM_SLEEP_TICK_MS
+               : -1;
 }
 
 void um_core_ep_set_counters(struct um_core_ep *ep, uint32_t counters)
 {
     ep->counters = counters;
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        ep->reach[i].port->machine->port_set_counters(ep->reach[i].port, counters);
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        ep->ports[i].port->machine->port_set_counters(ep->ports[i].port, counters);
 }
 
 void um_core_ep_count(struct um_core_ep *ep, uint64_t key, unsigned shift)

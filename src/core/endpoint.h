@@ -157,8 +157,8 @@ struct um_core_protocols {
     void (*peer_left)(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 };
 
-/* One machine of an endpoint. */
-struct um_core_reach {
+/* A port of an endpoint: on one of its machines. */
+struct um_core_port {
     struct um_port *port;
     struct um_core_peer **hash; /* the peers whose address has a part of this machine */
 };
@@ -167,14 +167,14 @@ struct um_core_reach {
 struct um_core_ep {
     struct um_core_ep_config config;
     const struct um_core_protocols *protocols;
-    struct um_core_reach reach[UM_MACHINES_MAX];
-    uint32_t reaches;
-    uint32_t polled;        /* the reach that is asked first for a record */
-    int wait_fd;            /* an epoll set of all ports' wait fds; -1: there is one port, whose fd is taken */
-    bool reported;          /* this call of progress has completed something */
-    bool stored;            /* through a window, and no full fence since */
-    uint32_t turns;         /* of progress, modulo 2^32 */
-    int32_t calls;          /* without a look at the clock */
+    struct um_core_port ports[UM_MACHINES_MAX];
+    uint32_t port_count;
+    uint32_t polled; /* the port that is asked first for a record */
+    int wait_fd;     /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
+    bool reported;   /* this call of progress has completed something */
+    bool stored;     /* through a window, and no full fence since */
+    uint32_t turns;  /* of progress, modulo 2^32 */
+    int32_t calls;   /* without a look at the clock */
     uint32_t calls_counted; /* between the last look and the next */
     uint64_t looked_at, tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
@@ -208,8 +208,6 @@ static inline bool um_core_ep_is_due(struct um_core_ep *ep)
 }
 /* Reads the clock and checks peers if it is time. Frees no peer, but may mark peers lost. */
 void um_core_ep_look(struct um_core_ep *ep);
-/* As machine gather(), of all machines. */
-bool um_core_ep_gather(struct um_core_ep *ep);
 /* Moves jobs on; returns how many moved. */
 int um_core_ep_jobs(struct um_core_ep *ep);
 /* Waits (bounded) until every accepted operation is out. */
@@ -247,6 +245,8 @@ static inline void um_core_peer_expect(struct um_core_peer *peer)
 }
 /* Takes the acknowledgements and answers that are there. Returns how many, or -EPIPE: the lane has ended. */
 int um_core_peer_reap(struct um_core_peer *peer);
+/* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
+void um_core_peer_watch_leaving(struct um_core_peer *peer);
 /* Ends everything that goes to and comes from this peer; what it took before counts as done. error 0: its port closed
  * in good order. */
 void um_core_peer_lose(struct um_core_peer *peer, int error);
@@ -259,8 +259,6 @@ struct um_core_peer *um_core_peer_new(struct um_core_ep *ep);
 
 /* ---- ended.c ---- */
 int um_core_peer_gone_open(struct um_core_ep *ep);
-/* Its lane to us has ended: from now on the tick checks whether its port has ended, too, one peer at a tick. */
-void um_core_peer_watch_leaving(struct um_core_peer *peer);
 void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended);
 /* Frees its resources if it is lost and nothing more comes from it. */
 void um_core_peer_settle(struct um_core_peer *peer);
@@ -278,6 +276,9 @@ static inline void um_core_peer_release(struct um_core_peer *peer)
         um_list_append(&peer->ep->ended, &peer->ended);
 }
 
+/* ---- op.c ---- */
+/* An operation waits for news of the lane to this peer. */
+void um_core_peer_await(struct um_core_peer *peer);
 /* A new operation; NULL without memory. */
 struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
                                     uint32_t flags);

@@ -1,7 +1,7 @@
 /*
- * Peers and the operations that go to them.
+ * Peers. What goes to them is in op.c.
  *
- * Owns: struct um_core_peer, struct um_core_op. A peer exists apart from any address vector: it is found by address,
+ * Owns: struct um_core_peer. A peer exists apart from any address vector: it is found by address,
  * made by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading:
  * core.h.
  */
@@ -13,41 +13,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct um_machine *machine_of(const struct um_core_ep *ep, uint32_t reach)
+static const struct um_machine *machine_of(const struct um_core_ep *ep, uint32_t which)
 {
-    return ep->reach[reach].port->machine;
+    return ep->ports[which].port->machine;
 }
 
-static struct um_core_peer **bucket_of(struct um_core_ep *ep, uint32_t reach, const struct um_addr *addr)
+static struct um_core_peer **bucket_of(struct um_core_ep *ep, uint32_t which, const struct um_addr *addr)
 {
-    return &ep->reach[reach].hash[um_addr_part_hash(machine_of(ep, reach), addr) & ep->peer_hash_mask];
+    return &ep->ports[which].hash[um_addr_part_hash(machine_of(ep, which), addr) & ep->peer_hash_mask];
 }
 
 /* One whose address has no part of that machine is in no table of it. */
-static void hash_add(struct um_core_ep *ep, uint32_t reach, struct um_core_peer *peer)
+static void hash_add(struct um_core_ep *ep, uint32_t which, struct um_core_peer *peer)
 {
-    if (!um_addr_has(machine_of(ep, reach), &peer->addr))
+    if (!um_addr_has(machine_of(ep, which), &peer->addr))
         return;
-    struct um_core_peer **head = bucket_of(ep, reach, &peer->addr);
-    peer->hash_next[reach] = *head;
+    struct um_core_peer **head = bucket_of(ep, which, &peer->addr);
+    peer->hash_next[which] = *head;
     *head = peer;
 }
 
-static void hash_remove(struct um_core_ep *ep, uint32_t reach, struct um_core_peer *peer)
+static void hash_remove(struct um_core_ep *ep, uint32_t which, struct um_core_peer *peer)
 {
-    if (!um_addr_has(machine_of(ep, reach), &peer->addr))
+    if (!um_addr_has(machine_of(ep, which), &peer->addr))
         return;
-    struct um_core_peer **at = bucket_of(ep, reach, &peer->addr);
+    struct um_core_peer **at = bucket_of(ep, which, &peer->addr);
     while (*at != peer)
-        at = &(*at)->hash_next[reach];
-    *at = peer->hash_next[reach];
+        at = &(*at)->hash_next[which];
+    *at = peer->hash_next[which];
 }
 
 struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_addr *addr)
 {
-    for (uint32_t i = 0; i < ep->reaches; i++) {
+    for (uint32_t i = 0; i < ep->port_count; i++) {
         const struct um_machine *machine = machine_of(ep, i);
-        if (!ep->reach[i].hash || !um_addr_has(machine, addr))
+        if (!ep->ports[i].hash || !um_addr_has(machine, addr))
             continue;
         struct um_core_peer *p = *bucket_of(ep, i, addr);
         while (p && !um_addr_part_is_same(machine, &p->addr, addr))
@@ -62,8 +62,8 @@ struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_ad
 static int hash_grow(struct um_core_ep *ep, uint32_t capacity)
 {
     struct um_core_peer **hash[UM_MACHINES_MAX] = {0};
-    const uint32_t reaches = ep->reaches;
-    for (uint32_t i = 0; i < reaches; i++) {
+    const uint32_t ports = ep->port_count;
+    for (uint32_t i = 0; i < ports; i++) {
         hash[i] = calloc(capacity, sizeof(struct um_core_peer *));
         if (!hash[i]) {
             while (i-- > 0)
@@ -72,9 +72,9 @@ static int hash_grow(struct um_core_ep *ep, uint32_t capacity)
         }
     }
     ep->peer_hash_mask = capacity - 1;
-    for (uint32_t i = 0; i < reaches; i++) {
-        free(ep->reach[i].hash);
-        ep->reach[i].hash = hash[i];
+    for (uint32_t i = 0; i < ports; i++) {
+        free(ep->ports[i].hash);
+        ep->ports[i].hash = hash[i];
         for (uint32_t p = 0; p < ep->peer_slots; p++) /* no number is free, or there was no need to grow */
             hash_add(ep, i, ep->peers[p]);
     }
@@ -110,7 +110,7 @@ static uint32_t number_take(struct um_core_ep *ep)
 void um_core_peer_free(struct um_core_peer *peer)
 {
     struct um_core_ep *ep = peer->ep;
-    for (uint32_t i = 0; i < ep->reaches; i++)
+    for (uint32_t i = 0; i < ep->port_count; i++)
         hash_remove(ep, i, peer);
     ep->peers[peer->number] = NULL;
     ep->peer_free[ep->peer_slots - ep->peer_count--] = peer->number;
@@ -142,28 +142,28 @@ struct um_core_peer *um_core_peer_new(struct um_core_ep *ep)
  * The first machine that reaches the address, in the order of the configuration. The errors of addr_check, logged for
  * the last one that is asked.
  */
-static int route(const struct um_core_ep *ep, const struct um_addr *addr, uint32_t *reach_p)
+static int route(const struct um_core_ep *ep, const struct um_addr *addr, uint32_t *which_p)
 {
     uint32_t last = 0;
-    for (uint32_t i = 0; i < ep->reaches; i++)
+    for (uint32_t i = 0; i < ep->port_count; i++)
         last = um_addr_has(machine_of(ep, i), addr) ? i : last;
     for (uint32_t i = 0; i < last; i++) {
         if (um_addr_has(machine_of(ep, i), addr) &&
-            machine_of(ep, i)->addr_check(ep->reach[i].port, addr, false) == 0) {
-            *reach_p = i;
+            machine_of(ep, i)->addr_check(ep->ports[i].port, addr, false) == 0) {
+            *which_p = i;
             return 0;
         }
     }
-    int ret = machine_of(ep, last)->addr_check(ep->reach[last].port, addr, true);
+    int ret = machine_of(ep, last)->addr_check(ep->ports[last].port, addr, true);
     if (ret == 0)
-        *reach_p = last;
+        *which_p = last;
     return ret;
 }
 
 int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *addr)
 {
-    uint32_t reach;
-    return route(ep, addr, &reach);
+    uint32_t which;
+    return route(ep, addr, &which);
 }
 
 /*
@@ -173,8 +173,8 @@ int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *add
 static void peer_learn(struct um_core_peer *peer, const struct um_addr *addr)
 {
     struct um_core_ep *ep = peer->ep;
-    uint32_t reach = 0;
-    for (uint32_t i = 0; i < ep->reaches; i++) {
+    uint32_t which = 0;
+    for (uint32_t i = 0; i < ep->port_count; i++) {
         const struct um_machine *machine = machine_of(ep, i);
         if (um_addr_has(machine, &peer->addr) || !um_addr_has(machine, addr))
             continue;
@@ -182,45 +182,45 @@ static void peer_learn(struct um_core_peer *peer, const struct um_addr *addr)
         hash_add(ep, i, peer);
     }
     struct um_link *link;
-    if (!peer->link || peer->lane || peer->lost || route(ep, &peer->addr, &reach) != 0 ||
-        machine_of(ep, reach) == peer->link->machine ||
-        machine_of(ep, reach)->link_open(ep->reach[reach].port, &peer->addr, &link) != 0)
+    if (!peer->link || peer->lane || peer->lost || route(ep, &peer->addr, &which) != 0 ||
+        machine_of(ep, which) == peer->link->machine ||
+        machine_of(ep, which)->link_open(ep->ports[which].port, &peer->addr, &link) != 0)
         return;
     um_core_windows_close(peer);
     peer->link->machine->link_close(peer->link);
     peer->link = link;
     ep->protocols->peer_rerouted(peer);
-    peer->out = &ep->stats.traffic[reach];
+    peer->out = &ep->stats.traffic[which];
 }
 
 int um_core_peer_get(struct um_core_ep *ep, const struct um_addr *addr, struct um_core_peer **peer_p)
 {
     struct um_core_peer *peer = um_core_peer_find(ep, addr);
-    uint32_t reach = 0;
+    uint32_t which = 0;
     if (peer) {
-        if (__builtin_expect(ep->reaches > 1, 0))
+        if (__builtin_expect(ep->port_count > 1, 0))
             peer_learn(peer, addr);
         *peer_p = peer;
         return 0;
     }
     if (ep->peer_count == ep->peer_capacity && peers_grow(ep) != 0)
         return -ENOMEM;
-    int ret = route(ep, addr, &reach);
+    int ret = route(ep, addr, &which);
     if (ret)
         return ret;
     peer = um_core_peer_new(ep);
     if (!peer)
         return -ENOMEM;
-    ret = machine_of(ep, reach)->link_open(ep->reach[reach].port, addr, &peer->link);
+    ret = machine_of(ep, which)->link_open(ep->ports[which].port, addr, &peer->link);
     if (ret) {
         free(peer);
         return ret;
     }
-    peer->out = &ep->stats.traffic[reach];
+    peer->out = &ep->stats.traffic[which];
     peer->addr = *addr;
     peer->number = number_take(ep);
     ep->peers[peer->number] = peer;
-    for (uint32_t i = 0; i < ep->reaches; i++)
+    for (uint32_t i = 0; i < ep->port_count; i++)
         hash_add(ep, i, peer);
     *peer_p = peer;
     return 0;
@@ -253,20 +253,11 @@ int um_core_peer_lane_open(struct um_core_peer *peer)
     return ret ? um_core_peer_claim_failed(peer, ret) : 0;
 }
 
-static void peer_await(struct um_core_peer *peer)
-{
-    if (!um_list_is_empty(&peer->awaiting))
-        return;
-    um_list_append(&peer->ep->awaiting, &peer->awaiting);
-    if (peer->lane)
-        peer->lane->machine->lane_watch(peer->lane, true);
-}
-
 int um_core_peer_claim_failed(struct um_core_peer *peer, int error)
 {
     if (error == -EAGAIN) {
         peer->starved = true; /* the next tick looks whether it still lives */
-        peer_await(peer);
+        um_core_peer_await(peer);
     } else if (error == -EPIPE) {
         um_core_peer_lose(peer, ECONNRESET);
     }
@@ -292,94 +283,10 @@ void um_core_ep_lift(struct um_core_ep *ep)
     }
 }
 
-int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov, size_t count)
+void um_core_peer_watch_leaving(struct um_core_peer *peer)
 {
-    b->iov = b->small;
-    b->count = (uint32_t)count;
-    if (count > UM_OP_IOV_SMALL) {
-        b->iov = malloc(count * sizeof(*iov));
-        if (!b->iov) {
-            b->iov = b->small;
-            b->count = 0;
-            return -ENOMEM;
-        }
-    }
-    if (count)
-        memcpy(b->iov, iov, count * sizeof(*iov));
-    b->cursor = um_iov_begin(b->iov, count);
-    return 0;
-}
-
-void um_core_buffers_free(struct um_core_buffers *b)
-{
-    free(b->iov);
-    b->iov = b->small;
-}
-
-struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
-                                    uint32_t flags)
-{
-    struct um_core_op *op = um_pool_alloc(&peer->ep->ops);
-    if (!op)
-        return NULL;
-    op->class = class;
-    op->peer = peer;
-    op->context = context;
-    op->flags = flags;
-    op->has_token = false;
-    op->is_unfinished = false;
-    op->tag = 0;
-    op->len = 0;
-    op->moved = 0;
-    op->copy = NULL;
-    op->buffers.iov = op->buffers.small;
-    op->buffers.count = 0;
-    op->copying.transfer = NULL;
-    um_list_init(&op->job.link);
-    um_list_init(&op->link);
-    return op;
-}
-
-void um_core_op_free(struct um_core_op *op)
-{
-    struct um_core_peer *peer = op->peer;
-    um_list_unlink(&op->job.link);
-    um_list_unlink(&op->link);
-    if (op->has_token)
-        um_core_op_drop_token(op);
-    if (__builtin_expect(op->copying.transfer != NULL, 0))
-        um_core_copying_cancel(&op->copying);
-    peer->unfinished -= op->is_unfinished;
-    um_core_buffers_fini(&op->buffers);
-    free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */
-    um_pool_release(&peer->ep->ops, op);
-}
-
-void um_core_op_await_ack(struct um_core_op *op)
-{
-    op->ack = op->peer->lane->machine->lane_committed(op->peer->lane);
-    um_list_append(&op->peer->acks, &op->link);
-    peer_await(op->peer);
-}
-
-void um_core_op_await_answer(struct um_core_op *op)
-{
-    peer_await(op->peer);
-}
-
-void um_core_op_complete(struct um_core_op *op, int error)
-{
-    struct um_core_ep *ep = op->peer->ep;
-    struct um_core_completion c = {
-        .context = op->context,
-        .flags = op->flags,
-        .error = error,
-        .len = op->len,
-        .tag = op->tag,
-    };
-    um_core_op_free(op);
-    ep->reported = true;
-    ep->config.complete(ep->config.arg, &c);
+    if (um_list_is_empty(&peer->ended))
+        um_list_append(&peer->ep->leaving, &peer->ended);
 }
 
 void um_core_peer_lose(struct um_core_peer *peer, int error)
@@ -418,8 +325,8 @@ bool um_core_peer_is_shareable(const struct um_core_peer *peer, const struct iov
     const struct um_core_ep *ep = peer->ep;
     const struct um_machine *machine = peer->link->machine;
     struct um_space *space = NULL;
-    for (uint32_t i = 0; i < ep->reaches && machine->is_shareable && ep->config.mapped != UM_MAPPED_NEVER; i++) {
-        if (ep->reach[i].port->machine == machine)
+    for (uint32_t i = 0; i < ep->port_count && machine->is_shareable && ep->config.mapped != UM_MAPPED_NEVER; i++) {
+        if (ep->ports[i].port->machine == machine)
             space = um_core_regions_space(ep->config.regions, i);
     }
     for (size_t i = 0; i < count && space; i++) {

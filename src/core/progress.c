@@ -15,7 +15,6 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
-    UM_REAP = 16,
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
@@ -102,35 +101,6 @@ static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, co
     else
         rec->rx->machine->rx_refuse(rec->rx);
     return true;
-}
-
-static int peer_acks(struct um_core_peer *peer)
-{
-    int count = 0;
-    uint32_t consumed = peer->lane->machine->lane_consumed(peer->lane);
-    struct um_list *first;
-    while ((first = um_list_first(&peer->acks)) != NULL) {
-        struct um_core_op *op = UM_CONTAINER(first, struct um_core_op, link);
-        if ((int32_t)(consumed - op->ack) < 0)
-            break;
-        um_core_op_complete(op, 0);
-        count++;
-    }
-    return count;
-}
-
-int um_core_peer_reap(struct um_core_peer *peer)
-{
-    struct um_core_ep *ep = peer->ep;
-    struct um_answer answers[UM_REAP];
-    int acks = peer_acks(peer);
-    int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_REAP);
-    for (int i = 0; i < count; i++) {
-        struct um_core_op *op = um_core_peer_op(peer, answers[i].token);
-        if (op) /* it has a token; else nobody awaits this answer: ignored */
-            op->class->answered(ep, op, answers[i].status);
-    }
-    return count < 0 ? count : acks + count;
 }
 
 /* Reaps the acknowledgements and answers of peers with pending operations. */
@@ -242,8 +212,8 @@ static void ep_tick(struct um_core_ep *ep, uint64_t passed)
     tick_first(ep, &ep->awaiting, looks, awaiting_tick);
     tick_first(ep, &ep->expected, looks, expected_tick);
     tick_first(ep, &ep->leaving, looks, um_core_peer_leaving_tick);
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        ep->reach[i].port->machine->tick(ep->reach[i].port);
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        ep->ports[i].port->machine->tick(ep->ports[i].port);
 }
 
 /*
@@ -268,26 +238,18 @@ static uint64_t ep_clock(struct um_core_ep *ep)
     return passed;
 }
 
-bool um_core_ep_gather(struct um_core_ep *ep)
-{
-    bool news = false;
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        news = ep->reach[i].port->machine->gather(ep->reach[i].port) || news;
-    return news;
-}
-
 /* Lets the next machine be polled first, so that none starves. */
 static void poll_next(struct um_core_ep *ep)
 {
-    ep->polled = ep->polled + 1 < ep->reaches ? ep->polled + 1 : 0;
+    ep->polled = ep->polled + 1 < ep->port_count ? ep->polled + 1 : 0;
 }
 
 /* The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL. */
 static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *ep, struct um_record *rec_p)
 {
-    for (uint32_t left = ep->reaches; left > 0; left--) {
+    for (uint32_t left = ep->port_count; left > 0; left--) {
         poll_next(ep);
-        struct um_port *port = ep->reach[ep->polled].port;
+        struct um_port *port = ep->ports[ep->polled].port;
         if (left > 1 && port->machine->poll(port, rec_p))
             return port;
     }
@@ -296,7 +258,7 @@ static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *
 
 static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *ep)
 {
-    struct um_port *port = ep->reach[ep->polled].port;
+    struct um_port *port = ep->ports[ep->polled].port;
     struct um_record rec;
     int count = 0;
     ep->turns++;
@@ -304,17 +266,17 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
     um_core_ep_settle(ep);
     while (count < UM_POLL_BUDGET) {
         if (!port->machine->poll(port, &rec)) {
-            if (__builtin_expect(ep->reaches == 1, 1) || !(port = poll_others(ep, &rec)))
+            if (__builtin_expect(ep->port_count == 1, 1) || !(port = poll_others(ep, &rec)))
                 break;
         }
         if (!record_handle(ep, port, &rec)) { /* poll offers it again */
-            if (__builtin_expect(ep->reaches > 1, 0))
+            if (__builtin_expect(ep->port_count > 1, 0))
                 poll_next(ep);
             break;
         }
         count++;
     }
-    if (__builtin_expect(count == UM_POLL_BUDGET, 0) && ep->reaches > 1)
+    if (__builtin_expect(count == UM_POLL_BUDGET, 0) && ep->port_count > 1)
         poll_next(ep);
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);

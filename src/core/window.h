@@ -36,7 +36,7 @@ static inline bool um_core_window_is_gone(const struct um_window *w)
 }
 
 /* After an access: did it end before the registration did, and was its memory there? */
-static inline bool um_core_window_is_held(const struct um_window *w)
+static inline bool um_core_window_was_current(const struct um_window *w)
 {
     um_fence_acquire();
     um_fence_compiler(); /* sync: region-held (partner region-end): stores before the look, by the owner's barrier */

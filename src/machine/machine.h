@@ -228,6 +228,8 @@ struct um_machine {
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
     uint32_t unconsumed_max; /* records that a sender can commit before it learns that one was consumed */
+    /* Events wake a port that sleeps, as arm() promises. False: nothing does; who sleeps looks by the clock. */
+    bool wakes;
 
     /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
     int (*probe)(void);
@@ -399,7 +401,8 @@ struct um_machine {
 
     /*
      * Sleeping. arm() promises a readable wait_fd upon the next event: 0, or -EAGAIN when there is one already (then it
-     * is not armed). disarm() ends it and drains the fd. kick() makes wait_fd readable from any thread.
+     * is not armed). disarm() ends it and drains the fd. kick() makes wait_fd readable from any thread. NULL: all four,
+     * and only of a machine that does not wake (wakes).
      */
     int (*wait_fd)(const struct um_port *port);
     int (*arm)(struct um_port *port);

@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct um_machine *const um_machines_offered[] = {&um_machine_shm, &um_machine_board, NULL};
-
 /* The machine of that name, of len bytes; NULL: there is none. */
 static const struct um_machine *machine_named(const char *name, size_t len)
 {

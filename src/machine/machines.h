@@ -9,7 +9,8 @@
 #include "machine/machine.h"
 
 extern const struct um_machine um_machine_shm;
-extern const struct um_machine um_machine_sim; /* for tests */
+extern const struct um_machine um_machine_sim;         /* for tests */
+extern const struct um_machine um_machine_sim_unwoken; /* the same, as a machine that does not wake */
 extern const struct um_machine um_machine_board;
 
 /* Those that a user can choose, the default first; NULL ends them. */

@@ -48,8 +48,8 @@ struct um_proto_bodies_known {
 int um_proto_ask_open(struct um_core_ep *ep)
 {
     bool either_way = false;
-    for (uint32_t i = 0; i < ep->reaches; i++)
-        either_way = either_way || ep->reach[i].port->machine->either_way;
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        either_way = either_way || ep->ports[i].port->machine->either_way;
     if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !either_way)
         return 0;
     um_proto_ep_of(ep)->bodies = calloc(1, sizeof(*um_proto_ep_of(ep)->bodies));
@@ -91,9 +91,18 @@ bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *i
     return takes;
 }
 
+bool um_proto_ask_records(struct um_proto_inbound *in)
+{
+    if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
+        return false;
+    in->asked = true;
+    um_list_unlink(&in->job.link);
+    return true;
+}
+
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_proto_inbound_ask(in))
+    if (!um_proto_ep_of(ep)->bodies || !is_worth_asking(ep, in) || !um_proto_ask_records(in))
         return false;
     in->ask.way = UM_WAY_PUSH;
     in->ask.is_watched = true;
@@ -102,6 +111,7 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->ask.read_ns = um_proto_ep_of(ep)->bodies->read_ns;
     in->ask.pushed = um_proto_ep_of(ep)->bodies->pushed;
     in->pushed = true;
+    in->ask.step = in->job.step;
     in->job.step = watch_step;
     ep->soon++;
     um_core_job_start(ep, &in->job);
@@ -182,7 +192,9 @@ static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_proto_ep_of(ep)->bodies->taken_at = ep->turns;
     in->pushed = in->asked = false;
     in->ask.is_taken_back = true;
-    um_proto_inbound_start(ep, in);
+    in->job.step = in->ask.step;
+    if (in->class->step(ep, in) && !in->asked)
+        um_core_job_start(ep, &in->job);
 }
 
 /* Reads the clock once in a call of progress, for all watched bodies. */

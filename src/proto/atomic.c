@@ -43,9 +43,9 @@ static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used
 /* call says where; the lists, what. */
 static void apply_lists(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
 {
-    struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
-    struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
-    struct um_iov_cursor result = um_iov_begin(a->result, a->result_count);
+    struct um_iov_cursor operand = um_iov_begin(a->lists->operand, a->lists->operand_count);
+    struct um_iov_cursor compare = um_iov_begin(a->lists->compare, a->lists->compare_count);
+    struct um_iov_cursor result = um_iov_begin(a->lists->result, a->lists->result_count);
     struct um_iov_cursor *const lists[3] = {&operand, &compare, &result};
     const bool used[3] = {a->op != UM_ATOMIC_READ, a->kind == UM_ATOMIC_COMPARE, a->kind != UM_ATOMIC_BASE};
     size_t size = um_proto_atomic_size(a->type);
@@ -63,12 +63,11 @@ static void apply_lists(const struct um_proto_atomic *a, struct um_proto_atomic_
     }
 }
 
-/* One piece in each list, or none: the usual case. */
-static void apply_pieces(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
+static void apply_buffers(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
 {
-    call->operand = a->operand_count ? a->operand->iov_base : NULL;
-    call->compare = a->compare_count ? a->compare->iov_base : NULL;
-    call->result = a->result_count ? a->result->iov_base : NULL;
+    call->operand = a->operand;
+    call->compare = a->compare;
+    call->result = a->result;
     call->count = a->count;
     um_proto_atomic_execute(call);
 }
@@ -93,58 +92,70 @@ static inline void executed(struct um_core_ep *ep, struct um_window *w, uint8_t 
         um_core_window_count(w, UM_COUNT_WRITE_SHIFT);
 }
 
-static void atomic_complete(struct um_core_ep *ep, const struct um_proto_atomic *a, int ret)
+static inline __attribute__((always_inline)) int atomic_executed(struct um_core_ep *ep, struct um_core_peer *peer,
+                                                                 size_t len)
+{
+    peer->out->sent++;
+    peer->out->bytes_sent += len;
+    ep->reported = true;
+    return UM_EXECUTED;
+}
+
+/* It was accepted, and ends with this error. */
+static int atomic_fail(struct um_core_ep *ep, const struct um_proto_atomic *a, int error)
 {
     const size_t len = a->count * um_proto_atomic_size(a->type);
-    a->peer->out->sent++;
-    a->peer->out->bytes_sent += len;
-    ep->reported = true;
     const struct um_core_completion c = {
         .context = a->context,
         .flags = a->flags | UM_OP_ATOMIC | (a->kind != UM_ATOMIC_BASE ? UM_OP_READ : UM_OP_WRITE),
-        .error = -ret,
+        .error = error,
         .len = len,
     };
+    a->peer->out->sent++;
+    a->peer->out->bytes_sent += len;
+    ep->reported = true;
     ep->config.complete(ep->config.arg, &c);
+    return 0;
 }
 
-/*
- * Executes it here: complete at return. -EAGAIN: the peer still has operations to execute, which this would overtake.
- */
+/* What the operation does to memory at that offset of the window: all but the buffers. */
+static struct um_proto_atomic_call window_call(const struct um_proto_atomic *a, const struct um_window *w,
+                                               uint64_t offset)
+{
+    return (struct um_proto_atomic_call){.type = a->type,
+                                         .op = a->op,
+                                         .target = w->base + offset,
+                                         .lock_key = w->region.base + offset,
+                                         .locks = w->locks};
+}
+
+/* Executes it here. -EAGAIN: the peer still has operations to execute, which this would overtake. */
 static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic *a, struct um_window *w)
 {
-    size_t len = a->count * um_proto_atomic_size(a->type);
-    bool fetch = a->kind != UM_ATOMIC_BASE;
+    const size_t len = a->count * um_proto_atomic_size(a->type);
+    const bool own = w->level == UM_LEVEL_OWN;
     uint64_t offset;
     if (__builtin_expect(a->peer->unfinished != 0, 0))
         return -EAGAIN;
-    int ret = um_core_window_check(w, a->addr, len, um_proto_atomic_access(a->op, fetch), &offset);
-    if (ret == 0) {
-        struct um_proto_atomic_call call = {.type = (uint8_t)a->type,
-                                            .op = (uint8_t)a->op,
-                                            .target = w->base + offset,
-                                            .lock_key = w->region.base + offset,
-                                            .locks = w->locks};
-        bool own = w->level == UM_LEVEL_OWN;
-        um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
-        if (own)
-            um_fault_guard_begin(w->guard, call.target, len);
-        if (__builtin_expect(a->operand_count <= 1 && a->compare_count <= 1 && a->result_count <= 1, 1))
-            apply_pieces(a, &call);
-        else
-            apply_lists(a, &call);
-        if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_core_window_is_held(w), 0)) {
-            bool gone = own || um_core_window_is_gone(w);
-            w = um_core_window_renewed(a->peer, w);
-            ret = w      ? 0
-                  : gone ? -EFAULT
-                         : -EKEYREJECTED; /* some elements may have been updated and must not be updated twice */
-        }
-        if (ret == 0)
-            executed(ep, w, a->kind, a->op);
+    int ret = um_core_window_check(w, a->addr, len, um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE), &offset);
+    if (ret)
+        return atomic_fail(ep, a, -ret);
+    struct um_proto_atomic_call call = window_call(a, w, offset);
+    um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
+    if (own)
+        um_fault_guard_begin(w->guard, call.target, len);
+    if (__builtin_expect(!a->lists, 1))
+        apply_buffers(a, &call);
+    else
+        apply_lists(a, &call);
+    if (__builtin_expect(own ? um_fault_guard_end(w->guard) : !um_core_window_was_current(w), 0)) {
+        const bool gone = own || um_core_window_is_gone(w);
+        w = um_core_window_renewed(a->peer, w);
+        if (!w) /* some elements may have been updated and must not be updated twice */
+            return atomic_fail(ep, a, gone ? EFAULT : EKEYREJECTED);
     }
-    atomic_complete(ep, a, ret);
-    return 0;
+    executed(ep, w, a->kind, a->op);
+    return atomic_executed(ep, a->peer, len);
 }
 
 /* False: the memory is gone, or does not permit the access. */
@@ -158,71 +169,34 @@ static inline __attribute__((always_inline)) bool apply_once(struct um_window *w
         return !um_fault_guard_end(guard);
     }
     um_proto_atomic_apply_lockless(call);
-    return um_core_window_is_held(w);
+    return um_core_window_was_current(w);
 }
 
-/*
- * As um_core_window_renewed(). The registration ended, and it is unknown whether the update was in time. It must not be
- * made twice: um_proto_atomic_start(), which is called next, ends the operation.
- */
-static __attribute__((noinline)) struct um_window *late_renewed(struct um_core_peer *peer, const struct um_window *w,
-                                                                const struct um_proto_atomic_one *a)
+/* Operands and results as lists, which the owner's side takes. */
+static int atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
-    const bool late = w->level != UM_LEVEL_OWN && !um_core_window_is_gone(w);
-    struct um_window *now = um_core_window_renewed(peer, w);
-    if (late && !now)
-        um_proto_ep_of(peer->ep)->late = (struct um_proto_late){.peer = peer, .key = a->key, .addr = a->addr};
-    return now;
+    if (a->lists)
+        return um_proto_atomic_by_owner(ep, a);
+    const size_t len = a->count * um_proto_atomic_size(a->type);
+    const struct iovec operand = {.iov_base = (void *)(uintptr_t)a->operand, .iov_len = len};
+    const struct iovec compare = {.iov_base = (void *)(uintptr_t)a->compare, .iov_len = len};
+    const struct iovec result = {.iov_base = a->result, .iov_len = len};
+    const struct um_proto_atomic_lists lists = {.operand = &operand,
+                                                .operand_count = a->op != UM_ATOMIC_READ,
+                                                .compare = &compare,
+                                                .compare_count = a->kind == UM_ATOMIC_COMPARE,
+                                                .result = &result,
+                                                .result_count = a->kind != UM_ATOMIC_BASE};
+    struct um_proto_atomic listed = *a;
+    listed.lists = &lists;
+    return um_proto_atomic_by_owner(ep, &listed);
 }
 
-static bool is_late(struct um_core_ep *ep, const struct um_proto_atomic *a)
+/* Whatever was not executed at once. */
+static __attribute__((noinline)) int atomic_slow(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
-    const struct um_proto_late *late = &um_proto_ep_of(ep)->late;
-    if (late->peer != a->peer || late->key != a->key || late->addr != a->addr)
-        return false; /* it belongs to another thread, which will come for it */
-    um_proto_ep_of(ep)->late.peer = NULL;
-    return true;
-}
-
-bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a)
-{
-    if (um_core_ep_is_due(ep))
-        um_core_ep_look(ep); /* may end the peer, and its windows */
-    const size_t size = um_proto_atomic_size_of(a->type);
-    const uint32_t access = um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
-    struct um_window *w = um_core_window_find(peer, a->key);
-    uint64_t offset;
-    if (!um_core_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
-        !is_lockless(w->region.base + offset, size))
-        return false;
-    struct um_proto_atomic_call call; /* the fields for locks stay unset */
-    call.type = (uint8_t)a->type;
-    call.op = (uint8_t)a->op;
-    call.count = 1;
-    call.target = w->base + offset;
-    call.operand = a->operand;
-    call.compare = a->compare;
-    call.result = a->result;
-    um_core_ep_settle(ep);
-    if (__builtin_expect(!apply_once(w, &call, size), 0) && !(w = late_renewed(peer, w, a)))
-        return false;
-    executed(ep, w, a->kind, a->op);
-    peer->out->sent++;
-    peer->out->bytes_sent += size;
-    ep->reported = true;
-    return true;
-}
-
-int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)
-{
-    if (um_core_ep_is_due(ep))
-        um_core_ep_look(ep);
     if (__builtin_expect(a->peer->lost, 0))
         return -EPIPE;
-    if (__builtin_expect(um_proto_ep_of(ep)->late.peer != NULL, 0) && is_late(ep, a)) {
-        atomic_complete(ep, a, -EKEYREJECTED);
-        return 0;
-    }
     struct um_window *w = um_core_window_find(a->peer, a->key);
     if (__builtin_expect(
             w && w->level >= UM_LEVEL_MAPPED &&
@@ -230,5 +204,52 @@ int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a
             1))
         return atomic_by_window(ep, a, w);
     int ret = um_core_window_await(w);
-    return ret ? ret : um_proto_atomic_by_owner(ep, a);
+    return ret ? ret : atomic_by_owner(ep, a);
+}
+
+/*
+ * The access found its memory missing, or its registration ended meanwhile. Of missing memory nothing was updated: the
+ * slow path does it again, or finds the error. Whether a registration ended before the update is unknown, and it must
+ * not be made twice: without a new one the operation fails.
+ */
+static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const struct um_proto_atomic *a,
+                                                 struct um_window *w)
+{
+    const bool again = w->level == UM_LEVEL_OWN || um_core_window_is_gone(w);
+    w = um_core_window_renewed(a->peer, w);
+    if (!w)
+        return again ? atomic_slow(ep, a) : atomic_fail(ep, a, EKEYREJECTED);
+    executed(ep, w, a->kind, a->op);
+    return atomic_executed(ep, a->peer, um_proto_atomic_size_of(a->type));
+}
+
+/* One element that the processor updates itself, with nothing in its way: executed at once. */
+int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)
+{
+    if (um_core_ep_is_due(ep))
+        um_core_ep_look(ep); /* may end the peer, and its windows */
+    if (__builtin_expect(a->count != 1 || a->lists, 0))
+        return atomic_slow(ep, a);
+    struct um_core_peer *const peer = a->peer;
+    const size_t size = um_proto_atomic_size_of(a->type);
+    const uint32_t access = um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
+    struct um_window *const w = um_core_window_find(peer, a->key);
+    uint64_t offset;
+    if (__builtin_expect(!um_core_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
+                             !is_lockless(w->region.base + offset, size),
+                         0))
+        return atomic_slow(ep, a);
+    struct um_proto_atomic_call call; /* the fields for locks stay unset */
+    call.type = a->type;
+    call.op = a->op;
+    call.count = 1;
+    call.target = w->base + offset;
+    call.operand = a->operand;
+    call.compare = a->compare;
+    call.result = a->result;
+    um_core_ep_settle(ep);
+    if (__builtin_expect(!apply_once(w, &call, size), 0))
+        return atomic_late(ep, a, w);
+    executed(ep, w, a->kind, a->op);
+    return atomic_executed(ep, peer, size);
 }

@@ -71,10 +71,10 @@ static int rest_keep(struct um_core_op *op, const struct um_proto_atomic *a, uin
         return -ENOMEM;
     *rest =
         (struct um_proto_atomic_rest){.count = (uint32_t)a->count, .sent = sent, .size = size, .compares = compares};
-    struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
+    struct um_iov_cursor operand = um_iov_begin(a->lists->operand, a->lists->operand_count);
     um_iov_gather(&operand, rest->bytes, len);
     if (compares) {
-        struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
+        struct um_iov_cursor compare = um_iov_begin(a->lists->compare, a->lists->compare_count);
         um_iov_gather(&compare, rest->bytes + len, len);
     }
     op->copy = rest;
@@ -103,11 +103,11 @@ static int atomic_record(struct um_core_ep *ep, const struct um_proto_atomic *a,
     header->op = a->op;
     unsigned char *body = len > UM_ATOMIC_INLINE ? slot.body : header->body;
     if (unit) {
-        struct um_iov_cursor operand = um_iov_begin(a->operand, a->operand_count);
+        struct um_iov_cursor operand = um_iov_begin(a->lists->operand, a->lists->operand_count);
         um_iov_gather(&operand, body, (size_t)n * size);
     }
     if (a->kind == UM_ATOMIC_COMPARE) {
-        struct um_iov_cursor compare = um_iov_begin(a->compare, a->compare_count);
+        struct um_iov_cursor compare = um_iov_begin(a->lists->compare, a->lists->compare_count);
         um_iov_gather(&compare, body + (size_t)n * size, (size_t)n * size);
     }
     lane->machine->commit(lane, &slot, UM_WIRE_ATOMIC, a->kind == UM_ATOMIC_BASE ? 0 : UM_WIRE_FETCH, len);
@@ -156,7 +156,7 @@ int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic
         return -ENOMEM;
     op->len = a->count * um_proto_atomic_size(a->type);
     if (fetch)
-        ret = um_core_buffers_set(&op->buffers, a->result, a->result_count);
+        ret = um_core_buffers_set(&op->buffers, a->lists->result, a->lists->result_count);
     if (ret == 0)
         ret = um_core_op_take_token(op);
     if (ret == 0)
@@ -176,13 +176,12 @@ int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic
 int um_proto_atomic_result_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_result_wire *header = rec->header;
-    struct um_core_op *op = um_core_peer_op(peer, header->token);
+    struct um_core_op *op;
+    int ret = um_proto_op_of_part(peer, &fetch_op, header->token, header->offset, &op);
     (void)ep;
-    if (!op && peer->lost)
-        return 0; /* the operation ended with its peer; the peer's other records are still taken */
-    if (!op || op->class != &fetch_op || !um_list_is_empty(&op->job.link) || header->offset != op->moved)
-        return -EPROTO;
-    if (!rec->body && rec->len > UM_RESULT_INLINE)
+    if (ret || !op)
+        return ret;
+    if (!um_list_is_empty(&op->job.link) || (!rec->body && rec->len > UM_RESULT_INLINE))
         return -EPROTO;
     return um_proto_op_part_arrived(op, rec->body ? rec->body : header->body, rec->len);
 }

@@ -105,7 +105,8 @@ static int pieces_take(struct um_proto_inbound *in, const struct um_record *rec,
     return sum == total ? 0 : -EPROTO;
 }
 
-struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec, int *error_p)
+struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
+                                               const struct um_proto_inbound_class *class, int *error_p)
 {
     bool is_rts = rec->op == UM_WIRE_RTS;
     const struct um_proto_rts_wire *rts = rec->header;
@@ -125,7 +126,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         return NULL;
     }
     *in = (struct um_proto_inbound){
-        .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
+        .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     in->shareable = is_rts && rts->shareable;
     in->both.words = -1;
@@ -156,6 +157,33 @@ void um_proto_inbound_drop(struct um_proto_inbound *in)
     if (!in->left)
         table_remove(um_proto_peer_of(in->peer)->inbound, in);
     free(in);
+}
+
+/* ---- moving ---- */
+
+/* Unless it is watched (ask.c). */
+static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
+    uint64_t before = in->moved;
+    bool was_pushed = in->pushed;
+    if (in->pushed && in->op != UM_WIRE_READ)
+        return um_proto_ask_records(in);
+    bool lives = in->class->step(ep, in);
+    return !lives || in->moved != before || in->pushed != was_pushed;
+}
+
+void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    if (in->left) {
+        um_proto_inbound_finish(ep, in, in->left);
+        return;
+    }
+    in->job.step = inbound_step;
+    in->start = in->dest.cursor;
+    bool lives = in->class->step(ep, in);
+    if (lives && (!in->asked || in->op == UM_WIRE_READ))
+        um_core_job_start(ep, &in->job);
 }
 
 /* ---- answered ---- */
@@ -213,20 +241,8 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
         ep->stats.copied++;
     if (in->ask.way != UM_WAY_NONE && !error)
         um_proto_ask_learn(ep, in);
-    if (in->op == UM_WIRE_RTS)
-        um_proto_receive_finish(ep, &in->dest, &in->arrival, error);
-    else
-        um_proto_rma_inbound_end(ep, in, error);
+    in->class->ended(ep, in, error);
     um_proto_inbound_end(ep, in, -error, !returned);
-}
-
-bool um_proto_inbound_ask(struct um_proto_inbound *in)
-{
-    if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)
-        return false;
-    in->asked = true;
-    um_list_unlink(&in->job.link);
-    return true;
 }
 
 /* ---- the peer left ---- */

@@ -40,12 +40,6 @@ struct um_proto_asked {
     bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
 };
 
-/* An atomic operation whose registration ended while it was executed. */
-struct um_proto_late {
-    const struct um_core_peer *peer; /* NULL: none */
-    uint64_t key, addr;
-};
-
 struct um_proto_peer {
     struct um_proto_asked asked;
     struct um_list atomics;            /* atomic_owner.c: the peer's operations that are not through */
@@ -61,7 +55,6 @@ struct um_proto_peer {
 struct um_proto_ep {
     struct um_proto_receive *receive;     /* receive.c: posted and unexpected */
     struct um_proto_bodies_known *bodies; /* ask.c; NULL: bodies are read */
-    struct um_proto_late late;
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -79,10 +72,16 @@ static inline struct um_proto_ep *um_proto_ep_of(const struct um_core_ep *ep)
     return (struct um_proto_ep *)(uintptr_t)(ep + 1);
 }
 
-/* ---- operations ---- */
+/* ---- op.c: operations at their initiator ---- */
 
 /* um_core_op_class.answered of one that ends with the peer's answer, whatever it says. */
 void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
+/*
+ * The operation of that class whose next part begins at that offset. 0 and *op_p, or NULL: it ended with its peer,
+ * whose other records are still taken. -EPROTO: there is no such operation.
+ */
+int um_proto_op_of_part(const struct um_core_peer *peer, const struct um_core_op_class *class, uint32_t token,
+                        uint64_t offset, struct um_core_op **op_p);
 /* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
 int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len);
 
@@ -155,14 +154,15 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    bool is_mappable;    /* and yet it goes another way */
-    uint32_t quiet;      /* looks since a part came from its peer */
-    uint32_t parts;      /* of its peer, at the last look */
-    uint64_t quiet_at;   /* ns: since when it is quiet */
-    uint64_t asked_at;   /* ns */
-    uint64_t read_began; /* ns: the copy under way */
-    uint64_t read_ns;    /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;     /* bytes that had been pushed when it was asked for */
+    bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
+    bool is_mappable;                                             /* and yet it goes another way */
+    uint32_t quiet;                                               /* looks since a part came from its peer */
+    uint32_t parts;                                               /* of its peer, at the last look */
+    uint64_t quiet_at;                                            /* ns: since when it is quiet */
+    uint64_t asked_at;                                            /* ns */
+    uint64_t read_began;                                          /* ns: the copy under way */
+    uint64_t read_ns; /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;  /* bytes that had been pushed when it was asked for */
 };
 
 /* What rndv_both.c notes of a body. */
@@ -176,8 +176,17 @@ struct um_proto_both {
     uint64_t began_at; /* ns */
 };
 
+/* What a body is of: a message, or RMA that this side executes. */
+struct um_proto_inbound_class {
+    /* Moves some of it. Returns whether it still lives. */
+    bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);
+    /* It has ended, with 0 or a positive errno: completes what there is to complete here. */
+    void (*ended)(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
+};
+
 /* A body announced by a peer: a message (RTS), an RMA write, an RMA read; at the side that moves it. */
 struct um_proto_inbound {
+    const struct um_proto_inbound_class *class;
     struct um_core_job job;
     struct um_list due; /* in peer->due */
     struct um_core_peer *peer;
@@ -204,15 +213,16 @@ struct um_proto_inbound {
 };
 
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
-struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec, int *error_p);
+struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
+                                               const struct um_proto_inbound_class *class, int *error_p);
+/* The destination is known: moves what can be moved now. */
+void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* By its token, as the peer gave it; NULL. */
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Answers and frees it, without a completion here. */
 void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);
 /* The same for one that nobody queued: the peer will announce it again. */
 void um_proto_inbound_drop(struct um_proto_inbound *in);
-/* Asks for the body in records. False: not now. */
-bool um_proto_inbound_ask(struct um_proto_inbound *in);
 /* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
 /* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
@@ -221,21 +231,19 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 /* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
-int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
-/* ---- rndv_pull.c ---- */
+/* ---- rndv_read.c ---- */
 
-/* The destination is known: moves what can be moved now. */
-void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* A step of its job, unless it is watched. */
-bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job);
+/* Of a message. */
+extern const struct um_proto_inbound_class um_proto_message_body;
 /*
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.
  */
-int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
+int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
 
 /* ---- rndv_both.c ---- */
 
@@ -251,18 +259,20 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* ---- rndv_help.c ---- */
 /* Its receiver wants the body in another way: copies no more of it. */
 void um_proto_help_stop(struct um_core_op *op);
-int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */
 
 /* An operation whose body the peer reads, or asks for. */
 extern const struct um_core_op_class um_proto_rndv_body;
-int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- ask.c: a body that could be read is asked for ---- */
 
 int um_proto_ask_open(struct um_core_ep *ep);
 void um_proto_ask_close(struct um_core_ep *ep);
+/* Asks for the body in records. False: not now. */
+bool um_proto_ask_records(struct um_proto_inbound *in);
 /* For a message whose destination is known: chooses the way. True: the body was asked for. False: read it. */
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
@@ -297,11 +307,9 @@ int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer
 int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-/* Moves an RMA body; as um_proto_inbound_start. */
-bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in);
-void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error);
 
 /* ---- atomic_remote.c: the initiator's side ---- */
+/* a->lists is not NULL. */
 int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a);
 enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
 int um_proto_atomic_result_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);

@@ -6,25 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
-{
-    (void)ep;
-    if (status <= 0)
-        um_core_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
-    /* else: a meaningless answer; the operation goes on */
-}
-
-int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len)
-{
-    if (len == 0 || len > op->len - op->moved)
-        return -EPROTO;
-    um_iov_scatter(&op->buffers.cursor, bytes, len);
-    op->moved += len;
-    if (op->moved == op->len)
-        um_core_op_complete(op, 0);
-    return 0;
-}
-
 static void peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
     um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
@@ -47,9 +28,6 @@ static void peer_rerouted(struct um_core_peer *peer)
 
 static void peer_freed(struct um_core_peer *peer)
 {
-    struct um_proto_late *late = &um_proto_ep_of(peer->ep)->late;
-    if (late->peer == peer)
-        late->peer = NULL;
     free(um_proto_peer_of(peer)->inbound);
 }
 
@@ -62,8 +40,8 @@ static const struct um_core_protocols protocols = {
     .handler =
         {
             [UM_WIRE_EAGER] = um_proto_eager_arrived,
-            [UM_WIRE_RTS] = um_proto_rndv_rts,
-            [UM_WIRE_PUSH] = um_proto_rndv_push,
+            [UM_WIRE_RTS] = um_proto_rndv_rts_arrived,
+            [UM_WIRE_PUSH] = um_proto_rndv_push_arrived,
             [UM_WIRE_WRITE] = um_proto_rma_write_arrived,
             [UM_WIRE_WRITE_RTS] = um_proto_rma_rts_arrived,
             [UM_WIRE_READ] = um_proto_rma_rts_arrived,
@@ -72,7 +50,7 @@ static const struct um_core_protocols protocols = {
             [UM_WIRE_ATOMIC] = um_proto_atomic_arrived,
             [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
-            [UM_WIRE_COPY] = um_proto_rndv_copy,
+            [UM_WIRE_COPY] = um_proto_rndv_copy_arrived,
         },
     .peer_left = peer_left,
 };

@@ -68,51 +68,44 @@ int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct 
  */
 int um_proto_cancel(struct um_core_ep *ep, void *context);
 
-/* An RMA operation: by this process where it reaches the region, else by the target's progress. */
+/*
+ * One-sided operations: by this process where it reaches the memory, else by the target's progress. One call for each
+ * operation, whatever its buffers and flags: the call chooses the way. UM_EXECUTED: it has been executed, and no
+ * completion follows; then the caller reports it (len bytes, no error). Else as above. Operations to one peer take
+ * effect in the order of the calls: -EAGAIN also while one would overtake an earlier operation that is not complete.
+ */
+enum { UM_EXECUTED = 1 };
+
 struct um_proto_rma {
     const struct iovec *iov;
     size_t count;
     struct um_core_peer *peer;
     uint64_t addr; /* as the target's registration has it: virtual address or offset */
     uint64_t key;
-    uint64_t data; /* write: with UM_OP_DATA */
+    uint64_t data; /* write: with UM_OP_DATA; else it may be unset */
     void *context;
-    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE, and the rest of um_core_op_flag */
+    uint32_t flags; /* um_core_op_flag; UM_OP_READ or UM_OP_WRITE is added by the call */
 };
-int um_proto_rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma);
-/* An RMA operation of no bytes: key and addr are ignored. The target gets the data of a write. */
-int um_proto_rma_start_empty(struct um_core_ep *ep, const struct um_proto_rma *rma);
+int um_proto_rma_read(struct um_core_ep *ep, const struct um_proto_rma *rma);
+int um_proto_rma_write(struct um_core_ep *ep, const struct um_proto_rma *rma);
+/* A read or a write (flags) of no bytes: key and addr are ignored. The target gets the data of a write. */
+int um_proto_rma_empty(struct um_core_ep *ep, const struct um_proto_rma *rma);
 
-/* One local buffer, as in struct um_proto_rma. */
-struct um_proto_rma_one {
-    struct iovec iov;
-    uint64_t addr, key;
-    uint32_t flags; /* UM_OP_READ or UM_OP_WRITE */
-};
-/*
- * The fast path, like um_proto_atomic_now(): by loads and stores, without a description of the operation. True:
- * executed, no completion follows. False: not done. Bytes may have moved; um_proto_rma_start() does it again or returns
- * the error.
- */
-bool um_proto_rma_read_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
-bool um_proto_rma_write_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r);
-static inline bool um_proto_rma_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
-{
-    return r->flags & UM_OP_READ ? um_proto_rma_read_now(ep, peer, r) : um_proto_rma_write_now(ep, peer, r);
-}
-
-/*
- * An atomic operation. Executed by the caller where it can reach the memory itself (then it has completed at return),
- * else by the owner's progress. Operations to one peer take effect in the order of the calls. -EAGAIN also while it
- * would overtake an earlier operation that is not complete.
- */
-struct um_proto_atomic {
-    const struct iovec *operand; /* each list: pieces of whole elements, count elements in all; none for READ */
+/* Buffers in pieces: each list has whole elements, count elements in all. No operands for READ. */
+struct um_proto_atomic_lists {
+    const struct iovec *operand;
     size_t operand_count;
-    const struct iovec *compare; /* kind COMPARE */
+    const struct iovec *compare;
     size_t compare_count;
-    const struct iovec *result; /* kinds FETCH and COMPARE */
+    const struct iovec *result;
     size_t result_count;
+};
+
+struct um_proto_atomic {
+    const void *operand;                       /* count elements each; ignored by READ */
+    const void *compare;                       /* kind COMPARE */
+    void *result;                              /* kinds FETCH and COMPARE */
+    const struct um_proto_atomic_lists *lists; /* not NULL: instead of these three */
     struct um_core_peer *peer;
     uint64_t addr; /* as the owner's registration has it */
     uint64_t key;
@@ -124,21 +117,5 @@ struct um_proto_atomic {
     uint32_t flags; /* um_core_op_flag; UM_OP_ATOMIC and UM_OP_READ or UM_OP_WRITE are added by the call */
 };
 int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a);
-
-/* One element, as in struct um_proto_atomic. */
-struct um_proto_atomic_one {
-    const void *operand, *compare;
-    void *result;
-    uint64_t addr, key;
-    uint32_t type, op; /* valid for the kind */
-    uint8_t kind;
-};
-/*
- * The fast path: a description would take a hundred instructions for an update of ten, and would delay the access to
- * memory. True: executed, no completion follows. False: not done; um_proto_atomic_start(), to be called next for the
- * same operation, executes it or returns the error. If the registration ended during the update, it is unknown whether
- * that took effect: um_proto_atomic_start() then ends the operation with an error, and nothing is updated twice.
- */
-bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Shared by receive.c (posted receives) and unexpected.c (messages that wait for a receive).
+ * Shared by receive.c (posted receives), unexpected.c (messages that wait for a receive) and recv.c (the call).
  * Threading: core.h.
  */
 #ifndef UM_PROTO_RECEIVE_H
@@ -46,9 +46,45 @@ static inline bool um_proto_receive_is_idle(const struct um_proto_receive *r)
     return !um_match_any_recv(r->engine[0]) && !um_match_any_recv(r->engine[1]);
 }
 
+static inline void um_proto_posted_recv_init(struct um_proto_posted_recv *recv, const struct um_proto_msg *msg,
+                                             size_t len)
+{
+    recv->context = msg->context;
+    recv->flags = msg->flags | UM_OP_RECV;
+    recv->in_flight = 0;
+    recv->spent = false;
+    recv->len = len;
+    recv->match.tag = msg->tag;
+    recv->match.ignore = msg->ignore;
+    recv->match.source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
+}
+
 /* A receive that is not posted yet. NULL: no memory. */
 struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg);
 void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
+/* A multi-receive buffer that takes no more messages: the caller gets it back, when no body is on its way into it. */
+void um_proto_posted_recv_end(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
+/* The completion of a message's receive, without context and flags. room: bytes that had a place. */
+static inline struct um_core_completion
+um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arrival, size_t room, int error)
+{
+    bool truncated = arrival->len > room;
+    int lost = truncated ? EMSGSIZE : 0;
+    struct um_core_completion c = {
+        .flags = arrival->flags,
+        .error = error ? error : lost,
+        .len = truncated ? room : (size_t)arrival->len,
+        .olen = truncated ? (size_t)(arrival->len - room) : 0,
+        .tag = arrival->tag,
+        .data = arrival->data,
+        .source = arrival->peer,
+        .name = arrival->peer->name,
+    };
+    arrival->peer->in->received++;
+    arrival->peer->in->bytes_received += c.len;
+    ep->reported = true;
+    return c;
+}
 
 /* ---- unexpected.c ---- */
 /* The oldest message that matches the receive or the peek; NULL. It stays queued. */

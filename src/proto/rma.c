@@ -87,37 +87,7 @@ static inline __attribute__((always_inline)) bool window_access(struct um_core_e
         return !um_fault_guard_end(guard);
     }
     mapped_move(ep, flags, iov, count, there);
-    return um_core_window_is_held(w);
-}
-
-/* flags: a constant, so that the code of the other direction is left out. */
-static inline __attribute__((always_inline)) bool rma_now(struct um_core_ep *ep, struct um_core_peer *peer,
-                                                          const struct um_proto_rma_one *r, const uint32_t flags)
-{
-    if (um_core_ep_is_due(ep))
-        um_core_ep_look(ep); /* may end the peer, and its windows */
-    struct um_window *w = um_core_window_find(peer, r->key);
-    const struct iovec iov = r->iov;
-    uint64_t offset;
-    if (!um_core_window_check_at_once(peer, w, r->addr, iov.iov_len, access_wanted(flags), &offset))
-        return false;
-    if (__builtin_expect(!window_access(ep, w, offset, flags, &iov, 1), 0) && !(w = um_core_window_renewed(peer, w)))
-        return false;
-    um_core_window_count(w, count_shift(flags));
-    peer->out->sent++;
-    peer->out->bytes_sent += iov.iov_len;
-    ep->reported = true;
-    return true;
-}
-
-bool um_proto_rma_read_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
-{
-    return rma_now(ep, peer, r, UM_OP_READ);
-}
-
-bool um_proto_rma_write_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_rma_one *r)
-{
-    return rma_now(ep, peer, r, UM_OP_WRITE);
+    return um_core_window_was_current(w);
 }
 
 /* More bytes than a fault guard covers: copies in pieces, which count as one access. False: the memory is gone or does
@@ -173,16 +143,25 @@ static int window_move(struct um_core_ep *ep, const struct um_proto_rma *rma, st
     return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* of oneself there is no better way to ask */
 }
 
-static void window_complete(struct um_core_ep *ep, const struct um_proto_rma *rma, size_t len, int error)
+/* It was accepted, and ends with this error. */
+static void rma_fail(struct um_core_ep *ep, const struct um_proto_rma *rma, size_t len, int error)
 {
     const struct um_core_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
     ep->reported = true;
     ep->config.complete(ep->config.arg, &c);
 }
 
+static int rma_executed(struct um_core_ep *ep, struct um_core_peer *peer, size_t len)
+{
+    peer->out->sent++;
+    peer->out->bytes_sent += len;
+    ep->reported = true;
+    return UM_EXECUTED;
+}
+
 /*
  * A write with data: the record that tells it is claimed before the bytes move, and given up when they move later. No
- * window: none move.
+ * window: none move. UM_EXECUTED; 0: it completes when the record is delivered; else as window_move().
  */
 static int window_notify(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w, uint64_t offset,
                          size_t len)
@@ -210,32 +189,32 @@ static int window_notify(struct um_core_ep *ep, const struct um_proto_rma *rma, 
     }
     *(struct um_proto_notify_wire *)slot.header = (struct um_proto_notify_wire){.data = rma->data, .len = len};
     lane->machine->commit(lane, &slot, UM_WIRE_NOTIFY, (uint8_t)(UM_WIRE_DATA | (op ? UM_FLAG_ACK : 0)), 0);
-    if (op) {
-        op->len = len;
-        um_core_op_await_ack(op);
-    } else {
-        window_complete(ep, rma, len, 0);
-    }
+    if (!op)
+        return UM_EXECUTED;
+    op->len = len;
+    um_core_op_await_ack(op);
     return 0;
 }
 
 /* Executes it here. -EPERM: it cannot be, nothing happened. */
 static int rma_by_window(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w)
 {
-    size_t len = um_iov_length(rma->iov, rma->count);
+    const size_t len = um_iov_length(rma->iov, rma->count);
+    const bool tells = rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ);
     uint64_t offset;
     if (__builtin_expect(rma->peer->unfinished != 0, 0))
         return -EAGAIN;
     int ret = um_core_window_check(w, rma->addr, len, access_wanted(rma->flags), &offset);
-    if (ret == 0 && __builtin_expect(rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ), 0)) {
+    if (ret == 0 && __builtin_expect(tells, 0)) {
         ret = window_notify(ep, rma, w, offset, len);
         if (ret == -EPIPE || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
             return ret;
     } else if (ret == 0) {
         ret = window_move(ep, rma, w, offset, len);
-        if (ret == 0)
-            window_complete(ep, rma, len, 0);
+        ret = ret == 0 ? UM_EXECUTED : ret;
     }
+    if (ret == UM_EXECUTED)
+        return rma_executed(ep, rma->peer, len);
     if (ret == -EPERM) {
         um_core_window_set_level(w, UM_LEVEL_REMOTE);
         return ret;
@@ -247,7 +226,7 @@ static int rma_by_window(struct um_core_ep *ep, const struct um_proto_rma *rma, 
     if (ret == -ESRCH)
         um_core_peer_lose(rma->peer, ECONNRESET);
     if (ret && ret != -EINPROGRESS)
-        window_complete(ep, rma, len, ret == -ESRCH ? ECONNRESET : -ret);
+        rma_fail(ep, rma, len, ret == -ESRCH ? ECONNRESET : -ret);
     return 0;
 }
 
@@ -338,40 +317,79 @@ static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
     return 0;
 }
 
-int um_proto_rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma)
+/* ---- the calls ---- */
+
+/* Whatever was not executed at once. direction: UM_OP_READ or UM_OP_WRITE. */
+static __attribute__((noinline)) int rma_slow(struct um_core_ep *ep, const struct um_proto_rma *what,
+                                              uint32_t direction)
 {
-    struct um_core_peer *peer = rma->peer;
-    if (um_core_ep_is_due(ep))
-        um_core_ep_look(ep);
-    if (__builtin_expect(peer->lost, 0))
+    struct um_proto_rma rma = *what;
+    rma.flags |= direction;
+    rma.data = rma.flags & UM_OP_DATA ? rma.data : 0;
+    if (__builtin_expect(rma.peer->lost, 0))
         return -EPIPE;
-    struct um_window *w = um_core_window_find(peer, rma->key);
+    struct um_window *w = um_core_window_find(rma.peer, rma.key);
     if (__builtin_expect(w && w->level != UM_LEVEL_REMOTE, 1)) {
-        int ret = rma_by_window(ep, rma, w);
+        int ret = rma_by_window(ep, &rma, w);
         if (__builtin_expect(ret != -EPERM, 1))
             return ret;
     }
     int ret = um_core_window_await(w);
-    return ret ? ret : rma_by_target(ep, rma);
+    return ret ? ret : rma_by_target(ep, &rma);
 }
 
-int um_proto_rma_start_empty(struct um_core_ep *ep, const struct um_proto_rma *rma)
+/*
+ * One buffer, by loads and stores, with nothing in its way: executed at once. Else bytes may have moved already (the
+ * registration ended meanwhile), and the slow path does it again or finds the error. direction: a constant, so that the
+ * code of the other one is left out.
+ */
+static inline __attribute__((always_inline)) int rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma,
+                                                           const uint32_t direction)
 {
+    if (um_core_ep_is_due(ep))
+        um_core_ep_look(ep); /* may end the peer, and its windows */
+    if (__builtin_expect(rma->count != 1 || (direction == UM_OP_WRITE && rma->flags & UM_OP_DATA), 0))
+        return rma_slow(ep, rma, direction);
+    /* rma->peer: read again after the access, which leaves a register free for what the access needs */
+    struct um_window *w = um_core_window_find(rma->peer, rma->key);
+    const struct iovec iov = *rma->iov;
+    uint64_t offset;
+    if (__builtin_expect(
+            !um_core_window_check_at_once(rma->peer, w, rma->addr, iov.iov_len, access_wanted(direction), &offset), 0))
+        return rma_slow(ep, rma, direction);
+    if (__builtin_expect(!window_access(ep, w, offset, direction, &iov, 1), 0) &&
+        !(w = um_core_window_renewed(rma->peer, w)))
+        return rma_slow(ep, rma, direction);
+    um_core_window_count(w, count_shift(direction));
+    return rma_executed(ep, rma->peer, iov.iov_len);
+}
+
+int um_proto_rma_read(struct um_core_ep *ep, const struct um_proto_rma *rma)
+{
+    return rma_start(ep, rma, UM_OP_READ);
+}
+
+int um_proto_rma_write(struct um_core_ep *ep, const struct um_proto_rma *rma)
+{
+    return rma_start(ep, rma, UM_OP_WRITE);
+}
+
+int um_proto_rma_empty(struct um_core_ep *ep, const struct um_proto_rma *rma)
+{
+    int ret = UM_EXECUTED;
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep);
     if (rma->peer->lost)
         return -EPIPE;
     if (rma->peer->unfinished)
         return -EAGAIN;
-    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ)) {
-        int ret = window_notify(ep, rma, NULL, 0, 0);
-        if (ret)
-            return ret;
-    } else {
-        window_complete(ep, rma, 0, 0);
-    }
-    rma->peer->out->sent++;
-    return 0;
+    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ))
+        ret = window_notify(ep, rma, NULL, 0, 0);
+    if (ret == UM_EXECUTED)
+        return rma_executed(ep, rma->peer, 0);
+    if (ret == 0)
+        rma->peer->out->sent++;
+    return ret;
 }
 
 /* ---- the initiator's side of a returned read ---- */
@@ -379,12 +397,11 @@ int um_proto_rma_start_empty(struct um_core_ep *ep, const struct um_proto_rma *r
 int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_part_wire *header = rec->header;
-    struct um_core_op *op = um_core_peer_op(peer, header->token);
+    struct um_core_op *op;
+    int ret = um_proto_op_of_part(peer, &read_op, header->token, header->offset, &op);
     (void)ep;
-    if (!op && peer->lost)
-        return 0; /* the read ended with its peer; the peer's other records are still taken */
-    if (!op || op->class != &read_op || header->offset != op->moved)
-        return -EPROTO;
+    if (ret || !op)
+        return ret;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
         um_core_op_complete(op, (int)rec->len);
         return 0;

@@ -53,16 +53,6 @@ int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer
     return 0;
 }
 
-int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
-{
-    int error;
-    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &error);
-    if (!in)
-        return error;
-    um_proto_inbound_start(ep, in);
-    return 0;
-}
-
 /* Parts were returned already: sends the error behind them. Returns whether the body still lives. */
 static bool return_fail(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
@@ -132,11 +122,11 @@ static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, cons
     return false;
 }
 
-bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *in)
+static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     bool read = in->op == UM_WIRE_READ;
     if (in->copying.transfer) {
-        if (um_proto_inbound_copy(ep, in, NULL, 0) < 0)
+        if (um_proto_rndv_read(ep, in, NULL, 0) < 0)
             return false;
         if (in->copying.transfer || in->pushed)
             return true;
@@ -154,7 +144,7 @@ bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *i
     if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {
-        ret = um_proto_inbound_copy(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
+        ret = um_proto_rndv_read(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
         if (ret < 0)
             return false;
         if (in->pushed)
@@ -166,7 +156,7 @@ bool um_proto_rma_inbound_step(struct um_core_ep *ep, struct um_proto_inbound *i
     return false;
 }
 
-void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbound *in, int error)
+static void body_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
     if (error)
         return;
@@ -177,4 +167,16 @@ void um_proto_rma_inbound_end(struct um_core_ep *ep, const struct um_proto_inbou
         in->peer->in->received++;
         in->peer->in->bytes_received += in->arrival.len;
     }
+}
+
+static const struct um_proto_inbound_class rma_body = {.step = body_step, .ended = body_ended};
+
+int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    int error;
+    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &rma_body, &error);
+    if (!in)
+        return error;
+    um_proto_inbound_start(ep, in);
+    return 0;
 }

@@ -73,7 +73,7 @@ static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op 
 }
 
 /* What the record says is copied once, then checked: its sender can go on writing there. */
-int um_proto_rndv_copy(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     struct um_proto_copy_wire header;
     memcpy(&header, rec->header, sizeof(header));

@@ -54,7 +54,7 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
 
 const struct um_core_op_class um_proto_rndv_body = {.answered = body_answered, .is_body = true};
 
-int um_proto_rndv_push(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_part_wire *header = rec->header;
     struct um_proto_inbound *in = um_proto_inbound_find(peer, header->token);

@@ -1,10 +1,10 @@
 /*
  * Rendezvous: a body that waits at its sender until the receiver knows its destination. This file is the announcement,
- * at the sender and at the receiver; rndv_pull.c and rndv_push.c are the two ways that the body takes.
+ * at the sender and at the receiver; rndv_read.c and rndv_push.c are the two ways that the body takes.
  *
  *   sender                                        receiver
  *   RTS {pieces, total, token}      ──────→       match (now, or when a receive is posted)
- *                                                 ├ pull: reads the pieces by transfers, ≤ 1 MiB a step
+ *                                                 ├ read: takes the pieces by transfers, ≤ 1 MiB a step
  *   complete                        ←── answer ── └ DONE
  *                                                 ├ push: reading is refused, or records are faster here:
  *   a job                           ←── answer ── ├ PUSH
@@ -71,10 +71,10 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     return 0;
 }
 
-int um_proto_rndv_rts(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     int error;
-    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &error);
+    struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &um_proto_message_body, &error);
     if (!in)
         return error;
     if (um_proto_receive_match(ep, &in->arrival, &in->dest)) {

@@ -100,14 +100,10 @@ static ssize_t um_prov_atomic_write(struct fid_ep *fid, const void *buf, size_t 
                                     uint64_t addr, uint64_t key, enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
+    struct um_proto_atomic a = {
+        .operand = buf, .addr = addr, .key = key, .count = count, .context = context, .flags = ep->tx_flags};
     (void)desc;
-    return um_prov_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
+    return um_prov_atomic_post_buffers(ep, &a, (struct um_prov_atomic_call){UM_ATOMIC_BASE, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_writev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -115,15 +111,11 @@ static ssize_t um_prov_atomic_writev(struct fid_ep *fid, const struct fi_ioc *io
                                      void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
+    const struct um_prov_atomic_lists l = {.operand = iov, .operand_count = count};
+    struct um_proto_atomic a = {
+        .addr = addr, .key = key, .count = um_prov_ioc_elements(iov, count), .context = context, .flags = ep->tx_flags};
     (void)desc;
-    return um_prov_atomic_post_lists(ep, &(struct um_prov_atomic_lists){.operand = iov, .operand_count = count}, &to,
-                                     um_prov_ioc_elements(iov, count));
+    return um_prov_atomic_post_lists(ep, &a, &l, (struct um_prov_atomic_call){UM_ATOMIC_BASE, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, uint64_t flags)
@@ -137,13 +129,12 @@ static ssize_t um_prov_atomic_inject(struct fid_ep *fid, const void *buf, size_t
                                      uint64_t key, enum fi_datatype type, enum fi_op op)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
-        .dest = dest,
-        .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT,
-        .fi_flags = FI_INJECT,
-    };
-    return um_prov_atomic_post_flat(ep, UM_ATOMIC_BASE, &to, count);
+    struct um_proto_atomic a = {.operand = buf,
+                                .addr = addr,
+                                .key = key,
+                                .count = count,
+                                .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT};
+    return um_prov_atomic_post_buffers(ep, &a, (struct um_prov_atomic_call){UM_ATOMIC_BASE, type, op, dest, FI_INJECT});
 }
 
 /* ---- fetch ---- */
@@ -153,20 +144,15 @@ static ssize_t um_prov_atomic_readwrite(struct fid_ep *fid, const void *buf, siz
                                         enum fi_datatype type, enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.operand = buf,
-                .result = result,
-                .addr = addr,
-                .key = key,
-                .type = type,
-                .op = op,
-                .kind = UM_ATOMIC_FETCH},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
+    struct um_proto_atomic a = {.operand = buf,
+                                .result = result,
+                                .addr = addr,
+                                .key = key,
+                                .count = count,
+                                .context = context,
+                                .flags = ep->tx_flags};
     (void)desc, (void)result_desc;
-    return um_prov_atomic_post_flat(ep, UM_ATOMIC_FETCH, &to, count);
+    return um_prov_atomic_post_buffers(ep, &a, (struct um_prov_atomic_call){UM_ATOMIC_FETCH, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -175,17 +161,15 @@ static ssize_t um_prov_atomic_readwritev(struct fid_ep *fid, const struct fi_ioc
                                          enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_FETCH},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
     const struct um_prov_atomic_lists l = {
         .operand = iov, .operand_count = count, .result = resultv, .result_count = result_count};
+    struct um_proto_atomic a = {.addr = addr,
+                                .key = key,
+                                .count = um_prov_ioc_elements(resultv, result_count), /* a read has no operands */
+                                .context = context,
+                                .flags = ep->tx_flags};
     (void)desc, (void)result_desc;
-    return um_prov_atomic_post_lists(ep, &l, &to,
-                                     um_prov_ioc_elements(resultv, result_count)); /* a read has no operands */
+    return um_prov_atomic_post_lists(ep, &a, &l, (struct um_prov_atomic_call){UM_ATOMIC_FETCH, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_readwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m, struct fi_ioc *resultv,
@@ -205,21 +189,16 @@ static ssize_t um_prov_atomic_compwrite(struct fid_ep *fid, const void *buf, siz
                                         enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.operand = buf,
-                .compare = compare,
-                .result = result,
-                .addr = addr,
-                .key = key,
-                .type = type,
-                .op = op,
-                .kind = UM_ATOMIC_COMPARE},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
+    struct um_proto_atomic a = {.operand = buf,
+                                .compare = compare,
+                                .result = result,
+                                .addr = addr,
+                                .key = key,
+                                .count = count,
+                                .context = context,
+                                .flags = ep->tx_flags};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_prov_atomic_post_flat(ep, UM_ATOMIC_COMPARE, &to, count);
+    return um_prov_atomic_post_buffers(ep, &a, (struct um_prov_atomic_call){UM_ATOMIC_COMPARE, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc *iov, void **desc, size_t count,
@@ -229,20 +208,16 @@ static ssize_t um_prov_atomic_compwritev(struct fid_ep *fid, const struct fi_ioc
                                          enum fi_op op, void *context)
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
-    const struct um_prov_atomic_where to = {
-        .one = {.addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_COMPARE},
-        .dest = dest,
-        .context = context,
-        .flags = ep->tx_flags,
-    };
     const struct um_prov_atomic_lists l = {.operand = iov,
                                            .operand_count = count,
                                            .compare = comparev,
                                            .compare_count = compare_count,
                                            .result = resultv,
                                            .result_count = result_count};
+    struct um_proto_atomic a = {
+        .addr = addr, .key = key, .count = um_prov_ioc_elements(iov, count), .context = context, .flags = ep->tx_flags};
     (void)desc, (void)compare_desc, (void)result_desc;
-    return um_prov_atomic_post_lists(ep, &l, &to, um_prov_ioc_elements(iov, count));
+    return um_prov_atomic_post_lists(ep, &a, &l, (struct um_prov_atomic_call){UM_ATOMIC_COMPARE, type, op, dest, 0});
 }
 
 static ssize_t um_prov_atomic_compwritemsg(struct fid_ep *fid, const struct fi_msg_atomic *m,

@@ -1,6 +1,6 @@
 /*
- * Posting an atomic operation: what the calls of atomic.c share. The fast path of one element is inline; every other
- * operation takes the slow path (atomic_post.c).
+ * Posting an atomic operation: what the calls of atomic.c share. With one buffer of each kind it is inline, with many
+ * elements or pieces in atomic_post.c.
  *
  * Owns nothing. Threading: see post.h.
  */
@@ -11,94 +11,107 @@
 
 #include <rdma/fi_atomic.h>
 
-/* What every variant of a call gives: the operation and its target. With lists, `one` has no buffers. */
-struct um_prov_atomic_where {
-    struct um_proto_atomic_one one; /* the first element, if there are more; type and op as the caller gave them */
-    fi_addr_t dest;
-    void *context;
-    uint32_t flags; /* um_core_op_flag */
-    uint64_t fi_flags;
-};
-
 /* Lists as the application has them. */
 struct um_prov_atomic_lists {
     const struct fi_ioc *operand, *compare, *result;
     size_t operand_count, compare_count, result_count;
 };
 
-/* The slow path: one buffer of each kind; lists; lists and a message. */
-ssize_t um_prov_atomic_post_buffers(struct um_prov_ep *ep, const struct um_prov_atomic_where *to, size_t count);
-ssize_t um_prov_atomic_post_lists(struct um_prov_ep *ep, const struct um_prov_atomic_lists *l,
-                                  const struct um_prov_atomic_where *to, size_t count);
-ssize_t um_prov_atomic_post_msg_lists(struct um_prov_ep *ep, const struct fi_msg_atomic *m,
-                                      enum um_proto_atomic_kind kind, const struct um_prov_atomic_lists *l,
-                                      uint64_t flags);
+/* What a call says besides its buffers. */
+struct um_prov_atomic_call {
+    enum um_proto_atomic_kind kind;
+    enum fi_datatype type;
+    enum fi_op op;
+    fi_addr_t dest;
+    uint64_t fi_flags;
+};
 
-/*
- * The fast path for one element of a valid operation. True: done, with its completion. False: not done (the element may
- * have been updated if its registration ended meanwhile); the slow path, to be called next, executes it or finds the
- * error. kind: that of `a`, a constant.
- */
-static inline bool um_prov_atomic_post_one(struct um_prov_ep *ep, enum um_proto_atomic_kind kind,
-                                           const struct um_proto_atomic_one *a, fi_addr_t dest, bool event,
-                                           void *context)
+/* 0; -FI_EINVAL: no elements, too many of them, or too many to inject. */
+int um_prov_atomic_check_count(const struct um_prov_ep *ep, const struct um_proto_atomic *a, uint64_t fi_flags);
+/* Checks the lists, and posts the operation with them. */
+ssize_t um_prov_atomic_post_pieces(struct um_prov_ep *ep, struct um_proto_atomic *a,
+                                   const struct um_prov_atomic_lists *l, const struct um_prov_atomic_call *call);
+
+/* An operation whose buffers have been checked. kind: that of `a`, a constant. */
+static inline __attribute__((always_inline)) ssize_t um_prov_atomic_post(struct um_prov_ep *ep,
+                                                                         struct um_proto_atomic *a,
+                                                                         const enum um_proto_atomic_kind kind,
+                                                                         fi_addr_t dest, uint64_t fi_flags)
 {
-    struct um_core_peer *peer;
+    int ret = um_prov_post_check_flags(fi_flags, UM_RMA_FLAGS);
+    if (__builtin_expect(ret != 0, 0))
+        return ret;
     um_prov_domain_lock(&ep->domain->lock);
-    bool done = um_prov_ep_peer(ep, dest, &peer) == 0 && um_proto_atomic_now(ep->core, peer, a);
-    if (__builtin_expect(done, 1))
-        um_prov_post_executed_locked(ep, UM_OP_ATOMIC | (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ),
-                                     um_proto_atomic_size_of(a->type), event, context);
+    ret = um_prov_ep_peer(ep, dest, &a->peer);
+    if (__builtin_expect(ret == 0, 1)) {
+        ret = um_prov_post_is_fenced_off(ep, fi_flags) ? -EAGAIN : um_proto_atomic_start(ep->core, a);
+        if (__builtin_expect(ret == UM_EXECUTED, 1)) {
+            const uint32_t what = UM_OP_ATOMIC | (kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ);
+            const size_t len = a->count << um_proto_atomic_shift[a->type];
+            um_prov_post_executed_locked(ep, what, len);
+            if (!(a->flags & UM_OP_NO_EVENT))
+                um_prov_ep_executed_locked(ep, what, len, a->context);
+            ret = 0;
+        } else {
+            ret = um_prov_post_started_locked(ep, ret);
+        }
+    }
     um_prov_domain_unlock(&ep->domain->lock);
-    return done;
+    return ret;
 }
 
-static inline ssize_t um_prov_atomic_post_flat(struct um_prov_ep *ep, enum um_proto_atomic_kind kind,
-                                               const struct um_prov_atomic_where *to, size_t count)
+/* With one buffer of each kind. `a` has all but what the call says. */
+static inline __attribute__((always_inline)) ssize_t
+um_prov_atomic_post_buffers(struct um_prov_ep *ep, struct um_proto_atomic *a, const struct um_prov_atomic_call call)
+{
+    int ret;
+    if (__builtin_expect(!um_proto_atomic_is_valid(call.kind, call.type, call.op), 0))
+        return -FI_EOPNOTSUPP;
+    a->kind = (uint8_t)call.kind;
+    a->type = (uint8_t)call.type;
+    a->op = (uint8_t)call.op;
+    if (__builtin_expect(a->count != 1, 0) && (ret = um_prov_atomic_check_count(ep, a, call.fi_flags)) != 0)
+        return ret;
+    return um_prov_atomic_post(ep, a, call.kind, call.dest, call.fi_flags);
+}
+
+static inline bool um_prov_ioc_is_one(const struct fi_ioc *ioc, size_t pieces, size_t count)
+{
+    return pieces == 1 && ioc->count == count;
+}
+
+/* With lists, which often have one piece each. */
+static inline __attribute__((always_inline)) ssize_t um_prov_atomic_post_lists(struct um_prov_ep *ep,
+                                                                               struct um_proto_atomic *a,
+                                                                               const struct um_prov_atomic_lists *l,
+                                                                               const struct um_prov_atomic_call call)
 {
     if (__builtin_expect(
-            count == 1 && um_proto_atomic_is_valid(kind, to->one.type, to->one.op) &&
-                um_prov_atomic_post_one(ep, kind, &to->one, to->dest, !(to->flags & UM_OP_NO_EVENT), to->context),
-            1))
-        return 0;
-    return um_prov_atomic_post_buffers(ep, to, count);
+            (call.op != FI_ATOMIC_READ && !um_prov_ioc_is_one(l->operand, l->operand_count, a->count)) ||
+                (call.kind == UM_ATOMIC_COMPARE && !um_prov_ioc_is_one(l->compare, l->compare_count, a->count)) ||
+                (call.kind != UM_ATOMIC_BASE && !um_prov_ioc_is_one(l->result, l->result_count, a->count)),
+            0))
+        return um_prov_atomic_post_pieces(ep, a, l, &call);
+    a->operand = call.op == FI_ATOMIC_READ ? NULL : l->operand->addr;
+    a->compare = call.kind == UM_ATOMIC_COMPARE ? l->compare->addr : NULL;
+    a->result = call.kind == UM_ATOMIC_BASE ? NULL : l->result->addr;
+    return um_prov_atomic_post_buffers(ep, a, call);
 }
 
-static inline bool um_prov_ioc_is_one(const struct fi_ioc *ioc, size_t pieces)
+static inline __attribute__((always_inline)) ssize_t
+um_prov_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m, const enum um_proto_atomic_kind kind,
+                        const struct um_prov_atomic_lists *l, uint64_t flags)
 {
-    return pieces == 1 && ioc->count == 1;
-}
-
-/* Has the operation lists of one element each, and no flag that needs the slow path? */
-static inline bool um_prov_atomic_msg_is_one(const struct fi_msg_atomic *m, enum um_proto_atomic_kind kind,
-                                             const struct um_prov_atomic_lists *l, uint64_t flags)
-{
-    return !(flags & ~(UM_RMA_FLAGS & ~FI_FENCE)) &&
-           um_proto_atomic_is_valid(kind, (uint32_t)m->datatype, (uint32_t)m->op) && m->rma_iov_count == 1 &&
-           m->rma_iov[0].count == 1 && (m->op == FI_ATOMIC_READ || um_prov_ioc_is_one(l->operand, l->operand_count)) &&
-           (kind != UM_ATOMIC_COMPARE || um_prov_ioc_is_one(l->compare, l->compare_count)) &&
-           (kind == UM_ATOMIC_BASE || um_prov_ioc_is_one(l->result, l->result_count));
-}
-
-static inline ssize_t um_prov_atomic_post_msg(struct um_prov_ep *ep, const struct fi_msg_atomic *m,
-                                              enum um_proto_atomic_kind kind, const struct um_prov_atomic_lists *l,
-                                              uint64_t flags)
-{
-    if (__builtin_expect(um_prov_atomic_msg_is_one(m, kind, l, flags), 1)) {
-        const struct um_proto_atomic_one one = {.operand = m->op == FI_ATOMIC_READ ? NULL : l->operand->addr,
-                                                .compare = kind == UM_ATOMIC_COMPARE ? l->compare->addr : NULL,
-                                                .result = kind == UM_ATOMIC_BASE ? NULL : l->result->addr,
-                                                .addr = m->rma_iov[0].addr,
-                                                .key = m->rma_iov[0].key,
-                                                .type = m->datatype,
-                                                .op = m->op,
-                                                .kind = (uint8_t)kind};
-        if (__builtin_expect(um_prov_atomic_post_one(ep, kind, &one, m->addr,
-                                                     !ep->tx_selective || flags & FI_COMPLETION, m->context),
-                             1))
-            return 0;
-    }
-    return um_prov_atomic_post_msg_lists(ep, m, kind, l, flags);
+    if (__builtin_expect(m->rma_iov_count != 1, 0)) /* rma_iov_limit is 1; the operation gives the length */
+        return -FI_EINVAL;
+    struct um_proto_atomic a; /* the rest is set with the lists */
+    a.lists = NULL;
+    a.addr = m->rma_iov->addr;
+    a.key = m->rma_iov->key;
+    a.count = m->rma_iov->count;
+    a.context = m->context;
+    a.flags = um_prov_ep_tx_flags(ep, flags & ~FI_REMOTE_CQ_DATA);
+    return um_prov_atomic_post_lists(ep, &a, l, (struct um_prov_atomic_call){kind, m->datatype, m->op, m->addr, flags});
 }
 
 #endif

@@ -321,7 +321,8 @@ static struct fi_ops um_prov_ep_fid_ops = {
 /* Sets the flags for calls without flags, from the defaults and the bindings. */
 void um_prov_ep_set_flags(struct um_prov_ep *ep)
 {
-    ep->tx_flags = um_prov_ep_tx_flags(ep, ep->tx_op_flags & (UINT64_MAX ^ (FI_REMOTE_CQ_DATA | FI_INJECT)));
+    ep->tx_flags = um_prov_ep_level_flags(ep->tx_op_flags) |
+                   (ep->tx_selective && !(ep->tx_op_flags & FI_COMPLETION) ? UM_OP_NO_EVENT : 0);
     ep->rx_flags = (ep->rx_selective && !(ep->rx_op_flags & FI_COMPLETION) ? UM_OP_NO_EVENT : 0) |
                    (ep->rx_op_flags & FI_MULTI_RECV ? UM_OP_MULTI : 0);
 }

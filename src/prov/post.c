@@ -14,6 +14,22 @@ ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
     return um_prov_error_result(ret);
 }
 
+/*
+ * An operation that was executed at once does not come here: it changes nothing that a sleeper waits for, so it wakes
+ * none. With automatic progress, every put would wake the progress thread.
+ */
+int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
+{
+    int ret = 0;
+    um_prov_cq_stop_lingering(ep->tx_cq);
+    if (started == 0)
+        ep->pending++; /* its completion takes that back, or has done so, if the call has found an error */
+    else
+        ret = (int)um_prov_ep_refused(ep, started);
+    um_prov_ep_touch_locked(ep);
+    return ret;
+}
+
 static int um_prov_post_peek_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg)
 {
     struct um_core_completion found = {0};

@@ -27,45 +27,17 @@ static inline bool um_prov_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi
     return true;
 }
 
-/*
- * One-sided operations, around the call that starts one. An operation that was executed at once changes nothing that a
- * sleeper waits for, so it wakes none. With automatic progress, every put would wake the progress thread.
- */
-static inline int um_prov_post_begin_locked(struct um_prov_ep *ep, uint64_t fi_flags)
-{
-    if (um_prov_post_is_fenced_off(ep, fi_flags)) {
-        um_prov_ep_touch_locked(ep);
-        return -FI_EAGAIN;
-    }
-    ep->pending++; /* before: the completion may come before the call returns */
-    ep->started = ep->pending;
-    um_prov_cq_stop_lingering(ep->tx_cq);
-    return 0;
-}
-
-static inline int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
-{
-    int ret = 0;
-    if (__builtin_expect(started != 0, 0)) {
-        ep->pending--;
-        ret = (int)um_prov_ep_refused(ep, started);
-    }
-    if (__builtin_expect(ret != 0 || ep->pending == ep->started, 0))
-        um_prov_ep_touch_locked(ep);
-    return ret;
-}
-
-/* Counts and reports a one-sided operation that a fast path has executed. */
-static inline void um_prov_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, bool event,
-                                                void *context)
+/* Counts a one-sided operation that was executed at once. */
+static inline void um_prov_post_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len)
 {
     struct um_prov_cntr *cntr = ep->cntr[what & UM_OP_READ ? UM_CNTR_READ : UM_CNTR_WRITE];
     um_prov_cq_stop_lingering(ep->tx_cq);
     if (cntr)
         um_prov_cntr_count_locked(cntr, len);
-    if (event)
-        um_prov_ep_executed_locked(ep, what, len, context);
 }
+
+/* One that was not: accepted (started 0), or refused. The result of the posting function. */
+int um_prov_post_started_locked(struct um_prov_ep *ep, int started);
 
 /* The flags that calls take: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). FI_MORE, FI_PRIORITY, FI_AFFINITY:
  * hints. */
@@ -85,14 +57,20 @@ static inline int um_prov_post_check_flags(uint64_t fi_flags, uint64_t known)
 }
 
 /* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_prov_post_check_flags() says. */
+static inline int um_prov_post_check_size(const struct um_prov_ep *ep, size_t count, size_t len, uint64_t fi_flags,
+                                          uint64_t known)
+{
+    if (__builtin_expect(count > ep->domain->limits.iov_max, 0))
+        return -FI_EINVAL;
+    if (__builtin_expect(fi_flags & FI_INJECT && len > ep->domain->limits.inject_max, 0))
+        return -FI_EINVAL;
+    return um_prov_post_check_flags(fi_flags, known);
+}
+
 static inline int um_prov_post_check(const struct um_prov_ep *ep, const struct iovec *iov, size_t count,
                                      uint64_t fi_flags, uint64_t known)
 {
-    if (count > ep->domain->limits.iov_max)
-        return -FI_EINVAL;
-    if (fi_flags & FI_INJECT && um_iov_length(iov, count) > ep->domain->limits.inject_max)
-        return -FI_EINVAL;
-    return um_prov_post_check_flags(fi_flags, known);
+    return um_prov_post_check_size(ep, count, fi_flags & FI_INJECT ? um_iov_length(iov, count) : 0, fi_flags, known);
 }
 
 static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_msg *msg, fi_addr_t dest,

@@ -293,7 +293,6 @@ struct um_prov_ep {
     struct um_core_peer **peers;       /* by fi_addr_t; filled at first use */
     uint64_t peers_room;               /* its entries */
     uint64_t pending;                  /* accepted transmissions that will complete */
-    uint64_t started;                  /* `pending` as it was with the operation that is being posted */
     uint32_t tx_flags, rx_flags;       /* um_core_op_flag of the calls without flags */
     uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
     bool tx_selective, rx_selective;
@@ -367,18 +366,24 @@ static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct
     return um_prov_ep_peer_slow(ep, index, peer_p);
 }
 
+/* The flag of a completion level. */
+static inline uint32_t um_prov_ep_level_flags(uint64_t fi_flags)
+{
+    return (fi_flags & FI_DELIVERY_COMPLETE ? (uint32_t)UM_OP_DELIVERY : 0) |
+           (fi_flags & FI_MATCH_COMPLETE ? (uint32_t)UM_OP_MATCH : 0);
+}
+
+#define UM_LEVELS (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
+
 /* The flags of a transmission whose call gave fi_flags: completion level, data, inject, event or not. */
 static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
-    const uint64_t levels = FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
-    uint64_t level = fi_flags & levels ? fi_flags : ep->tx_op_flags;
-    uint32_t flags = level & FI_DELIVERY_COMPLETE ? UM_OP_DELIVERY : 0;
-    if (__builtin_expect(level & FI_MATCH_COMPLETE, 0))
-        flags |= UM_OP_MATCH;
-    if (fi_flags & FI_REMOTE_CQ_DATA)
-        flags |= UM_OP_DATA;
-    if (fi_flags & FI_INJECT)
-        flags |= UM_OP_INJECT;
+    uint32_t flags = ep->tx_flags & (UM_OP_DELIVERY | UM_OP_MATCH);
+    if (__builtin_expect(fi_flags & (UM_LEVELS | FI_REMOTE_CQ_DATA | FI_INJECT), 0)) {
+        flags = fi_flags & UM_LEVELS ? um_prov_ep_level_flags(fi_flags) : flags;
+        flags |= fi_flags & FI_REMOTE_CQ_DATA ? (uint32_t)UM_OP_DATA : 0;
+        flags |= fi_flags & FI_INJECT ? (uint32_t)UM_OP_INJECT : 0;
+    }
     if (ep->tx_selective && !(fi_flags & FI_COMPLETION))
         flags |= UM_OP_NO_EVENT;
     return flags;

@@ -6,7 +6,9 @@
  *
  * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
  * over those fds. Events of this process (another thread's call completes something) come through an eventfd.
- * While operations wait for peers, sleep ends a few times a second, because a peer that dies wakes nobody.
+ * How long a sleep may be, the endpoints say (um_core_ep_sleep_max): a peer that dies wakes nobody, and some machines
+ * wake nobody at all. A blocking call makes progress after that time; for the fd that an application waits on there is
+ * a timer in the set, which makes it readable.
  *
  * A blocking call goes through stages: it spins for about as long as going to sleep and waking up would take; then, if
  * the event is a store to one known line and the processor can wait for that (base/cpu_wait.h), it rests at the line;
@@ -28,7 +30,6 @@
 #include <unistd.h>
 
 enum {
-    UM_TICK_MS = 200,
     UM_SPIN_NS = 5000,  /* waking up takes about that */
     UM_SPIN_LOOK = 16,  /* rounds between two looks at the clock */
     UM_REST_NS = 50000, /* the system counts a rest as work: with five wake-ups a second, far below 1 % of a core */
@@ -141,7 +142,8 @@ static int um_prov_source_watch_ep(struct um_prov_event_source *s, struct um_pro
 {
     if (!s->arms || s->waiter.poll_fd < 0 || !ep->core)
         return 0;
-    return um_prov_waiter_watch(&s->waiter, um_core_ep_wait_fd(ep->core));
+    int fd = um_core_ep_wait_fd(ep->core);
+    return fd < 0 ? 0 : um_prov_waiter_watch(&s->waiter, fd);
 }
 
 /* Threads that sleep now need the new endpoint armed as well; they look first. */
@@ -213,13 +215,16 @@ static int um_prov_source_arm_eps(struct um_prov_event_source *s)
     return ret ? -FI_EAGAIN : 0;
 }
 
-static bool um_prov_source_waits_for_peers(const struct um_prov_event_source *s)
+/* The longest sleep that the endpoints allow, in ms; -1: any. */
+static int um_prov_source_sleep_max(const struct um_prov_event_source *s)
 {
+    int most = -1;
     for (size_t i = 0; s->arms && i < s->eps.count; i++) {
-        if (s->eps.eps[i]->core && um_core_ep_is_waiting_for_peers(s->eps.eps[i]->core))
-            return true;
+        int ms = s->eps.eps[i]->core ? um_core_ep_sleep_max(s->eps.eps[i]->core) : -1;
+        if (ms >= 0 && (most < 0 || ms < most))
+            most = ms;
     }
-    return false;
+    return most;
 }
 
 /* Opens the wait object that nobody had asked for. */
@@ -243,8 +248,9 @@ int um_prov_source_arm_locked(struct um_prov_event_source *s)
         return ret;
     s->waiter.armed = true;
     s->waiter.sleepers++;
-    if (um_prov_source_waits_for_peers(s))
-        um_prov_waiter_set_timer(&s->waiter, UM_TICK_MS);
+    ret = um_prov_source_sleep_max(s);
+    if (ret > 0)
+        um_prov_waiter_set_timer(&s->waiter, ret);
     return 0;
 }
 
@@ -292,8 +298,9 @@ int um_prov_source_sleep_locked(struct um_prov_event_source *s, int ms, int canc
         ret = um_prov_source_arm_eps(s);
     if (ret)
         return ret;
-    if (um_prov_source_waits_for_peers(s) && (ms < 0 || ms > UM_TICK_MS))
-        ms = UM_TICK_MS;
+    const int most = um_prov_source_sleep_max(s);
+    if (most >= 0 && (ms < 0 || ms > most))
+        ms = most;
     s->waiter.sleepers++;
     um_prov_domain_unlock(&s->domain->lock);
     ret = um_prov_source_poll(s, ms, cancel_state);

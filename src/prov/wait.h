@@ -52,7 +52,7 @@ int um_prov_source_add_locked(struct um_prov_event_source *s, struct um_prov_ep 
 void um_prov_source_remove_locked(struct um_prov_event_source *s, struct um_prov_ep *ep);
 /* An endpoint of the set was enabled: it has a wait fd now. */
 void um_prov_source_enabled_locked(struct um_prov_event_source *s, struct um_prov_ep *ep);
-/* fi_trywait(): 0 or -FI_EAGAIN. */
+/* fi_trywait(): 0 or -FI_EAGAIN. The fd also becomes readable when it is time to make progress. */
 int um_prov_source_arm_locked(struct um_prov_event_source *s);
 void um_prov_source_disarm_locked(struct um_prov_event_source *s);
 /*

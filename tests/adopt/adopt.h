@@ -7,8 +7,8 @@
 #define TESTS_ADOPT_ADOPT_H
 
 #include "base/clock.h"
-#include "machine/shm/adopt.h"
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/adopt.h"
+#include "machine/shm/adopt/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -344,10 +344,10 @@ static void log_keep(enum um_log_level level, const char *text)
 }
 
 static const struct group *const groups[] = {
-    &address_group,        &lane_group,   &body_group,   &credit_group, &answer_group,   &facing_group,
-    &close_group,          &reuse_group,  &refuse_group, &copy_group,   &transfer_group, &region_group,
-    &wait_group,           &wakeup_group, &stress_group, &sim_group,    &process_group,  &death_group,
-    &receiver_death_group, &board_group,  &dma_group,    &line_group,
+    &address_group,        &lane_group,   &body_group,   &credit_group, &answer_group,     &facing_group,
+    &close_group,          &reuse_group,  &refuse_group, &copy_group,   &transfer_group,   &region_group,
+    &wait_group,           &wakeup_group, &stress_group, &sim_group,    &process_group,    &death_group,
+    &receiver_death_group, &board_group,  &dma_group,    &line_group,   &capability_group,
 };
 
 static char board_name[64];
@@ -373,6 +373,8 @@ static bool machine_choose(const char *name)
         machine = &um_machine_sim;
     } else if (board_choose(name)) {
         machine = &um_machine_board;
+    } else if (strcmp(name, "sim:unwoken") == 0) {
+        machine = &um_machine_sim_unwoken;
     } else if (strcmp(name, "sim:stall") == 0) {
         machine = &um_machine_sim;
         tries = 40;
@@ -393,7 +395,7 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim|sim:stall|sim:slow|sim:stale|sim:evict|board[:STEP] GROUP\n");
+        fprintf(stderr, "usage: conformance shm|sim[:stall|:slow|:stale|:evict|:unwoken]|board[:STEP] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

@@ -85,10 +85,10 @@ static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm->version = 7;
+    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = 7;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "wire version 7"));
-    ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm->version = UM_WIRE_VERSION;
+    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = UM_WIRE_VERSION;
 }
 
 static void another_host_is_refused_naming_this_one(void **state)
@@ -187,11 +187,11 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
 {
     (void)state;
     needs(has_private_copy());
-    struct um_port *port = w.node[0].ep->reach[0].port;
+    struct um_port *port = w.node[0].ep->ports[0].port;
     static uint64_t secret = 42, stolen;
     struct um_piece from = {.addr = (uintptr_t)&secret, .len = 8};
     struct iovec to = {.iov_base = &stolen, .iov_len = 8};
-    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     const uint64_t right = shm->nonce_at;
     for (int i = 0; i < 2; i++) {
         struct um_link *link;
@@ -223,7 +223,7 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 {
     (void)state;
     for (int sealed = 0; sealed < 2; sealed++) {
-        struct um_mem_port_shm copy = *((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+        struct um_mem_port_shm copy = *((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
         int fd = memfd_create(UM_SHM_PORT_NAME, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         copy.nonce = address().nonce + 1; /* it looks like a port in every other way */
         assert_int_equal(ftruncate(fd, (off_t)um_mem_port_memory_size(copy.lanes)), 0);
@@ -237,7 +237,7 @@ static void a_file_that_could_shrink_is_not_mapped(void **state)
 static void a_file_that_is_too_short_is_not_mapped(void **state)
 {
     (void)state;
-    const struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    const struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     for (int pages = 0; pages < 2; pages++) {
         int fd = memfd_create("short", MFD_CLOEXEC | MFD_ALLOW_SEALING);
         assert_int_equal(ftruncate(fd, pages * UM_PAGE), 0);
@@ -256,7 +256,7 @@ static void a_header_that_cannot_be_is_refused(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     struct um_mem_port_shm good = *shm;
     const uint32_t lanes[] = {0, 1, 400, 4097, UINT32_MAX};
     for (int i = 0; i < 5; i++) {
@@ -284,8 +284,8 @@ static void a_header_that_cannot_be_is_refused(void **state)
 static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
 {
     (void)state;
-    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    const int wake = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_write;
+    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->ports[0].port;
+    const int wake = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->wait_write;
     const struct um_addr old = w.node[1].addr;
     int pipes[2], handle = -1;
     char byte;
@@ -303,18 +303,18 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
     close(pipes[1]);
     close(wake);
     node_open(&w.node[1], 64); /* or it is another port of the same process, with the same numbers */
-    assert_int_equal(((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_write, wake);
+    assert_int_equal(((struct um_mem_port *)w.node[1].ep->ports[0].port)->wait_write, wake);
     um_mem_wake(from, &old, &handle);
     assert_int_equal(handle, -1);
-    assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->reach[0].port)->wait_read, &byte, 1), -1);
+    assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->ports[0].port)->wait_read, &byte, 1), -1);
 }
 
 /* Its number stands where every process that maps the port can write. */
 static void nothing_but_a_pipe_is_woken(void **state)
 {
     (void)state;
-    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->reach[0].port;
-    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port *from = (struct um_mem_port *)w.node[0].ep->ports[0].port;
+    struct um_mem_port_shm *shm = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     const uint32_t right = shm->wake, wrong[] = {address().memory_fd, 65000, UINT32_MAX};
     int handle = -1;
     for (int i = 0; i < 3; i++) {

@@ -8,8 +8,8 @@
 #include "needs.h"
 
 #include "core/endpoint.h"
-#include "machine/shm/adopt.h"
-#include "machine/shm/contact.h"
+#include "machine/shm/adopt/adopt.h"
+#include "machine/shm/contact/contact.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static int open_world(void **state)
 {
     (void)state;
     world_open(&w, 1);
-    port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     (void)um_shm_adopt_fd(); /* made when it is first passed, and kept */
     before = descriptors();
     return 0;

@@ -86,10 +86,8 @@ static int rma_error(uint64_t key, uint64_t at, void *buf, size_t len, uint32_t 
 static uint64_t fetch_add(uint64_t at)
 {
     static uint64_t one = 1, fetched;
-    struct um_proto_atomic atomic = {.operand = &(struct iovec){&one, 8},
-                                     .operand_count = 1,
-                                     .result = &(struct iovec){&fetched, 8},
-                                     .result_count = 1,
+    struct um_proto_atomic atomic = {.operand = &one,
+                                     .result = &fetched,
                                      .peer = peer_of(&w, 0, 1),
                                      .addr = 100 + at,
                                      .key = KEY,
@@ -98,7 +96,7 @@ static uint64_t fetch_add(uint64_t at)
                                      .op = UM_ATOMIC_SUM,
                                      .kind = UM_ATOMIC_FETCH,
                                      .context = CTX(2)};
-    while (um_proto_atomic_start(w.node[0].ep, &atomic) == -EAGAIN)
+    while (start_atomic(&w.node[0], &atomic) == -EAGAIN)
         world_progress(&w);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     return fetched;
@@ -207,7 +205,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
 {
     (void)state;
     struct um_core_region other = region_of(KEY, decoy);
-    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
     assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
     port->space = space_of(0)->handle;
     port->space_nonce = space_of(0)->nonce;
@@ -260,7 +258,7 @@ static void scribble(int index)
 {
     uint64_t random = (uint64_t)index + 99;
     struct um_mem_mapping map;
-    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->ports[0].port;
     int ret = port->mapper->space_attach(port, &w.node[1].addr, space_of(1)->handle, &map);
     child_demand(ret == 0, "no way to the tables");
     uint64_t *header = map.base, *table = (void *)((char *)map.base + UM_REGION_OFFSET);

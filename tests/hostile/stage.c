@@ -34,10 +34,10 @@ static void quiet(enum um_log_level level, const char *text)
 static struct um_rx *take_join(struct um_core_ep *ep)
 {
     struct um_record rec;
-    while (um_mem_poll(ep->reach[0].port, &rec) != 1)
+    while (um_mem_poll(ep->ports[0].port, &rec) != 1)
         sched_yield();
     child_demand(rec.op == UM_REC_JOINED, "the victim's lane does not begin with its join");
-    um_mem_release(ep->reach[0].port, &rec);
+    um_mem_release(ep->ports[0].port, &rec);
     return rec.rx;
 }
 
@@ -157,10 +157,8 @@ static void pending_start(struct stage *s)
     rma(&s->w, 0, &write);
     rma(&s->w, 0, &read);
     static uint64_t one = 1, fetched;
-    struct um_proto_atomic atomic = {.operand = &(struct iovec){&one, 8},
-                                     .operand_count = 1,
-                                     .result = &(struct iovec){&fetched, 8},
-                                     .result_count = 1,
+    struct um_proto_atomic atomic = {.operand = &one,
+                                     .result = &fetched,
                                      .peer = s->attacker_peer,
                                      .key = 1,
                                      .count = 1,
@@ -168,7 +166,7 @@ static void pending_start(struct stage *s)
                                      .op = UM_ATOMIC_SUM,
                                      .kind = UM_ATOMIC_FETCH,
                                      .context = CTX(PENDING_FETCH)};
-    while (um_proto_atomic_start(s->w.node[0].ep, &atomic) == -EAGAIN)
+    while (start_atomic(&s->w.node[0], &atomic) == -EAGAIN)
         world_progress(&s->w);
     recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(PENDING_RECEIVE));
     /* and something for the attacker's messages to meet */

@@ -183,7 +183,7 @@ MUTATIONS = [
     ),
     (
         "a truncated message is reported as whole",
-        "src/proto/receive.c",
+        "src/proto/receive.h",
         "        .error = error ? error : lost,",
         "        .error = error,",
         ["proto message sim"],
@@ -204,7 +204,7 @@ MUTATIONS = [
     ),
     (
         "answers under unbounded tokens take the places of the bounded ones",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    return (int32_t)(rx->answers - taken) < UM_ANSWERS - UM_TOKENS;",
         "    return (int32_t)(rx->answers - taken) < UM_ANSWERS;",
         ["sim_answer"],
@@ -331,21 +331,21 @@ MUTATIONS = [
     ),
     (
         "a hello over a socket is not held against the port's address",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)\n        return -ECONNREFUSED;\n",
         "",
         ["hostile contact"],
     ),
     (
         "memory that was passed over a socket need not be sealed",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact/contact.c",
         "    if (seals < 0 || !(seals & F_SEAL_SHRINK) || ",
         "    if (seals < 0 || ",
         ["hostile contact"],
     ),
     (
         "what comes with a refused reply stays open",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact/ask.c",
         "    if (ret)\n"
         "        um_shm_contact_files_close(files);\n"
         "    else\n"
@@ -355,7 +355,7 @@ MUTATIONS = [
     ),
     (
         "who cannot be answered over a socket waits for ever",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    if (um_shm_contact_introduce(cs, fd, c) == 0) {",
         "    if (um_shm_contact_introduce(cs, fd, c) <= 0) {",
         ["hostile contact"],
@@ -369,7 +369,7 @@ MUTATIONS = [
     ),
     (
         "a connection that says nothing keeps its place",
-        "src/machine/shm/contact_serve.c",
+        "src/machine/shm/contact/serve.c",
         "    um_shm_contact_fd_drop(cs, oldest->fd);\n    oldest->fd = -1;\n    return oldest;",
         "    return oldest;",
         ["hostile contact"],
@@ -440,7 +440,7 @@ MUTATIONS = [
     ),
     (
         "adoption: DONTFORK that was given meanwhile is lost",
-        "src/machine/shm/adopt_advice.c",
+        "src/machine/shm/adopt/advice.c",
         "        madvise((void *)to, len, MADV_DONTFORK);",
         "        (void)to;",
         ["adopt basic full"],
@@ -454,7 +454,7 @@ MUTATIONS = [
     ),
     (
         "a wake-up is written to whatever has the number of the pipe",
-        "src/machine/mem/wait.c",
+        "src/machine/mem/wake.c",
         " && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&",
         "",
         ["hostile address"],
@@ -489,7 +489,7 @@ MUTATIONS = [
     ),
     (
         "a body that comes in records after all goes on where its copies ended",
-        "src/proto/rndv_pull.c",
+        "src/proto/rndv_read.c",
         "        in->dest.cursor = in->start;",
         "",
         ["prov/dmable board"],
@@ -539,29 +539,29 @@ MUTATIONS = [
     (
         "the fast path of an atomic takes misaligned elements, without their lock",
         "src/proto/atomic.c",
-        "        !is_lockless(w->region.base + offset, size))",
-        "        size > 8)",
+        "!is_lockless(w->region.base + offset, size),",
+        "size > 8,",
         ["proto fast sim"],
     ),
     (
-        "what the fast path executed is counted only if it reports",
+        "what is executed at once is not counted",
         "src/prov/post.h",
         "    um_prov_cq_stop_lingering(ep->tx_cq);\n    if (cntr)",
-        "    um_prov_cq_stop_lingering(ep->tx_cq);\n    if (cntr && event)",
+        "    um_prov_cq_stop_lingering(ep->tx_cq);\n    if (cntr && len == 0)",
         ["prov/fast"],
     ),
     (
-        "the fast path of a put or get reports although nobody asked",
+        "a put or get reports although nobody asked",
         "src/prov/rma.c",
-        "!ep->tx_selective || flags & FI_COMPLETION, m->context",
-        "true, m->context",
+        "!((what | rma->flags) & UM_OP_NO_EVENT)",
+        "!(what & UM_OP_NO_EVENT)",
         ["prov/fast"],
     ),
     (
         "the fast path of a put drops the data that comes with it",
-        "src/prov/rma.c",
-        "(UM_RMA_FLAGS & ~(FI_FENCE | FI_REMOTE_CQ_DATA))",
-        "(UM_RMA_FLAGS & ~FI_FENCE)",
+        "src/proto/rma.c",
+        "(direction == UM_OP_WRITE && rma->flags & UM_OP_DATA)",
+        "(direction == UM_OP_WRITE && rma->count == 0)",
         ["prov/fast"],
     ),
     (
@@ -594,7 +594,7 @@ MUTATIONS = [
     ),
     (
         "a directory of sockets that others can write to is taken",
-        "src/machine/shm/contact_socket.c",
+        "src/machine/shm/contact/socket.c",
         "    return trusted && !shared ? 0 : -EACCES;",
         "    return trusted || shared ? 0 : -EACCES;",
         ["prov/attach"],
@@ -602,8 +602,8 @@ MUTATIONS = [
     (
         "data that comes with no bytes is not told",
         "src/proto/rma.c",
-        "    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ)) {\n        int ret = window_notify",
-        "    if (rma->flags & UM_OP_READ) {\n        int ret = window_notify",
+        "    if (rma->flags & UM_OP_DATA && !(rma->flags & UM_OP_READ))\n        ret = window_notify",
+        "    if (rma->flags & UM_OP_READ)\n        ret = window_notify",
         ["prov/rma"],
     ),
     (
@@ -664,7 +664,7 @@ MUTATIONS = [
     ),
     (
         "over FI_UNIMEM_ATTACH a process that has become another program is taken for the peer it was",
-        "src/machine/shm/contact.c",
+        "src/machine/shm/contact/contact.c",
         " || um_shm_contact_life_is_over(c->file[UM_CONTACT_LIFE]);",
         ";",
         ["death/exec apart"],
@@ -813,7 +813,7 @@ MUTATIONS = [
     (
         "a lane that nobody announced is not taken up before its sender is lost",
         "src/core/ended.c",
-        "        if (um_core_ep_gather(ep))\n            return;",
+        "        if (ports_gather(ep))\n            return;",
         "        if (false)\n            return;",
         ["proto death sim"],
     ),
@@ -841,10 +841,10 @@ MUTATIONS = [
     (
         "a peer that opened a lane is another one than that of its address",
         "src/core/peer.c",
-        "    for (uint32_t i = 0; i < ep->reaches; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
-        "        if (!ep->reach[i].hash",
-        "    for (uint32_t i = 0; i < ep->reaches && i < 1; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
-        "        if (!ep->reach[i].hash",
+        "    for (uint32_t i = 0; i < ep->port_count; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->ports[i].hash",
+        "    for (uint32_t i = 0; i < ep->port_count && i < 1; i++) {\n        const struct um_machine *machine = machine_of(ep, i);\n"
+        "        if (!ep->ports[i].hash",
         ["proto route shm-board"],
     ),
     (
@@ -857,14 +857,14 @@ MUTATIONS = [
     (
         "a sleep ends by the first machine alone",
         "src/core/endpoint.c",
-        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->reaches; i++) {",
+        "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < ep->port_count; i++) {",
         "    for (uint32_t i = 0; ep->wait_fd >= 0 && i < 1; i++) {",
         ["proto route shm-board"],
     ),
     (
         "a machine whose record is left where it is stays the first that is asked",
         "src/core/progress.c",
-        "            if (__builtin_expect(ep->reaches > 1, 0))\n                poll_next(ep);\n            break;",
+        "            if (__builtin_expect(ep->port_count > 1, 0))\n                poll_next(ep);\n            break;",
         "            break;",
         ["proto route shm-board"],
     ),
@@ -884,7 +884,7 @@ MUTATIONS = [
     ),
     (
         "an operation ends and its transfer does not",
-        "src/core/peer.c",
+        "src/core/op.c",
         "        um_core_copying_cancel(&op->copying);",
         "        ;",
         ["proto transfer sim-slow"],
@@ -941,14 +941,14 @@ MUTATIONS = [
     ),
     (
         "credit and the number of answers are not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_receiver_publish(rx->port, rx->ctl);\n    um_fence_full();",
         "    um_fence_full();",
         ["sim_stale_credit"],
     ),
     (
         "an answer is not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_publish(rx->port, a, sizeof(*a));",
         "    ;",
         ["sim_stale_answer"],
@@ -962,7 +962,7 @@ MUTATIONS = [
     ),
     (
         "a hold is not published",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_receiver_publish(rx->port, rx->ctl);\n    if (!on)",
         "    if (!on)",
         ["sim_stale_answer"],
@@ -1032,21 +1032,21 @@ MUTATIONS = [
     ),
     (
         "a sleeper does not observe the next record",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_life.c",
         "    um_mem_observe(rx->port, rx->next, sizeof(*rx->next));\n    /* sync: record-look",
         "    /* sync: record-look",
         ["sim_stale_wait"],
     ),
     (
         "whoever answers does not observe whether the sender sleeps",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_sender_observe(rx->port, rx->ctl);\n    rx_wake",
         "    rx_wake",
         ["sim_stale_answer"],
     ),
     (
         "the answers taken are not observed",
-        "src/machine/mem/rx.c",
+        "src/machine/mem/rx_tell.c",
         "    um_mem_sender_observe(rx->port, rx->ctl);\n    /* sync: taken-look",
         "    /* sync: taken-look",
         ["sim_stale_answer"],
@@ -1127,5 +1127,26 @@ MUTATIONS = [
         "    um_mem_page_observe(link->port, peer);",
         "    ;",
         ["sim_stale_close"],
+    ),
+    (
+        "a sleeper over a machine that cannot wake sleeps until it is woken",
+        "src/core/endpoint.c",
+        "            return UM_SLEEP_LOOK_MS;",
+        "            break;",
+        ["prov/unwoken"],
+    ),
+    (
+        "the fd of FI_WAIT_FD is not made readable when it is time to look",
+        "src/prov/wait.c",
+        "        um_prov_waiter_set_timer(&s->waiter, ret);",
+        "        ;",
+        ["prov/unwoken"],
+    ),
+    (
+        "a machine that cannot wake says that it does",
+        "src/machine/sim/machine.c",
+        "    .port_open = unwoken_port_open,",
+        "    .port_open = unwoken_port_open,\n    .wakes = true,",
+        ["sim_unwoken_capability"],
     ),
 ]

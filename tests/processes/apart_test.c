@@ -336,7 +336,7 @@ static void a_claim_of_a_contact_that_is_gone_is_freed(void **state)
     (void)state;
     shared_reset();
     child_open(&w, 0);
-    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, 0);
     ctl->sender = (uint64_t)77 << 32 | UM_SHM_SENDER_CONTACT;
     for (int i = 0; i < 200; i++)

@@ -30,12 +30,8 @@ static unsigned char *region; /* of the owner */
 static struct um_core_completion sum(struct world *w, struct um_core_peer *peer, uint8_t type, uint64_t addr,
                                      const void *value, void *old)
 {
-    size_t size = um_proto_atomic_size(type);
-    struct iovec in = {(void *)(uintptr_t)value, size}, out = {old, size};
-    const struct um_proto_atomic a = {.operand = &in,
-                                      .operand_count = 1,
-                                      .result = &out,
-                                      .result_count = old != NULL,
+    const struct um_proto_atomic a = {.operand = value,
+                                      .result = old,
                                       .peer = peer,
                                       .addr = addr,
                                       .key = KEY,
@@ -45,7 +41,7 @@ static struct um_core_completion sum(struct world *w, struct um_core_peer *peer,
                                       .kind = old ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE,
                                       .context = CTX(1)};
     int ret;
-    while ((ret = um_proto_atomic_start(w->node[0].ep, &a)) == -EAGAIN) {
+    while ((ret = start_atomic(&w->node[0], &a)) == -EAGAIN) {
         if (!world_progress(w))
             sched_yield();
     }

@@ -45,7 +45,7 @@ static int put(struct world *w, struct um_core_peer *owner)
     const struct um_proto_rma op = {
         .iov = &iov, .count = 1, .peer = owner, .key = KEY, .context = &sent, .flags = UM_OP_WRITE};
     int ret;
-    for (int tries = 0; (ret = um_proto_rma_start(w->node[0].ep, &op)) == -EAGAIN; tries++) {
+    for (int tries = 0; (ret = start_rma(&w->node[0], &op)) == -EAGAIN; tries++) {
         child_demand(tries < 10000, "a put that is to be tried again for ever");
         if (!world_progress(w))
             sched_yield();

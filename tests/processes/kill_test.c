@@ -283,7 +283,7 @@ static void window_ends(uint64_t len)
     wait_for(&w, &shared->flag[0], 1);
     child_kill(victim);
     int ret;
-    while ((ret = um_proto_rma_start(w.node[0].ep, &op)) == 0) {
+    while ((ret = start_rma(&w.node[0], &op)) == 0) {
         (void)done_of(&w, 0, CTX(1));
         world_progress(&w);
     }

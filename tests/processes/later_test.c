@@ -7,7 +7,7 @@
 #include "needs.h"
 
 #include "base/clock.h"
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -38,11 +38,8 @@ static unsigned char *memory; /* of the owner */
 static int add_try(struct world *w, struct um_core_peer *owner, uint64_t at)
 {
     static uint64_t one = 1, old;
-    struct iovec in = {&one, sizeof(one)}, out = {&old, sizeof(old)};
-    const struct um_proto_atomic a = {.operand = &in,
-                                      .operand_count = 1,
-                                      .result = &out,
-                                      .result_count = 1,
+    const struct um_proto_atomic a = {.operand = &one,
+                                      .result = &old,
                                       .peer = owner,
                                       .addr = at,
                                       .key = KEY,
@@ -51,7 +48,7 @@ static int add_try(struct world *w, struct um_core_peer *owner, uint64_t at)
                                       .op = UM_ATOMIC_SUM,
                                       .kind = UM_ATOMIC_FETCH,
                                       .context = CTX(1)};
-    int ret = um_proto_atomic_start(w->node[0].ep, &a);
+    int ret = start_atomic(&w->node[0], &a);
     if (ret == -EAGAIN && !world_progress(w))
         sched_yield();
     return ret;

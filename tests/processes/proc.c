@@ -123,7 +123,7 @@ struct um_core_completion child_done(struct world *w, void *context)
 int child_rma(struct world *w, const struct um_proto_rma *op)
 {
     int ret;
-    while ((ret = um_proto_rma_start(w->node[0].ep, op)) == -EAGAIN) {
+    while ((ret = start_rma(&w->node[0], op)) == -EAGAIN) {
         if (!world_progress(w))
             sched_yield();
     }

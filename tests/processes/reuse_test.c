@@ -104,7 +104,7 @@ static void victim_start(void (*fn)(int index))
 /* It inherits what this process has: there, too, is a port's memory under some number. */
 static void successor_run(enum place place)
 {
-    const struct um_mem_port *own = (const struct um_mem_port *)w.node[0].ep->reach[0].port;
+    const struct um_mem_port *own = (const struct um_mem_port *)w.node[0].ep->ports[0].port;
     int fd = place == ITS_MEMORY     ? memory
              : place == ANOTHER_FILE ? open("/dev/null", O_RDWR)
                                      : um_shm_addr_of(&own->addr)->memory_fd;
@@ -174,7 +174,7 @@ static void expect_refused(struct um_core_peer *peer)
     while ((ret = um_proto_inject(w.node[0].ep, peer, "x", 1, TAG, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
-    while ((ret = um_proto_rma_start(w.node[0].ep, &get)) == -EAGAIN)
+    while ((ret = start_rma(&w.node[0], &get)) == -EAGAIN)
         world_progress(&w);
     assert_true(is_refusal(ret));
     assert_true(um_clock_ns() - begin < BOUND_NS);

@@ -280,7 +280,7 @@ static void step_rma(struct actor *a)
                               .addr = (uint64_t)a->self * WINDOW + s->number % (WINDOW / 2),
                               .flags = a->rma_reads ? UM_OP_READ : UM_OP_WRITE};
     s->actor = NULL;
-    int ret = um_proto_rma_start(a->node.ep, &op);
+    int ret = start_rma(&a->node, &op);
     DEMAND(ret == 0 || ret == -EAGAIN, "RMA: %d", ret);
     if (ret)
         s->actor = a;
@@ -299,12 +299,8 @@ static void step_atomic(struct actor *a)
     if (a->atomic_pending || a->atomics_done == a->goal)
         return;
     uint32_t n = a->atomics_done % TALLIES;
-    struct iovec in = {(void *)(uintptr_t)one, um_proto_atomic_size(tallies[n].type)},
-                 out = {a->atomic_old, in.iov_len};
-    const struct um_proto_atomic op = {.operand = &in,
-                                       .operand_count = 1,
-                                       .result = &out,
-                                       .result_count = a->atomics_done % 2,
+    const struct um_proto_atomic op = {.operand = one,
+                                       .result = a->atomic_old,
                                        .peer = a->peer[rnd(&a->random, a->actors)],
                                        .addr = (uint64_t)a->actors * WINDOW + tallies[n].at,
                                        .key = 1,
@@ -313,7 +309,7 @@ static void step_atomic(struct actor *a)
                                        .op = UM_ATOMIC_SUM,
                                        .kind = a->atomics_done % 2 ? UM_ATOMIC_FETCH : UM_ATOMIC_BASE};
     a->atomic_pending = true;
-    int ret = um_proto_atomic_start(a->node.ep, &op);
+    int ret = start_atomic(&a->node, &op);
     DEMAND(ret == 0 || ret == -EAGAIN, "atomic: %d", ret);
     if (ret)
         a->atomic_pending = false;

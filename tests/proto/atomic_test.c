@@ -20,7 +20,7 @@ static void atomic_start(struct world *w, int from, const struct um_proto_atomic
 {
     uint64_t start = um_clock_ns();
     int ret;
-    while ((ret = um_proto_atomic_start(w->node[from].ep, a)) == -EAGAIN) {
+    while ((ret = start_atomic(&w->node[from], a)) == -EAGAIN) {
         if (!world_progress(w) && um_clock_ns() - start > UINT64_C(30000000000))
             fail_msg("refused with EAGAIN for ever");
     }
@@ -34,13 +34,9 @@ static struct um_core_completion atomic_do(struct world *w, int to, uint8_t kind
                                            size_t count, uint64_t addr)
 {
     size_t len = count * um_proto_atomic_size(type);
-    struct iovec in = {operand, len}, cmp = {compare, len}, out = {result, len};
-    struct um_proto_atomic a = {.operand = &in,
-                                .operand_count = op != UM_ATOMIC_READ,
-                                .compare = &cmp,
-                                .compare_count = kind == UM_ATOMIC_COMPARE,
-                                .result = &out,
-                                .result_count = kind != UM_ATOMIC_BASE,
+    struct um_proto_atomic a = {.operand = operand,
+                                .compare = compare,
+                                .result = result,
                                 .peer = peer_of(w, 0, to),
                                 .addr = addr,
                                 .key = KEY,
@@ -187,12 +183,13 @@ static void operations_of_every_length_arrive(void **state)
                 cut_elements(compare, count, 8, cmp, cmp_pieces, &r);
             }
             cut_elements(result, count, 8, out, out_pieces, &r);
-            struct um_proto_atomic a = {.operand = in,
-                                        .operand_count = op == UM_ATOMIC_READ ? 0 : pieces,
-                                        .compare = cmp,
-                                        .compare_count = kind == UM_ATOMIC_COMPARE ? cmp_pieces : 0,
-                                        .result = out,
-                                        .result_count = kind == UM_ATOMIC_BASE ? 0 : out_pieces,
+            const struct um_proto_atomic_lists lists = {.operand = in,
+                                                        .operand_count = op == UM_ATOMIC_READ ? 0 : pieces,
+                                                        .compare = cmp,
+                                                        .compare_count = kind == UM_ATOMIC_COMPARE ? cmp_pieces : 0,
+                                                        .result = out,
+                                                        .result_count = kind == UM_ATOMIC_BASE ? 0 : out_pieces};
+            struct um_proto_atomic a = {.lists = &lists,
                                         .peer = peer_of(&w, 0, to),
                                         .addr = 8,
                                         .key = KEY,
@@ -277,11 +274,8 @@ static void operations_take_effect_in_the_order_of_the_calls(void **state)
         bool is_long = i % 3 == 0;
         for (size_t k = 0; k < LONG; k++)
             values[i][k] = i + 1;
-        struct iovec in = {values[i], (is_long ? LONG : 1) * 8}, out = {&fetched[i], 8};
-        struct um_proto_atomic a = {.operand = &in,
-                                    .operand_count = 1,
-                                    .result = &out,
-                                    .result_count = !is_long,
+        struct um_proto_atomic a = {.operand = values[i],
+                                    .result = &fetched[i],
                                     .peer = peer_of(&w, 0, 1),
                                     .addr = is_long ? 0 : (LONG - 1) * 8, /* the last word of the long ones */
                                     .key = KEY,
@@ -325,21 +319,17 @@ static void fetching_both_ways_at_once_never_stops(void **state)
         for (int from = 0; from < 2; from++) {
             uint64_t n = sent[from];
             bool is_wide = n % 5 == 4;
-            struct iovec in = {is_wide ? ones : &one, is_wide ? sizeof(ones) : 8};
-            struct iovec out = {is_wide ? (void *)wide[from] : &got[from][n], in.iov_len};
-            struct um_proto_atomic a = {.operand = &in,
-                                        .operand_count = 1,
-                                        .result = &out,
-                                        .result_count = 1,
+            struct um_proto_atomic a = {.operand = is_wide ? ones : &one,
+                                        .result = is_wide ? (void *)wide[from] : &got[from][n],
                                         .peer = peer_of(&w, from, 1 - from),
                                         .addr = (uint64_t)(1 - from) * 4096 + (is_wide ? 8 : 0),
                                         .key = KEY,
-                                        .count = in.iov_len / 8,
+                                        .count = is_wide ? sizeof(ones) / 8 : 1,
                                         .type = UM_TYPE_UINT64,
                                         .op = UM_ATOMIC_SUM,
                                         .kind = UM_ATOMIC_FETCH,
                                         .context = CTX(1)};
-            int ret = n < N ? um_proto_atomic_start(w.node[from].ep, &a) : -EAGAIN;
+            int ret = n < N ? start_atomic(&w.node[from], &a) : -EAGAIN;
             assert_true(ret == 0 || ret == -EAGAIN);
             sent[from] += ret == 0;
             moved = moved || ret == 0;
@@ -373,13 +363,9 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
         for (uint8_t kind = 0; kind < 3; kind++) {
             struct world w;
             struct um_core_region region = region_make(BOTH);
-            struct iovec in = {operand, COUNT * 8}, cmp = {compare, COUNT * 8}, out = {result, COUNT * 8};
-            struct um_proto_atomic a = {.operand = &in,
-                                        .operand_count = 1,
-                                        .compare = &cmp,
-                                        .compare_count = kind == UM_ATOMIC_COMPARE,
-                                        .result = &out,
-                                        .result_count = kind != UM_ATOMIC_BASE,
+            struct um_proto_atomic a = {.operand = operand,
+                                        .compare = compare,
+                                        .result = result,
                                         .key = KEY,
                                         .count = COUNT,
                                         .type = UM_TYPE_UINT64,
@@ -420,14 +406,11 @@ static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
         struct world w;
         struct um_core_region region = region_make(BOTH);
         uint64_t *word = (uint64_t *)(void *)memory, one = 1, old = 0;
-        struct iovec in = {&one, 8}, out = {&old, 8};
         world_open(&w, 2);
         um_core_regions_add(w.node[to].regions, &region);
         *word = 41;
-        struct um_proto_atomic a = {.operand = &in,
-                                    .operand_count = 1,
-                                    .result = &out,
-                                    .result_count = 1,
+        struct um_proto_atomic a = {.operand = &one,
+                                    .result = &old,
                                     .peer = peer_of(&w, 0, to),
                                     .key = KEY,
                                     .count = 1,
@@ -455,17 +438,14 @@ static void an_operation_at_once_overtakes_none_on_its_way(void **state)
     struct world w;
     struct um_core_region mapped = region_make(BOTH), remote = region_make(UM_ACCESS_REMOTE_READ);
     uint64_t one = 1, old = 0;
-    struct iovec in = {&one, 8}, out = {&old, 8}, all = {result, MIB};
     (void)state;
     world_open(&w, 2);
     remote.key = KEY + 1;
     um_core_regions_add(w.node[1].regions, &mapped);
     um_core_regions_add(w.node[1].regions, &remote);
     memset(memory, 5, MEMORY);
-    struct um_proto_atomic a = {.operand = &in,
-                                .operand_count = 1,
-                                .result = &out,
-                                .result_count = 1,
+    struct um_proto_atomic a = {.operand = &one,
+                                .result = &old,
                                 .peer = peer_of(&w, 0, 1),
                                 .key = KEY,
                                 .count = 1,
@@ -475,15 +455,14 @@ static void an_operation_at_once_overtakes_none_on_its_way(void **state)
                                 .context = CTX(1)};
     /* a fetch that only the owner can execute: at level copy, too */
     struct um_proto_atomic slow = a;
-    slow.operand_count = 0;
-    slow.result = &all;
+    slow.result = result;
     slow.key = KEY + 1;
     slow.count = MIB / 8;
     slow.op = UM_ATOMIC_READ;
     slow.context = CTX(2);
     atomic_start(&w, 0, &slow);
     if (w.node[0].count == 0 && is_mapped())
-        assert_int_equal(um_proto_atomic_start(w.node[0].ep, &a), -EAGAIN);
+        assert_int_equal(start_atomic(&w.node[0], &a), -EAGAIN);
     atomic_start(&w, 0, &a);
     assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);

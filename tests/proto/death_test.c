@@ -28,11 +28,8 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     send_buf(&w, 0, 1, body, sizeof(body), 2, UM_OP_TAGGED, CTX(2));
     rma(&w, 0, &read);
     /* an atomic that fetches; and one so long that it is still being sent, with another one behind it refused */
-    struct iovec one = {body, 8}, many = {body, MIB}, result = {fetched, 8};
-    struct um_proto_atomic atomic = {.operand = &one,
-                                     .operand_count = 1,
-                                     .result = &result,
-                                     .result_count = 1,
+    struct um_proto_atomic atomic = {.operand = body,
+                                     .result = fetched,
                                      .peer = read.peer,
                                      .key = 1,
                                      .count = 1,
@@ -40,14 +37,12 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
                                      .op = UM_ATOMIC_SUM,
                                      .kind = UM_ATOMIC_FETCH,
                                      .context = CTX(10)};
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
-    atomic.operand = &many;
+    assert_int_equal(start_atomic(&w.node[0], &atomic), 0);
     atomic.count = MIB / 8;
     atomic.kind = UM_ATOMIC_BASE;
-    atomic.result_count = 0;
     atomic.context = CTX(11);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), 0);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EAGAIN);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), 0);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), -EAGAIN);
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 60, 0, UM_OP_TAGGED, CTX(5));
     recv_buf(&w, 0, peer_of(&w, 0, 2), to + 100, 8, 61, 0, UM_OP_TAGGED, CTX(6));
     um_sim_kill(&w.node[1].addr);
@@ -57,7 +52,7 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
         assert_int_equal(done_of(&w, 0, CTX(c)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(10)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(11)).error, ECONNRESET);
-    assert_int_equal(um_proto_atomic_start(w.node[0].ep, &atomic), -EPIPE);
+    assert_int_equal(start_atomic(&w.node[0], &atomic), -EPIPE);
     /* what it committed before is still to be had; what it only announced is not */
     recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
     assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
@@ -87,21 +82,18 @@ static void an_initiator_that_dies_in_the_middle_of_an_atomic_leaves_nothing(voi
                                         .base = (uintptr_t)memory,
                                         .len = sizeof(memory),
                                         .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
-        struct iovec in = {operand, sizeof(operand)}, out = {result, sizeof(result)};
         uint32_t value;
         world_open(&w, 2);
         um_core_regions_add(w.node[1].regions, &region);
-        struct um_proto_atomic a = {.operand = &in,
-                                    .operand_count = 1,
-                                    .result = &out,
-                                    .result_count = 1,
+        struct um_proto_atomic a = {.operand = operand,
+                                    .result = result,
                                     .peer = peer_of(&w, 0, 1),
                                     .key = 1,
                                     .count = MIB / 8,
                                     .type = UM_TYPE_UINT64,
                                     .op = UM_ATOMIC_SUM,
                                     .kind = UM_ATOMIC_FETCH};
-        assert_int_equal(um_proto_atomic_start(w.node[0].ep, &a), 0);
+        assert_int_equal(start_atomic(&w.node[0], &a), 0);
         for (int i = 0; i < rounds; i++)
             world_progress(&w);
         recv_buf(&w, 1, peer_of(&w, 1, 0), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
@@ -125,7 +117,7 @@ static void a_receive_directed_at_a_silent_peer_ends_when_that_dies(void **state
     uint32_t value;
     world_open(&w, 2);
     recv_buf(&w, 0, peer_of(&w, 0, 1), &value, 4, 1, 0, UM_OP_TAGGED, CTX(1));
-    assert_true(um_core_ep_is_waiting_for_peers(w.node[0].ep));
+    assert_true(um_core_ep_sleep_max(w.node[0].ep) > 0);
     um_sim_kill(&w.node[1].addr);
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
     world_close(&w);
@@ -234,7 +226,7 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
         struct um_core_peer *sender = peer_of(&w, 1, 0);
         recv_buf(&w, 1, sender, &got, 4, 1, 0, UM_OP_TAGGED, CTX(1));
         inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED);
-        struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->reach[0].port)->shm;
+        struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm;
         port->common.bell_summary = 0;
         memset(port->common.bell, 0, sizeof(port->common.bell));
         um_sim_kill(&w.node[0].addr);
@@ -257,7 +249,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
         world_open(&w, 2);
         inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
         um_sim_kill(&w.node[1].addr);
-        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
         if (!rang) { /* it died even before it rang */
             port->shm->common.bell_summary = 0;
             port->shm->common.bell[0] = 0;
@@ -278,7 +270,7 @@ static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **s
     struct world w;
     uint32_t value = 6, got = 0;
     world_open(&w, 2);
-    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     uint64_t *sender = um_mem_lane_sender(port->coherent, 0);
     *sender = UINT64_MAX; /* nobody's */
     for (uint32_t i = 0; i < port->lanes; i++)

@@ -149,7 +149,7 @@ static void a_sender_whose_lane_passed_to_another_is_told(void **state)
     struct um_core_ep *late = w.node[1].ep;
     w.node[1].ep = NULL;
     for (int i = 0; i < 50; i++) {
-        um_machine_sim.tick(w.node[0].ep->reach[0].port);
+        um_machine_sim.tick(w.node[0].ep->ports[0].port);
         um_core_ep_progress(w.node[0].ep);
     }
     inject_buf(&w, 2, 0, &value, 4, 2, UM_OP_TAGGED);
@@ -205,7 +205,7 @@ static void a_share_whose_taker_died_comes_back(void **state)
     uint32_t value = 1;
     variant.memory_max = UM_AREA_SIZE;
     world_open(&w, 3);
-    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[0].ep->reach[0].port)->shm;
+    struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[0].ep->ports[0].port)->shm;
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
     inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* a lane of its own: it does not take over the other's */
     world_settle(&w);
@@ -215,7 +215,7 @@ static void a_share_whose_taker_died_comes_back(void **state)
     struct um_core_ep *dead = w.node[1].ep;
     w.node[1].ep = NULL;
     for (int i = 0; i < 50; i++) {
-        um_machine_sim.tick(w.node[0].ep->reach[0].port);
+        um_machine_sim.tick(w.node[0].ep->ports[0].port);
         um_core_ep_progress(w.node[0].ep);
     }
     inject_buf(&w, 2, 0, body, sizeof(body), 2, UM_OP_TAGGED);
@@ -235,7 +235,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
     static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
     for (uint32_t before = 1; before < 100; before += 9) {
         world_open(&w, 2);
-        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+        struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
         um_mem_lane_ctl(port->memory, 0)->credit = -before; /* the lane goes on from here */
         for (uint32_t i = 0; i < 200; i++) {
             size_t len = i % 7 ? 8 : sizeof(body);
@@ -270,7 +270,7 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     }
     variant.lanes_max = 0;
     world_settle(&w);
-    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     port->port.machine->tick(&port->port);
     assert_true(port->tick_next > 0);
     struct um_core_peer *last = port->rx[port->tick_next - 1]->base.user; /* looked at just now: its turn comes last */
@@ -308,7 +308,7 @@ static void a_busy_receiver_stops_looking_at_idle_senders(void **state)
         um_core_ep_progress(w.node[0].ep);
     }
     variant.lanes_max = 0;
-    const struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->reach[0].port;
+    const struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     assert_int_equal(port->hot_count, MANY);
     for (uint32_t sent = 0; sent < MESSAGES;) {
         while (um_proto_inject(sender[0].ep, peer[0], &value, 4, 0, 0, 0) == 0) /* more than one call takes */

@@ -194,9 +194,7 @@ static void *add_wide(void *arg)
     const int self = (int)(intptr_t)arg;
     struct node *n = &wide.w.node[self];
     const double one[2] = {1, 2};
-    struct iovec in = {(void *)one, sizeof(one)};
-    struct um_proto_atomic a = {.operand = &in,
-                                .operand_count = 1,
+    struct um_proto_atomic a = {.operand = one,
                                 .peer = peer_of(&wide.w, self, OWNER),
                                 .key = KEY,
                                 .count = 1,
@@ -204,7 +202,7 @@ static void *add_wide(void *arg)
                                 .op = UM_ATOMIC_SUM,
                                 .kind = UM_ATOMIC_BASE};
     for (uint32_t i = 0; i < wide.rounds; i++) {
-        while (um_proto_atomic_start(n->ep, &a) == -EAGAIN)
+        while (start_atomic(n, &a) == -EAGAIN)
             um_core_ep_progress(n->ep);
     }
     while (n->count < wide.rounds)

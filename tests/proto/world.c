@@ -4,6 +4,7 @@
 #include "needs.h"
 
 #include "base/clock.h"
+#include "core/endpoint.h"
 #include "machine/board/config.h"
 #include "machine/sim/sim.h"
 
@@ -210,11 +211,32 @@ void recv_buf(struct world *w, int node, struct um_core_peer *source, void *buf,
     assert_int_equal(um_proto_recv(w->node[node].ep, &msg), 0);
 }
 
+/* The completion that the caller of proto reports by itself. */
+static int executed(struct um_core_ep *ep, void *context, uint32_t flags, size_t len)
+{
+    const struct um_core_completion c = {.context = context, .flags = flags, .len = len};
+    ep->config.complete(ep->config.arg, &c);
+    return 0;
+}
+
+int start_rma(struct node *n, const struct um_proto_rma *op)
+{
+    int ret = op->flags & UM_OP_READ ? um_proto_rma_read(n->ep, op) : um_proto_rma_write(n->ep, op);
+    return ret == UM_EXECUTED ? executed(n->ep, op->context, op->flags, um_iov_length(op->iov, op->count)) : ret;
+}
+
+int start_atomic(struct node *n, const struct um_proto_atomic *op)
+{
+    int ret = um_proto_atomic_start(n->ep, op);
+    uint32_t flags = op->flags | UM_OP_ATOMIC | (op->kind == UM_ATOMIC_BASE ? UM_OP_WRITE : UM_OP_READ);
+    return ret == UM_EXECUTED ? executed(n->ep, op->context, flags, op->count * um_proto_atomic_size(op->type)) : ret;
+}
+
 void rma(struct world *w, int from, const struct um_proto_rma *op)
 {
     uint64_t start = 0;
     int ret;
-    while ((ret = um_proto_rma_start(w->node[from].ep, op)) == -EAGAIN)
+    while ((ret = start_rma(&w->node[from], op)) == -EAGAIN)
         again(w, &start);
     assert_int_equal(ret, 0);
 }
@@ -290,6 +312,8 @@ static void variant_parse(const char *word)
     unsigned value = 0;
     if (strcmp(word, "sim") == 0)
         variant.machine = &um_machine_sim;
+    else if (strcmp(word, "unwoken") == 0)
+        variant.machine = &um_machine_sim_unwoken;
     else if (strcmp(word, "shm") == 0)
         variant.machine = &um_machine_shm;
     else if (strcmp(word, "board") == 0)

@@ -87,6 +87,10 @@ void inject_buf(struct world *w, int from, int to, const void *buf, size_t len, 
 void recv_buf(struct world *w, int node, struct um_core_peer *source, void *buf, size_t len, uint64_t tag,
               uint64_t ignore, uint32_t flags, void *context);
 void rma(struct world *w, int from, const struct um_proto_rma *op);
+/* As the calls of proto; what was executed at once has its completion here, too, and 0 is returned. rma: a read or a
+ * write, by its flags. */
+int start_rma(struct node *n, const struct um_proto_rma *op);
+int start_atomic(struct node *n, const struct um_proto_atomic *op);
 
 /* Bytes that depend on place and seed. */
 void fill(void *buf, size_t len, uint32_t seed);

@@ -69,6 +69,7 @@ const struct um_machine um_machine_board = {
     .rx_hold = um_board_rx_hold,
     .rx_refuse = um_board_rx_refuse,
     .rx_origin = um_board_rx_origin,
+    .wakes = true,
     .wait_fd = um_board_wait_fd,
     .arm = um_board_arm,
     .disarm = um_board_disarm,

@@ -341,6 +341,8 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number);
 void um_mem_rx_set_cold(struct um_mem_rx *rx);
 bool um_mem_rx_has_record(const struct um_mem_rx *rx);
 void um_mem_rx_publish(struct um_mem_rx *rx);
+/* Lets the sender see what was just written into the receiver's line, and wakes it if it sleeps and awaits that. */
+void um_mem_rx_tell_sender(struct um_mem_rx *rx);
 /* Looks whether the sender left in good order and everything was taken. */
 void um_mem_rx_check_closing(struct um_mem_rx *rx);
 /* The sender's process is gone: ends the rx once everything it committed is taken. */
@@ -436,7 +438,7 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 /* All members but: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
  * claim_message, lane_consumed, lane_reap and poll, which have an observed form; unexport and the three of transfers,
  * which a machine may wrap or not have; memory_alloc, memory_free and prefers_rndv, which memory that processors copy
- * does not need. */
+ * does not need; those of UM_MEM_WAKE_OPS. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
@@ -451,7 +453,9 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
     .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, .lane_watch = um_mem_lane_watch,   \
     .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,        \
-    .rx_origin = um_mem_rx_origin, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm,              \
-    .kick = um_mem_kick, .tick = um_mem_tick, .watch_line = um_mem_watch_line
+    .rx_origin = um_mem_rx_origin, .tick = um_mem_tick, .watch_line = um_mem_watch_line
+/* and for one whose peers can wake a sleeper */
+#define UM_MEM_WAKE_OPS                                                                                                \
+    .wakes = true, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick
 
 #endif

@@ -22,6 +22,13 @@ static void rx_set_state(struct um_mem_rx *rx, uint32_t flags)
     um_mem_receiver_publish(rx->port, rx->ctl);
 }
 
+bool um_mem_rx_has_record(const struct um_mem_rx *rx)
+{
+    um_mem_observe(rx->port, rx->next, sizeof(*rx->next));
+    /* sync: record-look (partner record-commit) */
+    return um_mem_is_record(um_load_acquire_u64(&rx->next->word), rx->head + 1);
+}
+
 void um_mem_rx_set_hot(struct um_mem_rx *rx)
 {
     if (rx->is_hot)

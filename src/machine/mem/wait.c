@@ -1,5 +1,5 @@
 /*
- * Sleeping and waking a port: the Dekker patterns between a sleeper and those who have news for it.
+ * Sleeping on a port: the Dekker patterns between a sleeper and those who have news for it (wake.c).
  *
  * The sleeper makes its lanes cold, raises its flags, issues a barrier that also orders its peers (membarrier), and
  * looks again; only then does it sleep. A peer pays one plain load per message. Threading: machine.h; kick() from any.
@@ -11,47 +11,6 @@
 
 #include <errno.h>
 #include <unistd.h>
-
-/* sync: none (those who call it carry the labels) */
-void um_mem_port_barrier(struct um_mem_port *port)
-{
-    if (port->mapper->barrier)
-        port->mapper->barrier();
-    else
-        um_fence_full();
-}
-
-/*
- * Opens the wake-up pipe of the port of that address, or leaves *handle. A port that closes says so first: if it is
- * still open when its pipe was opened, the pipe was that port's, and not of something that the process has opened under
- * its number since.
- */
-static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int *handle)
-{
-    struct um_mem_mapping page;
-    int opened = -1;
-    if (port->mapper->attach(port, addr, 0, UM_PAGE, &page) != 0)
-        return;
-    const struct um_mem_port_shm *peer = page.base;
-    um_mem_page_observe(port, peer);
-    bool is = peer->magic == UM_PORT_MAGIC && um_load_relaxed_u64(&peer->nonce) == um_mem_nonce(addr) &&
-              port->mapper->wake_open(port, addr, um_load_relaxed_u32(&peer->wake), &opened) == 0;
-    um_fence_full(); /* sync: wake-check (partner port-closing) */
-    um_mem_page_observe(port, peer);
-    if (is && um_load_acquire_u32(&peer->state) == UM_PORT_OPEN)
-        *handle = opened;
-    else if (is)
-        port->mapper->wake_drop(opened);
-    port->mapper->detach(&page);
-}
-
-void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
-{
-    if (*handle < 0)
-        pipe_open(port, addr, handle);
-    if (*handle >= 0)
-        port->mapper->wake(port, addr, *handle);
-}
 
 int um_mem_wait_fd(const struct um_port *base)
 {

@@ -3,7 +3,7 @@
  *
  * Owns nothing. Sources: proc(5) (stat field 22, sys/kernel/random/boot_id), pid_namespaces(7). Threading: any.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "base/cancel.h"
 #include "base/log.h"

@@ -4,7 +4,7 @@
  * Nothing has a name in any file system, so nothing stays behind however the processes end, and a full or read-only
  * /dev/shm does not matter. Sources: memfd_create(2), membarrier(2), proc(5). Threading: machine.h.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "machine/machines.h"
 
@@ -254,4 +254,5 @@ const struct um_machine um_machine_shm = {
     .lane_reap = um_mem_lane_reap,
     .transfer_start = um_mem_transfer_start,
     UM_MEM_MACHINE_OPS,
+    UM_MEM_WAKE_OPS,
 };

@@ -2,7 +2,7 @@
  * A peer's memory and wake-up pipe: opened through /proc/PID/fd, or passed by a contact if the peer has no pid here.
  * See shm.h. Source: proc(5).
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 #include "machine/shm/fault.h"
 
 #include "base/cancel.h"

@@ -9,8 +9,8 @@
 #include "base/atomic.h"
 #include "base/cancel.h"
 #include "base/log.h"
-#include "machine/shm/adopt.h"
-#include "machine/shm/contact.h"
+#include "machine/shm/adopt/adopt.h"
+#include "machine/shm/contact/contact.h"
 #include "machine/shm/heap.h"
 #include "machine/shm/shared.h"
 

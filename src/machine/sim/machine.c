@@ -69,12 +69,17 @@ static int sim_poll(struct um_port *base, struct um_record *rec_p)
 }
 
 /* Memory is really there in this machine, so it has few lanes unless more are asked for. */
-static int sim_port_open(const struct um_port_config *config, struct um_port **port_p)
+static int port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p)
 {
     struct um_port_config own = *config;
     if (own.lanes_max == 0)
         own.lanes_max = 16;
-    return um_mem_port_open(&um_machine_sim, um_sim_mapper(), &own, port_p);
+    return um_mem_port_open(machine, um_sim_mapper(), &own, port_p);
+}
+
+static int sim_port_open(const struct um_port_config *config, struct um_port **port_p)
+{
+    return port_open(&um_machine_sim, config, port_p);
 }
 
 static int sim_space_open(const struct um_space_config *config, struct um_space **space_p)
@@ -82,19 +87,34 @@ static int sim_space_open(const struct um_space_config *config, struct um_space 
     return um_mem_space_open(&um_machine_sim, um_sim_mapper(), config, space_p);
 }
 
+static int unwoken_port_open(const struct um_port_config *config, struct um_port **port_p)
+{
+    return port_open(&um_machine_sim_unwoken, config, port_p);
+}
+
+static int unwoken_space_open(const struct um_space_config *config, struct um_space **space_p)
+{
+    return um_mem_space_open(&um_machine_sim_unwoken, um_sim_mapper(), config, space_p);
+}
+
+#define SIM_OPS                                                                                                        \
+    .addr_kind = UM_ADDR_SIM, .claim = sim_claim, .claim_message = sim_claim_message, .poll = sim_poll,                \
+    .lane_consumed = sim_lane_consumed, .lane_reap = sim_lane_reap, .unexport = um_sim_unexport,                       \
+    .transfer_start = um_sim_transfer_start, .transfer_poll = um_sim_transfer_poll,                                    \
+    .transfer_cancel = um_sim_transfer_cancel, UM_MEM_MACHINE_OPS
+
 const struct um_machine um_machine_sim = {
     .name = "sim",
-    .addr_kind = UM_ADDR_SIM,
     .space_open = sim_space_open,
     .port_open = sim_port_open,
-    .claim = sim_claim,
-    .claim_message = sim_claim_message,
-    .poll = sim_poll,
-    .lane_consumed = sim_lane_consumed,
-    .lane_reap = sim_lane_reap,
-    .unexport = um_sim_unexport,
-    .transfer_start = um_sim_transfer_start,
-    .transfer_poll = um_sim_transfer_poll,
-    .transfer_cancel = um_sim_transfer_cancel,
-    UM_MEM_MACHINE_OPS,
+    SIM_OPS,
+    UM_MEM_WAKE_OPS,
+};
+
+const struct um_machine um_machine_sim_unwoken = {
+    .name = "unwoken",
+    .about = "the memory of one process, for tests: nobody wakes a sleeper",
+    .space_open = unwoken_space_open,
+    .port_open = unwoken_port_open,
+    SIM_OPS,
 };

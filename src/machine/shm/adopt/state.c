@@ -3,8 +3,8 @@
  *
  * Owns: the pointer to the state, which adopt.c makes; the settings that tests change. Threading: it is set once.
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include "base/cancel.h"
 

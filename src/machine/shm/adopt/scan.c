@@ -2,11 +2,11 @@
  * Finds pages with contents: of a range of memory by its page map, of the memory file by its holes.
  *
  * PAGEMAP_SCAN (Linux 6.7) skips untouched ranges at once; before, the page map has eight bytes for each page.
- * The rule of adopt_move.c holds here: only the caller's stack, only system calls in place. Threading: internal.h.
+ * The rule of move.c holds here: only the caller's stack, only system calls in place. Threading: internal.h.
  * Sources: proc_pid_pagemap(5), ioctl_pagemap_scan(2), lseek(2) SEEK_DATA.
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include <errno.h>
 #include <sys/ioctl.h>

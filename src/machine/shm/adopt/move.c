@@ -12,8 +12,8 @@
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
  * Sources: mremap(2), fallocate(2).
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include <errno.h>
 #include <fcntl.h>

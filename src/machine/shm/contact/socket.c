@@ -4,7 +4,7 @@
  * Owns nothing. What comes from a socket may be anything: a message of another size or with other descriptors than it
  * names is refused whole, and no descriptor stays open. Sources: unix(7), pidfd_open(2). Threading: any.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "base/log.h"
 

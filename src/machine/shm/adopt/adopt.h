@@ -7,8 +7,8 @@
  * Threading: any thread at any time; calls are serialised inside. Not from a signal handler. A forked child starts
  * with nothing adopted and a file of its own.
  */
-#ifndef UM_MACHINE_SHM_ADOPT_H
-#define UM_MACHINE_SHM_ADOPT_H
+#ifndef UM_MACHINE_SHM_ADOPT_ADOPT_H
+#define UM_MACHINE_SHM_ADOPT_ADOPT_H
 
 #include <stdbool.h>
 #include <stddef.h>

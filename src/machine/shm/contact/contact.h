@@ -5,8 +5,8 @@
  * stays open and tells when the peer's port ends. docs/protocol.md section 11. Nobody waits: a contact that the peer
  * has not served yet is -EAGAIN, and the peer serves when it makes progress or sleeps. Threading: machine.h.
  */
-#ifndef UM_MACHINE_SHM_CONTACT_H
-#define UM_MACHINE_SHM_CONTACT_H
+#ifndef UM_MACHINE_SHM_CONTACT_CONTACT_H
+#define UM_MACHINE_SHM_CONTACT_CONTACT_H
 
 #include "machine/shm/shm.h"
 
@@ -86,7 +86,7 @@ bool um_shm_contact_is_here(const struct um_shm_contacts *cs, const struct um_ad
 bool um_shm_contact_is_alive(struct um_shm_contacts *cs, const struct um_addr *addr);
 bool um_shm_contact_number_is_alive(struct um_shm_contacts *cs, uint32_t number);
 
-/* Between contact.c and contact_serve.c. */
+/* contact.c: the contacts, for ask.c and serve.c. */
 struct um_shm_contact *um_shm_contact_find(const struct um_shm_contacts *cs, const struct um_addr *addr);
 /* NULL: no memory, or as many as the port has lanes. */
 struct um_shm_contact *um_shm_contact_new(struct um_shm_contacts *cs, const struct um_addr *addr);
@@ -103,7 +103,7 @@ int um_shm_contact_introduce(const struct um_shm_contacts *cs, int fd, const str
 void um_shm_contact_watch(const struct um_shm_contacts *cs, int fd);
 void um_shm_contact_fd_drop(const struct um_shm_contacts *cs, int fd);
 
-/* contact_socket.c: the name of a port's socket. */
+/* socket.c: the name of a port's socket. */
 socklen_t um_shm_contact_name(const struct um_mem_port *port, const struct um_addr *addr, struct sockaddr_un *name_p);
 /* The listening socket, or a negative errno, logged. */
 int um_shm_contact_listen(struct um_mem_port *port, struct sockaddr_un *name_p);

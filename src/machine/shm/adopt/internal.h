@@ -1,8 +1,7 @@
 /*
- * Private to adoption: what its files share. adopt.c has the calls, adopt_table.c the table of adopted ranges,
- * adopt_check.c decides what may be adopted, adopt_pages.c which pages move, adopt_move.c moves a slice of them,
- * adopt_scan.c finds the pages that have contents, adopt_stop.c stops the other threads meanwhile, adopt_fork.c looks
- * after children.
+ * Private to adoption: what its files share. adopt.c has the calls, table.c the table of adopted ranges, check.c
+ * decides what may be adopted, pages.c which pages move, move.c moves a slice of them, scan.c finds the pages that have
+ * contents, stop.c stops the other threads meanwhile, fork.c looks after children.
  *
  * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
  */
@@ -10,14 +9,14 @@
 #define UM_MACHINE_SHM_ADOPT_INTERNAL_H
 
 #include "machine/mem/gate.h"
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include <pthread.h>
 #include <sys/types.h>
 
 enum {
     UM_ADOPT_RANGES = 4096,   /* adopted ranges: far below vm.max_map_count (65530), which is the program's */
-    UM_ADOPT_TABLE = 1 << 16, /* entries there is room for; adopt_table.c says why that is enough */
+    UM_ADOPT_TABLE = 1 << 16, /* entries there is room for; table.c says why that is enough */
     UM_ADOPT_EDGES = 3 << 14, /* bound for the entries if no two registrations share an edge */
     UM_ADOPT_SEGMENTS = 3 * UM_ADOPT_RANGES, /* mappings that one call may span */
     UM_ADOPT_TEXT = 1 << 16,                 /* bytes of /proc files read at a time */
@@ -101,7 +100,7 @@ struct um_shm_adopt_tuning {
 };
 extern struct um_shm_adopt_tuning um_shm_adopt_forced;
 
-/* ---- adopt_table.c: the table. Callers make sure that there is room. ---- */
+/* ---- table.c: the table. Callers make sure that there is room. ---- */
 
 /* The first entry that ends after an address; state->count when there is none. */
 size_t um_shm_table_find(const struct um_shm_adopt_state *state, uintptr_t at);
@@ -114,7 +113,7 @@ void um_shm_table_remove(struct um_shm_adopt_state *state, uintptr_t start, uint
 /* Counts a registration of these bytes (by 1) or gives it back (by -1). */
 void um_shm_table_count(struct um_shm_adopt_state *state, uintptr_t base, size_t len, int by);
 
-/* ---- adopt_stop.c: stopping other threads ---- */
+/* ---- stop.c: stopping other threads ---- */
 
 struct um_shm_stop {
     int fd;         /* the userfaultfd, or -1: there is nobody to stop */
@@ -138,7 +137,7 @@ long um_shm_stop_shift(const struct um_shm_stop *stop, uintptr_t from, uintptr_t
 /* Creates the pages of an empty, stopped private range as copies of readable bytes. 0 or an errno. */
 long um_shm_stop_fill(const struct um_shm_stop *stop, uintptr_t from, uintptr_t to, size_t len);
 
-/* ---- adopt_node.c: NUMA ---- */
+/* ---- node.c: NUMA ---- */
 
 /* The calling thread's memory policy, set aside. */
 struct um_shm_node_policy {
@@ -155,7 +154,7 @@ void um_shm_node_restore(const struct um_shm_node_policy *policy);
  */
 size_t um_shm_node_follow(uintptr_t at, size_t count, size_t page);
 
-/* ---- adopt_scan.c: which pages have contents ---- */
+/* ---- scan.c: which pages have contents ---- */
 
 /* How the page map of this process is read. */
 struct um_shm_scan {
@@ -185,7 +184,7 @@ size_t um_shm_scan_count(const struct um_shm_scan *scan, uintptr_t start, uintpt
 size_t um_shm_scan_slice(const struct um_shm_scan *scan, uintptr_t start, size_t most, size_t slice, size_t page);
 size_t um_shm_scan_file_slice(int file, uint64_t offset, size_t most, size_t slice, size_t page);
 
-/* ---- adopt_move.c ---- */
+/* ---- move.c ---- */
 
 /* One slice on its way. It lies on the stack of the mover. */
 struct um_shm_move {
@@ -211,7 +210,7 @@ long um_shm_move_in(const struct um_shm_move *move);
 /* Shared to private. Likewise; then the file holds nothing there. */
 long um_shm_move_out(const struct um_shm_move *move);
 
-/* ---- adopt_pages.c ---- */
+/* ---- pages.c ---- */
 
 /* What one call needs to move pages. */
 struct um_shm_mover {
@@ -230,7 +229,7 @@ int um_shm_pages_in(struct um_shm_adopt_state *state, long count, const char **w
 /* Makes pages without a count in [start, end) private again; pages that cannot be moved now stay. */
 void um_shm_pages_out(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
 
-/* ---- adopt_advice.c ---- */
+/* ---- advice.c ---- */
 
 /* What the segment had, for the mapping that took its place. */
 void um_shm_advice_again(const struct um_shm_segment *seg, uintptr_t at, size_t len);
@@ -239,14 +238,14 @@ bool um_shm_advice_no_fork(uintptr_t at, size_t page);
 /* What the shared mapping at from has of DONTFORK and DONTDUMP, for the len bytes at to. */
 void um_shm_advice_keep(uintptr_t from, uintptr_t to, size_t len, size_t page);
 
-/* ---- adopt_huge.c ---- */
+/* ---- huge.c ---- */
 
 /* Can pages of the file be made huge here, whatever is set for shared memory in general? Tried once. */
 bool um_shm_huge_possible(struct um_shm_adopt_state *state);
 /* Makes the blocks of a shared range huge again that are fully populated. */
 void um_shm_huge_again(uintptr_t start, size_t len, size_t page);
 
-/* ---- adopt_check.c ---- */
+/* ---- check.c ---- */
 
 /* The number of threads of this process, or a negative errno. */
 long um_shm_check_threads(struct um_shm_adopt_state *state);
@@ -268,17 +267,17 @@ long um_shm_check_ours_back(struct um_shm_adopt_state *state, uintptr_t start, u
 /* What forbids adoption in this process. 0, or a negative errno with *why_p. */
 int um_shm_check_process(struct um_shm_adopt_state *state, const char **why_p);
 
-/* ---- adopt_fork.c ---- */
+/* ---- fork.c ---- */
 int um_shm_adopt_fork_watch(void);
 
-/* ---- adopt_deferred.c ---- */
+/* ---- deferred.c ---- */
 
 /* What um_shm_adopt_can_wait() and um_shm_adopt_contents() say, of pages. */
 bool um_shm_deferred_can_wait(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
 size_t um_shm_deferred_contents(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end, size_t most);
 /* How much of a range to adopt as one part. */
 size_t um_shm_deferred_part(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
-/* Address space of our own, placed within a huge page as the original is. 0: there is none. adopt_pages.c */
+/* Address space of our own, placed within a huge page as the original is. 0: there is none. pages.c */
 uintptr_t um_shm_place_reserve(uintptr_t like, size_t len, int prot);
 
 /* ---- adopt.c ---- */

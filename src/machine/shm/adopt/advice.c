@@ -4,7 +4,7 @@
  * Owns nothing. Reading smaps costs more the more mappings lie below; instead this file finds out by which mappings the
  * kernel merges. Threading: internal.h. Sources: madvise(2), mremap(2).
  */
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/internal.h"
 
 #include <errno.h>
 #include <sys/mman.h>

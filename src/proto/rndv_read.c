@@ -1,5 +1,5 @@
 /*
- * Rendezvous, pull: the receiver reads the body from where it lies, in steps. rndv_send.c has the picture.
+ * Rendezvous, read: the receiver reads the body from where it lies, in steps. rndv_send.c has the picture.
  *
  * What cannot be read is asked for in records, from the first byte on. Owns no state. Threading: core.h.
  */
@@ -7,16 +7,16 @@
 
 #include <errno.h>
 
-enum { UM_COPY_STEP = 1 << 20 /* bytes one step moves */ };
+enum { UM_READ_STEP = 1 << 20 /* bytes one step moves */ };
 
-/* The next part of the source, from moved on, and as much of the destination: at most UM_COPY_STEP bytes. */
-static size_t copy_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
+/* The next part of the source, from moved on, and as much of the destination: at most UM_READ_STEP bytes. */
+static size_t read_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
                         size_t *remote_count_p)
 {
     uint64_t skip = in->moved;
     size_t count = 0;
     size_t bytes = 0;
-    size_t most = left < UM_COPY_STEP ? (size_t)left : (size_t)UM_COPY_STEP;
+    size_t most = left < UM_READ_STEP ? (size_t)left : (size_t)UM_READ_STEP;
     for (uint32_t i = 0; i < in->count && bytes < most; i++) {
         struct um_piece p = in->piece[i];
         if (skip >= p.len) {
@@ -35,18 +35,18 @@ static size_t copy_plan(const struct um_proto_inbound *in, uint64_t left, struct
     return bytes;
 }
 
-/* The outcome of a copy: moved; not now, or in records from now on; ended. */
-enum copied { COPY_MOVED, COPY_NOT_NOW, COPY_ENDED };
+/* The outcome of reading a part: moved; not now, or in records from now on; ended. */
+enum read_outcome { READ_MOVED, READ_NOT_NOW, READ_ENDED };
 
-static enum copied copy_result(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
+static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
     if (ret == -EAGAIN || ret == -EINPROGRESS)
-        return COPY_NOT_NOW;
+        return READ_NOT_NOW;
     if (ret == -EPERM && in->ask.is_taken_back) {
         if (um_proto_ask_resume(ep, in))
-            return COPY_NOT_NOW;
+            return READ_NOT_NOW;
         um_proto_inbound_finish(ep, in, EIO); /* parts of it came and were dropped */
-        return COPY_ENDED;
+        return READ_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
         in->ask.way = UM_WAY_NONE;
@@ -54,17 +54,17 @@ static enum copied copy_result(struct um_core_ep *ep, struct um_proto_inbound *i
         in->moved = 0;
         in->dest.cursor = in->start;
         in->pushed = true;
-        (void)um_proto_inbound_ask(in);
-        return COPY_NOT_NOW;
+        (void)um_proto_ask_records(in);
+        return READ_NOT_NOW;
     }
     if (ret) {
         um_proto_inbound_finish(ep, in, ret == -ESRCH ? ECONNRESET : ret == -EFAULT ? EFAULT : EIO);
-        return COPY_ENDED;
+        return READ_ENDED;
     }
-    return COPY_MOVED;
+    return READ_MOVED;
 }
 
-int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len)
+int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len)
 {
     int ret;
     if (in->copying.transfer) {
@@ -74,18 +74,18 @@ int um_proto_inbound_copy(struct um_core_ep *ep, struct um_proto_inbound *in, vo
         struct um_piece remote[UM_IOV_LIMIT];
         const struct iovec local = {.iov_base = here, .iov_len = len};
         struct um_copy copy = {.remote = remote, .local = &local, .local_count = 1};
-        len = copy.len = copy_plan(in, len, remote, &copy.remote_count);
+        len = copy.len = read_plan(in, len, remote, &copy.remote_count);
         ret = um_core_copying_start(&in->copying, in->peer->link, &copy,
                                     um_core_regions_find(ep->config.regions, in->key));
     }
-    enum copied copied = copy_result(ep, in, ret);
-    if (copied == COPY_MOVED)
+    enum read_outcome outcome = read_result(ep, in, ret);
+    if (outcome == READ_MOVED)
         in->moved += len;
-    return copied == COPY_ENDED ? -1 : 0;
+    return outcome == READ_ENDED ? -1 : 0;
 }
 
 /* The next bytes of a message, at most limit in all; how many, once they have moved. */
-static int message_copy(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t limit, size_t *len_p)
+static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t limit, size_t *len_p)
 {
     if (in->copying.transfer) {
         *len_p = in->copying.len;
@@ -95,7 +95,7 @@ static int message_copy(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     struct iovec local[UM_IOV_LIMIT];
     struct um_copy copy = {.remote = remote, .local = local};
     struct um_iov_cursor next = in->dest.cursor;
-    size_t len = copy_plan(in, limit - in->moved, remote, &copy.remote_count);
+    size_t len = read_plan(in, limit - in->moved, remote, &copy.remote_count);
     copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
     *len_p = copy.len = um_iov_length(local, copy.local_count);
     return um_proto_ask_read(ep, in, &copy);
@@ -119,9 +119,9 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     }
     if (in->moved < limit) {
         size_t len;
-        enum copied copied = copy_result(ep, in, message_copy(ep, in, limit, &len));
-        if (copied != COPY_MOVED)
-            return copied == COPY_NOT_NOW;
+        enum read_outcome outcome = read_result(ep, in, message_read(ep, in, limit, &len));
+        if (outcome != READ_MOVED)
+            return outcome == READ_NOT_NOW;
         um_iov_skip(&in->dest.cursor, len);
         in->moved += len;
     }
@@ -131,26 +131,9 @@ static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return false;
 }
 
-bool um_proto_inbound_step(struct um_core_ep *ep, struct um_core_job *job)
+static void message_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
-    struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
-    uint64_t before = in->moved;
-    bool was_pushed = in->pushed;
-    if (in->pushed && in->op != UM_WIRE_READ)
-        return um_proto_inbound_ask(in);
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
-    return !lives || in->moved != before || in->pushed != was_pushed;
+    um_proto_receive_finish(ep, &in->dest, &in->arrival, error);
 }
 
-void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
-{
-    if (in->left) {
-        um_proto_inbound_finish(ep, in, in->left);
-        return;
-    }
-    in->job.step = um_proto_inbound_step;
-    in->start = in->dest.cursor;
-    bool lives = in->op == UM_WIRE_RTS ? message_step(ep, in) : um_proto_rma_inbound_step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ))
-        um_core_job_start(ep, &in->job);
-}
+const struct um_proto_inbound_class um_proto_message_body = {.step = message_step, .ended = message_ended};

@@ -6,8 +6,8 @@
  * everybody turns the kernel's accesses into EFAULT, so it serves only where this thread is the only one.
  * Sources: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst. Threading: internal.h.
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,12 +2,12 @@
  * Adoption: the public calls, the memory file and the state.
  *
  * Owns: the memory file and the state, which lies in memory of its own so that no range can hold it. Must not know how
- * a page moves (adopt_move.c) or what forbids it (adopt_check.c). Threading: one lock around every call.
+ * a page moves (move.c) or what forbids it (check.c). Threading: one lock around every call.
  */
-#include "machine/shm/adopt.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include "base/log.h"
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/internal.h"
 #include "machine/shm/heap.h"
 
 #include <errno.h>

@@ -1,12 +1,12 @@
 /*
  * Adoption: which pages move, slice by slice, and how the table and the shadows change.
  *
- * Between the calls (adopt.c) and the move of one slice (adopt_move.c). After a failure the table is still correct: it
+ * Between the calls (adopt.c) and the move of one slice (move.c). After a failure the table is still correct: it
  * has what moved. Threading: internal.h.
  */
 #include "base/atomic.h"
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 #include "machine/shm/heap.h"
 
 #include <errno.h>

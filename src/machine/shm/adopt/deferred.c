@@ -4,7 +4,7 @@
  * Owns nothing. Must not know who asks for the next part, or when. Threading: internal.h.
  */
 #include "base/maps.h"
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/internal.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

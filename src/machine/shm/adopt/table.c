@@ -6,7 +6,7 @@
  * count + 4 * live <= UM_ADOPT_EDGES, and a release, which may split at four edges, ends one that lives. The rest of
  * the table is for edges that the program's own mappings make. Must not know how pages move. Threading: internal.h.
  */
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/internal.h"
 
 #include <string.h>
 

@@ -6,8 +6,8 @@
  * it runs, and the parent's fork() returns only then. The child starts with nothing adopted. Threading: the lock is
  * held from before the fork until after, so no page is under way.
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include <errno.h>
 #include <fcntl.h>

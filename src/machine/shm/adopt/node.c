@@ -1,11 +1,11 @@
 /*
  * NUMA: pages of the file come to the node where the private ones were.
  *
- * Called between stop and resume: see the rule in adopt_move.c. Threading: internal.h; the policy that changes is the
+ * Called between stop and resume: see the rule in move.c. Threading: internal.h; the policy that changes is the
  * calling thread's own. Source: set_mempolicy(2), move_pages(2).
  */
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 
 #include <fcntl.h>
 #include <string.h>

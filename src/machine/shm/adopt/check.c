@@ -5,8 +5,8 @@
  * behaves like the private one. docs/adoption.md lists the exceptions. Threading: internal.h.
  */
 #include "base/maps.h"
-#include "machine/shm/adopt_internal.h"
-#include "machine/shm/adopt_sys.h"
+#include "machine/shm/adopt/internal.h"
+#include "machine/shm/adopt/sys.h"
 #include "machine/shm/heap.h"
 
 #include <dirent.h>

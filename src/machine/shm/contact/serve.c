@@ -4,7 +4,7 @@
  * Owns: the connections that have not said hello. All is bounded: how many those are and how long they stay, how many
  * are taken in one call, how many contacts there are. Threading: machine.h.
  */
-#include "machine/shm/contact.h"
+#include "machine/shm/contact/contact.h"
 
 #include "base/cancel.h"
 #include "base/clock.h"

@@ -5,7 +5,7 @@
  * demand. Only blocks that are fully populated are collapsed: others would grow. Threading: internal.h.
  * Source: madvise(2), Documentation/admin-guide/mm/transhuge.rst.
  */
-#include "machine/shm/adopt_internal.h"
+#include "machine/shm/adopt/internal.h"
 
 #include <string.h>
 #include <sys/mman.h>

@@ -1,0 +1,7 @@
+/*
+ * The machines that a user can choose: alone in this file, so that a test can build a provider with others
+ * (tests/prov/unwoken).
+ */
+#include "machine/machines.h"
+
+const struct um_machine *const um_machines_offered[] = {&um_machine_shm, &um_machine_board, NULL};
