@@ -149,11 +149,11 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
 
 /* False: the memory is gone, or does not permit the access. */
 static inline __attribute__((always_inline)) bool apply_once(struct um_window *w,
-                                                             const struct um_proto_atomic_call *call, size_t size)
+                                                             const struct um_proto_atomic_call *call, size_t len)
 {
     struct um_fault_guard *const guard = w->guard;
     if (guard) {
-        um_fault_guard_begin(guard, call->target, size);
+        um_fault_guard_begin(guard, call->target, len);
         um_proto_atomic_apply_lockless(call);
         return !um_fault_guard_end(guard);
     }
@@ -184,33 +184,33 @@ static bool is_late(struct um_core_ep *ep, const struct um_proto_atomic *a)
     return true;
 }
 
-bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a)
+size_t um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep); /* may end the peer, and its windows */
-    const size_t size = um_proto_atomic_size_of(a->type);
+    const size_t size = um_proto_atomic_size_of(a->type), len = size * a->count;
     const uint32_t access = um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
     struct um_window *w = um_core_window_find(peer, a->key);
     uint64_t offset;
-    if (!um_core_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
+    if (!um_core_window_check_at_once(peer, w, a->addr, len, access, &offset) ||
         !is_lockless(w->region.base + offset, size))
-        return false;
+        return 0;
     struct um_proto_atomic_call call; /* the fields for locks stay unset */
     call.type = (uint8_t)a->type;
     call.op = (uint8_t)a->op;
-    call.count = 1;
+    call.count = a->count;
     call.target = w->base + offset;
     call.operand = a->operand;
     call.compare = a->compare;
     call.result = a->result;
     um_core_ep_settle(ep);
-    if (__builtin_expect(!apply_once(w, &call, size), 0) && !(w = late_renewed(peer, w, a)))
-        return false;
+    if (__builtin_expect(!apply_once(w, &call, len), 0) && !(w = late_renewed(peer, w, a)))
+        return 0;
     executed(ep, w, a->kind, a->op);
     peer->out->sent++;
-    peer->out->bytes_sent += size;
+    peer->out->bytes_sent += len;
     ep->reported = true;
-    return true;
+    return len;
 }
 
 int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)

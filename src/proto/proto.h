@@ -125,20 +125,24 @@ struct um_proto_atomic {
 };
 int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a);
 
-/* One element, as in struct um_proto_atomic. */
+enum { UM_ATOMIC_AT_ONCE = 4 /* elements that the fast path takes */ };
+
+/* A few elements in one piece, as in struct um_proto_atomic. */
 struct um_proto_atomic_one {
     const void *operand, *compare;
     void *result;
     uint64_t addr, key;
     uint32_t type, op; /* valid for the kind */
     uint8_t kind;
+    uint8_t count; /* 1 to UM_ATOMIC_AT_ONCE */
 };
 /*
  * The fast path: a description would take a hundred instructions for an update of ten, and would delay the access to
- * memory. True: executed, no completion follows. False: not done; um_proto_atomic_start(), to be called next for the
- * same operation, executes it or returns the error. If the registration ended during the update, it is unknown whether
- * that took effect: um_proto_atomic_start() then ends the operation with an error, and nothing is updated twice.
+ * memory. Returns its bytes: executed, no completion follows; 0: not done; um_proto_atomic_start(), to be called next
+ * for the same operation, executes it or returns the error. If the registration ended during the update, it is unknown
+ * whether that took effect: um_proto_atomic_start() then ends the operation with an error, and nothing is updated
+ * twice.
  */
-bool um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a);
+size_t um_proto_atomic_now(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_proto_atomic_one *a);
 
 #endif

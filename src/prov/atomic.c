@@ -101,7 +101,13 @@ static ssize_t um_prov_atomic_write(struct fid_ep *fid, const void *buf, size_t 
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
     const struct um_prov_atomic_where to = {
-        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
+        .one = {.operand = buf,
+                .addr = addr,
+                .key = key,
+                .type = type,
+                .op = op,
+                .kind = UM_ATOMIC_BASE,
+                .count = (uint8_t)count},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
@@ -138,7 +144,13 @@ static ssize_t um_prov_atomic_inject(struct fid_ep *fid, const void *buf, size_t
 {
     struct um_prov_ep *ep = um_prov_post_ep(fid);
     const struct um_prov_atomic_where to = {
-        .one = {.operand = buf, .addr = addr, .key = key, .type = type, .op = op, .kind = UM_ATOMIC_BASE},
+        .one = {.operand = buf,
+                .addr = addr,
+                .key = key,
+                .type = type,
+                .op = op,
+                .kind = UM_ATOMIC_BASE,
+                .count = (uint8_t)count},
         .dest = dest,
         .flags = (ep->tx_flags & UM_OP_DELIVERY) | UM_OP_INJECT | UM_OP_NO_EVENT,
         .fi_flags = FI_INJECT,
@@ -160,7 +172,8 @@ static ssize_t um_prov_atomic_readwrite(struct fid_ep *fid, const void *buf, siz
                 .key = key,
                 .type = type,
                 .op = op,
-                .kind = UM_ATOMIC_FETCH},
+                .kind = UM_ATOMIC_FETCH,
+                .count = (uint8_t)count},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
@@ -213,7 +226,8 @@ static ssize_t um_prov_atomic_compwrite(struct fid_ep *fid, const void *buf, siz
                 .key = key,
                 .type = type,
                 .op = op,
-                .kind = UM_ATOMIC_COMPARE},
+                .kind = UM_ATOMIC_COMPARE,
+                .count = (uint8_t)count},
         .dest = dest,
         .context = context,
         .flags = ep->tx_flags,
