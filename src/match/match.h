@@ -7,9 +7,9 @@
  * A message has a tag and a source; a receive has a tag, an ignore mask and a source or UM_MATCH_ANY. They match when
  * the tags agree outside the mask and the sources agree or the receive takes any. Of several candidates the oldest
  * wins. Cost: a message looks into one bucket, and one more per ignore mask and kind of source that engine.h keeps
- * apart, of which programs have few; a receive looks into two. Of these masks UM_MATCH_CLASSES are hashed; receives with
- * further ones stand in one ordered list, and search all queued messages. A mask's place is free again when nothing
- * stands under it. Untagged messages use an engine of their own with tag 0 and mask 0.
+ * apart, of which programs have few; a receive looks into two. Of these masks UM_MATCH_CLASSES are hashed; receives
+ * with further ones stand in one ordered list, and search all queued messages. A mask's place is free again when
+ * nothing stands under it. Untagged messages use an engine of their own with tag 0 and mask 0.
  */
 #ifndef UM_MATCH_MATCH_H
 #define UM_MATCH_MATCH_H
