@@ -36,11 +36,11 @@ static __attribute__((noinline, cold)) uint32_t make_asked(struct um_match *m, u
     if (m->asked < UM_MATCH_CLASSES)
         c = m->asked++;
     else
-        while (c < UM_MATCH_CLASSES && (m->queued[2 * c].keys || m->queued[2 * c + 1].keys))
+        while (c < UM_MATCH_CLASSES && (m->queued[(size_t)2 * c].keys || m->queued[(size_t)2 * c + 1].keys))
             c++;
     if (c < UM_MATCH_CLASSES) {
         m->asked_ignore[c] = ignore;
-        m->indexed[2 * c] = m->indexed[2 * c + 1] = &m->msgs;
+        m->indexed[(size_t)2 * c] = m->indexed[(size_t)2 * c + 1] = &m->msgs;
     }
     return c;
 }

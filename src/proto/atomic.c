@@ -20,6 +20,11 @@
 
 #include <errno.h>
 
+enum {
+    UM_ATOMIC_AT_ONCE = 4, /* elements that are executed without more ado */
+    UM_PAGE_LEAST = 4096,  /* bytes of a page, at least */
+};
+
 /* ---- by a window ---- */
 
 /* The number of bytes, at most max, that are contiguous in all lists at their cursors. */
@@ -76,6 +81,12 @@ static void apply_buffers(const struct um_proto_atomic *a, struct um_proto_atomi
 static bool is_lockless(uint64_t owners_addr, size_t size)
 {
     return size <= 8 && (owners_addr & (size - 1)) == 0;
+}
+
+/* Then an access finds the memory of all elements missing, or of none. */
+static bool is_in_one_page(const void *target, size_t len)
+{
+    return ((uintptr_t)target & (UM_PAGE_LEAST - 1)) + len <= UM_PAGE_LEAST;
 }
 
 static inline void executed(struct um_core_ep *ep, struct um_window *w, uint8_t kind, uint32_t op)
@@ -160,11 +171,11 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
 
 /* False: the memory is gone, or does not permit the access. */
 static inline __attribute__((always_inline)) bool apply_once(struct um_window *w,
-                                                             const struct um_proto_atomic_call *call, size_t size)
+                                                             const struct um_proto_atomic_call *call, size_t len)
 {
     struct um_fault_guard *const guard = w->guard;
     if (guard) {
-        um_fault_guard_begin(guard, call->target, size);
+        um_fault_guard_begin(guard, call->target, len);
         um_proto_atomic_apply_lockless(call);
         return !um_fault_guard_end(guard);
     }
@@ -220,36 +231,37 @@ static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const st
     if (!w)
         return again ? atomic_slow(ep, a) : atomic_fail(ep, a, EKEYREJECTED);
     executed(ep, w, a->kind, a->op);
-    return atomic_executed(ep, a->peer, um_proto_atomic_size_of(a->type));
+    return atomic_executed(ep, a->peer, a->count * um_proto_atomic_size_of(a->type));
 }
 
-/* One element that the processor updates itself, with nothing in its way: executed at once. */
+/* A few elements that the processor updates itself, with nothing in their way: executed at once. */
 int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
     if (um_core_ep_is_due(ep))
         um_core_ep_look(ep); /* may end the peer, and its windows */
-    if (__builtin_expect(a->count != 1 || a->lists, 0))
+    if (__builtin_expect(a->count - 1 >= UM_ATOMIC_AT_ONCE || a->lists, 0))
         return atomic_slow(ep, a);
     struct um_core_peer *const peer = a->peer;
-    const size_t size = um_proto_atomic_size_of(a->type);
+    const size_t size = um_proto_atomic_size_of(a->type), len = size * a->count;
     const uint32_t access = um_proto_atomic_access(a->op, a->kind != UM_ATOMIC_BASE);
     struct um_window *const w = um_core_window_find(peer, a->key);
     uint64_t offset;
-    if (__builtin_expect(!um_core_window_check_at_once(peer, w, a->addr, size, access, &offset) ||
-                             !is_lockless(w->region.base + offset, size),
+    if (__builtin_expect(!um_core_window_check_at_once(peer, w, a->addr, len, access, &offset) ||
+                             !is_lockless(w->region.base + offset, size) ||
+                             (a->count > 1 && !is_in_one_page(w->base + offset, len)),
                          0))
         return atomic_slow(ep, a);
     struct um_proto_atomic_call call; /* the fields for locks stay unset */
     call.type = a->type;
     call.op = a->op;
-    call.count = 1;
+    call.count = a->count;
     call.target = w->base + offset;
     call.operand = a->operand;
     call.compare = a->compare;
     call.result = a->result;
     um_core_ep_settle(ep);
-    if (__builtin_expect(!apply_once(w, &call, size), 0))
+    if (__builtin_expect(!apply_once(w, &call, len), 0))
         return atomic_late(ep, a, w);
     executed(ep, w, a->kind, a->op);
-    return atomic_executed(ep, peer, size);
+    return atomic_executed(ep, peer, len);
 }

@@ -30,11 +30,13 @@
 #define CALLGRIND_DUMP_STATS_AT(s) ((void)(s))
 #endif
 
-enum { CALLS = 1000, WARM = 200, TAG = 5 };
+enum { CALLS = 1000, WARM = 200, TAG = 5, PIECES = 6, DEEP = 10000, MASKS = 8 };
 
 static struct fi_cq_tagged_entry entry;
 static uint64_t word, old, comparand, inbox;
 static uint8_t many[1024];
+static uint64_t pieces[PIECES][8]; /* the first word of each line is a piece */
+static uint32_t turn;
 static int whom; /* enum above: the peer of the path */
 
 /* ---- what is not counted ---- */
@@ -105,6 +107,107 @@ static void leave_message(void)
 
 static void nothing(void)
 {
+}
+
+/* ---- lists ---- */
+
+static struct fi_msg_tagged list_message(struct iovec *iov, fi_addr_t addr)
+{
+    for (int i = 0; i < PIECES; i++)
+        iov[i] = (struct iovec){.iov_base = pieces[i], .iov_len = 8};
+    return (struct fi_msg_tagged){.msg_iov = iov, .iov_count = PIECES, .addr = addr, .tag = TAG};
+}
+
+static void post_list_receive(void)
+{
+    struct iovec iov[PIECES];
+    const struct fi_msg_tagged m = list_message(iov, FI_ADDR_UNSPEC);
+    POST(fi_trecvv(ep, m.msg_iov, NULL, PIECES, m.addr, TAG, 0, NULL));
+}
+
+static void send_list(void)
+{
+    struct iovec iov[PIECES];
+    const struct fi_msg_tagged m = list_message(iov, peer[SELF]);
+    POST(fi_tsendv(ep, m.msg_iov, NULL, PIECES, m.addr, TAG, NULL));
+}
+
+static void send_list_to_self(void)
+{
+    send_list();
+    settle(); /* its completion comes before the receive is posted */
+}
+
+static void expect_list(void)
+{
+    post_list_receive();
+    POST(fi_tinject(ep, pieces, PIECES * 8, peer[SELF], TAG));
+}
+
+/* ---- deep queues: tags that nothing else has, under eight masks, half from any source ---- */
+
+static uint64_t deep_tag(uint32_t i)
+{
+    return (uint64_t)(i + 1) << 36;
+}
+
+static uint64_t deep_mask(uint32_t i)
+{
+    return i % MASKS ? UINT64_C(0x1f) << 4 * (i % MASKS) : 0;
+}
+
+static fi_addr_t deep_source(uint32_t i)
+{
+    return i / MASKS % 2 ? FI_ADDR_UNSPEC : peer[SELF];
+}
+
+static void deep_receive(uint32_t i)
+{
+    POST(fi_trecv(ep, &inbox, 8, NULL, deep_source(i), deep_tag(i), deep_mask(i), NULL));
+}
+
+static void deep_message(uint32_t i)
+{
+    POST(fi_tinject(ep, &word, 8, peer[SELF], deep_tag(i)));
+}
+
+static void post_deep(void)
+{
+    for (uint32_t i = 0; i < DEEP; i++)
+        deep_receive(i);
+}
+
+static void leave_deep(void)
+{
+    for (uint32_t i = 0; i < DEEP; i++) {
+        deep_message(i);
+        if (i % 16 == 0)
+            settle();
+    }
+    settle();
+}
+
+static void match_deep(void)
+{
+    for (uint32_t i = 0; i < DEEP; i++) {
+        deep_message(i);
+        settle();
+    }
+}
+
+static void receive_deep(void)
+{
+    for (uint32_t i = 0; i < DEEP; i++) {
+        deep_receive(i);
+        settle();
+    }
+}
+
+/* A receive as one of the masks has it, of a message that is there. */
+static void turn_receive(void)
+{
+    turn++;
+    POST(fi_trecv(ep, &inbox, 8, NULL, deep_source(turn), TAG, deep_mask(turn), NULL));
 }
 
 /* ---- what is ---- */
@@ -202,6 +305,24 @@ static void atomic_many(void)
     completion();
 }
 
+static void inject_atomic_2(void)
+{
+    POST(fi_inject_atomic(ep, many, 2, peer[whom], there(), key(), FI_UINT64, FI_SUM));
+}
+
+static void fetch_atomic_4(void)
+{
+    POST(fi_fetch_atomic(ep, many, 4, NULL, pieces, NULL, peer[whom], there(), key(), FI_UINT32, FI_SUM, NULL));
+    completion();
+}
+
+static void compare_atomic_2(void)
+{
+    POST(fi_compare_atomic(ep, many, 2, NULL, many, NULL, pieces, NULL, peer[whom], there(), key(), FI_UINT64, FI_CSWAP,
+                           NULL));
+    completion();
+}
+
 static void fetch_atomic(void)
 {
     POST(fi_fetch_atomic(ep, &word, 1, NULL, &old, NULL, peer[whom], there(), key(), FI_UINT64, FI_SUM, NULL));
@@ -215,9 +336,34 @@ static void compare_atomic(void)
     completion();
 }
 
+static void tsendv(void)
+{
+    send_list();
+    completion();
+}
+
 static void unexpected(void)
 {
     post_receive();
+    completion();
+}
+
+static void unexpected_turn(void)
+{
+    turn_receive();
+    completion();
+}
+
+static void expect_turn(void)
+{
+    turn_receive();
+    send_to_self();
+}
+
+static void peek(void)
+{
+    const struct fi_msg_tagged m = {.addr = FI_ADDR_UNSPEC, .tag = TAG};
+    POST(fi_trecvmsg(ep, &m, FI_PEEK | FI_COMPLETION));
     completion();
 }
 
@@ -227,25 +373,38 @@ static const struct path {
     const char *name;
     void (*before)(void), (*call)(void), (*after)(void);
     int whom;
+    void (*open)(void), (*close)(void); /* around all its calls; or NULL */
 } paths[] = {
-    {"cq_read_empty", nothing, cq_read_empty, nothing, SELF},
-    {"cntr_read", nothing, cntr_read, nothing, SELF},
-    {"tinject", post_receive, tinject, settle, SELF},
-    {"tsend+completion", post_receive, tsend, settle, SELF},
-    {"trecv", nothing, post_receive, send_to_self, SELF},
-    {"message", expect_message, completion, settle, SELF},
-    {"trecv_unexpected", leave_message, unexpected, settle, SELF},
-    {"write+completion", nothing, write_8, settle, SELF},
-    {"writemsg+completion", nothing, writemsg, settle, SELF},
-    {"inject_write", nothing, inject_write, settle, SELF},
-    {"inject_write_other", nothing, inject_write, settle, OTHER},
-    {"read+completion", nothing, read_8, settle, SELF},
-    {"inject_atomic", nothing, inject_atomic, settle, SELF},
-    {"inject_atomic_other", nothing, inject_atomic, settle, OTHER},
-    {"atomicmsg+completion", nothing, atomicmsg, settle, SELF},
-    {"atomic_many+completion", nothing, atomic_many, settle, SELF},
-    {"fetch_atomic+completion", nothing, fetch_atomic, settle, SELF},
-    {"compare_atomic+completion", nothing, compare_atomic, settle, SELF},
+    {"cq_read_empty", nothing, cq_read_empty, nothing, .whom = SELF},
+    {"cntr_read", nothing, cntr_read, nothing, .whom = SELF},
+    {"tinject", post_receive, tinject, settle, .whom = SELF},
+    {"tsend+completion", post_receive, tsend, settle, .whom = SELF},
+    {"trecv", nothing, post_receive, send_to_self, .whom = SELF},
+    {"message", expect_message, completion, settle, .whom = SELF},
+    {"trecv_unexpected", leave_message, unexpected, settle, .whom = SELF},
+    {"message_deep", expect_turn, completion, settle, .whom = SELF, .open = post_deep, .close = match_deep},
+    {"trecv_deep", nothing, turn_receive, send_to_self, .whom = SELF, .open = post_deep, .close = match_deep},
+    {"trecv_unexpected_deep", leave_message, unexpected_turn, settle, .whom = SELF, .open = leave_deep,
+     .close = receive_deep},
+    {"peek", leave_message, peek, unexpected, .whom = SELF},
+    {"peek_deep", leave_message, peek, unexpected, .whom = SELF, .open = leave_deep, .close = receive_deep},
+    {"tsendv_6+completion", post_list_receive, tsendv, settle, .whom = SELF},
+    {"trecvv_6", nothing, post_list_receive, send_list_to_self, .whom = SELF},
+    {"message_v6", expect_list, completion, settle, .whom = SELF},
+    {"write+completion", nothing, write_8, settle, .whom = SELF},
+    {"writemsg+completion", nothing, writemsg, settle, .whom = SELF},
+    {"inject_write", nothing, inject_write, settle, .whom = SELF},
+    {"inject_write_other", nothing, inject_write, settle, .whom = OTHER},
+    {"read+completion", nothing, read_8, settle, .whom = SELF},
+    {"inject_atomic", nothing, inject_atomic, settle, .whom = SELF},
+    {"inject_atomic_other", nothing, inject_atomic, settle, .whom = OTHER},
+    {"inject_atomic_2", nothing, inject_atomic_2, settle, .whom = SELF},
+    {"fetch_atomic_4+completion", nothing, fetch_atomic_4, settle, .whom = SELF},
+    {"compare_atomic_2+completion", nothing, compare_atomic_2, settle, .whom = SELF},
+    {"atomicmsg+completion", nothing, atomicmsg, settle, .whom = SELF},
+    {"atomic_many+completion", nothing, atomic_many, settle, .whom = SELF},
+    {"fetch_atomic+completion", nothing, fetch_atomic, settle, .whom = SELF},
+    {"compare_atomic+completion", nothing, compare_atomic, settle, .whom = SELF},
 };
 
 static void path_count(const struct path *p)
@@ -253,6 +412,8 @@ static void path_count(const struct path *p)
     char then[64];
     snprintf(then, sizeof(then), "then %s", p->name);
     whom = p->whom;
+    if (p->open)
+        p->open();
     for (int i = 0; i < WARM; i++) {
         p->before();
         p->call();
@@ -277,6 +438,8 @@ static void path_count(const struct path *p)
         settle();
     }
     CALLGRIND_DUMP_STATS_AT(then);
+    if (p->close)
+        p->close();
     printf("%s %d\n", p->name, CALLS);
 }
 

@@ -133,6 +133,13 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "the fast path updates the first of a few elements only",
+        "src/proto/atomic.c",
+        "    call.count = a->count;",
+        "    call.count = 1;",
+        ["proto fast sim"],
+    ),
+    (
         "the end of a multi-receive buffer is not told",
         "src/proto/receive.c",
         "            c.flags |= UM_OP_MULTI_END;",

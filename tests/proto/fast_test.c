@@ -16,6 +16,7 @@ enum { LENGTH = 60 };
 
 static unsigned char memory[MEMORY] __attribute__((aligned(MEMORY)));
 static uint64_t here;
+static unsigned char old[40]; /* what an operation on a few elements fetches */
 
 struct
 try {
@@ -240,6 +241,90 @@ static void a_misaligned_element_is_updated_under_its_lock(void **state)
     }
 }
 
+/* A few elements of that many bytes: element i has operand i + 1, and compares equal if it is even. */
+static bool update_few(struct try *t, uint8_t kind, uint8_t op, size_t size, uint64_t addr, uint8_t count)
+{
+    static unsigned char operand[32], compare[32];
+    memset(operand, 0, sizeof(operand));
+    memset(compare, 0, sizeof(compare));
+    memset(old, 0x22, sizeof(old));
+    for (size_t i = 0; i < count; i++) {
+        operand[i * size] = (unsigned char)(i + 1);
+        memset(compare + i * size, i % 2 ? 0x12 : 0x11, size);
+    }
+    const struct um_proto_atomic a = {.operand = operand,
+                                      .compare = compare,
+                                      .result = kind == UM_ATOMIC_BASE ? NULL : old,
+                                      .peer = t->peer,
+                                      .addr = addr,
+                                      .key = KEY,
+                                      .type = size == 1   ? UM_TYPE_UINT8
+                                              : size == 2 ? UM_TYPE_UINT16
+                                              : size == 4 ? UM_TYPE_UINT32
+                                                          : UM_TYPE_UINT64,
+                                      .op = op,
+                                      .kind = kind,
+                                      .count = count};
+    const struct um_core_stats before = *um_core_ep_stats(t->w.node[0].ep);
+    return ended(t, um_proto_atomic_start(t->w.node[0].ep, &a), &before);
+}
+
+/* The elements at addr have become what `become` makes of each first byte; all else is as it was. */
+static void expect_few(size_t size, uint64_t addr, uint8_t count, unsigned char (*become)(size_t i), bool fetched)
+{
+    for (size_t k = 0; k < sizeof(memory); k++) {
+        const size_t i = (k - addr) / size;
+        const bool is_first = k >= addr && i < count && (k - addr) % size == 0;
+        const bool is_swapped = become(0) == 1 && k >= addr && i < count && i % 2 == 0;
+        assert_int_equal(memory[k], is_first ? become(i) : is_swapped ? 0 : 0x11);
+    }
+    assert_true(is_all(old, fetched ? count * size : 0, 0x11));
+    assert_true(is_all(old + (fetched ? count * size : 0), sizeof(old) - (fetched ? count * size : 0), 0x22));
+    memset(memory, 0x11, sizeof(memory));
+}
+
+static unsigned char sum_of(size_t i)
+{
+    return (unsigned char)(0x11 + i + 1);
+}
+
+static unsigned char swapped_to(size_t i)
+{
+    return i % 2 ? 0x11 : (unsigned char)(i + 1);
+}
+
+static void a_few_elements_are_updated_together(void **state)
+{
+    (void)state;
+    for (int to = 0; to < 2; to++) {
+        struct try t;
+        open_try(&t, to, BOTH);
+        const struct um_core_stats *stats = um_core_ep_stats(t.w.node[0].ep);
+        for (size_t size = 1; size <= 8; size *= 2) {
+            for (uint8_t count = 1; count <= 4; count++) {
+                const uint64_t before = stats->mapped, bytes = um_core_ep_traffic(t.w.node[0].ep).bytes_sent;
+                const bool done = update_few(&t, UM_ATOMIC_BASE, UM_ATOMIC_SUM, size, 8, count);
+                assert_int_equal(done, is_mapped(&t));
+                if (!done)
+                    continue;
+                expect_few(size, 8, count, sum_of, false);
+                assert_true(update_few(&t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, size, 24, count));
+                expect_few(size, 24, count, sum_of, true);
+                assert_true(update_few(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, size, 16, count));
+                expect_few(size, 16, count, swapped_to, true);
+                assert_int_equal(stats->mapped - before, 3);
+                assert_int_equal(um_core_ep_traffic(t.w.node[0].ep).bytes_sent - bytes, 3 * count * size);
+                const uint64_t last = LENGTH - LENGTH % size - size;
+                assert_int_equal(update_few(&t, UM_ATOMIC_BASE, UM_ATOMIC_SUM, size, last, count), count == 1);
+                assert_int_equal(end, count == 1 ? UM_EXECUTED : -ERANGE);
+                memset(memory + last, count == 1 ? 0x11 : memory[last], size);
+                assert_true(is_all(memory, sizeof(memory), 0x11));
+            }
+        }
+        close_try(&t, to);
+    }
+}
+
 /* One region is mapped, the other one only its owner reaches: nothing on the first passes what is due on the second. */
 static void nothing_overtakes_what_the_peer_has_not_answered(void **state)
 {
@@ -362,6 +447,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_lies_outside_is_refused),
     cmocka_unit_test(what_is_not_allowed_is_refused),
     cmocka_unit_test(a_misaligned_element_is_updated_under_its_lock),
+    cmocka_unit_test(a_few_elements_are_updated_together),
     cmocka_unit_test(nothing_overtakes_what_the_peer_has_not_answered),
     cmocka_unit_test(nothing_is_done_to_a_peer_that_is_lost),
 };

@@ -1,6 +1,6 @@
 /*
- * One-sided operations on one word, in every form of call: completions, counters, errors and waiting are the same
- * whether the caller executes them at once, by the fast path, or the target does.
+ * One-sided operations on one word, or a few elements, in every form of call: completions, counters, errors and waiting
+ * are the same whether the caller executes them at once, by the fast path, or the target does.
  */
 #include "pair.h"
 
@@ -297,6 +297,91 @@ static void flags_that_cannot_be_kept_are_refused(void **state)
     pair_close(&p);
 }
 
+/* ---- a few elements ---- */
+
+enum { FEW_MAX = 6 };
+static const uint32_t few_operand[FEW_MAX] = {10, 20, 30, 40, 50, 60};
+static const uint32_t few_compare[FEW_MAX] = {0x11111111, 7, 0x11111111, 7, 0x11111111, 7};
+static uint32_t few_result[FEW_MAX];
+
+/* By fi_*atomic (pieces 0), or by fi_*atomicmsg with its lists in so many pieces. */
+static ssize_t call_few(struct side *s, int kind, size_t count, size_t pieces)
+{
+    struct fi_ioc in[2], with[2], out[2];
+    const size_t cut = pieces == 2 ? count / 2 : 0;
+    for (size_t i = 0; i < 2; i++) {
+        const size_t at = i && pieces == 2 ? cut : 0, n = pieces == 1 ? count : i ? count - cut : cut;
+        in[i] = (struct fi_ioc){(void *)(uintptr_t)(few_operand + at), n};
+        with[i] = (struct fi_ioc){(void *)(uintptr_t)(few_compare + at), n};
+        out[i] = (struct fi_ioc){few_result + at, n};
+    }
+    const struct fi_rma_ioc there = {.addr = AT, .count = count, .key = KEY};
+    const struct fi_msg_atomic m = {.msg_iov = in,
+                                    .iov_count = pieces,
+                                    .addr = s->other,
+                                    .rma_iov = &there,
+                                    .rma_iov_count = 1,
+                                    .datatype = FI_UINT32,
+                                    .op = kind == 2 ? FI_CSWAP : FI_SUM,
+                                    .context = &context};
+    if (pieces && kind == 0)
+        return fi_atomicmsg(s->ep, &m, FI_COMPLETION);
+    if (pieces && kind == 1)
+        return fi_fetch_atomicmsg(s->ep, &m, out, NULL, pieces, FI_COMPLETION);
+    if (pieces)
+        return fi_compare_atomicmsg(s->ep, &m, with, NULL, pieces, out, NULL, pieces, FI_COMPLETION);
+    if (kind == 0)
+        return fi_atomic(s->ep, few_operand, count, NULL, s->other, AT, KEY, FI_UINT32, FI_SUM, &context);
+    if (kind == 1)
+        return fi_fetch_atomic(s->ep, few_operand, count, NULL, few_result, NULL, s->other, AT, KEY, FI_UINT32, FI_SUM,
+                               &context);
+    return fi_compare_atomic(s->ep, few_operand, count, NULL, few_compare, NULL, few_result, NULL, s->other, AT, KEY,
+                             FI_UINT32, FI_CSWAP, &context);
+}
+
+static void expect_few(int kind, size_t count)
+{
+    const uint32_t *at = (const uint32_t *)(const void *)(memory + AT), before = 0x11111111;
+    for (size_t i = 0; i < FEW_MAX; i++) {
+        const bool swaps = few_compare[i] == before;
+        const uint32_t after = kind == 2 ? (swaps ? few_operand[i] : before) : before + few_operand[i];
+        assert_int_equal(at[i], i < count ? after : before);
+        assert_int_equal(few_result[i], kind > 0 && i < count ? before : 0);
+    }
+    memset(memory, GUARD, sizeof(memory));
+    memset(few_result, 0, sizeof(few_result));
+}
+
+static void a_few_elements_are_like_one(void **state)
+{
+    static const uint64_t flags[] = {FI_ATOMIC | FI_WRITE, FI_ATOMIC | FI_READ, FI_ATOMIC | FI_READ};
+    struct pair p;
+    uint64_t counted[CNTR_KINDS] = {0};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.counters = true});
+    struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
+    for (size_t count = 2; count <= FEW_MAX; count++) {
+        for (int n = 0; n < 9; n++) {
+            struct fi_cq_tagged_entry e;
+            const int kind = n % 3;
+            PAIR_POST(&p, call_few(&p.a, kind, count, (size_t)n / 3));
+            counted[kind ? CNTR_READ : CNTR_WRITE]++;
+            for (int i = 0; i < CNTR_KINDS; i++)
+                pair_await_cntr(&p, p.a.cntr[i], counted[i]);
+            pair_await(&p, &p.a, &e, NULL);
+            assert_ptr_equal(e.op_context, &context);
+            assert_int_equal(e.flags, flags[kind]);
+            expect_few(kind, count);
+        }
+        PAIR_POST(&p, fi_inject_atomic(p.a.ep, few_operand, count, p.a.other, AT, KEY, FI_UINT32, FI_SUM));
+        pair_await_cntr(&p, p.a.cntr[CNTR_WRITE], ++counted[CNTR_WRITE]);
+        expect_few(0, count);
+        pair_assert_quiet(&p, &p.a);
+    }
+    assert_int_equal(fi_close(&mr->fid), 0);
+    pair_close(&p);
+}
+
 /* A write with data tells its target, however small; lengths must agree, and be what can be injected. */
 static void messages_that_are_not_one_plain_word_take_the_long_way(void **state)
 {
@@ -338,6 +423,7 @@ int main(void)
         cmocka_unit_test(what_is_not_allowed_is_refused_and_changes_nothing),
         cmocka_unit_test(a_fenced_operation_waits_for_what_is_pending),
         cmocka_unit_test(flags_that_cannot_be_kept_are_refused),
+        cmocka_unit_test(a_few_elements_are_like_one),
         cmocka_unit_test(messages_that_are_not_one_plain_word_take_the_long_way),
     };
     return cmocka_run_group_tests_name("prov/fast", tests, NULL, NULL);
