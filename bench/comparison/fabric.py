@@ -137,7 +137,7 @@ class UcxPeer(Peer):
                 if "refused" not in done.stdout:
                     break
             assert done
-            rows = [line for line in done.stdout.splitlines() if re.match(r"^\d+,", line)]
+            rows = [line for line in done.stdout.splitlines() if re.match(r" *\d+,", line)]
             return float(rows[-1].split(",")[column]) if rows else running.reason(done.returncode, done.stdout, "")
         except subprocess.TimeoutExpired:
             return f"no end after {setting.timeout:g} s"

@@ -21,20 +21,21 @@ class Metric:
     title: str
     unit: str
     higher_is_better: bool = False
+    is_detail: bool = False  # told by the tables, not by the overview
 
 
 METRICS = {
     metric.name: metric
     for metric in (
         Metric("us", "time", "µs"),
-        Metric("p50_us", "median of single ones", "µs"),
-        Metric("p99_us", "99 % take at most", "µs"),
-        Metric("p999_us", "99.9 % take at most", "µs"),
-        Metric("min_us", "least", "µs"),
-        Metric("p90_us", "90 % take at most", "µs"),
-        Metric("max_us", "most", "µs"),
+        Metric("p50_us", "median of single ones", "µs", is_detail=True),
+        Metric("p99_us", "99 % take at most", "µs", is_detail=True),
+        Metric("p999_us", "99.9 % take at most", "µs", is_detail=True),
+        Metric("min_us", "least", "µs", is_detail=True),
+        Metric("p90_us", "90 % take at most", "µs", is_detail=True),
+        Metric("max_us", "most", "µs", is_detail=True),
         Metric("mb_s", "bandwidth", "MB/s", True),
-        Metric("ns_message", "time a message", "ns"),
+        Metric("ns_message", "time a message", "ns", is_detail=True),
         Metric("put_us", "put and flush", "µs"),
         Metric("get_us", "get and flush", "µs"),
         Metric("put_mb_s", "bandwidth of puts, 64 to a flush", "MB/s", True),
@@ -45,11 +46,11 @@ METRICS = {
         Metric("fetch_add_us", "fetch-and-add of 64 bits and flush", "µs"),
         Metric("compare_swap_us", "compare-and-swap of 64 bits and flush", "µs"),
         Metric("list_us", "one message of all pieces", "µs"),
-        Metric("sends_us", "a message for each piece", "µs"),
+        Metric("sends_us", "a message for each piece", "µs", is_detail=True),
         Metric("gain", "time of the messages / time of the one", "", True),
         Metric("fairness", "messages of the slowest sender / of the fastest", "", True),
-        Metric("cpu", "of a processor, by the sleeper", ""),
-        Metric("wakeups_s", "wake-ups in a second", ""),
+        Metric("cpu", "of a processor, by the sleeper", "", is_detail=True),
+        Metric("wakeups_s", "wake-ups in a second", "", is_detail=True),
         Metric("barrier_us", "MPI_Barrier", "µs"),
         Metric("bcast_us", "MPI_Bcast", "µs"),
         Metric("reduce_us", "MPI_Reduce", "µs"),

@@ -75,21 +75,24 @@ def section_text(section: Section, title: str) -> str:
     return "\n".join(text)
 
 
+def overview_row(table: Table, group: str) -> list[str] | None:
+    """unimem as it is against the best peer of each case; nothing where there is none."""
+    by_ratio = sorted(table.ratios(table.ours[0]), key=lambda pair: pair[0]) if table.ours else []
+    if not by_ratio:
+        return None
+    ends = []
+    for value, row in (by_ratio[0], by_ratio[-1]):
+        assert row.rival
+        ends.append(f"{value:.2f} ({size(row.case, table.measurement['case'])}, {row.rival[0]})")
+    ahead = sum(value >= 1 for value, _ in by_ratio)
+    return [table.measurement["id"], group, table.metric.title, f"{ahead} of {len(by_ratio)}", *ends]
+
+
 def overview(all_sections: Sequence[Section], groups: dict[str, str]) -> str:
-    """A line for each measurement and group: unimem against the best peer of each case, by the first metric."""
-    rows = []
-    for section in all_sections:
-        table = section.tables[0] if section.tables else None
-        times = table.ratios(table.ours[0]) if table and table.ours else []
-        if not table or not times:
-            continue
-        by_ratio = sorted(times, key=lambda pair: pair[0])
-        ends = []
-        for value, row in (by_ratio[0], by_ratio[-1]):
-            assert row.rival
-            ends.append(f"{value:.2f} ({size(row.case, table.measurement['case'])}, {row.rival[0]})")
-        ahead = sum(value >= 1 for value, _ in times)
-        rows.append([section.measurement["id"], groups[section.group], table.metric.title, f"{ahead} of {len(times)}", *ends])
+    """A line for each table but those of details."""
+    told = [(table, groups[section.group]) for section in all_sections for at, table in enumerate(section.tables)
+            if at == 0 or not table.metric.is_detail]  # fmt: skip
+    rows = [row for table, group in told if (row := overview_row(table, group))]
     return markdown(["measurement", "over", "by", "ahead in", "least ratio (case, best peer)", "greatest ratio"], rows)
 
 
