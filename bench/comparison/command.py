@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ docs/performance.md says what is measured and how to read it.
 TOP = Path(__file__).resolve().parents[2]
 QUICK = {"repeat": 3, "seconds": 0.02}
 FULL = {"repeat": 9, "seconds": 0.2}
+ENDED = 130
 COLD_CACHES = 2  # a rotating buffer, in last-level caches
 
 
@@ -209,6 +211,12 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     out = options.out or setting.build / "results" / "compare"
     record = record_of(options, setting, wanted, on)
-    measure(record, setting, wanted, on, out)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it leaves no process behind either
+    try:
+        measure(record, setting, wanted, on, out)
+    except KeyboardInterrupt:
+        print("compare: ended before its time: the report is of what was measured until then", file=sys.stderr)
+        write(record, out, options)
+        return ENDED
     write(record, out, options)
     return status(record)

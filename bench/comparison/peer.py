@@ -56,10 +56,10 @@ class Setting:
     timeout: float
     is_quick: bool
     priority: int | None = None
-    cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # instead of a measurement's own
+    cases: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # by measurement or family, instead of its own
 
     def cases_of(self, m: Measurement) -> tuple[int, ...]:
-        return self.cases.get(m.family) or (m.quick if self.is_quick else m.cases)
+        return self.cases.get(m.id) or self.cases.get(m.family) or (m.quick if self.is_quick else m.cases)
 
     def run(self, command: Sequence[str | Path], env: Mapping[str, str]) -> Outcome:
         before = ["chrt", "-r", str(self.priority)] if self.priority else []

@@ -1,6 +1,8 @@
 """bench/compare: one family with a few peers, from the command to its report."""
 
 import json
+import signal
+import time
 from pathlib import Path
 
 from harness import BUILD, TOP, Launcher
@@ -23,3 +25,20 @@ def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
     assert f"- openmpi5:sm: no mpiexec in {tmp_path}/nothing/bin" in report
     launcher.run([TOP / "bench" / "compare", "--from", tmp_path / "runs.json", "--no-plots", "--out", tmp_path / "again"]).succeeded()
     assert (tmp_path / "again" / "report.md").read_text() == report
+
+
+def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
+    """SIGTERM ends the run of the moment, too (the fixture looks for what is left); what was measured is reported."""
+    what = ["--only", "latency,bandwidth", "--peers", "fabric:line,fabric:records", "--cases", "8", "--repeat", "1"]
+    how = ["--seconds", "20", "--no-plots", "--build", BUILD, "--out", tmp_path]
+    process = launcher.start([TOP / "bench" / "compare", *what, *how], launcher.environment())
+    try:
+        assert process.stderr
+        assert "0 of 2 runs" in process.stderr.readline()
+        time.sleep(1)  # into the run
+    finally:
+        process.send_signal(signal.SIGTERM)
+    run = launcher.finish(process, 30)
+    assert run.status == 130 and "ended before its time" in run.err, str(run)
+    assert json.loads((tmp_path / "runs.json").read_text())["runs"] == []
+    assert (tmp_path / "report.md").exists()
