@@ -29,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CPUS = 128, ROOM = 1 << 20, SLACK = 1 << 16 };
+enum { CPUS = 128, ROOM = 1 << 20, SLACK = 1 << 16, PERIOD = 1 << 16 };
 
 static const struct measure *const all[] = {
     &measure_latency,    &measure_stream, &measure_both,    &measure_rate, &measure_computing,
@@ -109,13 +109,15 @@ static const struct measure *chosen(int argc, char **argv)
     exit(2);
 }
 
+/* measure_byte() repeats itself after PERIOD bytes: arenas are many times the last-level cache. */
 static void fill(void)
 {
-    for (int received = 0; received < 2; received++) {
-        unsigned char *p = link_arena(received);
-        for (size_t i = 0; i < config.arena; i++)
-            p[i] = received ? 0 : measure_byte(i, link_rank());
-    }
+    unsigned char *out = link_arena(false);
+    memset(link_arena(true), 0, config.arena);
+    for (size_t i = 0; i < config.arena && i < PERIOD; i++)
+        out[i] = measure_byte(i, link_rank());
+    for (size_t at = PERIOD; at < config.arena; at += PERIOD)
+        memcpy(out + at, out, config.arena - at < PERIOD ? config.arena - at : PERIOD);
 }
 
 static void body(void)
