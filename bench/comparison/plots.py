@@ -9,6 +9,8 @@ from typing import Any
 from .summary import Record, Table, sections
 from .tables import size
 
+COLUMNS = 3
+
 
 def series(table: Table, name: str) -> tuple[list[int], list[float], list[float], list[float]]:
     """Cases, medians, quartiles of a peer."""
@@ -44,11 +46,16 @@ def picture(tables: Sequence[Table], groups: dict[str, str], out: Path) -> None:
     matplotlib.use("Agg")  # no display is needed, or present
     from matplotlib import pyplot as plt
 
-    figure, all_axes = plt.subplots(1, len(tables), figsize=(5.5 * len(tables), 4.5), layout="constrained", squeeze=False)
-    for axes, table in zip(all_axes[0], tables, strict=True):
-        draw(axes, table, groups[table.group])
+    columns = min(len(tables), COLUMNS)
+    rows = -(-len(tables) // columns)
+    figure, grid = plt.subplots(rows, columns, figsize=(5.5 * columns, 4.5 * rows), layout="constrained", squeeze=False)
     metric = tables[0].metric
-    all_axes[0][0].set_ylabel(metric.unit or metric.title)
+    for number, axes in enumerate(grid.flat):
+        if number < len(tables):
+            draw(axes, tables[number], groups[tables[number].group])
+            axes.set_ylabel(metric.unit or metric.title)
+        else:
+            axes.set_axis_off()
     figure.suptitle(f"{tables[0].measurement['id']}: {metric.title}")
     figure.savefig(out, dpi=110)
     plt.close(figure)
