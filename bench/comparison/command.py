@@ -27,7 +27,7 @@ its own, so that all see the same machine. Writes runs.json (all that was measur
 the best peer) and pictures into --out. A peer that is missing or fails is named there, and does not end the run.
 docs/performance.md says what is measured and how to read it.
 
-  bench/compare --quick                          some minutes: does everything work?
+  bench/compare --quick                          a quarter of an hour: does everything work?
   bench/compare                                  hours: figures
   bench/compare --only latency,rma --peers fabric,mpich:unimem,mpich:posix
   bench/compare --from runs.json --docs          no measurement: report, pictures, and docs/performance.md anew
