@@ -170,7 +170,7 @@ def write(record: Record, out: Path, options: argparse.Namespace) -> None:
     save(record, out)
     (out / "report.md").write_text(tables.report(record), encoding="utf-8")
     if options.docs:
-        tables.put_into(TOP / "docs" / "performance.md", tables.report(record, "###"))
+        tables.put_into(TOP / "docs" / "performance.md", tables.report(record, "###", has_details=False))
     if not options.no_plots:
         try:
             plots.pictures(record, out)

@@ -107,7 +107,9 @@ def failures_of(runs: Sequence[Record], peers: Sequence[dict[str, str]], missing
     for peer in peers:
         of_peer = [run for run in runs if run["peer"] == peer["id"]]
         errors = [run["error"] for run in of_peer if run["error"]]
-        if errors:
+        if errors and all(error.startswith("not offered") for error in errors):
+            told[peer["name"]] = errors[-1]
+        elif errors:
             told[peer["name"]] = f"{len(errors)} of {len(of_peer)} runs failed: {errors[-1]}"
         elif peer["id"] in missing:
             told[peer["name"]] = f"not run: {missing[peer['id']]}"
@@ -138,6 +140,6 @@ def sections(record: Record) -> list[Section]:
     for measurement in record["measurements"]:
         for group in record["groups"]:
             section = section_of(record, measurement, group)
-            if section.tables or any("failed" in words for words in section.failures.values()):
+            if section.tables or any("not run" not in words for words in section.failures.values()):
                 found.append(section)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from .summary import Record, Row, Section, Spread, Table, sections
 BEGIN = "<!-- bench/compare writes what follows -->"
 END = "<!-- up to here -->"
 NOTHING = "–"
+WIDTH = 120
 
 
 def number(value: float) -> str:
@@ -67,9 +69,13 @@ def table_text(table: Table) -> str:
     return f"*{table.metric.title}{unit}{more}*\n\n" + markdown(header, rows)
 
 
-def section_text(section: Section, title: str) -> str:
-    text = [f"#### {section.measurement['id']}, {title}: {section.measurement['title']}\n"]
-    text += [table_text(table) for table in section.tables]
+def main_tables(section: Section) -> list[Table]:
+    """Without details, of which the first table is none: where there is nothing else, it is what is measured."""
+    return [table for at, table in enumerate(section.tables) if at == 0 or not table.metric.is_detail]
+
+
+def section_text(section: Section, heading: str, has_details: bool) -> str:
+    text = [heading, *(table_text(table) for table in (section.tables if has_details else main_tables(section)))]
     if section.failures:
         text.append("\n".join(f"- {name}: {words}" for name, words in section.failures.items()) + "\n")
     return "\n".join(text)
@@ -90,8 +96,7 @@ def overview_row(table: Table, group: str) -> list[str] | None:
 
 def overview(all_sections: Sequence[Section], groups: dict[str, str]) -> str:
     """A line for each table but those of details."""
-    told = [(table, groups[section.group]) for section in all_sections for at, table in enumerate(section.tables)
-            if at == 0 or not table.metric.is_detail]  # fmt: skip
+    told = [(table, groups[section.group]) for section in all_sections for table in main_tables(section)]
     rows = [row for table, group in told if (row := overview_row(table, group))]
     return markdown(["measurement", "over", "by", "ahead in", "least ratio (case, best peer)", "greatest ratio"], rows)
 
@@ -99,17 +104,20 @@ def overview(all_sections: Sequence[Section], groups: dict[str, str]) -> str:
 def describe(record: Record) -> str:
     """On what it was run, and how."""
     machine, how = record["machine"], record["setting"]
-    pinned = "pinned to processors " + ", ".join(map(str, how["cpus"]))
-    kind = "**A quick run**, to see that everything works: too short for conclusions." if how["is_quick"] else "A full run."
-    return (
-        f"{kind} {how['repeat']} interleaved repetitions, about {how['seconds']:g} s a figure, {pinned}.\n"
-        f"{machine['processor']}, {machine['processors']} processors, last-level cache {machine['cache'] >> 10:,} KiB; "
-        f"{machine['system']}; load at the start {machine['load']:.2f}; {record['when']}; unimem {record['version']}.\n"
+    words = ["**A quick run**, to see that everything works: too short for conclusions." if how["is_quick"] else "A full run."]
+    if machine["load"] > 1:
+        words.append("**The machine had other work** meanwhile: its figures and ratios mean little.")
+    words.append(
+        f"{how['repeat']} interleaved repetitions, about {how['seconds']:g} s a figure, pinned to processors "
+        f"{', '.join(map(str, how['cpus']))}. {machine['processor']}, {machine['processors']} processors, last-level cache "
+        f"{machine['cache'] >> 10:,} KiB; {machine['system']}; load at the start {machine['load']:.2f}; {record['when']}; "
+        f"unimem {record['version']}."
     )
+    return textwrap.fill(" ".join(words), WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 
-def report(record: Record, level: str = "##") -> str:
-    """The whole of it. level: of the headings."""
+def report(record: Record, level: str = "##", has_details: bool = True) -> str:
+    """The whole of it, or without details. level: of the headings."""
     found = sections(record)
     groups = record["groups"]
     text = [describe(record), f"{level} Overview\n", overview(found, groups)]
@@ -121,7 +129,8 @@ def report(record: Record, level: str = "##") -> str:
         if section.measurement["family"] != family:
             family = section.measurement["family"]
             text.append(f"{level} {family}\n")
-        text.append(section_text(section, groups[section.group]).replace("#### ", level + "# ", 1))
+        heading = f"{level}# {section.measurement['id']}, {groups[section.group]}: {section.measurement['title']}\n"
+        text.append(section_text(section, heading, has_details))
     return "\n".join(text)
 
 

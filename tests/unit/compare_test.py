@@ -83,6 +83,11 @@ class Missing(unittest.TestCase):
         self.assertIn("- slow: 1 of 2 runs failed: status 1: no memory", text)
         self.assertIn("| 8 | 2 (1.5–2.5) | 4 | 2.00 |", text)
 
+    def test_what_a_peer_does_not_offer_is_no_failure(self):
+        text = tables.report(record([("g:ours", {"8": 1.0}), ("g:slow", "not offered: pieces"), ("g:slow", "not offered: pieces")]))
+        self.assertIn("- slow: not offered: pieces", text)
+        self.assertNotIn("failed", text)
+
     def test_nothing_is_compared_where_nobody_else_ran(self):
         text = tables.report(record([("g:ours", {"8": 1.0}), ("g:slow", "hangs")]))
         self.assertIn("| 8 | 1 | – | – |", text)
@@ -101,6 +106,20 @@ class Text(unittest.TestCase):
     def test_sizes_are_in_the_units_of_bytes_only_where_they_are_bytes(self):
         self.assertEqual([tables.size(case, "bytes") for case in ("8", "4096", "1048576", "cq")], ["8", "4 KiB", "1 MiB", "cq"])
         self.assertEqual(tables.size("1024", "messages"), "1,024")
+
+    def test_details_can_be_left_out_but_not_the_first_table(self):
+        for metric, is_there in (("p99_us", True), ("us", True)):
+            self.assertEqual("| 8 | 1 |" in tables.report(record([("g:ours", {"8": 1.0})], metric=metric), has_details=False), is_there)
+        both = record([("g:ours", {"8": 1.0})])
+        both["runs"][0]["figures"].append(["p99_us", "8", 777.0])
+        self.assertIn("777", tables.report(both))
+        self.assertNotIn("777", tables.report(both, has_details=False))
+
+    def test_a_busy_machine_is_told(self):
+        busy = record([("g:ours", {"8": 1.0})])
+        self.assertNotIn("other work", tables.report(busy))
+        busy["machine"]["load"] = 3.0
+        self.assertIn("other work", tables.report(busy))
 
     def test_tables_go_between_the_marks_of_a_document(self):
         with tempfile.TemporaryDirectory() as name:
