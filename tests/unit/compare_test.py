@@ -108,8 +108,8 @@ class Text(unittest.TestCase):
         self.assertEqual(tables.size("1024", "messages"), "1,024")
 
     def test_details_can_be_left_out_but_not_the_first_table(self):
-        for metric, is_there in (("p99_us", True), ("us", True)):
-            self.assertEqual("| 8 | 1 |" in tables.report(record([("g:ours", {"8": 1.0})], metric=metric), has_details=False), is_there)
+        for metric in ("p99_us", "us"):
+            self.assertIn("| 8 | 1 |", tables.report(record([("g:ours", {"8": 1.0})], metric=metric), has_details=False))
         both = record([("g:ours", {"8": 1.0})])
         both["runs"][0]["figures"].append(["p99_us", "8", 777.0])
         self.assertIn("777", tables.report(both))
