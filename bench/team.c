@@ -180,7 +180,8 @@ static void member_close(struct team *t)
 {
     team_barrier(t);
     TEAM_CALL(t, fi_close(&t->ep->fid));
-    TEAM_CALL(t, fi_close(&t->mr->fid));
+    if (t->mr)
+        TEAM_CALL(t, fi_close(&t->mr->fid));
     if (t->remote)
         TEAM_CALL(t, fi_close(&t->remote->fid));
     struct fid *const rest[] = {&t->puts->fid, &t->gets->fid,   &t->cq->fid,

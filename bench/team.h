@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { TEAM_MAX = 16, TEAM_NAME = 512, TEAM_CELLS = 64 };
+enum { TEAM_MAX = 128, TEAM_NAME = 512, TEAM_CELLS = 64 };
 
 struct team;
 
@@ -32,7 +32,8 @@ struct team_config {
     size_t bytes;         /* memory that each one exposes */
     uint64_t caps;        /* beyond FI_RMA | FI_ATOMIC; FI_RMA_EVENT: `remote` counts */
     int timeout;          /* seconds until the run counts as hung; 0: 300 */
-    /* Opens the endpoint and registers memory instead of the team, up to the exchange of addresses; or NULL. */
+    /* Opens the endpoint, and registers memory if it wants any, instead of the team, up to the exchange of addresses;
+     * or NULL. */
     void (*open)(struct team *t);
 };
 

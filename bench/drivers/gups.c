@@ -8,7 +8,7 @@
  * random words of the whole table, its own too, at most WINDOW of them on their way. The random sequence is HPC
  * Challenge's; no update may be lost. Two checks: every process repeats everybody's sequence for its own part, word
  * by word; then the same updates are sent once more, after which every word must hold i again.
- * Prints "gups BILLIONS_PER_SECOND", "errors N"; exit status 1 if there was any.
+ * Prints "figure gups PROCESSES BILLIONS_PER_SECOND", "errors N"; exit status 1 if there was any.
  */
 #include "team.h"
 
@@ -156,7 +156,8 @@ static void run(struct team *t, void *arg)
         uint64_t updates = g->updates * (uint64_t)t->size;
         printf("table %llu words, %llu updates in %.3f s\n", (unsigned long long)g->words, (unsigned long long)updates,
                seconds);
-        printf("gups %.6f\nerrors %llu\n", (double)updates / seconds * 1e-9, (unsigned long long)t->shared->cell[0]);
+        printf("figure gups %d %.6f\nerrors %llu\n", t->size, (double)updates / seconds * 1e-9,
+               (unsigned long long)t->shared->cell[0]);
     }
     TEAM_DEMAND(t, t->shared->cell[0] == 0, "%llu errors", (unsigned long long)t->shared->cell[0]);
 }

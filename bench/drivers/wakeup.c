@@ -4,13 +4,13 @@
  *
  * One process sleeps in fi_cq_sread() for a message, or in fi_cntr_wait() on a counter of writes to its memory
  * (FI_RMA_EVENT); the other one sends, or writes, after 0.1 to 3 ms at random. A sample is from just before the
- * sender's call to the return of the sleeper's. Prints one line: minimum, median, 90 and 99 percent, maximum in
- * microseconds, and the sleeper's processor time as a part of the whole. The other form lets the
+ * sender's call to the return of the sleeper's. Prints "figure METRIC cq|cntr VALUE": minimum, median, 90 and 99
+ * percent, maximum in microseconds, and the sleeper's processor time as a part of the whole. The other form lets the
  * sleeper alone, blocked without a limit of time, until the sender ends it; it prints the same part, of the process and
  * so with any thread of the provider's, and how often a second it gave up its processor, each of them a wake-up. Exit
  * status: 0; 1 something failed; 77 the provider does not offer this.
  *
- * bench/wakeup.py runs it for several providers in turn.
+ * bench/compare runs it for several providers in turn.
  */
 #include <errno.h>
 #include <rdma/fabric.h>
@@ -200,6 +200,11 @@ static void sleep_once(struct side *s, uint64_t round)
     must("fi_cq_sread", ret);
 }
 
+static void figure(const char *metric, double value)
+{
+    printf("figure %s %s %.6g\n", metric, counts ? "cntr" : "cq", value);
+}
+
 static uint64_t switches(void)
 {
     struct rusage usage;
@@ -215,8 +220,8 @@ static void sleeper_run_idle(struct side *s)
     sleep_once(s, WARM + 1);
     wall = now_ns(CLOCK_MONOTONIC) - wall;
     cpu = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
-    printf("seconds=%.2f cpu=%.5f wakeups_per_s=%.2f\n", (double)wall / 1e9, (double)cpu / (double)wall,
-           (double)(switches() - slept) * 1e9 / (double)wall);
+    figure("cpu", (double)cpu / (double)wall);
+    figure("wakeups_s", (double)(switches() - slept) * 1e9 / (double)wall);
     put(&shared->ready, WARM + 2);
 }
 
@@ -243,9 +248,12 @@ static void sleeper_run(struct side *s, uint64_t count)
     cpu = now_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
     qsort(shared->sample, count, sizeof(shared->sample[0]), compare);
     const uint64_t *t = shared->sample;
-    printf("min_us=%.2f median_us=%.2f p90_us=%.2f p99_us=%.2f max_us=%.2f cpu=%.4f\n", (double)t[0] / 1e3,
-           (double)t[count / 2] / 1e3, (double)t[count * 9 / 10] / 1e3, (double)t[count * 99 / 100] / 1e3,
-           (double)t[count - 1] / 1e3, (double)cpu / (double)wall);
+    figure("min_us", (double)t[0] / 1e3);
+    figure("p50_us", (double)t[count / 2] / 1e3);
+    figure("p90_us", (double)t[count * 9 / 10] / 1e3);
+    figure("p99_us", (double)t[count * 99 / 100] / 1e3);
+    figure("max_us", (double)t[count - 1] / 1e3);
+    figure("cpu", (double)cpu / (double)wall);
     put(&shared->ready, WARM + count + 1);
 }
 

@@ -1,7 +1,7 @@
 /*
- * senders: what idle senders cost their receiver, and how fairly it takes from many.
+ * idle_senders: what idle senders cost their receiver, and how fairly it takes from many.
  *
- *   senders [-p PROVIDER] [-n SENDERS] [-f SENDERS] [-r REPEATS] [-i PINGS] [-c CPU,CPU]
+ *   idle_senders [-p PROVIDER] [-n SENDERS] [-f SENDERS] [-r REPEATS] [-i PINGS] [-c CPU,CPU]
  *
  * Process 0 receives messages of 8 bytes from endpoints of process 1. First from one endpoint, then with SENDERS (-n)
  * endpoints of which all but that one have sent a message once: a ping-pong, and a stream. Then SENDERS (-f) endpoints

@@ -9,7 +9,7 @@
  * (compare-and-swap), adds the number of shortest paths to it (FI_SUM, 64 bits), and keeps those it was the first to
  * mark for the next level. On the way back shares are added to predecessors (FI_SUM, double). All processes then
  * compare their vertices with a computation in one process: distances exactly, centralities (which hold the path
- * counts) to 1e-9. Prints "teps EDGES_PER_SECOND", "errors N"; exit status 1 if there was any.
+ * counts) to 1e-9. Prints "figure teps PROCESSES EDGES_PER_SECOND", "errors N"; exit status 1 if there was any.
  */
 #include "team.h"
 
@@ -216,7 +216,7 @@ static void report(struct team *t, struct ssca *s, uint64_t errors, double secon
         printf("graph of %llu vertices, %llu edges, %u roots: %llu edges in %.3f s\n",
                (unsigned long long)s->graph.vertices, (unsigned long long)s->graph.edges / 2, s->roots,
                (unsigned long long)looked, seconds);
-        printf("teps %.0f\nerrors %llu\n", (double)looked / seconds, (unsigned long long)total);
+        printf("figure teps %d %.0f\nerrors %llu\n", t->size, (double)looked / seconds, (unsigned long long)total);
     }
     TEAM_DEMAND(t, total == 0, "%llu errors", (unsigned long long)total);
 }

@@ -1,0 +1,105 @@
+"""Peers over MPI: the transports of each implementation, with one source for the programs."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .families import MPI, Measurement
+from .peer import Peer, Setting, Variant
+from .running import Outcome
+
+DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """An implementation of MPI: where it lies, and what its launcher wants."""
+
+    group: str
+    built_by: str  # the group whose compiler it is; MPIs of one binary interface share the program
+    launcher: Path
+    compiler: Path
+    advice: str  # when it is not there
+    options: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()  # with more ranks than processors
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    def program(self, setting: Setting) -> Path:
+        return setting.build / "bench" / f"compare_{self.built_by}"
+
+    def missing(self) -> str:
+        for path in (self.launcher, self.compiler):
+            if not path.exists():
+                return f"no {path.name} in {path.parent}: {self.advice}"
+        return ""
+
+    def build(self, setting: Setting) -> None:
+        """Compiles the measurements with this MPI's compiler unless that was done."""
+        names = ("main", "measure", "latency", "stream", "matching", "senders", "onesided", "collective", "link_mpi")
+        sources = [DRIVERS / f"{name}.c" for name in names]
+        program = self.program(setting)
+        newest = max(file.stat().st_mtime for file in (*sources, *DRIVERS.glob("*.h")))
+        if program.exists() and program.stat().st_mtime >= newest:
+            return
+        program.parent.mkdir(parents=True, exist_ok=True)
+        flags = ["-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", "-DLINK_MPI", "-Wall", "-Wextra", f"-I{DRIVERS}"]
+        # The path in the binary must yield to LD_LIBRARY_PATH: Intel MPI runs what MPICH's compiler built.
+        subprocess.run([self.compiler, *flags, "-Wl,--enable-new-dtags", "-o", program, *sources], check=True)
+
+
+@dataclass(frozen=True)
+class MpiPeer(Peer):
+    """A transport of an MPI."""
+
+    mpi: Mpi | None = None
+    options: tuple[str, ...] = ()  # of the launcher
+    env: Mapping[str, str] = field(default_factory=dict)
+    variant: Variant | None = None
+
+    def missing(self, setting: Setting) -> str:
+        assert self.mpi
+        return self.mpi.missing() or (self.variant.missing() if self.variant else "")
+
+    def offers(self, m: Measurement) -> bool:
+        return MPI in m.levels
+
+    def measure(self, m: Measurement, setting: Setting) -> Outcome:
+        assert self.mpi
+        of, cases = self.mpi, setting.cases_of(m)
+        ranks = m.processes_of(cases)
+        command: list[str | Path] = [*(self.variant.mpi_launcher() if self.variant else []), of.launcher, *of.options]
+        command += [*(of.crowded if ranks > len(setting.cpus) else ()), *self.options, "-n", str(ranks)]
+        command += [of.program(setting), *setting.driver_options(m, cases)]
+        return setting.run(command, {**of.env, **self.env, **(self.variant.env if self.variant else {})})
+
+
+def mpich(setting: Setting) -> Mpi:
+    return Mpi("mpich", "mpich", setting.mpich / "bin" / "mpiexec", setting.mpich / "bin" / "mpicc", "./quickstart puts it there")
+
+
+def impi(setting: Setting) -> Mpi | None:
+    """Its run time has no compiler; what MPICH's built runs on it, one binary interface serves both."""
+    if not setting.impi:
+        return None
+    env = {"LD_LIBRARY_PATH": str(setting.impi / "lib"), "I_MPI_PIN": "0"}
+    return Mpi("impi", "mpich", setting.impi / "bin" / "mpiexec.hydra", setting.mpich / "bin" / "mpicc",
+               "./check --impi puts it there (proprietary)", env=env)  # fmt: skip
+
+
+ROOT_IS_MEANT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+UNBOUND = ("--bind-to", "none", "--oversubscribe")
+YIELD = ("--mca", "mpi_yield_when_idle", "1")
+
+
+def openmpi5(setting: Setting) -> Mpi:
+    return Mpi("openmpi5", "openmpi5", setting.openmpi / "bin" / "mpiexec", setting.openmpi / "bin" / "mpicc",
+               "./check puts it there", UNBOUND, YIELD, ROOT_IS_MEANT)  # fmt: skip
+
+
+def openmpi4(_setting: Setting) -> Mpi:
+    folder = Path("/usr/bin")
+    return Mpi("openmpi4", "openmpi4", folder / "mpiexec.openmpi", folder / "mpicc.openmpi",
+               "Debian has it in openmpi-bin and libopenmpi-dev", UNBOUND, YIELD, ROOT_IS_MEANT)  # fmt: skip

@@ -1,0 +1,69 @@
+"""On what is measured: unimem, what it is compared with, and the limits.
+
+Peers of one group are compared with one another: libfabric's providers (and UCX, and the limits) with the same program over
+libfabric's interface, and the transports of each MPI with the same program over that MPI.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from . import mpi
+from .fabric import BarePeer, FabricPeer, UcxPeer
+from .families import FABRIC
+from .mpi import Mpi, MpiPeer
+from .peer import LIMIT, OURS, Peer, Setting
+
+
+def fabric_peers(setting: Setting) -> list[Peer]:
+    group = FABRIC
+    return [
+        *(FabricPeer(group, variant.name, OURS, provider="unimem", variant=variant) for variant in setting.variants),
+        FabricPeer(group, "shm", provider="shm"),
+        FabricPeer(group, "sm2", provider="sm2"),
+        UcxPeer(group, "ucx"),
+        BarePeer(group, "line", LIMIT, way="line", is_small=True, measured=("latency",)),
+        BarePeer(group, "records", LIMIT, way="records", is_small=True, measured=("bandwidth",)),
+        *(BarePeer(group, way, LIMIT, way=way) for way in ("ring", "one", "both", "both_stream", "kernel", "kernel_both")),
+    ]
+
+
+def of_mpi(of: Mpi, setting: Setting, others: Sequence[tuple[str, dict[str, str], tuple[str, ...]]]) -> list[Peer]:
+    """unimem in all its variants, then the other transports: name, variables, options of the launcher."""
+    ours = [MpiPeer(of.group, variant.name, OURS, of, variant=variant) for variant in setting.variants]
+    return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others)]
+
+
+def mpi_peers(setting: Setting) -> list[Peer]:
+    over_ofi = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
+    ucx = {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,posix,sysv,cma"}
+    intel_shm = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "shm", "FI_PROVIDER": "shm"}
+    intel = mpi.impi(setting)
+    return [
+        *of_mpi(mpi.mpich(setting), setting, [("shm", {**over_ofi, "FI_PROVIDER": "shm"}, ()), ("ucx", ucx, ()), ("posix", {}, ())]),
+        *(of_mpi(intel, setting, [("shm", intel_shm, ()), ("own", {"I_MPI_FABRICS": "shm"}, ())]) if intel else []),
+        *of_mpi(mpi.openmpi5(setting), setting, [("sm", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,sm"))]),
+        *of_mpi(mpi.openmpi4(setting), setting, [("vader", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,vader"))]),
+    ]
+
+
+TITLES = {FABRIC: "libfabric", "mpich": "MPICH", "impi": "Intel MPI", "openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4.1"}
+
+
+def all_peers(setting: Setting) -> list[Peer]:
+    return [*fabric_peers(setting), *mpi_peers(setting)]
+
+
+def build_programs(peers: Sequence[Peer], setting: Setting) -> dict[str, str]:
+    """Those over MPI; what could not be built, by the peer's id."""
+    failed: dict[str, str] = {}
+    for peer in peers:
+        if isinstance(peer, MpiPeer) and peer.mpi:
+            try:
+                peer.mpi.build(setting)
+            except (subprocess.CalledProcessError, OSError) as error:
+                print(f"compare: {error}", file=sys.stderr)
+                failed[peer.id] = f"{peer.mpi.compiler.name} failed"
+    return failed

@@ -1,0 +1,150 @@
+/*
+ * compare_LINK MEASUREMENT --cases N,... [options]: one measurement over one link (link.h). bench/compare runs it.
+ *
+ *   latency      half round trips by size (us: median of batches; p50_us, p99_us, p999_us: of single ones)
+ *   stream       64 messages in flight, one acknowledgement, by size
+ *   both         the same in both directions at once
+ *   rate         the same by as many pairs as there are, by size
+ *   computing    one body by size, while --kind sender|receiver computes between its calls
+ *   depth        half round trips of 8 bytes while so many other messages are --kind posted|unexpected
+ *   pieces       messages of --pieces pieces against as many messages, by bytes in all
+ *   senders      so many senders to one process: --kind idle (but one of them), active
+ *   rma          puts and gets by size
+ *   accumulate   sums of chars, ints, doubles by size; fetch-and-add, compare-and-swap
+ *   collective   MPI only: by bytes a process gives
+ *
+ *   --link NAME      the provider (fabric), the way to copy (bare)
+ *   --processes N    fabric, bare
+ *   --cpus A,B,...   process r is pinned to the r-th of them
+ *   --seconds S      about what a figure may take
+ *   --cold BYTES     buffers rotate over so many bytes, not the same one each time
+ *   --limit S        the run counts as hung
+ *
+ * Prints "figure METRIC CASE VALUE" for each. The data are checked. Exit status: 0; 1 with a reason on
+ * stderr; 2 wrong use.
+ */
+#include "measure.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CPUS = 128, ROOM = 1 << 20, SLACK = 1 << 16, PERIOD = 1 << 16 };
+
+static const struct measure *const all[] = {
+    &measure_latency,    &measure_stream, &measure_both,    &measure_rate, &measure_computing,
+    &measure_depth,      &measure_pieces, &measure_senders, &measure_rma,  &measure_accumulate,
+#ifdef LINK_MPI
+    &measure_collective,
+#endif
+};
+
+static const struct measure *measure;
+static int cpu[CPUS];
+static struct link_config config = {.name = "", .size = 2, .cpu = cpu, .limit = 120};
+
+static double number(const char *name, const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || value < 0)
+        link_fail("%s: %s is not a number of 0 or more", name, text);
+    return value;
+}
+
+/* Returns how many. */
+static int numbers(const char *name, char *text, double *value, int most)
+{
+    int n = 0;
+    for (char *rest, *word = strtok_r(text, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
+        if (n == most)
+            link_fail("%s: more than %d", name, most);
+        value[n++] = number(name, word);
+    }
+    return n;
+}
+
+static void option(const char *name, char *value)
+{
+    struct measure_options *o = &measure_options;
+    double list[CPUS];
+    if (!strcmp(name, "--cases")) {
+        o->values = numbers(name, value, list, MEASURE_CASES);
+        for (int i = 0; i < o->values; i++)
+            o->value[i] = (size_t)list[i];
+    } else if (!strcmp(name, "--cpus")) {
+        config.cpus = numbers(name, value, list, CPUS);
+        for (int i = 0; i < config.cpus; i++)
+            cpu[i] = (int)list[i];
+    } else if (!strcmp(name, "--link")) {
+        config.name = value;
+    } else if (!strcmp(name, "--processes")) {
+        config.size = (int)number(name, value);
+    } else if (!strcmp(name, "--seconds")) {
+        o->seconds = number(name, value);
+    } else if (!strcmp(name, "--cold")) {
+        o->cold = (size_t)number(name, value);
+    } else if (!strcmp(name, "--pieces")) {
+        o->pieces = (int)number(name, value);
+    } else if (!strcmp(name, "--compute")) {
+        o->compute = number(name, value);
+    } else if (!strcmp(name, "--kind")) {
+        o->kind = value;
+    } else if (!strcmp(name, "--limit")) {
+        config.limit = (unsigned)number(name, value);
+    } else {
+        link_fail("unknown option %s", name);
+    }
+}
+
+static const struct measure *chosen(int argc, char **argv)
+{
+    for (size_t i = 0; argc > 1 && i < sizeof(all) / sizeof(all[0]); i++) {
+        if (!strcmp(argv[1], all[i]->name))
+            return all[i];
+    }
+    fprintf(stderr, "usage: %s MEASUREMENT --cases N,... [options]; measurements:\n", argv[0]);
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
+        fprintf(stderr, "  %-11s cases: %s\n", all[i]->name, all[i]->cases);
+    exit(2);
+}
+
+/* measure_byte() repeats itself after PERIOD bytes: arenas are many times the last-level cache. */
+static void fill(void)
+{
+    unsigned char *out = link_arena(false);
+    memset(link_arena(true), 0, config.arena);
+    for (size_t i = 0; i < config.arena && i < PERIOD; i++)
+        out[i] = measure_byte(i, link_rank());
+    for (size_t at = PERIOD; at < config.arena; at += PERIOD)
+        memcpy(out + at, out, config.arena - at < PERIOD ? config.arena - at : PERIOD);
+}
+
+static void body(void)
+{
+    fill();
+    link_barrier();
+    measure->body();
+    link_barrier();
+}
+
+int main(int argc, char **argv)
+{
+    measure = chosen(argc, argv);
+    measure_options = (struct measure_options){.seconds = 0.1, .pieces = 6, .compute = 1000, .kind = ""};
+    for (int i = 2; i < argc; i += 2) {
+        if (i + 1 == argc)
+            link_fail("%s: an option without its value", argv[i]);
+        option(argv[i], argv[i + 1]);
+    }
+    if (measure_options.values == 0)
+        link_fail("--cases is missing");
+    size_t largest = ROOM;
+    for (int i = 0; !measure->is_fixed && i < measure_options.values; i++) {
+        if (measure_options.value[i] > largest)
+            largest = measure_options.value[i];
+    }
+    config.arena = (measure_options.cold > largest ? measure_options.cold : largest) + SLACK;
+    config.window = measure->window ? measure->window() : 0;
+    return link_run(&config, &argc, &argv, body);
+}

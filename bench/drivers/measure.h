@@ -1,0 +1,61 @@
+/*
+ * measure: what the measurements share: options, buffers, samples, and how a figure is printed. Knows no link but by
+ * link.h. Threading: one thread a process.
+ */
+#ifndef UM_BENCH_MEASURE_H
+#define UM_BENCH_MEASURE_H
+
+#include "link.h"
+
+enum { MEASURE_CASES = 32, MEASURE_SAMPLES = 1 << 17, MEASURE_WINDOW = 64 };
+
+struct measure_options {
+    size_t value[MEASURE_CASES]; /* of the cases: sizes, depths, numbers of senders */
+    int values;
+    double seconds; /* about what one figure may take */
+    size_t cold;    /* 0: one buffer again and again; else bytes over which buffers rotate */
+    int pieces;     /* iovec: entries of a list */
+    double compute; /* computing: microseconds between two calls */
+    const char *kind;
+};
+extern struct measure_options measure_options;
+
+/* One kind of measurement: called in every process; measure_figure() in process 0 only. */
+struct measure {
+    const char *name, *cases; /* cases: what measure_options.value holds, for --help */
+    void (*body)(void);
+    size_t (*window)(void); /* bytes to expose; or NULL */
+    bool is_fixed;          /* no buffers by case: the arena is small */
+};
+extern const struct measure measure_latency, measure_stream, measure_both, measure_rate, measure_computing,
+    measure_depth, measure_pieces, measure_senders, measure_rma, measure_accumulate, measure_collective;
+
+/* "figure METRIC CASE VALUE" on stdout. */
+void measure_figure(const char *metric, size_t which, double value);
+
+/* Ends the program unless there are two processes. */
+void measure_two(void);
+
+/* Process 0's number, in every process. */
+uint64_t measure_agree(uint64_t mine);
+/* How often something that took `once` seconds is to be repeated; agreed upon. */
+int measure_count(double once, double seconds, int least, int most);
+
+/* ---- samples: each process has its own ---- */
+
+extern double measure_sample[MEASURE_SAMPLES];
+/* Sorts the first `count`; the value that the part of them does not exceed. */
+double measure_part(int count, double part);
+double measure_median(int count);
+
+/* ---- buffers ---- */
+
+/* The place of message number n: warm, always the first one. */
+size_t measure_place(size_t len, uint64_t n);
+/* Byte `at` of what process r sends. */
+unsigned char measure_byte(size_t at, int r);
+/* Before a message that is checked, and after it. */
+void measure_clear(size_t place, size_t len);
+void measure_check(size_t place, size_t len, int from);
+
+#endif
