@@ -132,13 +132,17 @@ static __attribute__((noinline, cold)) void coarse_change(struct um_match *m, ui
     }
 }
 
-/* May searches with the mask use the coarse table? */
+/* May searches with the mask use the coarse table? It keeps its masks when it is empty, unless they leave no room. */
 static inline bool is_coarse(struct um_match *m, uint64_t ignore)
 {
-    const uint64_t all = m->queued[UM_MATCH_COARSE].keys ? m->asked_coarse_ignore : 0;
-    if (__builtin_expect((ignore & ~m->asked_coarse_ignore) == 0, 1))
+    uint64_t all = m->asked_coarse_ignore;
+    if (__builtin_expect((ignore & ~all) == 0, 1))
         return true;
-    if (find_asked(m, ignore) < UM_MATCH_CLASSES || !may_join(all, ignore))
+    if (find_asked(m, ignore) < UM_MATCH_CLASSES)
+        return false;
+    if (!m->queued[UM_MATCH_COARSE].keys && !may_join(all, ignore))
+        all = 0;
+    if (!may_join(all, ignore))
         return false;
     coarse_change(m, all | ignore);
     return true;

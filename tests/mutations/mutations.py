@@ -518,7 +518,7 @@ MUTATIONS = [
     (
         "the fast path of an atomic looks at the first byte alone: the element may end beyond the region",
         "src/proto/atomic.c",
-        "um_core_window_check_at_once(peer, w, a->addr, size, access, &offset)",
+        "um_core_window_check_at_once(peer, w, a->addr, len, access, &offset)",
         "um_core_window_check_at_once(peer, w, a->addr, 1, access, &offset)",
         ["prov/fast"],
     ),
@@ -757,7 +757,7 @@ MUTATIONS = [
     (
         "a posted receive does not lift the bound on unexpected messages",
         "src/proto/unexpected.c",
-        "    else if (um_list_is_empty(&r->posted) && um_list_is_empty(&ep->awaiting))",
+        "    else if (um_proto_receive_is_idle(r) && um_list_is_empty(&ep->awaiting))",
         "    else if (um_list_is_empty(&ep->awaiting))",
         ["proto bound sim"],
     ),
