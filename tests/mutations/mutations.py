@@ -546,8 +546,8 @@ MUTATIONS = [
     (
         "the fast path of an atomic takes misaligned elements, without their lock",
         "src/proto/atomic.c",
-        "!is_lockless(w->region.base + offset, size),",
-        "size > 8,",
+        "!is_lockless(w->region.base + offset, size) ||",
+        "size > 8 ||",
         ["proto fast sim"],
     ),
     (
