@@ -5,9 +5,12 @@
  *
  * Process 0 receives messages of 8 bytes from endpoints of process 1. First from one endpoint, then with SENDERS (-n)
  * endpoints of which all but that one have sent a message once: a ping-pong, and a stream. Then SENDERS (-f) endpoints
- * send at once, as much as each may. -i: round trips of one measurement. -c: the processors of the two. Prints CSV
- * lines: idle,SENDERS,nanoseconds one way,nanoseconds of a message in a stream (medians) fair,SENDERS,messages received
- * of the slowest,of the fastest,the first divided by the second
+ * send at once, as much as each may.
+ *
+ * -i: round trips of one measurement. -c: the processors of the two. Prints CSV lines:
+ *
+ *   idle,SENDERS,nanoseconds one way,nanoseconds of a message in a stream (medians)
+ *   fair,SENDERS,messages received of the slowest,of the fastest,the first divided by the second
  */
 #include "team.h"
 
@@ -268,7 +271,7 @@ int main(int argc, char **argv)
     struct team_config config = {.size = 2, .bytes = 4096, .caps = FI_TAGGED};
     if (options_read(&run, &config, argc, argv)) {
         fprintf(stderr,
-                "usage: senders [-p PROVIDER] [-n SENDERS] [-f SENDERS] [-r REPEATS] [-i PINGS] [-c CPU,CPU]\n"
+                "usage: idle_senders [-p PROVIDER] [-n SENDERS] [-f SENDERS] [-r REPEATS] [-i PINGS] [-c CPU,CPU]\n"
                 "up to %d senders\n",
                 SENDERS_MAX);
         return 2;

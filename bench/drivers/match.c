@@ -5,13 +5,19 @@
  *
  * One process that sends to itself. Of each case and depth D: D receives are posted, then D messages of 8 bytes are
  * sent, each read before the next one (posted); or D messages are sent first, then received one by one (unexpected), or
- * looked for by FI_PEEK and left (peek). Every message has a tag of its own. DEPTHS: numbers, "1,100,10000". CASES:
- * names as printed, all without it: what, order, masks, sources: in, reverse, random: the order in which they are
- * matched, against that in which they were posted or sent 1, 8: the number of ignore masks among the receives any,
- * directed, mixed: receives for any source, for the sender, half of each Prints a CSV line of each: case, depth,
- * nanoseconds of a receive's post and of a message (for unexpected: of a message's sending and of a receive) as medians
- * over REPEATS, and whether each was matched with the right receive (the program ends when one was not). `first` and
- * `then` are functions of their own: callgrind's --toggle-collect counts them.
+ * looked for by FI_PEEK and left (peek). Every message has a tag of its own.
+ *
+ * DEPTHS: numbers, "1,100,10000". CASES: names as printed, all without it, of four words:
+ *
+ *   what      posted, unexpected, peek
+ *   order     in, reverse, random: in which they are matched, against that in which they were posted or sent
+ *   masks     1, 8: the number of ignore masks among the receives
+ *   sources   any, directed, mixed: receives for any source, for the sender, half of each
+ *
+ * Prints a CSV line of each: case, depth, nanoseconds of a receive's post and of a message (for unexpected: of a
+ * message's sending and of a receive) as medians over REPEATS, and whether each was matched with the right receive (the
+ * program ends when one was not). `first` and `then` are functions of their own: callgrind's --toggle-collect counts
+ * them.
  */
 #include "team.h"
 

@@ -80,11 +80,13 @@ size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n
     return n - left;
 }
 
-void um_iov_flatten(const struct iovec *iov, size_t count, void *flat)
+void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room)
 {
     unsigned char *to = flat;
     for (const struct iovec *const end = iov + count; iov < end; iov++) {
-        um_iov_copy(to, iov->iov_base, iov->iov_len);
-        to += iov->iov_len;
+        const size_t n = iov->iov_len < room ? iov->iov_len : room;
+        um_iov_copy(to, iov->iov_base, n);
+        to += n;
+        room -= n;
     }
 }

@@ -52,8 +52,8 @@ static inline void um_iov_copy(void *to, const void *from, size_t len)
     }
 }
 
-/* All of the list, to flat memory that has room for it. */
-void um_iov_flatten(const struct iovec *iov, size_t count, void *flat);
+/* The list, to flat memory: at most as many bytes as it has room for. */
+void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room);
 
 /* list → flat; returns bytes copied (less than n when the list ends). */
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);

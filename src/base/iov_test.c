@@ -53,11 +53,16 @@ static void flatten_joins_entries_of_every_length(void **state)
         iov[i] = (struct iovec){i ? memory + at : NULL, i};
         at += i + 3;
     }
-    um_iov_flatten(iov, 40, flat);
+    um_iov_flatten(iov, 40, flat, sizeof(flat));
     const unsigned char *got = flat;
     for (size_t i = 0; i < 40; got += i++)
         assert_memory_equal(got, iov[i].iov_base ? iov[i].iov_base : flat, i);
     assert_int_equal(*got, 0);
+    memset(flat, 0, sizeof(flat));
+    um_iov_flatten(iov + 30, 10, flat, 35); /* the lengths of a list are the caller's word */
+    assert_memory_equal(flat, iov[30].iov_base, 30);
+    assert_memory_equal(flat + 30, iov[31].iov_base, 5);
+    assert_int_equal(flat[35], 0);
 }
 
 static void gather_goes_on_where_it_stopped(void **state)

@@ -83,7 +83,7 @@ static bool is_lockless(uint64_t owners_addr, size_t size)
     return size <= 8 && (owners_addr & (size - 1)) == 0;
 }
 
-/* Then an access finds the memory of all elements missing, or of none. */
+/* What is missing when the access begins is missing for all of its elements. */
 static bool is_in_one_page(const void *target, size_t len)
 {
     return ((uintptr_t)target & (UM_PAGE_LEAST - 1)) + len <= UM_PAGE_LEAST;
@@ -219,14 +219,17 @@ static __attribute__((noinline)) int atomic_slow(struct um_core_ep *ep, const st
 }
 
 /*
- * The access found its memory missing, or its registration ended meanwhile. Of missing memory nothing was updated: the
- * slow path does it again, or finds the error. Whether a registration ended before the update is unknown, and it must
- * not be made twice: without a new one the operation fails.
+ * The access found its memory missing, or its registration ended meanwhile. Of a missing element nothing was updated:
+ * the slow path does it again, or finds the error. Of several in this process the first may have been updated before
+ * the page went. Whether a registration ended before the update is unknown. Nothing must be updated twice: then, and
+ * without a new registration, the operation fails.
  */
 static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const struct um_proto_atomic *a,
                                                  struct um_window *w)
 {
     const bool again = w->level == UM_LEVEL_OWN || um_core_window_is_gone(w);
+    if (w->level == UM_LEVEL_OWN && a->count > 1)
+        return atomic_fail(ep, a, EFAULT);
     w = um_core_window_renewed(a->peer, w);
     if (!w)
         return again ? atomic_slow(ep, a) : atomic_fail(ep, a, EKEYREJECTED);

@@ -52,7 +52,7 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     if (msg->count == 1 && len)
         memcpy(body, msg->iov[0].iov_base, len);
     else
-        um_iov_flatten(msg->iov, msg->count, body);
+        um_iov_flatten(msg->iov, msg->count, body, len);
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;

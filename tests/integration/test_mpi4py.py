@@ -90,7 +90,7 @@ def test_suite_gives_the_results_of_shm(
 ) -> None:
     arguments = [] if request.config.getoption("--long") else WITHOUT_LOCAL
     sides: dict[str, dict[str, str]] = {provider: {}}
-    if ranks == 2 and provider == "unimem":
+    if ranks == 2 and provider == "unimem" and request.config.getoption("--long"):
         sides["board"] = {"FI_UNIMEM_MACHINE": "board", "UNIMEM_BOARD": launcher.marker, "UNIMEM_EMU_TIMING": "off"}
 
     def run(under: Launcher, name: str, fi_provider: str, extra: dict[str, str]) -> Outcomes:

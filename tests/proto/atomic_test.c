@@ -275,7 +275,7 @@ static void operations_take_effect_in_the_order_of_the_calls(void **state)
         for (size_t k = 0; k < LONG; k++)
             values[i][k] = i + 1;
         struct um_proto_atomic a = {.operand = values[i],
-                                    .result = &fetched[i],
+                                    .result = is_long ? NULL : &fetched[i],
                                     .peer = peer_of(&w, 0, 1),
                                     .addr = is_long ? 0 : (LONG - 1) * 8, /* the last word of the long ones */
                                     .key = KEY,

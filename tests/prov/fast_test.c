@@ -383,7 +383,7 @@ static void a_few_elements_are_like_one(void **state)
 }
 
 /* A write with data tells its target, however small; lengths must agree, and be what can be injected. */
-static void messages_that_are_not_one_plain_word_take_the_long_way(void **state)
+static void messages_that_are_not_one_plain_word_are_not_missed(void **state)
 {
     static unsigned char large[1 << 20];
     struct pair p;
@@ -424,7 +424,7 @@ int main(void)
         cmocka_unit_test(a_fenced_operation_waits_for_what_is_pending),
         cmocka_unit_test(flags_that_cannot_be_kept_are_refused),
         cmocka_unit_test(a_few_elements_are_like_one),
-        cmocka_unit_test(messages_that_are_not_one_plain_word_take_the_long_way),
+        cmocka_unit_test(messages_that_are_not_one_plain_word_are_not_missed),
     };
     return cmocka_run_group_tests_name("prov/fast", tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 static unsigned char out[100000], in[100000];
-static int blocked_ms = 1000; /* duration of a blocked call that is measured; ./check --long makes it longer */
+static int blocked_ms = 400; /* duration of a blocked call that is measured; ./check --long makes it longer */
 
 struct sender {
     struct side *side;
