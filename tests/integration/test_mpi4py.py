@@ -14,7 +14,7 @@ from reference import Reference
 
 REFERENCE = "shm"
 # Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
-SILENCE = 240
+SILENCE = 100
 # Each process by itself, and two thirds of the suite's time: a short run leaves them out.
 WITHOUT_LOCAL = ["-e", "test_util_dtlib", "-e", "test_datatype", "-e", "test_pack"]
 GOOD = ("passed", "skipped", "expected failure")
