@@ -47,17 +47,20 @@ enum {
     UM_MATCH_ALL_BITS = 40,  /* of all of them together */
 };
 
+/* Ignore masks that have tables 2c and 2c + 1 of their own. */
+struct um_match_classes {
+    uint32_t count;
+    uint64_t ignore[UM_MATCH_CLASSES];
+};
+
 struct um_match {
     struct um_list recvs;
     struct um_list *hashed; /* of recvs: the last one that is hashed, or the head */
     uint32_t unhashed;      /* those behind it */
     struct um_list msgs;
     uint32_t msg_count;
-    uint32_t live;    /* bit t: posted[t] is not empty */
-    uint32_t classes; /* of receives */
-    uint32_t asked;   /* classes of searches */
-    uint64_t ignore[UM_MATCH_CLASSES];
-    uint64_t asked_ignore[UM_MATCH_CLASSES];
+    uint32_t live;                               /* bit t: posted[t] is not empty */
+    struct um_match_classes classes, asked;      /* of receives, of searches */
     uint64_t coarse_ignore, asked_coarse_ignore; /* of the coarse tables */
     uint64_t orders;                             /* the next order */
     struct um_list further;                      /* hashed receives whose mask has no class */
@@ -90,6 +93,32 @@ static inline struct um_match_msg *msg_of_all(struct um_list *link)
 static inline struct um_match_entry *entry_of(struct um_match_node *node)
 {
     return UM_CONTAINER(node, struct um_match_entry, node);
+}
+
+/* The mask's class, or UM_MATCH_CLASSES: it has none. */
+static inline uint32_t class_find(const struct um_match_classes *classes, uint64_t ignore)
+{
+    uint32_t c = 0;
+    while (c < classes->count && classes->ignore[c] != ignore)
+        c++;
+    return c < classes->count ? c : UM_MATCH_CLASSES;
+}
+
+/* The same; a mask that has none gets the first whose tables are empty. UM_MATCH_CLASSES: there is no such place. */
+static inline uint32_t class_take(struct um_match_classes *classes, const struct um_match_table *tables,
+                                  uint64_t ignore)
+{
+    uint32_t c = class_find(classes, ignore);
+    if (__builtin_expect(c < UM_MATCH_CLASSES, 1))
+        return c;
+    if (classes->count < UM_MATCH_CLASSES)
+        c = classes->count++;
+    else
+        for (c = 0; c < UM_MATCH_CLASSES && (tables[(size_t)2 * c].keys || tables[(size_t)2 * c + 1].keys);)
+            c++;
+    if (c < UM_MATCH_CLASSES)
+        classes->ignore[c] = ignore;
+    return c;
 }
 
 /* May the mask join those of a coarse table? */

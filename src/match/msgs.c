@@ -29,43 +29,13 @@ void um_match_dequeue(struct um_match *m, struct um_match_msg *msg)
     m->msg_count--;
 }
 
-/* A class for searches with this mask; UM_MATCH_CLASSES when there is no place. */
-static __attribute__((noinline, cold)) uint32_t make_asked(struct um_match *m, uint64_t ignore)
-{
-    uint32_t c = 0;
-    if (m->asked < UM_MATCH_CLASSES)
-        c = m->asked++;
-    else
-        while (c < UM_MATCH_CLASSES && (m->queued[(size_t)2 * c].keys || m->queued[(size_t)2 * c + 1].keys))
-            c++;
-    if (c < UM_MATCH_CLASSES) {
-        m->asked_ignore[c] = ignore;
-        m->indexed[(size_t)2 * c] = m->indexed[(size_t)2 * c + 1] = &m->msgs;
-    }
-    return c;
-}
-
-static inline uint32_t find_asked(const struct um_match *m, uint64_t ignore)
-{
-    uint32_t c = 0;
-    while (c < m->asked && m->asked_ignore[c] != ignore)
-        c++;
-    return c < m->asked ? c : UM_MATCH_CLASSES;
-}
-
-static inline uint32_t asked_of(struct um_match *m, uint64_t ignore)
-{
-    const uint32_t c = find_asked(m, ignore);
-    return c < UM_MATCH_CLASSES ? c : make_asked(m, ignore);
-}
-
 /* Adds the message behind the last one that stands in the table. False: no memory. */
 static bool index_msg(struct um_match *m, uint32_t t, struct um_match_msg *msg)
 {
     struct um_match_entry *e = um_pool_alloc(&m->entries);
     if (!e)
         return false;
-    e->node.tag = msg->tag & ~(t == UM_MATCH_COARSE ? m->asked_coarse_ignore : m->asked_ignore[t / 2]);
+    e->node.tag = msg->tag & ~(t == UM_MATCH_COARSE ? m->asked_coarse_ignore : m->asked.ignore[t / 2]);
     e->node.source = t & 1 || t == UM_MATCH_COARSE ? UM_MATCH_ANY : msg->source;
     e->node.table = t;
     e->msg = msg;
@@ -99,7 +69,7 @@ static struct um_match_msg *search_on(struct um_match *m, const struct wanted *w
 /* By the table of its class. */
 static struct um_match_msg *search_class(struct um_match *m, const struct wanted *w)
 {
-    const uint32_t c = asked_of(m, w->ignore), t = 2 * c + (w->source == UM_MATCH_ANY);
+    const uint32_t c = class_take(&m->asked, m->queued, w->ignore), t = 2 * c + (w->source == UM_MATCH_ANY);
     if (c == UM_MATCH_CLASSES)
         return search_on(m, w, UM_MATCH_TABLES);
     struct um_match_node *node = um_match_table_find(&m->queued[t], w->tag & ~w->ignore, w->source);
@@ -138,7 +108,7 @@ static inline bool is_coarse(struct um_match *m, uint64_t ignore)
     uint64_t all = m->asked_coarse_ignore;
     if (__builtin_expect((ignore & ~all) == 0, 1))
         return true;
-    if (find_asked(m, ignore) < UM_MATCH_CLASSES)
+    if (class_find(&m->asked, ignore) < UM_MATCH_CLASSES)
         return false;
     if (!m->queued[UM_MATCH_COARSE].keys && !may_join(all, ignore))
         all = 0;

@@ -10,11 +10,11 @@ struct um_match *um_match_open(void)
     um_list_init(&m->further);
     um_list_init(&m->msgs);
     m->hashed = &m->recvs;
-    m->indexed[UM_MATCH_COARSE] = &m->msgs;
     um_pool_init(&m->entries, sizeof(struct um_match_entry));
     for (int t = 0; t < UM_MATCH_TABLES; t++) {
         um_match_table_init(&m->posted[t]);
         um_match_table_init(&m->queued[t]);
+        m->indexed[t] = &m->msgs;
     }
     return m;
 }
@@ -27,35 +27,6 @@ void um_match_close(struct um_match *m)
     }
     um_pool_fini(&m->entries);
     free(m);
-}
-
-/* A class for the mask; UM_MATCH_CLASSES when there is no place. */
-static __attribute__((noinline, cold)) uint32_t make_class(struct um_match *m, uint64_t ignore)
-{
-    uint32_t c = 0;
-    if (m->classes < UM_MATCH_CLASSES)
-        c = m->classes++;
-    else
-        while (c < UM_MATCH_CLASSES && (m->live >> 2 * c & 3))
-            c++;
-    if (c < UM_MATCH_CLASSES)
-        m->ignore[c] = ignore;
-    return c;
-}
-
-/* UM_MATCH_CLASSES: it has none. */
-static inline uint32_t find_class(const struct um_match *m, uint64_t ignore)
-{
-    uint32_t c = 0;
-    while (c < m->classes && m->ignore[c] != ignore)
-        c++;
-    return c < m->classes ? c : UM_MATCH_CLASSES;
-}
-
-static inline uint32_t class_of(struct um_match *m, uint64_t ignore)
-{
-    const uint32_t c = find_class(m, ignore);
-    return c < UM_MATCH_CLASSES ? c : make_class(m, ignore);
 }
 
 /* Are there as many nodes of the key as a ring of the coarse table takes? */
@@ -88,7 +59,7 @@ static void hash_recv(struct um_match *m, struct um_match_recv *recv)
             return;
         }
     }
-    const uint32_t c = class_of(m, recv->ignore), t = 2 * c + (recv->source == UM_MATCH_ANY);
+    const uint32_t c = class_take(&m->classes, m->posted, recv->ignore), t = 2 * c + (recv->source == UM_MATCH_ANY);
     if (c == UM_MATCH_CLASSES) {
         recv->table = UM_MATCH_TABLES;
         um_list_append(&m->further, &recv->further);
@@ -114,7 +85,7 @@ static void take_out(struct um_match *m, struct um_match_recv *recv)
 /* Does the mask of a receive that will be hashed join those of the coarse table? */
 static inline bool joins(struct um_match *m, uint64_t ignore)
 {
-    if (__builtin_expect((ignore & ~m->coarse_ignore) == 0, 1) || find_class(m, ignore) < UM_MATCH_CLASSES ||
+    if (__builtin_expect((ignore & ~m->coarse_ignore) == 0, 1) || class_find(&m->classes, ignore) < UM_MATCH_CLASSES ||
         !may_join(m->coarse_ignore, ignore))
         return false;
     m->coarse_ignore |= ignore;
@@ -203,7 +174,7 @@ static struct um_match_recv *find_hashed(struct um_match *m, uint64_t tag, uint3
     for (uint32_t live = m->live & ~(1u << UM_MATCH_COARSE); live; live &= live - 1) {
         uint32_t t = (uint32_t)__builtin_ctz(live);
         uint32_t key_source = t & 1 ? UM_MATCH_ANY : source;
-        struct um_match_node *node = um_match_table_find(&m->posted[t], tag & ~m->ignore[t / 2], key_source);
+        struct um_match_node *node = um_match_table_find(&m->posted[t], tag & ~m->classes.ignore[t / 2], key_source);
         if (node && (!found || recv_of(node)->order < found->order))
             found = recv_of(node);
     }

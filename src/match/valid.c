@@ -10,7 +10,8 @@ static bool recv_is_valid(const struct um_match *m, const struct um_match_recv *
         return (recv->ignore & ~m->coarse_ignore) == 0 &&
                um_match_table_holds(&m->posted[UM_MATCH_COARSE], &recv->node, recv->tag & ~m->coarse_ignore,
                                     UM_MATCH_ANY);
-    return c < m->classes && m->ignore[c] == recv->ignore && (recv->table & 1) == (recv->source == UM_MATCH_ANY) &&
+    return c < m->classes.count && m->classes.ignore[c] == recv->ignore &&
+           (recv->table & 1) == (recv->source == UM_MATCH_ANY) &&
            um_match_table_holds(&m->posted[recv->table], &recv->node, recv->tag & ~recv->ignore, recv->source);
 }
 
@@ -50,7 +51,7 @@ static bool recvs_are_valid(const struct um_match *m)
 /* The tables that searches use, as bits. */
 static uint32_t tables_asked(const struct um_match *m)
 {
-    return ((1u << 2 * m->asked) - 1) | 1u << UM_MATCH_COARSE;
+    return ((1u << 2 * m->asked.count) - 1) | 1u << UM_MATCH_COARSE;
 }
 
 static bool entry_is_valid(const struct um_match *m, const struct um_match_entry *e, const struct um_match_msg *msg)
@@ -59,7 +60,7 @@ static bool entry_is_valid(const struct um_match *m, const struct um_match_entry
     if (t >= UM_MATCH_TABLES || !(tables_asked(m) >> t & 1) || e->msg != msg)
         return false;
     const bool coarse = t == UM_MATCH_COARSE;
-    const uint64_t tag = msg->tag & ~(coarse ? m->asked_coarse_ignore : m->asked_ignore[t / 2]);
+    const uint64_t tag = msg->tag & ~(coarse ? m->asked_coarse_ignore : m->asked.ignore[t / 2]);
     return um_match_table_holds(&m->queued[t], &e->node, tag, coarse || t & 1 ? UM_MATCH_ANY : msg->source);
 }
 
@@ -110,6 +111,6 @@ static bool are_distinct(const uint64_t *masks, uint32_t count)
 
 bool um_match_is_valid(const struct um_match *m)
 {
-    return are_distinct(m->ignore, m->classes) && are_distinct(m->asked_ignore, m->asked) && recvs_are_valid(m) &&
-           msgs_are_valid(m);
+    return are_distinct(m->classes.ignore, m->classes.count) && are_distinct(m->asked.ignore, m->asked.count) &&
+           recvs_are_valid(m) && msgs_are_valid(m);
 }
