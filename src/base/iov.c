@@ -1,6 +1,8 @@
 /* Walks of base/iov.h. */
 #include "base/iov.h"
 
+#include <stdbool.h>
+
 /* The contiguous piece at the cursor, at most max bytes; NULL at the end of the list. */
 static void *cursor_piece(struct um_iov_cursor *cur, size_t max, size_t *len)
 {
@@ -40,15 +42,17 @@ void um_iov_skip(struct um_iov_cursor *cur, size_t n)
     }
 }
 
-size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
+/* Between the list and flat memory. gathers: a constant. */
+static inline __attribute__((always_inline)) size_t iov_move(struct um_iov_cursor *cur, unsigned char *flat, size_t n,
+                                                             const bool gathers)
 {
     const struct iovec *iov = cur->iov, *const end = iov + cur->count;
-    unsigned char *to = flat;
     size_t offset = cur->offset, left = n;
     while (left > 0 && iov < end) {
         const size_t room = iov->iov_len - offset, len = room < left ? room : left;
-        um_iov_copy(to, (const char *)iov->iov_base + offset, len);
-        to += len;
+        unsigned char *piece = (unsigned char *)iov->iov_base + offset;
+        um_iov_copy(gathers ? flat : piece, gathers ? piece : flat, len);
+        flat += len;
         left -= len;
         offset += len;
         if (len < room)
@@ -60,24 +64,14 @@ size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
     return n - left;
 }
 
+size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
+{
+    return iov_move(cur, flat, n, true);
+}
+
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
-    const struct iovec *iov = cur->iov, *const end = iov + cur->count;
-    const unsigned char *from = flat;
-    size_t offset = cur->offset, left = n;
-    while (left > 0 && iov < end) {
-        const size_t room = iov->iov_len - offset, len = room < left ? room : left;
-        um_iov_copy((char *)iov->iov_base + offset, from, len);
-        from += len;
-        left -= len;
-        offset += len;
-        if (len < room)
-            break;
-        offset = 0;
-        iov++;
-    }
-    *cur = (struct um_iov_cursor){.iov = iov, .count = (size_t)(end - iov), .offset = offset};
-    return n - left;
+    return iov_move(cur, (unsigned char *)(uintptr_t)flat, n, false);
 }
 
 void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room)
