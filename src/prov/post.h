@@ -18,13 +18,10 @@ static inline struct um_prov_ep *um_prov_post_ep(struct fid_ep *fid)
     return UM_CONTAINER(fid, struct um_prov_ep, fid);
 }
 
-/* A fenced operation is refused (-FI_EAGAIN) until all operations before it have completed. */
-static inline bool um_prov_post_is_fenced_off(struct um_prov_ep *ep, uint64_t fi_flags)
+/* A fenced operation is refused (-EAGAIN) until all operations before it have completed. */
+static inline bool um_prov_post_is_fenced_off(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
-    if (__builtin_expect(!(fi_flags & FI_FENCE), 1) || !ep->pending)
-        return false;
-    um_core_ep_progress(ep->core); /* this may end the peer that the caller has looked up */
-    return true;
+    return __builtin_expect(fi_flags & FI_FENCE, 0) && ep->pending;
 }
 
 /* Counts a one-sided operation that was executed at once. */
@@ -79,15 +76,12 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
     um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {
-        if (um_prov_post_is_fenced_off(ep, fi_flags)) {
-            ret = -FI_EAGAIN;
-        } else {
-            ep->pending++; /* before: the completion may come before the call returns */
-            int sent = um_proto_send(ep->core, msg);
-            if (__builtin_expect(sent != 0, 0)) {
-                ep->pending--;
-                ret = um_prov_ep_refused(ep, sent);
-            }
+        const bool waits = um_prov_post_is_fenced_off(ep, fi_flags);
+        ep->pending++; /* before: the completion may come before the call returns */
+        int sent = waits ? -EAGAIN : um_proto_send(ep->core, msg);
+        if (__builtin_expect(sent != 0, 0)) {
+            ep->pending--;
+            ret = um_prov_ep_refused(ep, sent);
         }
         um_prov_ep_touch_locked(ep);
     }
