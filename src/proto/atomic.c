@@ -89,26 +89,23 @@ static bool is_in_one_page(const void *target, size_t len)
     return ((uintptr_t)target & (UM_PAGE_LEAST - 1)) + len <= UM_PAGE_LEAST;
 }
 
-static inline void executed(struct um_core_ep *ep, struct um_window *w, uint8_t kind, uint32_t op)
+/* Counts an operation that was executed here, for both sides. */
+static inline __attribute__((always_inline)) int atomic_executed(struct um_core_ep *ep, const struct um_proto_atomic *a,
+                                                                 struct um_window *w, size_t len)
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
     ep->stored = true; /* on other processors an update may be delayed behind later loads */
 #endif
-    if (__builtin_expect(!um_core_window_has_counters(w), 1))
-        return;
-    if (kind != UM_ATOMIC_BASE)
-        um_core_window_count(w, UM_COUNT_READ_SHIFT);
-    if (op != UM_ATOMIC_READ)
-        um_core_window_count(w, UM_COUNT_WRITE_SHIFT);
-}
-
-static inline __attribute__((always_inline)) int atomic_executed(struct um_core_ep *ep, struct um_core_peer *peer,
-                                                                 size_t len)
-{
-    peer->out->sent++;
-    peer->out->bytes_sent += len;
+    a->peer->out->sent++;
+    a->peer->out->bytes_sent += len;
     ep->reported = true;
+    if (__builtin_expect(!um_core_window_has_counters(w), 1))
+        return UM_EXECUTED;
+    if (a->kind != UM_ATOMIC_BASE)
+        um_core_window_count(w, UM_COUNT_READ_SHIFT);
+    if (a->op != UM_ATOMIC_READ)
+        um_core_window_count(w, UM_COUNT_WRITE_SHIFT);
     return UM_EXECUTED;
 }
 
@@ -165,8 +162,7 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
         if (!w) /* some elements may have been updated and must not be updated twice */
             return atomic_fail(ep, a, gone ? EFAULT : EKEYREJECTED);
     }
-    executed(ep, w, a->kind, a->op);
-    return atomic_executed(ep, a->peer, len);
+    return atomic_executed(ep, a, w, len);
 }
 
 /* False: the memory is gone, or does not permit the access. */
@@ -233,8 +229,7 @@ static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const st
     w = um_core_window_renewed(a->peer, w);
     if (!w)
         return again ? atomic_slow(ep, a) : atomic_fail(ep, a, EKEYREJECTED);
-    executed(ep, w, a->kind, a->op);
-    return atomic_executed(ep, a->peer, a->count * um_proto_atomic_size_of(a->type));
+    return atomic_executed(ep, a, w, a->count * um_proto_atomic_size_of(a->type));
 }
 
 /* A few elements that the processor updates itself, with nothing in their way: executed at once. */
@@ -265,6 +260,5 @@ int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a
     um_core_ep_settle(ep);
     if (__builtin_expect(!apply_once(w, &call, len), 0))
         return atomic_late(ep, a, w);
-    executed(ep, w, a->kind, a->op);
-    return atomic_executed(ep, peer, len);
+    return atomic_executed(ep, a, w, len);
 }

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 int um_proto_receive_open(struct um_core_ep *ep)
 {
