@@ -10,6 +10,7 @@ does not allow.
 
 import argparse
 import fnmatch
+import re
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
@@ -18,6 +19,8 @@ from typing import NamedTuple
 
 
 LAST_LINES = 30  # of a failed test
+SAYS_WHY = re.compile(r"\[  ERROR   \]|\[   LINE   \]|runtime error:|ERROR: \w+Sanitizer|Assertion .* failed|^E  ")
+MOST_REASONS = 10
 
 
 class Result(NamedTuple):
@@ -33,10 +36,16 @@ def one_line(text: str | None) -> str:
 
 
 def last_lines(case: ET.Element) -> str:
-    """The end of what a test printed, with what it said as it failed, for the reader of a run whose logs are gone."""
+    """What says why a test failed, each with the line before it, and the end of what it printed.
+
+    For the reader of a run whose logs are gone: a sanitizer's stacks may push the failed assertion out of the end.
+    """
     texts = [child.text or "" for child in case if child.tag in ("failure", "error", "system-out", "system-err")]
     lines = [line[:300] for line in "\n".join(texts).splitlines() if line.strip()]
-    return "".join(f"    | {line}\n" for line in lines[-LAST_LINES:])
+    end = max(len(lines) - LAST_LINES, 0)
+    reasons = [number for number in range(end) if SAYS_WHY.search(lines[number])][:MOST_REASONS]
+    before = sorted({max(number - step, 0) for number in reasons for step in (0, 1)})
+    return "".join(f"    | {line}\n" for line in [lines[number] for number in before] + lines[end:])
 
 
 def read_junit(stage: str, path: Path) -> list[Result]:
