@@ -27,13 +27,35 @@ static struct um_proto_choice_class *class_of(struct um_proto_choice *choice, ui
     return &choice->of[class < UM_CHOICE_CLASSES ? class : UM_CHOICE_CLASSES - 1];
 }
 
+/* Has the class compared the two ways? */
+static bool has_compared(const struct um_proto_choice_class *c)
+{
+    return c->interval > UM_CHOICE_SOON;
+}
+
+/*
+ * The first body of a class. If the next smaller or the next larger class knows the better way, it is in use here too
+ * until a trial shows otherwise: a program that sends a few bodies of each size does not pay for trials of each size.
+ * Otherwise a trial of the one way begins, then one of the other way.
+ */
+static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_class *c)
+{
+    const struct um_proto_choice_class *smaller = c > choice->of ? c - 1 : c;
+    const struct um_proto_choice_class *larger = c < choice->of + UM_CHOICE_CLASSES - 1 ? c + 1 : c;
+    const struct um_proto_choice_class *like = has_compared(smaller) ? smaller : larger;
+    c->interval = UM_CHOICE_SOON;
+    c->left = UM_CHOICE_TRIES;
+    if (has_compared(like)) {
+        c->way = like->way;
+        c->left = UM_CHOICE_SOON;
+    }
+}
+
 enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
 {
     struct um_proto_choice_class *c = class_of(choice, len);
-    if (c->interval == 0) { /* the first body of the class: a trial of this way, then one of the other way */
-        c->interval = UM_CHOICE_SOON;
-        c->left = UM_CHOICE_TRIES;
-    }
+    if (c->interval == 0)
+        class_begin(choice, c);
     if (c->left > 0) {
         c->left--;
         return (enum um_proto_way)c->way;
@@ -68,6 +90,13 @@ static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
     }
 }
 
+/* Two bodies that are worse than the way in use decide, and one that takes more than twice as long. */
+static bool trial_has_failed(const struct um_proto_choice_class *c)
+{
+    const uint16_t usual = c->cost[c->way];
+    return usual && c->best > usual + (c->tried > 1 ? 0 : UM_OCTAVE);
+}
+
 /* Learns from a body of the trial. Returns whether the trial is over. */
 static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
 {
@@ -79,9 +108,12 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
     } else if (sample < c->middle) {
         c->middle = sample;
     }
-    if (++c->tried < UM_CHOICE_TRIES)
+    const bool is_full = ++c->tried == UM_CHOICE_TRIES;
+    if (!is_full && !trial_has_failed(c))
         return false;
-    c->cost[1 - c->way] = c->middle;
+    c->cost[1 - c->way] = is_full ? c->middle : c->best;
+    if (c->trial < UM_CHOICE_TRIES)
+        c->left = c->interval;
     c->trial = c->tried = 0;
     return true;
 }

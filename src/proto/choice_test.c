@@ -58,6 +58,29 @@ static void each_class_of_sizes_learns_by_itself(void **state)
     run(&c, UINT64_MAX, 20, ring_is_fast, 0); /* of any size */
 }
 
+static void a_new_class_begins_like_its_neighbour(void **state)
+{
+    (void)state;
+    const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {2500, 10000};
+    struct um_proto_choice push = {0}, read = {0};
+    run(&push, LEN, 1000, ring_is_fast, 0);
+    assert_int_equal(run(&push, 2 * LEN, UM_CHOICE_SOON, ring_is_fast, 0), UM_CHOICE_SOON);
+    assert_int_equal(run(&push, LEN / 2, UM_CHOICE_SOON, ring_is_fast, 0), UM_CHOICE_SOON);
+    run(&read, LEN, 1000, system_is_fast, 0);
+    assert_int_equal(run(&read, 2 * LEN, UM_CHOICE_SOON, system_is_fast, 0), 0);
+    /* where it is the other way round, that is found out */
+    assert_true(run(&push, 4 * LEN, 100, system_is_fast, 0) <= 30);
+}
+
+static void a_trial_of_a_slow_way_costs_one_body(void **state)
+{
+    (void)state;
+    const uint64_t much_slower[] = {2500, 10000}, slower[] = {10000, 14000};
+    struct um_proto_choice much = {0}, some = {0};
+    assert_int_equal(run(&much, LEN, UM_CHOICE_TRIES + 1 + UM_CHOICE_SOON, much_slower, 0), 1);
+    assert_int_equal(run(&some, LEN, UM_CHOICE_TRIES + 2 + UM_CHOICE_SOON, slower, 0), 2);
+}
+
 static void what_changes_is_noticed(void **state)
 {
     (void)state;
@@ -108,6 +131,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_faster_way_is_taken),
         cmocka_unit_test(each_class_of_sizes_learns_by_itself),
+        cmocka_unit_test(a_new_class_begins_like_its_neighbour),
+        cmocka_unit_test(a_trial_of_a_slow_way_costs_one_body),
         cmocka_unit_test(what_changes_is_noticed),
         cmocka_unit_test(a_time_slice_does_not_change_the_way),
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),

@@ -748,6 +748,20 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "a trial of a slow way of a body is not cut short",
+        "src/proto/choice.c",
+        "if (!is_full && !trial_has_failed(c))",
+        "if (!is_full)",
+        ["choice"],
+    ),
+    (
+        "a class of sizes does not begin like its neighbour",
+        "src/proto/choice.c",
+        "    if (has_compared(like)) {",
+        "    if (false) {",
+        ["choice"],
+    ),
+    (
         "a hold of messages is never lifted",
         "src/core/peer.c",
         "        rx->machine->rx_hold(rx, false);",
