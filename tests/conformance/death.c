@@ -295,6 +295,46 @@ static void a_half_rung_bell_is_rung_by_the_next_sender(void **state)
     machine->port_close(a);
 }
 
+static const char *joiner(struct parent *parent)
+{
+    struct um_link *link;
+    struct um_lane *lane;
+    const char *wrong = lane_to_parent(parent->arg, &link, &lane);
+    if (wrong)
+        return wrong;
+    pipe_put(parent->to_parent, "", 1);
+    pause();
+    return "not killed";
+}
+
+/* It was killed before it rang, and nobody has reaped it: only a tick finds its lane. */
+static void a_sender_that_never_rang_is_found_by_a_tick(void **state)
+{
+    (void)state;
+    struct um_port *port = port_new(2);
+    struct shared *shared = shared_new(port);
+    struct um_mem_port_shm *shm =
+        mmap(NULL, UM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, um_shm_addr_of(&shared->addr)->memory_fd, 0);
+    struct um_record rec;
+    char byte;
+    assert_ptr_not_equal(shm, MAP_FAILED);
+    struct child child = child_start(joiner, shared);
+    pipe_get(child.from_child, &byte, 1);
+    child_kill(&child);
+    shm->common.bell[0] = shm->common.bell_summary = 0;
+    expect_nothing(port);
+    machine->tick(port);
+    assert_true(poll_now(port, &rec));
+    assert_int_equal(rec.op, UM_REC_JOINED);
+    struct um_rx *rx = rec.rx;
+    machine->release(port, &rec);
+    expect_death(port, rx);
+    child_reap(&child);
+    munmap(shm, UM_PAGE);
+    shared_free(shared);
+    machine->port_close(port);
+}
+
 /* ---- senders that sleep ---- */
 
 static const char *sleeping_sender(struct parent *parent)
@@ -393,4 +433,5 @@ static void a_killed_process_leaves_no_file(void **state)
 
 GROUP(death, T(a_message_survives_its_sender), T(a_sender_killed_in_a_claim_blocks_nobody),
       T(a_sender_killed_at_any_moment_loses_nothing_it_committed), T(a_half_rung_bell_is_rung_by_the_next_sender),
-      T(an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody), T(a_killed_process_leaves_no_file));
+      T(a_sender_that_never_rang_is_found_by_a_tick), T(an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody),
+      T(a_killed_process_leaves_no_file));

@@ -748,6 +748,13 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "a sender that nobody has reaped holds its lane",
+        "src/machine/shm/identity.c",
+        "    return um_process_is_alive((uint32_t)(sender >> 32), 0);",
+        "    struct um_process_stat stat;\n    return um_process_stat_read((uint32_t)(sender >> 32), &stat) == 0;",
+        ["shm_death"],
+    ),
+    (
         "a trial of a slow way of a body is not cut short",
         "src/proto/choice.c",
         "if (!is_full && !trial_has_failed(c))",

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -224,5 +223,5 @@ bool um_shm_sender_alive(struct um_mem_port *port, uint64_t sender)
     struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
     if ((uint32_t)sender == UM_SHM_SENDER_CONTACT)
         return contacts && um_shm_contact_number_is_alive(contacts, (uint32_t)(sender >> 32));
-    return !(kill((pid_t)(sender >> 32), 0) != 0 && errno == ESRCH);
+    return um_process_is_alive((uint32_t)(sender >> 32), 0); /* a process that nobody has reaped is dead */
 }
