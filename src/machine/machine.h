@@ -197,6 +197,7 @@ struct um_port_config {
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
     uint16_t partition;     /* the program's: shm reaches no peer of another one */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
+    bool alone;             /* the endpoint has no other machine */
     /* How peers that this process cannot open by pid reach the port: "": not at all; else as the machine says. */
     char attach[UM_ATTACH_MAX];
 };

@@ -1,6 +1,7 @@
 /* Helpers of conform.h, and the choice of machine and group. */
 #include "conform.h"
 #include "needs.h"
+#include "net.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -373,6 +374,8 @@ static bool machine_choose(const char *name)
         machine = &um_machine_sim;
     } else if (board_choose(name)) {
         machine = &um_machine_board;
+    } else if (net_choose(name)) {
+        machine = &um_machine_net_settled;
     } else if (strcmp(name, "sim:unwoken") == 0) {
         machine = &um_machine_sim_unwoken;
     } else if (strcmp(name, "sim:stall") == 0) {
@@ -395,7 +398,8 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim[:stall|:slow|:stale|:evict|:unwoken]|board[:STEP] GROUP\n");
+        fprintf(stderr,
+                "usage: conformance shm|sim[:stall|:slow|:stale|:evict|:unwoken]|board[:STEP]|net[:PROVIDER] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))
