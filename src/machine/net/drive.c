@@ -23,21 +23,28 @@ static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, ui
     return rx && rx->id == id ? rx : NULL;
 }
 
+/* Does anything still come from, or go to, what the probe is for? */
+static bool is_in_use(const struct um_net_port *port, const struct um_net_head_wire *head)
+{
+    const struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? lane_of(port, head->slot, head->id) : NULL;
+    const struct um_net_rx *rx = head->flags & UM_NET_OF_RX ? NULL : rx_of(port, head->slot, head->id);
+    return lane ? !lane->ended : rx && !rx->closed && !rx->refused;
+}
+
 /* What it asks for is not here: says so. */
 static void answer_probe(struct um_net_port *port, const struct um_net_buffer *buffer)
 {
     const struct um_net_probe_wire *probe = (const void *)buffer->message;
     const struct um_net_head_wire *head = &probe->head;
-    const bool of_rx = head->flags & UM_NET_OF_RX;
     struct um_net_peer *peer;
     if (buffer->len != sizeof(*probe)) {
         port->strays++;
         return;
     }
-    if (of_rx ? lane_of(port, head->slot, head->id) != NULL : rx_of(port, head->slot, head->id) != NULL)
+    if (is_in_use(port, head) || um_net_addr_check(&port->base, &probe->origin, false) != 0 ||
+        um_net_peer_get(port, &probe->origin, &peer) != 0)
         return;
-    if (um_net_addr_check(&port->base, &probe->origin, false) != 0 || um_net_peer_get(port, &probe->origin, &peer) != 0)
-        return;
+    um_net_peer_revive(peer);
     const struct um_net_head_wire unknown = {.version = UM_NET_VERSION,
                                              .kind = UM_NET_UNKNOWN,
                                              .flags = head->flags & UM_NET_OF_RX,

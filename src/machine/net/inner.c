@@ -68,7 +68,9 @@ static void learn(struct um_net_inner *inner)
     const struct fi_info *info = inner->info;
     const size_t most = info->ep_attr->max_msg_size - sizeof(struct um_net_record_wire);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
-    inner->is_ordered = (info->tx_attr->msg_order & info->rx_attr->msg_order & FI_ORDER_SAS) != 0;
+    /* Messages are matched to receives in their order, and these complete in it: a long one does not come later. */
+    inner->is_ordered = (info->tx_attr->msg_order & info->rx_attr->msg_order & FI_ORDER_SAS) != 0 &&
+                        (info->rx_attr->comp_order & FI_ORDER_STRICT) != 0;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
     inner->receives = info->rx_attr->size < RECEIVES ? (uint32_t)info->rx_attr->size : RECEIVES;

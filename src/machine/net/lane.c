@@ -168,11 +168,13 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
     lane->window = window;
 }
 
-/* Not more than was sent, and not backwards. */
+/* Not more than was sent, and not backwards: what came late is dropped. */
 static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head)
 {
-    if (lane->committed - head->number > lane->committed - lane->consumed)
+    if (lane->committed - head->number > lane->committed - lane->consumed ||
+        (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX)
         return;
+    lane->credit_serial = head->op;
     lane->held = head->flags & UM_NET_HELD;
     lane->consumed = head->number;
     if (head->len > lane->window)

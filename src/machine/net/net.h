@@ -117,8 +117,9 @@ struct um_net_lane {
     bool ended;              /* by the peer, or it is gone */
     bool ended_seen;         /* lane_reap() told */
     bool watched;
-    bool held, was_held; /* the receiver wants no messages now; a claim failed because of it */
-    int error;           /* why it was denied: a negative errno */
+    uint8_t credit_serial; /* of the last CREDIT */
+    bool held, was_held;   /* the receiver wants no messages now; a claim failed because of it */
+    int error;             /* why it was denied: a negative errno */
     struct um_net_buffer *claimed;
     struct um_net_buffer *first, *last; /* committed, and not sent */
     uint32_t committed, consumed, window;
@@ -154,6 +155,7 @@ struct um_net_rx {
     struct um_net_buffer *first, *last; /* records that are to be offered */
     struct um_net_buffer *ahead;        /* records that came before others, by number */
     uint32_t arrived, released;         /* records */
+    uint8_t credit_serial;              /* of the last CREDIT */
     uint32_t credit_due, credit_told;   /* released records: to be told, told */
     uint32_t window, window_told;
     uint32_t grows_at;                               /* released records after which the window grows */
@@ -181,7 +183,7 @@ int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct
 void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer);
 /* Its lanes and rx are to be ended. */
 void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int error);
-/* It is there again: another connection. What it had has ended. */
+/* It sends again, if it was gone and what it had has ended. */
 void um_net_peer_revive(struct um_net_peer *peer);
 /* The inner provider took a message for it, or none: may it be tried now? */
 bool um_net_peer_may_try(struct um_net_peer *peer);

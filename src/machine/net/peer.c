@@ -130,6 +130,8 @@ void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int er
 
 void um_net_peer_revive(struct um_net_peer *peer)
 {
+    if (!peer->gone || !um_list_is_empty(&peer->fallen))
+        return;
     peer->gone = false;
     peer->error = 0;
     peer->knock_pause = peer->knock_at = 0;

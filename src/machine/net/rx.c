@@ -54,8 +54,10 @@ static bool tell_credit(struct um_net_rx *rx)
     head.number = rx->released;
     head.len = rx->window;
     head.flags = rx->held ? UM_NET_HELD : 0;
+    head.op = (uint8_t)(rx->credit_serial + 1);
     if (!tell(rx, &head, sizeof(head)))
         return false;
+    rx->credit_serial++;
     rx->held_told = rx->held;
     rx->window_told = rx->window;
     rx->credit_told = rx->credit_due = rx->released;
@@ -221,8 +223,7 @@ void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer
         port->strays++;
         return;
     }
-    if (peer->gone && um_list_is_empty(&peer->fallen))
-        um_net_peer_revive(peer);
+    um_net_peer_revive(peer);
     const enum um_net_grant denied = denial(port, join);
     struct um_net_rx *rx =
         peer->gone || (denied && port->denials == UM_NET_DENIALS_MAX) ? NULL : rx_new(port, peer, denied);

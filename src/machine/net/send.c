@@ -72,7 +72,6 @@ int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p
     if (!buffer)
         return -EAGAIN;
     struct um_net_record_wire *record = (void *)buffer->message;
-    buffer->len = (uint32_t)sizeof(*record) + body_len;
     lane->claimed = buffer;
     *slot_p = (struct um_slot){.header = record->header, .body = body_len ? record + 1 : NULL, .body_len = body_len};
     return 0;
@@ -106,6 +105,7 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
     struct um_net_buffer *buffer = lane->claimed;
     struct um_net_record_wire *record = (void *)buffer->message;
     lane->claimed = NULL;
+    buffer->len = (uint32_t)sizeof(*record) + slot->body_len;
     record->head = (struct um_net_head_wire){.version = UM_NET_VERSION,
                                              .kind = UM_NET_RECORD,
                                              .op = op,

@@ -36,7 +36,8 @@ enum um_net_kind {
     UM_NET_RECORD = 1, /* to an rx: struct um_net_record_wire, body */
     UM_NET_JOIN,       /* to a port: struct um_net_join_wire; number: its nonce */
     UM_NET_GRANT,      /* to a lane: struct um_net_grant_wire; number: enum um_net_grant */
-    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: 1: send no messages now */
+    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: 1: send no messages now,
+                          op: a running number */
     UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many */
     UM_NET_TAKEN,      /* to an rx: number: answers taken */
     UM_NET_CLOSE,      /* to an rx: number: records sent in all; no more come */
