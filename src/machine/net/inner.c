@@ -3,6 +3,7 @@
 
 #include "machine/net/choose.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -18,6 +19,20 @@ static int cannot(const char *what, int ret, const struct um_net_inner *inner)
     um_log(UM_LOG_WARN, "the machine net: %s of the inner provider %s: %s%s", what, inner->info->fabric_attr->prov_name,
            um_net_api.strerror(-ret),
            ret == -FI_ENOSYS || ret == -FI_EINVAL ? ": choose another provider by FI_UNIMEM_NET" : "");
+    return ret;
+}
+
+/* Before libfabric 1.18 or so, a layered provider does not find the one below it where FI_PROVIDER hides that. */
+static int cannot_open(int ret, const struct um_net_inner *inner)
+{
+    const char *name = inner->info->fabric_attr->prov_name, *layer = strchr(name, ';');
+    const char *filter = getenv("FI_PROVIDER");
+    if (!layer || !filter || strstr(filter, name))
+        return cannot("no fabric", ret, inner);
+    um_log(UM_LOG_WARN,
+           "the machine net cannot open %s because FI_PROVIDER=%s hides %.*s from its upper part in this libfabric: "
+           "set FI_PROVIDER=unimem,%.*s",
+           name, filter, (int)(layer - name), name, (int)(layer - name), name);
     return ret;
 }
 
@@ -51,7 +66,7 @@ static int objects_open(struct um_net_inner *inner)
     struct fi_av_attr attr = {.type = FI_AV_TABLE};
     int ret = um_net_api.fabric(inner->info->fabric_attr, &inner->fabric, NULL);
     if (ret)
-        return cannot("no fabric", ret, inner);
+        return cannot_open(ret, inner);
     ret = fi_domain(inner->fabric, inner->info, &inner->domain, NULL);
     if (ret)
         return cannot("no domain", ret, inner);
@@ -80,6 +95,7 @@ static void post(struct um_net_inner *inner);
 
 int um_net_inner_open(struct um_net_inner *inner)
 {
+    UM_UNCANCELLED;
     *inner = (struct um_net_inner){.fd = -1};
     int ret = um_net_info_choose(&inner->info);
     if (ret)
@@ -106,6 +122,7 @@ static void fid_close(struct fid *fid)
 
 void um_net_inner_close(struct um_net_inner *inner)
 {
+    UM_UNCANCELLED;
     CLOSE(inner->ep);
     CLOSE(inner->cq);
     CLOSE(inner->av);
@@ -152,11 +169,13 @@ int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire 
 
 int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p)
 {
+    UM_UNCANCELLED;
     return fi_av_insert(inner->av, addr->name, 1, at_p, 0, NULL) == 1 ? 0 : -EHOSTUNREACH;
 }
 
 void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
 {
+    UM_UNCANCELLED;
     (void)fi_av_remove(inner->av, &at, 1, 0);
 }
 
@@ -190,6 +209,7 @@ void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer)
 
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
+    UM_UNCANCELLED;
     ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context);
     inner->sending += ret == 0;
     inner->sent += ret == 0;
@@ -240,6 +260,7 @@ static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
 
 int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max)
 {
+    UM_UNCANCELLED;
     struct fi_cq_msg_entry entries[EVENTS];
     ssize_t count = fi_cq_read(inner->cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
     if (count == -FI_EAVAIL) {
@@ -259,6 +280,7 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 
 bool um_net_inner_may_sleep(const struct um_net_inner *inner)
 {
+    UM_UNCANCELLED;
     struct fid *fids[] = {&inner->cq->fid};
     return fi_trywait(inner->fabric, fids, 1) == 0;
 }

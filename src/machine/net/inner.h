@@ -3,7 +3,7 @@
  *
  * Every message is received into a buffer of this process; when a receive completes, its buffer is the caller's, and
  * another one is posted in its place. So receives are always posted, whatever the callers keep. Must not know what the
- * messages say. Threading: as the port's calls.
+ * messages say. No call is a cancellation point. Threading: as the port's calls.
  */
 #ifndef UM_MACHINE_NET_INNER_H
 #define UM_MACHINE_NET_INNER_H

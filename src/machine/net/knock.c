@@ -10,6 +10,8 @@
  */
 #include "machine/net/net.h"
 
+#include "base/cancel.h"
+
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -63,6 +65,7 @@ static int outcome(const struct um_net_peer *peer)
 
 bool um_net_knock(struct um_net_peer *peer, uint64_t now)
 {
+    UM_UNCANCELLED;
     if (peer->knock_fd < 0 && now < peer->knock_at)
         return false;
     int ret = peer->knock_fd < 0 ? begin(peer) : outcome(peer);

@@ -42,6 +42,7 @@ static int port_begin(struct um_net_port *port, bool alone)
 
 int um_net_port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p)
 {
+    UM_UNCANCELLED;
     const uint64_t memory_max = config->memory_max ? config->memory_max : MEMORY_MAX;
     struct um_net_port *port = calloc(1, sizeof(*port));
     if (!port)
@@ -127,6 +128,7 @@ static void port_end_rxs(struct um_net_port *port)
 
 void um_net_port_close(struct um_port *base)
 {
+    UM_UNCANCELLED;
     struct um_net_port *port = (struct um_net_port *)base;
     if (port->is_open) {
         port_end_rxs(port);

@@ -1,6 +1,7 @@
 /* Lanes and rx by number, and the secret numbers by which they are known. net.h. */
 #include "machine/net/net.h"
 
+#include "base/cancel.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -50,6 +51,7 @@ void um_net_slots_end(struct um_net_table *table)
 
 uint64_t um_net_secret(void)
 {
+    UM_UNCANCELLED;
     static struct um_log_limit none;
     uint64_t secret = 0;
     while (secret == 0) {
