@@ -1,4 +1,4 @@
-/* The machine over another provider as the suite can test it: net.c. */
+/* The machine over another provider as the suite can test it: net_settled.c. */
 #ifndef UM_TESTS_CONFORMANCE_NET_H
 #define UM_TESTS_CONFORMANCE_NET_H
 

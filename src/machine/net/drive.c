@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64 };
+enum { EVENTS = 16, ROUNDS = 64, PROBE_NS = 900000000 };
 
 /* ---- what came ---- */
 
@@ -189,17 +189,26 @@ static void probe(struct um_net_port *port, struct um_net_peer *peer, const stru
         um_net_peer_doubt(port, peer);
 }
 
-static void probe_lane(struct um_net_port *port, const struct um_net_lane *lane)
+/* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. */
+static bool is_due(uint64_t *probed_at, uint64_t now)
 {
-    if (lane->ended)
+    if (now - *probed_at < PROBE_NS)
+        return false;
+    *probed_at = now;
+    return true;
+}
+
+static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
+{
+    if (lane->ended || !is_due(&lane->probed_at, now))
         return;
     probe(port, lane->peer,
           &(struct um_net_probe_wire){.head = {.slot = lane->rx_slot, .id = lane->rx_id}, .slot = lane->slot});
 }
 
-static void probe_rx(struct um_net_port *port, const struct um_net_rx *rx)
+static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    if (rx->closed || rx->refused)
+    if (rx->closed || rx->refused || !is_due(&rx->probed_at, now))
         return;
     probe(port, rx->peer,
           &(struct um_net_probe_wire){.head = {.flags = UM_NET_OF_RX, .slot = rx->lane_slot, .id = rx->lane_id},
@@ -214,11 +223,11 @@ void um_net_probe(struct um_net_port *port, uint64_t now)
     for (; lanes && port->lanes.end; lanes--) {
         port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;
         if (port->lanes.at[port->probe_lane])
-            probe_lane(port, port->lanes.at[port->probe_lane]);
+            probe_lane(port, port->lanes.at[port->probe_lane], now);
     }
     for (; rxs && port->rxs.end; rxs--) {
         port->probe_rx = port->probe_rx + 1 < port->rxs.end ? port->probe_rx + 1 : 0;
         if (port->rxs.at[port->probe_rx])
-            probe_rx(port, port->rxs.at[port->probe_rx]);
+            probe_rx(port, port->rxs.at[port->probe_rx], now);
     }
 }

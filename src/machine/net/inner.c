@@ -18,7 +18,9 @@ static int cannot(const char *what, int ret, const struct um_net_inner *inner)
 {
     um_log(UM_LOG_WARN, "the machine net: %s of the inner provider %s: %s%s", what, inner->info->fabric_attr->prov_name,
            um_net_api.strerror(-ret),
-           ret == -FI_ENOSYS || ret == -FI_EINVAL ? ": choose another provider by FI_UNIMEM_NET" : "");
+           ret == -FI_ENOSYS || ret == -FI_EINVAL ? ": choose another provider by FI_UNIMEM_NET"
+           : ret == -FI_EADDRNOTAVAIL             ? ": is FI_UNIMEM_NET_ADDRESS an address of this host?"
+                                                  : "");
     return ret;
 }
 

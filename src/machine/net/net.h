@@ -111,6 +111,7 @@ struct um_net_lane {
     uint32_t slot, rx_slot;
     uint64_t id, rx_id; /* its secret number, the rx's */
     enum um_net_lane_state state;
+    uint64_t probed_at;
     bool asked;              /* JOIN was sent */
     bool closed, close_told; /* by lane_close(); CLOSE was sent */
     bool bye;                /* the receiver has all of it */
@@ -138,7 +139,8 @@ struct um_net_rx {
     struct um_list of_peer;
     struct um_list ready, lazy;
     uint32_t slot, lane_slot;
-    uint64_t id, lane_id;     /* its secret number, the lane's */
+    uint64_t id, lane_id; /* its secret number, the lane's */
+    uint64_t probed_at;
     enum um_net_grant denied; /* there is no lane: only GRANT is to be sent */
     bool granted;             /* GRANT was sent */
     bool joined_told;         /* UM_REC_JOINED was released */
