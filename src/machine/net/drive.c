@@ -189,10 +189,11 @@ static void probe(struct um_net_port *port, struct um_net_peer *peer, const stru
         um_net_peer_doubt(port, peer);
 }
 
-/* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. */
-static bool is_due(uint64_t *probed_at, uint64_t now)
+/* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. What did not go is
+ * tried again. */
+static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t now)
 {
-    if (now - *probed_at < PROBE_NS)
+    if (!peer->again_since && now - *probed_at < PROBE_NS)
         return false;
     *probed_at = now;
     return true;
@@ -200,7 +201,7 @@ static bool is_due(uint64_t *probed_at, uint64_t now)
 
 static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
-    if (lane->ended || !is_due(&lane->probed_at, now))
+    if (lane->ended || !is_due(lane->peer, &lane->probed_at, now))
         return;
     probe(port, lane->peer,
           &(struct um_net_probe_wire){.head = {.slot = lane->rx_slot, .id = lane->rx_id}, .slot = lane->slot});
@@ -208,7 +209,7 @@ static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint6
 
 static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    if (rx->closed || rx->refused || !is_due(&rx->probed_at, now))
+    if (rx->closed || rx->refused || !is_due(rx->peer, &rx->probed_at, now))
         return;
     probe(port, rx->peer,
           &(struct um_net_probe_wire){.head = {.flags = UM_NET_OF_RX, .slot = rx->lane_slot, .id = rx->lane_id},

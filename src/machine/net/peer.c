@@ -145,7 +145,10 @@ bool um_net_peer_may_try(struct um_net_peer *peer)
 
 void um_net_peer_took(struct um_net_peer *peer)
 {
+    if (!peer->again_since)
+        return;
     peer->again_since = peer->retry_at = 0;
+    peer->knock_pause = peer->knock_at = 0; /* the next silence is another one */
 }
 
 /* It is tried at each call at first, later now and then. */
