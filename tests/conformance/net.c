@@ -281,6 +281,7 @@ static struct um_record await(uint8_t op)
 
 struct two {
     struct child child;
+    struct um_addr addr; /* the child's */
     struct um_link *link;
     struct um_lane *lane;
     struct um_rx *rx;
@@ -297,6 +298,7 @@ static struct two two_open(void)
     addr = addr_of(b);
     pipe_put(t.child.to_child, &addr, sizeof(addr));
     pipe_get(t.child.from_child, &addr, sizeof(addr));
+    t.addr = addr;
     struct um_record rec = await(UM_REC_JOINED);
     t.rx = rec.rx;
     machine->release(b, &rec);
@@ -340,18 +342,28 @@ static void a_peer_that_is_killed_is_gone_for_all(void **state)
     child_reap(&t.child);
 }
 
-/* Stopped, it takes nothing out of its sockets and answers no connection; its host does. */
+/* Stopped, it takes nothing out of its sockets and answers no connection; its host does. Nor is it for who never had
+ * one. */
 static void a_peer_that_is_stopped_is_not_dead(void **state)
 {
     (void)state;
     struct um_record rec;
     struct two t = two_open();
+    struct um_port *late = port_new(0);
+    struct um_link *link;
+    struct um_lane *lane;
+    assert_int_equal(machine->link_open(late, &t.addr, &link), 0);
     assert_int_equal(kill(t.child.pid, SIGSTOP), 0);
     for (uint64_t end = now_ms() + (uint64_t)(effort > 1 ? 60 : 4) * SEC; now_ms() < end; sleep_us(20000)) {
         machine->tick(b);
         assert_int_equal(machine->poll(b, &rec), 0);
         assert_true(machine->link_alive(t.link));
+        assert_int_equal(machine->lane_open(link, &lane), -EAGAIN);
+        machine->tick(late);
+        assert_true(machine->link_alive(link));
     }
+    machine->link_close(link);
+    machine->port_close(late);
     message_send(t.lane, MESSAGE(5));
     assert_int_equal(kill(t.child.pid, SIGCONT), 0);
     pipe_put(t.child.to_child, "g", 1);

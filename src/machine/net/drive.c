@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, PROBE_NS = 900000000 };
+enum { EVENTS = 16, ROUNDS = 64, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
@@ -218,7 +218,7 @@ static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t no
 
 void um_net_probe(struct um_net_port *port, uint64_t now)
 {
-    const uint64_t passed = now - port->ticked_at;
+    const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
     uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
     port->ticked_at = now;
     for (; lanes && port->lanes.end; lanes--) {

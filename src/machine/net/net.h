@@ -258,7 +258,7 @@ void um_net_rx_free(struct um_net_rx *rx);
 
 /* Takes what came and tells what is to be told; true: something moved. */
 bool um_net_drive(struct um_net_port *port);
-/* Asks the peers of lanes and rx whether they are there, each about once a second. */
+/* Asks the peers of lanes and rx whether they are there, each about twice a second. */
 void um_net_probe(struct um_net_port *port, uint64_t now);
 
 /* ---- send.c, poll.c, space.c, wait.c, port.c: machine.h ---- */

@@ -21,8 +21,22 @@ enum { STALL_NS = 10000000, SILENCE_NS = 50000000, RETRY_NS = 2000000 };
 static pthread_mutex_t ports_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list ports = {&ports, &ports};
 
+/* In a child: the ports are its parent's, and another thread of that may have held the lock. */
+static void ports_forget(void)
+{
+    ports_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    um_list_init(&ports);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, ports_forget);
+}
+
 void um_net_port_enter(struct um_net_port *port)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
     pthread_mutex_lock(&ports_lock);
     um_list_append(&ports, &port->open);
     pthread_mutex_unlock(&ports_lock);

@@ -107,7 +107,7 @@ static void port_flush(struct um_net_port *port)
         if (now - start > (state == 1 ? GOODBYE_NS : FLUSH_NS))
             return;
         if (now - port->ticked_at > GOODBYE_NS / 4)
-            um_net_probe(port, now);
+            um_net_probe(port, um_clock_coarse_ns());
         if (!um_net_drive(port))
             nanosleep(&pause, NULL);
     }
