@@ -173,11 +173,11 @@ static void a_broken_record_ends_its_lane_and_no_other(void **state)
 {
     (void)state;
     open_two();
-    net_of(b)->inner.is_ordered = true;
     struct path good = path_joined(a, b);
     for (enum defect defect = 0; defect < DEFECTS; defect++) {
         struct um_slot slot;
         struct path bad = path_joined(a, b);
+        net_of(b)->inner.is_ordered = defect == EARLY_CLOSE;
         expect_well(&bad, 1);
         send_defect(&bad, defect);
         expect_left(b, bad.rx, EPROTO);
