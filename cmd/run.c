@@ -25,7 +25,7 @@ static const char usage[] =
     "\n"
     "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
     "  --machine NAME what carries the messages: shm, the memory of this host (default); board, a Unimem board;\n"
-    "                 shm,board: shm where it reaches, else the board\n"
+    "                 net, another libfabric provider; shm,board: shm where it reaches, else the board\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"

@@ -63,6 +63,7 @@ static int ports_open(struct um_core_ep *ep)
     ep->wait_fd = -1;
     for (uint32_t i = 0; ret == 0 && i < machines->count; i++) {
         ep->config.port.space = um_core_regions_space(ep->config.regions, i);
+        ep->config.port.alone = machines->count == 1;
         ret = machines->at[i]->port_open(&ep->config.port, &ep->ports[i].port);
         ep->port_count += ret == 0;
     }

@@ -11,8 +11,8 @@
 
 enum { UM_WIRE_VERSION = 2 };
 
-/* Which parts there are: bits of the second byte. 4 is reserved for a machine over another provider (net). */
-enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_SIM = 128 };
+/* Which parts there are: bits of the second byte. */
+enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_NET = 4, UM_ADDR_SIM = 128 };
 
 /*
  * Bits 0-7: twice the wire version, so that bit 0 is clear: version 1 had no header, and bit 0 was set. Bits 8-15: enum

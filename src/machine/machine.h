@@ -197,6 +197,7 @@ struct um_port_config {
     uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
     uint16_t partition;     /* the program's: shm reaches no peer of another one */
     bool private_copy;      /* false: act as if reading another process's private memory were refused */
+    bool alone;             /* the endpoint has no other machine */
     /* How peers that this process cannot open by pid reach the port: "": not at all; else as the machine says. */
     char attach[UM_ATTACH_MAX];
 };
@@ -335,10 +336,10 @@ struct um_machine {
     void (*window_use)(struct um_window *window, uint64_t saved_ns);
 
     /*
-     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one that
-     * this process cannot open by number: it serves when it makes progress. -EAGAIN that has not happened yet, or no
-     * lane is free now; -ECONNREFUSED the port does not exist any more; -EHOSTUNREACH something else is in its place:
-     * it has ended, or never was here (logged); -EACCES not permitted (logged with the remedy); -EPROTO.
+     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one whose
+     * memory this process cannot open by itself: it answers when it makes progress. -EAGAIN that has not happened yet,
+     * or no lane is free now; -ECONNREFUSED the port does not exist any more; -EHOSTUNREACH something else is in its
+     * place: it has ended, or never was here (logged); -EACCES not permitted (logged with the remedy); -EPROTO.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
     /* Orderly end: what was committed is still delivered. */

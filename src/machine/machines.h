@@ -12,6 +12,7 @@ extern const struct um_machine um_machine_shm;
 extern const struct um_machine um_machine_sim;         /* for tests */
 extern const struct um_machine um_machine_sim_unwoken; /* the same, as a machine that does not wake */
 extern const struct um_machine um_machine_board;
+extern const struct um_machine um_machine_net;
 
 /* Those that a user can choose, the default first; NULL ends them. */
 extern const struct um_machine *const um_machines_offered[];

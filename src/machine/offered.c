@@ -4,4 +4,4 @@
  */
 #include "machine/machines.h"
 
-const struct um_machine *const um_machines_offered[] = {&um_machine_shm, &um_machine_board, NULL};
+const struct um_machine *const um_machines_offered[] = {&um_machine_shm, &um_machine_board, &um_machine_net, NULL};

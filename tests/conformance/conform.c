@@ -1,6 +1,7 @@
 /* Helpers of conform.h, and the choice of machine and group. */
 #include "conform.h"
 #include "needs.h"
+#include "net.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -344,10 +345,11 @@ static void log_keep(enum um_log_level level, const char *text)
 }
 
 static const struct group *const groups[] = {
-    &address_group,        &lane_group,   &body_group,   &credit_group, &answer_group,     &facing_group,
-    &close_group,          &reuse_group,  &refuse_group, &copy_group,   &transfer_group,   &region_group,
-    &wait_group,           &wakeup_group, &stress_group, &sim_group,    &process_group,    &death_group,
-    &receiver_death_group, &board_group,  &dma_group,    &line_group,   &capability_group,
+    &address_group,  &lane_group,    &body_group,  &credit_group,         &answer_group,
+    &facing_group,   &close_group,   &reuse_group, &refuse_group,         &copy_group,
+    &transfer_group, &region_group,  &wait_group,  &wakeup_group,         &stress_group,
+    &sim_group,      &process_group, &death_group, &receiver_death_group, &board_group,
+    &between_group,  &net_group,     &dma_group,   &line_group,           &capability_group,
 };
 
 static char board_name[64];
@@ -373,6 +375,8 @@ static bool machine_choose(const char *name)
         machine = &um_machine_sim;
     } else if (board_choose(name)) {
         machine = &um_machine_board;
+    } else if (net_choose(name)) {
+        machine = &um_machine_net_settled;
     } else if (strcmp(name, "sim:unwoken") == 0) {
         machine = &um_machine_sim_unwoken;
     } else if (strcmp(name, "sim:stall") == 0) {
@@ -395,7 +399,8 @@ static bool machine_choose(const char *name)
 int main(int argc, char **argv)
 {
     if (argc != 3 || !machine_choose(argv[1])) {
-        fprintf(stderr, "usage: conformance shm|sim[:stall|:slow|:stale|:evict|:unwoken]|board[:STEP] GROUP\n");
+        fprintf(stderr,
+                "usage: conformance shm|sim[:stall|:slow|:stale|:evict|:unwoken]|board[:STEP]|net[:PROVIDER] GROUP\n");
         return 2;
     }
     if (getenv("UM_TEST_LONG"))

@@ -20,7 +20,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { MEMBER_NAME = 48 };
+enum { MEMBER_NAME = 64 };
 
 /* As others see it. */
 struct member_face {

@@ -6,12 +6,14 @@
 #include "base/clock.h"
 #include "core/endpoint.h"
 #include "machine/board/config.h"
+#include "machine/net/config.h"
 #include "machine/sim/sim.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-#define HANG_NS UINT64_C(30000000000)
+#define HANG_NS    UINT64_C(30000000000)
+#define CONNECT_NS UINT64_C(150000000) /* of an inner provider that connects: some times what it takes */
 
 struct variant variant;
 
@@ -111,10 +113,18 @@ int world_progress(struct world *w)
     return moved;
 }
 
+bool is_quiet_long(uint64_t since)
+{
+    const bool is_net = variant.machine == &um_machine_net || variant.second == &um_machine_net;
+    return !is_net || um_clock_ns() - since > CONNECT_NS;
+}
+
 void world_settle(struct world *w)
 {
-    uint64_t start = um_clock_ns();
-    for (int quiet = 0; quiet < 300; quiet = world_progress(w) ? 0 : quiet + 1) {
+    uint64_t start = um_clock_ns(), moved = start;
+    for (int quiet = 0; quiet < 300 || !is_quiet_long(moved);) {
+        quiet = world_progress(w) ? 0 : quiet + 1;
+        moved = quiet ? moved : um_clock_ns();
         if (um_clock_ns() - start > HANG_NS)
             fail_msg("the endpoints never come to rest");
     }
@@ -307,6 +317,14 @@ static const struct um_machine *board_choose(const char *step)
     return &um_machine_board;
 }
 
+/* On the loopback, over tcp or what stands for it. */
+static const struct um_machine *net_choose(void)
+{
+    assert_int_equal(um_net_set_use("on"), 0);
+    assert_int_equal(um_net_set_address("127.0.0.1"), 0);
+    return &um_machine_net;
+}
+
 static void variant_parse(const char *word)
 {
     unsigned value = 0;
@@ -320,6 +338,10 @@ static void variant_parse(const char *word)
         variant.machine = board_choose(NULL);
     else if (strcmp(word, "board=naive") == 0)
         variant.machine = board_choose("naive");
+    else if (strcmp(word, "net") == 0)
+        variant.machine = net_choose();
+    else if (strcmp(word, "and-net") == 0)
+        variant.second = net_choose();
     else if (strcmp(word, "and-board") == 0)
         variant.second = board_choose(NULL);
     else if (strcmp(word, "and-shm") == 0)

@@ -68,6 +68,8 @@ uint32_t many(uint32_t count);
 
 /* One round of progress of every endpoint; returns how much moved. */
 int world_progress(struct world *w);
+/* Has nothing moved for so long, in ns of the clock, that nothing is on its way over a machine with connections? */
+bool is_quiet_long(uint64_t since);
 /* Makes progress until nothing has moved for a while, so that everything has arrived. */
 void world_settle(struct world *w);
 /* The peer that `to` is for `from`. */

@@ -97,13 +97,13 @@ static void a_wrong_address_fails_alone(void **state)
     pair_open(&p, &(struct pair_config){0});
     for (size_t i = 0; i < 4; i++)
         memcpy(names + i * pair_addr(), p.b.name, pair_addr());
-    /* another host, and no address of a board that is known here */
-    names[pair_addr() + (pair_addr() > 24 ? 31 : 7)] ^= 0x40;
+    /* another host; no address of a board that is known here; another inner provider */
+    names[pair_addr() + (pair_addr() == 24 ? 7 : pair_addr() == 40 ? 31 : 26)] ^= 0x40;
     memset(names + 2 * pair_addr(), 0, pair_addr()); /* no address */
     assert_int_equal(fi_av_insert(p.a.av, names, 4, index, FI_SYNC_ERR, errors), 2);
     assert_int_equal(errors[0], 0);
-    bool board = strcmp(p.a.info->domain_attr->name, "board") == 0; /* that bit is part of its format's name */
-    assert_int_equal(errors[1], board ? FI_EREMOTEIO : FI_EHOSTUNREACH);
+    bool is_host = strcmp(p.a.info->domain_attr->name, "unimem") == 0; /* else that bit is part of its format's name */
+    assert_int_equal(errors[1], is_host ? FI_EHOSTUNREACH : FI_EREMOTEIO);
     assert_int_equal(errors[2], FI_EINVAL);
     assert_int_equal(errors[3], 0);
     assert_true(index[1] == FI_ADDR_NOTAVAIL && index[2] == FI_ADDR_NOTAVAIL);

@@ -20,7 +20,7 @@ uint64_t pair_cpu_ns(void)
 size_t pair_addr(void)
 {
     const char *machine = getenv("FI_UNIMEM_MACHINE");
-    return machine && strstr(machine, "board") ? 40 : 24;
+    return machine && strstr(machine, "net") ? 64 : machine && strstr(machine, "board") ? 40 : 24;
 }
 
 void pair_fill(void *buf, size_t len, unsigned seed)

@@ -36,10 +36,10 @@
 #ifndef UM_MACHINE_BOARD_BOARD_H
 #define UM_MACHINE_BOARD_BOARD_H
 
-#include "base/lock.h"
 #include "machine/board/library.h"
 #include "machine/board/process.h"
 #include "machine/board/reach.h"
+#include "machine/owner/counts.h"
 
 /* ---- objects ---- */
 
@@ -126,13 +126,9 @@ struct um_board_rx {
     bool held, held_told;                            /* the sender is to send no messages; knows it */
 };
 
-enum { UM_BOARD_COUNTERS = 256 };
-
 struct um_board_space {
     struct um_space base;
-    struct um_locks_shm locks;
-    uint64_t counts[UM_BOARD_COUNTERS + 1]; /* number 0 is none */
-    bool used[UM_BOARD_COUNTERS + 1];
+    struct um_owner_counts counts;
     bool holds; /* the process's context */
     struct um_board_entry_wire *table;
     uint64_t buckets, count;

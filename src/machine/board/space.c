@@ -10,8 +10,8 @@
  * unexport() returns: a peer that reads the table later does not find it, and one that has read it before sees the
  * change.
  *
- * Owns: struct um_board_space: the table, the counters and locks that the owner itself uses; the application's memory
- * of the space. Threading: machine.h; the table is under the process's lock.
+ * Owns: struct um_board_space: the table; the application's memory of the space; the counters and locks that the owner
+ * itself uses (machine/owner). Threading: machine.h; the table is under the process's lock.
  */
 #include "machine/board/board.h"
 
@@ -222,23 +222,12 @@ enum um_level um_board_exported_level(const struct um_exported *base)
 
 int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p)
 {
-    struct um_board_space *space = (struct um_board_space *)base;
-    for (uint32_t number = 1; number <= UM_BOARD_COUNTERS; number++) {
-        if (space->used[number])
-            continue;
-        space->used[number] = true;
-        space->counts[number] = 0;
-        *number_p = number;
-        *value_p = &space->counts[number];
-        return 0;
-    }
-    return -ENOSPC;
+    return um_owner_counter_open(&((struct um_board_space *)base)->counts, number_p, value_p);
 }
 
 void um_board_counter_close(struct um_space *base, uint32_t number)
 {
-    struct um_board_space *space = (struct um_board_space *)base;
-    space->used[number] = false;
+    um_owner_counter_close(&((struct um_board_space *)base)->counts, number);
 }
 
 /* The owner executes accesses that count. */
@@ -270,14 +259,10 @@ void um_board_port_set_counters(struct um_port *base, uint32_t counters)
 
 void um_board_space_count(struct um_space *base, uint32_t counters, unsigned shift)
 {
-    struct um_board_space *space = (struct um_board_space *)base;
-    uint32_t number = counters >> shift & UM_COUNT_MASK;
-    if (number && number <= UM_BOARD_COUNTERS)
-        um_store_relaxed_u64(&space->counts[number], um_load_relaxed_u64(&space->counts[number]) + 1);
+    um_owner_count(&((struct um_board_space *)base)->counts, counters, shift);
 }
 
 struct um_locks_shm *um_board_space_locks(struct um_space *base)
 {
-    struct um_board_space *space = (struct um_board_space *)base;
-    return &space->locks;
+    return &((struct um_board_space *)base)->counts.locks;
 }

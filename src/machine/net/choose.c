@@ -1,0 +1,103 @@
+/*
+ * choose.h: the rule.
+ *
+ * tcp, by itself or, where it has no endpoint of type FI_EP_RDM, by ofi_rxm; the first interface that is not the
+ * loopback, if there is one. fi_getinfo() is safe here, from the opening of an endpoint; it is not from a provider's
+ * init and cleanup. Other providers may be hidden by FI_PROVIDER=unimem, which the application's choice is, not ours:
+ * the flag finds them.
+ */
+#include "machine/net/choose.h"
+
+#include "machine/net/config.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* OFI_GETINFO_HIDDEN, which is in no public header; since libfabric 1.10. */
+#define UM_NET_HIDDEN (1ULL << 60)
+#define UM_NET_API    FI_VERSION(1, 17)
+
+static struct fi_info *hints_new(const char *provider)
+{
+    struct fi_info *hints = um_net_api.dupinfo(NULL);
+    if (!hints)
+        return NULL;
+    hints->caps = FI_MSG;
+    hints->mode = FI_CONTEXT | FI_CONTEXT2;
+    hints->ep_attr->type = FI_EP_RDM;
+    hints->domain_attr->threading = FI_THREAD_DOMAIN;
+    hints->domain_attr->control_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;
+    hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+    hints->fabric_attr->prov_name = strdup(provider);
+    if (hints->fabric_attr->prov_name)
+        return hints;
+    um_net_api.freeinfo(hints);
+    return NULL;
+}
+
+static bool is_loopback(const struct fi_info *info)
+{
+    return info->domain_attr->name && !strcmp(info->domain_attr->name, "lo");
+}
+
+/* The first of exactly that provider: a list for "tcp" has "tcp;ofi_rxm", too. */
+static const struct fi_info *pick(const struct fi_info *list, const char *provider, bool loopback)
+{
+    for (const struct fi_info *info = list; info; info = info->next) {
+        if (strcmp(info->fabric_attr->prov_name, provider) == 0 && (loopback || !is_loopback(info)))
+            return info;
+    }
+    return NULL;
+}
+
+/* -ENODATA: that provider has nothing for us; not logged. */
+static int choose_from(const char *provider, struct fi_info **info_p)
+{
+    const char *address = um_net_chosen_address();
+    struct fi_info *hints = hints_new(provider), *list = NULL;
+    if (!hints)
+        return -ENOMEM;
+    int ret = um_net_api.getinfo(UM_NET_API, address, NULL, UM_NET_HIDDEN | (address ? FI_SOURCE : 0), hints, &list);
+    um_net_api.freeinfo(hints);
+    if (ret)
+        return -ENODATA;
+    const struct fi_info *found = pick(list, provider, address != NULL);
+    if (!found)
+        found = pick(list, provider, true);
+    *info_p = found ? um_net_api.dupinfo(found) : NULL;
+    um_net_api.freeinfo(list);
+    return !found ? -ENODATA : *info_p ? 0 : -ENOMEM;
+}
+
+static void none(const char *provider, const char *address)
+{
+    um_log(UM_LOG_WARN,
+           "the machine net finds no endpoint of the libfabric provider %s%s%s: choose another one by FI_UNIMEM_NET "
+           "(fi_info -t FI_EP_RDM lists them)%s",
+           provider ? provider : "tcp", address ? " at the address " : "", address ? address : "",
+           address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
+}
+
+int um_net_info_choose(struct fi_info **info_p)
+{
+    static const char *const by_rule[] = {"tcp", "tcp;ofi_rxm"};
+    const char *named = um_net_chosen_provider();
+    int ret = um_net_library_load();
+    if (ret)
+        return ret;
+    if (named) {
+        ret = choose_from(named, info_p);
+    } else {
+        ret = -ENODATA;
+        for (size_t i = 0; ret == -ENODATA && i < sizeof(by_rule) / sizeof(by_rule[0]); i++)
+            ret = choose_from(by_rule[i], info_p);
+    }
+    if (ret == -ENODATA)
+        none(named, um_net_chosen_address());
+    return ret;
+}

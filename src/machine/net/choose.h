@@ -1,0 +1,11 @@
+/* Which inner provider, and which interface: the fi_info that ports are opened with. Threading: any. */
+#ifndef UM_MACHINE_NET_CHOOSE_H
+#define UM_MACHINE_NET_CHOOSE_H
+
+#include "machine/net/library.h"
+
+/* Of the provider and the address that were chosen (config.h), or by rule. Valid until the caller frees it. -ENODATA,
+ * -ENOENT: there is none (logged, with the remedy). */
+int um_net_info_choose(struct fi_info **info_p);
+
+#endif

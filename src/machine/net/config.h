@@ -1,0 +1,27 @@
+/*
+ * What a user can choose about the machine over another provider, and what the launcher says. It holds for the process.
+ *
+ * Threading: set before the machine is used, or again with the same values.
+ */
+#ifndef UM_MACHINE_NET_CONFIG_H
+#define UM_MACHINE_NET_CONFIG_H
+
+#include "machine/machine.h"
+
+enum { UM_NET_PARAMS = 2, UM_NET_CHOICE_MAX = 64 };
+extern const struct um_machine_param um_net_params[UM_NET_PARAMS];
+
+/* The parameters: machine.h, um_machine_param.set. */
+int um_net_set_use(const char *value);
+int um_net_set_address(const char *value);
+
+/* Is an inner provider to be opened? alone: the endpoint has no other machine. */
+bool um_net_is_wanted(bool alone);
+/* The inner provider that was named, the address that was; NULL: none. */
+const char *um_net_chosen_provider(void);
+const char *um_net_chosen_address(void);
+
+/* Does the launcher say by its environment that all ranks of the job are on this host? */
+bool um_net_job_is_on_one_host(void);
+
+#endif

@@ -1,0 +1,234 @@
+/* The driver: what came to the objects that it is for, and what is to be told. net.h. */
+#include "machine/net/net.h"
+
+#include "machine/address.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+enum { EVENTS = 16, ROUNDS = 64, PROBE_NS = 450000000 };
+
+/* ---- what came ---- */
+
+static struct um_net_lane *lane_of(const struct um_net_port *port, uint32_t slot, uint64_t id)
+{
+    struct um_net_lane *lane = um_net_slot(&port->lanes, slot);
+    return lane && lane->id == id ? lane : NULL;
+}
+
+static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, uint64_t id)
+{
+    struct um_net_rx *rx = um_net_slot(&port->rxs, slot);
+    return rx && rx->id == id ? rx : NULL;
+}
+
+/* Does anything still come from, or go to, what the probe is for? */
+static bool is_in_use(const struct um_net_port *port, const struct um_net_head_wire *head)
+{
+    const struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? lane_of(port, head->slot, head->id) : NULL;
+    const struct um_net_rx *rx = head->flags & UM_NET_OF_RX ? NULL : rx_of(port, head->slot, head->id);
+    return lane ? !lane->ended : rx && !rx->closed && !rx->refused;
+}
+
+/* What it asks for is not here: says so. */
+static void answer_probe(struct um_net_port *port, const struct um_net_buffer *buffer)
+{
+    const struct um_net_probe_wire *probe = (const void *)buffer->message;
+    const struct um_net_head_wire *head = &probe->head;
+    struct um_net_peer *peer;
+    if (buffer->len != sizeof(*probe)) {
+        port->strays++;
+        return;
+    }
+    if (is_in_use(port, head) || um_net_addr_check(&port->base, &probe->origin, false) != 0 ||
+        um_net_peer_get(port, &probe->origin, &peer) != 0)
+        return;
+    um_net_peer_revive(peer);
+    const struct um_net_head_wire unknown = {.version = UM_NET_VERSION,
+                                             .kind = UM_NET_UNKNOWN,
+                                             .flags = head->flags & UM_NET_OF_RX,
+                                             .slot = probe->slot,
+                                             .id = head->id};
+    (void)um_net_tell(port, peer, &unknown, sizeof(unknown)); /* it asks again */
+    um_net_peer_put(port, peer);
+}
+
+/* Another port is where the peer was, or the peer does not know what it had granted. */
+static void take_unknown(struct um_net_port *port, const struct um_net_head_wire *head)
+{
+    struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? NULL : um_net_slot(&port->lanes, head->slot);
+    struct um_net_rx *rx = head->flags & UM_NET_OF_RX ? um_net_slot(&port->rxs, head->slot) : NULL;
+    if (lane && lane->state == UM_NET_OPEN && lane->rx_id == head->id)
+        um_net_lane_fall(lane);
+    else if (rx && rx->lane_id == head->id)
+        um_net_rx_fall(rx, ECONNRESET);
+    else
+        port->strays++;
+}
+
+/* True: the buffer is kept. */
+static bool take(struct um_net_port *port, struct um_net_buffer *buffer)
+{
+    const struct um_net_head_wire *head = (const void *)buffer->message;
+    struct um_net_lane *lane = NULL;
+    struct um_net_rx *rx = NULL;
+    if (buffer->len < sizeof(*head) || head->version != UM_NET_VERSION) {
+        port->strays++;
+        return false;
+    }
+    switch (head->kind) {
+    case UM_NET_JOIN:
+        um_net_rx_join(port, buffer);
+        return false;
+    case UM_NET_PROBE:
+        answer_probe(port, buffer);
+        return false;
+    case UM_NET_UNKNOWN:
+        take_unknown(port, head);
+        return false;
+    case UM_NET_RECORD:
+    case UM_NET_TAKEN:
+    case UM_NET_CLOSE:
+        rx = rx_of(port, head->slot, head->id);
+        break;
+    default:
+        lane = lane_of(port, head->slot, head->id);
+    }
+    if (rx)
+        return um_net_rx_take(rx, buffer);
+    if (lane)
+        um_net_lane_take(lane, buffer);
+    port->strays += !lane;
+    return false;
+}
+
+static void complete(struct um_net_port *port, const struct um_net_event *event)
+{
+    struct um_net_peer *peer = event->buffer->peer;
+    if (!peer) {
+        if (!take(port, event->buffer))
+            um_net_buffer_put(&port->inner, event->buffer);
+        return;
+    }
+    if (event->error)
+        um_net_peer_fall(port, peer, event->error);
+    um_net_buffer_put(&port->inner, event->buffer);
+    um_net_peer_put(port, peer);
+}
+
+static bool take_all(struct um_net_port *port)
+{
+    struct um_net_event events[EVENTS];
+    int count, rounds = 0;
+    while (rounds < ROUNDS && (count = um_net_inner_read(&port->inner, events, EVENTS)) > 0) {
+        for (int i = 0; i < count; i++)
+            complete(port, &events[i]);
+        rounds++;
+    }
+    return rounds > 0;
+}
+
+/* ---- what is to be told ---- */
+
+/* Each once: what is left stands behind the others then. */
+static bool push_all(struct um_net_port *port)
+{
+    struct um_list now;
+    bool any = false;
+    if (um_list_is_empty(&port->work))
+        return false;
+    um_list_init(&now);
+    um_list_append(&port->work, &now); /* a mark */
+    for (struct um_list *first; (first = um_list_first(&port->work)) != &now;) {
+        um_list_unlink(first);
+        any |= UM_CONTAINER(first, struct um_net_work, link)->push(UM_CONTAINER(first, struct um_net_work, link));
+    }
+    um_list_unlink(&now);
+    return any;
+}
+
+static void end_fallen(struct um_net_port *port)
+{
+    for (struct um_list *first; (first = um_list_first(&port->fallen)) != NULL;) {
+        struct um_net_peer *peer = UM_CONTAINER(first, struct um_net_peer, fallen);
+        um_list_unlink(first);
+        peer->refs++;
+        for (struct um_list *l = peer->lanes.next, *next; l != &peer->lanes; l = next) {
+            next = l->next;
+            um_net_lane_fall(UM_CONTAINER(l, struct um_net_lane, of_peer));
+        }
+        for (struct um_list *l = peer->rxs.next, *next; l != &peer->rxs; l = next) {
+            next = l->next;
+            um_net_rx_fall(UM_CONTAINER(l, struct um_net_rx, of_peer), ECONNRESET);
+        }
+        um_net_peer_put(port, peer);
+    }
+}
+
+bool um_net_drive(struct um_net_port *port)
+{
+    if (!port->is_open)
+        return false;
+    bool any = take_all(port);
+    any |= push_all(port);
+    end_fallen(port);
+    return any;
+}
+
+/* ---- who is there? ---- */
+
+/* An inner provider that takes nothing for the peer is asked by other means. */
+static void probe(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_probe_wire *what)
+{
+    struct um_net_probe_wire message = *what;
+    message.head.version = UM_NET_VERSION;
+    message.head.kind = UM_NET_PROBE;
+    um_net_addr_set(port, &message.origin);
+    if (!um_net_tell(port, peer, &message, sizeof(message)) && peer->again_since)
+        um_net_peer_doubt(port, peer);
+}
+
+/* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. What did not go is
+ * tried again. */
+static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t now)
+{
+    if (!peer->again_since && now - *probed_at < PROBE_NS)
+        return false;
+    *probed_at = now;
+    return true;
+}
+
+static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
+{
+    if (lane->ended || !is_due(lane->peer, &lane->probed_at, now))
+        return;
+    probe(port, lane->peer,
+          &(struct um_net_probe_wire){.head = {.slot = lane->rx_slot, .id = lane->rx_id}, .slot = lane->slot});
+}
+
+static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
+{
+    if (rx->closed || rx->refused || !is_due(rx->peer, &rx->probed_at, now))
+        return;
+    probe(port, rx->peer,
+          &(struct um_net_probe_wire){.head = {.flags = UM_NET_OF_RX, .slot = rx->lane_slot, .id = rx->lane_id},
+                                      .slot = rx->slot});
+}
+
+void um_net_probe(struct um_net_port *port, uint64_t now)
+{
+    const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
+    uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
+    port->ticked_at = now;
+    for (; lanes && port->lanes.end; lanes--) {
+        port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;
+        if (port->lanes.at[port->probe_lane])
+            probe_lane(port, port->lanes.at[port->probe_lane], now);
+    }
+    for (; rxs && port->rxs.end; rxs--) {
+        port->probe_rx = port->probe_rx + 1 < port->rxs.end ? port->probe_rx + 1 : 0;
+        if (port->rxs.at[port->probe_rx])
+            probe_rx(port, port->rxs.at[port->probe_rx], now);
+    }
+}

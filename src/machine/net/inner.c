@@ -1,0 +1,288 @@
+/* inner.h. */
+#include "machine/net/inner.h"
+
+#include "machine/net/choose.h"
+
+#include "base/cancel.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECEIVES = 64, EVENTS = 16 };
+
+/* ---- open and close ---- */
+
+static int cannot(const char *what, int ret, const struct um_net_inner *inner)
+{
+    um_log(UM_LOG_WARN, "the machine net: %s of the inner provider %s: %s%s", what, inner->info->fabric_attr->prov_name,
+           um_net_api.strerror(-ret),
+           ret == -FI_ENOSYS || ret == -FI_EINVAL ? ": choose another provider by FI_UNIMEM_NET"
+           : ret == -FI_EADDRNOTAVAIL             ? ": is FI_UNIMEM_NET_ADDRESS an address of this host?"
+                                                  : "");
+    return ret;
+}
+
+/* Before libfabric 1.18 or so, a layered provider does not find the one below it where FI_PROVIDER hides that. */
+static int cannot_open(int ret, const struct um_net_inner *inner)
+{
+    const char *name = inner->info->fabric_attr->prov_name, *layer = strchr(name, ';');
+    const char *filter = getenv("FI_PROVIDER");
+    if (!layer || !filter || strstr(filter, name))
+        return cannot("no fabric", ret, inner);
+    um_log(UM_LOG_WARN,
+           "the machine net cannot open %s because FI_PROVIDER=%s hides %.*s from its upper part in this libfabric: "
+           "set FI_PROVIDER=unimem,%.*s",
+           name, filter, (int)(layer - name), name, (int)(layer - name), name);
+    return ret;
+}
+
+static int queue_open(struct um_net_inner *inner)
+{
+    struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG,
+                              .wait_obj = FI_WAIT_FD,
+                              .size = inner->info->tx_attr->size + inner->info->rx_attr->size};
+    int ret = fi_cq_open(inner->domain, &attr, &inner->cq, NULL);
+    if (ret)
+        return cannot("no completion queue with a descriptor to sleep on", ret, inner);
+    ret = fi_control(&inner->cq->fid, FI_GETWAIT, &inner->fd);
+    return ret ? cannot("no descriptor to sleep on", ret, inner) : 0;
+}
+
+static int endpoint_open(struct um_net_inner *inner)
+{
+    int ret = fi_endpoint(inner->domain, inner->info, &inner->ep, NULL);
+    if (ret)
+        return cannot("no endpoint", ret, inner);
+    ret = fi_ep_bind(inner->ep, &inner->av->fid, 0);
+    if (ret == 0)
+        ret = fi_ep_bind(inner->ep, &inner->cq->fid, FI_SEND | FI_RECV);
+    if (ret == 0)
+        ret = fi_enable(inner->ep);
+    return ret ? cannot("an endpoint that cannot be enabled", ret, inner) : 0;
+}
+
+static int objects_open(struct um_net_inner *inner)
+{
+    struct fi_av_attr attr = {.type = FI_AV_TABLE};
+    int ret = um_net_api.fabric(inner->info->fabric_attr, &inner->fabric, NULL);
+    if (ret)
+        return cannot_open(ret, inner);
+    ret = fi_domain(inner->fabric, inner->info, &inner->domain, NULL);
+    if (ret)
+        return cannot("no domain", ret, inner);
+    ret = fi_av_open(inner->domain, &attr, &inner->av, NULL);
+    if (ret)
+        return cannot("no address vector", ret, inner);
+    ret = queue_open(inner);
+    return ret ? ret : endpoint_open(inner);
+}
+
+/* What depends on the provider. */
+static void learn(struct um_net_inner *inner)
+{
+    const struct fi_info *info = inner->info;
+    const size_t most = info->ep_attr->max_msg_size - sizeof(struct um_net_record_wire);
+    inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
+    /* Messages are matched to receives in their order, and these complete in it: a long one does not come later. */
+    inner->is_ordered = (info->tx_attr->msg_order & info->rx_attr->msg_order & FI_ORDER_SAS) != 0 &&
+                        (info->rx_attr->comp_order & FI_ORDER_STRICT) != 0;
+    inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
+                    (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
+    inner->receives = info->rx_attr->size < RECEIVES ? (uint32_t)info->rx_attr->size : RECEIVES;
+}
+
+static void post(struct um_net_inner *inner);
+
+int um_net_inner_open(struct um_net_inner *inner)
+{
+    UM_UNCANCELLED;
+    *inner = (struct um_net_inner){.fd = -1};
+    int ret = um_net_info_choose(&inner->info);
+    if (ret)
+        return ret;
+    learn(inner);
+    ret = inner->info->ep_attr->max_msg_size < UM_NET_SMALL ? cannot("messages are too short", -FI_EMSGSIZE, inner)
+                                                            : objects_open(inner);
+    if (ret == 0)
+        post(inner);
+    if (ret == 0 && inner->posted == 0)
+        ret = cannot("no receive can be posted", -FI_ENOMEM, inner);
+    if (ret)
+        um_net_inner_close(inner);
+    return ret;
+}
+
+static void fid_close(struct fid *fid)
+{
+    if (fid)
+        fi_close(fid);
+}
+
+#define CLOSE(object) fid_close((object) ? &(object)->fid : NULL)
+
+void um_net_inner_close(struct um_net_inner *inner)
+{
+    UM_UNCANCELLED;
+    CLOSE(inner->ep);
+    CLOSE(inner->cq);
+    CLOSE(inner->av);
+    CLOSE(inner->domain);
+    CLOSE(inner->fabric);
+    while (inner->all) { /* posted, sent, kept by whomever: the endpoint is closed */
+        struct um_net_buffer *next = inner->all->all;
+        free(inner->all);
+        inner->all = next;
+    }
+    if (inner->info)
+        um_net_api.freeinfo(inner->info);
+    *inner = (struct um_net_inner){.fd = -1};
+}
+
+/* ---- addresses ---- */
+
+uint16_t um_net_inner_hash(const struct um_net_inner *inner)
+{
+    uint32_t hash = 2166136261u;
+    for (const char *c = inner->info->fabric_attr->prov_name; *c; c++)
+        hash = (hash ^ (unsigned char)*c) * 16777619u;
+    return (uint16_t)(hash >> 16 ^ hash);
+}
+
+int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p)
+{
+    struct um_net_addr_wire addr = {.format = (uint8_t)inner->info->addr_format, .inner = um_net_inner_hash(inner)};
+    size_t len = sizeof(addr.name);
+    int ret = fi_getname(&inner->ep->fid, addr.name, &len);
+    if (ret == -FI_ETOOSMALL || len > sizeof(addr.name)) {
+        um_log(UM_LOG_WARN,
+               "the machine net: names of the provider %s have %zu bytes, and an address of unimem has room for %zu: "
+               "choose another provider by FI_UNIMEM_NET",
+               inner->info->fabric_attr->prov_name, len, sizeof(addr.name));
+        return -EMSGSIZE;
+    }
+    if (ret)
+        return cannot("no name", ret, inner);
+    addr.len = (uint8_t)len;
+    *addr_p = addr;
+    return 0;
+}
+
+int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p)
+{
+    UM_UNCANCELLED;
+    return fi_av_insert(inner->av, addr->name, 1, at_p, 0, NULL) == 1 ? 0 : -EHOSTUNREACH;
+}
+
+void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
+{
+    UM_UNCANCELLED;
+    (void)fi_av_remove(inner->av, &at, 1, 0);
+}
+
+/* ---- buffers ---- */
+
+struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
+{
+    const bool is_large = len > UM_NET_SMALL;
+    struct um_net_buffer *buffer = inner->free[is_large];
+    if (buffer) {
+        inner->free[is_large] = buffer->next;
+        return buffer;
+    }
+    const size_t size = sizeof(*buffer) + (is_large ? (size_t)UM_NET_LARGE : (size_t)UM_NET_SMALL);
+    buffer = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    if (!buffer)
+        return NULL;
+    buffer->is_large = is_large;
+    buffer->all = inner->all;
+    inner->all = buffer;
+    return buffer;
+}
+
+void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer)
+{
+    buffer->next = inner->free[buffer->is_large];
+    inner->free[buffer->is_large] = buffer;
+}
+
+/* ---- messages ---- */
+
+int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
+{
+    UM_UNCANCELLED;
+    ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context);
+    inner->sending += ret == 0;
+    inner->sent += ret == 0;
+    return (int)ret;
+}
+
+/* As many receives as there are to be. What cannot be posted now is with the next completion. */
+static void post(struct um_net_inner *inner)
+{
+    while (inner->posted < inner->receives) {
+        struct um_net_buffer *buffer = um_net_buffer_get(inner, UM_NET_LARGE);
+        if (!buffer)
+            return;
+        buffer->peer = NULL;
+        ssize_t ret = fi_recv(inner->ep, buffer->message, UM_NET_LARGE, NULL, FI_ADDR_UNSPEC, &buffer->context);
+        if (ret) {
+            um_net_buffer_put(inner, buffer);
+            return;
+        }
+        inner->posted++;
+    }
+}
+
+static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)
+{
+    struct um_net_buffer *buffer = context;
+    if (buffer->peer)
+        inner->sending--;
+    else
+        inner->posted--;
+    return buffer;
+}
+
+/* An operation that failed: a send's buffer is told of, a receive's is posted again. */
+static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
+{
+    struct fi_cq_err_entry error = {0};
+    if (fi_cq_readerr(inner->cq, &error, 0) != 1 || !error.op_context)
+        return false;
+    struct um_net_buffer *buffer = completed(inner, error.op_context);
+    if (!buffer->peer) {
+        um_net_buffer_put(inner, buffer);
+        return false;
+    }
+    *event_p = (struct um_net_event){.buffer = buffer, .error = error.err ? error.err : EIO};
+    return true;
+}
+
+int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max)
+{
+    UM_UNCANCELLED;
+    struct fi_cq_msg_entry entries[EVENTS];
+    ssize_t count = fi_cq_read(inner->cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
+    if (count == -FI_EAVAIL) {
+        count = read_error(inner, &events[0]);
+        post(inner);
+        return (int)count;
+    }
+    for (ssize_t i = 0; i < count; i++) {
+        struct um_net_buffer *buffer = completed(inner, entries[i].op_context);
+        if (!buffer->peer)
+            buffer->len = (uint32_t)entries[i].len;
+        events[i] = (struct um_net_event){.buffer = buffer};
+    }
+    post(inner);
+    return count > 0 ? (int)count : 0;
+}
+
+bool um_net_inner_may_sleep(const struct um_net_inner *inner)
+{
+    UM_UNCANCELLED;
+    struct fid *fids[] = {&inner->cq->fid};
+    return fi_trywait(inner->fabric, fids, 1) == 0;
+}

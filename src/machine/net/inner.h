@@ -1,0 +1,82 @@
+/*
+ * An endpoint of the inner provider: its objects, the buffers that its messages lie in, and what completes.
+ *
+ * Every message is received into a buffer of this process; when a receive completes, its buffer is the caller's, and
+ * another one is posted in its place. So receives are always posted, whatever the callers keep. Must not know what the
+ * messages say. No call is a cancellation point. Threading: as the port's calls.
+ */
+#ifndef UM_MACHINE_NET_INNER_H
+#define UM_MACHINE_NET_INNER_H
+
+#include "machine/net/library.h"
+#include "machine/net/wire.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct um_net_peer;
+
+/* One message. Its body, behind a record's header, is aligned to a line. */
+struct um_net_buffer {
+    struct fi_context2 context; /* the inner provider's, while it is posted or sent; first */
+    struct um_net_buffer *next; /* in whoever's list */
+    struct um_net_buffer *all;  /* in the list of all buffers */
+    struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
+    uint32_t len;               /* of the message */
+    bool is_large;
+    _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
+    unsigned char message[];
+};
+enum { UM_NET_SMALL = 304, UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX };
+static_assert((offsetof(struct um_net_buffer, message) + sizeof(struct um_net_record_wire)) % 64 == 0,
+              "a body is aligned to a line");
+
+struct um_net_inner {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct fid_domain *domain;
+    struct fid_av *av;
+    struct fid_cq *cq;
+    struct fid_ep *ep;
+    int fd;            /* readable when fi_trywait() said 0 and something came */
+    uint32_t receives; /* to be posted */
+    uint32_t posted;   /* are */
+    uint32_t sending;  /* sends that have not completed */
+    uint64_t sent;     /* sends, ever */
+    bool is_ordered;   /* messages between two endpoints come in their order */
+    bool is_tcp;       /* a name is that of a TCP port */
+    uint32_t body_max; /* of a record */
+    struct um_net_buffer *all;
+    struct um_net_buffer *free[2]; /* small, large */
+};
+
+/* What completed: a buffer that the caller gets. error: a positive errno, of a send that failed; 0. */
+struct um_net_event {
+    struct um_net_buffer *buffer;
+    int error;
+};
+
+/* -ENODATA, -ENOENT, -EMFILE, ...: logged. */
+int um_net_inner_open(struct um_net_inner *inner);
+void um_net_inner_close(struct um_net_inner *inner);
+
+/* Its name: -EMSGSIZE it does not fit into an address (logged). */
+int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p);
+uint16_t um_net_inner_hash(const struct um_net_inner *inner);
+
+int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p);
+void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at);
+
+/* For a message of len bytes; NULL: no memory. */
+struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len);
+void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer);
+
+/* Sends a buffer, which is the inner provider's then, until it comes back as an event. -EAGAIN: not now; or an error.
+ */
+int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to);
+/* What completed; returns how many. Posts receives in the place of those. */
+int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max);
+/* May the caller sleep until fd is readable? */
+bool um_net_inner_may_sleep(const struct um_net_inner *inner);
+
+#endif

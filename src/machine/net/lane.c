@@ -1,0 +1,222 @@
+/* The sender's end of a lane: what it tells the receiver, and what it is told. net.h. */
+#include "machine/net/net.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what is told to the receiver ---- */
+
+static struct um_net_head_wire head_of(const struct um_net_lane *lane, enum um_net_kind kind)
+{
+    return (struct um_net_head_wire){
+        .version = UM_NET_VERSION, .kind = (uint8_t)kind, .slot = lane->rx_slot, .id = lane->rx_id};
+}
+
+static bool tell_join(struct um_net_lane *lane)
+{
+    struct um_net_join_wire join = {
+        .head = {.version = UM_NET_VERSION, .kind = UM_NET_JOIN, .number = lane->peer->nonce},
+        .id = lane->id,
+        .slot = lane->slot};
+    um_net_addr_set(lane->port, &join.origin);
+    lane->asked = um_net_tell(lane->port, lane->peer, &join, sizeof(join));
+    return lane->asked;
+}
+
+/* What is committed, in its order. */
+static bool tell_records(struct um_net_lane *lane)
+{
+    while (lane->first) {
+        struct um_net_buffer *buffer = lane->first, *next = buffer->next;
+        if (!um_net_tell_buffer(lane->port, lane->peer, buffer))
+            return false;
+        lane->first = next;
+    }
+    lane->last = NULL;
+    return true;
+}
+
+bool um_net_lane_taken_is_due(const struct um_net_lane *lane)
+{
+    return lane->answers_out - lane->answers_told >= UM_ANSWERS / 4;
+}
+
+static bool tell_taken(struct um_net_lane *lane)
+{
+    struct um_net_head_wire head = head_of(lane, UM_NET_TAKEN);
+    head.number = lane->answers_out;
+    if (!um_net_lane_taken_is_due(lane))
+        return true;
+    if (!um_net_tell(lane->port, lane->peer, &head, sizeof(head)))
+        return false;
+    lane->answers_told = lane->answers_out;
+    return true;
+}
+
+static bool tell_close(struct um_net_lane *lane)
+{
+    struct um_net_head_wire head = head_of(lane, UM_NET_CLOSE);
+    head.number = lane->committed;
+    if (!lane->closed || lane->close_told)
+        return true;
+    lane->close_told = um_net_tell(lane->port, lane->peer, &head, sizeof(head));
+    return lane->close_told;
+}
+
+/* A lane that was asked for and closed tells so when it is granted. */
+static bool is_done(const struct um_net_lane *lane)
+{
+    if (!lane->closed)
+        return false;
+    if (lane->peer->gone || lane->state == UM_NET_DENIED || (lane->state == UM_NET_ASKING && !lane->asked))
+        return true;
+    return lane->close_told && (lane->bye || lane->ended);
+}
+
+void um_net_lane_push(struct um_net_lane *lane)
+{
+    bool all = lane->peer->gone;
+    if (!all && !lane->asked && !lane->closed)
+        all = tell_join(lane);
+    else if (!all && lane->state == UM_NET_OPEN) /* who ended it keeps its place until CLOSE comes */
+        all = (lane->ended || (tell_records(lane) && tell_taken(lane))) && tell_close(lane);
+    else if (!all)
+        all = true;
+    if (is_done(lane))
+        um_net_lane_free(lane);
+    else if (all)
+        um_list_unlink(&lane->work.link);
+    else
+        um_net_work_add(lane->port, &lane->work);
+}
+
+static bool push(struct um_net_work *work)
+{
+    struct um_net_lane *lane = UM_CONTAINER(work, struct um_net_lane, work);
+    const uint64_t sent = lane->port->inner.sent;
+    struct um_net_port *port = lane->port;
+    um_net_lane_push(lane);
+    return port->inner.sent != sent;
+}
+
+/* ---- its life ---- */
+
+struct um_net_lane *um_net_lane_new(struct um_net_port *port, struct um_net_peer *peer)
+{
+    struct um_net_lane *lane = calloc(1, sizeof(*lane));
+    if (!lane)
+        return NULL;
+    lane->id = um_net_secret();
+    if (!lane->id || um_net_slot_take(&port->lanes, lane, &lane->slot) != 0) {
+        free(lane);
+        return NULL;
+    }
+    lane->base = (struct um_lane){.machine = port->base.machine, .body_max = port->inner.body_max};
+    lane->work.push = push;
+    um_list_init(&lane->work.link);
+    lane->port = port;
+    lane->peer = peer;
+    peer->refs++;
+    um_list_append(&peer->lanes, &lane->of_peer);
+    return lane;
+}
+
+static void drop_records(struct um_net_lane *lane)
+{
+    while (lane->first) {
+        struct um_net_buffer *buffer = lane->first;
+        lane->first = buffer->next;
+        um_net_buffer_put(&lane->port->inner, buffer);
+    }
+    lane->last = NULL;
+}
+
+void um_net_lane_free(struct um_net_lane *lane)
+{
+    struct um_net_port *port = lane->port;
+    drop_records(lane);
+    if (lane->claimed)
+        um_net_buffer_put(&port->inner, lane->claimed);
+    um_net_slot_free(&port->lanes, lane->slot);
+    um_list_unlink(&lane->work.link);
+    um_list_unlink(&lane->of_peer);
+    um_net_peer_put(port, lane->peer);
+    free(lane);
+}
+
+void um_net_lane_fall(struct um_net_lane *lane)
+{
+    lane->ended = true;
+    drop_records(lane);
+    if (is_done(lane))
+        um_net_lane_free(lane);
+}
+
+/* ---- what the receiver tells ---- */
+
+static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buffer)
+{
+    const struct um_net_grant_wire *grant = (const void *)buffer->message;
+    if (buffer->len != sizeof(*grant) || lane->state != UM_NET_ASKING || !lane->asked)
+        return;
+    const uint32_t window = grant->window < UM_NET_WINDOW_MAX ? grant->window : UM_NET_WINDOW_MAX;
+    lane->state = grant->head.number == UM_NET_GRANTED && window ? UM_NET_OPEN : UM_NET_DENIED;
+    lane->error = grant->head.number == UM_NET_NONE_FREE ? -EAGAIN : -ECONNREFUSED;
+    lane->rx_id = grant->id;
+    lane->rx_slot = grant->slot;
+    lane->window = window;
+}
+
+/* Not more than was sent, and not backwards: what came late is dropped. */
+static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head)
+{
+    if (lane->committed - head->number > lane->committed - lane->consumed ||
+        (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX)
+        return;
+    lane->credit_serial = head->op;
+    lane->held = head->flags & UM_NET_HELD;
+    lane->consumed = head->number;
+    if (head->len > lane->window)
+        lane->window = head->len < UM_NET_WINDOW_MAX ? head->len : UM_NET_WINDOW_MAX;
+}
+
+static void end_if_all_came(struct um_net_lane *lane)
+{
+    if (lane->ends_is_known && (lane->port->inner.is_ordered || lane->answers_in == lane->ends_at))
+        lane->ended = true;
+}
+
+/* A receiver that sends more than there are places for only loses its own answers. */
+static void take_answers(struct um_net_lane *lane, const struct um_net_buffer *buffer)
+{
+    const struct um_net_answers_wire *answers = (const void *)buffer->message;
+    const uint32_t count = answers->head.len;
+    if (count > UM_NET_BATCH || buffer->len != sizeof(answers->head) + count * sizeof(answers->answer[0]))
+        return;
+    for (uint32_t i = 0; i < count && lane->answers_in - lane->answers_out < UM_ANSWERS; i++)
+        lane->answers[lane->answers_in++ % UM_ANSWERS] = answers->answer[i];
+}
+
+void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buffer)
+{
+    const struct um_net_head_wire *head = (const void *)buffer->message;
+    const bool is_bare = buffer->len == sizeof(*head);
+    if (head->kind == UM_NET_GRANT) {
+        take_grant(lane, buffer);
+    } else if (head->kind == UM_NET_CREDIT && is_bare) {
+        take_credit(lane, head);
+    } else if (head->kind == UM_NET_ANSWERS) {
+        take_answers(lane, buffer);
+    } else if (head->kind == UM_NET_ENDED && is_bare) {
+        lane->ends_is_known = true;
+        lane->ends_at = head->number;
+    } else if (head->kind == UM_NET_BYE && is_bare) {
+        lane->bye = lane->close_told;
+    }
+    end_if_all_came(lane);
+    if (lane->ended)
+        drop_records(lane);
+    if (lane->closed)
+        um_net_lane_push(lane);
+}

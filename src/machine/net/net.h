@@ -1,0 +1,324 @@
+/*
+ * The machine over another libfabric provider: what its files share.
+ *
+ * Each port has an endpoint of the inner provider of its own (inner.c), so ports of one process share nothing, and
+ * there is no lock. Records are messages of that endpoint under the port's own lanes (docs/protocol.md section 13): a
+ * lane that opens asks its receiver (JOIN) and is granted (GRANT) a window of records that it may have unconsumed.
+ * claim() gives a buffer, commit() hands that buffer to the inner provider: nothing is copied. A record is offered in
+ * the buffer that it was received into, which is kept until it is released; the inner endpoint has got another one by
+ * then.
+ *
+ * What a peer must be told besides records is kept as state ("told up to here"), so an inner provider that takes
+ * nothing now only delays: a lane or rx with something to tell stands in the port's list `work`, and every drive tries
+ * again. What arrives is always taken first.
+ *
+ * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
+ *
+ *   config  library  choose  inner       what the user chose; libfabric; one endpoint of the inner provider, and
+ * buffers address  knock  peer                 parts of addresses; is a TCP port there?; who is reached slots  tell
+ * lanes and rx by number; one message to a peer lane  rx                             what is told to peers and what
+ * they tell, each about its kind of object drive                                all of these at once send  poll  space
+ * wait              the calls of machine.h, which drive port  net                            the rest of them; their
+ * table
+ *
+ * Threading: machine.h. A forked child has its parent's sockets and must not touch them: the layer above sees to that
+ * for ports that it inherits.
+ */
+#ifndef UM_MACHINE_NET_NET_H
+#define UM_MACHINE_NET_NET_H
+
+#include "base/list.h"
+#include "machine/net/inner.h"
+
+/* ---- objects ---- */
+
+/* Whom an address leads to; links, lanes and rx of one address have one. */
+struct um_net_peer {
+    struct um_net_peer *next; /* in its bucket */
+    struct um_addr addr;      /* this machine's part */
+    fi_addr_t at;
+    uint32_t nonce;
+    uint32_t refs;         /* links, lanes, rx, messages that are being sent */
+    bool is_here;          /* a port of this process */
+    bool gone;             /* nothing more goes to it, or comes from it */
+    int error;             /* why: a positive errno */
+    uint64_t again_since;  /* since when the inner provider takes nothing for it; 0: it does */
+    uint64_t retry_at;     /* and when it is to be tried next */
+    int knock_fd;          /* a connection attempt to its port, or -1 */
+    uint64_t knock_at;     /* when the next one is to begin */
+    uint64_t knock_pause;  /* and how long after that the one after it */
+    struct um_list fallen; /* in the port's list */
+    struct um_list lanes, rxs;
+};
+
+/* Lanes or rx by number. */
+struct um_net_table {
+    void **at;
+    uint32_t capacity, end; /* end: above the last that is used */
+};
+
+enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
+
+struct um_net_port {
+    struct um_port base;
+    bool is_open; /* there is an inner endpoint */
+    struct um_net_inner inner;
+    struct um_net_addr_wire name;
+    struct um_net_table lanes, rxs;
+    struct um_net_peer *peers[UM_NET_BUCKETS];
+    struct um_list work;   /* lanes and rx that have something to tell: struct um_net_work */
+    struct um_list ready;  /* rx that have something to offer */
+    struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
+    struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
+    struct um_list open;   /* in the process's list of ports */
+    uint32_t rx_max, rx_used;
+    uint32_t denials;              /* rx that are only to tell that there is no lane */
+    uint32_t windows, windows_max; /* records that all incoming lanes may have unconsumed beyond their first windows */
+    uint32_t idle;                 /* polls since the last record */
+    uint32_t hot;                  /* polls that look at the inner queue before the first one is left out */
+    uint32_t skip, skip_next;      /* polls that are left out now, after the next look */
+    uint64_t looked_at;            /* um_clock_coarse_ns() of the last look */
+    uint64_t ticked_at;
+    uint32_t probe_lane, probe_rx; /* slots that tick() looks at next */
+    uint64_t strays;               /* messages for nothing that is here */
+    int wait_fd;                   /* epoll: kick_fd, timer_fd, the inner queue's */
+    int kick_fd, timer_fd;
+    bool is_timed;
+};
+
+struct um_net_link {
+    struct um_link base;
+    struct um_net_port *port;
+    struct um_net_peer *peer;
+    struct um_net_lane *opening; /* asked for, and not granted yet */
+};
+
+/* What stands in a port's list `work`. push: tells what there is to tell; true: nothing is left, and the object may
+ * be gone. */
+struct um_net_work {
+    struct um_list link;
+    bool (*push)(struct um_net_work *work);
+};
+
+enum um_net_lane_state { UM_NET_ASKING = 0, UM_NET_DENIED, UM_NET_OPEN };
+
+struct um_net_lane {
+    struct um_lane base;
+    struct um_net_work work;
+    struct um_net_port *port;
+    struct um_net_peer *peer;
+    struct um_list of_peer;
+    uint32_t slot, rx_slot;
+    uint64_t id, rx_id; /* its secret number, the rx's */
+    enum um_net_lane_state state;
+    uint64_t probed_at;
+    bool asked;              /* JOIN was sent */
+    bool closed, close_told; /* by lane_close(); CLOSE was sent */
+    bool bye;                /* the receiver has all of it */
+    bool ended;              /* by the peer, or it is gone */
+    bool ended_seen;         /* lane_reap() told */
+    bool watched;
+    uint8_t credit_serial; /* of the last CREDIT */
+    bool held, was_held;   /* the receiver wants no messages now; a claim failed because of it */
+    int error;             /* why it was denied: a negative errno */
+    struct um_net_buffer *claimed;
+    struct um_net_buffer *first, *last; /* committed, and not sent */
+    uint32_t committed, consumed, window;
+    uint32_t consumed_seen;                         /* what lane_consumed() told last */
+    uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
+    uint32_t ends_at;                               /* answers that there will be, if ends_is_known */
+    bool ends_is_known;
+    struct um_answer answers[UM_ANSWERS];
+};
+
+struct um_net_rx {
+    struct um_rx base;
+    struct um_net_work work;
+    struct um_net_port *port;
+    struct um_net_peer *peer;
+    struct um_list of_peer;
+    struct um_list ready, lazy;
+    uint32_t slot, lane_slot;
+    uint64_t id, lane_id; /* its secret number, the lane's */
+    uint64_t probed_at;
+    enum um_net_grant denied; /* there is no lane: only GRANT is to be sent */
+    bool granted;             /* GRANT was sent */
+    bool joined_told;         /* UM_REC_JOINED was released */
+    bool left_told;           /* UM_REC_LEFT was released */
+    bool closing;             /* CLOSE came: close_at records are all */
+    bool closed;              /* and they are here; or the sender is gone */
+    bool bye_told;            /* BYE was sent */
+    bool refused;             /* ENDED is to be sent */
+    bool end_told;            /* ENDED was sent */
+    bool crowded;             /* an answer found no place */
+    bool held, held_told;     /* the sender is to send no messages; knows it */
+    int error;                /* what UM_REC_LEFT tells */
+    uint32_t close_at;
+    struct um_net_buffer *first, *last; /* records that are to be offered */
+    struct um_net_buffer *ahead;        /* records that came before others, by number */
+    uint32_t arrived, released;         /* records */
+    uint8_t credit_serial;              /* of the last CREDIT */
+    uint32_t credit_due, credit_told;   /* released records: to be told, told */
+    uint32_t window, window_told;
+    uint32_t grows_at;                               /* released records after which the window grows */
+    uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
+    struct um_answer answers[UM_ANSWERS];
+};
+
+/* ---- address.c ---- */
+
+void um_net_addr_set(const struct um_net_port *port, struct um_addr *addr_p);
+/* Its part. */
+struct um_net_addr_wire um_net_addr_part(const struct um_addr *addr);
+int um_net_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last);
+
+/* ---- knock.c: does a TCP port still listen? ---- */
+
+/* Looks after the attempt, or begins one when it is time. True: refused: nobody listens there. */
+bool um_net_knock(struct um_net_peer *peer, uint64_t now);
+void um_net_knock_end(struct um_net_peer *peer);
+
+/* ---- peer.c ---- */
+
+/* The peer with that address, one more reference. -ENOMEM, -EHOSTUNREACH: the inner provider does not take it. */
+int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct um_net_peer **peer_p);
+void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer);
+/* Its lanes and rx are to be ended. */
+void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int error);
+/* It sends again, if it was gone and what it had has ended. */
+void um_net_peer_revive(struct um_net_peer *peer);
+/* The inner provider took a message for it, or none: may it be tried now? */
+bool um_net_peer_may_try(struct um_net_peer *peer);
+void um_net_peer_took(struct um_net_peer *peer);
+void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
+/* Is somebody there? Some system calls, seldom. */
+void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer);
+void um_net_peers_end(struct um_net_port *port);
+/* The ports of this process, by their nonces. */
+void um_net_port_enter(struct um_net_port *port);
+void um_net_port_leave(struct um_net_port *port);
+
+/* ---- slots.c ---- */
+
+/* -ENOMEM. */
+int um_net_slot_take(struct um_net_table *table, void *object, uint32_t *slot_p);
+void um_net_slot_free(struct um_net_table *table, uint32_t slot);
+void um_net_slots_end(struct um_net_table *table);
+static inline void *um_net_slot(const struct um_net_table *table, uint32_t slot)
+{
+    return slot < table->end ? table->at[slot] : NULL;
+}
+/* A number that nobody guesses. 0: the system gives none. */
+uint64_t um_net_secret(void);
+
+/* ---- tell.c ---- */
+
+/* Sends a message of len bytes. False: not now; or the peer is gone. */
+bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len);
+/* The same for a record. */
+bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer);
+/* It has something to tell. */
+static inline void um_net_work_add(struct um_net_port *port, struct um_net_work *work)
+{
+    if (um_list_is_empty(&work->link))
+        um_list_append(&port->work, &work->link);
+}
+
+/* ---- lane.c ---- */
+
+/* A new lane to that peer, of which it takes a reference. NULL: no memory. */
+struct um_net_lane *um_net_lane_new(struct um_net_port *port, struct um_net_peer *peer);
+void um_net_lane_free(struct um_net_lane *lane);
+/* Tells what it can. May free the lane. */
+void um_net_lane_push(struct um_net_lane *lane);
+bool um_net_lane_taken_is_due(const struct um_net_lane *lane);
+/* Its peer is gone, or has ended it. May free the lane. */
+void um_net_lane_fall(struct um_net_lane *lane);
+/* A message for it. */
+void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buffer);
+
+/* ---- rx.c ---- */
+
+void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer);
+void um_net_rx_push(struct um_net_rx *rx);
+void um_net_rx_fall(struct um_net_rx *rx, int error);
+/* Its sender broke the format, or is not wanted any more: it ends with that error. */
+void um_net_rx_fail(struct um_net_rx *rx, int error);
+/* A message for it; true: the buffer is kept. */
+bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
+/* A record was released: its buffer. */
+void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
+/* It may have something to offer: into the list, or out of it. */
+void um_net_rx_offers(struct um_net_rx *rx);
+/* Lazy credit is due. */
+void um_net_credit_due(struct um_net_port *port);
+void um_net_rx_free(struct um_net_rx *rx);
+
+/* ---- drive.c ---- */
+
+/* Takes what came and tells what is to be told; true: something moved. */
+bool um_net_drive(struct um_net_port *port);
+/* Asks the peers of lanes and rx whether they are there, each about twice a second. */
+void um_net_probe(struct um_net_port *port, uint64_t now);
+
+/* ---- send.c, poll.c, space.c, wait.c, port.c: machine.h ---- */
+
+int um_net_lane_open(struct um_link *base, struct um_lane **lane_p);
+void um_net_lane_close(struct um_lane *base);
+int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
+void um_net_abort(struct um_lane *base, const struct um_slot *slot);
+uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted);
+uint32_t um_net_lane_committed(const struct um_lane *base);
+uint32_t um_net_lane_consumed(const struct um_lane *base);
+int um_net_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
+void um_net_lane_watch(struct um_lane *base, bool on);
+/* Is there news of a lane that is watched? */
+bool um_net_lanes_news(const struct um_net_port *port);
+
+int um_net_poll(struct um_port *base, struct um_record *rec_p);
+/* The same, and the inner queue is looked at. */
+int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p);
+bool um_net_gather(struct um_port *base);
+void um_net_release(struct um_port *base, const struct um_record *rec);
+int um_net_answer(struct um_rx *base, uint32_t token, int32_t status);
+void um_net_rx_hold(struct um_rx *base, bool on);
+void um_net_rx_refuse(struct um_rx *base);
+void um_net_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
+/* Has a sender for whom an answer found no place made room? */
+bool um_net_rxs_news(const struct um_net_port *port);
+
+int um_net_space_open(const struct um_machine *machine, struct um_space **space_p);
+void um_net_space_close(struct um_space *base);
+int um_net_export(struct um_space *base, const struct um_region_desc *what, struct um_exported **exported_p);
+void um_net_unexport(struct um_space *base, struct um_exported *exported);
+enum um_level um_net_exported_level(const struct um_exported *exported);
+int um_net_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p);
+void um_net_counter_close(struct um_space *base, uint32_t number);
+void um_net_exported_set_counters(struct um_space *base, struct um_exported *exported, uint32_t counters);
+void um_net_port_set_counters(struct um_port *base, uint32_t counters);
+void um_net_space_count(struct um_space *base, uint32_t counters, unsigned shift);
+struct um_locks_shm *um_net_space_locks(struct um_space *base);
+int um_net_window_open(struct um_link *base, uint64_t key, struct um_window **window_p);
+void um_net_window_close(struct um_window *window);
+
+/* Its descriptors: 0 or an error. */
+int um_net_wait_init(struct um_net_port *port);
+void um_net_wait_fini(struct um_net_port *port);
+int um_net_wait_fd(const struct um_port *base);
+int um_net_arm(struct um_port *base);
+void um_net_disarm(struct um_port *base);
+void um_net_kick(struct um_port *base);
+int um_net_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p);
+
+int um_net_port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p);
+void um_net_port_close(struct um_port *base);
+void um_net_port_addr(const struct um_port *base, struct um_addr *addr_p);
+int um_net_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p);
+void um_net_link_close(struct um_link *base);
+bool um_net_link_alive(struct um_link *base);
+int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
+void um_net_tick(struct um_port *base);
+
+#endif

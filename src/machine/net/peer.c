@@ -1,0 +1,186 @@
+/*
+ * Whom addresses lead to: one object for all links, lanes and rx of an address. net.h.
+ *
+ * Owns: struct um_net_peer, the tables of them, and the process's list of ports, by which a port knows that a peer is
+ * another one of its own process. Threading: as the port's calls; the list has a lock.
+ */
+#include "machine/net/net.h"
+
+#include "machine/address.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { STALL_NS = 10000000, SILENCE_NS = 50000000, RETRY_NS = 2000000 };
+
+/* ---- the ports of this process ---- */
+
+static pthread_mutex_t ports_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct um_list ports = {&ports, &ports};
+
+/* In a child: the ports are its parent's, and another thread of that may have held the lock. */
+static void ports_forget(void)
+{
+    ports_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
+    um_list_init(&ports);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, ports_forget);
+}
+
+void um_net_port_enter(struct um_net_port *port)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, watch_forks);
+    pthread_mutex_lock(&ports_lock);
+    um_list_append(&ports, &port->open);
+    pthread_mutex_unlock(&ports_lock);
+}
+
+void um_net_port_leave(struct um_net_port *port)
+{
+    pthread_mutex_lock(&ports_lock);
+    um_list_unlink(&port->open);
+    pthread_mutex_unlock(&ports_lock);
+}
+
+static bool is_here(uint32_t nonce)
+{
+    bool is = false;
+    pthread_mutex_lock(&ports_lock);
+    for (const struct um_list *l = ports.next; l != &ports && !is; l = l->next)
+        is = UM_CONTAINER(l, struct um_net_port, open)->name.nonce == nonce;
+    pthread_mutex_unlock(&ports_lock);
+    return is;
+}
+
+/* ---- peers ---- */
+
+static struct um_net_peer **bucket_of(struct um_net_port *port, const struct um_addr *addr)
+{
+    return &port->peers[um_addr_part_hash(port->base.machine, addr) % UM_NET_BUCKETS];
+}
+
+static int peer_new(struct um_net_port *port, const struct um_addr *addr, struct um_net_peer **peer_p)
+{
+    const struct um_net_addr_wire part = um_net_addr_part(addr);
+    struct um_net_peer *peer = calloc(1, sizeof(*peer));
+    if (!peer)
+        return -ENOMEM;
+    int ret = um_net_inner_insert(&port->inner, &part, &peer->at);
+    if (ret) {
+        free(peer);
+        return ret;
+    }
+    um_addr_part(port->base.machine, addr, &peer->addr);
+    peer->nonce = part.nonce;
+    peer->is_here = is_here(part.nonce);
+    peer->knock_fd = -1;
+    um_list_init(&peer->fallen);
+    um_list_init(&peer->lanes);
+    um_list_init(&peer->rxs);
+    *peer_p = peer;
+    return 0;
+}
+
+int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct um_net_peer **peer_p)
+{
+    struct um_net_peer **head = bucket_of(port, addr), *peer = *head;
+    while (peer && !um_addr_part_is_same(port->base.machine, &peer->addr, addr))
+        peer = peer->next;
+    if (!peer) {
+        int ret = peer_new(port, addr, &peer);
+        if (ret)
+            return ret;
+        peer->next = *head;
+        *head = peer;
+    }
+    peer->refs++;
+    *peer_p = peer;
+    return 0;
+}
+
+static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
+{
+    struct um_net_peer **at = bucket_of(port, &peer->addr);
+    while (*at != peer)
+        at = &(*at)->next;
+    *at = peer->next;
+    um_list_unlink(&peer->fallen);
+    um_net_knock_end(peer);
+    um_net_inner_remove(&port->inner, peer->at);
+    free(peer);
+}
+
+void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer)
+{
+    if (--peer->refs == 0)
+        peer_free(port, peer);
+}
+
+void um_net_peers_end(struct um_net_port *port)
+{
+    for (uint32_t i = 0; i < UM_NET_BUCKETS; i++) {
+        while (port->peers[i])
+            peer_free(port, port->peers[i]);
+    }
+}
+
+/* ---- is it there? ---- */
+
+void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int error)
+{
+    if (peer->gone)
+        return;
+    peer->gone = true;
+    peer->error = error == EPROTO || error == ECONNREFUSED ? error : ECONNRESET; /* libfabric has numbers of its own */
+    um_list_append(&port->fallen, &peer->fallen);
+}
+
+void um_net_peer_revive(struct um_net_peer *peer)
+{
+    if (!peer->gone || !um_list_is_empty(&peer->fallen))
+        return;
+    peer->gone = false;
+    peer->error = 0;
+    peer->knock_pause = peer->knock_at = 0;
+    um_net_peer_took(peer);
+}
+
+bool um_net_peer_may_try(struct um_net_peer *peer)
+{
+    return !peer->gone && (!peer->retry_at || um_clock_coarse_ns() >= peer->retry_at);
+}
+
+void um_net_peer_took(struct um_net_peer *peer)
+{
+    if (!peer->again_since)
+        return;
+    peer->again_since = peer->retry_at = 0;
+    peer->knock_pause = peer->knock_at = 0; /* the next silence is another one */
+}
+
+/* It is tried at each call at first, later now and then. */
+void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer)
+{
+    const uint64_t now = um_clock_coarse_ns();
+    if (!peer->again_since)
+        peer->again_since = now;
+    if (peer->is_here && !is_here(peer->nonce))
+        um_net_peer_fall(port, peer, ECONNREFUSED);
+    if (now - peer->again_since > STALL_NS)
+        peer->retry_at = now + RETRY_NS;
+    if (now - peer->again_since > SILENCE_NS)
+        um_net_peer_doubt(port, peer);
+}
+
+void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer)
+{
+    if (!peer->gone && port->inner.is_tcp && um_net_knock(peer, um_clock_coarse_ns()))
+        um_net_peer_fall(port, peer, ECONNREFUSED);
+}

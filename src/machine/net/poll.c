@@ -1,0 +1,171 @@
+/*
+ * Receiving as machine.h has it: records, answers, holds. net.h.
+ *
+ * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens looks at each call
+ * for a while, then leaves out more and more of them; but it looks when the kernel's clock has ticked, which it reads in
+ * one call of four.
+ */
+#include "machine/net/net.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+
+enum { IDLE_POLLS = 256, HOT = 256, SKIP_MAX = 32, CLOCK_SKIP = 4 };
+
+/* ---- records ---- */
+
+static const unsigned char nothing[UM_HEADER_MAX];
+
+static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
+{
+    const struct um_net_record_wire *record = (const void *)rx->first->message;
+    const bool has_body = record->head.flags & UM_FLAG_MACHINE;
+    *rec_p = (struct um_record){.rx = &rx->base,
+                                .header = record->header,
+                                .body = has_body ? record + 1 : NULL,
+                                .len = record->head.len,
+                                .op = record->head.op,
+                                .flags = record->head.flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
+}
+
+/* What the first rx in the list has. */
+static int offer(const struct um_net_port *port, struct um_record *rec_p)
+{
+    struct um_list *first = um_list_first(&port->ready);
+    if (!first)
+        return 0;
+    struct um_net_rx *rx = UM_CONTAINER(first, struct um_net_rx, ready);
+    if (!rx->joined_told)
+        *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_JOINED};
+    else if (rx->first && !rx->refused)
+        record_view(rx, rec_p);
+    else
+        *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
+    return 1;
+}
+
+/* True: this call may do without a look. */
+static bool is_left_out(struct um_net_port *port)
+{
+    if (port->skip == 0)
+        return false;
+    port->skip--;
+    return port->skip % CLOCK_SKIP || um_clock_coarse_ns() == port->looked_at;
+}
+
+/* How many calls to leave out after this look. */
+static void look_again(struct um_net_port *port, bool moved)
+{
+    if (moved)
+        port->hot = HOT;
+    if (port->hot > 0) {
+        port->hot--;
+        port->skip = port->skip_next = 0;
+        return;
+    }
+    port->skip_next = port->skip_next * 2 + 1 < SKIP_MAX ? port->skip_next * 2 + 1 : SKIP_MAX;
+    port->skip = port->skip_next;
+    port->looked_at = um_clock_coarse_ns();
+}
+
+int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
+{
+    const bool moved = um_net_drive(port);
+    int ret = offer(port, rec_p);
+    look_again(port, moved || ret);
+    if (ret) {
+        port->idle = 0;
+    } else if (++port->idle >= IDLE_POLLS && !um_list_is_empty(&port->lazy)) {
+        port->idle = 0; /* not at once: an answer to what was just taken may be on its way */
+        um_net_credit_due(port);
+    }
+    return ret;
+}
+
+int um_net_poll(struct um_port *base, struct um_record *rec_p)
+{
+    struct um_net_port *port = (struct um_net_port *)base;
+    if (!um_list_is_empty(&port->work) || !um_list_is_empty(&port->ready) || !is_left_out(port))
+        return um_net_poll_now(port, rec_p);
+    port->idle++;
+    return 0;
+}
+
+/* A sender that opens a lane is known as soon as the inner queue is read. */
+bool um_net_gather(struct um_port *base)
+{
+    struct um_net_port *port = (struct um_net_port *)base;
+    um_net_drive(port);
+    for (const struct um_list *l = port->ready.next; l != &port->ready; l = l->next) {
+        const struct um_net_rx *rx = UM_CONTAINER(l, const struct um_net_rx, ready);
+        if (!rx->joined_told || (!rx->first && (rx->closed || rx->refused)))
+            return true;
+    }
+    return false;
+}
+
+void um_net_release(struct um_port *base, const struct um_record *rec)
+{
+    struct um_net_rx *rx = (struct um_net_rx *)rec->rx;
+    (void)base;
+    if (rec->op == UM_REC_JOINED)
+        rx->joined_told = true;
+    else if (rec->op == UM_REC_LEFT)
+        rx->left_told = true;
+    else
+        um_net_rx_released(rx, rec->flags);
+    um_list_unlink(&rx->ready); /* behind the others */
+    um_net_rx_offers(rx);
+    if (!um_list_is_empty(&rx->work.link) || rx->left_told)
+        um_net_rx_push(rx);
+}
+
+/* ---- answers, refusal, who sends ---- */
+
+static bool has_room(const struct um_net_rx *rx)
+{
+    return rx->answers_in - rx->answers_taken < UM_ANSWERS - UM_TOKENS;
+}
+
+int um_net_answer(struct um_rx *base, uint32_t token, int32_t status)
+{
+    struct um_net_rx *rx = (struct um_net_rx *)base;
+    if (token >= UM_TOKENS && !has_room(rx))
+        um_net_drive(rx->port);
+    rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_ANSWERS;
+    if (rx->crowded)
+        return -EAGAIN;
+    rx->answers[rx->answers_in++ % UM_ANSWERS] = (struct um_answer){token, status};
+    um_net_rx_push(rx);
+    return 0;
+}
+
+bool um_net_rxs_news(const struct um_net_port *port)
+{
+    for (uint32_t i = 0; i < port->rxs.end; i++) {
+        const struct um_net_rx *rx = port->rxs.at[i];
+        if (rx && rx->crowded && has_room(rx))
+            return true;
+    }
+    return false;
+}
+
+void um_net_rx_hold(struct um_rx *base, bool on)
+{
+    struct um_net_rx *rx = (struct um_net_rx *)base;
+    rx->held = on;
+    um_net_rx_push(rx);
+}
+
+void um_net_rx_refuse(struct um_rx *base)
+{
+    struct um_net_rx *rx = (struct um_net_rx *)base;
+    um_net_rx_fail(rx, EPROTO);
+    um_net_rx_push(rx);
+}
+
+void um_net_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
+{
+    *addr_p = ((const struct um_net_rx *)base)->peer->addr;
+}

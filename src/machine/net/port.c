@@ -1,0 +1,204 @@
+/* Ports and links. net.h. */
+#include "machine/net/net.h"
+
+#include "machine/net/config.h"
+
+#include "base/cancel.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* What a port waits for when it closes: that its peers have what it sent; that they know that it ends. */
+#define FLUSH_NS   UINT64_C(5000000000)
+#define GOODBYE_NS UINT64_C(1000000000)
+
+enum { MEMORY_MAX = 64 << 20 };
+
+/* ---- ports ---- */
+
+static int port_begin(struct um_net_port *port, bool alone)
+{
+    if (um_net_is_wanted(alone)) {
+        int ret = um_net_inner_open(&port->inner);
+        if (ret)
+            return ret;
+        port->is_open = true;
+        ret = um_net_inner_name(&port->inner, &port->name);
+        if (ret)
+            return ret;
+        port->name.nonce = (uint32_t)(um_net_secret() >> 32) | 1;
+    }
+    int ret = um_net_wait_init(port);
+    if (ret)
+        um_log(UM_LOG_WARN,
+               "an endpoint of the machine net cannot sleep: %s; raise the limit of open files (ulimit -n)",
+               strerror(-ret));
+    return ret;
+}
+
+int um_net_port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p)
+{
+    UM_UNCANCELLED;
+    const uint64_t memory_max = config->memory_max ? config->memory_max : MEMORY_MAX;
+    struct um_net_port *port = calloc(1, sizeof(*port));
+    if (!port)
+        return -ENOMEM;
+    port->base.machine = machine;
+    port->rx_max = config->lanes_max ? config->lanes_max : UM_NET_LANES_MAX;
+    port->windows_max = memory_max / UM_NET_LARGE < UINT32_MAX ? (uint32_t)(memory_max / UM_NET_LARGE) : UINT32_MAX;
+    um_list_init(&port->work);
+    um_list_init(&port->ready);
+    um_list_init(&port->lazy);
+    um_list_init(&port->fallen);
+    um_list_init(&port->open);
+    int ret = port_begin(port, config->alone);
+    if (ret) {
+        if (port->is_open)
+            um_net_inner_close(&port->inner);
+        free(port);
+        return ret;
+    }
+    port->ticked_at = um_clock_coarse_ns();
+    um_net_port_enter(port);
+    *port_p = &port->base;
+    return 0;
+}
+
+void um_net_port_addr(const struct um_port *base, struct um_addr *addr_p)
+{
+    const struct um_net_port *port = (const struct um_net_port *)base;
+    if (port->is_open)
+        um_net_addr_set(port, addr_p);
+}
+
+/* What to wait for: 0: nothing; 1: that peers hear of the end; 2: that they get what was sent. Peers in this process
+ * are not waited for: their thread may be this one. */
+static int lane_flush_state(const struct um_net_lane *lane)
+{
+    if (lane->peer->gone || lane->ended || lane->peer->is_here || lane->state != UM_NET_OPEN)
+        return 0;
+    return lane->committed != lane->consumed ? 2 : 1;
+}
+
+static int flush_state(const struct um_net_port *port)
+{
+    int state = port->inner.sending > 0 || !um_list_is_empty(&port->work) ? 2 : 0;
+    for (uint32_t i = 0; i < port->lanes.end && state < 2; i++) {
+        const struct um_net_lane *lane = port->lanes.at[i];
+        const int own = lane && lane->closed ? lane_flush_state(lane) : 0;
+        state = own > state ? own : state;
+    }
+    return state;
+}
+
+static void port_flush(struct um_net_port *port)
+{
+    UM_UNCANCELLED;
+    const struct timespec pause = {.tv_nsec = 50000};
+    const uint64_t start = um_clock_ns();
+    int state;
+    um_net_drive(port);
+    while ((state = flush_state(port)) > 0) {
+        const uint64_t now = um_clock_ns();
+        if (now - start > (state == 1 ? GOODBYE_NS : FLUSH_NS))
+            return;
+        if (now - port->ticked_at > GOODBYE_NS / 4)
+            um_net_probe(port, um_clock_coarse_ns());
+        if (!um_net_drive(port))
+            nanosleep(&pause, NULL);
+    }
+}
+
+/* Answers that were given still go, then the end. */
+static void port_end_rxs(struct um_net_port *port)
+{
+    um_net_credit_due(port);
+    for (uint32_t i = 0; i < port->rxs.end; i++) {
+        struct um_net_rx *rx = port->rxs.at[i];
+        if (!rx || rx->denied)
+            continue;
+        rx->left_told = false;
+        um_net_rx_fail(rx, 0);
+    }
+}
+
+void um_net_port_close(struct um_port *base)
+{
+    UM_UNCANCELLED;
+    struct um_net_port *port = (struct um_net_port *)base;
+    if (port->is_open) {
+        port_end_rxs(port);
+        port_flush(port);
+        for (uint32_t i = port->lanes.end; i-- > 0;) {
+            if (i < port->lanes.end && port->lanes.at[i])
+                um_net_lane_free(port->lanes.at[i]);
+        }
+        for (uint32_t i = port->rxs.end; i-- > 0;) {
+            if (i < port->rxs.end && port->rxs.at[i])
+                um_net_rx_free(port->rxs.at[i]);
+        }
+    }
+    um_net_port_leave(port);
+    um_net_peers_end(port);
+    um_net_wait_fini(port);
+    if (port->is_open)
+        um_net_inner_close(&port->inner);
+    um_net_slots_end(&port->lanes);
+    um_net_slots_end(&port->rxs);
+    free(port);
+}
+
+/* ---- links ---- */
+
+int um_net_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
+{
+    struct um_net_port *port = (struct um_net_port *)base;
+    int ret = um_net_addr_check(base, addr, true);
+    if (ret)
+        return ret;
+    struct um_net_link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return -ENOMEM;
+    ret = um_net_peer_get(port, addr, &link->peer);
+    if (ret) {
+        free(link);
+        return ret;
+    }
+    link->port = port;
+    link->base.machine = base->machine;
+    *link_p = &link->base;
+    return 0;
+}
+
+void um_net_link_close(struct um_link *base)
+{
+    struct um_net_link *link = (struct um_net_link *)base;
+    if (link->opening)
+        um_net_lane_close(&link->opening->base);
+    um_net_peer_put(link->port, link->peer);
+    free(link);
+}
+
+/* Who has a lane or an rx here is asked by tick(). */
+bool um_net_link_alive(struct um_link *base)
+{
+    UM_UNCANCELLED;
+    struct um_net_link *link = (struct um_net_link *)base;
+    if (um_list_is_empty(&link->peer->lanes) && um_list_is_empty(&link->peer->rxs))
+        um_net_peer_doubt(link->port, link->peer);
+    return !link->peer->gone;
+}
+
+void um_net_tick(struct um_port *base)
+{
+    UM_UNCANCELLED;
+    struct um_net_port *port = (struct um_net_port *)base;
+    if (!port->is_open)
+        return;
+    um_net_drive(port);
+    um_net_probe(port, um_clock_coarse_ns());
+}

@@ -1,0 +1,183 @@
+/* Lanes as machine.h has them. net.h. */
+#include "machine/net/net.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* Polls that look at the inner queue after something was sent. */
+enum { HOT = 256 };
+
+/* ---- open and close ---- */
+
+static int opening_result(struct um_net_link *link, struct um_lane **lane_p)
+{
+    struct um_net_lane *lane = link->opening;
+    if (lane->state == UM_NET_ASKING && !lane->ended)
+        return -EAGAIN; /* the peer has not answered */
+    link->opening = NULL;
+    if (lane->state == UM_NET_OPEN && !lane->ended) {
+        *lane_p = &lane->base;
+        return 0;
+    }
+    const int ret = lane->ended ? -ECONNREFUSED : lane->error;
+    lane->closed = true;
+    um_net_lane_push(lane);
+    return ret;
+}
+
+int um_net_lane_open(struct um_link *base, struct um_lane **lane_p)
+{
+    struct um_net_link *link = (struct um_net_link *)base;
+    struct um_net_port *port = link->port;
+    if (!link->opening) {
+        if (link->peer->gone)
+            return -ECONNREFUSED;
+        link->opening = um_net_lane_new(port, link->peer);
+        if (!link->opening)
+            return -ENOMEM;
+        um_net_lane_push(link->opening);
+    }
+    port->hot = HOT;
+    um_net_drive(port);
+    return opening_result(link, lane_p);
+}
+
+void um_net_lane_close(struct um_lane *base)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    lane->closed = true;
+    um_net_lane_push(lane);
+}
+
+/* ---- records ---- */
+
+static bool has_room(const struct um_net_lane *lane)
+{
+    return lane->committed - lane->consumed < lane->window;
+}
+
+int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    struct um_net_port *port = lane->port;
+    if (body_len > base->body_max)
+        return -EMSGSIZE;
+    if (!has_room(lane) && !lane->ended)
+        um_net_drive(port);
+    if (lane->ended)
+        return -EPIPE;
+    if (!has_room(lane))
+        return -EAGAIN;
+    struct um_net_buffer *buffer = um_net_buffer_get(&port->inner, sizeof(struct um_net_record_wire) + body_len);
+    if (!buffer)
+        return -EAGAIN;
+    struct um_net_record_wire *record = (void *)buffer->message;
+    lane->claimed = buffer;
+    *slot_p = (struct um_slot){.header = record->header, .body = body_len ? record + 1 : NULL, .body_len = body_len};
+    return 0;
+}
+
+int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    if (lane->held)
+        um_net_drive(lane->port);
+    lane->was_held = lane->held;
+    if (lane->held && !lane->ended)
+        return -EAGAIN;
+    return um_net_claim(base, body_len, slot_p);
+}
+
+static void queue(struct um_net_lane *lane, struct um_net_buffer *buffer)
+{
+    buffer->next = NULL;
+    if (lane->first)
+        lane->last->next = buffer;
+    else
+        lane->first = buffer;
+    lane->last = buffer;
+    um_net_work_add(lane->port, &lane->work);
+}
+
+void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    struct um_net_buffer *buffer = lane->claimed;
+    struct um_net_record_wire *record = (void *)buffer->message;
+    lane->claimed = NULL;
+    buffer->len = (uint32_t)sizeof(*record) + slot->body_len;
+    record->head = (struct um_net_head_wire){.version = UM_NET_VERSION,
+                                             .kind = UM_NET_RECORD,
+                                             .op = op,
+                                             .flags = (uint8_t)(flags | (slot->body_len ? UM_FLAG_MACHINE : 0)),
+                                             .slot = lane->rx_slot,
+                                             .id = lane->rx_id,
+                                             .number = ++lane->committed,
+                                             .len = slot->body_len ? slot->body_len : len};
+    lane->port->hot = HOT;
+    if (lane->ended)
+        um_net_buffer_put(&lane->port->inner, buffer);
+    else if (lane->first || !um_net_tell_buffer(lane->port, lane->peer, buffer))
+        queue(lane, buffer);
+}
+
+void um_net_abort(struct um_lane *base, const struct um_slot *slot)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    (void)slot;
+    um_net_buffer_put(&lane->port->inner, lane->claimed);
+    lane->claimed = NULL;
+}
+
+/* ---- what is known: what the last drive took ---- */
+
+uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted)
+{
+    (void)wanted;
+    return base->body_max;
+}
+
+uint32_t um_net_lane_committed(const struct um_lane *base)
+{
+    return ((const struct um_net_lane *)base)->committed;
+}
+
+uint32_t um_net_lane_consumed(const struct um_lane *base)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)(uintptr_t)base;
+    lane->consumed_seen = lane->consumed;
+    lane->was_held = lane->was_held && lane->held;
+    return lane->consumed;
+}
+
+int um_net_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
+{
+    struct um_net_lane *lane = (struct um_net_lane *)base;
+    int count = 0;
+    while (count < max && lane->answers_in != lane->answers_out)
+        answers[count++] = lane->answers[lane->answers_out++ % UM_ANSWERS];
+    if (count && um_net_lane_taken_is_due(lane))
+        um_net_lane_push(lane);
+    if (count || !lane->ended || lane->answers_in != lane->answers_out)
+        return count;
+    lane->ended_seen = true;
+    return -EPIPE;
+}
+
+/* Every message wakes a sleeping port; a watch covers what came before it sleeps. */
+void um_net_lane_watch(struct um_lane *base, bool on)
+{
+    ((struct um_net_lane *)base)->watched = on;
+}
+
+bool um_net_lanes_news(const struct um_net_port *port)
+{
+    for (uint32_t i = 0; i < port->lanes.end; i++) {
+        const struct um_net_lane *lane = port->lanes.at[i];
+        if (lane && lane->watched && !lane->closed &&
+            (lane->answers_in != lane->answers_out || lane->consumed != lane->consumed_seen ||
+             (lane->ended && !lane->ended_seen) || (lane->was_held && !lane->held)))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,38 @@
+/* One message to a peer. net.h. */
+#include "machine/net/net.h"
+
+#include <errno.h>
+#include <string.h>
+
+bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer)
+{
+    if (!um_net_peer_may_try(peer))
+        return false;
+    buffer->peer = peer;
+    int ret = um_net_inner_send(&port->inner, buffer, peer->at);
+    if (ret == 0) {
+        peer->refs++; /* until it completes */
+        um_net_peer_took(peer);
+        return true;
+    }
+    if (ret == -FI_EAGAIN || ret == -FI_ENOMEM)
+        um_net_peer_took_not(port, peer);
+    else
+        um_net_peer_fall(port, peer, -ret);
+    return false;
+}
+
+bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len)
+{
+    if (!um_net_peer_may_try(peer))
+        return false;
+    struct um_net_buffer *buffer = um_net_buffer_get(&port->inner, len);
+    if (!buffer)
+        return false;
+    memcpy(buffer->message, message, len);
+    buffer->len = (uint32_t)len;
+    if (um_net_tell_buffer(port, peer, buffer))
+        return true;
+    um_net_buffer_put(&port->inner, buffer);
+    return false;
+}

@@ -1,0 +1,101 @@
+/* Sleeping. net.h. */
+#include "machine/net/net.h"
+
+#include "base/cancel.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+/* A port with something to tell that the inner provider does not take now looks again after this time. */
+enum { LOOK_NS = 2000000, DRAINS = 4 };
+
+static int watch(const struct um_net_port *port, int fd)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    return fd < 0 ? -1 : epoll_ctl(port->wait_fd, EPOLL_CTL_ADD, fd, &readable);
+}
+
+int um_net_wait_init(struct um_net_port *port)
+{
+    port->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    port->wait_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (port->wait_fd >= 0 && watch(port, port->kick_fd) == 0 && watch(port, port->timer_fd) == 0 &&
+        (!port->is_open || watch(port, port->inner.fd) == 0))
+        return 0;
+    int ret = -errno;
+    um_net_wait_fini(port);
+    return ret;
+}
+
+void um_net_wait_fini(struct um_net_port *port)
+{
+    const int fds[] = {port->wait_fd, port->timer_fd, port->kick_fd};
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++) {
+        if (fds[i] >= 0)
+            close(fds[i]);
+    }
+}
+
+int um_net_wait_fd(const struct um_port *base)
+{
+    return ((const struct um_net_port *)base)->wait_fd;
+}
+
+static void timer_set(struct um_net_port *port, long ns)
+{
+    const struct itimerspec once = {.it_value = {.tv_nsec = ns}};
+    uint64_t times;
+    if (!ns)
+        (void)!read(port->timer_fd, &times, sizeof(times));
+    (void)timerfd_settime(port->timer_fd, 0, &once, NULL);
+    port->is_timed = ns != 0;
+}
+
+/* What is to be told and cannot be sent now, nothing announces. */
+int um_net_arm(struct um_port *base)
+{
+    UM_UNCANCELLED;
+    struct um_net_port *port = (struct um_net_port *)base;
+    struct um_record rec;
+    um_net_credit_due(port);
+    if (um_net_poll_now(port, &rec) || um_net_lanes_news(port) || um_net_rxs_news(port) ||
+        (port->is_open && !um_net_inner_may_sleep(&port->inner)))
+        return -EAGAIN;
+    if (!um_list_is_empty(&port->work))
+        timer_set(port, LOOK_NS);
+    return 0;
+}
+
+void um_net_disarm(struct um_port *base)
+{
+    UM_UNCANCELLED;
+    struct um_net_port *port = (struct um_net_port *)base;
+    eventfd_t value;
+    if (port->is_timed)
+        timer_set(port, 0);
+    port->skip = port->skip_next = 0;
+    (void)eventfd_read(port->kick_fd, &value);
+    /* Neither what came nor what the inner provider has signalled makes the descriptor readable any more. */
+    for (int i = 0; i < DRAINS && port->is_open; i++) {
+        um_net_drive(port);
+        if (um_net_inner_may_sleep(&port->inner))
+            break;
+    }
+}
+
+void um_net_kick(struct um_port *base)
+{
+    UM_UNCANCELLED;
+    (void)eventfd_write(((struct um_net_port *)base)->kick_fd, 1);
+}
+
+/* Events come through sockets: there is no line to wait for. */
+int um_net_watch_line(const struct um_port *base, const uint64_t **line_p, uint64_t *value_p)
+{
+    (void)base, (void)line_p, (void)value_p;
+    return -EAGAIN;
+}

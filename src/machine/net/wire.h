@@ -1,0 +1,105 @@
+/*
+ * What the machine over another provider sends: docs/protocol.md section 13.
+ *
+ * Fixed-width fields, little endian. Every message is one FI_MSG of the inner provider, received into memory of this
+ * process alone; every value is checked before use.
+ */
+#ifndef UM_MACHINE_NET_WIRE_H
+#define UM_MACHINE_NET_WIRE_H
+
+#include "machine/address.h"
+
+#include <assert.h>
+
+enum {
+    UM_NET_VERSION = 1,
+    UM_NET_BODY_MAX = 16384,
+    UM_NET_WINDOW = 64,      /* records that a new lane may have unconsumed */
+    UM_NET_WINDOW_MAX = 256, /* and one that is used */
+    UM_NET_LANES_MAX = 4096, /* incoming, by default */
+    UM_NET_BATCH = 16,       /* answers in one message */
+};
+
+/* Its part of an address: all of the tail. */
+enum { UM_NET_ADDR_FIRST = UM_ADDR_TAIL, UM_NET_ADDR_WORDS = 5, UM_NET_NAME_MAX = 32 };
+struct um_net_addr_wire {
+    uint8_t format; /* of the name: libfabric's FI_SOCKADDR_IN, ... */
+    uint8_t len;    /* of the name */
+    uint16_t
+        inner; /* um_net_inner_hash(), of the inner provider's name: hosts whose inner providers differ are told so */
+    uint32_t nonce;                      /* random, not 0: a port opened later at the same place is another one */
+    unsigned char name[UM_NET_NAME_MAX]; /* the inner endpoint's; zero behind its end */
+};
+static_assert(sizeof(struct um_net_addr_wire) == sizeof(uint64_t) * UM_NET_ADDR_WORDS, "docs/protocol.md section 13");
+
+enum um_net_kind {
+    UM_NET_RECORD = 1, /* to an rx: struct um_net_record_wire, body */
+    UM_NET_JOIN,       /* to a port: struct um_net_join_wire; number: its nonce */
+    UM_NET_GRANT,      /* to a lane: struct um_net_grant_wire; number: enum um_net_grant */
+    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: 1: send no messages now,
+                          op: a running number */
+    UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many */
+    UM_NET_TAKEN,      /* to an rx: number: answers taken */
+    UM_NET_CLOSE,      /* to an rx: number: records sent in all; no more come */
+    UM_NET_BYE,        /* to a lane: all that was sent has come */
+    UM_NET_ENDED,      /* to a lane: the receiver ended it; number: answers sent in all */
+    UM_NET_PROBE,      /* to a lane or an rx: struct um_net_probe_wire */
+    UM_NET_UNKNOWN,    /* to a lane or an rx: what it had probed is not there; id: as in the PROBE. flags: as there */
+    UM_NET_KINDS
+};
+
+enum um_net_grant { UM_NET_GRANTED = 0, UM_NET_NONE_FREE = 1, UM_NET_NOT_HERE = 2 };
+
+/* Every message begins with it. slot and id: of the lane or rx that it is for. */
+struct um_net_head_wire {
+    uint8_t version;
+    uint8_t kind;
+    uint8_t op;
+    uint8_t flags; /* of a record: UM_FLAG_MACHINE: a body of len bytes follows */
+    uint32_t slot;
+    uint64_t id;
+    uint32_t number; /* of a record: from 1 on */
+    uint32_t len;
+};
+static_assert(sizeof(struct um_net_head_wire) == 24, "docs/protocol.md section 13");
+
+struct um_net_record_wire {
+    struct um_net_head_wire head;
+    unsigned char header[UM_HEADER_MAX];
+};
+static_assert(sizeof(struct um_net_record_wire) == 80, "docs/protocol.md section 13");
+
+struct um_net_join_wire {
+    struct um_net_head_wire head;
+    uint64_t id; /* of the lane */
+    uint32_t slot;
+    uint32_t zero;
+    struct um_addr origin; /* the sender's, with its part of the machine alone */
+};
+static_assert(sizeof(struct um_net_join_wire) == 104, "docs/protocol.md section 13");
+
+struct um_net_grant_wire {
+    struct um_net_head_wire head;
+    uint64_t id; /* of the rx */
+    uint32_t slot;
+    uint32_t window;
+};
+static_assert(sizeof(struct um_net_grant_wire) == 40, "docs/protocol.md section 13");
+
+struct um_net_answers_wire {
+    struct um_net_head_wire head;
+    struct um_answer answer[UM_NET_BATCH];
+};
+static_assert(sizeof(struct um_net_answers_wire) == 24 + UM_NET_BATCH * 8, "docs/protocol.md section 13");
+
+/* flags of the head: UM_NET_OF_RX: it is for a lane, and comes from an rx; else the other way round. */
+enum { UM_NET_HELD = 1, UM_NET_OF_RX = 1 };
+struct um_net_probe_wire {
+    struct um_net_head_wire head;
+    uint32_t slot; /* of who asks */
+    uint32_t zero;
+    struct um_addr origin;
+};
+static_assert(sizeof(struct um_net_probe_wire) == 96, "docs/protocol.md section 13");
+
+#endif

@@ -1,0 +1,490 @@
+/*
+ * The machine over another provider: what comes from strangers and from peers that break the format, peers that die,
+ * are stopped or use something else, and what its settings say.
+ *
+ * A message that is not the machine's own goes from the inner endpoint of a port, `a`, to the port `b`.
+ */
+#include "conform.h"
+
+#include "net.h"
+
+#include "machine/address.h"
+#include "machine/net/config.h"
+#include "machine/net/net.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static struct um_port *a, *b;
+
+static struct um_net_port *net_of(struct um_port *port)
+{
+    return (struct um_net_port *)port;
+}
+
+static void open_two(void)
+{
+    a = port_new(0);
+    b = port_new(0);
+}
+
+static void close_two(void)
+{
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+/* Any bytes from a to the port of the lane's peer. */
+static void send_raw(const struct path *p, const void *message, size_t len)
+{
+    const struct um_net_lane *lane = (const struct um_net_lane *)p->lane;
+    uint64_t end = now_ms() + PATIENCE;
+    struct um_record rec;
+    while (!um_net_tell(net_of(a), lane->peer, message, len)) {
+        (void)machine->poll(a, &rec);
+        assert_true(now_ms() < end);
+    }
+}
+
+/* A record of that lane, of its own making. */
+static struct um_net_record_wire record_of(const struct path *p, uint32_t number)
+{
+    const struct um_net_lane *lane = (const struct um_net_lane *)p->lane;
+    return (struct um_net_record_wire){.head = {.version = UM_NET_VERSION,
+                                                .kind = UM_NET_RECORD,
+                                                .op = 1,
+                                                .slot = lane->rx_slot,
+                                                .id = lane->rx_id,
+                                                .number = number,
+                                                .len = 7}};
+}
+
+static void expect_well(struct path *p, uint64_t number)
+{
+    message_send(p->lane, MESSAGE(number, .body_len = 100));
+    expect_message(b, p->rx, MESSAGE(number, .body_len = 100));
+}
+
+/* ---- strangers ---- */
+
+static void bytes_of_strangers_are_dropped_and_counted(void **state)
+{
+    (void)state;
+    enum { COUNT = 2000 };
+    unsigned char bytes[300];
+    uint64_t seed = 11;
+    open_two();
+    struct path good = path_joined(a, b);
+    const uint64_t stray = net_of(b)->strays;
+    for (int i = 0; i < COUNT; i++) {
+        const size_t len = 1 + chance(&seed, sizeof(bytes) - 1);
+        for (size_t k = 0; k < len; k++)
+            bytes[k] = (unsigned char)chance(&seed, 256);
+        if (i % 2)
+            bytes[0] = UM_NET_VERSION;
+        if (i % 2 && len > 1)
+            bytes[1] = (unsigned char)chance(&seed, UM_NET_KINDS + 2);
+        if (i % 4 == 1 && len > 8)
+            memset(bytes + 4, 0, 4); /* a slot that is in use */
+        send_raw(&good, bytes, len);
+        if (i % 50 == 0)
+            expect_well(&good, (uint64_t)i);
+    }
+    expect_nothing(b);
+    assert_int_equal(net_of(b)->strays, stray + COUNT);
+    expect_well(&good, 1);
+    path_end(&good);
+    close_two();
+}
+
+/* The slot is right, and the number is not: as for who has seen no message of this pair. */
+static void who_does_not_know_the_secret_number_moves_nothing(void **state)
+{
+    (void)state;
+    open_two();
+    struct path good = path_joined(a, b), back = path_joined(b, a);
+    struct um_net_lane *lane = (struct um_net_lane *)back.lane;
+    struct um_answer answer;
+    for (uint8_t kind = 0; kind < UM_NET_KINDS; kind++) {
+        struct um_net_record_wire record = record_of(&good, 1);
+        record.head.kind = kind;
+        record.head.id ^= 1;
+        send_raw(&good, &record, sizeof(record));
+        record.head.slot = lane->slot; /* now as if it were for b's lane */
+        record.head.id = lane->id ^ 1;
+        record.head.number = 3;
+        send_raw(&good, &record, sizeof(record.head));
+    }
+    expect_nothing(b);
+    assert_int_equal(machine->lane_reap(back.lane, &answer, 1), 0);
+    assert_int_equal(machine->lane_committed(back.lane) - machine->lane_consumed(back.lane), 0);
+    expect_well(&good, 1);
+    path_end(&good);
+    path_end(&back);
+    close_two();
+}
+
+/* ---- a peer that breaks the format ---- */
+
+enum defect { SHORT, LENGTH, NO_BODY, TOO_LONG, OPCODE, BEYOND, AGAIN, EARLY_CLOSE, DEFECTS };
+
+static void send_defect(const struct path *p, enum defect defect)
+{
+    struct {
+        struct um_net_record_wire record;
+        unsigned char body[64];
+    } message = {.record = record_of(p, 2)};
+    struct um_net_head_wire *head = &message.record.head;
+    size_t len = sizeof(message.record);
+    switch (defect) {
+    case SHORT:
+        len = sizeof(*head) + 8;
+        break;
+    case LENGTH:
+        head->flags = UM_FLAG_MACHINE;
+        head->len = 65;
+        len = sizeof(message);
+        break;
+    case NO_BODY:
+        head->flags = UM_FLAG_MACHINE;
+        head->len = 0;
+        break;
+    case TOO_LONG:
+        head->len = 1 << 16;
+        break;
+    case OPCODE:
+        head->op = UM_OPCODE_MACHINE;
+        break;
+    case BEYOND:
+        head->number = 2 + UM_NET_WINDOW_MAX;
+        break;
+    case AGAIN:
+        head->number = 1;
+        break;
+    default: /* more were sent than came: only where they come in order */
+        head->kind = UM_NET_CLOSE;
+        head->number = 9;
+        len = sizeof(*head);
+    }
+    send_raw(p, &message, len);
+}
+
+static void a_broken_record_ends_its_lane_and_no_other(void **state)
+{
+    (void)state;
+    open_two();
+    struct path good = path_joined(a, b);
+    for (enum defect defect = 0; defect < DEFECTS; defect++) {
+        struct um_slot slot;
+        struct path bad = path_joined(a, b);
+        net_of(b)->inner.is_ordered = defect == EARLY_CLOSE;
+        expect_well(&bad, 1);
+        send_defect(&bad, defect);
+        expect_left(b, bad.rx, EPROTO);
+        expect_nothing(b);
+        if (defect != EARLY_CLOSE)
+            assert_int_equal(machine->claim(bad.lane, 0, &slot), -EPIPE);
+        path_close(&bad);
+        expect_well(&good, defect);
+    }
+    path_end(&good);
+    close_two();
+}
+
+static void expect_raw(const struct path *p)
+{
+    struct um_record rec;
+    assert_true(poll_now(b, &rec));
+    assert_ptr_equal(rec.rx, p->rx);
+    assert_int_equal(rec.op, 1);
+    machine->release(b, &rec);
+}
+
+static void records_that_overtake_others_wait_for_them(void **state)
+{
+    (void)state;
+    static const uint32_t order[] = {3, 2, 5, 1, 4, 8, 7, 6};
+    open_two();
+    net_of(b)->inner.is_ordered = false;
+    struct path p = path_joined(a, b);
+    uint32_t highest = 0, got = 0;
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        struct um_net_record_wire record = record_of(&p, order[i]);
+        send_raw(&p, &record, sizeof(record));
+        if (order[i] == 1)
+            highest = 3;
+        highest = order[i] == 4 ? 5 : order[i] == 6 ? 8 : highest;
+        for (; got < highest; got++)
+            expect_raw(&p);
+        expect_nothing(b);
+    }
+    assert_int_equal(got, 8);
+    struct um_net_record_wire twice = record_of(&p, 10);
+    send_raw(&p, &twice, sizeof(twice));
+    expect_nothing(b);
+    send_raw(&p, &twice, sizeof(twice));
+    expect_left(b, p.rx, EPROTO);
+    path_close(&p);
+    close_two();
+}
+
+/* ---- peers that end, and peers that do not ---- */
+
+/* Opens a lane to the parent, sends one message, and sleeps; then sends another one. */
+static const char *quiet(struct parent *parent)
+{
+    struct um_port *port = port_new(0);
+    struct um_addr addr, own = addr_of(port);
+    struct um_link *link;
+    struct um_lane *lane;
+    struct um_record rec;
+    uint64_t end = now_ms() + PATIENCE;
+    int ret;
+    char c;
+    pipe_get(parent->from_parent, &addr, sizeof(addr));
+    pipe_put(parent->to_parent, &own, sizeof(own));
+    if (machine->link_open(port, &addr, &link))
+        return "link_open";
+    while ((ret = machine->lane_open(link, &lane)) == -EAGAIN && now_ms() < end)
+        ;
+    if (ret || message_try(lane, MESSAGE(1)))
+        return "lane_open";
+    while (!machine->poll(port, &rec)) /* the parent's lane */
+        if (now_ms() > end)
+            return "the parent opens no lane";
+    machine->release(port, &rec);
+    for (int i = 0; i < 300; i++)
+        (void)machine->poll(port, &rec);
+    pipe_put(parent->to_parent, "r", 1);
+    pipe_get(parent->from_parent, &c, 1);
+    ret = message_try(lane, MESSAGE(2));
+    if (ret)
+        return ret == -EPIPE ? "the lane has ended" : "the lane is full";
+    machine->lane_close(lane);
+    machine->link_close(link);
+    machine->port_close(port);
+    return NULL;
+}
+
+/* Polls b until the next record of a kind comes; with ticks. */
+static struct um_record await(uint8_t op)
+{
+    struct um_record rec;
+    uint64_t end = now_ms() + PATIENCE;
+    while (!machine->poll(b, &rec)) {
+        machine->tick(b);
+        assert_true(now_ms() < end);
+    }
+    assert_int_equal(rec.op, op);
+    return rec;
+}
+
+struct two {
+    struct child child;
+    struct um_addr addr; /* the child's */
+    struct um_link *link;
+    struct um_lane *lane;
+    struct um_rx *rx;
+};
+
+/* b and the child have lanes to each other, and the child sleeps. */
+static struct two two_open(void)
+{
+    struct two t = {.child = child_start(quiet, NULL)};
+    struct um_addr addr;
+    char c;
+    int ret;
+    b = port_new(0);
+    addr = addr_of(b);
+    pipe_put(t.child.to_child, &addr, sizeof(addr));
+    pipe_get(t.child.from_child, &addr, sizeof(addr));
+    t.addr = addr;
+    struct um_record rec = await(UM_REC_JOINED);
+    t.rx = rec.rx;
+    machine->release(b, &rec);
+    assert_int_equal(machine->link_open(b, &addr, &t.link), 0);
+    uint64_t end = now_ms() + PATIENCE;
+    while ((ret = machine->lane_open(t.link, &t.lane)) == -EAGAIN)
+        assert_true(now_ms() < end);
+    assert_int_equal(ret, 0);
+    rec = await(1);
+    machine->release(b, &rec);
+    while (!is_readable(t.child.from_child, 0)) {
+        (void)machine->poll(b, &rec);
+        assert_true(now_ms() < end);
+    }
+    pipe_get(t.child.from_child, &c, 1);
+    return t;
+}
+
+static void a_peer_that_is_killed_is_gone_for_all(void **state)
+{
+    (void)state;
+    struct um_slot slot;
+    struct um_answer answer;
+    struct two t = two_open();
+    assert_true(machine->link_alive(t.link));
+    message_send(t.lane, MESSAGE(5)); /* which it will never take */
+    child_kill(&t.child);
+    expect_death(b, t.rx);
+    uint64_t end = now_ms() + PATIENCE;
+    while (machine->lane_reap(t.lane, &answer, 1) == 0) {
+        machine->tick(b);
+        assert_true(now_ms() < end);
+    }
+    assert_int_equal(machine->lane_reap(t.lane, &answer, 1), -EPIPE);
+    assert_int_equal(machine->claim(t.lane, 0, &slot), -EPIPE);
+    assert_false(machine->link_alive(t.link));
+    machine->lane_close(t.lane);
+    assert_int_equal(machine->lane_open(t.link, &t.lane), -ECONNREFUSED);
+    machine->link_close(t.link);
+    machine->port_close(b);
+    child_reap(&t.child);
+}
+
+/* Stopped, it takes nothing out of its sockets and answers no connection; its host does. Nor is it for who never had
+ * one. */
+static void a_peer_that_is_stopped_is_not_dead(void **state)
+{
+    (void)state;
+    struct um_record rec;
+    struct two t = two_open();
+    struct um_port *late = port_new(0);
+    struct um_link *link;
+    struct um_lane *lane;
+    assert_int_equal(machine->link_open(late, &t.addr, &link), 0);
+    assert_int_equal(kill(t.child.pid, SIGSTOP), 0);
+    for (uint64_t end = now_ms() + (uint64_t)(effort > 1 ? 60 : 4) * SEC; now_ms() < end; sleep_us(20000)) {
+        machine->tick(b);
+        assert_int_equal(machine->poll(b, &rec), 0);
+        assert_true(machine->link_alive(t.link));
+        assert_int_equal(machine->lane_open(link, &lane), -EAGAIN);
+        machine->tick(late);
+        assert_true(machine->link_alive(link));
+    }
+    machine->link_close(link);
+    machine->port_close(late);
+    message_send(t.lane, MESSAGE(5));
+    assert_int_equal(kill(t.child.pid, SIGCONT), 0);
+    pipe_put(t.child.to_child, "g", 1);
+    rec = await(1);
+    assert_int_equal(message_number(&rec), 2);
+    machine->release(b, &rec);
+    rec = await(UM_REC_LEFT);
+    assert_int_equal(rec.len, 0);
+    machine->release(b, &rec);
+    machine->lane_close(t.lane);
+    machine->link_close(t.link);
+    child_join(&t.child);
+    machine->port_close(b);
+}
+
+/* ---- settings ---- */
+
+static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
+{
+    (void)state;
+    const struct um_port_config config = {.private_copy = true};
+    struct um_port *port;
+    assert_int_equal(um_net_set_use("nosuch"), 0);
+    log_count = 0;
+    assert_int_equal(machine->port_open(&config, &port), -ENODATA);
+    assert_int_equal(log_count, 1);
+    assert_non_null(strstr(logged, "nosuch"));
+    assert_non_null(strstr(logged, "FI_UNIMEM_NET"));
+    assert_int_equal(um_net_set_use("on"), 0);
+    assert_int_equal(um_net_set_use("unimem"), -EINVAL);
+    assert_int_equal(um_net_set_use("tcp,udp"), -EINVAL);
+    assert_int_equal(um_net_set_address("203.0.113.7"), 0); /* nobody's */
+    assert_int_not_equal(machine->port_open(&config, &port), 0);
+    assert_non_null(strstr(logged, "FI_UNIMEM_NET_ADDRESS"));
+    assert_int_equal(um_net_set_address("127.0.0.1"), 0);
+    machine->port_close(port_new(0));
+}
+
+static void a_peer_with_another_provider_is_refused_with_the_remedy(void **state)
+{
+    (void)state;
+    open_two();
+    struct um_addr addr = addr_of(b);
+    struct um_link *link;
+    addr.word[UM_NET_ADDR_FIRST] ^= UINT64_C(1) << 16;
+    log_count = 0;
+    assert_int_equal(machine->addr_check(a, &addr, false), -EPROTO);
+    assert_int_equal(log_count, 0);
+    assert_int_equal(machine->link_open(a, &addr, &link), -EPROTO);
+    assert_non_null(strstr(logged, "the same FI_UNIMEM_NET"));
+    close_two();
+}
+
+static void without_an_inner_provider_there_is_no_socket_and_no_part(void **state)
+{
+    (void)state;
+    open_two();
+    struct um_addr addr = addr_of(b), own = {{0}};
+    struct um_record rec;
+    struct um_link *link;
+    assert_int_equal(um_net_set_use("off"), 0);
+    struct um_port *off = port_new(0);
+    assert_int_equal(um_net_set_use("on"), 0);
+    assert_false(net_of(off)->is_open);
+    machine->port_addr(off, &own);
+    assert_false(um_addr_has(machine, &own));
+    assert_int_equal(machine->addr_check(off, &addr, false), -EHOSTUNREACH);
+    assert_int_equal(machine->link_open(off, &addr, &link), -EHOSTUNREACH);
+    assert_non_null(strstr(logged, "FI_UNIMEM_NET=on"));
+    assert_int_equal(machine->poll(off, &rec), 0);
+    assert_int_equal(machine->arm(off), 0);
+    machine->kick(off);
+    assert_true(is_readable(machine->wait_fd(off), 0));
+    machine->disarm(off);
+    assert_false(is_readable(machine->wait_fd(off), 0));
+    machine->tick(off);
+    machine->port_close(off);
+    close_two();
+}
+
+static const char *const launchers[] = {
+    "MPI_LOCALNRANKS",      "PMI_SIZE",    "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE",
+    "SLURM_STEP_NUM_NODES", "SLURM_NNODES"};
+
+/* Of the variables in that order; NULL: not set. */
+static bool is_on_one_host(const char *const values[6])
+{
+    for (int i = 0; i < 6; i++) {
+        unsetenv(launchers[i]);
+        if (values[i])
+            setenv(launchers[i], values[i], 1);
+    }
+    const bool is = um_net_job_is_on_one_host();
+    for (int i = 0; i < 6; i++)
+        unsetenv(launchers[i]);
+    return is;
+}
+
+static void the_launcher_says_whether_there_are_other_hosts(void **state)
+{
+    (void)state;
+    assert_false(is_on_one_host((const char *const[6]){NULL}));
+    assert_true(is_on_one_host((const char *const[6]){"4", "4"}));
+    assert_false(is_on_one_host((const char *const[6]){"2", "4"}));
+    assert_true(is_on_one_host((const char *const[6]){NULL, "4", "3", "3"}));
+    assert_false(is_on_one_host((const char *const[6]){NULL, NULL, "1", "3"}));
+    assert_true(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, "1", "4"})); /* the step's */
+    assert_false(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, NULL, "2"}));
+    assert_false(is_on_one_host((const char *const[6]){"x", "x"}));
+    assert_int_equal(um_net_set_use("auto"), 0);
+    setenv("SLURM_NNODES", "1", 1);
+    assert_true(um_net_is_wanted(true));
+    assert_false(um_net_is_wanted(false));
+    unsetenv("SLURM_NNODES");
+    assert_true(um_net_is_wanted(false));
+    assert_int_equal(um_net_set_use("on"), 0);
+}
+
+GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
+      T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
+      T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
+      T(a_provider_that_is_not_there_is_named_with_the_remedy),
+      T(a_peer_with_another_provider_is_refused_with_the_remedy),
+      T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));
