@@ -14,12 +14,14 @@
  *
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
- *   config  library  choose  inner       what the user chose; libfabric; one endpoint of the inner provider, and
- * buffers address  knock  peer                 parts of addresses; is a TCP port there?; who is reached slots  tell
- * lanes and rx by number; one message to a peer lane  rx                             what is told to peers and what
- * they tell, each about its kind of object drive                                all of these at once send  poll  space
- * wait              the calls of machine.h, which drive port  net                            the rest of them; their
- * table
+ * - config, library, choose: what the user chose; libfabric's functions; which inner provider.
+ * - inner: one endpoint of the inner provider, and its buffers.
+ * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
+ * - slots, tell: lanes and rx by number; one message to a peer.
+ * - lane, rx: what is told to peers and what they tell, each about its kind of object.
+ * - drive: all of these at once.
+ * - send, poll, space, wait: the calls of machine.h, which drive.
+ * - port, net: the rest of them; their table.
  *
  * Threading: machine.h. A forked child has its parent's sockets and must not touch them: the layer above sees to that
  * for ports that it inherits.
