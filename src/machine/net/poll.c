@@ -1,9 +1,9 @@
 /*
  * Receiving as machine.h has it: records, answers, holds. net.h.
  *
- * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens looks at each call
- * for a while, then leaves out more and more of them; but it looks when the kernel's clock has ticked, which it reads in
- * one call of four.
+ * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens looks at each
+ * call for a while, then leaves out more and more of them; but it looks when the kernel's clock has ticked, which it
+ * reads in one call of four.
  */
 #include "machine/net/net.h"
 
