@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECEIVES = 64, EVENTS = 16 };
+enum { RECEIVES = 64, RECEIVES_MAX = 256, SENDS_MAX = 1024, EVENTS = 16 };
 
 /* ---- open and close ---- */
 
@@ -79,10 +79,12 @@ static int objects_open(struct um_net_inner *inner)
     return ret ? ret : endpoint_open(inner);
 }
 
-/* What depends on the provider. */
+/* What depends on the provider. Its queues need not be longer than what we post: some have memory for all of it. */
 static void learn(struct um_net_inner *inner)
 {
-    const struct fi_info *info = inner->info;
+    struct fi_info *info = inner->info;
+    info->tx_attr->size = info->tx_attr->size < SENDS_MAX ? info->tx_attr->size : SENDS_MAX;
+    info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     const size_t most = info->ep_attr->max_msg_size - sizeof(struct um_net_record_wire);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
     /* Messages are matched to receives in their order, and these complete in it: a long one does not come later. */
