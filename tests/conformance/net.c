@@ -126,7 +126,7 @@ static void who_does_not_know_the_secret_number_moves_nothing(void **state)
 
 /* ---- a peer that breaks the format ---- */
 
-enum defect { SHORT, LENGTH, NO_BODY, TOO_LONG, OPCODE, BEYOND, AGAIN, EARLY_CLOSE, DEFECTS };
+enum defect { SHORT, LENGTH, NO_BODY, OPCODE, BEYOND, CLOSE_BEYOND, CLOSE_BEHIND, DEFECTS };
 
 static void send_defect(const struct path *p, enum defect defect)
 {
@@ -149,21 +149,15 @@ static void send_defect(const struct path *p, enum defect defect)
         head->flags = UM_FLAG_MACHINE;
         head->len = 0;
         break;
-    case TOO_LONG:
-        head->len = 1 << 16;
-        break;
     case OPCODE:
         head->op = UM_OPCODE_MACHINE;
         break;
     case BEYOND:
         head->number = 2 + UM_NET_WINDOW_MAX;
         break;
-    case AGAIN:
-        head->number = 1;
-        break;
-    default: /* more were sent than came: only where they come in order */
+    default: /* more were sent than the window allows; fewer than came */
         head->kind = UM_NET_CLOSE;
-        head->number = 9;
+        head->number = defect == CLOSE_BEYOND ? 2 + UM_NET_WINDOW_MAX : 0;
         len = sizeof(*head);
     }
     send_raw(p, &message, len);
@@ -177,13 +171,11 @@ static void a_broken_record_ends_its_lane_and_no_other(void **state)
     for (enum defect defect = 0; defect < DEFECTS; defect++) {
         struct um_slot slot;
         struct path bad = path_joined(a, b);
-        net_of(b)->inner.is_ordered = defect == EARLY_CLOSE;
         expect_well(&bad, 1);
         send_defect(&bad, defect);
         expect_left(b, bad.rx, EPROTO);
         expect_nothing(b);
-        if (defect != EARLY_CLOSE)
-            assert_int_equal(machine->claim(bad.lane, 0, &slot), -EPIPE);
+        assert_int_equal(machine->claim(bad.lane, 0, &slot), -EPIPE);
         path_close(&bad);
         expect_well(&good, defect);
     }
@@ -205,7 +197,6 @@ static void records_that_overtake_others_wait_for_them(void **state)
     (void)state;
     static const uint32_t order[] = {3, 2, 5, 1, 4, 8, 7, 6};
     open_two();
-    net_of(b)->inner.is_ordered = false;
     struct path p = path_joined(a, b);
     uint32_t highest = 0, got = 0;
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -219,12 +210,70 @@ static void records_that_overtake_others_wait_for_them(void **state)
         expect_nothing(b);
     }
     assert_int_equal(got, 8);
-    struct um_net_record_wire twice = record_of(&p, 10);
-    send_raw(&p, &twice, sizeof(twice));
-    expect_nothing(b);
-    send_raw(&p, &twice, sizeof(twice));
-    expect_left(b, p.rx, EPROTO);
     path_close(&p);
+    close_two();
+}
+
+/* Behind those that came, at their end, and ahead of others. */
+static void a_record_that_comes_twice_is_taken_once(void **state)
+{
+    (void)state;
+    static const uint32_t order[] = {1, 2, 1, 2, 4, 4, 3, 4, 1, 3, 5, 5};
+    static const uint32_t highest[] = {1, 2, 2, 2, 2, 2, 4, 4, 4, 4, 5, 5};
+    open_two();
+    struct path p = path_joined(a, b);
+    uint32_t got = 0;
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        struct um_net_record_wire record = record_of(&p, order[i]);
+        send_raw(&p, &record, sizeof(record));
+        for (; got < highest[i]; got++)
+            expect_raw(&p);
+        expect_nothing(b);
+    }
+    path_close(&p);
+    close_two();
+}
+
+/* What comes twice, and what a peer says that has and took more, or less, than can be. */
+static void what_a_peer_says_it_has_is_checked(void **state)
+{
+    (void)state;
+    static const uint32_t numbers[] = {0, 1, 2, 3, 100, 1u << 31, UINT32_MAX};
+    enum { COUNT = sizeof(numbers) / sizeof(numbers[0]) };
+    open_two();
+    struct path good = path_joined(a, b), back = path_joined(b, a);
+    const struct um_net_lane *lane = (const struct um_net_lane *)good.lane;
+    struct um_net_lane *other = (struct um_net_lane *)back.lane;
+    struct um_answer answer;
+    for (uint32_t i = 0; i < 2; i++) {
+        expect_well(&good, i);
+        message_send(back.lane, MESSAGE(i));
+        expect_message(a, back.rx, MESSAGE(i));
+        assert_int_equal(machine->answer(back.rx, i, 0), 0);
+        assert_int_equal(machine->lane_reap(back.lane, &answer, 1), 1);
+    }
+    for (uint32_t i = 0; i < COUNT * COUNT * 2; i++) {
+        struct um_net_probe_wire probe = {
+            .head = {.version = UM_NET_VERSION, .kind = UM_NET_PROBE, .number = numbers[i / 2 % COUNT]},
+            .taken = numbers[i / 2 / COUNT],
+            .sent = numbers[i % COUNT]};
+        probe.head.flags = i % 2 ? UM_NET_OF_RX : 0;
+        probe.head.op = (uint8_t)i;
+        probe.head.len = UINT16_MAX;
+        probe.head.slot = i % 2 ? other->slot : lane->rx_slot;
+        probe.head.id = i % 2 ? other->id : lane->rx_id;
+        send_raw(&good, &probe, sizeof(probe));
+        sleep_us(i % 20 == 0 ? 420000 : 0);
+    }
+    expect_well(&good, 3);
+    message_send(back.lane, MESSAGE(3));
+    expect_message(a, back.rx, MESSAGE(3));
+    assert_int_equal(machine->answer(back.rx, 3, 0), 0);
+    assert_int_equal(machine->lane_reap(back.lane, &answer, 1), 1);
+    assert_int_equal(answer.token, 3);
+    assert_true(other->window <= UM_NET_WINDOW_MAX);
+    path_end(&good);
+    path_end(&back);
     close_two();
 }
 
@@ -484,6 +533,7 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
 
 GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
+      T(a_record_that_comes_twice_is_taken_once), T(what_a_peer_says_it_has_is_checked),
       T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),

@@ -80,6 +80,11 @@ def test_ranks_with_different_providers_are_told(launcher: Launcher, net: dict[s
     assert run.status != 0 and "give every process the same FI_UNIMEM_NET" in run.err, str(run)
 
 
+def test_connections_that_break_lose_nothing(launcher: Launcher, net: dict[str, str], program: Program) -> None:
+    run = launcher.run_ranks(mpiexec("net", 2), [program("broken.c"), "600", "12"], env=net, timeout=240)
+    assert run.succeeded().out == "600 rounds, connections broke\n", str(run)
+
+
 def test_one_rank_killed_ends_the_job(launcher: Launcher, net: dict[str, str], program: Program) -> None:
     job = launcher.start_ranks(mpiexec("net", RANKS), [program("forever.c")], launcher.environment(None, net))
     os.kill(ranks_running(job, RANKS)[1], signal.SIGKILL)

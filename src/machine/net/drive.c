@@ -23,26 +23,12 @@ static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, ui
     return rx && rx->id == id ? rx : NULL;
 }
 
-/* Does anything still come from, or go to, what the probe is for? */
-static bool is_in_use(const struct um_net_port *port, const struct um_net_head_wire *head)
-{
-    const struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? lane_of(port, head->slot, head->id) : NULL;
-    const struct um_net_rx *rx = head->flags & UM_NET_OF_RX ? NULL : rx_of(port, head->slot, head->id);
-    return lane ? !lane->ended : rx && !rx->closed && !rx->refused;
-}
-
 /* What it asks for is not here: says so. */
-static void answer_probe(struct um_net_port *port, const struct um_net_buffer *buffer)
+static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe)
 {
-    const struct um_net_probe_wire *probe = (const void *)buffer->message;
     const struct um_net_head_wire *head = &probe->head;
     struct um_net_peer *peer;
-    if (buffer->len != sizeof(*probe)) {
-        port->strays++;
-        return;
-    }
-    if (is_in_use(port, head) || um_net_addr_check(&port->base, &probe->origin, false) != 0 ||
-        um_net_peer_get(port, &probe->origin, &peer) != 0)
+    if (um_net_addr_check(&port->base, &probe->origin, false) != 0 || um_net_peer_get(port, &probe->origin, &peer) != 0)
         return;
     um_net_peer_revive(peer);
     const struct um_net_head_wire unknown = {.version = UM_NET_VERSION,
@@ -54,6 +40,27 @@ static void answer_probe(struct um_net_port *port, const struct um_net_buffer *b
     um_net_peer_put(port, peer);
 }
 
+static void take_probe(struct um_net_port *port, const struct um_net_buffer *buffer)
+{
+    const struct um_net_probe_wire *probe = (const void *)buffer->message;
+    const struct um_net_head_wire *head = &probe->head;
+    if (buffer->len != sizeof(*probe)) {
+        port->strays++;
+        return;
+    }
+    struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? lane_of(port, head->slot, head->id) : NULL;
+    struct um_net_rx *rx = head->flags & UM_NET_OF_RX ? NULL : rx_of(port, head->slot, head->id);
+    if ((lane && lane->ended) || (!lane && !rx)) {
+        deny(port, probe);
+        return;
+    }
+    (lane ? lane->peer : rx->peer)->failed_since = 0; /* it was heard of */
+    if (lane)
+        um_net_lane_take_probe(lane, probe);
+    else
+        um_net_rx_take_probe(rx, probe);
+}
+
 /* Another port is where the peer was, or the peer does not know what it had granted. */
 static void take_unknown(struct um_net_port *port, const struct um_net_head_wire *head)
 {
@@ -62,7 +69,7 @@ static void take_unknown(struct um_net_port *port, const struct um_net_head_wire
     if (lane && lane->state == UM_NET_OPEN && lane->rx_id == head->id)
         um_net_lane_fall(lane);
     else if (rx && rx->lane_id == head->id)
-        um_net_rx_fall(rx, ECONNRESET);
+        um_net_rx_fall(rx, rx->arrived ? ECONNRESET : 0); /* who sent nothing may have asked twice */
     else
         port->strays++;
 }
@@ -82,7 +89,7 @@ static bool take(struct um_net_port *port, struct um_net_buffer *buffer)
         um_net_rx_join(port, buffer);
         return false;
     case UM_NET_PROBE:
-        answer_probe(port, buffer);
+        take_probe(port, buffer);
         return false;
     case UM_NET_UNKNOWN:
         take_unknown(port, head);
@@ -111,9 +118,14 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
             um_net_buffer_put(&port->inner, event->buffer);
         return;
     }
-    if (event->error)
-        um_net_peer_fall(port, peer, event->error);
-    um_net_buffer_put(&port->inner, event->buffer);
+    if (__builtin_expect(event->error, 0))
+        um_net_peer_failed(port, peer, event->error);
+    else if (__builtin_expect(peer->is_broken, 0))
+        peer->is_broken = false;
+    if (event->buffer->lane)
+        um_net_lane_sent(event->buffer, event->error != 0);
+    else
+        um_net_buffer_put(&port->inner, event->buffer);
     um_net_peer_put(port, peer);
 }
 
@@ -178,17 +190,6 @@ bool um_net_drive(struct um_net_port *port)
 
 /* ---- who is there? ---- */
 
-/* An inner provider that takes nothing for the peer is asked by other means. */
-static void probe(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_probe_wire *what)
-{
-    struct um_net_probe_wire message = *what;
-    message.head.version = UM_NET_VERSION;
-    message.head.kind = UM_NET_PROBE;
-    um_net_addr_set(port, &message.origin);
-    if (!um_net_tell(port, peer, &message, sizeof(message)) && peer->again_since)
-        um_net_peer_doubt(port, peer);
-}
-
 /* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. What did not go is
  * tried again. */
 static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t now)
@@ -199,21 +200,18 @@ static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t
     return true;
 }
 
+/* An inner provider that takes nothing for the peer is asked by other means. */
 static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
-    if (lane->ended || !is_due(lane->peer, &lane->probed_at, now))
-        return;
-    probe(port, lane->peer,
-          &(struct um_net_probe_wire){.head = {.slot = lane->rx_slot, .id = lane->rx_id}, .slot = lane->slot});
+    if (!lane->ended && is_due(lane->peer, &lane->probed_at, now) && !um_net_lane_probe(lane) &&
+        lane->peer->again_since)
+        um_net_peer_doubt(port, lane->peer);
 }
 
 static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    if (rx->closed || rx->refused || !is_due(rx->peer, &rx->probed_at, now))
-        return;
-    probe(port, rx->peer,
-          &(struct um_net_probe_wire){.head = {.flags = UM_NET_OF_RX, .slot = rx->lane_slot, .id = rx->lane_id},
-                                      .slot = rx->slot});
+    if (!rx->closed && is_due(rx->peer, &rx->probed_at, now) && !um_net_rx_probe(rx) && rx->peer->again_since)
+        um_net_peer_doubt(port, rx->peer);
 }
 
 void um_net_probe(struct um_net_port *port, uint64_t now)

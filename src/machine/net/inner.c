@@ -87,9 +87,6 @@ static void learn(struct um_net_inner *inner)
     info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     const size_t most = info->ep_attr->max_msg_size - sizeof(struct um_net_record_wire);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
-    /* Messages are matched to receives in their order, and these complete in it: a long one does not come later. */
-    inner->is_ordered = (info->tx_attr->msg_order & info->rx_attr->msg_order & FI_ORDER_SAS) != 0 &&
-                        (info->rx_attr->comp_order & FI_ORDER_STRICT) != 0;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
     inner->receives = info->rx_attr->size < RECEIVES ? (uint32_t)info->rx_attr->size : RECEIVES;
@@ -215,6 +212,7 @@ int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, 
 {
     UM_UNCANCELLED;
     ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context);
+    buffer->is_sending = ret == 0;
     inner->sending += ret == 0;
     inner->sent += ret == 0;
     return (int)ret;
@@ -240,10 +238,12 @@ static void post(struct um_net_inner *inner)
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)
 {
     struct um_net_buffer *buffer = context;
-    if (buffer->peer)
-        inner->sending--;
-    else
+    if (!buffer->peer) {
         inner->posted--;
+        return buffer;
+    }
+    inner->sending--;
+    buffer->is_sending = false;
     return buffer;
 }
 

@@ -15,6 +15,7 @@
 #include <stddef.h>
 
 struct um_net_peer;
+struct um_net_lane;
 
 /* One message. Its body, behind a record's header, is aligned to a line. */
 struct um_net_buffer {
@@ -22,8 +23,10 @@ struct um_net_buffer {
     struct um_net_buffer *next; /* in whoever's list */
     struct um_net_buffer *all;  /* in the list of all buffers */
     struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
+    struct um_net_lane *lane;   /* which keeps it for as long as it may have to be sent again; or NULL */
     uint32_t len;               /* of the message */
     bool is_large;
+    bool is_sending; /* the inner provider has it */
     _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
     unsigned char message[];
 };
@@ -43,7 +46,6 @@ struct um_net_inner {
     uint32_t posted;   /* are */
     uint32_t sending;  /* sends that have not completed */
     uint64_t sent;     /* sends, ever */
-    bool is_ordered;   /* messages between two endpoints come in their order */
     bool is_tcp;       /* a name is that of a TCP port */
     uint32_t body_max; /* of a record */
     struct um_net_buffer *all;

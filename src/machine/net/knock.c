@@ -4,7 +4,8 @@
  * libfabric's tcp says -FI_EAGAIN for as long as it cannot connect, be it that nobody listens any more or that the peer
  * has not come to accept. The kernel of the peer's host tells these apart without the peer's program: it completes a
  * connection to a port that is open, and refuses one to a port that is not. The connection is closed at once; nothing
- * is sent. A host that does not answer is left alone: its link may come back.
+ * is sent. A host that does not answer is left alone: its link may come back. But not if the connection that there was
+ * has broken, which takes TCP minutes where nothing else breaks it.
  *
  * Owns: the knock_* of a peer. Threading: as the port's calls.
  */
@@ -63,6 +64,12 @@ static int outcome(const struct um_net_peer *peer)
     return getsockopt(peer->knock_fd, SOL_SOCKET, SO_ERROR, &error, &len) ? -errno : -error;
 }
 
+/* Nobody can be reached there now. Its connection has broken, or that would not matter. */
+static bool is_unreachable(int ret)
+{
+    return ret == -ETIMEDOUT || ret == -EHOSTUNREACH || ret == -ENETUNREACH;
+}
+
 bool um_net_knock(struct um_net_peer *peer, uint64_t now)
 {
     UM_UNCANCELLED;
@@ -73,5 +80,5 @@ bool um_net_knock(struct um_net_peer *peer, uint64_t now)
         return false;
     um_net_knock_end(peer);
     pause_next(peer, now);
-    return ret == -ECONNREFUSED;
+    return ret == -ECONNREFUSED || (peer->is_broken && is_unreachable(ret));
 }

@@ -20,20 +20,18 @@ static bool tell_join(struct um_net_lane *lane)
         .id = lane->id,
         .slot = lane->slot};
     um_net_addr_set(lane->port, &join.origin);
-    lane->asked = um_net_tell(lane->port, lane->peer, &join, sizeof(join));
-    return lane->asked;
+    const bool is_told = um_net_tell(lane->port, lane->peer, &join, sizeof(join));
+    lane->asked = lane->asked || is_told;
+    return is_told;
 }
 
-/* What is committed, in its order. */
+/* What is committed, in its order. Of what goes again, the inner provider may still have some. */
 static bool tell_records(struct um_net_lane *lane)
 {
-    while (lane->first) {
-        struct um_net_buffer *buffer = lane->first, *next = buffer->next;
-        if (!um_net_tell_buffer(lane->port, lane->peer, buffer))
+    for (; lane->unsent; lane->unsent = lane->unsent->next) {
+        if (!lane->unsent->is_sending && !um_net_tell_buffer(lane->port, lane->peer, lane->unsent))
             return false;
-        lane->first = next;
     }
-    lane->last = NULL;
     return true;
 }
 
@@ -122,14 +120,42 @@ struct um_net_lane *um_net_lane_new(struct um_net_port *port, struct um_net_peer
     return lane;
 }
 
+/* What the inner provider still has comes back to the port. */
+static void drop_first(struct um_net_lane *lane)
+{
+    struct um_net_buffer *buffer = lane->first;
+    lane->first = buffer->next;
+    if (lane->unsent == buffer)
+        lane->unsent = buffer->next;
+    buffer->lane = NULL;
+    if (!buffer->is_sending)
+        um_net_buffer_put(&lane->port->inner, buffer);
+}
+
 static void drop_records(struct um_net_lane *lane)
 {
-    while (lane->first) {
-        struct um_net_buffer *buffer = lane->first;
-        lane->first = buffer->next;
-        um_net_buffer_put(&lane->port->inner, buffer);
-    }
-    lane->last = NULL;
+    while (lane->first)
+        drop_first(lane);
+}
+
+static uint32_t number_of(const struct um_net_buffer *buffer)
+{
+    return ((const struct um_net_head_wire *)(const void *)buffer->message)->number;
+}
+
+/* It and those behind it are sent again. The receiver drops what it has. */
+static void send_again(struct um_net_lane *lane, struct um_net_buffer *buffer)
+{
+    if (lane->unsent && (int32_t)(number_of(lane->unsent) - number_of(buffer)) <= 0)
+        return;
+    lane->unsent = buffer;
+    um_net_work_add(lane->port, &lane->work);
+}
+
+void um_net_lane_sent(struct um_net_buffer *buffer, bool failed)
+{
+    if (failed)
+        send_again(buffer->lane, buffer);
 }
 
 void um_net_lane_free(struct um_net_lane *lane)
@@ -169,32 +195,36 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
 }
 
 /* Not more than was sent, and not backwards: what came late is dropped. */
-static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head)
+static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head, uint32_t consumed)
 {
-    if (lane->committed - head->number > lane->committed - lane->consumed ||
+    if (lane->committed - consumed > lane->committed - lane->consumed ||
         (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX)
         return;
     lane->credit_serial = head->op;
     lane->held = head->flags & UM_NET_HELD;
-    lane->consumed = head->number;
+    for (lane->consumed = consumed; lane->first && (int32_t)(number_of(lane->first) - consumed) <= 0;)
+        drop_first(lane);
     if (head->len > lane->window)
         lane->window = head->len < UM_NET_WINDOW_MAX ? head->len : UM_NET_WINDOW_MAX;
 }
 
 static void end_if_all_came(struct um_net_lane *lane)
 {
-    if (lane->ends_is_known && (lane->port->inner.is_ordered || lane->answers_in == lane->ends_at))
+    if (lane->ends_is_known && lane->answers_in == lane->ends_at)
         lane->ended = true;
 }
 
-/* A receiver that sends more than there are places for only loses its own answers. */
+/* Those behind the ones that came; what came before is dropped. A receiver that sends more than there are places for
+ * only loses its own answers. */
 static void take_answers(struct um_net_lane *lane, const struct um_net_buffer *buffer)
 {
     const struct um_net_answers_wire *answers = (const void *)buffer->message;
     const uint32_t count = answers->head.len;
-    if (count > UM_NET_BATCH || buffer->len != sizeof(answers->head) + count * sizeof(answers->answer[0]))
+    const uint32_t again = lane->answers_in - answers->head.number;
+    if (count > UM_NET_BATCH || buffer->len != sizeof(answers->head) + count * sizeof(answers->answer[0]) ||
+        again > UM_ANSWERS)
         return;
-    for (uint32_t i = 0; i < count && lane->answers_in - lane->answers_out < UM_ANSWERS; i++)
+    for (uint32_t i = again; i < count && lane->answers_in - lane->answers_out < UM_ANSWERS; i++)
         lane->answers[lane->answers_in++ % UM_ANSWERS] = answers->answer[i];
 }
 
@@ -205,7 +235,7 @@ void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buff
     if (head->kind == UM_NET_GRANT) {
         take_grant(lane, buffer);
     } else if (head->kind == UM_NET_CREDIT && is_bare) {
-        take_credit(lane, head);
+        take_credit(lane, head, head->number);
     } else if (head->kind == UM_NET_ANSWERS) {
         take_answers(lane, buffer);
     } else if (head->kind == UM_NET_ENDED && is_bare) {
@@ -219,4 +249,33 @@ void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buff
         drop_records(lane);
     if (lane->closed)
         um_net_lane_push(lane);
+}
+
+/* ---- what each side has ---- */
+
+void um_net_lane_take_probe(struct um_net_lane *lane, const struct um_net_probe_wire *probe)
+{
+    const uint32_t has = probe->head.number, told = lane->unsent ? number_of(lane->unsent) - 1 : lane->committed;
+    take_credit(lane, &probe->head, probe->taken);
+    if (has - lane->consumed <= lane->committed - lane->consumed && um_net_is_lost(&lane->gap, has, told)) {
+        struct um_net_buffer *buffer = lane->first;
+        while (buffer && (int32_t)(number_of(buffer) - has) <= 0)
+            buffer = buffer->next;
+        if (buffer)
+            send_again(lane, buffer);
+    }
+    if (lane->closed)
+        um_net_lane_push(lane);
+}
+
+bool um_net_lane_probe(struct um_net_lane *lane)
+{
+    if (lane->state != UM_NET_OPEN)
+        return lane->state == UM_NET_DENIED || (lane->asked && tell_join(lane));
+    struct um_net_probe_wire probe = {
+        .head = head_of(lane, UM_NET_PROBE), .slot = lane->slot, .taken = lane->answers_out, .sent = lane->committed};
+    probe.head.number = lane->answers_in;
+    probe.head.flags = lane->close_told ? UM_NET_CLOSED : 0;
+    um_net_addr_set(lane->port, &probe.origin);
+    return um_net_tell(lane->port, lane->peer, &probe, sizeof(probe));
 }

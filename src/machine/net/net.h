@@ -8,16 +8,21 @@
  * the buffer that it was received into, which is kept until it is released; the inner endpoint has got another one by
  * then.
  *
- * What a peer must be told besides records is kept as state ("told up to here"), so an inner provider that takes
- * nothing now only delays: a lane or rx with something to tell stands in the port's list `work`, and every drive tries
- * again. What arrives is always taken first.
+ * What a peer must be told is kept as state ("told up to here"), so an inner provider that takes nothing now only
+ * delays: a lane or rx with something to tell stands in the port's list `work`, and every drive tries again. What
+ * arrives is always taken first.
+ *
+ * An inner provider that is done with a message has not delivered it: when a TCP connection breaks, what neither side
+ * has read is lost without a word. So a lane keeps its records until they are consumed, an rx its answers until they
+ * are taken, and each tells in its PROBE what has come to it. What a peer still lacks some time after it was told, it
+ * is told again, and it takes everything once, by numbers.
  *
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
  * - config, library, choose: what the user chose; libfabric's functions; which inner provider.
  * - inner: one endpoint of the inner provider, and its buffers.
  * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
- * - slots, tell: lanes and rx by number; one message to a peer.
+ * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
  * - lane, rx: what is told to peers and what they tell, each about its kind of object.
  * - drive: all of these at once.
  * - send, poll, space, wait: the calls of machine.h, which drive.
@@ -46,6 +51,9 @@ struct um_net_peer {
     int error;             /* why: a positive errno */
     uint64_t again_since;  /* since when the inner provider takes nothing for it; 0: it does */
     uint64_t retry_at;     /* and when it is to be tried next */
+    uint64_t failed_since; /* since when messages to it fail, now and then, and nothing was heard of it */
+    uint64_t failed_at;    /* when one did last */
+    bool is_broken;        /* and none went since */
     int knock_fd;          /* a connection attempt to its port, or -1 */
     uint64_t knock_at;     /* when the next one is to begin */
     uint64_t knock_pause;  /* and how long after that the one after it */
@@ -102,6 +110,12 @@ struct um_net_work {
     bool (*push)(struct um_net_work *work);
 };
 
+/* What the peer has of what it was told, by count, since when, and what it had been told by then. */
+struct um_net_gap {
+    uint32_t has, told;
+    uint64_t since;
+};
+
 enum um_net_lane_state { UM_NET_ASKING = 0, UM_NET_DENIED, UM_NET_OPEN };
 
 struct um_net_lane {
@@ -124,7 +138,9 @@ struct um_net_lane {
     bool held, was_held;   /* the receiver wants no messages now; a claim failed because of it */
     int error;             /* why it was denied: a negative errno */
     struct um_net_buffer *claimed;
-    struct um_net_buffer *first, *last; /* committed, and not sent */
+    struct um_net_buffer *first, *last; /* committed, and not known to be consumed */
+    struct um_net_buffer *unsent;       /* of those, the first that is to be sent; NULL: none */
+    struct um_net_gap gap;              /* of the records */
     uint32_t committed, consumed, window;
     uint32_t consumed_seen;                         /* what lane_consumed() told last */
     uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
@@ -163,6 +179,8 @@ struct um_net_rx {
     uint32_t credit_due, credit_told;   /* released records: to be told, told */
     uint32_t window, window_told;
     uint32_t grows_at;                               /* released records after which the window grows */
+    uint32_t bytes;                                  /* of records that were released since credit was told */
+    struct um_net_gap gap;                           /* of the answers */
     uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
     struct um_answer answers[UM_ANSWERS];
 };
@@ -176,7 +194,7 @@ int um_net_addr_check(const struct um_port *base, const struct um_addr *addr, bo
 
 /* ---- knock.c: does a TCP port still listen? ---- */
 
-/* Looks after the attempt, or begins one when it is time. True: refused: nobody listens there. */
+/* Looks after the attempt, or begins one when it is time. True: nobody listens there. */
 bool um_net_knock(struct um_net_peer *peer, uint64_t now);
 void um_net_knock_end(struct um_net_peer *peer);
 
@@ -185,6 +203,8 @@ void um_net_knock_end(struct um_net_peer *peer);
 /* The peer with that address, one more reference. -ENOMEM, -EHOSTUNREACH: the inner provider does not take it. */
 int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct um_net_peer **peer_p);
 void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer);
+/* A message to it has failed: it is gone; or, over tcp, its connection has broken, and another one may be made. */
+void um_net_peer_failed(struct um_net_port *port, struct um_net_peer *peer, int error);
 /* Its lanes and rx are to be ended. */
 void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int error);
 /* It sends again, if it was gone and what it had has ended. */
@@ -219,6 +239,8 @@ uint64_t um_net_secret(void);
 bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len);
 /* The same for a record. */
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer);
+/* The peer says what it has of what it was told. True: it has long lacked some of that: it is to be told again. */
+bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told);
 /* It has something to tell. */
 static inline void um_net_work_add(struct um_net_port *port, struct um_net_work *work)
 {
@@ -238,6 +260,12 @@ bool um_net_lane_taken_is_due(const struct um_net_lane *lane);
 void um_net_lane_fall(struct um_net_lane *lane);
 /* A message for it. */
 void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buffer);
+/* The receiver says what it has. */
+void um_net_lane_take_probe(struct um_net_lane *lane, const struct um_net_probe_wire *probe);
+/* Asks the receiver whether it is there, and says what this side has. False: not now. */
+bool um_net_lane_probe(struct um_net_lane *lane);
+/* The inner provider is done with a record. */
+void um_net_lane_sent(struct um_net_buffer *buffer, bool failed);
 
 /* ---- rx.c ---- */
 
@@ -248,6 +276,10 @@ void um_net_rx_fall(struct um_net_rx *rx, int error);
 void um_net_rx_fail(struct um_net_rx *rx, int error);
 /* A message for it; true: the buffer is kept. */
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
+/* The sender says what it has. May free the rx. */
+void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe);
+/* As um_net_lane_probe(), to the sender. */
+bool um_net_rx_probe(struct um_net_rx *rx);
 /* A record was released: its buffer. */
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
 /* It may have something to offer: into the list, or out of it. */

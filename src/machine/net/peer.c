@@ -14,6 +14,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#define FAILING_NS UINT64_C(10000000000)
+
 enum { STALL_NS = 10000000, SILENCE_NS = 50000000, RETRY_NS = 2000000 };
 
 /* ---- the ports of this process ---- */
@@ -146,10 +148,30 @@ void um_net_peer_revive(struct um_net_peer *peer)
 {
     if (!peer->gone || !um_list_is_empty(&peer->fallen))
         return;
-    peer->gone = false;
+    peer->gone = peer->is_broken = false;
     peer->error = 0;
+    peer->failed_since = 0;
     peer->knock_pause = peer->knock_at = 0;
     um_net_peer_took(peer);
+}
+
+/* Whether somebody is there, the kernel of the peer's host tells: at once, and not after the pause of earlier looks. */
+void um_net_peer_failed(struct um_net_port *port, struct um_net_peer *peer, int error)
+{
+    const uint64_t now = um_clock_coarse_ns();
+    if (!peer->failed_since || now - peer->failed_at > FAILING_NS)
+        peer->failed_since = now;
+    peer->failed_at = now;
+    if (!port->inner.is_tcp || now - peer->failed_since > FAILING_NS) {
+        um_net_peer_fall(port, peer, error);
+        return;
+    }
+    if (!peer->is_broken)
+        peer->knock_at = 0;
+    peer->is_broken = true;
+    um_net_peer_took_not(port, peer);
+    peer->retry_at = now + RETRY_NS;
+    um_net_peer_doubt(port, peer);
 }
 
 bool um_net_peer_may_try(struct um_net_peer *peer)

@@ -133,9 +133,13 @@ int um_net_answer(struct um_rx *base, uint32_t token, int32_t status)
     struct um_net_rx *rx = (struct um_net_rx *)base;
     if (token >= UM_TOKENS && !has_room(rx))
         um_net_drive(rx->port);
-    rx->crowded = (token >= UM_TOKENS && !has_room(rx)) || rx->answers_in - rx->answers_out == UM_ANSWERS;
+    rx->crowded = token >= UM_TOKENS && !has_room(rx);
     if (rx->crowded)
         return -EAGAIN;
+    if (rx->answers_in - rx->answers_taken == UM_ANSWERS) { /* it names tokens anew whose answers it has not taken */
+        um_net_rx_refuse(base);
+        return 0;
+    }
     rx->answers[rx->answers_in++ % UM_ANSWERS] = (struct um_answer){token, status};
     um_net_rx_push(rx);
     return 0;

@@ -7,6 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
+enum { KEPT_MAX = 512 << 10 };
+
 /* ---- what is told to the sender ---- */
 
 static struct um_net_head_wire head_of(const struct um_net_rx *rx, enum um_net_kind kind)
@@ -36,9 +39,10 @@ static bool tell_answers(struct um_net_rx *rx)
         struct um_net_answers_wire batch = {.head = head_of(rx, UM_NET_ANSWERS)};
         uint32_t count = rx->answers_in - rx->answers_out;
         count = count < UM_NET_BATCH ? count : UM_NET_BATCH;
+        batch.head.number = rx->answers_out;
         for (uint32_t i = 0; i < count; i++)
             batch.answer[i] = rx->answers[(rx->answers_out + i) % UM_ANSWERS];
-        batch.head.len = count;
+        batch.head.len = (uint16_t)count;
         if (!tell(rx, &batch, sizeof(batch.head) + count * sizeof(batch.answer[0])))
             return false;
         rx->answers_out += count;
@@ -46,22 +50,50 @@ static bool tell_answers(struct um_net_rx *rx)
     return true;
 }
 
+/* What CREDIT says, and PROBE does by the way. */
+static void set_credit(const struct um_net_rx *rx, struct um_net_head_wire *head)
+{
+    head->len = (uint16_t)rx->window;
+    head->flags |= rx->held ? UM_NET_HELD : 0;
+    head->op = (uint8_t)(rx->credit_serial + 1);
+}
+
+static void credit_was_told(struct um_net_rx *rx)
+{
+    rx->credit_serial++;
+    rx->held_told = rx->held;
+    rx->window_told = rx->window;
+    rx->credit_told = rx->credit_due = rx->released;
+    rx->bytes = 0;
+    um_list_unlink(&rx->lazy);
+}
+
 static bool tell_credit(struct um_net_rx *rx)
 {
     struct um_net_head_wire head = head_of(rx, UM_NET_CREDIT);
     if (rx->credit_due == rx->credit_told && rx->held == rx->held_told)
         return true;
+    set_credit(rx, &head);
     head.number = rx->released;
-    head.len = rx->window;
-    head.flags = rx->held ? UM_NET_HELD : 0;
-    head.op = (uint8_t)(rx->credit_serial + 1);
     if (!tell(rx, &head, sizeof(head)))
         return false;
-    rx->credit_serial++;
-    rx->held_told = rx->held;
-    rx->window_told = rx->window;
-    rx->credit_told = rx->credit_due = rx->released;
-    um_list_unlink(&rx->lazy);
+    credit_was_told(rx);
+    return true;
+}
+
+bool um_net_rx_probe(struct um_net_rx *rx)
+{
+    struct um_net_probe_wire probe = {
+        .head = head_of(rx, UM_NET_PROBE), .slot = rx->slot, .taken = rx->released, .sent = rx->answers_out};
+    set_credit(rx, &probe.head);
+    probe.head.flags |= UM_NET_OF_RX;
+    probe.head.number = rx->arrived;
+    um_net_addr_set(rx->port, &probe.origin);
+    if (!rx->granted)
+        return true;
+    if (!tell(rx, &probe, sizeof(probe)))
+        return false;
+    credit_was_told(rx);
     return true;
 }
 
@@ -214,6 +246,20 @@ static enum um_net_grant denial(const struct um_net_port *port, const struct um_
     return port->rx_used < port->rx_max ? UM_NET_GRANTED : UM_NET_NONE_FREE;
 }
 
+/* It has asked before, and perhaps not heard. True: it is told again. */
+static bool is_known(const struct um_net_peer *peer, const struct um_net_join_wire *join)
+{
+    for (struct um_list *l = peer->rxs.next; l != &peer->rxs; l = l->next) {
+        struct um_net_rx *rx = UM_CONTAINER(l, struct um_net_rx, of_peer);
+        if (rx->lane_id != join->id || rx->lane_slot != join->slot)
+            continue;
+        rx->granted = false;
+        um_net_work_add(rx->port, &rx->work);
+        return true;
+    }
+    return false;
+}
+
 void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer)
 {
     const struct um_net_join_wire *join = (const void *)buffer->message;
@@ -225,8 +271,9 @@ void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer
     }
     um_net_peer_revive(peer);
     const enum um_net_grant denied = denial(port, join);
-    struct um_net_rx *rx =
-        peer->gone || (denied && port->denials == UM_NET_DENIALS_MAX) ? NULL : rx_new(port, peer, denied);
+    struct um_net_rx *rx = NULL;
+    if (!peer->gone && !is_known(peer, join) && (!denied || port->denials < UM_NET_DENIALS_MAX))
+        rx = rx_new(port, peer, denied);
     if (rx) {
         rx->lane_id = join->id;
         rx->lane_slot = join->slot;
@@ -245,7 +292,7 @@ static bool is_good(const struct um_net_rx *rx, const struct um_net_buffer *buff
     const uint32_t body = buffer->len - (uint32_t)sizeof(struct um_net_record_wire);
     if (buffer->len < sizeof(struct um_net_record_wire) || head->op >= UM_OPCODE_MACHINE)
         return false;
-    if (head->flags & UM_FLAG_MACHINE ? !body || head->len != body : body || head->len > UINT16_MAX)
+    if (head->flags & UM_FLAG_MACHINE ? !body || head->len != body : body)
         return false;
     return head->number - rx->arrived - 1 < rx->window_told - (rx->arrived - rx->released);
 }
@@ -266,6 +313,12 @@ static void append(struct um_net_rx *rx, struct um_net_buffer *buffer)
     rx->arrived++;
 }
 
+/* It was told again, and once would have done. */
+static bool is_old(const struct um_net_rx *rx, uint32_t number)
+{
+    return (int32_t)(number - rx->arrived) <= 0;
+}
+
 /* Keeps it behind those with lower numbers; false: it is there already. */
 static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
@@ -279,18 +332,27 @@ static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
     return true;
 }
 
+/* Not more than were sent, and not backwards. */
+static void take_taken(struct um_net_rx *rx, uint32_t taken)
+{
+    if (taken - rx->answers_taken <= rx->answers_out - rx->answers_taken)
+        rx->answers_taken = taken;
+}
+
 /* True: the buffer is kept. */
 static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
-    if (rx->refused || rx->closed)
+    const struct um_net_head_wire *head = (const void *)buffer->message;
+    const bool is_next = head->number == rx->arrived + 1;
+    if (rx->refused || rx->closed || (!is_next && is_old(rx, head->number)))
         return false;
-    const bool is_next = number_of(buffer) == rx->arrived + 1;
-    if (!is_good(rx, buffer) || (!is_next && (rx->port->inner.is_ordered || !keep_ahead(rx, buffer)))) {
-        um_net_rx_fail(rx, EPROTO); /* it is broken, or another one was lost */
+    if (!is_good(rx, buffer)) {
+        um_net_rx_fail(rx, EPROTO);
         return false;
     }
+    take_taken(rx, rx->answers_taken + (uint16_t)(head->taken - rx->answers_taken));
     if (!is_next)
-        return true;
+        return keep_ahead(rx, buffer);
     append(rx, buffer);
     while (rx->ahead && number_of(rx->ahead) == rx->arrived + 1) {
         struct um_net_buffer *next = rx->ahead;
@@ -301,6 +363,39 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
     return true;
 }
 
+/* It tells how many records there are: no more than it may have sent. */
+static void take_close(struct um_net_rx *rx, uint32_t number)
+{
+    if (rx->closing)
+        return;
+    if (number - rx->arrived > rx->window_told - (rx->arrived - rx->released))
+        um_net_rx_fail(rx, EPROTO);
+    rx->closing = true;
+    rx->close_at = number;
+}
+
+/* Sends the answers from that one on again: they have their places until they are taken. */
+static void send_again(struct um_net_rx *rx, uint32_t from)
+{
+    rx->answers_out = from;
+    um_net_work_add(rx->port, &rx->work);
+}
+
+void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe)
+{
+    const uint32_t has = probe->head.number, told = rx->answers_out;
+    take_taken(rx, probe->taken);
+    if (has - rx->answers_taken <= told - rx->answers_taken && um_net_is_lost(&rx->gap, has, told))
+        send_again(rx, has);
+    if (probe->head.flags & UM_NET_CLOSED)
+        take_close(rx, probe->sent);
+    end_if_all_came(rx);
+    if (rx->end_told || rx->bye_told) { /* which the lane does not know */
+        rx->end_told = rx->bye_told = false;
+        um_net_rx_push(rx);
+    }
+}
+
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
     const struct um_net_head_wire *head = (const void *)buffer->message;
@@ -309,13 +404,9 @@ bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer)
     if (head->kind == UM_NET_RECORD) {
         is_kept = take_record(rx, buffer);
     } else if (head->kind == UM_NET_TAKEN && is_bare) {
-        if (head->number - rx->answers_taken <= rx->answers_out - rx->answers_taken)
-            rx->answers_taken = head->number;
-    } else if (head->kind == UM_NET_CLOSE && is_bare && !rx->closing) {
-        rx->closing = true;
-        rx->close_at = head->number;
-        if (rx->port->inner.is_ordered && rx->arrived != rx->close_at)
-            um_net_rx_fail(rx, EPROTO);
+        take_taken(rx, head->number);
+    } else if (head->kind == UM_NET_CLOSE && is_bare) {
+        take_close(rx, head->number);
     }
     end_if_all_came(rx);
     return is_kept;
@@ -337,11 +428,12 @@ void um_net_rx_released(struct um_net_rx *rx, uint8_t flags)
 {
     struct um_net_buffer *buffer = rx->first;
     rx->first = buffer->next;
+    rx->bytes += buffer->len;
     um_net_buffer_put(&rx->port->inner, buffer);
     rx->released++;
     if (rx->released == rx->grows_at)
         grow(rx);
-    if ((flags & UM_FLAG_ACK) || rx->released - rx->credit_told >= rx->window_told / 2) {
+    if ((flags & UM_FLAG_ACK) || rx->released - rx->credit_told >= rx->window_told / 2 || rx->bytes >= KEPT_MAX) {
         rx->credit_due = rx->released;
         um_net_work_add(rx->port, &rx->work);
     } else if (um_list_is_empty(&rx->lazy)) {

@@ -88,15 +88,17 @@ int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
     return um_net_claim(base, body_len, slot_p);
 }
 
-static void queue(struct um_net_lane *lane, struct um_net_buffer *buffer)
+/* It is kept until it is consumed. */
+static void keep(struct um_net_lane *lane, struct um_net_buffer *buffer)
 {
+    buffer->lane = lane;
+    buffer->is_sending = false;
     buffer->next = NULL;
     if (lane->first)
         lane->last->next = buffer;
     else
         lane->first = buffer;
     lane->last = buffer;
-    um_net_work_add(lane->port, &lane->work);
 }
 
 void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
@@ -113,12 +115,19 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
                                              .slot = lane->rx_slot,
                                              .id = lane->rx_id,
                                              .number = ++lane->committed,
-                                             .len = slot->body_len ? slot->body_len : len};
+                                             .len = (uint16_t)(slot->body_len ? slot->body_len : len),
+                                             .taken = (uint16_t)lane->answers_out};
+    lane->answers_told = lane->answers_out;
     lane->port->hot = HOT;
-    if (lane->ended)
+    if (lane->ended) {
         um_net_buffer_put(&lane->port->inner, buffer);
-    else if (lane->first || !um_net_tell_buffer(lane->port, lane->peer, buffer))
-        queue(lane, buffer);
+        return;
+    }
+    keep(lane, buffer);
+    if (lane->unsent || um_net_tell_buffer(lane->port, lane->peer, buffer))
+        return;
+    lane->unsent = buffer;
+    um_net_work_add(lane->port, &lane->work);
 }
 
 void um_net_abort(struct um_lane *base, const struct um_slot *slot)

@@ -1,8 +1,12 @@
-/* One message to a peer. net.h. */
+/* One message to a peer, and whether what was told was lost. net.h. */
 #include "machine/net/net.h"
+
+#include "base/clock.h"
 
 #include <errno.h>
 #include <string.h>
+
+enum { LOST_NS = 400000000 };
 
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer)
 {
@@ -18,7 +22,7 @@ bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, stru
     if (ret == -FI_EAGAIN || ret == -FI_ENOMEM)
         um_net_peer_took_not(port, peer);
     else
-        um_net_peer_fall(port, peer, -ret);
+        um_net_peer_failed(port, peer, -ret);
     return false;
 }
 
@@ -30,9 +34,24 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
     if (!buffer)
         return false;
     memcpy(buffer->message, message, len);
+    buffer->lane = NULL;
     buffer->len = (uint32_t)len;
     if (um_net_tell_buffer(port, peer, buffer))
         return true;
     um_net_buffer_put(&port->inner, buffer);
     return false;
+}
+
+/* By this side's clock: who did not run finds what several PROBEs said long ago. */
+bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told)
+{
+    const uint64_t now = um_clock_coarse_ns();
+    if (gap->has != has || gap->told == has) {
+        *gap = (struct um_net_gap){.has = has, .told = told, .since = now};
+        return false;
+    }
+    if (now - gap->since < LOST_NS)
+        return false;
+    gap->told = has; /* once: what is told now is another matter */
+    return true;
 }

@@ -38,7 +38,7 @@ enum um_net_kind {
     UM_NET_GRANT,      /* to a lane: struct um_net_grant_wire; number: enum um_net_grant */
     UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: 1: send no messages now,
                           op: a running number */
-    UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many */
+    UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many; number: answers before them */
     UM_NET_TAKEN,      /* to an rx: number: answers taken */
     UM_NET_CLOSE,      /* to an rx: number: records sent in all; no more come */
     UM_NET_BYE,        /* to a lane: all that was sent has come */
@@ -50,7 +50,8 @@ enum um_net_kind {
 
 enum um_net_grant { UM_NET_GRANTED = 0, UM_NET_NONE_FREE = 1, UM_NET_NOT_HERE = 2 };
 
-/* Every message begins with it. slot and id: of the lane or rx that it is for. */
+/* Every message begins with it. slot and id: of the lane or rx that it is for; zero where nothing is said of a field.
+ */
 struct um_net_head_wire {
     uint8_t version;
     uint8_t kind;
@@ -59,7 +60,8 @@ struct um_net_head_wire {
     uint32_t slot;
     uint64_t id;
     uint32_t number; /* of a record: from 1 on */
-    uint32_t len;
+    uint16_t len;
+    uint16_t taken; /* of a record: the sender has taken so many answers, modulo 2^16 */
 };
 static_assert(sizeof(struct um_net_head_wire) == 24, "docs/protocol.md section 13");
 
@@ -92,14 +94,20 @@ struct um_net_answers_wire {
 };
 static_assert(sizeof(struct um_net_answers_wire) == 24 + UM_NET_BATCH * 8, "docs/protocol.md section 13");
 
-/* flags of the head: UM_NET_OF_RX: it is for a lane, and comes from an rx; else the other way round. */
-enum { UM_NET_HELD = 1, UM_NET_OF_RX = 1 };
+/*
+ * flags of the head: UM_NET_OF_RX: it is for a lane, and comes from an rx; else the other way round. UM_NET_HELD: of a
+ * lane that is held. UM_NET_CLOSED: the lane is closed, and `sent` is what CLOSE tells. From an rx it is a CREDIT, too:
+ * op, len.
+ */
+enum { UM_NET_HELD = 1, UM_NET_OF_RX = 2, UM_NET_CLOSED = 4 };
 struct um_net_probe_wire {
-    struct um_net_head_wire head;
-    uint32_t slot; /* of who asks */
+    struct um_net_head_wire head; /* number: what has come to who asks: records, answers */
+    uint32_t slot;                /* of who asks */
+    uint32_t taken;               /* of that: records consumed, answers taken */
+    uint32_t sent;                /* what it has sent in all: answers, records */
     uint32_t zero;
     struct um_addr origin;
 };
-static_assert(sizeof(struct um_net_probe_wire) == 96, "docs/protocol.md section 13");
+static_assert(sizeof(struct um_net_probe_wire) == 104, "docs/protocol.md section 13");
 
 #endif
