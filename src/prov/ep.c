@@ -90,6 +90,7 @@ int um_prov_ep_arm_locked(struct um_prov_ep *ep)
     ep->armed = ret == 0;
     ep->stale = false;
     ep->kicked = false;
+    ep->sleep_max = um_core_ep_sleep_max(ep->core);
     return ret;
 }
 

@@ -5,12 +5,16 @@
  */
 #include "prov/post.h"
 
-/* Under the domain lock. -FI_EAGAIN means "make progress"; many callers only call again, so some progress is made here.
+/*
+ * Under the domain lock. -FI_EAGAIN means "make progress"; many callers only call again, so some progress is made here.
+ * Sleepers are woken only if there is something for them: a caller that repeats its call until it is accepted would
+ * wake the progress thread each time, and the two would take the processor from the peer that has to make room.
  */
-ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
+int um_prov_ep_refused(struct um_prov_ep *ep, int ret)
 {
-    if (ret == -EAGAIN)
-        um_core_ep_progress(ep->core);
+    const bool has_moved = ret == -EAGAIN && um_core_ep_progress(ep->core) > 0;
+    if (has_moved || (ep->armed && um_core_ep_sleep_max(ep->core) != ep->sleep_max))
+        um_prov_ep_touch_locked(ep);
     return um_prov_error_result(ret);
 }
 
@@ -20,14 +24,12 @@ ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret)
  */
 int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
 {
-    int ret = 0;
     um_prov_cq_stop_lingering(ep->tx_cq);
-    if (started == 0)
-        ep->pending++; /* its completion takes that back, or has done so, if the call has found an error */
-    else
-        ret = (int)um_prov_ep_refused(ep, started);
+    if (started)
+        return um_prov_ep_refused(ep, started);
+    ep->pending++; /* its completion takes that back, or has done so, if the call has found an error */
     um_prov_ep_touch_locked(ep);
-    return ret;
+    return 0;
 }
 
 static int um_prov_post_peek_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg)

@@ -79,11 +79,12 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
         const bool waits = um_prov_post_is_fenced_off(ep, fi_flags);
         ep->pending++; /* before: the completion may come before the call returns */
         int sent = waits ? -EAGAIN : um_proto_send(ep->core, msg);
-        if (__builtin_expect(sent != 0, 0)) {
+        if (__builtin_expect(sent == 0, 1)) {
+            um_prov_ep_touch_locked(ep);
+        } else {
             ep->pending--;
             ret = um_prov_ep_refused(ep, sent);
         }
-        um_prov_ep_touch_locked(ep);
     }
     um_prov_domain_unlock(&ep->domain->lock);
     return ret;
@@ -94,14 +95,13 @@ static inline int um_prov_post_inject_locked(struct um_prov_ep *ep, const struct
                                              size_t len)
 {
     int sent = um_proto_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
-    if (__builtin_expect(sent == 0, 1)) {
-        if (ep->cntr[UM_CNTR_SEND])
-            um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
-        return 0;
-    }
-    if (sent < 0)
-        return (int)um_prov_ep_refused(ep, sent);
-    ep->pending++; /* its completion takes it back */
+    if (__builtin_expect(sent < 0, 0))
+        return um_prov_ep_refused(ep, sent);
+    if (__builtin_expect(sent > 0, 0))
+        ep->pending++; /* its completion takes it back */
+    else if (ep->cntr[UM_CNTR_SEND])
+        um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+    um_prov_ep_touch_locked(ep);
     return 0;
 }
 
@@ -112,10 +112,8 @@ static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, struct um_proto
         return -FI_EINVAL;
     um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
-    if (ret == 0) {
+    if (ret == 0)
         ret = um_prov_post_inject_locked(ep, msg, buf, len);
-        um_prov_ep_touch_locked(ep);
-    }
     um_prov_domain_unlock(&ep->domain->lock);
     return ret;
 }

@@ -304,6 +304,7 @@ struct um_prov_ep {
     bool armed;    /* the ports are armed */
     bool stale;    /* armed, but progress was made or a sleeper woke since: the next sleeper arms again */
     bool kicked;   /* a wake-up is on its way to a sleeper */
+    int sleep_max; /* um_core_ep_sleep_max() when it was armed last */
     uint64_t caps;
     size_t multi_min;
     size_t tx_size, rx_size;
@@ -391,6 +392,6 @@ static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t
 
 /* The return value of a posting function whose operation was refused. Makes progress, so that there is room next time.
  */
-ssize_t um_prov_ep_refused(struct um_prov_ep *ep, int ret);
+int um_prov_ep_refused(struct um_prov_ep *ep, int ret);
 
 #endif

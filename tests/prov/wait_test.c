@@ -114,6 +114,46 @@ static void a_blocked_call_takes_at_most_a_hundredth_of_a_core(void **state)
     expect_at_most_a_hundredth_of_a_core(&(struct pair_config){.counters = true, .progress = FI_PROGRESS_AUTO});
 }
 
+/* By the threads of this process but this one. */
+static uint64_t switches_of_others(void)
+{
+    struct rusage usage;
+    const uint64_t all = switches();
+    assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+    return all - (uint64_t)usage.ru_nvcsw;
+}
+
+enum { REFUSALS = 300 };
+
+/*
+ * A caller that repeats a refused call until it is accepted must not wake the progress threads each time: they would
+ * take the processor from the peer that the caller waits for.
+ */
+static void a_refused_call_wakes_no_progress_thread(void **state)
+{
+    const struct iovec iov = {.iov_base = out, .iov_len = 8};
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.progress = FI_PROGRESS_AUTO});
+    PAIR_POST(&p, fi_tsend(p.a.ep, out, sizeof(out), NULL, p.a.other, 1, NULL)); /* pending until it is received */
+    usleep(50000);
+    const struct fi_msg_tagged fenced = {.msg_iov = &iov, .iov_count = 1, .addr = p.a.other, .tag = 2};
+    uint64_t begin = pair_now_ns(), slept = switches_of_others();
+    for (int i = 0; i < REFUSALS; i++) {
+        assert_int_equal(fi_tsendmsg(p.a.ep, &fenced, FI_FENCE), -FI_EAGAIN);
+        usleep(200); /* a progress thread that was woken goes to sleep again */
+    }
+    slept = switches_of_others() - slept;
+    const uint64_t ms = (pair_now_ns() - begin) / 1000000;
+    printf("%d refused calls in %llu ms: %llu wake-ups\n", REFUSALS, (unsigned long long)ms, (unsigned long long)slept);
+    assert_true(slept <= ms * WAKEUPS_PER_S / 1000 + REFUSALS / 10);
+    PAIR_POST(&p, fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL));
+    pair_await(&p, &p.b, &e, NULL);
+    pair_await(&p, &p.a, &e, NULL);
+    pair_close(&p);
+}
+
 enum { ROUNDS = 3000, DELAYS_NS = 15000 };
 
 static void receive_one(struct side *s, unsigned char *to)
@@ -255,6 +295,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_blocked_reader_wakes_for_a_message_and_burns_no_core),
         cmocka_unit_test(a_blocked_call_takes_at_most_a_hundredth_of_a_core),
+        cmocka_unit_test(a_refused_call_wakes_no_progress_thread),
         cmocka_unit_test(a_message_wakes_at_whatever_moment_it_comes),
         cmocka_unit_test(a_signal_unblocks_a_reader),
         cmocka_unit_test(a_cancelled_thread_leaves_no_lock_held),
