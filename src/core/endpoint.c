@@ -65,7 +65,8 @@ static int ports_open(struct um_core_ep *ep)
         ep->config.port.space = um_core_regions_space(ep->config.regions, i);
         ep->config.port.alone = machines->count == 1;
         ret = machines->at[i]->port_open(&ep->config.port, &ep->ports[i].port);
-        ep->port_count += ret == 0;
+        if (ret == 0)
+            ep->ports[ep->port_count++].port->left = &ep->left_out;
     }
     if (ret == 0 && ep->port_count > 1)
         ret = wait_set_open(ep);

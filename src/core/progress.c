@@ -242,17 +242,26 @@ static uint64_t ep_clock(struct um_core_ep *ep)
 static void poll_next(struct um_core_ep *ep)
 {
     ep->polled = ep->polled + 1 < ep->port_count ? ep->polled + 1 : 0;
+    ep->left_out = 0;
 }
 
-/* The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL. */
+/*
+ * The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL: then
+ * the next calls leave them out, as many as all of them allow.
+ */
 static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *ep, struct um_record *rec_p)
 {
-    for (uint32_t left = ep->port_count; left > 0; left--) {
+    uint32_t patience = UINT32_MAX;
+    for (uint32_t left = ep->port_count; left > 1; left--) {
         poll_next(ep);
         struct um_port *port = ep->ports[ep->polled].port;
-        if (left > 1 && port->machine->poll(port, rec_p))
+        if (port->machine->poll(port, rec_p))
             return port;
     }
+    ep->polled = 0;
+    for (uint32_t i = 1; i < ep->port_count; i++)
+        patience = ep->ports[i].port->patience < patience ? ep->ports[i].port->patience : patience;
+    ep->left_out = patience;
     return NULL;
 }
 
@@ -266,7 +275,11 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
     um_core_ep_settle(ep);
     while (count < UM_POLL_BUDGET) {
         if (!port->machine->poll(port, &rec)) {
-            if (__builtin_expect(ep->port_count == 1, 1) || !(port = poll_others(ep, &rec)))
+            if (__builtin_expect(ep->left_out > 0, 1)) {
+                ep->left_out--;
+                break;
+            }
+            if (!(port = poll_others(ep, &rec)))
                 break;
         }
         if (!record_handle(ep, port, &rec)) { /* poll offers it again */

@@ -69,7 +69,18 @@ static_assert(sizeof(struct um_piece) == 16, "the piece is wire format: docs/pro
 struct um_machine;
 struct um_port {
     const struct um_machine *machine;
+    uint32_t patience; /* polls that may be left out after an empty one, because looking is dear: the port says so */
+    uint32_t *left; /* how many of them are left: the caller counts down, the port may set 0; NULL: none is left out */
 };
+
+/* The next poll is not left out. */
+static inline void um_port_stir(struct um_port *port)
+{
+    port->patience = 0;
+    if (port->left)
+        *port->left = 0;
+}
+
 struct um_link {
     const struct um_machine *machine;
 };

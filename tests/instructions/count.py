@@ -2,7 +2,7 @@
 """How many instructions each hot path takes, by callgrind, and whether that is within its limit.
 
   count.py [--build DIR] [--provider NAME] PROGRAM                 prints the counts
-  count.py [--build DIR] --limits FILE.toml [--update] PROGRAM     compares them with limits; --update writes new ones
+  count.py [--build DIR] [--inner NAME] --limits FILE.toml [--update] PROGRAM     compares them with limits; --update writes new ones
 
 PROGRAM is tests/instructions/paths of a build. `instructions` is a call's own; `then`, what has to follow until the
 operation has taken effect (progress of both ends, and some looks in vain): for comparing providers, without a limit.
@@ -45,10 +45,11 @@ def read_dumps(texts: list[str]) -> dict[str, int]:
     return totals
 
 
-def count(program: pathlib.Path, provider: str, build: pathlib.Path) -> dict[str, tuple[float, float]]:
+def count(program: pathlib.Path, provider: str, inner: str | None, build: pathlib.Path) -> dict[str, tuple[float, float]]:
     """Per call of each path: its instructions, and those of what has to follow."""
     # no lingering: how often an empty read looks again would depend on the time that callgrind takes
-    env = dict(os.environ, FI_PROVIDER_PATH=str(build), FI_PROVIDER=provider, FI_UNIMEM_LINGER="0")
+    env = dict(os.environ, FI_PROVIDER_PATH=str(build), FI_PROVIDER=f"{provider},{inner}" if inner else provider,
+               FI_UNIMEM_LINGER="0")
     with tempfile.TemporaryDirectory(prefix="instructions-") as scratch:
         done = subprocess.run(["valgrind", "--tool=callgrind", "--collect-atstart=no",
                                f"--callgrind-out-file={scratch}/dump", str(program), provider],
@@ -91,6 +92,7 @@ def main() -> int:
     parser.add_argument("program", type=pathlib.Path, nargs="?")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     parser.add_argument("--provider", default="unimem")
+    parser.add_argument("--inner", help="what the machine net may use; the environment names the machines")
     parser.add_argument("--limits", type=pathlib.Path)
     parser.add_argument("--update", action="store_true")
     parser.add_argument("--self-test", action="store_true")
@@ -102,7 +104,7 @@ def main() -> int:
     if not shutil.which("valgrind"):
         print("skipped: valgrind is not installed")
         return SKIPPED
-    both = count(options.program, options.provider, options.build)
+    both = count(options.program, options.provider, options.inner, options.build)
     counts = {p: n for p, (n, _) in both.items()}
     limits = tomllib.loads(options.limits.read_text()) if options.limits and not options.update else {}
     print(f"{'path':28}{'instructions':>13}{'limit':>8}{'then':>8}")

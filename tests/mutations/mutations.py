@@ -1164,6 +1164,13 @@ MUTATIONS = [
         ["prov/unwoken"],
     ),
     (
+        "a machine beside the first is polled once and left out for ever",
+        "src/core/progress.c",
+        "    ep->left_out = patience;\n",
+        "    ep->left_out = UINT32_MAX;\n    (void)patience;\n",
+        ["prov/machines"],
+    ),
+    (
         "a refused call wakes the progress thread each time",
         "src/prov/post.c",
         "    if (has_moved || (ep->armed && um_core_ep_sleep_max(ep->core) != ep->sleep_max))\n",

@@ -67,7 +67,7 @@ struct um_net_table {
     uint32_t capacity, end; /* end: above the last that is used */
 };
 
-enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
+enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024, UM_NET_HOT = 256 };
 
 struct um_net_port {
     struct um_port base;
@@ -85,9 +85,10 @@ struct um_net_port {
     uint32_t denials;              /* rx that are only to tell that there is no lane */
     uint32_t windows, windows_max; /* records that all incoming lanes may have unconsumed beyond their first windows */
     uint32_t idle;                 /* polls since the last record */
-    uint32_t hot;                  /* polls that look at the inner queue before the first one is left out */
-    uint32_t skip, skip_next;      /* polls that are left out now, after the next look */
-    uint64_t looked_at;            /* um_clock_coarse_ns() of the last look */
+    uint32_t hot;                  /* looks at the inner queue before the first poll is left out */
+    uint32_t fit;                  /* polls that fit between two looks, as often as the caller polls */
+    uint32_t polls;                /* since the kernel's clock was seen to tick */
+    uint64_t ticked_at_coarse;
     uint64_t ticked_at;
     uint32_t probe_lane, probe_rx; /* slots that tick() looks at next */
     uint64_t strays;               /* messages for nothing that is here */
@@ -241,9 +242,16 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer);
 /* The peer says what it has of what it was told. True: it has long lacked some of that: it is to be told again. */
 bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told);
+/* Something happens: the next polls look at the inner queue. */
+static inline void um_net_stir(struct um_net_port *port)
+{
+    port->hot = UM_NET_HOT;
+    um_port_stir(&port->base);
+}
 /* It has something to tell. */
 static inline void um_net_work_add(struct um_net_port *port, struct um_net_work *work)
 {
+    um_net_stir(port);
     if (um_list_is_empty(&work->link))
         um_list_append(&port->work, &work->link);
 }

@@ -1,9 +1,8 @@
 /*
  * Receiving as machine.h has it: records, answers, holds. net.h.
  *
- * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens looks at each
- * call for a while, then leaves out more and more of them; but it looks when the kernel's clock has ticked, which it
- * reads in one call of four.
+ * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens lets polls pass
+ * (um_port.patience): as many as the caller makes in LOOK_NS, which the kernel's clock tells from one tick to the next.
  */
 #include "machine/net/net.h"
 
@@ -11,7 +10,12 @@
 
 #include <errno.h>
 
-enum { IDLE_POLLS = 256, HOT = 256, SKIP_MAX = 32, CLOCK_SKIP = 4 };
+enum {
+    IDLE_POLLS = 256,
+    LOOK_NS = 4000,    /* between two looks: a fraction of what a message takes over sockets */
+    TICK_NS = 4000000, /* between two ticks of the kernel's clock, often */
+    PATIENCE_MAX = 128,
+};
 
 /* ---- records ---- */
 
@@ -45,38 +49,38 @@ static int offer(const struct um_net_port *port, struct um_record *rec_p)
     return 1;
 }
 
-/* True: this call may do without a look. */
-static bool is_left_out(struct um_net_port *port)
+/*
+ * How many polls to leave out after this look. A caller that polls less often than before is noticed when the kernel's
+ * clock ticks, one that polls more often at once.
+ */
+static void patience_after(struct um_net_port *port, bool moved)
 {
-    if (port->skip == 0)
-        return false;
-    port->skip--;
-    return port->skip % CLOCK_SKIP || um_clock_coarse_ns() == port->looked_at;
-}
-
-/* How many calls to leave out after this look. */
-static void look_again(struct um_net_port *port, bool moved)
-{
-    if (moved)
-        port->hot = HOT;
-    if (port->hot > 0) {
-        port->hot--;
-        port->skip = port->skip_next = 0;
-        return;
+    const uint64_t now = um_clock_coarse_ns(), passed = now - port->ticked_at_coarse;
+    const uint64_t fit = (uint64_t)port->polls * LOOK_NS / (passed ? passed : TICK_NS);
+    if (passed || fit > port->fit)
+        port->fit = fit < PATIENCE_MAX ? (uint32_t)fit : PATIENCE_MAX;
+    if (passed) {
+        port->ticked_at_coarse = now;
+        port->polls = 0;
     }
-    port->skip_next = port->skip_next * 2 + 1 < SKIP_MAX ? port->skip_next * 2 + 1 : SKIP_MAX;
-    port->skip = port->skip_next;
-    port->looked_at = um_clock_coarse_ns();
+    if (moved)
+        port->hot = UM_NET_HOT;
+    else if (port->hot > 0)
+        port->hot--;
+    const uint32_t next = 2 * port->base.patience + 1;
+    port->base.patience = port->hot > 0 ? 0 : next < port->fit ? next : port->fit;
 }
 
 int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 {
+    const uint32_t polls = 1 + port->base.patience;
+    port->polls += polls;
     const bool moved = um_net_drive(port);
     int ret = offer(port, rec_p);
-    look_again(port, moved || ret);
+    patience_after(port, moved || ret || !um_list_is_empty(&port->work));
     if (ret) {
         port->idle = 0;
-    } else if (++port->idle >= IDLE_POLLS && !um_list_is_empty(&port->lazy)) {
+    } else if ((port->idle += polls) >= IDLE_POLLS && !um_list_is_empty(&port->lazy)) {
         port->idle = 0; /* not at once: an answer to what was just taken may be on its way */
         um_net_credit_due(port);
     }
@@ -85,11 +89,7 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
-    struct um_net_port *port = (struct um_net_port *)base;
-    if (!um_list_is_empty(&port->work) || !um_list_is_empty(&port->ready) || !is_left_out(port))
-        return um_net_poll_now(port, rec_p);
-    port->idle++;
-    return 0;
+    return um_net_poll_now((struct um_net_port *)base, rec_p);
 }
 
 /* A sender that opens a lane is known as soon as the inner queue is read. */

@@ -202,6 +202,7 @@ void um_net_rx_offers(struct um_net_rx *rx)
         um_list_unlink(&rx->ready);
     else if (um_list_is_empty(&rx->ready))
         um_list_append(&rx->port->ready, &rx->ready);
+    um_port_stir(&rx->port->base);
 }
 
 void um_net_rx_fall(struct um_net_rx *rx, int error)

@@ -4,9 +4,6 @@
 #include <errno.h>
 #include <string.h>
 
-/* Polls that look at the inner queue after something was sent. */
-enum { HOT = 256 };
-
 /* ---- open and close ---- */
 
 static int opening_result(struct um_net_link *link, struct um_lane **lane_p)
@@ -37,7 +34,7 @@ int um_net_lane_open(struct um_link *base, struct um_lane **lane_p)
             return -ENOMEM;
         um_net_lane_push(link->opening);
     }
-    port->hot = HOT;
+    um_net_stir(port);
     um_net_drive(port);
     return opening_result(link, lane_p);
 }
@@ -118,7 +115,7 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
                                              .len = (uint16_t)(slot->body_len ? slot->body_len : len),
                                              .taken = (uint16_t)lane->answers_out};
     lane->answers_told = lane->answers_out;
-    lane->port->hot = HOT;
+    um_net_stir(lane->port);
     if (lane->ended) {
         um_net_buffer_put(&lane->port->inner, buffer);
         return;

@@ -77,7 +77,7 @@ void um_net_disarm(struct um_port *base)
     eventfd_t value;
     if (port->is_timed)
         timer_set(port, 0);
-    port->skip = port->skip_next = 0;
+    um_net_stir(port);
     (void)eventfd_read(port->kick_fd, &value);
     /* Neither what came nor what the inner provider has signalled makes the descriptor readable any more. */
     for (int i = 0; i < DRAINS && port->is_open; i++) {
