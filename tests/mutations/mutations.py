@@ -848,7 +848,7 @@ MUTATIONS = [
     (
         "of two machines only the first is asked for records",
         "src/core/progress.c",
-        "        if (left > 1 && port->machine->poll(port, rec_p))",
+        "        if (port->machine->poll(port, rec_p))",
         "        if (left > 9 && port->machine->poll(port, rec_p))",
         ["proto route shm-board"],
     ),

@@ -23,7 +23,7 @@
  * - inner: one endpoint of the inner provider, and its buffers.
  * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
  * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
- * - lane, rx: what is told to peers and what they tell, each about its kind of object.
+ * - lane; rx_life, rx_tell, rx: what is told to peers and what they tell, each about its kind of object.
  * - drive: all of these at once.
  * - send, poll, space, wait: the calls of machine.h, which drive.
  * - port, net: the rest of them; their table.
@@ -275,10 +275,30 @@ bool um_net_lane_probe(struct um_net_lane *lane);
 /* The inner provider is done with a record. */
 void um_net_lane_sent(struct um_net_buffer *buffer, bool failed);
 
+/* ---- rx_life.c ---- */
+
+/* denied: it is only to tell that. Takes a reference of the peer; the caller sets work.push. NULL: no memory. */
+struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer, enum um_net_grant denied);
+void um_net_rx_free(struct um_net_rx *rx);
+/* Gives the buffers of one of its lists back. */
+void um_net_rx_drop(struct um_net_rx *rx, struct um_net_buffer **list);
+/* It may have something to offer: into the list, or out of it. */
+void um_net_rx_offers(struct um_net_rx *rx);
+
+/* ---- rx_tell.c ---- */
+
+/* Tells what it can. May free the rx. */
+void um_net_rx_push(struct um_net_rx *rx);
+/* The same, as the rx's um_net_work.push. */
+bool um_net_rx_work(struct um_net_work *work);
+/* As um_net_lane_probe(), to the sender. */
+bool um_net_rx_probe(struct um_net_rx *rx);
+/* Lazy credit is due. */
+void um_net_credit_due(struct um_net_port *port);
+
 /* ---- rx.c ---- */
 
 void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer);
-void um_net_rx_push(struct um_net_rx *rx);
 void um_net_rx_fall(struct um_net_rx *rx, int error);
 /* Its sender broke the format, or is not wanted any more: it ends with that error. */
 void um_net_rx_fail(struct um_net_rx *rx, int error);
@@ -286,15 +306,8 @@ void um_net_rx_fail(struct um_net_rx *rx, int error);
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
 /* The sender says what it has. May free the rx. */
 void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe);
-/* As um_net_lane_probe(), to the sender. */
-bool um_net_rx_probe(struct um_net_rx *rx);
 /* A record was released: its buffer. */
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
-/* It may have something to offer: into the list, or out of it. */
-void um_net_rx_offers(struct um_net_rx *rx);
-/* Lazy credit is due. */
-void um_net_credit_due(struct um_net_port *port);
-void um_net_rx_free(struct um_net_rx *rx);
 
 /* ---- drive.c ---- */
 
