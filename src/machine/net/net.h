@@ -67,7 +67,7 @@ struct um_net_table {
     uint32_t capacity, end; /* end: above the last that is used */
 };
 
-enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024, UM_NET_HOT = 256 };
+enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
 
 struct um_net_port {
     struct um_port base;
@@ -85,8 +85,8 @@ struct um_net_port {
     uint32_t denials;              /* rx that are only to tell that there is no lane */
     uint32_t windows, windows_max; /* records that all incoming lanes may have unconsumed beyond their first windows */
     uint32_t idle;                 /* polls since the last record */
-    uint32_t hot;                  /* looks at the inner queue before the first poll is left out */
-    uint32_t fit;                  /* polls that fit between two looks, as often as the caller polls */
+    uint32_t quiet;                /* polls since something happened */
+    uint32_t fit;                  /* polls that may be left out at most, as often as the caller polls */
     uint32_t polls;                /* since the kernel's clock was seen to tick */
     uint64_t ticked_at_coarse;
     uint64_t ticked_at;
@@ -245,7 +245,7 @@ bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told);
 /* Something happens: the next polls look at the inner queue. */
 static inline void um_net_stir(struct um_net_port *port)
 {
-    port->hot = UM_NET_HOT;
+    port->quiet = 0;
     um_port_stir(&port->base);
 }
 /* It has something to tell. */

@@ -2,7 +2,8 @@
  * Receiving as machine.h has it: records, answers, holds. net.h.
  *
  * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens lets polls pass
- * (um_port.patience): as many as the caller makes in LOOK_NS, which the kernel's clock tells from one tick to the next.
+ * (um_port.patience): the more the longer it has been quiet, and at most as many as the caller makes in LOOK_NS, which
+ * the kernel's clock tells from one tick to the next.
  */
 #include "machine/net/net.h"
 
@@ -12,9 +13,10 @@
 
 enum {
     IDLE_POLLS = 256,
-    LOOK_NS = 4000,    /* between two looks: a fraction of what a message takes over sockets */
+    LOOK_NS = 100000,  /* between two looks, at most: a look at tcp's queue takes a microsecond */
     TICK_NS = 4000000, /* between two ticks of the kernel's clock, often */
-    PATIENCE_MAX = 128,
+    PATIENCE_MAX = 4096,
+    DELAY = 16, /* the time waited for a message becomes longer by a part of that, at most */
 };
 
 /* ---- records ---- */
@@ -64,17 +66,16 @@ static void patience_after(struct um_net_port *port, bool moved)
         port->polls = 0;
     }
     if (moved)
-        port->hot = UM_NET_HOT;
-    else if (port->hot > 0)
-        port->hot--;
-    const uint32_t next = 2 * port->base.patience + 1;
-    port->base.patience = port->hot > 0 ? 0 : next < port->fit ? next : port->fit;
+        port->quiet = 0;
+    const uint32_t wish = port->quiet / DELAY;
+    port->base.patience = wish < port->fit ? wish : port->fit;
 }
 
 int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 {
     const uint32_t polls = 1 + port->base.patience;
     port->polls += polls;
+    port->quiet += port->quiet < UINT32_MAX / 2 ? polls : 0;
     const bool moved = um_net_drive(port);
     int ret = offer(port, rec_p);
     patience_after(port, moved || ret || !um_list_is_empty(&port->work));
