@@ -2,6 +2,8 @@
 #include "mpi_env.h"
 #include "provider.h"
 
+#include "machine/machines.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@ static const struct plain {
     unsigned kinds;
     int from, until; /* the first version with it and the first without it; 0: all versions */
 } plain[] = {
-    {"FI_PROVIDER", "unimem", ~0u, 0, 0},
+    {"FI_PROVIDER", NULL, ~0u, 0, 0}, /* providers_for() */
 
     /* The netmod of MPICH that speaks libfabric. */
     {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0},
@@ -100,9 +102,32 @@ static int fill_provider_path(struct um_cmd_env_var *var, const struct um_cmd_en
     return var_format(var, at, env->dir, *list ? list : NULL);
 }
 
-static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, const struct um_cmd_environment *env)
+bool um_cmd_env_goes_over_net(void)
 {
-    const char *own = getenv(var->name), *value = plain->value;
+    const char *names = getenv("FI_UNIMEM_MACHINE"), *use = getenv("FI_UNIMEM_NET");
+    struct um_machines machines;
+    bool has_net = false;
+    if (!names || (use && !strcmp(use, "off")) || um_machines_named(names, &machines) != 0)
+        return false;
+    for (uint32_t i = 0; i < machines.count; i++)
+        has_net |= !strcmp(machines.at[i]->name, "net");
+    return has_net;
+}
+
+/*
+ * In libfabric before 1.18 tcp is two providers, one upon the other, and the upper one does not find the lower one
+ * where FI_PROVIDER leaves it out; Intel's does not load what it leaves out. Both MPIs are told besides to take unimem
+ * alone.
+ */
+static const char *providers_for(const struct um_cmd_mpi *mpi)
+{
+    return mpi->kind == UM_MPI_OPENMPI && um_cmd_env_goes_over_net() ? "unimem,tcp" : "unimem";
+}
+
+static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, const struct um_cmd_environment *env,
+                      const struct um_cmd_mpi *mpi)
+{
+    const char *own = getenv(var->name), *value = plain->value ? plain->value : providers_for(mpi);
     if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
         own = NULL; /* libfabric ignores an empty value, too */
     if (value == the_provider && env->other_provider) {
@@ -132,7 +157,7 @@ int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi
             continue;
         var = &env->var[env->count++];
         *var = (struct um_cmd_env_var){.name = plain[i].name};
-        ret = fill_plain(var, &plain[i], env);
+        ret = fill_plain(var, &plain[i], env, mpi);
     }
     return ret;
 }

@@ -11,6 +11,7 @@
 #include "mpi.h"
 
 #include <limits.h>
+#include <stdbool.h>
 
 enum { UM_ENV_MAX = 16, UM_ENV_VALUE_MAX = 4 * PATH_MAX };
 
@@ -43,6 +44,9 @@ struct um_cmd_environment {
  * -ENAMETOOLONG: a path does not fit).
  */
 int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi);
+
+/* Is net among the machines that the environment names, and not switched off? */
+bool um_cmd_env_goes_over_net(void);
 
 /* What happened to a variable, for people. */
 const char *um_cmd_env_origin_text(enum um_cmd_env_origin origin);

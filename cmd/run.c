@@ -6,6 +6,7 @@
  */
 #include "announce.h"
 #include "commands.h"
+#include "forward.h"
 #include "heap.h"
 #include "launch.h"
 
@@ -115,6 +116,9 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
 
     if (!o->mpi)
         um_cmd_recognise(program, found);
+    int ret = machine_set(o); /* first: what else is set depends on it */
+    if (ret != UM_EXIT_OK)
+        return ret;
     if (um_cmd_announce_refusal(&found->mpi) || um_cmd_env_fill(&env, &found->mpi))
         return UM_EXIT_FAILED;
     if (!o->quiet)
@@ -125,9 +129,9 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     um_cmd_announce_dropped(program);
     if (o->verbose)
         um_cmd_announce_all(&env);
-    int ret = env_apply(&env);
-    if (ret == UM_EXIT_OK)
-        ret = machine_set(o);
+    ret = env_apply(&env);
+    if (ret == UM_EXIT_OK && um_cmd_forward(program, &found->mpi))
+        return UM_EXIT_FAILED;
     if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
         return UM_EXIT_FAILED; /* last: whatever runs before the program does not need it */
     return ret;

@@ -124,6 +124,36 @@ def test_an_empty_choice_of_provider_is_none(tmp_path: Path) -> None:
     assert call(tmp_path, "printenv", "FI_PROVIDER", FI_PROVIDER="").stdout == "unimem\n"
 
 
+@pytest.mark.parametrize(
+    "mpi, machine, use, expected",
+    [
+        ("openmpi", "shm,net", "auto", "unimem,tcp"),
+        ("openmpi", "shm,net", "off", "unimem"),
+        ("openmpi", "shm", "auto", "unimem"),
+        ("mpich", "shm,net", "auto", "unimem"),
+    ],
+)
+def test_open_mpi_gets_the_inner_provider_too(
+    tmp_path: Path, mpi: str, machine: str, use: str, expected: str
+) -> None:
+    run = call(tmp_path, "--mpi", mpi, "--machine", machine, "printenv", "FI_PROVIDER", FI_UNIMEM_NET=use)
+    assert run.stdout == f"{expected}\n"
+
+
+def test_open_mpi_is_told_what_ranks_of_other_hosts_need(tmp_path: Path) -> None:
+    name = "OMPI_MCA_mca_base_env_list"
+    net = ["--mpi", "openmpi", "--machine", "shm,net"]
+    run = call(tmp_path, *net, "printenv", name, FI_UNIMEM_NET="tcp", FI_LOG_LEVEL="warn")
+    names = {"FI_PROVIDER_PATH", "FI_PROVIDER", "FI_UNIMEM_MACHINE", "FI_UNIMEM_NET", "FI_LOG_LEVEL"}
+    assert set(run.stdout.strip().split(";")) >= names, str(run)
+    assert call(tmp_path, "--mpi", "openmpi", "printenv", name).returncode == 1  # nothing leaves this host
+    # Open MPI 4 refuses a list beside -x; what the user has chosen stays.
+    run = call(tmp_path, *net, "sh", "-c", f"printenv {name}", "-x")
+    assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr and "-x FI_UNIMEM_MACHINE" in run.stderr
+    run = call(tmp_path, *net, "printenv", name, **{name: "HOME"})
+    assert run.stdout == "HOME\n" and "-x FI_PROVIDER" in run.stderr
+
+
 def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:
     script(tmp_path / "sudo", "exit 0\n")
     assert "put `unimem run --` behind it" in call(tmp_path, "./sudo", "mpiexec").stderr

@@ -1,0 +1,127 @@
+"""Hosts on one machine: network, host name, process, IPC and mount namespaces, joined by a bridge.
+
+Each host has its own name, /etc/hosts, /dev/shm, pids and boot id, so programs find nothing that only one kernel could
+tell them. The launcher runs beside the hosts, in the bridge's network; in place of ssh it has an agent that enters a
+host's namespaces. Needs root (or its capabilities): a test that may not create a namespace says so.
+"""
+
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from pathlib import Path
+
+NETWORK = "10.77.0."
+LAUNCHER = f"{NETWORK}254"
+SECONDS = 20
+
+# A host's first process. $1: its folder; $2: its name.
+HOST = """
+set -e
+hostname "$2"
+mount --make-rprivate /
+mount -t tmpfs tmpfs /dev/shm
+mount --bind "$1/../hosts" /etc/hosts
+mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
+ip link set lo up
+touch "$1/ready"
+exec sleep infinity
+"""
+
+# What ssh is for a launcher: options, the host, the command for a shell. As there, nothing of the environment goes along
+# (but the marker by which the tests find their processes).
+AGENT = """#!/bin/sh
+while case $1 in -*) true;; *) false;; esac; do shift; done
+host=$1; shift
+folder=$(dirname "$0")/$host
+exec env -i "PATH=$PATH" "HOME=$HOME" "TMPDIR=$folder/tmp" "UNIMEM_TEST_MARKER=$UNIMEM_TEST_MARKER" \
+    nsenter --all --target "$(cat "$folder/pid")" sh -c "cd '$PWD'; $*"
+"""
+
+
+class NoNamespaces(Exception):
+    """This user may not create them."""
+
+
+class Hosts:
+    """Named host0, host1, ... with the addresses 10.77.0.1, .2, ... on eth0."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"host{i}" for i in range(count)]
+        self.folder = tempfile.TemporaryDirectory(prefix="unimem-hosts-", ignore_cleanup_errors=True)
+        self.root = Path(self.folder.name)
+        self.processes: list[subprocess.Popen[bytes]] = []
+        names = {"127.0.0.1": "localhost", LAUNCHER: socket.gethostname()}
+        names |= {f"{NETWORK}{i + 1}": name for i, name in enumerate(self.names)}
+        (self.root / "hosts").write_text("".join(f"{address} {name}\n" for address, name in names.items()))
+        self.agent = self.root / "agent"
+        self.agent.write_text(AGENT)
+        self.agent.chmod(0o755)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        bridge = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
+        self.processes.append(bridge)
+        self.bridge = bridge.pid
+        self._await(lambda: os.readlink(f"/proc/{bridge.pid}/ns/net") != os.readlink("/proc/self/ns/net"), bridge)
+        self._in_bridge("ip", "link", "add", "br0", "type", "bridge")
+        self._in_bridge("ip", "address", "add", f"{LAUNCHER}/24", "dev", "br0")
+        self._in_bridge("ip", "link", "set", "br0", "up")
+        self._in_bridge("ip", "link", "set", "lo", "up")
+        for i, name in enumerate(self.names):
+            self._add(i, name)
+
+    def _add(self, i: int, name: str) -> None:
+        folder = self.root / name
+        (folder / "tmp").mkdir(parents=True)
+        (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
+        spaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        shell = subprocess.Popen(["unshare", *spaces, "sh", "-c", HOST, "sh", str(folder), name])
+        self.processes.append(shell)
+        self._await((folder / "ready").exists, shell)
+        first = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()[0]
+        (folder / "pid").write_text(first)
+        veth = f"veth{i}"
+        self._in_bridge("ip", "link", "add", veth, "type", "veth", "peer", "name", "eth0", "netns", first)
+        self._in_bridge("ip", "link", "set", veth, "master", "br0", "up")
+        self.run_in(name, "ip", "address", "add", f"{NETWORK}{i + 1}/24", "dev", "eth0")
+        self.run_in(name, "ip", "link", "set", "eth0", "up")
+
+    @staticmethod
+    def _await(condition: object, process: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + SECONDS
+        while not condition():  # type: ignore[operator]
+            if process.poll() is not None:
+                raise NoNamespaces(f"{process.args} ended with status {process.returncode}")
+            assert time.monotonic() < end, f"{process.args} is not ready after {SECONDS} s"
+            time.sleep(0.01)
+
+    def _in_bridge(self, *command: str) -> None:
+        subprocess.run(["nsenter", f"--net=/proc/{self.bridge}/ns/net", *command], check=True)
+
+    def inside(self, name: str) -> list[str]:
+        """What a command begins with that runs on that host."""
+        return ["nsenter", "--all", "--target", (self.root / name / "pid").read_text()]
+
+    def beside(self) -> list[str]:
+        """What a launcher begins with."""
+        return ["nsenter", f"--net=/proc/{self.bridge}/ns/net"]
+
+    def run_in(self, name: str, *command: str) -> None:
+        subprocess.run([*self.inside(name), *command], check=True)
+
+    def set_link(self, name: str, state: str) -> None:
+        """`up` or `down`: the host's cable."""
+        self._in_bridge("ip", "link", "set", f"veth{self.names.index(name)}", state)
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.folder.cleanup()

@@ -1,0 +1,66 @@
+"""Jobs on two hosts of two ranks each: shared memory within a host, libfabric's tcp between them."""
+
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from harness import BUILD, VENV, Launcher, Run
+from hosts import LAUNCHER, Hosts
+from other_mpi import OtherMpi
+
+Program = Callable[[str], Path]
+PROGRAMS = (("anybody.c", ["5000"]), ("windows.c", ["20"]), ("collectives.c", ["65536"]))
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("nsenter"), reason="needs namespaces of its own: root"
+)
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    two = Hosts(2)
+    yield two
+    two.close()
+
+
+def check_both_ways(run: Run) -> None:
+    """Some rank has sent by each machine."""
+    sent: Counter[str] = Counter()
+    for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
+        sent[machine] += int(count)
+    assert sent["shm"] > 0 and sent["net"] > 0, str(run)
+
+
+def check_programs(
+    launcher: Launcher, hosts: Hosts, mpiexec: list[str | Path], env: dict[str, str], build: Program
+) -> None:
+    beside = launcher.inside(hosts.beside())
+    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+    for name, arguments in PROGRAMS:
+        command = [build(name), *arguments]
+        run = beside.run_ranks(launch, command, env=env | {"FI_UNIMEM_STATS": "1"}, timeout=120).succeeded()
+        if name == "anybody.c":
+            assert run.out == "5000 messages of each of 3 ranks came in order, whole\n", str(run)
+        check_both_ways(run)
+
+
+def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
+    agent = ["-launcher", "ssh", "-launcher-exec", hosts.agent, "-localhost", LAUNCHER]
+    mpiexec = [VENV / "bin" / "mpiexec", *agent, "-hosts", ",".join(hosts.names), "-ppn", "2", "-n", "4"]
+    check_programs(launcher, hosts, mpiexec, {}, program)
+
+
+@pytest.mark.parametrize(
+    "version, agent_option", [("openmpi5", "--prtemca plm_ssh_agent"), ("openmpi4", "--mca plm_rsh_agent")]
+)
+def test_open_mpi(
+    launcher: Launcher, hosts: Hosts, version: str, agent_option: str, request: pytest.FixtureRequest
+) -> None:
+    mpi: OtherMpi = request.getfixturevalue(version)
+    slots = ",".join(f"{name}:2" for name in hosts.names)
+    mpiexec = [*mpi.mpiexec_here(), *agent_option.split(), hosts.agent, "-H", slots, "-n", "4"]
+    check_programs(launcher, hosts, mpiexec, dict(mpi.settings), mpi.build)
