@@ -48,10 +48,19 @@ def check_programs(
         check_both_ways(run)
 
 
-def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
+def hydra_options(hosts: Hosts) -> list[str | Path]:
     agent = ["-launcher", "ssh", "-launcher-exec", hosts.agent, "-localhost", LAUNCHER]
-    mpiexec = [VENV / "bin" / "mpiexec", *agent, "-hosts", ",".join(hosts.names), "-ppn", "2", "-n", "4"]
-    check_programs(launcher, hosts, mpiexec, {}, program)
+    return [*agent, "-hosts", ",".join(hosts.names), "-ppn", "2", "-n", "4"]
+
+
+def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
+    check_programs(launcher, hosts, [VENV / "bin" / "mpiexec", *hydra_options(hosts)], {}, program)
+
+
+@pytest.mark.needs_impi
+def test_intel_mpi(launcher: Launcher, hosts: Hosts, impi: OtherMpi) -> None:
+    """Its libfabric has providers as files, and does not load tcp where it finds unimem."""
+    check_programs(launcher, hosts, [*impi.mpiexec_here(), *hydra_options(hosts)], dict(impi.settings), impi.build)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,11 +46,12 @@ static bool is_loopback(const struct fi_info *info)
     return info->domain_attr->name && !strcmp(info->domain_attr->name, "lo");
 }
 
-/* The first of exactly that provider: a list for "tcp" has "tcp;ofi_rxm", too. */
+/* The first of exactly that provider: a list for "tcp" has "tcp;ofi_rxm", too. A provider itself names no provider. */
 static const struct fi_info *pick(const struct fi_info *list, const char *provider, bool loopback)
 {
     for (const struct fi_info *info = list; info; info = info->next) {
-        if (strcmp(info->fabric_attr->prov_name, provider) == 0 && (loopback || !is_loopback(info)))
+        const char *name = info->fabric_attr->prov_name;
+        if ((!name || strcmp(name, provider) == 0) && (loopback || !is_loopback(info)))
             return info;
     }
     return NULL;
@@ -69,9 +71,16 @@ static int choose_from(const char *provider, struct fi_info **info_p)
     const struct fi_info *found = pick(list, provider, address != NULL);
     if (!found)
         found = pick(list, provider, true);
-    *info_p = found ? um_net_api.dupinfo(found) : NULL;
+    struct fi_info *info = found ? um_net_api.dupinfo(found) : NULL;
     um_net_api.freeinfo(list);
-    return !found ? -ENODATA : *info_p ? 0 : -ENOMEM;
+    if (!info)
+        return found ? -ENOMEM : -ENODATA;
+    if (!info->fabric_attr->prov_name && !(info->fabric_attr->prov_name = strdup(provider))) {
+        um_net_api.freeinfo(info);
+        return -ENOMEM;
+    }
+    *info_p = info;
+    return 0;
 }
 
 static void none(const char *provider, const char *address)
@@ -83,7 +92,7 @@ static void none(const char *provider, const char *address)
            address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
 }
 
-int um_net_info_choose(struct fi_info **info_p)
+static int choose(struct fi_info **info_p)
 {
     static const char *const by_rule[] = {"tcp", "tcp;ofi_rxm"};
     const char *named = um_net_chosen_provider();
@@ -97,7 +106,19 @@ int um_net_info_choose(struct fi_info **info_p)
         for (size_t i = 0; ret == -ENODATA && i < sizeof(by_rule) / sizeof(by_rule[0]); i++)
             ret = choose_from(by_rule[i], info_p);
     }
+    const char *file = named ? named : by_rule[0];
+    if (ret == -ENODATA && um_net_library_take_file(file) == 0)
+        ret = choose_from(file, info_p);
     if (ret == -ENODATA)
         none(named, um_net_chosen_address());
+    return ret;
+}
+
+int um_net_info_choose(struct fi_info **info_p)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&lock);
+    int ret = choose(info_p);
+    pthread_mutex_unlock(&lock);
     return ret;
 }

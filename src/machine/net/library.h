@@ -27,5 +27,11 @@ extern struct um_net_library um_net_api;
 
 /* 0; -ENOENT: there is none (logged). */
 int um_net_library_load(void);
+/*
+ * getinfo and fabric are from now on those of the provider in a file of its own: in the folders of FI_PROVIDER_PATH, or
+ * beside libfabric. -ENOENT: there is no such file, or it is no provider that can be loaded. Threading: the caller sees
+ * to it that nobody else uses um_net_api.
+ */
+int um_net_library_take_file(const char *provider);
 
 #endif

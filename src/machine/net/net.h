@@ -19,7 +19,7 @@
  *
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
- * - config, library, choose: what the user chose; libfabric's functions; which inner provider.
+ * - config, library, provider_file, choose: what the user chose; libfabric's functions; which inner provider.
  * - inner: one endpoint of the inner provider, and its buffers.
  * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
  * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
