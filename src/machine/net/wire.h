@@ -13,7 +13,7 @@
 
 enum {
     UM_NET_VERSION = 1,
-    UM_NET_BODY_MAX = 16384,
+    UM_NET_BODY_MAX = 61440, /* a length has 16 bits */
     UM_NET_WINDOW = 64,      /* records that a new lane may have unconsumed */
     UM_NET_WINDOW_MAX = 256, /* and one that is used */
     UM_NET_LANES_MAX = 4096, /* incoming, by default */
