@@ -116,8 +116,7 @@ bool um_cmd_env_goes_over_net(void)
 
 /*
  * In libfabric before 1.18 tcp is two providers, one upon the other, and the upper one does not find the lower one
- * where FI_PROVIDER leaves it out; Intel's does not load what it leaves out. Both MPIs are told besides to take unimem
- * alone.
+ * where FI_PROVIDER leaves it out. Open MPI is told besides to take unimem alone.
  */
 static const char *providers_for(const struct um_cmd_mpi *mpi)
 {

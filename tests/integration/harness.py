@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,14 @@ def stats_lines(run: Run) -> list[dict[str, int]]:
     """unimem: stats: pid=1 sent=2 ... (FI_UNIMEM_STATS=1: one line per endpoint)"""
     lines = [line for line in run.err.splitlines() if "unimem: stats:" in line]
     return [{key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", line)} for line in lines]
+
+
+def sent_by_machine(run: Run) -> Counter[str]:
+    """Messages sent, of all ranks."""
+    sent: Counter[str] = Counter()
+    for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
+        sent[machine] += int(count)
+    return sent
 
 
 class Launcher:

@@ -1,14 +1,12 @@
 """Jobs on two hosts of two ranks each: shared memory within a host, libfabric's tcp between them."""
 
 import os
-import re
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from harness import BUILD, VENV, Launcher, Run
+from harness import BUILD, VENV, Launcher, Run, sent_by_machine
 from hosts import LAUNCHER, Hosts
 from other_mpi import OtherMpi
 
@@ -29,9 +27,7 @@ def hosts() -> Iterator[Hosts]:
 
 def check_both_ways(run: Run) -> None:
     """Some rank has sent by each machine."""
-    sent: Counter[str] = Counter()
-    for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
-        sent[machine] += int(count)
+    sent = sent_by_machine(run)
     assert sent["shm"] > 0 and sent["net"] > 0, str(run)
 
 

@@ -1,12 +1,11 @@
 """Several machines in one job: FI_UNIMEM_MACHINE=shm,board. Ranks of even and of odd number are in partitions of their
 own, so that each has peers of both kinds."""
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import BUILD, VENV, Launcher, Run
+from harness import BUILD, VENV, Launcher, Run, sent_by_machine
 from other_mpi import OtherMpi
 
 Program = Callable[[str], Path]
@@ -33,10 +32,7 @@ def both(launcher: Launcher) -> dict[str, str]:
 
 def by_machine(run: Run) -> dict[str, int]:
     """Messages sent, of all ranks."""
-    sent = {"shm": 0, "board": 0}
-    for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
-        sent[machine] += int(count)
-    return sent
+    return {"shm": 0, "board": 0} | sent_by_machine(run)
 
 
 @pytest.mark.parametrize("count", [20000, pytest.param(333334, marks=pytest.mark.long)])

@@ -4,14 +4,12 @@ In shm,net ranks of even and of odd number are in partitions of their own, so th
 
 import json
 import os
-import re
 import signal
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import BUILD, PROGRAMS, VENV, Launcher, Run
+from harness import BUILD, PROGRAMS, VENV, Launcher, sent_by_machine
 from test_death import RANKS, ranks_running
 from test_machines import IN_PARTITION
 from test_mpi4py import not_good, watch_suite
@@ -28,14 +26,6 @@ def net() -> dict[str, str]:
     return {"FI_UNIMEM_NET": "on", "FI_UNIMEM_NET_ADDRESS": "127.0.0.1", "FI_UNIMEM_STATS": "1"}
 
 
-def by_machine(run: Run) -> Counter[str]:
-    """Messages sent, of all ranks."""
-    sent: Counter[str] = Counter()
-    for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
-        sent[machine] += int(count)
-    return sent
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_net_alone(launcher: Launcher, net: dict[str, str], program: Program, ranks: int) -> None:
     run = launcher.run_ranks(mpiexec("net", ranks), [program("anybody.c"), "5000"], env=net, timeout=240)
@@ -49,7 +39,7 @@ def test_both_ways_at_once(launcher: Launcher, net: dict[str, str], program: Pro
     for name, arguments in (("anybody.c", ["5000"]), ("windows.c", ["20"]), ("collectives.c", ["65536"])):
         command = [*IN_PARTITION, program(name), *arguments]
         run = launcher.run_ranks(mpiexec(machines, 4), command, env=net, timeout=240).succeeded()
-        sent = by_machine(run)
+        sent = sent_by_machine(run)
         assert sent["net"] > 0 and (sent["shm"] > 0) == (machines == "shm,net"), str(run)
 
 
