@@ -1,6 +1,6 @@
 /* The rules of cmd/forward.h. */
 #include "forward.h"
-#include "mpi_env.h"
+#include "heap.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -8,32 +8,50 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char list[] = "OMPI_MCA_mca_base_env_list";
+static const char list[] = "OMPI_MCA_mca_base_env_list", delimiter[] = "OMPI_MCA_mca_base_env_list_delimiter";
 
 extern char **environ;
 
-/* The names of the variables, each with the text before it. */
-static int names_of(const char *before, char *names, size_t size)
+/* Is the name, perhaps with `=value`, an entry of the list? */
+static bool is_in(const char *entries, const char *between, const char *name, size_t len)
 {
-    size_t len = 0;
-    names[0] = '\0';
+    while (*entries) {
+        entries += strspn(entries, " ");
+        if (strncmp(entries, name, len) == 0 && (entries[len] == '=' || !entries[len] || strchr(between, entries[len])))
+            return true;
+        entries += strcspn(entries, between);
+        entries += *entries != '\0';
+    }
+    return false;
+}
+
+/* Libfabric's and unimem's variables, and the preloaded heap. */
+static bool is_wanted(const char *variable, size_t len)
+{
+    static const char preload[] = "LD_PRELOAD";
+    return strncmp(variable, "FI_", 3) == 0 ||
+           (len == sizeof preload - 1 && strncmp(variable, preload, len) == 0 && um_cmd_heap_is_preloaded());
+}
+
+/* Appends, each with the text before it, the variables that are not in `entries`. Returns 0 or -ENAMETOOLONG. */
+static int names_append(char *names, size_t size, const char *before, const char *entries, const char *between)
+{
+    size_t used = strlen(names);
     for (char **variable = environ; *variable; variable++) {
-        const char *end = strchr(*variable, '=');
-        if (!end || strncmp(*variable, "FI_", 3) != 0)
+        const size_t len = strcspn(*variable, "=");
+        if (!(*variable)[len] || !is_wanted(*variable, len) || is_in(entries, between, *variable, len))
             continue;
-        int n = snprintf(names + len, size - len, "%s%.*s", before, (int)(end - *variable), *variable);
-        if (n < 0 || (size_t)n >= size - len)
+        int n = snprintf(names + used, size - used, "%s%.*s", used ? before : "", (int)len, *variable);
+        if (n < 0 || (size_t)n >= size - used)
             return -ENAMETOOLONG;
-        len += (size_t)n;
+        used += (size_t)n;
     }
     return 0;
 }
 
-/* Open MPI 4 takes a list or -x, not both. It may be an option of the program: then it is safe, too. */
-static bool has_own_way(char *const *command)
+/* Open MPI 4 takes a list or -x, not both. It may be an option of the program: then no harm is done. */
+static bool has_x(char *const *command)
 {
-    if (getenv(list))
-        return true;
     for (; *command; command++) {
         if (!strcmp(*command, "-x") || !strcmp(*command, "--x"))
             return true;
@@ -41,19 +59,31 @@ static bool has_own_way(char *const *command)
     return false;
 }
 
-int um_cmd_forward(char *const *command, const struct um_cmd_mpi *mpi)
+static int too_long(void)
+{
+    fprintf(stderr, "unimem: the names of the variables FI_... are longer than %d bytes in all: unset some.\n",
+            UM_ENV_VALUE_MAX - 1);
+    return -ENAMETOOLONG;
+}
+
+int um_cmd_forward(char *const *command, const struct um_cmd_mpi *mpi, const struct um_cmd_environment *env)
 {
     static char names[UM_ENV_VALUE_MAX]; /* tens of KiB: not on the stack */
-    if (mpi->kind != UM_MPI_OPENMPI || !um_cmd_env_goes_over_net())
+    const char *own = getenv(list), *between = getenv(delimiter);
+    if (mpi->kind != UM_MPI_OPENMPI || env->other_provider || !um_cmd_env_goes_over_net())
         return 0;
-    const bool own = has_own_way(command);
-    int ret = names_of(own ? " -x " : ";", names, sizeof names);
-    if (ret)
-        fprintf(stderr, "unimem: the names of the variables FI_... are longer than %d bytes in all: unset some.\n",
-                UM_ENV_VALUE_MAX - 1);
-    else if (own)
-        fprintf(stderr, "unimem: ranks on other hosts need these variables, too: mpiexec%s\n", names);
-    else if (setenv(list, names + 1, 1) != 0)
-        ret = -errno;
-    return ret;
+    if (!own)
+        own = "";
+    if (!between || !*between)
+        between = ";";
+    if (!*own && has_x(command)) {
+        if (names_append(names, sizeof names, " -x ", "", between))
+            return too_long();
+        fprintf(stderr, "unimem: ranks on other hosts need these variables, too: mpiexec -x %s\n", names);
+        return 0;
+    }
+    if (snprintf(names, sizeof names, "%s", own) >= (int)sizeof names ||
+        names_append(names, sizeof names, between, own, between))
+        return too_long();
+    return setenv(list, names, 1) == 0 ? 0 : -errno;
 }

@@ -72,3 +72,9 @@ int um_cmd_heap_preload(void)
     }
     return 0;
 }
+
+bool um_cmd_heap_is_preloaded(void)
+{
+    const char *own = getenv("LD_PRELOAD");
+    return own && strstr(own, HEAP_LIBRARY);
+}

@@ -2,10 +2,15 @@
 #ifndef UM_CMD_HEAP_H
 #define UM_CMD_HEAP_H
 
+#include <stdbool.h>
+
 /*
  * Sets LD_PRELOAD: what the user has, then the heap, then jemalloc behind it. Returns 0, or a negative errno after a
  * message that says what is missing.
  */
 int um_cmd_heap_preload(void);
+
+/* Is the heap in LD_PRELOAD? */
+bool um_cmd_heap_is_preloaded(void);
 
 #endif

@@ -116,11 +116,19 @@ bool um_cmd_env_goes_over_net(void)
 
 /*
  * In libfabric before 1.18 tcp is two providers, one upon the other, and the upper one does not find the lower one
- * where FI_PROVIDER leaves it out. Open MPI is told besides to take unimem alone.
+ * where FI_PROVIDER leaves it out: both are named, net's provider by the part before its ';'. Open MPI is told besides
+ * to take unimem alone.
  */
 static const char *providers_for(const struct um_cmd_mpi *mpi)
 {
-    return mpi->kind == UM_MPI_OPENMPI && um_cmd_env_goes_over_net() ? "unimem,tcp" : "unimem";
+    static char both[64];
+    const char *use = getenv("FI_UNIMEM_NET");
+    if (mpi->kind != UM_MPI_OPENMPI || !um_cmd_env_goes_over_net())
+        return the_provider;
+    if (!use || !*use || !strcmp(use, "auto") || !strcmp(use, "on"))
+        use = "tcp";
+    snprintf(both, sizeof both, "%s,%.*s", the_provider, (int)strcspn(use, ";"), use);
+    return both;
 }
 
 static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, const struct um_cmd_environment *env,

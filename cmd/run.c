@@ -130,10 +130,10 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     if (o->verbose)
         um_cmd_announce_all(&env);
     ret = env_apply(&env);
-    if (ret == UM_EXIT_OK && um_cmd_forward(program, &found->mpi))
-        return UM_EXIT_FAILED;
     if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
-        return UM_EXIT_FAILED; /* last: whatever runs before the program does not need it */
+        return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
+    if (ret == UM_EXIT_OK && um_cmd_forward(program, &found->mpi, &env))
+        return UM_EXIT_FAILED;
     return ret;
 }
 

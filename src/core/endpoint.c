@@ -65,8 +65,9 @@ static int ports_open(struct um_core_ep *ep)
         ep->config.port.space = um_core_regions_space(ep->config.regions, i);
         ep->config.port.alone = machines->count == 1;
         ret = machines->at[i]->port_open(&ep->config.port, &ep->ports[i].port);
-        if (ret == 0)
-            ep->ports[ep->port_count++].port->left = &ep->left_out;
+        if (ret == 0 && i > 0)
+            ep->ports[i].port->left = &ep->left_out; /* the first one is polled each time */
+        ep->port_count += ret == 0;
     }
     if (ret == 0 && ep->port_count > 1)
         ret = wait_set_open(ep);

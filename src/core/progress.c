@@ -298,12 +298,19 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
     return count;
 }
 
+/* A machine may take records in during its tick, and nothing announces those to a sleeper: they are handled now. */
+static int tick_and_advance(struct um_core_ep *ep, uint64_t passed)
+{
+    ep_tick(ep, passed);
+    return ep_advance(ep);
+}
+
 __attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
         ep_advance(ep); /* a peer's records come before its death */
-        ep_tick(ep, passed);
+        tick_and_advance(ep, passed);
     }
 }
 
@@ -323,7 +330,7 @@ int um_core_ep_progress(struct um_core_ep *ep)
     if (um_core_ep_is_due(ep)) {
         const uint64_t passed = ep_clock(ep);
         if (passed)
-            ep_tick(ep, passed);
+            count += tick_and_advance(ep, passed);
         um_core_peers_free_ended(ep);
     }
     return count;

@@ -12,7 +12,7 @@
  */
 int um_prov_ep_refused(struct um_prov_ep *ep, int ret)
 {
-    const bool has_moved = ret == -EAGAIN && um_core_ep_progress(ep->core) > 0;
+    const bool has_moved = ret != -EAGAIN || um_core_ep_progress(ep->core) > 0;
     if (has_moved || (ep->armed && um_core_ep_sleep_max(ep->core) != ep->sleep_max))
         um_prov_ep_touch_locked(ep);
     return um_prov_error_result(ret);

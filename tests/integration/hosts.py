@@ -2,7 +2,8 @@
 
 Each host has its own name, /etc/hosts, /dev/shm, pids and boot id, so programs find nothing that only one kernel could
 tell them. The launcher runs beside the hosts, in the bridge's network; in place of ssh it has an agent that enters a
-host's namespaces. Needs root (or its capabilities): a test that may not create a namespace says so.
+host's namespaces. Needs root (or its capabilities): a test that may not create a namespace says so. A host lives until
+its first process reads the end of a pipe from the tests, which comes with their end, too, however that comes.
 """
 
 import os
@@ -27,7 +28,7 @@ mount --bind "$1/../hosts" /etc/hosts
 mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
 ip link set lo up
 touch "$1/ready"
-exec sleep infinity
+exec cat
 """
 
 # What ssh is for a launcher: options, the host, the command for a shell. As there, nothing of the environment goes along
@@ -65,9 +66,13 @@ class Hosts:
             self.close()
             raise
 
+    def _start(self, *what: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(["unshare", *what], stdin=subprocess.PIPE)
+        self.processes.append(process)
+        return process
+
     def _open(self) -> None:
-        bridge = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
-        self.processes.append(bridge)
+        bridge = self._start("--net", "cat")
         self.bridge = bridge.pid
         self._await(lambda: os.readlink(f"/proc/{bridge.pid}/ns/net") != os.readlink("/proc/self/ns/net"), bridge)
         self._in_bridge("ip", "link", "add", "br0", "type", "bridge")
@@ -82,8 +87,7 @@ class Hosts:
         (folder / "tmp").mkdir(parents=True)
         (folder / "boot_id").write_text(f"{uuid.uuid4()}\n")
         spaces = ["--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        shell = subprocess.Popen(["unshare", *spaces, "sh", "-c", HOST, "sh", str(folder), name])
-        self.processes.append(shell)
+        shell = self._start(*spaces, "sh", "-c", HOST, "sh", str(folder), name)
         self._await((folder / "ready").exists, shell)
         first = Path(f"/proc/{shell.pid}/task/{shell.pid}/children").read_text().split()[0]
         (folder / "pid").write_text(first)
@@ -124,4 +128,5 @@ class Hosts:
         for process in self.processes:
             process.kill()
             process.wait()
+            process.stdin.close()  # type: ignore[union-attr]
         self.folder.cleanup()

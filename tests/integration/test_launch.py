@@ -128,6 +128,8 @@ def test_an_empty_choice_of_provider_is_none(tmp_path: Path) -> None:
     "mpi, machine, use, expected",
     [
         ("openmpi", "shm,net", "auto", "unimem,tcp"),
+        ("openmpi", "shm,net", "tcp;ofi_rxm", "unimem,tcp"),
+        ("openmpi", "shm,net", "verbs;ofi_rxm", "unimem,verbs"),
         ("openmpi", "shm,net", "off", "unimem"),
         ("openmpi", "shm", "auto", "unimem"),
         ("mpich", "shm,net", "auto", "unimem"),
@@ -147,11 +149,31 @@ def test_open_mpi_is_told_what_ranks_of_other_hosts_need(tmp_path: Path) -> None
     names = {"FI_PROVIDER_PATH", "FI_PROVIDER", "FI_UNIMEM_MACHINE", "FI_UNIMEM_NET", "FI_LOG_LEVEL"}
     assert set(run.stdout.strip().split(";")) >= names, str(run)
     assert call(tmp_path, "--mpi", "openmpi", "printenv", name).returncode == 1  # nothing leaves this host
-    # Open MPI 4 refuses a list beside -x; what the user has chosen stays.
+    assert call(tmp_path, *net, "printenv", name, FI_PROVIDER="tcp").returncode == 1  # not over unimem
+    # Open MPI 4 refuses a list beside -x.
     run = call(tmp_path, *net, "sh", "-c", f"printenv {name}", "-x")
     assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr and "-x FI_UNIMEM_MACHINE" in run.stderr
-    run = call(tmp_path, *net, "printenv", name, **{name: "HOME"})
-    assert run.stdout == "HOME\n" and "-x FI_PROVIDER" in run.stderr
+
+
+def test_a_users_list_for_other_hosts_is_kept(tmp_path: Path) -> None:
+    name = "OMPI_MCA_mca_base_env_list"
+    net = ["--mpi", "openmpi", "--machine", "shm,net"]
+    own = "HOME;FI_LOG_LEVEL=warn"
+    run = call(tmp_path, *net, "printenv", name, FI_LOG_LEVEL="info", **{name: own})
+    assert run.stdout.startswith(f"{own};") and run.stdout.count("FI_LOG_LEVEL") == 1, str(run)
+    assert "FI_UNIMEM_MACHINE" in run.stdout
+    twice = call(tmp_path, *net, UNIMEM, "run", *net, "printenv", name, **{name: own, "FI_LOG_LEVEL": "info"})
+    assert sorted(twice.stdout.strip().split(";")) == sorted(run.stdout.strip().split(";")), str(twice)
+    assert "these variables" not in twice.stderr
+    run = call(tmp_path, *net, "printenv", name, **{name: "HOME,PATH", f"{name}_delimiter": ","})
+    assert run.stdout.startswith("HOME,PATH,FI_"), str(run)
+
+
+def test_the_heap_goes_to_other_hosts(tmp_path: Path) -> None:
+    name = "OMPI_MCA_mca_base_env_list"
+    net = ["--mpi", "openmpi", "--machine", "shm,net"]
+    assert "LD_PRELOAD" in call(tmp_path, "--heap", *net, "printenv", name).stdout.strip().split(";")
+    assert "LD_PRELOAD" not in call(tmp_path, *net, "printenv", name).stdout
 
 
 def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@
 #define UM_NET_HIDDEN (1ULL << 60)
 #define UM_NET_API    FI_VERSION(1, 17)
 
+#define PROVIDER "tcp"
+
 static struct fi_info *hints_new(const char *provider)
 {
     struct fi_info *hints = um_net_api.dupinfo(NULL);
@@ -58,9 +60,8 @@ static const struct fi_info *pick(const struct fi_info *list, const char *provid
 }
 
 /* -ENODATA: that provider has nothing for us; not logged. */
-static int choose_from(const char *provider, struct fi_info **info_p)
+static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
 {
-    const char *address = um_net_chosen_address();
     struct fi_info *hints = hints_new(provider), *list = NULL;
     if (!hints)
         return -ENOMEM;
@@ -88,29 +89,47 @@ static void none(const char *provider, const char *address)
     um_log(UM_LOG_WARN,
            "the machine net finds no endpoint of the libfabric provider %s%s%s: choose another one by FI_UNIMEM_NET "
            "(fi_info -t FI_EP_RDM lists them)%s",
-           provider ? provider : "tcp", address ? " at the address " : "", address ? address : "",
+           provider ? provider : PROVIDER, address ? " at the address " : "", address ? address : "",
            address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
+}
+
+/* Of the provider that was named, or of the first that is there. */
+static int choose_among(const char *named, const char *address, struct fi_info **info_p)
+{
+    static const char *const by_rule[] = {PROVIDER, PROVIDER ";ofi_rxm"};
+    int ret = -ENODATA;
+    if (named)
+        return choose_from(named, address, info_p);
+    for (size_t i = 0; ret == -ENODATA && i < sizeof(by_rule) / sizeof(by_rule[0]); i++)
+        ret = choose_from(by_rule[i], address, info_p);
+    return ret;
+}
+
+/* Has libfabric the provider, at whatever address? Then no file can help. */
+static bool is_loaded(const char *named)
+{
+    struct fi_info *info;
+    if (choose_among(named, NULL, &info) != 0)
+        return false;
+    um_net_api.freeinfo(info);
+    return true;
 }
 
 static int choose(struct fi_info **info_p)
 {
-    static const char *const by_rule[] = {"tcp", "tcp;ofi_rxm"};
-    const char *named = um_net_chosen_provider();
+    static bool file_tried;
+    const char *named = um_net_chosen_provider(), *address = um_net_chosen_address();
     int ret = um_net_library_load();
     if (ret)
         return ret;
-    if (named) {
-        ret = choose_from(named, info_p);
-    } else {
-        ret = -ENODATA;
-        for (size_t i = 0; ret == -ENODATA && i < sizeof(by_rule) / sizeof(by_rule[0]); i++)
-            ret = choose_from(by_rule[i], info_p);
+    ret = choose_among(named, address, info_p);
+    if (ret == -ENODATA && !file_tried && !is_loaded(named)) {
+        file_tried = true;
+        if (um_net_library_take_file(named ? named : PROVIDER) == 0)
+            ret = choose_among(named, address, info_p);
     }
-    const char *file = named ? named : by_rule[0];
-    if (ret == -ENODATA && um_net_library_take_file(file) == 0)
-        ret = choose_from(file, info_p);
     if (ret == -ENODATA)
-        none(named, um_net_chosen_address());
+        none(named, address);
     return ret;
 }
 

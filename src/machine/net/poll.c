@@ -73,7 +73,7 @@ static void patience_after(struct um_net_port *port, bool moved)
 
 int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 {
-    const uint32_t polls = 1 + port->base.patience;
+    const uint32_t polls = 1 + (port->base.left ? port->base.patience : 0);
     port->polls += polls;
     port->quiet += port->quiet < UINT32_MAX / 2 ? polls : 0;
     const bool moved = um_net_drive(port);

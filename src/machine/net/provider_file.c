@@ -20,16 +20,17 @@
 static int take(const char *path)
 {
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!library)
+    if (!library) {
+        const char *error = dlerror();
+        um_log(UM_LOG_DEBUG, "the machine net: %s", error ? error : path);
         return -ENOENT;
+    }
     void *symbol = dlsym(library, "fi_prov_ini");
     struct fi_provider *(*ini)(void);
     memcpy(&ini, &symbol, sizeof(ini));
     struct fi_provider *provider = symbol ? ini() : NULL;
-    if (!provider || !provider->getinfo || !provider->fabric) {
-        dlclose(library);
-        return -ENOENT;
-    }
+    if (!provider || !provider->getinfo || !provider->fabric)
+        return -ENOENT; /* and stays loaded: it may have started something */
     um_net_api.getinfo = provider->getinfo;
     um_net_api.fabric = provider->fabric;
     um_log(UM_LOG_INFO, "the machine net takes the provider %s out of %s", provider->name, path);
