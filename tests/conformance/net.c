@@ -12,7 +12,12 @@
 #include "machine/net/config.h"
 #include "machine/net/net.h"
 
+#include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
 #include <unistd.h>
 
 static struct um_port *a, *b;
@@ -391,10 +396,37 @@ static void a_peer_that_is_killed_is_gone_for_all(void **state)
     child_reap(&t.child);
 }
 
-/* Stopped, it takes nothing out of its sockets and answers no connection; its host does. Nor is it for who never had
- * one. */
+enum { CROWD = 5000, CROWD_FILES = 64 };
+
+/* Connections to the peer's port until its queue is full, and a few more. Returns how many there are in fds. */
+static int crowd_in(const struct um_addr *addr, int *fds)
+{
+    const struct um_net_addr_wire part = um_net_addr_part(addr);
+    const struct timespec pause = {.tv_nsec = 200000000};
+    struct rlimit files;
+    struct sockaddr_in to;
+    int count = 0, waiting = 0;
+    memcpy(&to, part.name, sizeof(to));
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = files.rlim_max;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+    while (count < CROWD && waiting < CROWD_FILES) {
+        fds[count] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        if (fds[count] < 0)
+            break;
+        (void)connect(fds[count++], (const struct sockaddr *)&to, sizeof(to));
+        struct pollfd fd = {.fd = fds[count - 1], .events = POLLOUT};
+        waiting += poll(&fd, 1, 0) == 0;
+    }
+    nanosleep(&pause, NULL);
+    return count;
+}
+
+/* Stopped, it takes nothing out of its sockets and answers no connection; its host does, and where so many ask that its
+ * queue is full, the host still refuses other ports. Nor is it dead for who never had a connection. */
 static void a_peer_that_is_stopped_is_not_dead(void **state)
 {
+    static int fds[CROWD];
     (void)state;
     struct um_record rec;
     struct two t = two_open();
@@ -403,7 +435,9 @@ static void a_peer_that_is_stopped_is_not_dead(void **state)
     struct um_lane *lane;
     assert_int_equal(machine->link_open(late, &t.addr, &link), 0);
     assert_int_equal(kill(t.child.pid, SIGSTOP), 0);
-    for (uint64_t end = now_ms() + (uint64_t)(effort > 1 ? 60 : 4) * SEC; now_ms() < end; sleep_us(20000)) {
+    assert_int_equal(um_net_set_timeout("3"), 0);
+    const int crowd = crowd_in(&t.addr, fds);
+    for (uint64_t end = now_ms() + (uint64_t)(effort > 1 ? 60 : 7) * SEC; now_ms() < end; sleep_us(20000)) {
         machine->tick(b);
         assert_int_equal(machine->poll(b, &rec), 0);
         assert_true(machine->link_alive(t.link));
@@ -411,6 +445,9 @@ static void a_peer_that_is_stopped_is_not_dead(void **state)
         machine->tick(late);
         assert_true(machine->link_alive(link));
     }
+    for (int i = 0; i < crowd; i++)
+        close(fds[i]);
+    assert_int_equal(um_net_set_timeout(NULL), 0);
     machine->link_close(link);
     machine->port_close(late);
     message_send(t.lane, MESSAGE(5));
@@ -449,6 +486,11 @@ static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
     assert_non_null(strstr(logged, "FI_UNIMEM_NET_ADDRESS"));
     assert_int_equal(um_net_set_address("127.0.0.1"), 0);
     machine->port_close(port_new(0));
+    static const char *const wrong[] = {"", "-1", "x", "6s", "86401", "1.5"};
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
+        assert_int_equal(um_net_set_timeout(wrong[i]), -EINVAL);
+    assert_int_equal(um_net_set_timeout("86400"), 0);
+    assert_int_equal(um_net_set_timeout(NULL), 0);
 }
 
 static void a_peer_with_another_provider_is_refused_with_the_remedy(void **state)

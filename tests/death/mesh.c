@@ -2,17 +2,23 @@
  * A mesh of four whose members are killed again and again, and made anew, while everybody talks to everybody.
  *
  *   mesh [KILLS [SEED]]     40 kills
+ *   mesh KILLS SEED LINK NET NET
+ *                           two of the members are in each of these network namespaces, and it is hosts that die: the
+ *                           command LINK, with `cut` and the host's number, cuts the host off, whose members are then
+ *                           killed; after `mend` they start anew
  *
  * Each member has with each other one: a small and a large receive directed at it, a small and a large send, a write
  * into its memory and a read of what it wrote. Every byte is checked, and the order. A member has one of several
  * habits: it calls without a pause, each 20 or 100 ms, sleeps in fi_cq_sread, or leaves all to automatic progress. When
- * some are killed, everything that the others have pending with them ends within five seconds, and nothing else does.
+ * some are killed, everything that the others have pending with them ends within the bound, and nothing else does.
  * Ends with status 1 when something hung, was wrong, or stays behind.
  */
 #include "member.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +28,12 @@
 
 enum { SIZE = 4, SMALL = 64, LARGE = 300000, PART = 4096, ROUNDS = 5 };
 
-#define BOUND 5.0
+/* Seconds, for a member that dies; for a host, with FI_UNIMEM_NET_TIMEOUT=3. */
+#define BOUND      5.0
+#define HOST_BOUND 15.0
+
+enum { HOSTS = 2 };
+static char *const *hosts; /* LINK, and the namespaces; NULL: all members are on this host */
 
 enum habit { FAST, EACH_20, EACH_100, SREAD, AUTOMATIC, HABITS };
 static const char *const habit_names[HABITS] = {"fast", "each 20 ms", "each 100 ms", "sread", "automatic"};
@@ -209,6 +220,15 @@ static void rest(enum habit habit)
         op_done(entry.op_context, 0);
 }
 
+static void enter_host(int host)
+{
+    char number[2] = {(char)('0' + host), 0};
+    const int fd = open(hosts[1 + host], O_RDONLY);
+    MEMBER_DEMAND(fd >= 0 && setns(fd, CLONE_NEWNET) == 0);
+    close(fd);
+    MEMBER_DEMAND(setenv("FI_UNIMEM_PARTITION", number, 1) == 0);
+}
+
 static void member(void *arg)
 {
     const enum habit habit = (enum habit)shared->habit[self];
@@ -216,6 +236,8 @@ static void member(void *arg)
     int error;
     (void)arg;
     own = shared->alive[self];
+    if (hosts)
+        enter_host(self % HOSTS);
     member_open(&m, &(struct member_config){
                         .bytes = (size_t)SIZE * PART, .automatic = habit == AUTOMATIC, .sleeps = habit == SREAD});
     for (int i = 0; i < SIZE; i++) {
@@ -283,12 +305,31 @@ static int late_one(uint32_t killed)
     return -1;
 }
 
+static void link_set(const char *how, int host)
+{
+    char command[4096];
+    snprintf(command, sizeof(command), "%s %s %d", hosts[0], how, host);
+    MEMBER_DEMAND(system(command) == 0);
+}
+
+/* Some members; or all those of a host that is cut off. */
+static uint32_t choose(void)
+{
+    uint32_t chosen = 0;
+    const int host = rand() % HOSTS;
+    for (int left = 1 + rand() % (SIZE - 1); !hosts && left > 0; left--)
+        chosen |= 1u << rand() % SIZE;
+    for (int i = host; hosts && i < SIZE; i += HOSTS)
+        chosen |= 1u << i;
+    if (hosts)
+        link_set("cut", host);
+    return chosen;
+}
+
 static int kill_some(uint32_t *killed_p)
 {
     int count = 0;
-    uint32_t killed = 0;
-    for (int left = 1 + rand() % (SIZE - 1); left > 0; left--)
-        killed |= 1u << rand() % SIZE;
+    const uint32_t killed = choose();
     for (int i = 0; i < SIZE; i++) {
         if (!(killed >> i & 1))
             continue;
@@ -307,9 +348,9 @@ static int kill_some(uint32_t *killed_p)
 
 static double await_ends(uint32_t killed)
 {
-    const double died = member_now();
+    const double died = member_now(), bound = hosts ? HOST_BOUND : BOUND;
     int late;
-    while ((late = late_one(killed)) >= 0 && member_now() - died < BOUND) {
+    while ((late = late_one(killed)) >= 0 && member_now() - died < bound) {
         member_sleep(.001);
         for (int i = 0; i < SIZE; i++) {
             int status;
@@ -319,7 +360,9 @@ static double await_ends(uint32_t killed)
     }
     if (late >= 0)
         fprintf(stderr, "habit: %s\n", habit_names[shared->habit[late]]);
-    member_demand(late < 0, "all that was pending has ended after five seconds", late);
+    member_demand(late < 0, "all that was pending has ended in time", late);
+    for (int i = 0; hosts && i < HOSTS; i++)
+        link_set("mend", i);
     return member_now() - died;
 }
 
@@ -329,8 +372,10 @@ int main(int argc, char **argv)
     double longest = 0;
     int done = 0;
     srand(argc > 2 ? (unsigned)atoi(argv[2]) : (unsigned)getpid());
+    hosts = argc > 3 + HOSTS ? argv + 3 : NULL;
     shared = member_share(sizeof(*shared));
-    member_prepare();
+    if (!hosts) /* where each member reads an environment of its own */
+        member_prepare();
     for (int i = 0; i < SIZE; i++)
         start(i);
     for (uint32_t round = 0; done < kills; round++) {

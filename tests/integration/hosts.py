@@ -124,6 +124,19 @@ class Hosts:
         """`up` or `down`: the host's cable."""
         self._in_bridge("ip", "link", "set", f"veth{self.names.index(name)}", state)
 
+    def links(self) -> list[str | Path]:
+        """A command that cuts a host off, or mends its cable (`cut` or `mend`, and the host's number); and the
+        network namespaces of the hosts.
+
+        Who is cut off sees his interface up, as where a switch beyond it fails.
+        """
+        command = self.root / "link"
+        enter = f"nsenter --net=/proc/{self.bridge}/ns/net ip link set veth$2"
+        command.write_text(f"#!/bin/sh\ncase $1 in cut) {enter} nomaster;; *) {enter} master br0;; esac\n")
+        command.chmod(0o755)
+        pids = [(self.root / name / "pid").read_text() for name in self.names]
+        return [command, *(f"/proc/{pid}/ns/net" for pid in pids)]
+
     def close(self) -> None:
         for process in self.processes:
             process.kill()

@@ -16,6 +16,7 @@ WRONG = [
     ("FI_UNIMEM_NET", "every provider"),
     ("FI_UNIMEM_NET", "unimem"),
     ("FI_UNIMEM_NET_ADDRESS", "10.1.2.3/24"),
+    ("FI_UNIMEM_NET_TIMEOUT", "1.5"),
     ("FI_UNIMEM_BOARD_LIBRARY", "/nonexistent/libboard.so"),
     ("FI_UNIMEM_BOARD_STEP", "giant"),
     ("FI_UNIMEM_COPY", "maybe"),

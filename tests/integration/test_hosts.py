@@ -1,6 +1,7 @@
 """Jobs on two hosts of two ranks each: shared memory within a host, libfabric's tcp between them."""
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -93,3 +94,12 @@ def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, progr
     run = job.finish(60).succeeded()
     assert running and time.monotonic() - began > DOWN_SECONDS, "it had ended before the link went down"
     assert run.out == f"{count} messages of each of 3 ranks came in order, whole\n", str(run)
+
+
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
+def test_a_host_that_vanishes(launcher: Launcher, hosts: Hosts, kills: int) -> None:
+    """What waits for its processes ends with errors, and nothing else does; new ones are met."""
+    environment = {"FI_PROVIDER_PATH": str(BUILD), "FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_NET_TIMEOUT": "3"}
+    mesh = BUILD / "tests" / "death" / "death_mesh"
+    run = launcher.run([mesh, str(kills), "1", *hosts.links()], "unimem,tcp", environment, timeout=60 + 20 * kills)
+    assert re.search(rf"^{kills} kills, \d+ operations, 0 hung, 0 wrong", run.succeeded().out, re.MULTILINE), str(run)

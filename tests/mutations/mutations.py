@@ -1303,4 +1303,11 @@ MUTATIONS = [
         "    if (true) {",
         ["net_net_broken"],
     ),
+    (
+        "a host whose process is stopped, with a full queue of connections, is not asked",
+        "src/machine/net/knock.c",
+        "    if (now - knock->begun < HOST_AFTER_NS)\n",
+        "    if (now)\n",
+        ["net_net"],
+    ),
 ]

@@ -9,7 +9,8 @@ static struct {
     enum { USE_AUTO, USE_ON, USE_OFF } use;
     char provider[UM_NET_CHOICE_MAX]; /* "": none was named */
     char address[UM_NET_CHOICE_MAX];
-} chosen;
+    uint64_t timeout; /* seconds */
+} chosen = {.timeout = UM_NET_TIMEOUT};
 
 const struct um_machine_param um_net_params[UM_NET_PARAMS] = {
     {.key = "net",
@@ -23,6 +24,13 @@ const struct um_machine_param um_net_params[UM_NET_PARAMS] = {
              "that of the first interface that is not the loopback)",
      .allowed = "an address or a host name of this host",
      .set = um_net_set_address},
+    {.key = "net_timeout",
+     .help =
+         "Seconds for which the host of a peer may not answer before it counts as gone, and what waits for the peer "
+         "ends with an error (a peer that computes or is stopped is on a host that answers). Allowed: 1 to 86400; "
+         "0: for ever (default: 60)",
+     .allowed = "a number of seconds from 0 to 86400",
+     .set = um_net_set_timeout},
 };
 
 /* Letters, digits, and what else stands in names and addresses. */
@@ -58,6 +66,21 @@ int um_net_set_address(const char *value)
     if (value)
         memcpy(chosen.address, value, strlen(value) + 1);
     return 0;
+}
+
+int um_net_set_timeout(const char *value)
+{
+    char *end = NULL;
+    const unsigned long seconds = value && *value >= '0' && *value <= '9' ? strtoul(value, &end, 10) : UM_NET_TIMEOUT;
+    if (value && (!end || *end || seconds > UM_NET_TIMEOUT_MAX))
+        return -EINVAL;
+    chosen.timeout = seconds;
+    return 0;
+}
+
+uint64_t um_net_chosen_timeout_ns(void)
+{
+    return chosen.timeout * 1000000000u;
 }
 
 const char *um_net_chosen_provider(void)

@@ -8,18 +8,21 @@
 
 #include "machine/machine.h"
 
-enum { UM_NET_PARAMS = 2, UM_NET_CHOICE_MAX = 64 };
+enum { UM_NET_PARAMS = 3, UM_NET_CHOICE_MAX = 64, UM_NET_TIMEOUT = 60, UM_NET_TIMEOUT_MAX = 86400 };
 extern const struct um_machine_param um_net_params[UM_NET_PARAMS];
 
 /* The parameters: machine.h, um_machine_param.set. */
 int um_net_set_use(const char *value);
 int um_net_set_address(const char *value);
+int um_net_set_timeout(const char *value);
 
 /* Is an inner provider to be opened? alone: the endpoint has no other machine. */
 bool um_net_is_wanted(bool alone);
 /* The inner provider that was named, the address that was; NULL: none. */
 const char *um_net_chosen_provider(void);
 const char *um_net_chosen_address(void);
+/* How long a host may not answer before it counts as gone; 0: for ever. */
+uint64_t um_net_chosen_timeout_ns(void);
 
 /* Does the launcher say by its environment that all ranks of the job are on this host? */
 bool um_net_job_is_on_one_host(void);

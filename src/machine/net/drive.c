@@ -54,7 +54,7 @@ static void take_probe(struct um_net_port *port, const struct um_net_buffer *buf
         deny(port, probe);
         return;
     }
-    (lane ? lane->peer : rx->peer)->failed_since = 0; /* it was heard of */
+    um_net_peer_heard(lane ? lane->peer : rx->peer);
     if (lane)
         um_net_lane_take_probe(lane, probe);
     else
@@ -200,18 +200,23 @@ static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t
     return true;
 }
 
-/* An inner provider that takes nothing for the peer is asked by other means. */
+/* A peer that says nothing, or for which the inner provider takes nothing, is asked by other means. */
+static void probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool is_told, uint64_t now)
+{
+    if ((!is_told && peer->again_since) || um_net_peer_is_silent(peer, now))
+        um_net_peer_doubt(port, peer);
+}
+
 static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
-    if (!lane->ended && is_due(lane->peer, &lane->probed_at, now) && !um_net_lane_probe(lane) &&
-        lane->peer->again_since)
-        um_net_peer_doubt(port, lane->peer);
+    if (!lane->ended && is_due(lane->peer, &lane->probed_at, now))
+        probe_peer(port, lane->peer, um_net_lane_probe(lane), now);
 }
 
 static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    if (!rx->closed && is_due(rx->peer, &rx->probed_at, now) && !um_net_rx_probe(rx) && rx->peer->again_since)
-        um_net_peer_doubt(port, rx->peer);
+    if (!rx->closed && is_due(rx->peer, &rx->probed_at, now))
+        probe_peer(port, rx->peer, um_net_rx_probe(rx), now);
 }
 
 void um_net_probe(struct um_net_port *port, uint64_t now)

@@ -39,6 +39,16 @@
 
 /* ---- objects ---- */
 
+/* Attempts to connect to a peer's port, and to a closed one of its host. */
+struct um_net_knock {
+    int fd, host_fd;     /* or -1 */
+    uint64_t begun;      /* the attempt that there is */
+    uint64_t looked_at;  /* when its outcome was looked for last */
+    uint64_t at;         /* when the next one is to begin */
+    uint64_t pause;      /* and how long after that the one after it */
+    uint64_t unanswered; /* for how long attempts have had no answer: time in which somebody looked, in ns */
+};
+
 /* Whom an address leads to; links, lanes and rx of one address have one. */
 struct um_net_peer {
     struct um_net_peer *next; /* in its bucket */
@@ -54,9 +64,8 @@ struct um_net_peer {
     uint64_t failed_since; /* since when messages to it fail, now and then, and nothing was heard of it */
     uint64_t failed_at;    /* when one did last */
     bool is_broken;        /* and none went since */
-    int knock_fd;          /* a connection attempt to its port, or -1 */
-    uint64_t knock_at;     /* when the next one is to begin */
-    uint64_t knock_pause;  /* and how long after that the one after it */
+    uint64_t heard_at;     /* when a message of it came last, or it was got to know */
+    struct um_net_knock knock;
     struct um_list fallen; /* in the port's list */
     struct um_list lanes, rxs;
 };
@@ -193,11 +202,13 @@ void um_net_addr_set(const struct um_net_port *port, struct um_addr *addr_p);
 struct um_net_addr_wire um_net_addr_part(const struct um_addr *addr);
 int um_net_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last);
 
-/* ---- knock.c: does a TCP port still listen? ---- */
+/* ---- knock.c: does a TCP port still listen, does its host live? ---- */
 
-/* Looks after the attempt, or begins one when it is time. True: nobody listens there. */
+/* Looks after the attempt, or begins one when it is time. True: nobody listens there, or the host has vanished. */
 bool um_net_knock(struct um_net_peer *peer, uint64_t now);
-void um_net_knock_end(struct um_net_peer *peer);
+void um_net_knock_end(struct um_net_knock *knock);
+/* The peer was heard of: the next silence is another one. */
+void um_net_knock_forget(struct um_net_knock *knock);
 
 /* ---- peer.c ---- */
 
@@ -214,6 +225,9 @@ void um_net_peer_revive(struct um_net_peer *peer);
 bool um_net_peer_may_try(struct um_net_peer *peer);
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
+void um_net_peer_heard(struct um_net_peer *peer);
+/* Nothing has come from it for some time, though it was asked: it computes, is stopped, or its host has vanished. */
+bool um_net_peer_is_silent(const struct um_net_peer *peer, uint64_t now);
 /* Is somebody there? Some system calls, seldom. */
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peers_end(struct um_net_port *port);

@@ -6,6 +6,8 @@
  */
 #include "machine/net/net.h"
 
+#include "machine/net/config.h"
+
 #include "machine/address.h"
 
 #include "base/clock.h"
@@ -15,6 +17,8 @@
 #include <stdlib.h>
 
 #define FAILING_NS UINT64_C(10000000000)
+#define SILENT_MIN UINT64_C(1000000000)
+#define SILENT_MAX UINT64_C(10000000000)
 
 enum { STALL_NS = 10000000, SILENCE_NS = 50000000, RETRY_NS = 2000000 };
 
@@ -82,7 +86,8 @@ static int peer_new(struct um_net_port *port, const struct um_addr *addr, struct
     um_addr_part(port->base.machine, addr, &peer->addr);
     peer->nonce = part.nonce;
     peer->is_here = is_here(part.nonce);
-    peer->knock_fd = -1;
+    peer->heard_at = um_clock_coarse_ns();
+    peer->knock.fd = peer->knock.host_fd = -1;
     um_list_init(&peer->fallen);
     um_list_init(&peer->lanes);
     um_list_init(&peer->rxs);
@@ -114,7 +119,7 @@ static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
         at = &(*at)->next;
     *at = peer->next;
     um_list_unlink(&peer->fallen);
-    um_net_knock_end(peer);
+    um_net_knock_end(&peer->knock);
     um_net_inner_remove(&port->inner, peer->at);
     free(peer);
 }
@@ -150,8 +155,7 @@ void um_net_peer_revive(struct um_net_peer *peer)
         return;
     peer->gone = peer->is_broken = false;
     peer->error = 0;
-    peer->failed_since = 0;
-    peer->knock_pause = peer->knock_at = 0;
+    um_net_peer_heard(peer);
     um_net_peer_took(peer);
 }
 
@@ -167,7 +171,7 @@ void um_net_peer_failed(struct um_net_port *port, struct um_net_peer *peer, int 
         return;
     }
     if (!peer->is_broken)
-        peer->knock_at = 0;
+        peer->knock.at = 0;
     peer->is_broken = true;
     um_net_peer_took_not(port, peer);
     peer->retry_at = now + RETRY_NS;
@@ -184,7 +188,7 @@ void um_net_peer_took(struct um_net_peer *peer)
     if (!peer->again_since)
         return;
     peer->again_since = peer->retry_at = 0;
-    peer->knock_pause = peer->knock_at = 0; /* the next silence is another one */
+    um_net_knock_forget(&peer->knock);
 }
 
 /* It is tried at each call at first, later now and then. */
@@ -199,6 +203,20 @@ void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer)
         peer->retry_at = now + RETRY_NS;
     if (now - peer->again_since > SILENCE_NS)
         um_net_peer_doubt(port, peer);
+}
+
+void um_net_peer_heard(struct um_net_peer *peer)
+{
+    peer->heard_at = um_clock_coarse_ns();
+    peer->failed_since = 0;
+    um_net_knock_forget(&peer->knock);
+}
+
+bool um_net_peer_is_silent(const struct um_net_peer *peer, uint64_t now)
+{
+    uint64_t silent = um_net_chosen_timeout_ns() / 6;
+    silent = silent < SILENT_MIN ? SILENT_MIN : silent < SILENT_MAX ? silent : SILENT_MAX;
+    return now - peer->heard_at > silent;
 }
 
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer)
