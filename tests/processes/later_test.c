@@ -7,6 +7,8 @@
 #include "needs.h"
 
 #include "base/clock.h"
+#include "core/region.h"
+#include "machine/mem/mem.h"
 #include "machine/shm/adopt/adopt.h"
 
 #include <errno.h>
@@ -298,6 +300,36 @@ static void child_of_now(void)
     assert_int_equal(status, 0);
 }
 
+/* Some of it has moved, and the rest is moving. */
+static void part_await(struct world *w)
+{
+    for (uint64_t end = um_clock_ns() + UINT64_C(5000000000); adopted() == 0 && um_clock_ns() < end;) {
+        if (variant.attach)
+            world_progress(w);
+    }
+}
+
+/* A child that moves pages of its own does not say so for its parent, in whose shared page it could write. */
+static void a_child_tells_nothing_for_its_parent(void **state)
+{
+    struct world w;
+    int status;
+    (void)state;
+    shared_reset();
+    child_open(&w, OWNER);
+    const struct um_mem_space *space = (const struct um_mem_space *)um_core_regions_space(w.node[0].regions, 0);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        um_mem_own_move_begin();
+        _exit(0);
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+    assert_int_equal(space->shm->moving & 1, 0);
+    node_close(&w.node[0]);
+}
+
 static void it_can_end_at_any_moment(void **state)
 {
     struct world w;
@@ -311,7 +343,10 @@ static void it_can_end_at_any_moment(void **state)
         um_store_release_u32(&shared->flag[0], round);
         if (variant.attach)
             world_progress(&w);
-        usleep(round % 3 == 0 ? 0 : rnd(&random, 40000));
+        if (round % 3 == 2)
+            part_await(&w);
+        else
+            usleep(round % 3 == 0 ? 0 : rnd(&random, 40000));
         if (round % 3 == 1)
             child_of_now();
         um_core_regions_remove(w.node[0].regions, &r);
@@ -422,6 +457,7 @@ static void what_has_little_contents_is_mapped_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(atomics_at_an_owner_that_computes_complete),
     cmocka_unit_test(what_is_used_enough_is_mapped_while_the_owner_computes),
+    cmocka_unit_test(a_child_tells_nothing_for_its_parent),
     cmocka_unit_test(it_can_end_at_any_moment),
     cmocka_unit_test(puts_are_not_lost_while_memory_moves),
     cmocka_unit_test(its_owner_may_end_at_any_moment),

@@ -162,6 +162,35 @@ static void a_read_whose_target_dies(void **state)
     assert_true(failed > 0);
 }
 
+/* It lives, and its memory is there: only its lane has ended. */
+static void a_read_whose_target_is_refused(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (int rounds = 0; rounds < ROUNDS; rounds++) {
+        struct world w;
+        struct um_slot slot;
+        struct um_core_region region = region_of(from);
+        const struct iovec iov = {to, LEN};
+        world_open(&w, 2);
+        assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+        inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED); /* its lane */
+        world_settle(&w);
+        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
+        read.addr = (uintptr_t)from;
+        rma(&w, 0, &read);
+        progress(&w, rounds);
+        struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+        assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
+        lane->machine->commit(lane, &slot, UM_OPCODES - 1, 0, 0); /* there is no such record */
+        failed += done_of(&w, 0, CTX(1)).error != 0;
+        expect_no_byte_more(&w, to);
+        um_core_regions_remove(w.node[1].regions, &region);
+        world_close(&w);
+    }
+    assert_true(failed > 0);
+}
+
 static void operations_whose_endpoint_closes(void **state)
 {
     (void)state;
@@ -221,6 +250,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_receive_whose_endpoint_closes),
     cmocka_unit_test(a_write_whose_region_is_closed),
     cmocka_unit_test(a_read_whose_target_dies),
+    cmocka_unit_test(a_read_whose_target_is_refused),
     cmocka_unit_test(operations_whose_endpoint_closes),
     cmocka_unit_test(a_write_keeps_what_it_needs_and_tells_at_its_end),
 };

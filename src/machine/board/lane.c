@@ -138,7 +138,9 @@ bool um_board_lane_push(struct um_board_lane *lane)
     if (!lane->asked && !lane->ended)
         any = tell_join(lane);
     if (lane->state == UM_LANE_OPEN && !lane->ended)
-        any |= tell_arenas(lane) | tell_taken(lane);
+        any |= tell_arenas(lane);
+    if (lane->state == UM_LANE_OPEN && !lane->ended)
+        any |= tell_taken(lane);
     if (lane->state == UM_LANE_OPEN && lane->told != lane->committed && !lane->ended)
         any |= push_records(lane);
     if (!lane->closed || (lane->state == UM_LANE_ASKING && !lane->ended))

@@ -233,10 +233,10 @@ void um_mem_deferred_end(struct um_mem_space *space, struct um_mem_exported *exp
 {
     struct um_mem_deferred *later = &space->deferred;
     pthread_mutex_lock(&later->lock);
+    if (exported->is_deferred)
+        um_list_unlink(&exported->deferred); /* first: no part is begun after the one that is moving */
+    exported->is_deferred = false;
     while (exported->moving)
         pthread_cond_wait(&later->idle, &later->lock);
-    if (exported->is_deferred)
-        um_list_unlink(&exported->deferred);
-    exported->is_deferred = false;
     pthread_mutex_unlock(&later->lock);
 }
