@@ -10,9 +10,9 @@
 static const char usage[] =
     "usage: unimem info [--json]\n"
     "\n"
-    "Tries what this machine offers: memory between processes, the kernel, the processor, and the\n"
-    "libfabrics and MPIs in PATH, in the active virtual environment and in .venv. For whatever is\n"
-    "missing it says what is lost and how to get it.\n"
+    "Tries what this machine offers: memory between processes, the kernel, the processor, the way to\n"
+    "other hosts, and the libfabrics and MPIs in PATH, in the active virtual environment and in .venv.\n"
+    "For whatever is missing it says what is lost and how to get it.\n"
     "\n"
     "Exit status 0 unless unimem cannot run here at all.\n";
 
@@ -37,6 +37,7 @@ int um_cmd_info(int argc, char **argv)
         runs = false;
     um_cmd_info_kernel(&report);
     um_cmd_info_processor(&report);
+    um_cmd_info_net(&report);
     um_cmd_info_software(&report);
     if (json)
         um_cmd_report_print_json(&report);

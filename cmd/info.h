@@ -18,6 +18,9 @@ void um_cmd_info_kernel(struct um_cmd_report *report);
 /* How the processor can wait for a store. */
 void um_cmd_info_processor(struct um_cmd_report *report);
 
+/* Which libfabric provider carries messages to other hosts, and at which address. */
+void um_cmd_info_net(struct um_cmd_report *report);
+
 /* The provider itself. False if it cannot be loaded. */
 bool um_cmd_info_provider(struct um_cmd_report *report);
 

@@ -244,6 +244,20 @@ def test_the_proc_of_another_pid_namespace(launcher: Launcher) -> None:
 # --- software -----------------------------------------------------------------------------------------------------
 
 
+OTHER_HOSTS = "Other hosts (--machine shm,net)"
+
+
+def test_the_way_to_other_hosts_is_tried(launcher: Launcher) -> None:
+    here = {"FI_UNIMEM_NET_ADDRESS": "127.0.0.1"}
+    ((detail, state),) = info(launcher, env=here).details(OTHER_HOSTS).items()
+    assert state == "yes" and re.fullmatch(r"tcp(;ofi_rxm)? at 127\.0\.0\.1 \(lo\)", detail), detail
+    ((detail, state),) = info(launcher, env={"FI_UNIMEM_NET": "off"}).details(OTHER_HOSTS).items()
+    assert state is None and "FI_UNIMEM_NET=off" in detail
+    for wrong in ({"FI_UNIMEM_NET": "nosuch"}, {"FI_UNIMEM_NET_ADDRESS": "203.0.113.7"}, {"FI_UNIMEM_NET_TIMEOUT": "x"}):
+        ((detail, state),) = info(launcher, env=wrong).details(OTHER_HOSTS).items()
+        assert state == "no", detail
+
+
 def test_libfabrics_are_found_and_asked(launcher: Launcher) -> None:
     wheel = VENV.resolve() / "lib" / "mpich" / "libfabric.so.1"
     report = info(launcher, env={"VIRTUAL_ENV": str(VENV)})

@@ -49,7 +49,13 @@ def run_suite(
 
 
 def watch_suite(
-    launcher: Launcher, command: list[str], env: dict[str, str], ranks: int, directory: Path, prefix: Path
+    launcher: Launcher,
+    command: list[str],
+    env: dict[str, str],
+    ranks: int,
+    directory: Path,
+    prefix: Path,
+    silence: float = SILENCE,
 ) -> Outcomes:
     """Runs the suite's command until it ends, or until no rank has begun a test for so long that it hangs."""
     log = BUILD / "results" / f"mpi4py-{prefix.name}-{ranks}.log"
@@ -57,7 +63,7 @@ def watch_suite(
     start = time.time()
     with log.open("w") as output:
         process = launcher.start(command, env, stdout=output, stderr=subprocess.STDOUT, cwd=directory)
-        while process.poll() is None and time.time() - max(start, last_step(prefix)) < SILENCE:
+        while process.poll() is None and time.time() - max(start, last_step(prefix)) < silence:
             time.sleep(0.2)
         hangs = process.poll() is None
         launcher.kill_leftovers()

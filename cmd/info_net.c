@@ -1,0 +1,93 @@
+/* cmd/info.h: how other hosts are reached. */
+#include "child.h"
+#include "info.h"
+
+#include "base/log.h"
+#include "machine/net/config.h"
+#include "machine/net/inner.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char section[] = "Other hosts (--machine shm,net)";
+
+enum { TIMEOUT_MS = 20000 };
+
+static char why_not[512];
+
+static void keep(enum um_log_level level, const char *text)
+{
+    if (level <= UM_LOG_WARN)
+        snprintf(why_not, sizeof why_not, "%s", text);
+}
+
+static void address_text(const struct um_net_addr_wire *name, char *text, size_t size)
+{
+    struct sockaddr_storage at = {0};
+    memcpy(&at, name->name, name->len);
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
+    if (name->format == FI_SOCKADDR_IN && inet_ntop(AF_INET, &in->sin_addr, text, (socklen_t)size))
+        return;
+    if (name->format == FI_SOCKADDR_IN6 && inet_ntop(AF_INET6, &in6->sin6_addr, text, (socklen_t)size))
+        return;
+    snprintf(text, size, "an address of its own kind");
+}
+
+/* In the child: "tcp at 10.1.2.3 (eth0)", or "!" and why not. */
+static void ask(void *arg, int out)
+{
+    struct um_net_inner inner;
+    struct um_net_addr_wire name;
+    char address[INET6_ADDRSTRLEN + 32];
+    (void)arg;
+    um_log_set_sink(keep);
+    if (um_net_inner_open(&inner) != 0 || um_net_inner_name(&inner, &name) != 0) {
+        dprintf(out, "!%s", why_not);
+        return;
+    }
+    address_text(&name, address, sizeof address);
+    dprintf(out, "%s at %s (%s)", inner.info->fabric_attr->prov_name, address,
+            inner.info->domain_attr->name ? inner.info->domain_attr->name : "no name");
+    um_net_inner_close(&inner);
+}
+
+/* The first variable whose value is refused, or NULL. */
+static const struct um_machine_param *settings_take(void)
+{
+    static const char *const names[UM_NET_PARAMS] = {"FI_UNIMEM_NET", "FI_UNIMEM_NET_ADDRESS", "FI_UNIMEM_NET_TIMEOUT"};
+    for (size_t i = 0; i < UM_NET_PARAMS; i++) {
+        if (um_net_params[i].set(getenv(names[i])) != 0)
+            return &um_net_params[i];
+    }
+    return NULL;
+}
+
+void um_cmd_info_net(struct um_cmd_report *report)
+{
+    char text[600];
+    const struct um_machine_param *wrong = settings_take();
+    if (wrong) {
+        struct um_cmd_row *row =
+            um_cmd_report_add(report, section, "FI_UNIMEM_NET*", UM_NO, "%s: this value is refused", wrong->key);
+        row->lost = "every program that uses unimem: it refuses to start";
+        row->remedy = wrong->allowed;
+        return;
+    }
+    if (!um_net_is_wanted(true)) {
+        um_cmd_report_add(report, section, "provider", UM_PLAIN, "switched off by FI_UNIMEM_NET=off");
+        return;
+    }
+    um_cmd_child_run(ask, NULL, text, sizeof text, TIMEOUT_MS);
+    if (*text && *text != '!') {
+        um_cmd_report_add(report, section, "provider", UM_YES, "%s", text);
+        return;
+    }
+    struct um_cmd_row *row =
+        um_cmd_report_add(report, section, "provider", UM_NO, "%s", *text ? text + 1 : "libfabric does not answer");
+    row->lost = "peers on other hosts, for programs that use the loader's libfabric";
+    row->remedy = "docs/hosts.md";
+}
