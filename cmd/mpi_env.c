@@ -123,8 +123,8 @@ static const char *providers_for(const struct um_cmd_mpi *mpi)
 {
     static char both[64];
     const char *use = getenv("FI_UNIMEM_NET");
-    if (mpi->kind != UM_MPI_OPENMPI || !um_cmd_env_goes_over_net())
-        return the_provider;
+    if ((mpi->kind != UM_MPI_OPENMPI && mpi->kind != UM_MPI_SOS) || !um_cmd_env_goes_over_net())
+        return "unimem";
     if (!use || !*use || !strcmp(use, "auto") || !strcmp(use, "on"))
         use = "tcp";
     snprintf(both, sizeof both, "%s,%.*s", the_provider, (int)strcspn(use, ";"), use);

@@ -93,6 +93,7 @@ def test_mpi4py(launcher: Launcher, hosts: Hosts, suite_directory: Path, tmp_pat
 DOWN_SECONDS = 5
 
 
+@pytest.mark.long
 def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, program: Program) -> None:
     """TCP repeats what was lost: all messages come, whole and in order."""
     count = 200000
@@ -110,7 +111,7 @@ def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, progr
     assert run.out == f"{count} messages of each of 3 ranks came in order, whole\n", str(run)
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_a_host_that_vanishes(launcher: Launcher, hosts: Hosts, kills: int) -> None:
     """What waits for its processes ends with errors, and nothing else does; new ones are met."""
     environment = {"FI_PROVIDER_PATH": str(BUILD), "FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_NET_TIMEOUT": "3"}

@@ -132,10 +132,11 @@ def test_an_empty_choice_of_provider_is_none(tmp_path: Path) -> None:
         ("openmpi", "shm,net", "verbs;ofi_rxm", "unimem,verbs"),
         ("openmpi", "shm,net", "off", "unimem"),
         ("openmpi", "shm", "auto", "unimem"),
+        ("sos", "shm,net", "auto", "unimem,tcp"),
         ("mpich", "shm,net", "auto", "unimem"),
     ],
 )
-def test_open_mpi_gets_the_inner_provider_too(
+def test_libraries_with_the_systems_libfabric_get_the_inner_provider_too(
     tmp_path: Path, mpi: str, machine: str, use: str, expected: str
 ) -> None:
     run = call(tmp_path, "--mpi", mpi, "--machine", machine, "printenv", "FI_PROVIDER", FI_UNIMEM_NET=use)

@@ -3,8 +3,9 @@
  *
  * libfabric's tcp says -FI_EAGAIN for as long as it cannot connect, be it that nobody listens any more or that the peer
  * has not come to accept. The kernel of the peer's host tells these apart without the peer's program: it completes a
- * connection to a port that is open, and refuses one to a port that is not. The connection is closed at once; nothing
- * is sent. So a peer that computes or is stopped for however long is not taken for dead.
+ * connection to a port that is open, and refuses one to a port that is not. The connection is reset at once; nothing
+ * is sent. (If it were closed, the tcp of libfabric 1.17 would look at it for ever, and its descriptor stay readable.)
+ * So a peer that computes or is stopped for however long is not taken for dead.
  *
  * A host that does not answer for a time that the user chose (FI_UNIMEM_NET_TIMEOUT) has vanished; until then its link
  * may come back. A port whose queue of connections is full does not answer either, which happens when many ask a
@@ -46,6 +47,9 @@ static void fd_end(int *fd)
 
 void um_net_knock_end(struct um_net_knock *knock)
 {
+    if (knock->fd < 0 && knock->host_fd < 0)
+        return;
+    UM_UNCANCELLED;
     fd_end(&knock->fd);
     fd_end(&knock->host_fd);
 }
@@ -68,6 +72,7 @@ static void pause_next(struct um_net_knock *knock, uint64_t now)
 static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
 {
     const struct um_net_addr_wire part = um_net_addr_part(&peer->addr);
+    const struct linger reset = {.l_onoff = 1};
     struct sockaddr_storage to = {0};
     memcpy(&to, part.name, part.len);
     if (to.ss_family == AF_INET && part.len == sizeof(struct sockaddr_in)) {
@@ -80,7 +85,7 @@ static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
         return -EMFILE;
     }
     *fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (*fd < 0)
+    if (*fd < 0 || setsockopt(*fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) != 0)
         return -EMFILE;
     return connect(*fd, (const struct sockaddr *)&to, part.len) ? -errno : 0;
 }
