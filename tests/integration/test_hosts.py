@@ -11,6 +11,7 @@ import pytest
 from harness import BUILD, PROGRAMS, VENV, Launcher, Run, sent_by_machine
 from hosts import LAUNCHER, Hosts, NoNamespaces
 from other_mpi import OtherMpi
+from test_debian_openmpi import hpcc_input, hpcc_results
 from test_mpi4py import not_good, watch_suite
 
 Program = Callable[[str], Path]
@@ -65,6 +66,10 @@ def test_intel_mpi(launcher: Launcher, hosts: Hosts, impi: OtherMpi) -> None:
     check_programs(launcher, hosts, [*impi.mpiexec_here(), *hydra_options(hosts)], dict(impi.settings), impi.build)
 
 
+def open_mpi_options(hosts: Hosts) -> list[str | Path]:
+    return [hosts.agent, "-H", ",".join(f"{name}:2" for name in hosts.names), "-n", "4"]
+
+
 @pytest.mark.parametrize(
     "version, agent_option", [("openmpi5", "--prtemca plm_ssh_agent"), ("openmpi4", "--mca plm_rsh_agent")]
 )
@@ -72,9 +77,51 @@ def test_open_mpi(
     launcher: Launcher, hosts: Hosts, version: str, agent_option: str, request: pytest.FixtureRequest
 ) -> None:
     mpi: OtherMpi = request.getfixturevalue(version)
-    slots = ",".join(f"{name}:2" for name in hosts.names)
-    mpiexec = [*mpi.mpiexec_here(), *agent_option.split(), hosts.agent, "-H", slots, "-n", "4"]
+    mpiexec = [*mpi.mpiexec_here(), *agent_option.split(), *open_mpi_options(hosts)]
     check_programs(launcher, hosts, mpiexec, dict(mpi.settings), mpi.build)
+
+
+@pytest.mark.long
+def test_hpcc(launcher: Launcher, hosts: Hosts, openmpi4: OtherMpi, tmp_path: Path) -> None:
+    hpcc_input(tmp_path, 400, 2, 2)
+    mpiexec = [*openmpi4.mpiexec_here(), "--mca", "plm_rsh_agent", *open_mpi_options(hosts)]
+    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+    env = {**openmpi4.settings, "FI_UNIMEM_STATS": "1"}
+    beside = launcher.inside(hosts.beside())
+    run = beside.run_ranks(launch, ["/usr/bin/hpcc"], env=env, timeout=900, cwd=tmp_path).succeeded()
+    hpcc_results(tmp_path, 4)
+    check_both_ways(run)
+
+
+# No pair more than these need: the tables of neighbours of all namespaces together have 1024 entries.
+START = """
+import array, time; begin = time.time()
+from mpi4py import MPI
+world = MPI.COMM_WORLD; up = time.time()
+sent = array.array("i", range(world.size)); got = array.array("i", [-1] * world.size)
+world.Alltoall(sent, got)
+assert list(got) == [world.rank] * world.size
+done = time.time()
+kib = int(open("/proc/self/statm").read().split()[1]) * 4
+figures = [world.allreduce(value, op=MPI.MAX) for value in (up - begin, done - up, kib // 1024)]
+if world.rank == 0:
+    print("MPI_Init %.2f s, first alltoall %.2f s, at most %d MiB per rank" % tuple(figures))
+"""
+
+
+@pytest.mark.long
+def test_a_rank_on_each_of_64_hosts(launcher: Launcher, figure: Callable[[str], None]) -> None:
+    many = Hosts(64)
+    try:
+        agent = ["-launcher", "ssh", "-launcher-exec", many.agent, "-localhost", LAUNCHER]
+        mpiexec = [VENV / "bin" / "mpiexec", *agent, "-hosts", ",".join(many.names), "-ppn", "1", "-n", "64"]
+        launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+        start = [VENV / "bin" / "python", "-c", START]
+        run = launcher.inside(many.beside()).run_ranks(launch, start, timeout=300).succeeded()
+        figure(f"64 hosts of one rank, shm,net: {run.out.strip()}")
+        assert "first alltoall" in run.out, str(run)
+    finally:
+        many.close()
 
 
 @pytest.mark.long
