@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fabric_tools import pingpong, rows, tool, tool_environment
-from harness import BUILD, Launcher, Run, stats_lines
+from harness import BUILD, Launcher, Run, sent_by_machine, stats_lines
 
 Program = Callable[[str], Path]
 
@@ -159,6 +159,14 @@ def test_ranks_in_two_pid_namespaces(launcher: Launcher, program: Program, tmp_p
         run = run_apart(launcher, command, *options, env=env).succeeded()
         assert all(line["copied"] == 0 and line["sent"] > 0 for line in stats_lines(run)), str(run)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")
+def test_ranks_that_share_no_memory_go_over_the_network(launcher: Launcher, program: Program) -> None:
+    env = {"FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_NET": "on", "FI_UNIMEM_NET_ADDRESS": "127.0.0.1"}
+    for command in ([str(program("exchange.c")), "50", "10"], [str(program("collectives.c")), "65536"]):
+        run = run_apart(launcher, command, env=env | {"FI_UNIMEM_STATS": "1"}).succeeded()
+        assert sent_by_machine(run)["net"] > 0, str(run)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make pid namespaces")

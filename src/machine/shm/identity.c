@@ -97,8 +97,9 @@ static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr
                        "memory of a host");
     else if (peer->boot != own->boot)
         um_log_limited(&host, UM_LOG_WARN,
-                       "the peer (pid %u there) is on another host than this one (\"%s\"), which unimem cannot reach "
-                       "yet: run all processes on one host, or choose another provider (FI_PROVIDER=tcp, for one)",
+                       "the peer (pid %u there) is on another host than this one (\"%s\"), and no machine that reaches "
+                       "other hosts is in use: set FI_UNIMEM_MACHINE=shm,net for all processes (unimem run --machine "
+                       "shm,net)",
                        um_shm_pid(peer), name);
     else if (peer->partition != own->partition)
         um_log_limited(
@@ -111,7 +112,8 @@ static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr
             &space, UM_LOG_WARN,
             "the peer (pid %u there) is in another pid namespace, so its memory cannot be opened: set "
             "FI_UNIMEM_ATTACH=abstract (containers that share a network namespace) or to a directory that both "
-            "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME)",
+            "have, or start the containers with one pid namespace (docker --pid=host or --pid=container:NAME); or, "
+            "slower, set FI_UNIMEM_MACHINE=shm,net",
             um_shm_pid(peer));
 }
 
