@@ -13,10 +13,12 @@
 
 #include <cmocka.h>
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -277,5 +279,7 @@ int main(void)
         cmocka_unit_test(memory_that_is_not_there),
         cmocka_unit_test(a_fault_of_the_program_is_its_own_also_at_address_0),
     };
+    if (process_vm_readv(getpid(), NULL, 0, NULL, 0, 0) < 0 && errno == ENOSYS)
+        return 77; /* a user-space emulator */
     return cmocka_run_group_tests_name("fault_guard", tests, NULL, NULL);
 }

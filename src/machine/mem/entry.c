@@ -51,6 +51,8 @@ static const char *level_name(enum um_level level)
 void um_mem_exported_log(const struct um_mem_exported *exported, const char *why)
 {
     const struct um_region_desc *what = &exported->what;
+    if (!why)
+        why = ""; /* not each refusal has a reason to tell */
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
            what->base, what->key, level_name(exported->level), *why ? ": " : "", why);
 }
