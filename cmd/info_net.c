@@ -7,6 +7,7 @@
 #include "machine/net/inner.h"
 
 #include <arpa/inet.h>
+#include <ctype.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 static const char section[] = "Other hosts (--machine shm,net)";
 
-enum { TIMEOUT_MS = 20000 };
+enum { TIMEOUT_MS = 20000, VARIABLE = 64 };
 
 static char why_not[512];
 
@@ -55,12 +56,15 @@ static void ask(void *arg, int out)
     um_net_inner_close(&inner);
 }
 
-/* The first variable whose value is refused, or NULL. */
-static const struct um_machine_param *settings_take(void)
+/* The first parameter whose value is refused, and its variable; NULL: none. */
+static const struct um_machine_param *settings_take(char name[VARIABLE])
 {
-    static const char *const names[UM_NET_PARAMS] = {"FI_UNIMEM_NET", "FI_UNIMEM_NET_ADDRESS", "FI_UNIMEM_NET_TIMEOUT"};
+    static const char prefix[] = "FI_UNIMEM_";
     for (size_t i = 0; i < UM_NET_PARAMS; i++) {
-        if (um_net_params[i].set(getenv(names[i])) != 0)
+        snprintf(name, VARIABLE, "%s%s", prefix, um_net_params[i].key);
+        for (char *c = name + sizeof prefix - 1; *c; c++)
+            *c = (char)toupper((unsigned char)*c);
+        if (um_net_params[i].set(getenv(name)) != 0)
             return &um_net_params[i];
     }
     return NULL;
@@ -69,10 +73,11 @@ static const struct um_machine_param *settings_take(void)
 void um_cmd_info_net(struct um_cmd_report *report)
 {
     char text[600];
-    const struct um_machine_param *wrong = settings_take();
+    char name[VARIABLE];
+    const struct um_machine_param *wrong = settings_take(name);
     if (wrong) {
         struct um_cmd_row *row =
-            um_cmd_report_add(report, section, "FI_UNIMEM_NET*", UM_NO, "%s: this value is refused", wrong->key);
+            um_cmd_report_add(report, section, "provider", UM_NO, "%s=%.60s is refused", name, getenv(name));
         row->lost = "every program that uses unimem: it refuses to start";
         row->remedy = wrong->allowed;
         return;

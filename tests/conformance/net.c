@@ -12,6 +12,7 @@
 #include "machine/net/config.h"
 #include "machine/net/net.h"
 
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -19,6 +20,8 @@
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
+
+#define SECOND_NS UINT64_C(1000000000)
 
 static struct um_port *a, *b;
 
@@ -465,6 +468,39 @@ static void a_peer_that_is_stopped_is_not_dead(void **state)
     machine->port_close(b);
 }
 
+/* Asks after a peer at that address, by a clock of its own: one look each `step` ns, for at most `most`. The time after
+ * which it counts as dead; 0: it does not. */
+static uint64_t knock_at(const char *address, uint64_t step, uint64_t most)
+{
+    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {inet_addr(address)}};
+    struct um_net_addr_wire part = {.len = sizeof(to), .format = FI_SOCKADDR_IN};
+    struct um_net_peer peer = {.knock = {.port = {.fd = -1}, .host = {.fd = -1}}};
+    const uint64_t start = SECOND_NS;
+    uint64_t passed = 0;
+    bool is_dead = false;
+    memcpy(part.name, &to, sizeof(to));
+    memcpy(&peer.addr.word[UM_NET_ADDR_FIRST], &part, sizeof(part));
+    while (passed < most && !(is_dead = um_net_knock(&peer, start + passed)))
+        passed += step;
+    um_net_knock_end(&peer.knock);
+    return is_dead ? passed : 0;
+}
+
+/* Nobody can connect to an address for many: the kernel says at once that it is out of reach. */
+static void who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen(void **state)
+{
+    static const char nowhere[] = "224.0.0.1";
+    (void)state;
+    assert_int_equal(um_net_set_timeout("60"), 0);
+    assert_in_range(knock_at(nowhere, SECOND_NS / 2, 1000 * SECOND_NS), 60 * SECOND_NS, 63 * SECOND_NS);
+    assert_in_range(knock_at(nowhere, 9 * SECOND_NS, 1000 * SECOND_NS), 60 * SECOND_NS, 99 * SECOND_NS);
+    assert_int_equal(um_net_set_timeout("1"), 0);
+    assert_in_range(knock_at(nowhere, SECOND_NS / 2, 1000 * SECOND_NS), SECOND_NS, 4 * SECOND_NS);
+    assert_int_equal(um_net_set_timeout("0"), 0);
+    assert_int_equal(knock_at(nowhere, SECOND_NS, 1000 * SECOND_NS), 0);
+    assert_int_equal(um_net_set_timeout(NULL), 0);
+}
+
 /* ---- settings ---- */
 
 static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
@@ -577,6 +613,7 @@ GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_th
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
       T(a_record_that_comes_twice_is_taken_once), T(what_a_peer_says_it_has_is_checked),
       T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
+      T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),
       T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));

@@ -1299,8 +1299,8 @@ MUTATIONS = [
     (
         "a host whose process is stopped, with a full queue of connections, is not asked",
         "src/machine/net/knock.c",
-        "    if (now - knock->begun < HOST_AFTER_NS)\n",
-        "    if (now)\n",
+        "    if (answer == NONE && now - knock->asked_at >= HOST_AFTER) {\n",
+        "    knock->host.is_silent = true;\n    if (!now) {\n",
         ["net_net"],
     ),
 ]

@@ -209,7 +209,7 @@ static void probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool 
 
 static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
-    if (!lane->ended && is_due(lane->peer, &lane->probed_at, now))
+    if (!lane->ended && lane->state != UM_NET_DENIED && is_due(lane->peer, &lane->probed_at, now))
         probe_peer(port, lane->peer, um_net_lane_probe(lane), now);
 }
 

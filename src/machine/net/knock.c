@@ -8,8 +8,9 @@
  * So a peer that computes or is stopped for however long is not taken for dead.
  *
  * A host that does not answer for a time that the user chose (FI_UNIMEM_NET_TIMEOUT) has vanished; until then its link
- * may come back. A port whose queue of connections is full does not answer either, which happens when many ask a
- * process that is stopped: a port that is surely closed is asked, too, and a living host refuses that.
+ * may come back. A port whose queue of connections is full does not answer either: a process that is stopped accepts
+ * none, and each question stays in its queue. So a port that is surely closed is asked, too: a living host refuses
+ * that. A peer counts as dead only when both have been silent for some seconds, and the time has passed.
  *
  * Owns: struct um_net_knock. Threading: as the port's calls.
  */
@@ -29,46 +30,45 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* Between two knocks that are answered; a first one that is not; how long one is waited for: the kernel repeats it
- * after pauses that double. */
-#define PAUSE_FIRST   SECOND
-#define PAUSE_MAX     (32 * SECOND)
-#define HOST_AFTER_NS (2 * SECOND)
-#define RENEW_NS      (8 * SECOND)
+/* The pause after an answer doubles: each question stays in the queue of a process that is stopped. */
+#define PAUSE_FIRST SECOND
+#define PAUSE_MAX   (256 * SECOND)
+/* The host is asked when its port has not answered for that long. */
+#define HOST_AFTER  SECOND
+/* An attempt that has no answer for that long is silent. */
+#define PATIENCE    (3 * SECOND)
+/* It is then made again: the kernel repeats one attempt after pauses that double. */
+#define RENEW       (8 * SECOND)
 
 enum { CLOSED_PORT = 1 }; /* tcpmux, which nobody has */
 
-static void fd_end(int *fd)
+/* Of a question. */
+enum answer { NONE, THERE, REFUSED, CANNOT_ASK };
+
+static void question_end(struct um_net_question *q)
 {
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
+    if (q->fd < 0)
+        return;
+    UM_UNCANCELLED;
+    close(q->fd);
+    q->fd = -1;
 }
 
 void um_net_knock_end(struct um_net_knock *knock)
 {
-    if (knock->fd < 0 && knock->host_fd < 0)
-        return;
-    UM_UNCANCELLED;
-    fd_end(&knock->fd);
-    fd_end(&knock->host_fd);
+    question_end(&knock->port);
+    question_end(&knock->host);
+    knock->is_asking = false;
 }
 
 void um_net_knock_forget(struct um_net_knock *knock)
 {
     um_net_knock_end(knock);
-    knock->pause = knock->at = knock->unanswered = 0;
+    knock->pause = knock->at = 0;
 }
 
-/* The next one after a longer pause: a peer that was stopped has to accept them all. */
-static void pause_next(struct um_net_knock *knock, uint64_t now)
-{
-    knock->pause = knock->pause == 0 ? PAUSE_FIRST : knock->pause < PAUSE_MAX / 2 ? knock->pause * 2 : PAUSE_MAX;
-    knock->at = now + knock->pause;
-}
-
-/* Begins to connect to the peer's port, or to that port of its host. -EINPROGRESS; 0; -EMFILE: it cannot be asked; or
- * an error of connect(2). */
+/* Begins to connect to the peer's port, or to that port of its host. What connect(2) gives; -EMFILE: there is no
+ * socket; -EAFNOSUPPORT: it is no address of IP. */
 static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
 {
     const struct um_net_addr_wire part = um_net_addr_part(&peer->addr);
@@ -82,7 +82,7 @@ static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
         struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&to;
         in6->sin6_port = port ? htons(port) : in6->sin6_port;
     } else {
-        return -EMFILE;
+        return -EAFNOSUPPORT;
     }
     *fd = socket(to.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (*fd < 0 || setsockopt(*fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) != 0)
@@ -100,21 +100,44 @@ static int outcome(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) ? -errno : -error;
 }
 
-/* Its port has not answered for some time: does the host? */
-static bool host_answers(struct um_net_peer *peer, uint64_t now)
+static enum answer answer_of(int ret)
 {
-    struct um_net_knock *knock = &peer->knock;
-    if (now - knock->begun < HOST_AFTER_NS)
-        return false;
-    int ret = knock->host_fd < 0 ? begin(peer, CLOSED_PORT, &knock->host_fd) : outcome(knock->host_fd);
-    if (ret != -EINPROGRESS)
-        fd_end(&knock->host_fd);
-    return ret == 0 || ret == -ECONNREFUSED;
+    switch (ret) {
+    case 0:
+    case -ECONNRESET:
+        return THERE;
+    case -ECONNREFUSED:
+        return REFUSED;
+    case -EINPROGRESS:
+    case -EHOSTUNREACH:
+    case -ENETUNREACH:
+    case -ETIMEDOUT:
+        return NONE;
+    default:
+        return CANNOT_ASK;
+    }
 }
 
-static bool is_unreachable(int ret)
+/* Looks for the answer to a question, and asks it if it is not under way, or has been for long. */
+static enum answer ask(const struct um_net_peer *peer, uint16_t port, struct um_net_question *q, uint64_t now)
 {
-    return ret == -ETIMEDOUT || ret == -EHOSTUNREACH || ret == -ENETUNREACH;
+    if (q->fd >= 0) {
+        const int ret = outcome(q->fd);
+        if (answer_of(ret) == THERE || answer_of(ret) == REFUSED)
+            return answer_of(ret);
+        if (ret != -ETIMEDOUT) /* then the kernel gave up, perhaps long ago */
+            q->is_silent |= ret != -EINPROGRESS || now - q->begun >= PATIENCE;
+        if (ret == -EINPROGRESS && now - q->begun < RENEW)
+            return NONE;
+        question_end(q);
+    }
+    const int ret = begin(peer, port, &q->fd);
+    q->begun = now;
+    if (ret == -EINPROGRESS)
+        return NONE;
+    q->is_silent |= answer_of(ret) == NONE;
+    question_end(q);
+    return answer_of(ret);
 }
 
 static void vanished(uint64_t ns)
@@ -125,20 +148,27 @@ static void vanished(uint64_t ns)
            (unsigned)(ns / SECOND));
 }
 
-/* No answer yet, or nobody can be reached there now. Where the connection has broken, that is enough. */
-static bool unanswered(struct um_net_peer *peer, uint64_t now, int ret)
+static void asking_begins(struct um_net_knock *knock, uint64_t now)
 {
-    struct um_net_knock *knock = &peer->knock;
-    const uint64_t limit = um_net_chosen_timeout_ns(), passed = now - knock->looked_at;
-    knock->looked_at = now;
-    knock->unanswered += passed < RENEW_NS ? passed : RENEW_NS; /* this process may not have run for long */
-    if (ret != -EINPROGRESS || now - knock->begun > RENEW_NS) {
-        um_net_knock_end(knock);
-        knock->at = ret == -EINPROGRESS ? now : now + PAUSE_FIRST;
-    }
-    if (peer->is_broken && is_unreachable(ret))
-        return true;
-    if (!limit || knock->unanswered < limit)
+    knock->is_asking = true;
+    knock->asked_at = knock->looked_at = now;
+    knock->unanswered = 0;
+    knock->port.is_silent = knock->host.is_silent = false;
+}
+
+static void answered(struct um_net_knock *knock, uint64_t now)
+{
+    um_net_knock_end(knock);
+    knock->pause = knock->pause == 0 ? PAUSE_FIRST : knock->pause < PAUSE_MAX / 2 ? knock->pause * 2 : PAUSE_MAX;
+    knock->at = now + knock->pause;
+}
+
+/* True: it has been silent for the time that the user chose. Of a time without looks some seconds count. */
+static bool is_over(struct um_net_knock *knock, uint64_t passed)
+{
+    const uint64_t limit = um_net_chosen_timeout_ns();
+    knock->unanswered += passed < RENEW ? passed : RENEW;
+    if (!limit || knock->unanswered < limit || !knock->port.is_silent || !knock->host.is_silent)
         return false;
     vanished(knock->unanswered);
     return true;
@@ -148,23 +178,22 @@ bool um_net_knock(struct um_net_peer *peer, uint64_t now)
 {
     UM_UNCANCELLED;
     struct um_net_knock *knock = &peer->knock;
-    int ret;
-    if (knock->fd >= 0) {
-        ret = outcome(knock->fd);
-    } else if (now < knock->at) {
+    if (!knock->is_asking && now < knock->at)
         return false;
-    } else {
-        knock->begun = now;
-        if (!knock->unanswered)
-            knock->looked_at = now;
-        ret = begin(peer, 0, &knock->fd);
+    if (!knock->is_asking)
+        asking_begins(knock, now);
+    const uint64_t passed = now - knock->looked_at;
+    knock->looked_at = now;
+    if (passed > RENEW) /* this process did not look for long: what it knew is old */
+        knock->port.is_silent = knock->host.is_silent = false;
+    enum answer answer = ask(peer, 0, &knock->port, now);
+    if (answer == REFUSED)
+        return true;
+    if (answer == NONE && now - knock->asked_at >= HOST_AFTER) {
+        answer = ask(peer, CLOSED_PORT, &knock->host, now);
+        answer = answer == REFUSED ? THERE : answer;
     }
-    if (ret == -EINPROGRESS && host_answers(peer, now))
-        ret = 0;
-    if (ret == -EINPROGRESS || is_unreachable(ret))
-        return unanswered(peer, now, ret);
-    um_net_knock_end(knock);
-    knock->unanswered = 0;
-    pause_next(knock, now);
-    return ret == -ECONNREFUSED;
+    if (answer == THERE)
+        answered(knock, now);
+    return answer == NONE && is_over(knock, passed);
 }

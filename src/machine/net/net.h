@@ -39,14 +39,22 @@
 
 /* ---- objects ---- */
 
-/* Attempts to connect to a peer's port, and to a closed one of its host. */
+/* An attempt to connect, which may be made again. */
+struct um_net_question {
+    int fd;         /* or -1 */
+    uint64_t begun; /* this attempt */
+    bool is_silent; /* for some seconds there was no answer, or nobody could be reached */
+};
+
+/* Is anybody at a peer's port? And, if that is silent, is its host there? */
 struct um_net_knock {
-    int fd, host_fd;     /* or -1 */
-    uint64_t begun;      /* the attempt that there is */
-    uint64_t looked_at;  /* when its outcome was looked for last */
-    uint64_t at;         /* when the next one is to begin */
-    uint64_t pause;      /* and how long after that the one after it */
-    uint64_t unanswered; /* for how long attempts have had no answer: time in which somebody looked, in ns */
+    struct um_net_question port, host;
+    bool is_asking;
+    uint64_t asked_at;   /* since when it is asking */
+    uint64_t looked_at;  /* when answers were looked for last */
+    uint64_t unanswered; /* ns for which there has been no answer, as far as somebody looked */
+    uint64_t at;         /* the next time to ask */
+    uint64_t pause;      /* between the last two times */
 };
 
 /* Whom an address leads to; links, lanes and rx of one address have one. */
@@ -64,7 +72,7 @@ struct um_net_peer {
     uint64_t failed_since; /* since when messages to it fail, now and then, and nothing was heard of it */
     uint64_t failed_at;    /* when one did last */
     bool is_broken;        /* and none went since */
-    uint64_t heard_at;     /* when a message of it came last, or it was got to know */
+    uint64_t heard_at;     /* when a PROBE of it came last, or it was got to know */
     struct um_net_knock knock;
     struct um_list fallen; /* in the port's list */
     struct um_list lanes, rxs;

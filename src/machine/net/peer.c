@@ -87,7 +87,7 @@ static int peer_new(struct um_net_port *port, const struct um_addr *addr, struct
     peer->nonce = part.nonce;
     peer->is_here = is_here(part.nonce);
     peer->heard_at = um_clock_coarse_ns();
-    peer->knock.fd = peer->knock.host_fd = -1;
+    peer->knock.port.fd = peer->knock.host.fd = -1;
     um_list_init(&peer->fallen);
     um_list_init(&peer->lanes);
     um_list_init(&peer->rxs);
@@ -146,6 +146,7 @@ void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int er
         return;
     peer->gone = true;
     peer->error = error == EPROTO || error == ECONNREFUSED ? error : ECONNRESET; /* libfabric has numbers of its own */
+    um_net_knock_end(&peer->knock);
     um_list_append(&port->fallen, &peer->fallen);
 }
 
@@ -188,7 +189,7 @@ void um_net_peer_took(struct um_net_peer *peer)
     if (!peer->again_since)
         return;
     peer->again_since = peer->retry_at = 0;
-    um_net_knock_forget(&peer->knock);
+    peer->knock.pause = peer->knock.at = 0; /* the next silence is another one */
 }
 
 /* It is tried at each call at first, later now and then. */
@@ -212,11 +213,12 @@ void um_net_peer_heard(struct um_net_peer *peer)
     um_net_knock_forget(&peer->knock);
 }
 
+/* A user who never gives a host up is not in a hurry. */
 bool um_net_peer_is_silent(const struct um_net_peer *peer, uint64_t now)
 {
-    uint64_t silent = um_net_chosen_timeout_ns() / 6;
-    silent = silent < SILENT_MIN ? SILENT_MIN : silent < SILENT_MAX ? silent : SILENT_MAX;
-    return now - peer->heard_at > silent;
+    const uint64_t timeout = um_net_chosen_timeout_ns(), part = timeout / 6;
+    const uint64_t most = !timeout || part > SILENT_MAX ? SILENT_MAX : part < SILENT_MIN ? SILENT_MIN : part;
+    return now - peer->heard_at > most;
 }
 
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer)
