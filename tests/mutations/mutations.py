@@ -1215,15 +1215,15 @@ MUTATIONS = [
     (
         "a peer that takes nothing is dead without a look",
         "src/machine/net/knock.c",
-        "    return ret == -ECONNREFUSED || (peer->is_broken && is_unreachable(ret));",
-        "    return true;",
+        "    if (answer == REFUSED)\n        return true;\n",
+        "    return answer != CANNOT_ASK;\n",
         ["net_net"],
     ),
     (
         "a peer that was killed is not looked for",
         "src/machine/net/knock.c",
-        "    return ret == -ECONNREFUSED || (peer->is_broken && is_unreachable(ret));",
-        "    return false;",
+        "    if (answer == REFUSED)\n        return true;\n",
+        "    if (answer == REFUSED)\n        return false;\n",
         ["net_net"],
     ),
     (
