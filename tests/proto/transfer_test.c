@@ -40,6 +40,25 @@ static void progress(struct world *w, int times)
         world_progress(w);
 }
 
+/* The first node reads what the second one exports. */
+static void read_begin(struct world *w, int rounds)
+{
+    const struct iovec iov = {to, LEN};
+    struct um_proto_rma read = rma_of(w, &iov, UM_OP_READ);
+    read.addr = (uintptr_t)from;
+    rma(w, 0, &read);
+    progress(w, rounds);
+}
+
+/* The second node sends the first one a record that there is not: its lane ends. */
+static void format_break(struct world *w)
+{
+    struct um_lane *lane = peer_of(w, 1, 0)->lane;
+    struct um_slot slot;
+    assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
+    lane->machine->commit(lane, &slot, UM_OPCODES - 1, 0, 0);
+}
+
 /* The operation has ended, and the memory is its owner's. */
 static void expect_no_byte_more(struct world *w, void *memory)
 {
@@ -77,14 +96,11 @@ static void a_receive_whose_sender_is_refused(void **state)
     int failed = 0;
     for (int rounds = 1; rounds < ROUNDS; rounds++) {
         struct world w;
-        struct um_slot slot;
         world_open(&w, 2);
         recv_buf(&w, 0, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(1));
         send_buf(&w, 1, 0, from, LEN, 1, UM_OP_TAGGED, CTX(2));
         progress(&w, rounds);
-        struct um_lane *lane = peer_of(&w, 1, 0)->lane;
-        assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
-        lane->machine->commit(lane, &slot, UM_OPCODES - 1, 0, 0); /* there is no such record */
+        format_break(&w);
         failed += done_of(&w, 0, CTX(1)).error == EPROTO;
         expect_no_byte_more(&w, to);
         world_close(&w);
@@ -146,13 +162,9 @@ static void a_read_whose_target_dies(void **state)
     for (int rounds = 0; rounds < ROUNDS; rounds++) {
         struct world w;
         struct um_core_region region = region_of(from);
-        const struct iovec iov = {to, LEN};
         world_open(&w, 2);
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
-        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
-        read.addr = (uintptr_t)from;
-        rma(&w, 0, &read);
-        progress(&w, rounds);
+        read_begin(&w, rounds);
         um_sim_kill(&w.node[1].addr);
         failed += done_of(&w, 0, CTX(1)).error == ECONNRESET;
         expect_no_byte_more(&w, to);
@@ -169,20 +181,13 @@ static void a_read_whose_target_is_refused(void **state)
     int failed = 0;
     for (int rounds = 0; rounds < ROUNDS; rounds++) {
         struct world w;
-        struct um_slot slot;
         struct um_core_region region = region_of(from);
-        const struct iovec iov = {to, LEN};
         world_open(&w, 2);
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
         inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED); /* its lane */
         world_settle(&w);
-        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
-        read.addr = (uintptr_t)from;
-        rma(&w, 0, &read);
-        progress(&w, rounds);
-        struct um_lane *lane = peer_of(&w, 1, 0)->lane;
-        assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
-        lane->machine->commit(lane, &slot, UM_OPCODES - 1, 0, 0); /* there is no such record */
+        read_begin(&w, rounds);
+        format_break(&w);
         failed += done_of(&w, 0, CTX(1)).error != 0;
         expect_no_byte_more(&w, to);
         um_core_regions_remove(w.node[1].regions, &region);
@@ -197,13 +202,9 @@ static void operations_whose_endpoint_closes(void **state)
     for (int rounds = 0; rounds < ROUNDS; rounds++) {
         struct world w;
         struct um_core_region region = region_of(from);
-        const struct iovec iov = {to, LEN};
         world_open(&w, 2);
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
-        struct um_proto_rma read = rma_of(&w, &iov, UM_OP_READ);
-        read.addr = (uintptr_t)from;
-        rma(&w, 0, &read);
-        progress(&w, rounds);
+        read_begin(&w, rounds);
         node_close(&w.node[0]);
         expect_no_byte_more(&w, to);
         um_core_regions_remove(w.node[1].regions, &region);
