@@ -7,6 +7,7 @@ its first process reads the end of a pipe from the tests, which comes with their
 """
 
 import os
+import shutil
 import socket
 import subprocess
 import tempfile
@@ -50,6 +51,8 @@ class Hosts:
     """Named host0, host1, ... with the addresses 10.77.0.1, .2, ... on eth0."""
 
     def __init__(self, count: int) -> None:
+        if not shutil.which("ip"):
+            raise NoNamespaces("there is no program ip: Debian has it in iproute2, which ./check installs")
         self.names = [f"host{i}" for i in range(count)]
         self.folder = tempfile.TemporaryDirectory(prefix="unimem-hosts-", ignore_cleanup_errors=True)
         self.root = Path(self.folder.name)

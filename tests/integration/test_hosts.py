@@ -5,6 +5,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,14 +23,26 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def hosts() -> Iterator[Hosts]:
+@contextmanager
+def open_hosts(count: int) -> Iterator[Hosts]:
     try:
-        two = Hosts(2)
+        some = Hosts(count)
     except NoNamespaces as reason:
         pytest.skip(f"needs namespaces of its own: {reason}")
-    yield two
-    two.close()
+    try:
+        yield some
+    finally:
+        some.close()
+
+
+@pytest.fixture
+def hosts() -> Iterator[Hosts]:
+    with open_hosts(2) as two:
+        yield two
+
+
+def over_both(*mpiexec: str | Path) -> list[str | Path]:
+    return [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
 
 
 def check_both_ways(run: Run) -> None:
@@ -42,7 +55,7 @@ def check_programs(
     launcher: Launcher, hosts: Hosts, mpiexec: list[str | Path], env: dict[str, str], build: Program
 ) -> None:
     beside = launcher.inside(hosts.beside())
-    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+    launch = over_both(*mpiexec)
     for name, arguments in JOBS:
         command = [build(name), *arguments]
         run = beside.run_ranks(launch, command, env=env | {"FI_UNIMEM_STATS": "1"}, timeout=120).succeeded()
@@ -51,9 +64,9 @@ def check_programs(
         check_both_ways(run)
 
 
-def hydra_options(hosts: Hosts) -> list[str | Path]:
+def hydra_options(hosts: Hosts, on_each: int = 2) -> list[str | Path]:
     agent = ["-launcher", "ssh", "-launcher-exec", hosts.agent, "-localhost", LAUNCHER]
-    return [*agent, "-hosts", ",".join(hosts.names), "-ppn", "2", "-n", "4"]
+    return [*agent, "-hosts", ",".join(hosts.names), "-ppn", str(on_each), "-n", str(len(hosts.names) * on_each)]
 
 
 def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
@@ -85,7 +98,7 @@ def test_open_mpi(
 def test_hpcc(launcher: Launcher, hosts: Hosts, openmpi4: OtherMpi, tmp_path: Path) -> None:
     hpcc_input(tmp_path, 400, 2, 2)
     mpiexec = [*openmpi4.mpiexec_here(), "--mca", "plm_rsh_agent", *open_mpi_options(hosts)]
-    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+    launch = over_both(*mpiexec)
     env = {**openmpi4.settings, "FI_UNIMEM_STATS": "1"}
     beside = launcher.inside(hosts.beside())
     run = beside.run_ranks(launch, ["/usr/bin/hpcc"], env=env, timeout=900, cwd=tmp_path).succeeded()
@@ -111,22 +124,17 @@ if world.rank == 0:
 
 @pytest.mark.long
 def test_a_rank_on_each_of_64_hosts(launcher: Launcher, figure: Callable[[str], None]) -> None:
-    many = Hosts(64)
-    try:
-        agent = ["-launcher", "ssh", "-launcher-exec", many.agent, "-localhost", LAUNCHER]
-        mpiexec = [VENV / "bin" / "mpiexec", *agent, "-hosts", ",".join(many.names), "-ppn", "1", "-n", "64"]
-        launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", *mpiexec]
+    with open_hosts(64) as many:
+        launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(many, 1))
         start = [VENV / "bin" / "python", "-c", START]
         run = launcher.inside(many.beside()).run_ranks(launch, start, timeout=300).succeeded()
-        figure(f"64 hosts of one rank, shm,net: {run.out.strip()}")
-        assert "first alltoall" in run.out, str(run)
-    finally:
-        many.close()
+    figure(f"64 hosts of one rank, shm,net: {run.out.strip()}")
+    assert "first alltoall" in run.out, str(run)
 
 
 @pytest.mark.long
 def test_mpi4py(launcher: Launcher, hosts: Hosts, suite_directory: Path, tmp_path: Path) -> None:
-    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", VENV / "bin" / "mpiexec", *hydra_options(hosts)]
+    launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(hosts))
     suite = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", suite_directory, tmp_path / "hosts"]
     beside = launcher.inside(hosts.beside())
     command = [str(part) for part in (*launch, *suite)]
@@ -144,7 +152,7 @@ DOWN_SECONDS = 5
 def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, program: Program) -> None:
     """TCP repeats what was lost: all messages come, whole and in order."""
     count = 200000
-    launch = [BUILD / "unimem", "run", "--machine", "shm,net", "--", VENV / "bin" / "mpiexec", *hydra_options(hosts)]
+    launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(hosts))
     beside = launcher.inside(hosts.beside())
     began = time.monotonic()
     job = beside.start_ranks(launch, [program("anybody.c"), str(count)], launcher.environment())
