@@ -6,6 +6,7 @@ import argparse
 import datetime
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -118,7 +119,8 @@ def choose(options: argparse.Namespace, setting: Setting) -> tuple[list[Measurem
 
 
 def version() -> str:
-    done = subprocess.run(["git", "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+    git = shutil.which("git") or "false"
+    done = subprocess.run([git, "-C", TOP, "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
     found = re.search(r"^ *version: '(.*)',$", (TOP / "meson.build").read_text(encoding="utf-8"), re.MULTILINE)
     assert found
     return f"{found[1]} ({done.stdout.strip()})" if done.returncode == 0 else found[1]
