@@ -232,6 +232,15 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
 int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+/* What the next record of a body in parts takes. The receiver places one part while the next one is on its way, so
+ * parts are not as large as a machine permits. */
+enum { UM_PART_MAX = 64 << 10 };
+static inline uint32_t um_proto_part_max(struct um_lane *lane)
+{
+    const uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
+    return most < UM_PART_MAX ? most : UM_PART_MAX;
+}
+
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 

@@ -15,7 +15,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_lane *lane = op->peer->lane;
     bool moved = false;
     for (int i = 0; i < UM_PUSH_STEP; i++) {
-        uint32_t most = lane->machine->lane_body_max(lane, lane->body_max);
+        uint32_t most = um_proto_part_max(lane);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;
