@@ -242,6 +242,55 @@ static void a_record_that_comes_twice_is_taken_once(void **state)
     close_two();
 }
 
+/* A sender keeps to UM_NET_KEPT_MAX bytes, and one record beyond. */
+static void a_sender_that_writes_on_and_on_is_refused(void **state)
+{
+    (void)state;
+    static unsigned char message[UM_NET_LARGE];
+    struct um_record rec;
+    const uint32_t most = UM_NET_KEPT_MAX / UM_NET_BODY_MAX + 1;
+    open_two();
+    struct path p = path_joined(a, b);
+    for (uint32_t number = 1; number <= most + 1; number++) {
+        struct um_net_record_wire record = record_of(&p, number);
+        record.head.flags = UM_FLAG_MACHINE;
+        record.head.len = 0;
+        memcpy(message, &record, sizeof(record));
+        send_raw(&p, message, sizeof(message));
+        if (number <= most)
+            assert_true(poll_now(b, &rec) && rec.op < UM_OPCODE_MACHINE && rec.len == UM_NET_BODY_MAX);
+    }
+    expect_left(b, p.rx, EPROTO);
+    path_close(&p);
+    close_two();
+}
+
+/* By the machine itself: net_settled.c would drive the port for it. */
+static void a_record_that_stays_does_not_keep_answers_away(void **state)
+{
+    (void)state;
+    struct um_answer answer;
+    struct um_record rec;
+    open_two();
+    struct path p = path_joined(a, b), back = path_joined(b, a);
+    message_send(back.lane, MESSAGE(1));
+    const uint64_t end = now_ms() + PATIENCE;
+    while (um_machine_net.poll(a, &rec) == 0)
+        assert_true(now_ms() < end);
+    assert_int_equal(machine->answer(p.rx, 3, 7), 0);
+    while (um_machine_net.lane_reap(p.lane, &answer, 1) == 0) {
+        assert_int_equal(um_machine_net.poll(a, &rec), 1);
+        assert_true(message_is(&rec, MESSAGE(1)));
+        assert_true(now_ms() < end);
+    }
+    assert_int_equal(answer.token, 3);
+    um_machine_net.release(a, &rec);
+    expect_nothing(a);
+    path_end(&p);
+    path_end(&back);
+    close_two();
+}
+
 /* What comes twice, and what a peer says that has and took more, or less, than can be. */
 static void what_a_peer_says_it_has_is_checked(void **state)
 {
@@ -611,7 +660,8 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
 
 GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
-      T(a_record_that_comes_twice_is_taken_once), T(what_a_peer_says_it_has_is_checked),
+      T(a_record_that_comes_twice_is_taken_once), T(a_sender_that_writes_on_and_on_is_refused),
+      T(a_record_that_stays_does_not_keep_answers_away), T(what_a_peer_says_it_has_is_checked),
       T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
       T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),

@@ -36,7 +36,7 @@ static int answer_all(struct side *s)
 
 static uint32_t length_of(uint64_t number)
 {
-    static const uint32_t lengths[] = {0, 0, 8, 100, 1000, 4096, UM_NET_BODY_MAX - 64};
+    const uint32_t lengths[] = {0, 0, 8, 100, 1000, 4096, machine->body_max - 64};
     return lengths[number * 7 / 3 % (sizeof(lengths) / sizeof(lengths[0]))];
 }
 

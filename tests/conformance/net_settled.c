@@ -91,6 +91,8 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
         ports_end += i == ports_end;
         ports[i].port = (struct um_net_port *)*port_p;
         ports[i].is_armed = false;
+        if (ports[i].port->is_open) /* of its lanes, which may be less than of others */
+            um_machine_net_settled.body_max = ports[i].port->inner.body_max;
     }
     end();
     return ret;

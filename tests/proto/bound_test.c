@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "core/endpoint.h"
+#include "machine/net/wire.h"
 #include "proto/receive.h"
 
 #define CTX(n) ((void *)(uintptr_t)(n))
@@ -18,7 +19,7 @@ static size_t kept(const struct world *w, int node)
 static size_t on_its_way(void)
 {
     const struct um_machine *net = variant.second == &um_machine_net ? variant.second : variant.machine;
-    return 4 * LANE + (net == &um_machine_net ? (size_t)net->unconsumed_max * net->body_max : 0);
+    return 4 * LANE + (net == &um_machine_net ? (size_t)UM_NET_KEPT_MAX + net->body_max : 0);
 }
 
 /* Each has a lane to each other one: a flood does not wait for connections. */

@@ -34,9 +34,9 @@ static void *send_later(void *arg)
 
 static void a_blocked_reader_wakes_for_a_message_and_burns_no_core(void **state)
 {
-    static const size_t lens[] = {8, 100000};
+    static const size_t lens[] = {8, 10000, 50000, 100000};
     (void)state;
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
         struct pair p;
         struct fi_cq_tagged_entry e;
         pthread_t thread;

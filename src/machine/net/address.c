@@ -48,10 +48,12 @@ static int part_check(const struct um_net_port *port, const struct um_net_addr_w
     if (part->inner == own->inner && part->format == own->format && part->len == own->len)
         return 0;
     if (is_logged)
-        um_log_limited(&other, UM_LOG_WARN,
-                       "a peer uses another libfabric provider below unimem than this process (%s): give every process "
-                       "the same FI_UNIMEM_NET, and an FI_UNIMEM_NET_ADDRESS of the same kind",
-                       port->inner.info->fabric_attr->prov_name);
+        um_log_limited(
+            &other, UM_LOG_WARN,
+            "a peer uses another libfabric provider below unimem than this process (%s), or another version of "
+            "unimem: give every process the same FI_UNIMEM_NET, an FI_UNIMEM_NET_ADDRESS of the same kind, "
+            "and the same unimem",
+            port->inner.info->fabric_attr->prov_name);
     return -EPROTO;
 }
 

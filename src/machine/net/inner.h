@@ -2,8 +2,9 @@
  * An endpoint of the inner provider: its objects, the buffers that its messages lie in, and what completes.
  *
  * Every message is received into a buffer of this process; when a receive completes, its buffer is the caller's, and
- * another one is posted in its place. So receives are always posted, whatever the callers keep. Must not know what the
- * messages say. No call is a cancellation point. Threading: as the port's calls.
+ * another one is posted in its place. So receives are always posted, whatever the callers keep, and whoever stops in
+ * the middle of a message. Must not know what the messages say. No call is a cancellation point. Threading: as the
+ * port's calls.
  */
 #ifndef UM_MACHINE_NET_INNER_H
 #define UM_MACHINE_NET_INNER_H
@@ -42,7 +43,8 @@ struct um_net_inner {
     struct fid_cq *cq;
     struct fid_ep *ep;
     int fd;            /* readable when fi_trywait() said 0 and something came */
-    uint32_t receives; /* to be posted */
+    uint32_t receives; /* to be posted, and over tcp one more for each of the peers, as far as it permits */
+    uint32_t peers;    /* addresses inserted */
     uint32_t posted;   /* are */
     uint32_t sending;  /* sends that have not completed */
     uint64_t sent;     /* sends, ever */

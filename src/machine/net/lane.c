@@ -125,6 +125,7 @@ static void drop_first(struct um_net_lane *lane)
 {
     struct um_net_buffer *buffer = lane->first;
     lane->first = buffer->next;
+    lane->kept -= buffer->len;
     if (lane->unsent == buffer)
         lane->unsent = buffer->next;
     buffer->lane = NULL;

@@ -95,16 +95,20 @@ struct um_net_port {
     struct um_net_peer *peers[UM_NET_BUCKETS];
     struct um_list work;   /* lanes and rx that have something to tell: struct um_net_work */
     struct um_list ready;  /* rx that have something to offer */
+    bool is_offered;       /* the first one's was, and is not released */
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
+    uint32_t cuts;         /* drives in turn that left something with the inner provider */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
-    uint32_t denials;              /* rx that are only to tell that there is no lane */
-    uint32_t windows, windows_max; /* records that all incoming lanes may have unconsumed beyond their first windows */
-    uint32_t idle;                 /* polls since the last record */
-    uint32_t quiet;                /* polls since something happened */
-    uint32_t fit;                  /* polls that may be left out at most, as often as the caller polls */
-    uint32_t polls;                /* since the kernel's clock was seen to tick */
+    uint32_t denials; /* rx that are only to tell that there is no lane */
+    /* Records that all incoming lanes may have unconsumed beyond their first windows. A first window's records have
+     * UM_NET_KEPT_MAX bytes at most. */
+    uint32_t windows, windows_max;
+    uint32_t idle;  /* polls since the last record */
+    uint32_t quiet; /* polls since something happened */
+    uint32_t fit;   /* polls that may be left out at most, as often as the caller polls */
+    uint32_t polls; /* since the kernel's clock was seen to tick */
     uint64_t ticked_at_coarse;
     uint64_t ticked_at;
     uint32_t probe_lane, probe_rx; /* slots that tick() looks at next */
@@ -157,6 +161,7 @@ struct um_net_lane {
     int error;             /* why it was denied: a negative errno */
     struct um_net_buffer *claimed;
     struct um_net_buffer *first, *last; /* committed, and not known to be consumed */
+    uint64_t kept;                      /* bytes of those */
     struct um_net_buffer *unsent;       /* of those, the first that is to be sent; NULL: none */
     struct um_net_gap gap;              /* of the records */
     uint32_t committed, consumed, window;
@@ -198,6 +203,7 @@ struct um_net_rx {
     uint32_t window, window_told;
     uint32_t grows_at;                               /* released records after which the window grows */
     uint32_t bytes;                                  /* of records that were released since credit was told */
+    uint64_t unreleased;                             /* bytes of records that have come */
     struct um_net_gap gap;                           /* of the answers */
     uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
     struct um_answer answers[UM_ANSWERS];

@@ -30,15 +30,16 @@ static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
     *rec_p = (struct um_record){.rx = &rx->base,
                                 .header = record->header,
                                 .body = has_body ? record + 1 : NULL,
-                                .len = record->head.len,
+                                .len = has_body ? rx->first->len - (uint32_t)sizeof(*record) : record->head.len,
                                 .op = record->head.op,
                                 .flags = record->head.flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
 }
 
 /* What the first rx in the list has. */
-static int offer(const struct um_net_port *port, struct um_record *rec_p)
+static int offer(struct um_net_port *port, struct um_record *rec_p)
 {
     struct um_list *first = um_list_first(&port->ready);
+    port->is_offered = first != NULL;
     if (!first)
         return 0;
     struct um_net_rx *rx = UM_CONTAINER(first, struct um_net_rx, ready);
@@ -76,7 +77,8 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     const uint32_t polls = 1 + (port->base.left ? port->base.patience : 0);
     port->polls += polls;
     port->quiet += port->quiet < UINT32_MAX / 2 ? polls : 0;
-    const bool moved = um_net_drive(port);
+    /* What came is dealt with before there is more of it, unless the caller cannot. */
+    const bool moved = (um_list_is_empty(&port->ready) || port->is_offered) && um_net_drive(port);
     int ret = offer(port, rec_p);
     patience_after(port, moved || ret || !um_list_is_empty(&port->work));
     if (ret) {
@@ -109,7 +111,7 @@ bool um_net_gather(struct um_port *base)
 void um_net_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_net_rx *rx = (struct um_net_rx *)rec->rx;
-    (void)base;
+    ((struct um_net_port *)base)->is_offered = false;
     if (rec->op == UM_REC_JOINED)
         rx->joined_told = true;
     else if (rec->op == UM_REC_LEFT)

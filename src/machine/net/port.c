@@ -49,7 +49,8 @@ int um_net_port_open(const struct um_machine *machine, const struct um_port_conf
         return -ENOMEM;
     port->base.machine = machine;
     port->rx_max = config->lanes_max ? config->lanes_max : UM_NET_LANES_MAX;
-    port->windows_max = memory_max / UM_NET_LARGE < UINT32_MAX ? (uint32_t)(memory_max / UM_NET_LARGE) : UINT32_MAX;
+    const uint64_t windows_max = memory_max / (UM_NET_KEPT_MAX / UM_NET_WINDOW);
+    port->windows_max = windows_max < UINT32_MAX ? (uint32_t)windows_max : UINT32_MAX;
     um_list_init(&port->work);
     um_list_init(&port->ready);
     um_list_init(&port->lazy);

@@ -6,7 +6,9 @@
 #include <errno.h>
 
 /* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
-enum { KEPT_MAX = 512 << 10 };
+enum { UNTOLD_MAX = 512 << 10 };
+static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
+              "a sender that may keep no more is told without waiting for idle polls");
 
 /* ---- its end ---- */
 
@@ -99,7 +101,9 @@ static bool is_good(const struct um_net_rx *rx, const struct um_net_buffer *buff
     const uint32_t body = buffer->len - (uint32_t)sizeof(struct um_net_record_wire);
     if (buffer->len < sizeof(struct um_net_record_wire) || head->op >= UM_OPCODE_MACHINE)
         return false;
-    if (head->flags & UM_FLAG_MACHINE ? !body || head->len != body : body)
+    if (head->flags & UM_FLAG_MACHINE ? !body || head->len : body)
+        return false;
+    if (rx->unreleased >= UM_NET_KEPT_MAX + UM_NET_LARGE)
         return false;
     return head->number - rx->arrived - 1 < rx->window_told - (rx->arrived - rx->released);
 }
@@ -158,8 +162,11 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
         return false;
     }
     take_taken(rx, rx->answers_taken + (uint16_t)(head->taken - rx->answers_taken));
+    if (!is_next && !keep_ahead(rx, buffer))
+        return false;
+    rx->unreleased += buffer->len;
     if (!is_next)
-        return keep_ahead(rx, buffer);
+        return true;
     append(rx, buffer);
     while (rx->ahead && number_of(rx->ahead) == rx->arrived + 1) {
         struct um_net_buffer *next = rx->ahead;
@@ -236,11 +243,12 @@ void um_net_rx_released(struct um_net_rx *rx, uint8_t flags)
     struct um_net_buffer *buffer = rx->first;
     rx->first = buffer->next;
     rx->bytes += buffer->len;
+    rx->unreleased -= buffer->len;
     um_net_buffer_put(&rx->port->inner, buffer);
     rx->released++;
     if (rx->released == rx->grows_at)
         grow(rx);
-    if ((flags & UM_FLAG_ACK) || rx->released - rx->credit_told >= rx->window_told / 2 || rx->bytes >= KEPT_MAX) {
+    if ((flags & UM_FLAG_ACK) || rx->released - rx->credit_told >= rx->window_told / 2 || rx->bytes >= UNTOLD_MAX) {
         rx->credit_due = rx->released;
         um_net_work_add(rx->port, &rx->work);
     } else if (um_list_is_empty(&rx->lazy)) {

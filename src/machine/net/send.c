@@ -50,7 +50,7 @@ void um_net_lane_close(struct um_lane *base)
 
 static bool has_room(const struct um_net_lane *lane)
 {
-    return lane->committed - lane->consumed < lane->window;
+    return lane->committed - lane->consumed < lane->window && lane->kept < UM_NET_KEPT_MAX;
 }
 
 int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
@@ -88,6 +88,7 @@ int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 /* It is kept until it is consumed. */
 static void keep(struct um_net_lane *lane, struct um_net_buffer *buffer)
 {
+    lane->kept += buffer->len;
     buffer->lane = lane;
     buffer->is_sending = false;
     buffer->next = NULL;
@@ -112,7 +113,7 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
                                              .slot = lane->rx_slot,
                                              .id = lane->rx_id,
                                              .number = ++lane->committed,
-                                             .len = (uint16_t)(slot->body_len ? slot->body_len : len),
+                                             .len = (uint16_t)(slot->body_len ? 0 : len),
                                              .taken = (uint16_t)lane->answers_out};
     lane->answers_told = lane->answers_out;
     um_net_stir(lane->port);

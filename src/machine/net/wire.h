@@ -12,12 +12,13 @@
 #include <assert.h>
 
 enum {
-    UM_NET_VERSION = 1,
-    UM_NET_BODY_MAX = 61440, /* a length has 16 bits */
-    UM_NET_WINDOW = 64,      /* records that a new lane may have unconsumed */
-    UM_NET_WINDOW_MAX = 256, /* and one that is used */
-    UM_NET_LANES_MAX = 4096, /* incoming, by default */
-    UM_NET_BATCH = 16,       /* answers in one message */
+    UM_NET_VERSION = 2,
+    UM_NET_BODY_MAX = 256 << 10,
+    UM_NET_WINDOW = 64,        /* records that a new lane may have unconsumed */
+    UM_NET_WINDOW_MAX = 256,   /* and one that is used */
+    UM_NET_KEPT_MAX = 1 << 20, /* bytes that a lane commits before it learns that some were consumed */
+    UM_NET_LANES_MAX = 4096,   /* incoming, by default */
+    UM_NET_BATCH = 16,         /* answers in one message */
 };
 
 /* Its part of an address: all of the tail. */
@@ -26,7 +27,7 @@ struct um_net_addr_wire {
     uint8_t format; /* of the name: libfabric's FI_SOCKADDR_IN, ... */
     uint8_t len;    /* of the name */
     uint16_t
-        inner; /* um_net_inner_hash(), of the inner provider's name: hosts whose inner providers differ are told so */
+        inner; /* um_net_inner_hash(), of the version and the inner provider's name: hosts that differ are told so */
     uint32_t nonce;                      /* random, not 0: a port opened later at the same place is another one */
     unsigned char name[UM_NET_NAME_MAX]; /* the inner endpoint's; zero behind its end */
 };
@@ -56,7 +57,7 @@ struct um_net_head_wire {
     uint8_t version;
     uint8_t kind;
     uint8_t op;
-    uint8_t flags; /* of a record: UM_FLAG_MACHINE: a body of len bytes follows */
+    uint8_t flags; /* of a record: UM_FLAG_MACHINE: the rest of the message is its body, and len is 0 */
     uint32_t slot;
     uint64_t id;
     uint32_t number; /* of a record: from 1 on */
