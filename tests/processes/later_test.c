@@ -400,6 +400,7 @@ static void its_owner_may_end_at_any_moment(void **state)
     (void)state;
     if (variant.attach)
         return; /* a first contact takes a call of the owner */
+    needs(has_userfaultfd());
     for (int round = 0; round < 8; round++) {
         struct world w;
         int ret = 0;
