@@ -6,8 +6,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from . import running
 from .families import FABRIC, Measurement
@@ -24,6 +24,7 @@ class FabricPeer(Peer):
     """A provider of libfabric."""
 
     provider: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
     variant: Variant | None = None
 
     def missing(self, setting: Setting) -> str:
@@ -37,7 +38,7 @@ class FabricPeer(Peer):
         return ""
 
     def offers(self, m: Measurement) -> bool:
-        return FABRIC in m.levels
+        return FABRIC in m.levels and self.has_family(m)
 
     def command(self, m: Measurement, setting: Setting) -> list[str]:
         bench = setting.build / "bench"
@@ -50,7 +51,7 @@ class FabricPeer(Peer):
         return [str(bench / "compare_fabric"), *options, "--link", self.provider, "--processes", str(m.processes_of(setting.cases_of(m)))]
 
     def measure(self, m: Measurement, setting: Setting) -> Outcome:
-        env = {"FI_PROVIDER": self.provider}
+        env = {"FI_PROVIDER": self.provider, **self.env}
         if setting.libfabric:
             env["LD_LIBRARY_PATH"] = str(setting.libfabric)
         if self.variant:

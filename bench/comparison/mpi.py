@@ -64,7 +64,7 @@ class MpiPeer(Peer):
         return self.mpi.missing() or (self.variant.missing() if self.variant else "")
 
     def offers(self, m: Measurement) -> bool:
-        return MPI in m.levels
+        return MPI in m.levels and self.has_family(m)
 
     def measure(self, m: Measurement, setting: Setting) -> Outcome:
         assert self.mpi

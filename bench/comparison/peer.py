@@ -79,6 +79,7 @@ class Peer:
     group: str
     name: str
     kind: str = OTHER
+    measured: tuple[str, ...] = ()  # families; none: all that its level has
 
     @property
     def id(self) -> str:
@@ -87,6 +88,9 @@ class Peer:
     def missing(self, setting: Setting) -> str:
         """Why it cannot be run here; empty: it can."""
         raise NotImplementedError
+
+    def has_family(self, m: Measurement) -> bool:
+        return not self.measured or m.family in self.measured
 
     def offers(self, m: Measurement) -> bool:
         raise NotImplementedError

@@ -1,7 +1,8 @@
 """On what is measured: unimem, what it is compared with, and the limits.
 
 Peers of one group are compared with one another: libfabric's providers (and UCX, and the limits) with the same program over
-libfabric's interface, and the transports of each MPI with the same program over that MPI.
+libfabric's interface, and the transports of each MPI with the same program over that MPI. What goes between hosts is compared
+on the loopback: unimem over libfabric's tcp with tcp alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 from . import mpi
 from .fabric import BarePeer, FabricPeer, UcxPeer
@@ -32,7 +34,7 @@ def fabric_peers(setting: Setting) -> list[Peer]:
 
 def of_mpi(of: Mpi, setting: Setting, others: Sequence[tuple[str, dict[str, str], tuple[str, ...]]]) -> list[Peer]:
     """unimem in all its variants, then the other transports: name, variables, options of the launcher."""
-    ours = [MpiPeer(of.group, variant.name, OURS, of, variant=variant) for variant in setting.variants]
+    ours = [MpiPeer(of.group, variant.name, OURS, mpi=of, variant=variant) for variant in setting.variants]
     return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others)]
 
 
@@ -49,11 +51,29 @@ def mpi_peers(setting: Setting) -> list[Peer]:
     ]
 
 
-TITLES = {FABRIC: "libfabric", "mpich": "MPICH", "impi": "Intel MPI", "openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4.1"}
+ON_LOOPBACK = {"FI_UNIMEM_MACHINE": "net", "FI_UNIMEM_NET": "on", "FI_UNIMEM_NET_ADDRESS": "127.0.0.1"}
+BETWEEN_HOSTS = ("latency", "bandwidth", "bidirectional", "rma", "collectives")
+
+
+def hosts_peers(setting: Setting) -> list[Peer]:
+    """One host serves as several: nothing goes through common memory."""
+    ours = [replace(variant, env={**variant.env, **ON_LOOPBACK}) for variant in setting.variants if not variant.is_heap]
+    tcp = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
+    over_tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", **tcp}
+    of = replace(mpi.mpich(setting), group="mpich-net")
+    return [
+        *(FabricPeer("net", v.name, OURS, BETWEEN_HOSTS, provider="unimem", variant=v) for v in ours),
+        FabricPeer("net", "tcp", measured=BETWEEN_HOSTS, provider="tcp", env=tcp),
+        *(MpiPeer(of.group, v.name, OURS, BETWEEN_HOSTS, of, variant=v) for v in ours),
+        MpiPeer(of.group, "tcp", measured=BETWEEN_HOSTS, mpi=of, env=over_tcp),
+    ]
+
+
+TITLES = {FABRIC: "libfabric", "net": "between hosts, libfabric", "mpich-net": "between hosts, MPICH", "mpich": "MPICH", "impi": "Intel MPI", "openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4.1"}
 
 
 def all_peers(setting: Setting) -> list[Peer]:
-    return [*fabric_peers(setting), *mpi_peers(setting)]
+    return [*fabric_peers(setting), *mpi_peers(setting), *hosts_peers(setting)]
 
 
 def build_programs(peers: Sequence[Peer], setting: Setting) -> dict[str, str]:

@@ -88,6 +88,7 @@ int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->held);
+    um_list_init(&ep->announcing);
     um_list_init(&ep->jobs);
     um_list_init(&ep->leaving);
     um_list_init(&ep->ended);

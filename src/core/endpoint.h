@@ -134,6 +134,7 @@ struct um_core_peer {
     uint32_t past_hold;          /* of those, how many came after it was asked to send none */
     struct um_core_tokens tokens;
     struct um_list held;             /* in ep->held */
+    struct um_list announcing;       /* in ep->announcing */
     struct um_window *window;        /* the one used last */
     struct um_core_windows *windows; /* core/window.h; made when first needed */
     uint32_t unfinished;             /* RMA and atomics that the peer is to execute and has not answered */
@@ -181,8 +182,9 @@ struct um_core_ep {
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
     struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
     struct um_list held;     /* peers that are asked to send no messages, because too many wait for a receive */
-    struct um_list leaving;  /* peers whose lane to us has ended: the tick looks whether their port has, too */
-    struct um_list ended;    /* peers of which nothing is left */
+    struct um_list announcing; /* peers that are asked to announce large ones, because many bytes wait for one */
+    struct um_list leaving;    /* peers whose lane to us has ended: the tick looks whether their port has, too */
+    struct um_list ended;      /* peers of which nothing is left */
     struct um_list jobs;
     struct um_pool ops;
     struct um_core_stats stats;
@@ -218,6 +220,9 @@ void um_core_ep_close(struct um_core_ep *ep);
 /* Asks the peer for no more messages until um_core_ep_lift(), which ends all holds. */
 void um_core_peer_hold(struct um_core_peer *peer);
 void um_core_ep_lift(struct um_core_ep *ep);
+/* Asks the peer to announce large messages until um_core_ep_announce_off(), which ends all such requests. */
+void um_core_peer_announce_on(struct um_core_peer *peer);
+void um_core_ep_announce_off(struct um_core_ep *ep);
 static inline bool um_core_peer_is_held(const struct um_core_peer *peer)
 {
     return !um_list_is_empty(&peer->held);

@@ -134,6 +134,7 @@ struct um_core_peer *um_core_peer_new(struct um_core_ep *ep)
     um_list_init(&peer->expected);
     um_list_init(&peer->ended);
     um_list_init(&peer->held);
+    um_list_init(&peer->announcing);
     ep->protocols->peer_opened(peer);
     return peer;
 }
@@ -280,6 +281,24 @@ void um_core_ep_lift(struct um_core_ep *ep)
         um_list_unlink(first);
         struct um_rx *rx = UM_CONTAINER(first, struct um_core_peer, held)->rx;
         rx->machine->rx_hold(rx, false);
+    }
+}
+
+void um_core_peer_announce_on(struct um_core_peer *peer)
+{
+    if (!peer->rx || !peer->rx->machine->rx_announce || !um_list_is_empty(&peer->announcing))
+        return;
+    um_list_append(&peer->ep->announcing, &peer->announcing);
+    peer->rx->machine->rx_announce(peer->rx, true);
+}
+
+void um_core_ep_announce_off(struct um_core_ep *ep)
+{
+    struct um_list *first;
+    while ((first = um_list_first(&ep->announcing)) != NULL) {
+        um_list_unlink(first);
+        struct um_rx *rx = UM_CONTAINER(first, struct um_core_peer, announcing)->rx;
+        rx->machine->rx_announce(rx, false);
     }
 }
 

@@ -46,6 +46,7 @@ static void rx_left(struct um_core_ep *ep, const struct um_record *rec)
     peer->rx = NULL;
     peer->left = true;
     um_list_unlink(&peer->held);
+    um_list_unlink(&peer->announcing);
     ep->rx_count--;
     rec->rx->user = NULL;
     int error = rec->len == 0 ? 0 : rec->len == EPROTO ? EPROTO : ECONNRESET;

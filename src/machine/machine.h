@@ -46,6 +46,7 @@ enum {
     UM_FLAG_ACK = 0x80,       /* record flag: publish consumption at once (delivery complete) */
     UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
+    UM_ANNOUNCED_MIN = 65536, /* longer bodies are announced while the receiver wants that (rx_announce) */
     UM_ATTACH_MAX = 80,       /* bytes of um_port_config.attach, with the zero at its end */
 };
 
@@ -301,7 +302,9 @@ struct um_machine {
      * here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
      */
     void *(*peer_memory)(struct um_link *link, uint64_t addr, size_t *len_p);
-    /* Is it faster to announce this body, and let the peer transfer it, than to copy it into a record? NULL: no body.
+    /*
+     * Is it better to announce this body, and let the peer transfer it, than to copy it into a record: because that is
+     * faster, or because the receiver asked for it (rx_announce)? NULL: no body.
      */
     bool (*prefers_rndv)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
@@ -406,6 +409,9 @@ struct um_machine {
      * offered, and what it claimed before it saw the hold: together at most unconsumed_max + 1.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
+    /* Asks the sender to announce messages whose bodies are longer than UM_ANNOUNCED_MIN, until the request ends: its
+     * prefers_rndv() says so then. NULL: no body is that long. */
+    void (*rx_announce)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
     void (*rx_refuse)(struct um_rx *rx);
     /* Who sends: this machine's part of the address; the rest is zero. */

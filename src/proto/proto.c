@@ -55,12 +55,14 @@ static const struct um_core_protocols protocols = {
     .peer_left = peer_left,
 };
 
+/* An injected message has no place but the record: it must not be one that a receiver may want announced. */
 void um_proto_limits_get(const struct um_machines *machines, struct um_proto_limits *limits_p)
 {
     *limits_p = (struct um_proto_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};
     for (uint32_t i = 0; i < machines->count; i++) {
-        const uint32_t body_max = machines->at[i]->body_max;
-        limits_p->inject_max = body_max < limits_p->inject_max ? body_max : limits_p->inject_max;
+        const struct um_machine *m = machines->at[i];
+        const uint32_t most = m->rx_announce && m->body_max > UM_ANNOUNCED_MIN ? UM_ANNOUNCED_MIN : m->body_max;
+        limits_p->inject_max = most < limits_p->inject_max ? most : limits_p->inject_max;
     }
 }
 

@@ -4,6 +4,7 @@
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
  * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
  * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
+ * Long before, who sends large bodies is asked to announce them (machine rx_announce), which may always be.
  * Owns: struct um_proto_unexpected. receive.c has the picture. Threading: core.h.
  */
 #include "proto/receive.h"
@@ -24,9 +25,11 @@ static int unexpected_past_hold(struct um_core_peer *sender)
     return -EPROTO;
 }
 
-/* Counts one more unexpected message. 0; -EPROTO. */
-static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender)
+/* Counts one more unexpected message, with a body of len bytes here. 0; -EPROTO. */
+static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender, size_t len)
 {
+    if (__builtin_expect(len > UM_ANNOUNCED_MIN, 0) && r->kept > r->kept_max / 4)
+        um_core_peer_announce_on(sender);
     if (__builtin_expect(r->kept <= r->kept_max, 1))
         return 0;
     if (um_core_peer_is_held(sender))
@@ -44,6 +47,8 @@ void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected 
     r->kept -= u->size;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0) && r->kept < r->kept_max / 2)
         um_core_ep_lift(ep);
+    if (__builtin_expect(!um_list_is_empty(&ep->announcing), 0) && r->kept < r->kept_max / 8)
+        um_core_ep_announce_off(ep);
     um_core_peer_release(u->arrival.peer);
     if (u->body != u->small)
         free(u->body);
@@ -74,7 +79,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
     }
     um_core_peer_retain(arrival->peer);
     r->kept += u->size;
-    int ret = unexpected_bound(ep, r, arrival->peer);
+    int ret = unexpected_bound(ep, r, arrival->peer, inbound ? 0 : (size_t)arrival->len);
     if (__builtin_expect(ret != 0, 0)) {
         um_proto_unexpected_free(ep, u);
         return ret;

@@ -265,6 +265,24 @@ static void a_sender_that_writes_on_and_on_is_refused(void **state)
     close_two();
 }
 
+static void large_bodies_are_announced_while_the_receiver_wants_that(void **state)
+{
+    (void)state;
+    open_two();
+    struct path p = path_joined(a, b);
+    for (int i = 0; i < 3; i++) {
+        expect_nothing(a);
+        assert_false(um_net_prefers_rndv(p.lane, NULL, 0, UM_NET_BODY_MAX));
+        machine->rx_announce(p.rx, true);
+        expect_nothing(a);
+        assert_true(um_net_prefers_rndv(p.lane, NULL, 0, UM_ANNOUNCED_MIN + 1));
+        assert_false(um_net_prefers_rndv(p.lane, NULL, 0, UM_ANNOUNCED_MIN));
+        machine->rx_announce(p.rx, false);
+    }
+    path_end(&p);
+    close_two();
+}
+
 /* By the machine itself: net_settled.c would drive the port for it. */
 static void a_record_that_stays_does_not_keep_answers_away(void **state)
 {
@@ -661,9 +679,9 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
 GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
       T(a_record_that_comes_twice_is_taken_once), T(a_sender_that_writes_on_and_on_is_refused),
-      T(a_record_that_stays_does_not_keep_answers_away), T(what_a_peer_says_it_has_is_checked),
-      T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
-      T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
+      T(large_bodies_are_announced_while_the_receiver_wants_that), T(a_record_that_stays_does_not_keep_answers_away),
+      T(what_a_peer_says_it_has_is_checked), T(a_peer_that_is_killed_is_gone_for_all),
+      T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),
       T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));

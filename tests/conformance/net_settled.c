@@ -175,6 +175,7 @@ DONE(abort, (struct um_lane * lane, const struct um_slot *slot), (lane, slot))
 DONE(lane_watch, (struct um_lane * lane, bool on), (lane, on))
 DONE(release, (struct um_port * port, const struct um_record *rec), (port, rec))
 DONE(rx_hold, (struct um_rx * rx, bool on), (rx, on))
+DONE(rx_announce, (struct um_rx * rx, bool on), (rx, on))
 DONE(rx_refuse, (struct um_rx * rx), (rx))
 DONE(tick, (struct um_port * port), (port))
 
@@ -208,6 +209,7 @@ bool net_choose(const char *name)
     m.release = settled_release;
     m.answer = settled_answer;
     m.rx_hold = settled_rx_hold;
+    m.rx_announce = settled_rx_announce;
     m.rx_refuse = settled_rx_refuse;
     m.tick = settled_tick;
     um_machine_net_settled = m;

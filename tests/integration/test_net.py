@@ -70,6 +70,33 @@ def test_ranks_with_different_providers_are_told(launcher: Launcher, net: dict[s
     assert run.status != 0 and "give every process the same FI_UNIMEM_NET" in run.err, str(run)
 
 
+AHEAD = """
+import resource
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+COUNT, LENGTH = 800, 200000
+if world.rank == 0:
+    bodies = [bytes([i % 251]) * LENGTH for i in range(COUNT)]
+    requests = [world.Isend(bodies[i], 1, i) for i in range(COUNT)] + [world.Isend(b"all", 1, COUNT)]
+    MPI.Request.Waitall(requests)
+else:
+    body = bytearray(LENGTH)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    world.Recv(body, 0, COUNT)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024, flush=True)
+    for i in reversed(range(COUNT)):
+        world.Recv(body, 0, i)
+        assert body == bytes([i % 251]) * LENGTH, i
+"""
+
+
+def test_a_sender_that_runs_ahead_keeps_its_bodies(launcher: Launcher, net: dict[str, str]) -> None:
+    """160 MB of messages for which no receive is posted; about a quarter of FI_UNIMEM_UNEXPECTED is copied."""
+    command = [VENV / "bin" / "python", "-c", AHEAD]
+    run = launcher.run_ranks(mpiexec("net", 2), command, env=net, timeout=120).succeeded()
+    assert int(run.out) < 40, str(run)
+
+
 def test_connections_that_break_lose_nothing(launcher: Launcher, net: dict[str, str], program: Program) -> None:
     run = launcher.run_ranks(mpiexec("net", 2), [program("broken.c"), "600", "12"], env=net, timeout=240)
     assert run.succeeded().out == "600 rounds, connections broke\n", str(run)

@@ -1264,9 +1264,16 @@ MUTATIONS = [
     (
         "records over tcp;ofi_rxm are as large as over tcp",
         "src/machine/net/inner.c",
-        "is_fetched ? RXM_MESSAGE_MAX : ",
-        "is_fetched && false ? RXM_MESSAGE_MAX : ",
+        "is_fetched ? rxm_message_max() : ",
+        "is_fetched && false ? rxm_message_max() : ",
         ["prov/wait net"],
+    ),
+    (
+        "a sender announces no large bodies though its receiver wants that",
+        "src/machine/net/lane.c",
+        "    lane->announces = head->flags & UM_NET_ANNOUNCE;\n",
+        "",
+        ["net_net"],
     ),
     (
         "a record that its receiver leaves for now keeps the machine from looking further",

@@ -229,6 +229,33 @@ static void a_hold_finds_a_full_lane(void **state)
     }
 }
 
+/* Past the bound, because a receive is posted: the bodies stay where they are, but for some. */
+static void large_bodies_wait_at_their_sender(void **state)
+{
+    (void)state;
+    enum { LEN = 100000, COUNT = 60 };
+    static unsigned char from[COUNT][LEN], to[LEN];
+    struct world w;
+    uint32_t value;
+    open_bounded(&w, 2);
+    recv_buf(&w, 1, NULL, &value, sizeof(value), COUNT, 0, UM_OP_TAGGED, CTX(3));
+    for (uint32_t i = 0; i < COUNT; i++) {
+        fill(from[i], LEN, i);
+        send_buf(&w, 0, 1, from[i], LEN, i, UM_OP_TAGGED, CTX(100 + i));
+    }
+    world_settle(&w);
+    if (kept(&w, 1) > BOUND + on_its_way())
+        fail_msg("%d messages of %d bytes: %zu bytes are kept", COUNT, LEN, kept(&w, 1));
+    for (uint32_t i = COUNT; i-- > 0;) {
+        recv_buf(&w, 1, NULL, to, LEN, i, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_true(is_filled(to, LEN, i));
+        assert_int_equal(done_of(&w, 0, CTX(100 + i)).error, 0);
+    }
+    assert_int_equal(kept(&w, 1), 0);
+    world_close(&w);
+}
+
 static void a_held_sender_that_leaves_or_dies_leaves_nothing(void **state)
 {
     (void)state;
@@ -253,6 +280,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_that_flood_each_other_go_on),
     cmocka_unit_test(a_hold_stops_neither_rma_nor_bodies),
     cmocka_unit_test(a_hold_finds_a_full_lane),
+    cmocka_unit_test(large_bodies_wait_at_their_sender),
     cmocka_unit_test(a_held_sender_that_leaves_or_dies_leaves_nothing),
 };
 WORLD_MAIN("bound", tests)

@@ -16,7 +16,7 @@ enum {
     RECEIVES_MAX = 256,
     SENDS_MAX = 1024,
     EVENTS = 16,
-    RXM_MESSAGE_MAX = 16384, /* FI_OFI_RXM_BUFFER_SIZE, by default */
+    RXM_MESSAGE_MAX = 16384,
 };
 
 /* ---- open and close ---- */
@@ -86,6 +86,16 @@ static int objects_open(struct um_net_inner *inner)
     return ret ? ret : endpoint_open(inner);
 }
 
+/* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
+static size_t rxm_message_max(void)
+{
+    const char *text = getenv("FI_OFI_RXM_BUFFER_SIZE");
+    const unsigned long set = text ? strtoul(text, NULL, 0) : 0;
+    if (set == 0 || set > RXM_MESSAGE_MAX)
+        return RXM_MESSAGE_MAX;
+    return set > UM_NET_SMALL ? set : UM_NET_SMALL;
+}
+
 /* What depends on the provider. Its queues need not be longer than what we post: some have memory for all of it. */
 static void learn(struct um_net_inner *inner)
 {
@@ -94,9 +104,8 @@ static void learn(struct um_net_inner *inner)
     info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
-    /* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
-    const size_t message_max = is_fetched ? RXM_MESSAGE_MAX : info->ep_attr->max_msg_size;
+    const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
     const size_t most = message_max - sizeof(struct um_net_record_wire);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
     /* What finds no receive over tcp waits below. Few buffers, filled in turn, stay in the cache. */
@@ -198,19 +207,24 @@ void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
 
 /* ---- buffers ---- */
 
+static enum um_net_size size_for(size_t len)
+{
+    return len <= UM_NET_SMALL ? UM_NET_OF_SMALL : len <= UM_NET_MIDDLE ? UM_NET_OF_MIDDLE : UM_NET_OF_LARGE;
+}
+
 struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
 {
-    const bool is_large = len > UM_NET_SMALL;
-    struct um_net_buffer *buffer = inner->free[is_large];
+    static const size_t lens[UM_NET_SIZES] = {UM_NET_SMALL, UM_NET_MIDDLE, UM_NET_LARGE};
+    const enum um_net_size size = size_for(len);
+    struct um_net_buffer *buffer = inner->free[size];
     if (buffer) {
-        inner->free[is_large] = buffer->next;
+        inner->free[size] = buffer->next;
         return buffer;
     }
-    const size_t size = sizeof(*buffer) + (is_large ? (size_t)UM_NET_LARGE : (size_t)UM_NET_SMALL);
-    buffer = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    buffer = aligned_alloc(64, (sizeof(*buffer) + lens[size] + 63) & ~(size_t)63);
     if (!buffer)
         return NULL;
-    buffer->is_large = is_large;
+    buffer->size = (uint8_t)size;
     buffer->all = inner->all;
     inner->all = buffer;
     return buffer;
@@ -218,8 +232,22 @@ struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
 
 void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer)
 {
-    buffer->next = inner->free[buffer->is_large];
-    inner->free[buffer->is_large] = buffer;
+    buffer->next = inner->free[buffer->size];
+    inner->free[buffer->size] = buffer;
+}
+
+struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer)
+{
+    if (buffer->size <= size_for(buffer->len))
+        return buffer;
+    struct um_net_buffer *fit = um_net_buffer_get(inner, buffer->len);
+    if (!fit)
+        return buffer;
+    memcpy(fit->message, buffer->message, buffer->len);
+    fit->len = buffer->len;
+    fit->peer = NULL;
+    um_net_buffer_put(inner, buffer);
+    return fit;
 }
 
 /* ---- messages ---- */

@@ -26,12 +26,18 @@ struct um_net_buffer {
     struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
     struct um_net_lane *lane;   /* which keeps it for as long as it may have to be sent again; or NULL */
     uint32_t len;               /* of the message */
-    bool is_large;
-    bool is_sending; /* the inner provider has it */
+    uint8_t size;               /* enum um_net_size */
+    bool is_sending;            /* the inner provider has it */
     _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
     unsigned char message[];
 };
-enum { UM_NET_SMALL = 304, UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX };
+/* Buffers: for what has no body; for a short one; for any. */
+enum um_net_size { UM_NET_OF_SMALL, UM_NET_OF_MIDDLE, UM_NET_OF_LARGE, UM_NET_SIZES };
+enum {
+    UM_NET_SMALL = 304,
+    UM_NET_MIDDLE = sizeof(struct um_net_record_wire) + 4096,
+    UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX,
+};
 static_assert((offsetof(struct um_net_buffer, message) + sizeof(struct um_net_record_wire)) % 64 == 0,
               "a body is aligned to a line");
 
@@ -51,7 +57,7 @@ struct um_net_inner {
     bool is_tcp;       /* a name is that of a TCP port */
     uint32_t body_max; /* of a record */
     struct um_net_buffer *all;
-    struct um_net_buffer *free[2]; /* small, large */
+    struct um_net_buffer *free[UM_NET_SIZES];
 };
 
 /* What completed: a buffer that the caller gets. error: a positive errno, of a send that failed; 0. */
@@ -74,6 +80,8 @@ void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at);
 /* For a message of len bytes; NULL: no memory. */
 struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len);
 void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer);
+/* A message that will stay for some time: in a buffer of its size, where there is memory for that. */
+struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer);
 
 /* Sends a buffer, which is the inner provider's then, until it comes back as an event. -EAGAIN: not now; or an error.
  */

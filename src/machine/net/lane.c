@@ -203,6 +203,7 @@ static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire 
         return;
     lane->credit_serial = head->op;
     lane->held = head->flags & UM_NET_HELD;
+    lane->announces = head->flags & UM_NET_ANNOUNCE;
     for (lane->consumed = consumed; lane->first && (int32_t)(number_of(lane->first) - consumed) <= 0;)
         drop_first(lane);
     if (head->len > lane->window)

@@ -158,6 +158,7 @@ struct um_net_lane {
     bool watched;
     uint8_t credit_serial; /* of the last CREDIT */
     bool held, was_held;   /* the receiver wants no messages now; a claim failed because of it */
+    bool announces;        /* it wants large bodies to be announced */
     int error;             /* why it was denied: a negative errno */
     struct um_net_buffer *claimed;
     struct um_net_buffer *first, *last; /* committed, and not known to be consumed */
@@ -182,18 +183,19 @@ struct um_net_rx {
     uint32_t slot, lane_slot;
     uint64_t id, lane_id; /* its secret number, the lane's */
     uint64_t probed_at;
-    enum um_net_grant denied; /* there is no lane: only GRANT is to be sent */
-    bool granted;             /* GRANT was sent */
-    bool joined_told;         /* UM_REC_JOINED was released */
-    bool left_told;           /* UM_REC_LEFT was released */
-    bool closing;             /* CLOSE came: close_at records are all */
-    bool closed;              /* and they are here; or the sender is gone */
-    bool bye_told;            /* BYE was sent */
-    bool refused;             /* ENDED is to be sent */
-    bool end_told;            /* ENDED was sent */
-    bool crowded;             /* an answer found no place */
-    bool held, held_told;     /* the sender is to send no messages; knows it */
-    int error;                /* what UM_REC_LEFT tells */
+    enum um_net_grant denied;     /* there is no lane: only GRANT is to be sent */
+    bool granted;                 /* GRANT was sent */
+    bool joined_told;             /* UM_REC_JOINED was released */
+    bool left_told;               /* UM_REC_LEFT was released */
+    bool closing;                 /* CLOSE came: close_at records are all */
+    bool closed;                  /* and they are here; or the sender is gone */
+    bool bye_told;                /* BYE was sent */
+    bool refused;                 /* ENDED is to be sent */
+    bool end_told;                /* ENDED was sent */
+    bool crowded;                 /* an answer found no place */
+    bool held, held_told;         /* the sender is to send no messages; knows it */
+    bool announce, announce_told; /* it is to announce large bodies; knows it */
+    int error;                    /* what UM_REC_LEFT tells */
     uint32_t close_at;
     struct um_net_buffer *first, *last; /* records that are to be offered */
     struct um_net_buffer *ahead;        /* records that came before others, by number */
@@ -353,6 +355,7 @@ int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_net_abort(struct um_lane *base, const struct um_slot *slot);
 uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted);
+bool um_net_prefers_rndv(struct um_lane *base, const struct iovec *iov, size_t count, size_t len);
 uint32_t um_net_lane_committed(const struct um_lane *base);
 uint32_t um_net_lane_consumed(const struct um_lane *base);
 int um_net_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
@@ -367,6 +370,7 @@ bool um_net_gather(struct um_port *base);
 void um_net_release(struct um_port *base, const struct um_record *rec);
 int um_net_answer(struct um_rx *base, uint32_t token, int32_t status);
 void um_net_rx_hold(struct um_rx *base, bool on);
+void um_net_rx_announce(struct um_rx *base, bool on);
 void um_net_rx_refuse(struct um_rx *base);
 void um_net_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
 /* Has a sender for whom an answer found no place made room? */

@@ -165,6 +165,13 @@ void um_net_rx_hold(struct um_rx *base, bool on)
     um_net_rx_push(rx);
 }
 
+void um_net_rx_announce(struct um_rx *base, bool on)
+{
+    struct um_net_rx *rx = (struct um_net_rx *)base;
+    rx->announce = on;
+    um_net_rx_push(rx);
+}
+
 void um_net_rx_refuse(struct um_rx *base)
 {
     struct um_net_rx *rx = (struct um_net_rx *)base;

@@ -16,7 +16,7 @@
 #define FLUSH_NS   UINT64_C(5000000000)
 #define GOODBYE_NS UINT64_C(1000000000)
 
-enum { MEMORY_MAX = 64 << 20 };
+enum { MEMORY_MAX = 64 << 20, DRIVES_MAX = 64 };
 
 /* ---- ports ---- */
 
@@ -201,5 +201,7 @@ void um_net_tick(struct um_port *base)
     if (!port->is_open)
         return;
     um_net_drive(port);
+    for (int i = 0; i < DRIVES_MAX && port->cuts; i++) /* what PROBE does not tell of is sent again */
+        um_net_drive(port);
     um_net_probe(port, um_clock_coarse_ns());
 }

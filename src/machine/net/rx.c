@@ -167,7 +167,7 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
     rx->unreleased += buffer->len;
     if (!is_next)
         return true;
-    append(rx, buffer);
+    append(rx, rx->first ? um_net_buffer_fit(&rx->port->inner, buffer) : buffer); /* behind others it stays for long */
     while (rx->ahead && number_of(rx->ahead) == rx->arrived + 1) {
         struct um_net_buffer *next = rx->ahead;
         rx->ahead = next->next;

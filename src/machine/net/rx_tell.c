@@ -43,7 +43,7 @@ static bool tell_answers(struct um_net_rx *rx)
 static void set_credit(const struct um_net_rx *rx, struct um_net_head_wire *head)
 {
     head->len = (uint16_t)rx->window;
-    head->flags |= rx->held ? UM_NET_HELD : 0;
+    head->flags |= (rx->held ? UM_NET_HELD : 0) | (rx->announce ? UM_NET_ANNOUNCE : 0);
     head->op = (uint8_t)(rx->credit_serial + 1);
 }
 
@@ -51,6 +51,7 @@ static void credit_was_told(struct um_net_rx *rx)
 {
     rx->credit_serial++;
     rx->held_told = rx->held;
+    rx->announce_told = rx->announce;
     rx->window_told = rx->window;
     rx->credit_told = rx->credit_due = rx->released;
     rx->bytes = 0;
@@ -60,7 +61,7 @@ static void credit_was_told(struct um_net_rx *rx)
 static bool tell_credit(struct um_net_rx *rx)
 {
     struct um_net_head_wire head = head_of(rx, UM_NET_CREDIT);
-    if (rx->credit_due == rx->credit_told && rx->held == rx->held_told)
+    if (rx->credit_due == rx->credit_told && rx->held == rx->held_told && rx->announce == rx->announce_told)
         return true;
     set_credit(rx, &head);
     head.number = rx->released;

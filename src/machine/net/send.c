@@ -144,6 +144,12 @@ uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted)
     return base->body_max;
 }
 
+bool um_net_prefers_rndv(struct um_lane *base, const struct iovec *iov, size_t count, size_t len)
+{
+    (void)iov, (void)count;
+    return ((const struct um_net_lane *)base)->announces && len > UM_ANNOUNCED_MIN;
+}
+
 uint32_t um_net_lane_committed(const struct um_lane *base)
 {
     return ((const struct um_net_lane *)base)->committed;

@@ -37,7 +37,7 @@ enum um_net_kind {
     UM_NET_RECORD = 1, /* to an rx: struct um_net_record_wire, body */
     UM_NET_JOIN,       /* to a port: struct um_net_join_wire; number: its nonce */
     UM_NET_GRANT,      /* to a lane: struct um_net_grant_wire; number: enum um_net_grant */
-    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: 1: send no messages now,
+    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: UM_NET_HELD, UM_NET_ANNOUNCE;
                           op: a running number */
     UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many; number: answers before them */
     UM_NET_TAKEN,      /* to an rx: number: answers taken */
@@ -97,10 +97,10 @@ static_assert(sizeof(struct um_net_answers_wire) == 24 + UM_NET_BATCH * 8, "docs
 
 /*
  * flags of the head: UM_NET_OF_RX: it is for a lane, and comes from an rx; else the other way round. UM_NET_HELD: of a
- * lane that is held. UM_NET_CLOSED: the lane is closed, and `sent` is what CLOSE tells. From an rx it is a CREDIT, too:
- * op, len.
+ * lane that is held. UM_NET_CLOSED: the lane is closed, and `sent` is what CLOSE tells. UM_NET_ANNOUNCE: large bodies
+ * of messages are to be announced. From an rx it is a CREDIT, too: op, len.
  */
-enum { UM_NET_HELD = 1, UM_NET_OF_RX = 2, UM_NET_CLOSED = 4 };
+enum { UM_NET_HELD = 1, UM_NET_OF_RX = 2, UM_NET_CLOSED = 4, UM_NET_ANNOUNCE = 8 };
 struct um_net_probe_wire {
     struct um_net_head_wire head; /* number: what has come to who asks: records, answers */
     uint32_t slot;                /* of who asks */
