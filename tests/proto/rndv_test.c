@@ -309,7 +309,7 @@ static bool world_open_asking(struct world *w)
     if (!variant.machine->either_way || variant.second || !variant.private_copy ||
         (variant.sim_modes & UM_SIM_SHAREABLE))
         return false;
-    needs(has_private_copy());
+    needs(variant.machine == &um_machine_sim || has_private_copy());
     variant.bodies = UM_BODIES_PUSH;
     world_open(w, 2);
     return true;
