@@ -12,6 +12,13 @@
 
 #include <pthread.h>
 
+#if __has_include(<sys/single_threaded.h>) /* glibc from 2.32 on */
+#include <sys/single_threaded.h>
+#define UM_HAS_ONE_THREAD __libc_single_threaded
+#else
+#define UM_HAS_ONE_THREAD 0
+#endif
+
 static inline int um_cancel_disable(void)
 {
     int before;
@@ -28,5 +35,21 @@ static inline void um_cancel_restore(const int *before)
  * block costs a locked instruction. */
 #define UM_UNCANCELLED                                                                                                 \
     __attribute__((cleanup(um_cancel_restore), unused)) const int um_cancel_before = um_cancel_disable()
+
+static inline int um_cancel_disable_among_threads(void)
+{
+    return UM_HAS_ONE_THREAD ? -1 : um_cancel_disable();
+}
+
+static inline void um_cancel_restore_among_threads(const int *before)
+{
+    if (*before >= 0)
+        um_cancel_restore(before);
+}
+
+/* The same for the data path: where there is but one thread, nobody cancels it. */
+#define UM_UNCANCELLED_AMONG_THREADS                                                                                   \
+    __attribute__((cleanup(um_cancel_restore_among_threads), unused)) const int um_cancel_before =                     \
+        um_cancel_disable_among_threads()
 
 #endif

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, TAKEN_MAX = 256 << 10, CUTS_MAX = 64, PROBE_NS = 450000000 };
+enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
@@ -75,7 +75,7 @@ static void take_unknown(struct um_net_port *port, const struct um_net_head_wire
 }
 
 /* True: the buffer is kept. */
-static bool take(struct um_net_port *port, struct um_net_buffer *buffer)
+static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
 {
     const struct um_net_head_wire *head = (const void *)buffer->message;
     struct um_net_lane *lane = NULL;
@@ -114,7 +114,7 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
     struct um_net_peer *peer = event->buffer->peer;
     if (!peer) {
-        if (!take(port, event->buffer))
+        if (!take_message(port, event->buffer))
             um_net_buffer_put(&port->inner, event->buffer);
         return;
     }
@@ -129,19 +129,23 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
     um_net_peer_put(port, peer);
 }
 
-/* About so many bytes that what is to be offered stays in the cache: the rest is the inner provider's to keep. */
-static bool take_all(struct um_net_port *port)
+/* What is to be offered should not wait for the next look, a system call, and should stay in the cache: the rest is the
+ * inner provider's to keep. What a peer sent before it fell is all taken. */
+static bool is_enough(const struct um_net_port *port)
+{
+    return !um_list_is_empty(&port->ready) && um_list_is_empty(&port->fallen);
+}
+
+static bool take(struct um_net_port *port)
 {
     struct um_net_event events[EVENTS];
     int count = 0, rounds = 0;
-    uint64_t bytes = 0;
-    while (rounds < ROUNDS && bytes < TAKEN_MAX && (count = um_net_inner_read(&port->inner, events, EVENTS)) > 0) {
-        for (int i = 0; i < count; i++) {
-            bytes += events[i].buffer->peer ? 0 : events[i].buffer->len;
+    do {
+        count = um_net_inner_read(&port->inner, events, EVENTS);
+        for (int i = 0; i < count; i++)
             complete(port, &events[i]);
-        }
-        rounds++;
-    }
+        rounds += count > 0;
+    } while (count > 0 && rounds < ROUNDS && !is_enough(port));
     port->cuts = count > 0 ? port->cuts + 1 : 0;
     return rounds > 0;
 }
@@ -187,7 +191,7 @@ bool um_net_drive(struct um_net_port *port)
 {
     if (!port->is_open)
         return false;
-    bool any = take_all(port);
+    bool any = take(port);
     any |= push_all(port);
     if (port->cuts % CUTS_MAX == 0) /* what a peer sent before it fell is taken first, however others send */
         end_fallen(port);

@@ -254,7 +254,7 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
-    UM_UNCANCELLED;
+    UM_UNCANCELLED_AMONG_THREADS;
     ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context);
     buffer->is_sending = ret == 0;
     inner->sending += ret == 0;
@@ -316,7 +316,7 @@ static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
 
 int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max)
 {
-    UM_UNCANCELLED;
+    UM_UNCANCELLED_AMONG_THREADS;
     struct fi_cq_msg_entry entries[EVENTS];
     ssize_t count = fi_cq_read(inner->cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
     if (count == -FI_EAVAIL) {
@@ -336,7 +336,7 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 
 bool um_net_inner_may_sleep(const struct um_net_inner *inner)
 {
-    UM_UNCANCELLED;
+    UM_UNCANCELLED_AMONG_THREADS;
     struct fid *fids[] = {&inner->cq->fid};
     return fi_trywait(inner->fabric, fids, 1) == 0;
 }

@@ -96,6 +96,7 @@ struct um_net_port {
     struct um_list work;   /* lanes and rx that have something to tell: struct um_net_work */
     struct um_list ready;  /* rx that have something to offer */
     bool is_offered;       /* the first one's was, and is not released */
+    bool rests;            /* the last poll had a record: the next one need not look for more */
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
     uint32_t cuts;         /* drives in turn that left something with the inner provider */

@@ -90,9 +90,17 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     return ret;
 }
 
+/* Behind the last record that a look found, a caller has something to do that should not wait for another look. */
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
-    return um_net_poll_now((struct um_net_port *)base, rec_p);
+    struct um_net_port *port = (struct um_net_port *)base;
+    if (port->rests && um_list_is_empty(&port->ready)) {
+        port->rests = false;
+        return 0;
+    }
+    const int ret = um_net_poll_now(port, rec_p);
+    port->rests = ret != 0;
+    return ret;
 }
 
 /* A sender that opens a lane is known as soon as the inner queue is read. */

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A port with something to tell that the inner provider does not take now looks again after this time. */
-enum { LOOK_NS = 2000000, DRAINS = 4 };
+enum { LOOK_NS = 2000000, DRAINS = 64 };
 
 static int watch(const struct um_net_port *port, int fd)
 {
