@@ -6,7 +6,7 @@
 #include <errno.h>
 
 /* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
-enum { UNTOLD_MAX = 512 << 10 };
+enum { UNTOLD_MAX = 256 << 10 };
 static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
               "a sender that may keep no more is told without waiting for idle polls");
 

@@ -14,11 +14,11 @@
 enum {
     UM_NET_VERSION = 2,
     UM_NET_BODY_MAX = 256 << 10,
-    UM_NET_WINDOW = 64,        /* records that a new lane may have unconsumed */
-    UM_NET_WINDOW_MAX = 256,   /* and one that is used */
-    UM_NET_KEPT_MAX = 1 << 20, /* bytes that a lane commits before it learns that some were consumed */
-    UM_NET_LANES_MAX = 4096,   /* incoming, by default */
-    UM_NET_BATCH = 16,         /* answers in one message */
+    UM_NET_WINDOW = 64,          /* records that a new lane may have unconsumed */
+    UM_NET_WINDOW_MAX = 256,     /* and one that is used */
+    UM_NET_KEPT_MAX = 768 << 10, /* bytes that a lane commits before it learns that some were consumed */
+    UM_NET_LANES_MAX = 4096,     /* incoming, by default */
+    UM_NET_BATCH = 16,           /* answers in one message */
 };
 
 /* Its part of an address: all of the tail. */
