@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char section[] = "Other hosts (--machine shm,net)";
+static const char section[] = "Other hosts (shm,net)";
 
 enum { TIMEOUT_MS = 20000, VARIABLE = 64 };
 

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "forward.h"
 #include "heap.h"
+#include "hosts.h"
 #include "launch.h"
 
 #include "machine/machines.h"
@@ -26,7 +27,8 @@ static const char usage[] =
     "\n"
     "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
     "  --machine NAME what carries the messages: shm, the memory of this host (default); board, a Unimem board;\n"
-    "                 net, another libfabric provider; shm,board: shm where it reaches, else the board\n"
+    "                 net, another libfabric provider; shm,board: shm where it reaches, else the board.\n"
+    "                 Where the launcher's words or the batch system name hosts, the default is shm,net\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"
@@ -98,15 +100,26 @@ static int env_apply(const struct um_cmd_environment *env)
     return UM_EXIT_OK;
 }
 
-/* An option overrides a variable that was set before. */
-static int machine_set(const struct options *o)
+/* What names hosts, if the user leaves it to us which machines carry messages. */
+static const char *hosts_named(char *const *program, const struct um_cmd_recognised *found)
 {
-    if (o->machine && setenv("FI_UNIMEM_MACHINE", o->machine, 1)) {
+    const char *use = getenv("FI_UNIMEM_NET");
+    if (getenv("FI_UNIMEM_MACHINE") || (use && !strcmp(use, "off")))
+        return NULL;
+    return um_cmd_hosts_named(program, found->launcher_word, found->program_word);
+}
+
+/* An option overrides a variable that was set before. */
+static int machine_set(const struct options *o, char *const *program, const struct um_cmd_recognised *found)
+{
+    const char *by = o->machine ? "--machine" : hosts_named(program, found);
+    const char *machine = o->machine ? o->machine : "shm,net";
+    if (by && setenv("FI_UNIMEM_MACHINE", machine, 1)) {
         fprintf(stderr, "unimem: cannot set FI_UNIMEM_MACHINE: %s\n", strerror(errno));
         return UM_EXIT_FAILED;
     }
-    if (o->machine && o->verbose)
-        fprintf(stderr, "unimem: FI_UNIMEM_MACHINE=%s (--machine)\n", o->machine);
+    if (by && (o->verbose || (!o->machine && !o->quiet)))
+        fprintf(stderr, "unimem: FI_UNIMEM_MACHINE=%s (%s)\n", machine, by);
     return UM_EXIT_OK;
 }
 
@@ -116,7 +129,7 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
 
     if (!o->mpi)
         um_cmd_recognise(program, found);
-    int ret = machine_set(o); /* first: what else is set depends on it */
+    int ret = machine_set(o, program, found); /* first: what else is set depends on it */
     if (ret != UM_EXIT_OK)
         return ret;
     if (um_cmd_announce_refusal(&found->mpi) || um_cmd_env_fill(&env, &found->mpi))

@@ -244,7 +244,7 @@ def test_the_proc_of_another_pid_namespace(launcher: Launcher) -> None:
 # --- software -----------------------------------------------------------------------------------------------------
 
 
-OTHER_HOSTS = "Other hosts (--machine shm,net)"
+OTHER_HOSTS = "Other hosts (shm,net)"
 
 
 def test_the_way_to_other_hosts_is_tried(launcher: Launcher) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import BUILD
+from harness import BUILD, VENV
 from mpis import compile_c, script
 
 UNIMEM = BUILD / "unimem"
@@ -181,3 +181,50 @@ def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:
     script(tmp_path / "sudo", "exit 0\n")
     assert "put `unimem run --` behind it" in call(tmp_path, "./sudo", "mpiexec").stderr
     assert "behind it" not in call(tmp_path, "./sudo", "-E", "mpiexec").stderr
+
+
+TELL = ("sh", "-c", 'echo "${FI_UNIMEM_MACHINE-none}"')
+
+
+@pytest.mark.parametrize(
+    "words, env, by",
+    [
+        ([], {}, None),
+        (["-n", "2", "--oversubscribe"], {}, None),
+        (["-hosts", "alpha,beta"], {}, "-hosts"),
+        (["-n", "2", "-f", "file"], {}, "-f"),
+        (["-H", "alpha:2,beta:2"], {}, "-H"),
+        (["--hostfile=file"], {}, "--hostfile=file"),
+        ([], {"SLURM_JOB_NUM_NODES": "1"}, None),
+        ([], {"SLURM_JOB_NUM_NODES": "2"}, "SLURM_JOB_NUM_NODES"),
+        ([], {"HYDRA_HOST_FILE": "file"}, "HYDRA_HOST_FILE"),
+        ([], {"PBS_NODEFILE": "one"}, None),
+        ([], {"PBS_NODEFILE": "two"}, "PBS_NODEFILE"),
+        ([], {"PBS_NODEFILE": "missing"}, None),
+        ([], {"LSB_MCPU_HOSTS": "alpha 4"}, None),
+        ([], {"LSB_MCPU_HOSTS": "alpha 4 beta 4"}, "LSB_MCPU_HOSTS"),
+    ],
+)
+def test_other_hosts_are_noticed(tmp_path: Path, words: list[str], env: dict[str, str], by: str | None) -> None:
+    (tmp_path / "one").write_text("alpha\nalpha 2\nalpha")
+    (tmp_path / "two").write_text("alpha 2\nalpha\nbeta 2\n")
+    run = call(tmp_path, "--", *TELL, *words, **env)
+    assert run.stdout == ("shm,net\n" if by else "none\n"), run
+    assert (f"unimem: FI_UNIMEM_MACHINE=shm,net ({by})\n" in run.stderr) == (by is not None), run
+
+
+@pytest.mark.parametrize("env", [{"FI_UNIMEM_MACHINE": "shm"}, {"FI_UNIMEM_NET": "off"}])
+def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -> None:
+    run = call(tmp_path, "--", *TELL, "-hosts", "alpha,beta", **env)
+    assert run.stdout == env.get("FI_UNIMEM_MACHINE", "none") + "\n" and "shm,net" not in run.stderr, run
+    assert call(tmp_path, "--machine", "shm", "--", *TELL, "-hosts", "alpha,beta").stdout == "shm\n"
+
+
+def test_hosts_among_the_words_of_the_program_are_its_own(tmp_path: Path) -> None:
+    """Behind a program that is linked with an MPI, -f is not the launcher's."""
+    app = tmp_path / "app"
+    compile_c(app, "int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }",
+              "-L" + str(VENV / "lib"), "-lmpi", "-Wl,-rpath," + str(VENV / "lib"))  # fmt: skip
+    for words, named in ((["-n", "1", app, "-f", "x"], False), (["-f", "x", "-n", "1", app], True)):
+        run = call(tmp_path, "--", str(VENV / "bin" / "mpiexec"), *map(str, words))
+        assert ("FI_UNIMEM_MACHINE=shm,net (-f)" in run.stderr) == named, run
