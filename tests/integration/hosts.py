@@ -39,7 +39,7 @@ while case $1 in -*) true;; *) false;; esac; do shift; done
 host=$1; shift
 folder=$(dirname "$0")/$host
 exec env -i "PATH=$PATH" "HOME=$HOME" "TMPDIR=$folder/tmp" "UNIMEM_TEST_MARKER=$UNIMEM_TEST_MARKER" \
-    nsenter --all --target "$(cat "$folder/pid")" sh -c "cd '$PWD'; $*"
+    nsenter --all --root --target "$(cat "$folder/pid")" sh -c "cd '$PWD'; $*"
 """
 
 
@@ -113,8 +113,8 @@ class Hosts:
         subprocess.run(["nsenter", f"--net=/proc/{self.bridge}/ns/net", *command], check=True)
 
     def inside(self, name: str) -> list[str]:
-        """What a command begins with that runs on that host."""
-        return ["nsenter", "--all", "--target", (self.root / name / "pid").read_text()]
+        """What a command begins with that runs on that host, in its root directory: the tests' may be in a chroot."""
+        return ["nsenter", "--all", "--root", "--target", (self.root / name / "pid").read_text()]
 
     def beside(self) -> list[str]:
         """What a launcher begins with."""
