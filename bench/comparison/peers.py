@@ -38,13 +38,15 @@ def of_mpi(of: Mpi, setting: Setting, others: Sequence[tuple[str, dict[str, str]
     return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others)]
 
 
+OVER_OFI = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}  # MPICH
+
+
 def mpi_peers(setting: Setting) -> list[Peer]:
-    over_ofi = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}
     ucx = {"MPIR_CVAR_CH4_NETMOD": "ucx", "MPIR_CVAR_NOLOCAL": "1", "UCX_TLS": "self,posix,sysv,cma"}
     intel_shm = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "shm", "FI_PROVIDER": "shm"}
     intel = mpi.impi(setting)
     return [
-        *of_mpi(mpi.mpich(setting), setting, [("shm", {**over_ofi, "FI_PROVIDER": "shm"}, ()), ("ucx", ucx, ()), ("posix", {}, ())]),
+        *of_mpi(mpi.mpich(setting), setting, [("shm", {**OVER_OFI, "FI_PROVIDER": "shm"}, ()), ("ucx", ucx, ()), ("posix", {}, ())]),
         *(of_mpi(intel, setting, [("shm", intel_shm, ()), ("own", {"I_MPI_FABRICS": "shm"}, ())]) if intel else []),
         *of_mpi(mpi.openmpi5(setting), setting, [("sm", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,sm"))]),
         *of_mpi(mpi.openmpi4(setting), setting, [("vader", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,vader"))]),
@@ -59,13 +61,12 @@ def hosts_peers(setting: Setting) -> list[Peer]:
     """One host serves as several: nothing goes through common memory."""
     ours = [replace(variant, env={**variant.env, **ON_LOOPBACK}) for variant in setting.variants if not variant.is_heap]
     tcp = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
-    over_tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", **tcp}
     of = replace(mpi.mpich(setting), group="mpich-net")
     return [
         *(FabricPeer("net", v.name, OURS, BETWEEN_HOSTS, provider="unimem", variant=v) for v in ours),
         FabricPeer("net", "tcp", measured=BETWEEN_HOSTS, provider="tcp", env=tcp),
         *(MpiPeer(of.group, v.name, OURS, BETWEEN_HOSTS, of, variant=v) for v in ours),
-        MpiPeer(of.group, "tcp", measured=BETWEEN_HOSTS, mpi=of, env=over_tcp),
+        MpiPeer(of.group, "tcp", measured=BETWEEN_HOSTS, mpi=of, env={**OVER_OFI, **tcp}),
     ]
 
 

@@ -91,7 +91,7 @@ else:
 
 
 def test_a_sender_that_runs_ahead_keeps_its_bodies(launcher: Launcher, net: dict[str, str]) -> None:
-    """160 MB of messages for which no receive is posted; about a quarter of FI_UNIMEM_UNEXPECTED is copied."""
+    """160 MB of messages for which no receive is posted; about a quarter of FI_UNIMEM_UNEXPECTED_MEMORY is copied."""
     command = [VENV / "bin" / "python", "-c", AHEAD]
     run = launcher.run_ranks(mpiexec("net", 2), command, env=net, timeout=120).succeeded()
     assert int(run.out) < 40, str(run)

@@ -99,7 +99,7 @@ struct um_net_port {
     bool rests;            /* the last poll had a record: the next one need not look for more */
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
-    uint32_t cuts;         /* drives in turn that left something with the inner provider */
+    uint32_t cuts;         /* drives in turn that stopped before the inner queue was empty */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
     uint32_t denials; /* rx that are only to tell that there is no lane */
