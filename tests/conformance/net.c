@@ -441,6 +441,86 @@ static struct two two_open(void)
     return t;
 }
 
+/* Work of b's: when its turn comes, the peer sends and falls, as one that exits does while b tells it something. */
+static struct path falling;
+enum { LAST = 3 };
+
+static bool send_and_fall(struct um_net_work *work)
+{
+    struct um_slot slot;
+    (void)work;
+    for (uint64_t i = 0; i < LAST; i++) { /* net_settled.c would drive b */
+        if (um_net_claim(falling.lane, 0, &slot) != 0)
+            abort();
+        message_fill(&slot, MESSAGE(i));
+        um_net_commit(falling.lane, &slot, 1, 0, (uint32_t)i);
+    }
+    um_net_peer_fall(net_of(b), ((struct um_net_rx *)falling.rx)->peer, ECONNREFUSED);
+    return true;
+}
+
+static void what_a_peer_sent_before_it_fell_comes(void **state)
+{
+    struct um_net_work work = {.push = send_and_fall};
+    (void)state;
+    for (int sleeps = 0; sleeps < 2; sleeps++) {
+        open_two();
+        falling = path_joined(a, b);
+        expect_nothing(b);
+        um_list_init(&work.link);
+        um_net_work_add(net_of(b), &work);
+        if (sleeps)
+            assert_int_equal(um_net_arm(b), -EAGAIN);
+        else
+            assert_true(um_net_drive(net_of(b)));
+        for (uint64_t i = 0; i < LAST; i++)
+            expect_message(b, falling.rx, MESSAGE(i));
+        expect_left(b, falling.rx, ECONNRESET);
+        path_close(&falling);
+        close_two();
+    }
+}
+
+enum { LOOK = 1100, LOOKS_MAX = 64 }; /* messages that one look leaves something of; see drive.c */
+
+static void flood(const struct path *p)
+{
+    const struct um_net_head_wire stray = {.version = UM_NET_VERSION};
+    for (int i = 0; i < LOOK; i++) {
+        (void)um_net_tell(net_of(p->from), ((struct um_net_lane *)p->lane)->peer, &stray, sizeof(stray));
+        if (i % 16 == 0)
+            um_net_drive(net_of(p->from));
+    }
+}
+
+/* It is ended when b has looked to the end of what came, or has tried for long. */
+static void others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while(void **state)
+{
+    (void)state;
+    open_two();
+    struct um_port *c = port_new(0);
+    struct path many = path_joined(a, b), p = path_joined(c, b);
+    const struct um_net_rx *rx = (const struct um_net_rx *)p.rx;
+    int looks = 0;
+    for (int cuts = 0; cuts < LOOKS_MAX - 1; cuts++) {
+        flood(&many);
+        um_net_drive(net_of(b));
+    }
+    assert_int_equal(net_of(b)->cuts, LOOKS_MAX - 1);
+    um_net_peer_fall(net_of(b), rx->peer, ECONNREFUSED);
+    for (; !rx->closed && looks < 2 * LOOKS_MAX; looks++) {
+        flood(&many);
+        um_net_drive(net_of(b));
+    }
+    assert_int_equal(looks, LOOKS_MAX);
+    assert_int_equal(net_of(b)->cuts, 2 * LOOKS_MAX - 1);
+    expect_left(b, p.rx, ECONNRESET);
+    path_close(&p);
+    path_end(&many);
+    machine->port_close(c);
+    close_two();
+}
+
 static void a_peer_that_is_killed_is_gone_for_all(void **state)
 {
     (void)state;
@@ -680,7 +760,8 @@ GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_th
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
       T(a_record_that_comes_twice_is_taken_once), T(a_sender_that_writes_on_and_on_is_refused),
       T(large_bodies_are_announced_while_the_receiver_wants_that), T(a_record_that_stays_does_not_keep_answers_away),
-      T(what_a_peer_says_it_has_is_checked), T(a_peer_that_is_killed_is_gone_for_all),
+      T(what_a_peer_says_it_has_is_checked), T(what_a_peer_sent_before_it_fell_comes),
+      T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while), T(a_peer_that_is_killed_is_gone_for_all),
       T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),

@@ -1331,4 +1331,32 @@ MUTATIONS = [
         "    knock->host.is_silent = true;\n    if (!now) {\n",
         ["net_net"],
     ),
+    (
+        "a peer is ended though it may have sent since the last look",
+        "src/machine/net/drive.c",
+        "    end_fallen(port);\n    any |= push_all(port);\n",
+        "    any |= push_all(port);\n    end_fallen(port);\n",
+        ["net_net"],
+    ),
+    (
+        "a peer that fell is ended whatever the look has left",
+        "src/machine/net/drive.c",
+        "if (!port->cuts || ++peer->cuts >= CUTS_MAX)",
+        "if (!port->cuts || port->cuts % CUTS_MAX == 0)",
+        ["net_net"],
+    ),
+    (
+        "others that send without end put the end of a peer off for ever",
+        "src/machine/net/drive.c",
+        "if (!port->cuts || ++peer->cuts >= CUTS_MAX)",
+        "if (!port->cuts)",
+        ["net_net"],
+    ),
+    (
+        "a port sleeps though a peer fell",
+        "src/machine/net/wait.c",
+        "        !um_list_is_empty(&port->fallen) || ",
+        "        ",
+        ["net_net"],
+    ),
 ]

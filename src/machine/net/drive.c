@@ -169,21 +169,30 @@ static bool push_all(struct um_net_port *port)
     return any;
 }
 
+static void end_peer(struct um_net_port *port, struct um_net_peer *peer)
+{
+    um_list_unlink(&peer->fallen);
+    peer->refs++;
+    for (struct um_list *l = peer->lanes.next, *next; l != &peer->lanes; l = next) {
+        next = l->next;
+        um_net_lane_fall(UM_CONTAINER(l, struct um_net_lane, of_peer));
+    }
+    for (struct um_list *l = peer->rxs.next, *next; l != &peer->rxs; l = next) {
+        next = l->next;
+        um_net_rx_fall(UM_CONTAINER(l, struct um_net_rx, of_peer), ECONNRESET);
+    }
+    um_net_peer_put(port, peer);
+}
+
+/* Behind a look, before anything is told: who falls while something is told may have sent since. When the inner queue
+ * was empty, all that they sent before they fell has been taken; others who send without end put it off for a while. */
 static void end_fallen(struct um_net_port *port)
 {
-    for (struct um_list *first; (first = um_list_first(&port->fallen)) != NULL;) {
-        struct um_net_peer *peer = UM_CONTAINER(first, struct um_net_peer, fallen);
-        um_list_unlink(first);
-        peer->refs++;
-        for (struct um_list *l = peer->lanes.next, *next; l != &peer->lanes; l = next) {
-            next = l->next;
-            um_net_lane_fall(UM_CONTAINER(l, struct um_net_lane, of_peer));
-        }
-        for (struct um_list *l = peer->rxs.next, *next; l != &peer->rxs; l = next) {
-            next = l->next;
-            um_net_rx_fall(UM_CONTAINER(l, struct um_net_rx, of_peer), ECONNRESET);
-        }
-        um_net_peer_put(port, peer);
+    for (struct um_list *l = port->fallen.next, *next; l != &port->fallen; l = next) {
+        struct um_net_peer *peer = UM_CONTAINER(l, struct um_net_peer, fallen);
+        next = l->next;
+        if (!port->cuts || ++peer->cuts >= CUTS_MAX)
+            end_peer(port, peer);
     }
 }
 
@@ -192,9 +201,8 @@ bool um_net_drive(struct um_net_port *port)
     if (!port->is_open)
         return false;
     bool any = take(port);
+    end_fallen(port);
     any |= push_all(port);
-    if (port->cuts % CUTS_MAX == 0) /* what a peer sent before it fell is taken first, however others send */
-        end_fallen(port);
     return any;
 }
 

@@ -75,6 +75,7 @@ struct um_net_peer {
     uint64_t heard_at;     /* when a PROBE of it came last, or it was got to know */
     struct um_net_knock knock;
     struct um_list fallen; /* in the port's list */
+    uint32_t cuts;         /* looks since then that stopped before the inner queue was empty */
     struct um_list lanes, rxs;
 };
 

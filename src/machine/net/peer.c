@@ -146,6 +146,7 @@ void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int er
         return;
     peer->gone = true;
     peer->error = error == EPROTO || error == ECONNREFUSED ? error : ECONNRESET; /* libfabric has numbers of its own */
+    peer->cuts = 0;
     um_net_knock_end(&peer->knock);
     um_list_append(&port->fallen, &peer->fallen);
 }
