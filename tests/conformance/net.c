@@ -242,6 +242,49 @@ static void a_record_that_comes_twice_is_taken_once(void **state)
     close_two();
 }
 
+static uint32_t large_of(const struct um_port *port)
+{
+    uint32_t count = 0;
+    for (const struct um_net_buffer *at = ((const struct um_net_port *)port)->inner.all; at; at = at->all)
+        count += at->size == UM_NET_OF_LARGE;
+    return count;
+}
+
+static void send_message_raw(const struct path *p, uint32_t number, uint32_t body_len)
+{
+    static _Alignas(8) unsigned char message[sizeof(struct um_net_record_wire) + 8192];
+    struct um_net_record_wire *record = (void *)message;
+    *record = record_of(p, number);
+    record->head.flags = UM_FLAG_MACHINE;
+    record->head.len = 0;
+    message_fill(&(struct um_slot){.header = record->header, .body = record + 1, .body_len = body_len},
+                 MESSAGE(number, .body_len = body_len));
+    send_raw(p, message, sizeof(*record) + body_len);
+}
+
+/* A record of some KiB keeps no buffer of 256 KiB for long, whether it came behind others or ahead of them. */
+static void records_that_wait_take_buffers_of_their_size(void **state)
+{
+    (void)state;
+    enum { COUNT = UM_NET_WINDOW, LEN = 8192, FEW = 16 };
+    for (uint32_t ahead = 0; ahead < 2; ahead++) {
+        open_two();
+        struct path p = path_joined(a, b);
+        const uint32_t before = large_of(b);
+        for (uint32_t i = 1 + ahead; i <= COUNT; i++) {
+            send_message_raw(&p, i, LEN);
+            (void)machine->gather(b);
+        }
+        assert_true(large_of(b) <= before + (ahead ? 1 : FEW + 1));
+        if (ahead)
+            send_message_raw(&p, 1, LEN);
+        for (uint32_t i = 1; i <= COUNT; i++)
+            expect_message(b, p.rx, MESSAGE(i, .body_len = LEN));
+        path_close(&p);
+        close_two();
+    }
+}
+
 /* A sender keeps to UM_NET_KEPT_MAX bytes, and one record beyond. */
 static void a_sender_that_writes_on_and_on_is_refused(void **state)
 {
@@ -758,11 +801,12 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
 
 GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
-      T(a_record_that_comes_twice_is_taken_once), T(a_sender_that_writes_on_and_on_is_refused),
-      T(large_bodies_are_announced_while_the_receiver_wants_that), T(a_record_that_stays_does_not_keep_answers_away),
-      T(what_a_peer_says_it_has_is_checked), T(what_a_peer_sent_before_it_fell_comes),
-      T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while), T(a_peer_that_is_killed_is_gone_for_all),
-      T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
+      T(a_record_that_comes_twice_is_taken_once), T(records_that_wait_take_buffers_of_their_size),
+      T(a_sender_that_writes_on_and_on_is_refused), T(large_bodies_are_announced_while_the_receiver_wants_that),
+      T(a_record_that_stays_does_not_keep_answers_away), T(what_a_peer_says_it_has_is_checked),
+      T(what_a_peer_sent_before_it_fell_comes), T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while),
+      T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
+      T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),
       T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));

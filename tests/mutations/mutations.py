@@ -1194,8 +1194,8 @@ MUTATIONS = [
     (
         "a record that overtook others is not kept for them",
         "src/machine/net/rx.c",
-        "if (!is_next && !keep_ahead(rx, buffer))",
-        "if (!is_next)",
+        "        return keep_ahead(rx, buffer);",
+        "        return false;",
         ["net_net"],
     ),
     (
@@ -1357,6 +1357,20 @@ MUTATIONS = [
         "src/machine/net/wait.c",
         "        !um_list_is_empty(&port->fallen) || ",
         "        ",
+        ["net_net"],
+    ),
+    (
+        "what came ahead of others stays in the buffer that it came in",
+        "src/machine/net/rx.c",
+        "    buffer = um_net_buffer_fit(&rx->port->inner, buffer, UM_NET_LARGE);\n",
+        "",
+        ["net_net"],
+    ),
+    (
+        "any number of records wait in the buffers that they came in",
+        "src/machine/net/rx.c",
+        "is_one_of_many ? UM_NET_LARGE : UM_NET_MIDDLE",
+        "is_one_of_many ? UM_NET_MIDDLE : UM_NET_MIDDLE",
         ["net_net"],
     ),
 ]

@@ -209,19 +209,17 @@ void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
 
 static enum um_net_size size_for(size_t len)
 {
-    return len <= UM_NET_SMALL ? UM_NET_OF_SMALL : len <= UM_NET_MIDDLE ? UM_NET_OF_MIDDLE : UM_NET_OF_LARGE;
+    return len <= UM_NET_SMALL    ? UM_NET_OF_SMALL
+           : len <= UM_NET_MIDDLE ? UM_NET_OF_MIDDLE
+           : len <= UM_NET_16K    ? UM_NET_OF_16K
+           : len <= UM_NET_64K    ? UM_NET_OF_64K
+                                  : UM_NET_OF_LARGE;
 }
 
-struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
+static struct um_net_buffer *buffer_new(struct um_net_inner *inner, enum um_net_size size)
 {
-    static const size_t lens[UM_NET_SIZES] = {UM_NET_SMALL, UM_NET_MIDDLE, UM_NET_LARGE};
-    const enum um_net_size size = size_for(len);
-    struct um_net_buffer *buffer = inner->free[size];
-    if (buffer) {
-        inner->free[size] = buffer->next;
-        return buffer;
-    }
-    buffer = aligned_alloc(64, (sizeof(*buffer) + lens[size] + 63) & ~(size_t)63);
+    static const size_t lens[UM_NET_SIZES] = {UM_NET_SMALL, UM_NET_MIDDLE, UM_NET_16K, UM_NET_64K, UM_NET_LARGE};
+    struct um_net_buffer *buffer = aligned_alloc(64, (sizeof(*buffer) + lens[size] + 63) & ~(size_t)63);
     if (!buffer)
         return NULL;
     buffer->size = (uint8_t)size;
@@ -230,17 +228,32 @@ struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
     return buffer;
 }
 
+static inline struct um_net_buffer *buffer_get(struct um_net_inner *inner, enum um_net_size size)
+{
+    struct um_net_buffer *buffer = inner->free[size];
+    if (!buffer)
+        return buffer_new(inner, size);
+    inner->free[size] = buffer->next;
+    return buffer;
+}
+
+struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len)
+{
+    return buffer_get(inner, size_for(len));
+}
+
 void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer)
 {
     buffer->next = inner->free[buffer->size];
     inner->free[buffer->size] = buffer;
 }
 
-struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer)
+struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer, size_t most)
 {
-    if (buffer->size <= size_for(buffer->len))
+    const enum um_net_size size = size_for(buffer->len);
+    if (buffer->len > most || buffer->size <= size)
         return buffer;
-    struct um_net_buffer *fit = um_net_buffer_get(inner, buffer->len);
+    struct um_net_buffer *fit = buffer_get(inner, size);
     if (!fit)
         return buffer;
     memcpy(fit->message, buffer->message, buffer->len);
@@ -274,7 +287,7 @@ static size_t receives_wanted(const struct um_net_inner *inner)
 static void post(struct um_net_inner *inner)
 {
     while (inner->posted < receives_wanted(inner)) {
-        struct um_net_buffer *buffer = um_net_buffer_get(inner, UM_NET_LARGE);
+        struct um_net_buffer *buffer = buffer_get(inner, UM_NET_OF_LARGE);
         if (!buffer)
             return;
         buffer->peer = NULL;

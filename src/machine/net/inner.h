@@ -31,11 +31,13 @@ struct um_net_buffer {
     _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
     unsigned char message[];
 };
-/* Buffers: for what has no body; for a short one; for any. */
-enum um_net_size { UM_NET_OF_SMALL, UM_NET_OF_MIDDLE, UM_NET_OF_LARGE, UM_NET_SIZES };
+/* Buffers: for what has no body; for a short one; for longer ones, with four times as many bytes at most; for any. */
+enum um_net_size { UM_NET_OF_SMALL, UM_NET_OF_MIDDLE, UM_NET_OF_16K, UM_NET_OF_64K, UM_NET_OF_LARGE, UM_NET_SIZES };
 enum {
     UM_NET_SMALL = 304,
     UM_NET_MIDDLE = sizeof(struct um_net_record_wire) + 4096,
+    UM_NET_16K = sizeof(struct um_net_record_wire) + 16384,
+    UM_NET_64K = sizeof(struct um_net_record_wire) + 65536,
     UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX,
 };
 static_assert((offsetof(struct um_net_buffer, message) + sizeof(struct um_net_record_wire)) % 64 == 0,
@@ -80,8 +82,9 @@ void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at);
 /* For a message of len bytes; NULL: no memory. */
 struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len);
 void um_net_buffer_put(struct um_net_inner *inner, struct um_net_buffer *buffer);
-/* A message that will stay for some time: in a buffer of its size, where there is memory for that. */
-struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer);
+/* A message that will stay for some time: if it has at most so many bytes, in a buffer of its size, where there is
+ * memory for that. */
+struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_net_buffer *buffer, size_t most);
 
 /* Sends a buffer, which is the inner provider's then, until it comes back as an event. -EAGAIN: not now; or an error.
  */

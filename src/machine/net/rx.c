@@ -7,6 +7,8 @@
 
 /* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
 enum { UNTOLD_MAX = 256 << 10 };
+/* Records of a lane that may wait in the buffers that they were received into, whatever is in them. */
+enum { LARGE_MAX = 16 };
 static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
               "a sender that may keep no more is told without waiting for idle polls");
 
@@ -124,13 +126,20 @@ static void append(struct um_net_rx *rx, struct um_net_buffer *buffer)
     rx->arrived++;
 }
 
+/* Behind others it stays for long. To copy much costs more than it is worth, unless there are many. */
+static struct um_net_buffer *fit(struct um_net_rx *rx, struct um_net_buffer *buffer)
+{
+    const bool is_one_of_many = rx->arrived - rx->released >= LARGE_MAX;
+    return um_net_buffer_fit(&rx->port->inner, buffer, is_one_of_many ? UM_NET_LARGE : UM_NET_MIDDLE);
+}
+
 /* It was told again, and once would have done. */
 static bool is_old(const struct um_net_rx *rx, uint32_t number)
 {
     return (int32_t)(number - rx->arrived) <= 0;
 }
 
-/* Keeps it behind those with lower numbers; false: it is there already. */
+/* Keeps it behind those with lower numbers, for as long as its sender likes; false: it is there already. */
 static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
     struct um_net_buffer **at = &rx->ahead;
@@ -138,6 +147,8 @@ static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
         at = &(*at)->next;
     if (*at && number_of(*at) == number_of(buffer))
         return false;
+    rx->unreleased += buffer->len;
+    buffer = um_net_buffer_fit(&rx->port->inner, buffer, UM_NET_LARGE);
     buffer->next = *at;
     *at = buffer;
     return true;
@@ -162,12 +173,10 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
         return false;
     }
     take_taken(rx, rx->answers_taken + (uint16_t)(head->taken - rx->answers_taken));
-    if (!is_next && !keep_ahead(rx, buffer))
-        return false;
-    rx->unreleased += buffer->len;
     if (!is_next)
-        return true;
-    append(rx, rx->first ? um_net_buffer_fit(&rx->port->inner, buffer) : buffer); /* behind others it stays for long */
+        return keep_ahead(rx, buffer);
+    rx->unreleased += buffer->len;
+    append(rx, rx->first ? fit(rx, buffer) : buffer);
     while (rx->ahead && number_of(rx->ahead) == rx->arrived + 1) {
         struct um_net_buffer *next = rx->ahead;
         rx->ahead = next->next;
