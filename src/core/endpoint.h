@@ -132,6 +132,7 @@ struct um_core_peer {
     struct um_list ended;        /* in ep->leaving or ep->ended */
     uint32_t retained;           /* messages of it that wait to be received */
     uint32_t past_hold;          /* of those, how many came after it was asked to send none */
+    uint32_t past_hold_bytes;    /* and bytes of their bodies */
     struct um_core_tokens tokens;
     struct um_list held;             /* in ep->held */
     struct um_list announcing;       /* in ep->announcing */

@@ -270,7 +270,7 @@ void um_core_peer_hold(struct um_core_peer *peer)
     if (!peer->rx || !um_list_is_empty(&peer->held))
         return;
     um_list_append(&peer->ep->held, &peer->held);
-    peer->past_hold = 0;
+    peer->past_hold = peer->past_hold_bytes = 0;
     peer->rx->machine->rx_hold(peer->rx, true);
 }
 

@@ -240,7 +240,8 @@ struct um_machine {
     /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
-    uint32_t unconsumed_max; /* records that a sender can commit before it learns that one was consumed */
+    uint32_t unconsumed_max;   /* records that a sender can commit before it learns that one was consumed */
+    uint32_t unconsumed_bytes; /* and bytes of bodies, of those and of one more */
     /* Events wake a port that sleeps, as arm() promises. False: nothing does; who sleeps looks by the clock. */
     bool wakes;
 
@@ -406,7 +407,8 @@ struct um_machine {
     int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
     /*
      * Asks the sender to send no more messages (claim_message) until the hold ends. What it committed before is still
-     * offered, and what it claimed before it saw the hold: together at most unconsumed_max + 1.
+     * offered, and what it claimed before it saw the hold: together at most unconsumed_max + 1, with bodies of
+     * unconsumed_bytes.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
     /* Asks the sender to announce messages whose bodies are longer than UM_ANNOUNCED_MIN, until the request ends: its

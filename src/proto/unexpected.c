@@ -15,11 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message came from a held sender. -EPROTO: it has sent more than it can have claimed before it saw the hold. */
-static int unexpected_past_hold(struct um_core_peer *sender)
+/* A message with a body of len bytes here came from a held sender. -EPROTO: it has sent more than it can have claimed
+ * before it saw the hold. */
+static int unexpected_past_hold(struct um_core_peer *sender, size_t len)
 {
     static struct um_log_limit limit;
-    if (++sender->past_hold <= sender->rx->machine->unconsumed_max + 1)
+    const struct um_machine *machine = sender->rx->machine;
+    sender->past_hold++;
+    sender->past_hold_bytes += len > UM_EAGER_INLINE ? (uint32_t)len : 0;
+    if (sender->past_hold <= machine->unconsumed_max + 1 && sender->past_hold_bytes <= machine->unconsumed_bytes)
         return 0;
     um_log_limited(&limit, UM_LOG_WARN, "a peer sends on though it is asked not to; its lane is closed");
     return -EPROTO;
@@ -33,7 +37,7 @@ static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, s
     if (__builtin_expect(r->kept <= r->kept_max, 1))
         return 0;
     if (um_core_peer_is_held(sender))
-        return unexpected_past_hold(sender);
+        return unexpected_past_hold(sender, len);
     if (r->peek_looks > 0)
         r->peek_looks--;
     else if (um_proto_receive_is_idle(r) && um_list_is_empty(&ep->awaiting))

@@ -813,16 +813,30 @@ MUTATIONS = [
     (
         "a sender that ignores a hold is not refused",
         "src/proto/unexpected.c",
-        "        return unexpected_past_hold(sender);",
+        "        return unexpected_past_hold(sender, len);",
         "        return 0;",
         ["hostile hold"],
     ),
     (
         "a sender that is held is given less than its lane holds",
         "src/proto/unexpected.c",
-        "<= sender->rx->machine->unconsumed_max + 1)",
-        "<= sender->rx->machine->unconsumed_max / 2)",
+        "<= machine->unconsumed_max + 1 &&",
+        "<= machine->unconsumed_max / 2 &&",
         ["proto bound sim"],
+    ),
+    (
+        "a sender that is held is given fewer bytes than its lane holds",
+        "src/proto/unexpected.c",
+        "<= machine->unconsumed_bytes)",
+        "<= machine->unconsumed_bytes / 4)",
+        ["proto bound sim"],
+    ),
+    (
+        "the bytes of a sender that ignores a hold are not counted",
+        "src/proto/unexpected.c",
+        " && sender->past_hold_bytes <= machine->unconsumed_bytes)",
+        ")",
+        ["hostile hold", "hostile hold net"],
     ),
     (
         "a message that is to complete when matched goes eagerly",

@@ -25,6 +25,7 @@ const struct um_machine um_machine_board = {
     .addr_first = UM_BOARD_ADDR_FIRST,
     .addr_words = UM_BOARD_ADDR_WORDS,
     .unconsumed_max = UM_BOARD_LINES + UM_BOARD_EMBEDS,
+    .unconsumed_bytes = UM_BOARD_LINES * UM_BOARD_LINE + UM_BOARD_BODY_MAX,
     .probe = um_board_probe,
     .port_open = port_open,
     .port_close = um_board_port_close,

@@ -441,13 +441,14 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
  * does not need; those of UM_MEM_WAKE_OPS. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
-    .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS, .port_close = um_mem_port_close,       \
-    .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check, .link_open = um_mem_link_open,                     \
-    .link_close = um_mem_link_close, .link_alive = um_mem_link_alive, .space_close = um_mem_space_close,               \
-    .is_shareable = um_mem_is_shareable, .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress,     \
-    .rx_progress = um_mem_rx_progress, .export = um_mem_export, .exported_level = um_mem_exported_level,               \
-    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
-    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
+    .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
+    .unconsumed_bytes = UM_BIG_BYTES + UM_BIG_BODY, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,    \
+    .addr_check = um_mem_addr_check, .link_open = um_mem_link_open, .link_close = um_mem_link_close,                   \
+    .link_alive = um_mem_link_alive, .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable,           \
+    .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress,       \
+    .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
+    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \

@@ -31,6 +31,7 @@ const struct um_machine um_machine_net = {
     .addr_first = UM_NET_ADDR_FIRST,
     .addr_words = UM_NET_ADDR_WORDS,
     .unconsumed_max = UM_NET_WINDOW_MAX,
+    .unconsumed_bytes = UM_NET_KEPT_MAX + UM_NET_BODY_MAX,
     .probe = probe,
     .port_open = port_open,
     .port_close = um_net_port_close,
