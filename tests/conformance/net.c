@@ -352,6 +352,65 @@ static void a_record_that_stays_does_not_keep_answers_away(void **state)
     close_two();
 }
 
+/* Not by net_settled.c, which would drive the receiver. */
+static void send_unseen(const struct path *p, uint64_t number)
+{
+    struct um_slot slot;
+    assert_int_equal(um_net_claim(p->lane, 0, &slot), 0);
+    message_fill(&slot, MESSAGE(number));
+    um_net_commit(p->lane, &slot, 1, 0, (uint32_t)number);
+}
+
+static void gather_finds_who_joined_behind_many_records(void **state)
+{
+    (void)state;
+    enum { COUNT = 60 };
+    open_two();
+    struct um_port *c = port_new(0);
+    struct um_addr addr = addr_of(b);
+    struct um_record rec;
+    struct path p = path_joined(a, b), old = path_joined(c, b), new = {.from = c, .to = b};
+    assert_int_equal(machine->link_open(c, &addr, &new.link), 0);
+    for (uint64_t i = 0; i < COUNT; i++)
+        send_unseen(&p, i);
+    assert_int_equal(um_net_lane_open(new.link, &new.lane), -EAGAIN);
+    assert_true(um_net_gather(b));
+    for (int i = 0; i < COUNT + 1; i++) {
+        assert_true(poll_now(b, &rec));
+        new.rx = rec.op == UM_REC_JOINED ? rec.rx : new.rx;
+        machine->release(b, &rec);
+    }
+    assert_int_equal(machine->lane_open(new.link, &new.lane), 0);
+    path_end(&new);
+    path_end(&old);
+    path_end(&p);
+    machine->port_close(c);
+    close_two();
+}
+
+static void a_sleeper_that_is_woken_takes_all_that_came(void **state)
+{
+    (void)state;
+    enum { LANES = 20, COUNT = 60 };
+    struct path p[LANES];
+    struct um_record rec;
+    open_two();
+    for (int i = 0; i < LANES; i++)
+        p[i] = path_joined(a, b);
+    arm_now(b);
+    for (uint64_t i = 0; i < LANES * COUNT; i++)
+        send_unseen(&p[i % LANES], i);
+    machine->disarm(b);
+    assert_false(is_readable(machine->wait_fd(b), 0));
+    for (int i = 0; i < LANES * COUNT; i++) {
+        assert_true(poll_now(b, &rec));
+        machine->release(b, &rec);
+    }
+    for (int i = 0; i < LANES; i++)
+        path_end(&p[i]);
+    close_two();
+}
+
 /* What comes twice, and what a peer says that has and took more, or less, than can be. */
 static void what_a_peer_says_it_has_is_checked(void **state)
 {
@@ -490,14 +549,9 @@ enum { LAST = 3 };
 
 static bool send_and_fall(struct um_net_work *work)
 {
-    struct um_slot slot;
     (void)work;
-    for (uint64_t i = 0; i < LAST; i++) { /* net_settled.c would drive b */
-        if (um_net_claim(falling.lane, 0, &slot) != 0)
-            abort();
-        message_fill(&slot, MESSAGE(i));
-        um_net_commit(falling.lane, &slot, 1, 0, (uint32_t)i);
-    }
+    for (uint64_t i = 0; i < LAST; i++)
+        send_unseen(&falling, i);
     um_net_peer_fall(net_of(b), ((struct um_net_rx *)falling.rx)->peer, ECONNREFUSED);
     return true;
 }
@@ -803,7 +857,8 @@ GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_th
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
       T(a_record_that_comes_twice_is_taken_once), T(records_that_wait_take_buffers_of_their_size),
       T(a_sender_that_writes_on_and_on_is_refused), T(large_bodies_are_announced_while_the_receiver_wants_that),
-      T(a_record_that_stays_does_not_keep_answers_away), T(what_a_peer_says_it_has_is_checked),
+      T(a_record_that_stays_does_not_keep_answers_away), T(gather_finds_who_joined_behind_many_records),
+      T(a_sleeper_that_is_woken_takes_all_that_came), T(what_a_peer_says_it_has_is_checked),
       T(what_a_peer_sent_before_it_fell_comes), T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while),
       T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
       T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),

@@ -1387,4 +1387,18 @@ MUTATIONS = [
         "is_one_of_many ? UM_NET_MIDDLE : UM_NET_MIDDLE",
         ["net_net"],
     ),
+    (
+        "gather() takes what one look finds",
+        "src/machine/net/poll.c",
+        "    um_net_drive_all(port);\n    for (const struct um_list",
+        "    um_net_drive(port);\n    for (const struct um_list",
+        ["net_net"],
+    ),
+    (
+        "a sleeper that is woken leaves what one look does not find",
+        "src/machine/net/wait.c",
+        "    um_net_drive_all(port);\n",
+        "",
+        ["net_net"],
+    ),
 ]

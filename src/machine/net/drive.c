@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, PROBE_NS = 450000000 };
+enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
@@ -136,7 +136,8 @@ static bool is_enough(const struct um_net_port *port)
     return !um_list_is_empty(&port->ready) && um_list_is_empty(&port->fallen);
 }
 
-static bool take(struct um_net_port *port)
+/* all: that is not asked. */
+static bool take(struct um_net_port *port, bool all)
 {
     struct um_net_event events[EVENTS];
     int count = 0, rounds = 0;
@@ -145,7 +146,7 @@ static bool take(struct um_net_port *port)
         for (int i = 0; i < count; i++)
             complete(port, &events[i]);
         rounds += count > 0;
-    } while (count > 0 && rounds < ROUNDS && !is_enough(port));
+    } while (count > 0 && rounds < ROUNDS && (all || !is_enough(port)));
     port->cuts = count > 0 ? port->cuts + 1 : 0;
     return rounds > 0;
 }
@@ -196,14 +197,26 @@ static void end_fallen(struct um_net_port *port)
     }
 }
 
-bool um_net_drive(struct um_net_port *port)
+/* A function of its own, so that the compiler puts what it calls into it. */
+static __attribute__((noinline)) bool drive(struct um_net_port *port, bool all)
 {
     if (!port->is_open)
         return false;
-    bool any = take(port);
+    bool any = take(port, all);
     end_fallen(port);
     any |= push_all(port);
     return any;
+}
+
+bool um_net_drive(struct um_net_port *port)
+{
+    return drive(port, false);
+}
+
+void um_net_drive_all(struct um_net_port *port)
+{
+    for (int i = 0; i < DRIVES_MAX && (drive(port, true), port->cuts); i++)
+        ;
 }
 
 /* ---- who is there? ---- */

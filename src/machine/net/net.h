@@ -345,6 +345,8 @@ void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
 
 /* Takes what came and tells what is to be told; true: something moved. */
 bool um_net_drive(struct um_net_port *port);
+/* Takes all that came, too, as far as others do not send without end. */
+void um_net_drive_all(struct um_net_port *port);
 /* Asks the peers of lanes and rx whether they are there, each about twice a second. */
 void um_net_probe(struct um_net_port *port, uint64_t now);
 

@@ -103,11 +103,11 @@ int um_net_poll(struct um_port *base, struct um_record *rec_p)
     return ret;
 }
 
-/* A sender that opens a lane is known as soon as the inner queue is read. */
+/* A sender that opens a lane is known as soon as the inner queue is read, to its end. */
 bool um_net_gather(struct um_port *base)
 {
     struct um_net_port *port = (struct um_net_port *)base;
-    um_net_drive(port);
+    um_net_drive_all(port);
     for (const struct um_list *l = port->ready.next; l != &port->ready; l = l->next) {
         const struct um_net_rx *rx = UM_CONTAINER(l, const struct um_net_rx, ready);
         if (!rx->joined_told || (!rx->first && (rx->closed || rx->refused)))

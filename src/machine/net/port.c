@@ -16,7 +16,7 @@
 #define FLUSH_NS   UINT64_C(5000000000)
 #define GOODBYE_NS UINT64_C(1000000000)
 
-enum { MEMORY_MAX = 64 << 20, DRIVES_MAX = 64 };
+enum { MEMORY_MAX = 64 << 20 };
 
 /* ---- ports ---- */
 
@@ -200,8 +200,6 @@ void um_net_tick(struct um_port *base)
     struct um_net_port *port = (struct um_net_port *)base;
     if (!port->is_open)
         return;
-    um_net_drive(port);
-    for (int i = 0; i < DRIVES_MAX && port->cuts; i++) /* what PROBE does not tell of is sent again */
-        um_net_drive(port);
+    um_net_drive_all(port); /* what PROBE does not tell of is sent again */
     um_net_probe(port, um_clock_coarse_ns());
 }

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A port with something to tell that the inner provider does not take now looks again after this time. */
-enum { LOOK_NS = 2000000, DRAINS = 64 };
+enum { LOOK_NS = 2000000 };
 
 static int watch(const struct um_net_port *port, int fd)
 {
@@ -80,11 +80,11 @@ void um_net_disarm(struct um_port *base)
     um_net_stir(port);
     (void)eventfd_read(port->kick_fd, &value);
     /* Neither what came nor what the inner provider has signalled makes the descriptor readable any more. */
-    for (int i = 0; i < DRAINS && port->is_open; i++) {
-        um_net_drive(port);
-        if (um_net_inner_may_sleep(&port->inner))
-            break;
-    }
+    um_net_drive(port);
+    if (!port->is_open || um_net_inner_may_sleep(&port->inner))
+        return;
+    um_net_drive_all(port);
+    (void)um_net_inner_may_sleep(&port->inner);
 }
 
 void um_net_kick(struct um_port *base)
