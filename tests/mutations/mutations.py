@@ -1292,7 +1292,7 @@ MUTATIONS = [
     (
         "a record that its receiver leaves for now keeps the machine from looking further",
         "src/machine/net/poll.c",
-        "(um_list_is_empty(&port->ready) || port->is_offered) && ",
+        "(um_list_is_empty(&port->ready) || port->given == UM_NET_OFFERED) && ",
         "um_list_is_empty(&port->ready) && ",
         ["net_net"],
     ),

@@ -87,6 +87,9 @@ struct um_net_table {
 
 enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
 
+/* What the last poll gave: nothing; the record of the first rx in the list `ready`; one that was released since. */
+enum um_net_given { UM_NET_NOTHING, UM_NET_OFFERED, UM_NET_RELEASED };
+
 struct um_net_port {
     struct um_port base;
     bool is_open; /* there is an inner endpoint */
@@ -94,10 +97,9 @@ struct um_net_port {
     struct um_net_addr_wire name;
     struct um_net_table lanes, rxs;
     struct um_net_peer *peers[UM_NET_BUCKETS];
-    struct um_list work;   /* lanes and rx that have something to tell: struct um_net_work */
-    struct um_list ready;  /* rx that have something to offer */
-    bool is_offered;       /* the first one's was, and is not released */
-    bool rests;            /* the last poll had a record: the next one need not look for more */
+    struct um_list work;  /* lanes and rx that have something to tell: struct um_net_work */
+    struct um_list ready; /* rx that have something to offer */
+    enum um_net_given given;
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
     uint32_t cuts;         /* drives in turn that stopped before the inner queue was empty */

@@ -39,7 +39,7 @@ static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
 static int offer(struct um_net_port *port, struct um_record *rec_p)
 {
     struct um_list *first = um_list_first(&port->ready);
-    port->is_offered = first != NULL;
+    port->given = first ? UM_NET_OFFERED : UM_NET_NOTHING;
     if (!first)
         return 0;
     struct um_net_rx *rx = UM_CONTAINER(first, struct um_net_rx, ready);
@@ -78,7 +78,7 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     port->polls += polls;
     port->quiet += port->quiet < UINT32_MAX / 2 ? polls : 0;
     /* What came is dealt with before there is more of it, unless the caller cannot. */
-    const bool moved = (um_list_is_empty(&port->ready) || port->is_offered) && um_net_drive(port);
+    const bool moved = (um_list_is_empty(&port->ready) || port->given == UM_NET_OFFERED) && um_net_drive(port);
     int ret = offer(port, rec_p);
     patience_after(port, moved || ret || !um_list_is_empty(&port->work));
     if (ret) {
@@ -94,13 +94,11 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_net_port *port = (struct um_net_port *)base;
-    if (port->rests && um_list_is_empty(&port->ready)) {
-        port->rests = false;
+    if (port->given != UM_NET_NOTHING && um_list_is_empty(&port->ready)) {
+        port->given = UM_NET_NOTHING;
         return 0;
     }
-    const int ret = um_net_poll_now(port, rec_p);
-    port->rests = ret != 0;
-    return ret;
+    return um_net_poll_now(port, rec_p);
 }
 
 /* A sender that opens a lane is known as soon as the inner queue is read, to its end. */
@@ -119,7 +117,7 @@ bool um_net_gather(struct um_port *base)
 void um_net_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_net_rx *rx = (struct um_net_rx *)rec->rx;
-    ((struct um_net_port *)base)->is_offered = false;
+    ((struct um_net_port *)base)->given = UM_NET_RELEASED;
     if (rec->op == UM_REC_JOINED)
         rx->joined_told = true;
     else if (rec->op == UM_REC_LEFT)
