@@ -388,7 +388,8 @@ struct um_machine {
 
     /*
      * The next record of any rx, in the order of its lane: 1 and *rec_p, or 0 when there is none. A record that is not
-     * released is offered again by a later poll; records of other lanes may come in between.
+     * released is offered again by a later poll; records of other lanes may come in between. The first 0 behind a
+     * record may come without a look, where looking is dear; the poll after it looks.
      */
     int (*poll)(struct um_port *port, struct um_record *rec_p);
     /*

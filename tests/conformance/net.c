@@ -361,6 +361,25 @@ static void send_unseen(const struct path *p, uint64_t number)
     um_net_commit(p->lane, &slot, 1, 0, (uint32_t)number);
 }
 
+/* The caller has something to do with what it got; then it asks again. */
+static void the_first_poll_behind_a_record_does_not_look(void **state)
+{
+    (void)state;
+    struct um_record rec;
+    open_two();
+    struct path p = path_joined(a, b);
+    for (uint64_t i = 0; i < 3; i++) {
+        send_unseen(&p, 2 * i);
+        expect_message(b, p.rx, MESSAGE(2 * i));
+        send_unseen(&p, 2 * i + 1);
+        assert_int_equal(um_net_poll(b, &rec), 0);
+        expect_message(b, p.rx, MESSAGE(2 * i + 1));
+        expect_nothing(b);
+    }
+    path_end(&p);
+    close_two();
+}
+
 static void gather_finds_who_joined_behind_many_records(void **state)
 {
     (void)state;
@@ -857,11 +876,11 @@ GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_th
       T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
       T(a_record_that_comes_twice_is_taken_once), T(records_that_wait_take_buffers_of_their_size),
       T(a_sender_that_writes_on_and_on_is_refused), T(large_bodies_are_announced_while_the_receiver_wants_that),
-      T(a_record_that_stays_does_not_keep_answers_away), T(gather_finds_who_joined_behind_many_records),
-      T(a_sleeper_that_is_woken_takes_all_that_came), T(what_a_peer_says_it_has_is_checked),
-      T(what_a_peer_sent_before_it_fell_comes), T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while),
-      T(a_peer_that_is_killed_is_gone_for_all), T(a_peer_that_is_stopped_is_not_dead),
-      T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
+      T(a_record_that_stays_does_not_keep_answers_away), T(the_first_poll_behind_a_record_does_not_look),
+      T(gather_finds_who_joined_behind_many_records), T(a_sleeper_that_is_woken_takes_all_that_came),
+      T(what_a_peer_says_it_has_is_checked), T(what_a_peer_sent_before_it_fell_comes),
+      T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while), T(a_peer_that_is_killed_is_gone_for_all),
+      T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),
       T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));
