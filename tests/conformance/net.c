@@ -792,6 +792,30 @@ static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
     assert_int_equal(um_net_set_timeout(NULL), 0);
 }
 
+/* libfabric knows no units. */
+static void a_size_of_buffers_that_libfabric_reads_otherwise_is_named(void **state)
+{
+    static const struct {
+        const char *text;
+        uint32_t most; /* bytes of a message */
+        bool is_odd;
+    } sizes[] = {{"8192", 8192, false}, {"0x400", 1024, false}, {"65536", 16384, false},
+                 {"64K", 304, true},    {"8192B", 8192, true},  {"0", 304, true}};
+    (void)state;
+    struct um_port *port = port_new(0);
+    const bool is_rxm = strstr(net_of(port)->inner.info->fabric_attr->prov_name, "tcp;ofi_rxm");
+    machine->port_close(port);
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && is_rxm; i++) {
+        setenv("FI_OFI_RXM_BUFFER_SIZE", sizes[i].text, 1);
+        logged[0] = 0;
+        port = port_new(0);
+        assert_int_equal(net_of(port)->inner.body_max, sizes[i].most - sizeof(struct um_net_record_wire));
+        assert_int_equal(strstr(logged, "FI_OFI_RXM_BUFFER_SIZE") != NULL, sizes[i].is_odd);
+        machine->port_close(port);
+    }
+    unsetenv("FI_OFI_RXM_BUFFER_SIZE");
+}
+
 static void a_peer_with_another_provider_is_refused_with_the_remedy(void **state)
 {
     (void)state;
@@ -882,5 +906,6 @@ GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_th
       T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while), T(a_peer_that_is_killed_is_gone_for_all),
       T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen),
       T(a_provider_that_is_not_there_is_named_with_the_remedy),
+      T(a_size_of_buffers_that_libfabric_reads_otherwise_is_named),
       T(a_peer_with_another_provider_is_refused_with_the_remedy),
       T(without_an_inner_provider_there_is_no_socket_and_no_part), T(the_launcher_says_whether_there_are_other_hosts));

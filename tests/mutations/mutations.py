@@ -1401,4 +1401,11 @@ MUTATIONS = [
         "",
         ["net_net"],
     ),
+    (
+        "a unit behind a number that libfabric reads without it is not noticed",
+        "src/machine/net/inner.c",
+        "if (text && (*end || set < UM_NET_SMALL))",
+        "if (text && set == 0)",
+        ["net_net"],
+    ),
 ]

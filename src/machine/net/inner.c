@@ -89,11 +89,17 @@ static int objects_open(struct um_net_inner *inner)
 /* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
 static size_t rxm_message_max(void)
 {
+    static struct um_log_limit odd;
     const char *text = getenv("FI_OFI_RXM_BUFFER_SIZE");
-    const unsigned long set = text ? strtoul(text, NULL, 0) : 0;
-    if (set == 0 || set > RXM_MESSAGE_MAX)
-        return RXM_MESSAGE_MAX;
-    return set > UM_NET_SMALL ? set : UM_NET_SMALL;
+    char *end = NULL;
+    const unsigned long set = text ? strtoul(text, &end, 0) : RXM_MESSAGE_MAX; /* as libfabric reads it */
+    if (text && (*end || set < UM_NET_SMALL))
+        um_log_limited(
+            &odd, UM_LOG_WARN,
+            "the machine net: libfabric takes FI_OFI_RXM_BUFFER_SIZE=%s for %lu bytes, and messages that are "
+            "longer wait for calls of their sender: give a number of bytes without a unit, %d or more",
+            text, set, UM_NET_SMALL);
+    return set < UM_NET_SMALL ? UM_NET_SMALL : set < RXM_MESSAGE_MAX ? set : RXM_MESSAGE_MAX;
 }
 
 /* What depends on the provider. Its queues need not be longer than what we post: some have memory for all of it. */
