@@ -22,24 +22,46 @@ static inline int is_connection(int fd)
            getpeername(fd, (struct sockaddr *)&to, &len) == 0 && (to.ss_family == AF_INET || to.ss_family == AF_INET6);
 }
 
-/* Breaks those whose descriptor is at least first; returns how many. The descriptors stay open. */
-static inline int connections_break(int first, enum break_how how)
+/* Does that to those whose descriptor is at least first; returns for how many it could. */
+static inline int connections_each(int first, int (*act)(int fd, int how), int how)
 {
-    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
     DIR *dir = opendir("/proc/self/fd");
     int count = 0;
     for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
         const int fd = atoi(entry->d_name);
-        if (entry->d_name[0] == '.' || fd < first || !is_connection(fd))
-            continue;
-        if (how == BREAK_DISCONNECT && connect(fd, &nobody, sizeof(nobody)) != 0)
-            continue;
-        (void)shutdown(fd, SHUT_RDWR); /* of what is disconnected it says an error, and wakes who polls */
-        count++;
+        if (entry->d_name[0] != '.' && fd >= first && is_connection(fd))
+            count += act(fd, how);
     }
     if (dir)
         closedir(dir);
     return count;
+}
+
+static inline int connection_break(int fd, int how)
+{
+    const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
+    if (how == BREAK_DISCONNECT && connect(fd, &nobody, sizeof(nobody)) != 0)
+        return 0;
+    (void)shutdown(fd, SHUT_RDWR); /* of what is disconnected it says an error, and wakes who polls */
+    return 1;
+}
+
+static inline int connection_keep(int fd, int bytes)
+{
+    return setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)) == 0 &&
+           setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) == 0;
+}
+
+/* Breaks those whose descriptor is at least first; returns how many. The descriptors stay open. */
+static inline int connections_break(int first, enum break_how how)
+{
+    return connections_each(first, connection_break, how);
+}
+
+/* The kernel keeps about so many bytes of each. With few, a long message stops in the middle. */
+static inline int connections_keep(int first, int bytes)
+{
+    return connections_each(first, connection_keep, bytes);
 }
 
 #endif

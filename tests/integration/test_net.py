@@ -55,6 +55,13 @@ print("listens on", len(listening), flush=True)
 """
 
 
+@pytest.mark.parametrize("group", ["net", "net_broken"])
+def test_the_machine_over_tcp_itself(launcher: Launcher, group: str) -> None:
+    """Debian's libfabric has tcp;ofi_rxm only, which keeps messages until they are whole."""
+    env = {"LD_LIBRARY_PATH": str(VENV / "lib" / "mpich")}
+    launcher.run([BUILD / "tests" / "conformance" / "conformance", "net", group], env=env, timeout=240).succeeded()
+
+
 @pytest.mark.parametrize("use", ["auto", "on", "off"])
 def test_a_job_on_one_host_opens_no_port(launcher: Launcher, net: dict[str, str], use: str) -> None:
     command = [VENV / "bin" / "python", "-c", TCP_PORTS]

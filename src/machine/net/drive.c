@@ -55,6 +55,7 @@ static void take_probe(struct um_net_port *port, const struct um_net_buffer *buf
         return;
     }
     um_net_peer_heard(lane ? lane->peer : rx->peer);
+    port->heard_at = um_clock_coarse_ns();
     if (lane)
         um_net_lane_take_probe(lane, probe);
     else
@@ -231,38 +232,56 @@ static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t
     return true;
 }
 
-/* A peer that says nothing, or for which the inner provider takes nothing, is asked by other means. */
-static void probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool is_told, uint64_t now)
+/* A peer that says nothing, or for which the inner provider takes nothing, is asked by other means. True: it says
+ * nothing. */
+static bool probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool is_told, uint64_t now)
 {
-    if ((!is_told && peer->again_since) || um_net_peer_is_silent(peer, now))
+    const bool is_silent = um_net_is_silent(peer->heard_at, now);
+    if ((!is_told && peer->again_since) || is_silent)
         um_net_peer_doubt(port, peer);
+    return is_silent;
 }
 
-static void probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
+static bool probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
-    if (!lane->ended && lane->state != UM_NET_DENIED && is_due(lane->peer, &lane->probed_at, now))
-        probe_peer(port, lane->peer, um_net_lane_probe(lane), now);
+    return !lane->ended && lane->state != UM_NET_DENIED && is_due(lane->peer, &lane->probed_at, now) &&
+           probe_peer(port, lane->peer, um_net_lane_probe(lane), now);
 }
 
-static void probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
+static bool probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    if (!rx->closed && is_due(rx->peer, &rx->probed_at, now))
-        probe_peer(port, rx->peer, um_net_rx_probe(rx), now);
+    return !rx->closed && is_due(rx->peer, &rx->probed_at, now) && probe_peer(port, rx->peer, um_net_rx_probe(rx), now);
+}
+
+/* Nobody says anything. Perhaps messages that stop in the middle have all receives, of strangers or of peers that have
+ * vanished: then what waits comes with some more, and so many are needed from now on. */
+static void look_with_more(struct um_net_port *port)
+{
+    const uint32_t receives = um_net_inner_more(&port->inner);
+    if (receives)
+        (void)drive(port, true);
+    if (port->inner.posted < receives) /* one was taken, and none was posted in its place */
+        port->inner.receives = receives;
 }
 
 void um_net_probe(struct um_net_port *port, uint64_t now)
 {
     const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
     uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
+    bool is_silent = false;
     port->ticked_at = now;
     for (; lanes && port->lanes.end; lanes--) {
         port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;
         if (port->lanes.at[port->probe_lane])
-            probe_lane(port, port->lanes.at[port->probe_lane], now);
+            is_silent |= probe_lane(port, port->lanes.at[port->probe_lane], now);
     }
     for (; rxs && port->rxs.end; rxs--) {
         port->probe_rx = port->probe_rx + 1 < port->rxs.end ? port->probe_rx + 1 : 0;
         if (port->rxs.at[port->probe_rx])
-            probe_rx(port, port->rxs.at[port->probe_rx], now);
+            is_silent |= probe_rx(port, port->rxs.at[port->probe_rx], now);
     }
+    if (!is_silent || !um_net_is_silent(port->heard_at, now))
+        return;
+    port->heard_at = now;
+    look_with_more(port);
 }

@@ -282,17 +282,16 @@ int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, 
 }
 
 /* Over tcp a message takes its receive when its first bytes have come, so a peer that stops in the middle of one keeps
- * it: each has one more. */
+ * it: each has one more, as far as the provider's queue goes. */
 static size_t receives_wanted(const struct um_net_inner *inner)
 {
     const size_t most = inner->info->rx_attr->size, wish = inner->receives + (size_t)(inner->is_tcp ? inner->peers : 0);
     return wish < most ? wish : most;
 }
 
-/* As many receives as there are to be. What cannot be posted now is with the next completion. */
-static void post(struct um_net_inner *inner)
+static void post_some(struct um_net_inner *inner, size_t count)
 {
-    while (inner->posted < receives_wanted(inner)) {
+    while (inner->posted < count) {
         struct um_net_buffer *buffer = buffer_get(inner, UM_NET_OF_LARGE);
         if (!buffer)
             return;
@@ -304,6 +303,22 @@ static void post(struct um_net_inner *inner)
         }
         inner->posted++;
     }
+}
+
+/* As many receives as there are to be. What cannot be posted now is with the next completion. */
+static void post(struct um_net_inner *inner)
+{
+    const size_t count = receives_wanted(inner);
+    if (inner->posted < count)
+        post_some(inner, count);
+}
+
+uint32_t um_net_inner_more(struct um_net_inner *inner)
+{
+    UM_UNCANCELLED;
+    const size_t before = inner->posted, most = inner->info->rx_attr->size;
+    post_some(inner, before + TCP_RECEIVES < most ? before + TCP_RECEIVES : most);
+    return inner->posted > before ? inner->posted : 0;
 }
 
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)

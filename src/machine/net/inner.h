@@ -2,9 +2,10 @@
  * An endpoint of the inner provider: its objects, the buffers that its messages lie in, and what completes.
  *
  * Every message is received into a buffer of this process; when a receive completes, its buffer is the caller's, and
- * another one is posted in its place. So receives are always posted, whatever the callers keep, and whoever stops in
- * the middle of a message. Must not know what the messages say. No call is a cancellation point. Threading: as the
- * port's calls.
+ * another one is posted in its place. So receives are always posted, whatever the callers keep. Over tcp who stops in
+ * the middle of a message keeps one: there are more than peers, as far as the provider's queue goes, and the caller
+ * asks for more when nothing comes. Must not know what the messages say. No call is a cancellation point. Threading: as
+ * the port's calls.
  */
 #ifndef UM_MACHINE_NET_INNER_H
 #define UM_MACHINE_NET_INNER_H
@@ -51,7 +52,7 @@ struct um_net_inner {
     struct fid_cq *cq;
     struct fid_ep *ep;
     int fd;            /* readable when fi_trywait() said 0 and something came */
-    uint32_t receives; /* to be posted, and over tcp one more for each of the peers, as far as it permits */
+    uint32_t receives; /* to be posted, and over tcp one more for each of the peers; in all what `info` permits */
     uint32_t peers;    /* addresses inserted */
     uint32_t posted;   /* are */
     uint32_t sending;  /* sends that have not completed */
@@ -91,6 +92,8 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to);
 /* What completed; returns how many. Posts receives in the place of those. */
 int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max);
+/* Posts some more receives, once: how many there are now; 0: no more can be posted. */
+uint32_t um_net_inner_more(struct um_net_inner *inner);
 /* May the caller sleep until fd is readable? */
 bool um_net_inner_may_sleep(const struct um_net_inner *inner);
 

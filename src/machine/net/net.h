@@ -115,6 +115,7 @@ struct um_net_port {
     uint32_t polls; /* since the kernel's clock was seen to tick */
     uint64_t ticked_at_coarse;
     uint64_t ticked_at;
+    uint64_t heard_at;             /* when a PROBE of anybody came last, or it was seen to that they can come */
     uint32_t probe_lane, probe_rx; /* slots that tick() looks at next */
     uint64_t strays;               /* messages for nothing that is here */
     int wait_fd;                   /* epoll: kick_fd, timer_fd, the inner queue's */
@@ -246,8 +247,8 @@ bool um_net_peer_may_try(struct um_net_peer *peer);
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peer_heard(struct um_net_peer *peer);
-/* Nothing has come from it for some time, though it was asked: it computes, is stopped, or its host has vanished. */
-bool um_net_peer_is_silent(const struct um_net_peer *peer, uint64_t now);
+/* Nothing was heard for some time of who is asked: he computes, is stopped, or his host has vanished. */
+bool um_net_is_silent(uint64_t heard_at, uint64_t now);
 /* Is somebody there? Some system calls, seldom. */
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peers_end(struct um_net_port *port);

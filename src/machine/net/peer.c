@@ -215,11 +215,11 @@ void um_net_peer_heard(struct um_net_peer *peer)
 }
 
 /* A user who never gives a host up is not in a hurry. */
-bool um_net_peer_is_silent(const struct um_net_peer *peer, uint64_t now)
+bool um_net_is_silent(uint64_t heard_at, uint64_t now)
 {
     const uint64_t timeout = um_net_chosen_timeout_ns(), part = timeout / 6;
     const uint64_t most = !timeout || part > SILENT_MAX ? SILENT_MAX : part < SILENT_MIN ? SILENT_MIN : part;
-    return now - peer->heard_at > most;
+    return now - heard_at > most;
 }
 
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer)

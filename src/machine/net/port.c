@@ -63,7 +63,7 @@ int um_net_port_open(const struct um_machine *machine, const struct um_port_conf
         free(port);
         return ret;
     }
-    port->ticked_at = um_clock_coarse_ns();
+    port->ticked_at = port->heard_at = um_clock_coarse_ns();
     um_net_port_enter(port);
     *port_p = &port->base;
     return 0;
