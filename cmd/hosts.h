@@ -3,10 +3,9 @@
 #define UM_CMD_HOSTS_H
 
 /*
- * argv: the command, ended by NULL; first, end: where the launcher's own words begin and end in it, NULL: its first,
- * its last one. Returns what names hosts, an option or a variable, or NULL. One that names this host alone is told,
- * too.
+ * argv: the command, ended by NULL; launcher: as for um_cmd_words_behind (cmd/words.h). Returns what names hosts, an
+ * option or a variable, or NULL. One that names this host alone is told, too. Words of the programs tell nothing.
  */
-const char *um_cmd_hosts_named(char *const *argv, const char *first, const char *end);
+const char *um_cmd_hosts_named(char *const *argv, const char *launcher);
 
 #endif

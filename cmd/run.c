@@ -28,7 +28,7 @@ static const char usage[] =
     "  --mpi NAME     take it for mpich, openmpi, intel, sos, or any (the variables of all)\n"
     "  --machine NAME what carries the messages: shm, the memory of this host (default); board, a Unimem board;\n"
     "                 net, another libfabric provider; shm,board: shm where it reaches, else the board.\n"
-    "                 Where the launcher's words or the batch system name hosts, the default is shm,net\n"
+    "                 Where the launcher's options or the batch system name hosts, the default is shm,net\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"
@@ -106,7 +106,7 @@ static const char *hosts_named(char *const *program, const struct um_cmd_recogni
     const char *use = getenv("FI_UNIMEM_NET");
     if (getenv("FI_UNIMEM_MACHINE") || (use && !strcmp(use, "off")))
         return NULL;
-    return um_cmd_hosts_named(program, found->launcher_word, found->program_word);
+    return um_cmd_hosts_named(program, found->launcher_word);
 }
 
 /* An option overrides a variable that was set before. */

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from harness import BUILD, VENV
-from mpis import compile_c, script
+from mpis import MPI_ANSWER, MPICH_OFI, compile_c, library, script
 
 UNIMEM = BUILD / "unimem"
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -183,41 +183,128 @@ def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:
     assert "behind it" not in call(tmp_path, "./sudo", "-E", "mpiexec").stderr
 
 
-TELL = ("sh", "-c", 'echo "${FI_UNIMEM_MACHINE-none}"')
+TELL = 'echo "${FI_UNIMEM_MACHINE-none}"\n'
 
 
-@pytest.mark.parametrize(
-    "words, env, by",
-    [
-        ([], {}, None),
-        (["-n", "2", "--oversubscribe"], {}, None),
-        (["-hosts", "alpha,beta"], {}, "-hosts"),
-        (["-n", "2", "-f", "file"], {}, "-f"),
-        (["-H", "alpha:2,beta:2"], {}, "-H"),
-        (["--hostfile=file"], {}, "--hostfile=file"),
-        ([], {"SLURM_JOB_NUM_NODES": "1"}, None),
-        ([], {"SLURM_JOB_NUM_NODES": "2"}, "SLURM_JOB_NUM_NODES"),
-        ([], {"HYDRA_HOST_FILE": "file"}, "HYDRA_HOST_FILE"),
-        ([], {"PBS_NODEFILE": "one"}, None),
-        ([], {"PBS_NODEFILE": "two"}, "PBS_NODEFILE"),
-        ([], {"PBS_NODEFILE": "missing"}, None),
-        ([], {"LSB_MCPU_HOSTS": "alpha 4"}, None),
-        ([], {"LSB_MCPU_HOSTS": "alpha 4 beta 4"}, "LSB_MCPU_HOSTS"),
-    ],
-)
-def test_other_hosts_are_noticed(tmp_path: Path, words: list[str], env: dict[str, str], by: str | None) -> None:
-    (tmp_path / "one").write_text("alpha\nalpha 2\nalpha")
-    (tmp_path / "two").write_text("alpha 2\nalpha\nbeta 2\n")
-    run = call(tmp_path, "--", *TELL, *words, **env)
+def launch(folder: Path, *words: str, before: tuple[str, ...] = ("--",), **env: str) -> subprocess.CompletedProcess[str]:
+    """A launcher, and an MPI program ./app, that are scripts; the launcher tells which machine it was given."""
+    script(folder / "mpiexec", TELL)
+    script(folder / "app")
+    return call(folder, *before, "./mpiexec", *words, **env)
+
+
+def check_noticed(run: subprocess.CompletedProcess[str], by: str | None) -> None:
     assert run.stdout == ("shm,net\n" if by else "none\n"), run
     assert (f"unimem: FI_UNIMEM_MACHINE=shm,net ({by})\n" in run.stderr) == (by is not None), run
 
 
+@pytest.mark.parametrize(
+    "words, by",
+    [
+        ("", None),
+        ("-n 2 --oversubscribe ./app", None),
+        ("-hosts alpha,beta", "-hosts"),
+        ("-n 2 -f file ./app", "-f"),
+        ("-H alpha:2,beta:2 ./app", "-H"),
+        ("--hostfile=file ./app", "--hostfile=file"),
+        # words of the program, whether or not it is known to be an MPI's
+        ("-n 2 ./app -H x", None),
+        ("-n 2 python3 x.py --host x", None),
+        ("-wdir folder -prepend-rank ./gone -f x", None),
+        ("-n 1 -- ./app -f x", None),
+        # values that are no program, though they can be run, and no options
+        ("-launcher ssh -launcher-exec /bin/sh -hosts alpha,beta ./app", "-hosts"),
+        ("-genv SHELL /bin/sh -env A sh -f file ./app", "-f"),
+        ("--mca plm_rsh_agent sh --prtemca plm_ssh_agent sh -x sh -H alpha,beta ./app", "-H"),
+        ("-genv A -hosts -n 1 ./app", None),
+        ("-x -H -n 1 ./app", None),
+        ("-genv A=1 ./app -f x", None),
+        ("-genv=A=1 ./app -f x", None),
+        # options that are not known
+        ("-new ./app -H x", None),
+        ("-new 3 -H x ./app", "-H"),
+        ("-new=3 ./app -H x", None),
+        ("-new -newer -H x ./app", "-H"),
+        # parts of a job
+        ("-n 1 ./app : -n 1 -host beta ./app", "-host"),
+        ("-n 1 ./app -host x : -n 1 ./app -host x", None),
+        ("-n 1 ./app : -new : -host beta ./app", "-host"),
+    ],
+)
+def test_hosts_among_the_words_of_the_launcher_are_noticed(tmp_path: Path, words: str, by: str | None) -> None:
+    check_noticed(launch(tmp_path, *words.split()), by)
+
+
+@pytest.mark.parametrize(
+    "option, text, noticed",
+    [
+        ("-configfile", "-n 1 ./app\n-n 1 -host beta ./app\n", True),
+        ("--configfile=", "-n 1 -host beta ./app", True),
+        ("--app", "# -host beta\n\n-n 1 ./app -host x\n-n 1 ./app # -host beta\n", False),
+        ("-configfile", "-n 1 ./app a \\\n -host x\n", False),
+        ("-configfile", "-n 1 \\\n -host beta \\\n ./app\n", True),
+        ("-configfile", None, False),
+    ],
+)
+def test_hosts_in_a_file_of_the_launchers_words_are_noticed(
+    tmp_path: Path, option: str, text: str | None, noticed: bool
+) -> None:
+    if text is not None:
+        (tmp_path / "words").write_text(text)
+    words = [f"{option}words"] if option.endswith("=") else [option, "words"]
+    check_noticed(launch(tmp_path, *words), words[0] if noticed else None)
+
+
+def test_words_that_come_from_a_pipe_are_left_to_the_launcher(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "words")
+    check_noticed(launch(tmp_path, "-configfile", "words"), None)
+
+
+@pytest.mark.parametrize("before", [["--mpi", "mpich"], ["--", "env", "A=1", "timeout", "60"]])
+def test_the_launchers_words_are_found_wherever_it_stands(tmp_path: Path, before: list[str]) -> None:
+    check_noticed(launch(tmp_path, "-hosts", "alpha,beta", "./app", before=tuple(before)), "-hosts")
+    check_noticed(launch(tmp_path, "-n", "2", "./app", "-f", "x", before=tuple(before)), None)
+
+
+def test_the_launcher_that_is_recognised_counts(tmp_path: Path) -> None:
+    """A script before it may have such a name, too."""
+    library(tmp_path / "mpi" / "lib" / "libmpi.so.12", MPI_ANSWER, MPICH_OFI)
+    launcher = str(script(tmp_path / "mpi" / "bin" / "mpiexec", TELL))
+    script(tmp_path / "mpirun.sh", 'exec "$@"\n')
+    check_noticed(call(tmp_path, "--", "./mpirun.sh", launcher, "-hosts", "alpha,beta", "./app"), "-hosts")
+
+
+@pytest.mark.parametrize("options", [[], ["--mpi", "mpich"]])
+def test_without_a_launcher_no_word_names_hosts(tmp_path: Path, options: list[str]) -> None:
+    for word in ("-H", "--host=x", "-f"):
+        check_noticed(call(tmp_path, *options, "--", "sh", "-c", TELL, word, "x"), None)
+
+
+@pytest.mark.parametrize(
+    "env, by",
+    [
+        ({"SLURM_JOB_NUM_NODES": "1"}, None),
+        ({"SLURM_JOB_NUM_NODES": "2"}, "SLURM_JOB_NUM_NODES"),
+        ({"HYDRA_HOST_FILE": "file"}, "HYDRA_HOST_FILE"),
+        ({"PBS_NODEFILE": "one"}, None),
+        ({"PBS_NODEFILE": "two"}, "PBS_NODEFILE"),
+        ({"PBS_NODEFILE": "missing"}, None),
+        ({"LSB_MCPU_HOSTS": "alpha 4"}, None),
+        ({"LSB_MCPU_HOSTS": "alpha 4 beta 4"}, "LSB_MCPU_HOSTS"),
+    ],
+)
+def test_hosts_of_a_batch_system_are_noticed(tmp_path: Path, env: dict[str, str], by: str | None) -> None:
+    (tmp_path / "one").write_text("alpha\nalpha 2\nalpha")
+    (tmp_path / "two").write_text("alpha 2\nalpha\nbeta 2\n")
+    check_noticed(launch(tmp_path, "-n", "2", "./app", **env), by)
+    check_noticed(call(tmp_path, "--", "sh", "-c", TELL, **env), by)
+
+
 @pytest.mark.parametrize("env", [{"FI_UNIMEM_MACHINE": "shm"}, {"FI_UNIMEM_NET": "off"}])
 def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -> None:
-    run = call(tmp_path, "--", *TELL, "-hosts", "alpha,beta", **env)
+    run = launch(tmp_path, "-hosts", "alpha,beta", **env)
     assert run.stdout == env.get("FI_UNIMEM_MACHINE", "none") + "\n" and "shm,net" not in run.stderr, run
-    assert call(tmp_path, "--machine", "shm", "--", *TELL, "-hosts", "alpha,beta").stdout == "shm\n"
+    assert launch(tmp_path, "-hosts", "alpha,beta", before=("--machine", "shm", "--")).stdout == "shm\n"
 
 
 def test_hosts_among_the_words_of_the_program_are_its_own(tmp_path: Path) -> None:
