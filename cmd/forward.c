@@ -1,6 +1,7 @@
 /* The rules of cmd/forward.h. */
 #include "forward.h"
 #include "heap.h"
+#include "words.h"
 
 #include <errno.h>
 #include <stdbool.h>
@@ -49,11 +50,15 @@ static int names_append(char *names, size_t size, const char *before, const char
     return 0;
 }
 
-/* Open MPI 4 takes a list or -x, not both. It may be an option of the program: then no harm is done. */
+/* Open MPI 4 takes a list or -x, not both. Where no launcher is seen, every word may be handed to one. */
 static bool has_x(char *const *command)
 {
-    for (; *command; command++) {
-        if (!strcmp(*command, "-x") || !strcmp(*command, "--x"))
+    static const char *const x[] = {"x", NULL};
+    char *const *own = um_cmd_words_behind(command, NULL);
+    struct um_cmd_words at = {0};
+    for (char *const *word = own ? own : command; *word; word++) {
+        const bool is_own = um_cmd_words_take(&at, *word) || !own;
+        if (is_own && um_cmd_words_is_option(*word, x))
             return true;
     }
     return false;

@@ -156,6 +156,16 @@ def test_open_mpi_is_told_what_ranks_of_other_hosts_need(tmp_path: Path) -> None
     assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr and "-x FI_UNIMEM_MACHINE" in run.stderr
 
 
+def test_the_programs_own_x_does_not_keep_open_mpi_from_being_told(tmp_path: Path) -> None:
+    name = "OMPI_MCA_mca_base_env_list"
+    script(tmp_path / "mpiexec", f"printenv {name}\n")
+    script(tmp_path / "app")
+    net = ["--mpi", "openmpi", "--machine", "shm,net", "./mpiexec"]
+    assert "FI_UNIMEM_MACHINE" in call(tmp_path, *net, "-n", "2", "./app", "-x").stdout
+    run = call(tmp_path, *net, "-n", "1", "./app", ":", "-x", "HOME", "./app")
+    assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr, run
+
+
 def test_a_users_list_for_other_hosts_is_kept(tmp_path: Path) -> None:
     name = "OMPI_MCA_mca_base_env_list"
     net = ["--mpi", "openmpi", "--machine", "shm,net"]
