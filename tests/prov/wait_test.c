@@ -86,33 +86,22 @@ static bool blocks_cheaply(struct side *s, uint64_t threshold, const char *when)
     return cpu < ms * 10000 && slept <= ms * WAKEUPS_PER_S / 1000 + 2;
 }
 
-enum { TRIES = 3 };
-
-/* A virtual processor that its host took away is charged to whoever ran on it: so one of some tries is enough. */
-static void block_in_vain(struct side *s, uint64_t threshold, const char *when)
-{
-    bool is_cheap = false;
-    for (int i = 0; i < TRIES && !is_cheap; i++)
-        is_cheap = blocks_cheaply(s, threshold, when);
-    assert_true(is_cheap);
-}
-
 /* A waiting process sleeps soon, its progress thread included, even if there are peers to check. */
 static void expect_at_most_a_hundredth_of_a_core(const struct pair_config *config)
 {
     struct pair p;
     struct fi_cq_tagged_entry e;
     pair_open(&p, config);
-    block_in_vain(&p.b, 1, "nobody is known");
+    PAIR_TRY(blocks_cheaply(&p.b, 1, "nobody is known"));
     /* from now on there is a peer to look after, and an active lane */
     assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
     PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
     pair_await(&p, &p.b, &e, NULL);
-    block_in_vain(&p.b, 2, "a peer is known");
+    PAIR_TRY(blocks_cheaply(&p.b, 2, "a peer is known"));
     /* and now its death matters: an answer and a message from it alone are awaited */
     assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 2, 0, NULL), 0);
     PAIR_POST(&p, fi_tsend(p.b.ep, out, sizeof(out), NULL, p.b.other, 3, NULL));
-    block_in_vain(&p.b, 2, "operations are pending");
+    PAIR_TRY(blocks_cheaply(&p.b, 2, "operations are pending"));
     pair_close(&p);
 }
 
@@ -291,7 +280,7 @@ static void a_cancelled_thread_leaves_no_lock_held(void **state)
         struct fi_eq_entry got;
         assert_int_equal(fi_eq_sread(eq, &event, &got, sizeof(got), -1, 0), sizeof(got));
     }
-    block_in_vain(&p.b, UINT64_MAX, "after the cancelled ones");
+    PAIR_TRY(blocks_cheaply(&p.b, UINT64_MAX, "after the cancelled ones"));
     assert_int_equal(fi_close(&eq->fid), 0);
     pair_close(&p);
     alarm(0);
