@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 63 };
+enum { ATTACKS = 67 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -77,9 +77,25 @@ static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t wor
     evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
 }
 
+/* Those from 63 on. */
+static void attack_widen(struct attack *a)
+{
+    uint32_t ring;
+    if (a->argument != 63) /* a lane in its small rings has no wide one */
+        (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
+    child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
+    if (a->argument == 66) /* twice */
+        evil_record(a, UM_OPCODE_WIDEN, 0, ring, "", 0);
+    evil_record(a, UM_OPCODE_WIDEN, 0, a->argument == 64 ? ring + 1 : a->argument == 65 ? UM_WIDE_RINGS : ring, "", 0);
+}
+
 /* Those from 55 on. */
 static void attack_copy(struct attack *a)
 {
+    if (a->argument > 62) {
+        attack_widen(a);
+        return;
+    }
     switch (a->argument) {
     case 55:
         invite(a, ANY, 0, 0, 15);

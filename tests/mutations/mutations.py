@@ -35,6 +35,27 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "wide rings are not given back",
+        "src/machine/mem/rx_life.c",
+        "        um_store_release_u32(&port->common->wide[i], 0); /* sync: wide-give (partner wide-take) */",
+        "        (void)0;",
+        ["proto lanes sim"],
+    ),
+    (
+        "the sender's word is taken for its wide ring",
+        "src/machine/mem/rx.c",
+        "           um_load_relaxed_u32(&rx->port->common->wide[ring]) == rx->number + 1;",
+        "           true;",
+        ["hostile record"],
+    ),
+    (
+        "more lanes have wide rings than the memory allows",
+        "src/machine/mem/lane_memory.c",
+        "    const uint32_t most = told < UM_WIDE_RINGS ? told : UM_WIDE_RINGS;",
+        "    const uint32_t most = told ? UM_WIDE_RINGS : 0;",
+        ["proto lanes sim"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",
@@ -226,7 +247,7 @@ MUTATIONS = [
     (
         "an impossible credit of a hostile receiver is believed",
         "src/machine/mem/lane.c",
-        "    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_BIG_BYTES)\n"
+        "    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_WIDE_BYTES)\n"
         "        return false;",
         "",
         ["proto lanes sim"],

@@ -1,5 +1,6 @@
 /*
- * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c.
+ * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c. The memory that
+ * it takes to grow: lane_memory.c.
  *
  * Owns: struct um_mem_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
  * block, the peer's bells. What it reads there is the peer's: credit and answers are checked before use. Threading:
@@ -26,6 +27,12 @@ void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown)
         .byte_count = grown ? UM_BIG_BYTES : UM_SMALL_BYTES,
         .body_max = grown ? UM_BIG_BODY : UM_SMALL_BODY,
     };
+}
+
+void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes)
+{
+    ring->bytes = bytes;
+    ring->byte_count = UM_WIDE_BYTES;
 }
 
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number)
@@ -59,7 +66,7 @@ static bool lane_refresh_credit(struct um_mem_lane *lane)
     uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
     uint32_t consumed = (uint32_t)credit;
     uint32_t bytes = (uint32_t)(credit >> 32);
-    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_BIG_BYTES)
+    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_WIDE_BYTES)
         return false;
     lane->consumed = consumed;
     lane->bytes_consumed = bytes;
@@ -118,37 +125,29 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
     lane_ring_unless_hot(lane);
 }
 
-/*
- * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. If
- * the sender dies in between, the owner knows whose bit it is.
- */
-static bool lane_take_share(struct um_mem_lane *lane)
-{
-    struct um_mem_common_shm *peer = lane->link->common;
-    uint64_t *word = &peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
-    uint64_t grown = 0;
-    um_rmw_or_u64(word, bit); /* sync: grown-take (partner grown-give) */
-    um_fence_full(); /* set before the others are counted: of two that take the last share at once, none misses both */
-    for (uint32_t w = 0; w < (lane->link->lanes + 63) / 64; w++)
-        grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&peer->grown[w]));
-    if (grown <= um_load_relaxed_u64(&lane->peer->grown_max))
-        return true;
-    um_rmw_and_u64(word, ~bit);
-    return false;
-}
-
 /* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is kept for this. */
 static void lane_grow(struct um_mem_lane *lane)
 {
     if (lane->grown || lane->grow_denied)
         return;
-    lane->grown = lane_take_share(lane);
+    lane->grown = um_mem_lane_take_share(lane);
     lane->grow_denied = !lane->grown;
     if (!lane->grown)
         return;
     lane_publish(lane, UM_OPCODE_GROW, 0, 0);
     um_mem_ring_set(&lane->ring, lane->area, true);
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+}
+
+/* Goes on with its bodies in a wide ring, if the receiver has one for it. There is room for a record. */
+static void lane_widen(struct um_mem_lane *lane)
+{
+    uint32_t ring;
+    lane->widen_tried = true;
+    if (um_mem_lane_take_wide(lane, &ring) != 0)
+        return;
+    lane_publish(lane, UM_OPCODE_WIDEN, 0, ring);
+    um_mem_ring_widen(&lane->ring, lane->wide_map.base);
 }
 
 /* Records that can be claimed now. */
@@ -164,6 +163,23 @@ static bool lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint3
     return start + um_mem_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
 }
 
+static bool lane_has_room(const struct um_mem_lane *lane, uint32_t body_len)
+{
+    return lane_room(lane) &&
+           lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len);
+}
+
+/*
+ * A lane that has used up the credit for bodies so often has filled its big byte ring several times: it streams. Lines
+ * of a ring of 128 KiB that a stream comes back to are two to three times as slow to write as those of 256 KiB or more
+ * (Intel Xeon with 2 MiB of L2 cache, 512-byte bodies: 300 and 93 ns a message; docs/design.md).
+ */
+static bool lane_streams(struct um_mem_lane *lane, uint32_t body_len)
+{
+    enum { REFRESHES = 16 };
+    return body_len && lane->grown && !lane->widen_tried && ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
+}
+
 /* The slow side of a claim: reads the credit again, and grows a lane that is full. */
 static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 {
@@ -172,13 +188,13 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
         um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
     }
-    if (lane_room(lane) && lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
+    if (lane_streams(lane, body_len))
+        lane_widen(lane);
+    if (lane_has_room(lane, body_len))
         return 0;
     if (!lane->grown)
         lane_grow(lane);
-    if (lane_room(lane) && lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len))
-        return 0;
-    return -EAGAIN;
+    return lane_has_room(lane, body_len) ? 0 : -EAGAIN;
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,

@@ -133,6 +133,8 @@ void um_mem_lane_close(struct um_lane *base)
     um_mem_sender_publish(lane->link->port, lane->ctl);
     um_fence_full();
     um_mem_lane_ring_bell(lane);
+    if (lane->wide_map.base)
+        lane->link->port->mapper->detach(&lane->wide_map);
     lane->link->port->mapper->detach(&lane->area_map);
     free(lane);
 }

@@ -26,7 +26,7 @@ enum {
     UM_PAGE = 4096,
 };
 
-/* The two sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
+/* The sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
 enum {
     UM_SMALL_RECORDS = 64,
     UM_SMALL_BYTES = 4096,
@@ -34,6 +34,8 @@ enum {
     UM_BIG_RECORDS = 512,
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
+    UM_WIDE_BYTES = 524288,
+    UM_WIDE_RINGS = 64, /* of a port, for all its lanes */
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
@@ -43,8 +45,9 @@ struct um_mem_record_shm {
 };
 static_assert(sizeof(struct um_mem_record_shm) == UM_LINE, "a record is one cache line");
 
-/* Machine opcode: the lane goes on in its big rings after this record. Never seen outside mem/. */
-enum { UM_OPCODE_GROW = 0xf8 };
+/* Machine opcodes: after this record the lane goes on in its big rings; with its bodies in a wide ring, whose number is
+ * the record's len. Never seen outside mem/. */
+enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9 };
 
 /* Offsets of the rings within one lane's area. */
 enum {
@@ -118,18 +121,23 @@ struct um_mem_common_shm {
     uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
     /* Set by the lane's sender, cleared by it or by the receiver when the lane is free again */
     uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
-    uint32_t sleeping;  /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
+    /* Who has a wide ring: 0, or the number of its lane + 1. Set by the lane's sender (compare and swap), reset by it
+     * or by the receiver when the lane is free again */
+    uint32_t wide[UM_WIDE_RINGS];
+    uint32_t sleeping; /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
     uint32_t reserved1[15];
     uint32_t counters; /* receiver: what accesses by way of this port count, enum um_counters */
     uint32_t reserved2[15];
 };
-static_assert(sizeof(struct um_mem_common_shm) == 1216, "docs/protocol.md section 3");
+static_assert(sizeof(struct um_mem_common_shm) == 1472, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_mem_common_shm, bell) == 64, "own lines");
 static_assert(offsetof(struct um_mem_common_shm, grown) == 576, "own lines");
-static_assert(offsetof(struct um_mem_common_shm, sleeping) == 1088, "own line");
-static_assert(offsetof(struct um_mem_common_shm, counters) == 1152, "own line");
+static_assert(offsetof(struct um_mem_common_shm, wide) == 1088, "own lines");
+static_assert(offsetof(struct um_mem_common_shm, sleeping) == 1344, "own line");
+static_assert(offsetof(struct um_mem_common_shm, counters) == 1408, "own line");
 
-/* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset. */
+/* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset, the wide rings
+ * behind them. */
 struct um_mem_port_shm {
     /* line 0: constant once state is UM_PORT_OPEN */
     uint64_t magic;
@@ -147,14 +155,14 @@ struct um_mem_port_shm {
     uint32_t reserved1[15];
     /* line 2: constant as line 0 */
     uint64_t grown_max; /* receiver: lanes that may be grown at a time */
-    uint32_t reserved2;
-    uint32_t wake;     /* receiver: its wake-up pipe, as the mapper names it */
-    uint64_t nonce_at; /* receiver: where its process holds the nonce (mapper.h); 0: nowhere */
+    uint32_t wide_max;  /* receiver: the wide rings below this number may be taken */
+    uint32_t wake;      /* receiver: its wake-up pipe, as the mapper names it */
+    uint64_t nonce_at;  /* receiver: where its process holds the nonce (mapper.h); 0: nowhere */
     uint64_t reserved3[5];
-    /* lines 3 to 21 */
+    /* lines 3 to 25 */
     struct um_mem_common_shm common;
 };
-static_assert(sizeof(struct um_mem_port_shm) == 1408, "docs/protocol.md section 3");
+static_assert(sizeof(struct um_mem_port_shm) == 1664, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_mem_port_shm, state) == 64, "own line");
 static_assert(offsetof(struct um_mem_port_shm, grown_max) == 128, "own line");
 static_assert(offsetof(struct um_mem_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
@@ -253,10 +261,21 @@ static inline uint32_t um_mem_region_place(uint64_t key, uint32_t i)
     return um_mem_segment_begin(segment) + ((hash + i % UM_SEGMENT_PROBE) & (size - 1));
 }
 
-static inline uint64_t um_mem_port_memory_size(uint32_t lanes)
+/* Where the areas of a port begin: behind its first page and its control blocks. */
+static inline uint64_t um_mem_port_area_offset(uint32_t lanes)
 {
     uint64_t control = UM_PAGE + (uint64_t)lanes * sizeof(struct um_mem_lane_shm);
-    return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE + (uint64_t)lanes * UM_AREA_SIZE;
+    return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE;
+}
+
+static inline uint64_t um_mem_port_wide_offset(uint32_t lanes, uint32_t ring)
+{
+    return um_mem_port_area_offset(lanes) + (uint64_t)lanes * UM_AREA_SIZE + (uint64_t)ring * UM_WIDE_BYTES;
+}
+
+static inline uint64_t um_mem_port_memory_size(uint32_t lanes)
+{
+    return um_mem_port_wide_offset(lanes, UM_WIDE_RINGS);
 }
 
 #endif

@@ -79,9 +79,8 @@ static int peer_port_check(const struct um_mem_link *link, const struct um_mem_p
     }
     if (um_load_acquire_u32(&peer->state) != UM_PORT_OPEN) /* sync: port-seen (partner port-ready) */
         return -ECONNREFUSED;
-    uint64_t areas = um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
     if (peer->lanes != lanes || peer->area_stride != UM_AREA_SIZE || peer->lane_offset != UM_PAGE ||
-        peer->area_offset != areas)
+        peer->area_offset != um_mem_port_area_offset(lanes))
         return -EPROTO;
     return 0;
 }
@@ -104,8 +103,7 @@ static int control_map(struct um_mem_link *link)
     if (ret)
         return ret;
     struct um_mem_mapping control;
-    ret = port->mapper->attach(port, &link->addr, 0, um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE,
-                               &control);
+    ret = port->mapper->attach(port, &link->addr, 0, um_mem_port_area_offset(lanes), &control);
     if (ret)
         return ret;
     um_mem_page_observe(port, control.base);
@@ -117,7 +115,7 @@ static int control_map(struct um_mem_link *link)
     link->control = control;
     link->common = &((struct um_mem_port_shm *)um_mem_coherent(&control))->common;
     link->lanes = lanes;
-    link->area_offset = um_mem_port_memory_size(lanes) - (uint64_t)lanes * UM_AREA_SIZE;
+    link->area_offset = um_mem_port_area_offset(lanes);
     link->nonce_at = um_load_relaxed_u64(&((const struct um_mem_port_shm *)control.base)->nonce_at);
     return 0;
 }

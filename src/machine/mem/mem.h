@@ -90,11 +90,14 @@ struct um_mem_lane {
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
+    bool widen_tried;
     bool fence; /* ours or the peer's: um_mem_port.fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
     struct um_mem_mapping area_map;
+    struct um_mem_mapping wide_map;      /* its wide ring, if it has one */
+    uint32_t refreshes;                  /* of credit, for bodies, since it has grown */
     uint32_t number;                     /* in the peer's port */
     uint32_t answers_seen, answers_told; /* taken; told to the peer */
     bool was_held;                       /* a claim failed because the peer holds the lane */
@@ -115,6 +118,7 @@ struct um_mem_rx {
     uint32_t hot_index;
     bool is_hot;
     bool grown;
+    bool is_wide;
     enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_mem_lane_shm *ctl;
@@ -301,6 +305,11 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
+/* Bodies go into that wide ring from now on. */
+void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
+bool um_mem_lane_take_share(struct um_mem_lane *lane);
+/* Fills in wide_map. -ENOSPC: all wide rings are taken; the errors of um_mem_mapper.attach. */
+int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
 /* The word that says who has a lane: in the coherent view of a port's memory. */
 uint64_t *um_mem_lane_sender(void *coherent, uint32_t number);

@@ -25,6 +25,7 @@ static void port_memory_init(struct um_mem_port *port)
 {
     struct um_mem_port_shm *shm = (void *)port->memory;
     uint64_t memory_max = port->config.memory_max ? port->config.memory_max : UM_MEMORY_DEFAULT;
+    const uint64_t wide_max = memory_max / 2 / UM_WIDE_BYTES;
     port->shm = shm;
     if (!port->coherent)
         port->coherent = port->memory;
@@ -33,7 +34,7 @@ static void port_memory_init(struct um_mem_port *port)
     shm->version = UM_WIRE_VERSION;
     shm->lanes = port->lanes;
     shm->lane_offset = UM_PAGE;
-    port->area_offset = um_mem_port_memory_size(port->lanes) - (uint64_t)port->lanes * UM_AREA_SIZE;
+    port->area_offset = um_mem_port_area_offset(port->lanes);
     shm->area_offset = port->area_offset;
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = um_mem_nonce(&port->addr);
@@ -41,6 +42,7 @@ static void port_memory_init(struct um_mem_port *port)
     shm->space = port->space ? port->space->handle : UM_NO_HANDLE;
     shm->space_nonce = port->space ? port->space->nonce : 0;
     shm->grown_max = memory_max / UM_AREA_SIZE;
+    shm->wide_max = wide_max < UM_WIDE_RINGS ? (uint32_t)wide_max : UM_WIDE_RINGS;
     shm->wake = port->wake;
     shm->nonce_at = port->nonce_at;
     um_mem_publish(port, shm, offsetof(struct um_mem_port_shm, common)); /* before the state */

@@ -71,6 +71,21 @@ static void rx_go_on_grown(struct um_mem_rx *rx)
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
 }
 
+/* The sender says that it has that wide ring: has it? */
+static bool rx_may_widen(const struct um_mem_rx *rx, uint32_t ring)
+{
+    return rx->grown && !rx->is_wide && ring < UM_WIDE_RINGS &&
+           um_load_relaxed_u32(&rx->port->common->wide[ring]) == rx->number + 1;
+}
+
+static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
+{
+    rx->is_wide = true;
+    um_mem_ring_widen(&rx->ring, rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring));
+    rx->head++;
+    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+}
+
 static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
 {
     return um_mem_is_record(word, rx->head + 1);
@@ -118,14 +133,18 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
 {
     static struct um_log_limit limit;
     const uint8_t op = (uint8_t)(word >> 32);
+    const uint32_t len = (uint32_t)(word >> 48);
     rx->idle = 0;
     if (op == UM_OPCODE_GROW && !rx->grown) {
         rx_go_on_grown(rx);
         return;
     }
+    if (op == UM_OPCODE_WIDEN && rx_may_widen(rx, len)) {
+        rx_go_on_widened(rx, len);
+        return;
+    }
     um_log_limited(&limit, UM_LOG_WARN,
-                   "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op,
-                   (uint32_t)(word >> 48));
+                   "a peer wrote a record that cannot be (op 0x%02x, %u bytes); its lane is closed", op, len);
     rx_end_refused(rx);
 }
 

@@ -72,6 +72,18 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error)
         um_list_append(&rx->port->events, &rx->event);
 }
 
+/* The wide rings that the sender took: one, or more if it ignores the protocol. */
+static void rx_give_wide_back(const struct um_mem_rx *rx)
+{
+    struct um_mem_port *port = rx->port;
+    for (uint32_t i = 0; i < UM_WIDE_RINGS; i++) {
+        if (um_load_relaxed_u32(&port->common->wide[i]) != rx->number + 1)
+            continue;
+        port->mapper->punch(port, um_mem_port_wide_offset(port->lanes, i), UM_WIDE_BYTES);
+        um_store_release_u32(&port->common->wide[i], 0); /* sync: wide-give (partner wide-take) */
+    }
+}
+
 /* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
 static void rx_recycle(struct um_mem_rx *rx)
 {
@@ -86,6 +98,7 @@ static void rx_recycle(struct um_mem_rx *rx)
         port->mapper->punch(port, area + UM_AREA_BIG_RECORDS, UM_AREA_SIZE - UM_AREA_BIG_RECORDS);
     /* sync: grown-give (partner grown-take): whatever the sender did, its share is free now. */
     um_rmw_and_u64(&port->common->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
+    rx_give_wide_back(rx);
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     for (int i = 0; i < UM_PROGRESS_WORDS; i++)
         um_store_relaxed_u64(&ctl->progress[i].receiver, 0);

@@ -160,7 +160,8 @@ struct um_sim_view *um_sim_view_new(struct sim_port *state, const struct um_sim_
     struct um_sim_view *view = calloc(1, sizeof(*view));
     if (!view)
         return NULL;
-    const size_t lane = sizeof(struct um_mem_lane_shm), lanes = (part->size - UM_PAGE) / (lane + UM_AREA_SIZE);
+    const size_t lane = sizeof(struct um_mem_lane_shm), rings = um_mem_port_memory_size(0) - UM_PAGE;
+    const size_t lanes = (part->size - UM_PAGE - rings) / (lane + UM_AREA_SIZE);
     *view = (struct um_sim_view){
         .base = bytes_new(part->len),
         .synced = bytes_new(part->len),

@@ -1,0 +1,63 @@
+/*
+ * What a lane may take of its receiver's memory besides its small rings: a share for its big ones, a wide ring.
+ *
+ * Owns nothing. What a sender that died had taken, the receiver gives back when it frees the lane (rx_life.c).
+ * Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+#include <errno.h>
+
+/*
+ * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. If
+ * the sender dies in between, the owner knows whose bit it is.
+ */
+bool um_mem_lane_take_share(struct um_mem_lane *lane)
+{
+    struct um_mem_common_shm *peer = lane->link->common;
+    uint64_t *word = &peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
+    uint64_t grown = 0;
+    um_rmw_or_u64(word, bit); /* sync: grown-take (partner grown-give) */
+    um_fence_full(); /* set before the others are counted: of two that take the last share at once, none misses both */
+    for (uint32_t w = 0; w < (lane->link->lanes + 63) / 64; w++)
+        grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&peer->grown[w]));
+    if (grown <= um_load_relaxed_u64(&lane->peer->grown_max))
+        return true;
+    um_rmw_and_u64(word, ~bit);
+    return false;
+}
+
+/* The number of a wide ring that is this lane's now; -ENOSPC: all are taken. */
+static int wide_claim(struct um_mem_lane *lane, uint32_t *ring_p)
+{
+    uint32_t *wide = lane->link->common->wide;
+    const uint32_t told = um_load_relaxed_u32(&lane->peer->wide_max);
+    const uint32_t most = told < UM_WIDE_RINGS ? told : UM_WIDE_RINGS;
+    for (uint32_t i = 0; i < most; i++) {
+        /* sync: wide-take (partner wide-give) */
+        if (um_load_relaxed_u32(&wide[i]) == 0 && um_rmw_cas_u32(&wide[i], 0, lane->number + 1)) {
+            *ring_p = i;
+            return 0;
+        }
+    }
+    return -ENOSPC;
+}
+
+int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
+{
+    struct um_mem_link *link = lane->link;
+    uint32_t ring;
+    int ret = wide_claim(lane, &ring);
+    if (ret)
+        return ret;
+    ret = link->port->mapper->attach(link->port, &link->addr, um_mem_port_wide_offset(link->lanes, ring), UM_WIDE_BYTES,
+                                     &lane->wide_map);
+    if (ret) {
+        um_store_relaxed_u32(&link->common->wide[ring], 0); /* untouched */
+        return ret;
+    }
+    *ring_p = ring;
+    return 0;
+}
