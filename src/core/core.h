@@ -111,7 +111,10 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep);
 /* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
 int um_core_ep_progress(struct um_core_ep *ep);
 
-/* Makes the next call of progress check the peers, if it is time. Call it after many calls without progress.
+/*
+ * Makes the next call of progress check the peers, if it is time, and take few messages that have no receive: for a
+ * caller that made many calls without progress, since it had completions to read. If these are of messages that came
+ * before their receive, taking more of them than it receives would let their number grow for ever.
  */
 void um_core_ep_hasten(struct um_core_ep *ep);
 uint32_t um_core_ep_patience(const struct um_core_ep *ep);

@@ -15,6 +15,7 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
+    UM_UNASKED_FEW = 4,    /* messages without a receive that a hastened call takes */
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
@@ -318,6 +319,7 @@ __attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
 void um_core_ep_hasten(struct um_core_ep *ep)
 {
     ep->calls = 0;
+    ep->unasked_left = UM_UNASKED_FEW;
 }
 
 uint32_t um_core_ep_patience(const struct um_core_ep *ep)
@@ -333,6 +335,7 @@ int um_core_ep_progress(struct um_core_ep *ep)
         if (passed)
             count += tick_and_advance(ep, passed);
         um_core_peers_free_ended(ep);
+        ep->unasked_left = UINT32_MAX;
     }
     return count;
 }
