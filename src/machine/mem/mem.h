@@ -451,7 +451,7 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
-    .unconsumed_bytes = UM_BIG_BYTES + UM_BIG_BODY, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,    \
+    .unconsumed_bytes = UM_WIDE_BYTES + UM_BIG_BODY, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,   \
     .addr_check = um_mem_addr_check, .link_open = um_mem_link_open, .link_close = um_mem_link_close,                   \
     .link_alive = um_mem_link_alive, .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable,           \
     .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress,       \
