@@ -57,30 +57,6 @@ static void no_more_lanes_grow_than_the_memory_allows(void **state)
     variant.memory_max = 0;
 }
 
-enum { STREAM_LAPS = 20 };
-
-/* Messages from one node to another whose bodies fill a big byte ring several times, some of them under way at a time.
- */
-static void stream(struct world *w, int from, int to)
-{
-    static unsigned char body[UM_BIG_BODY], got[UM_BIG_BODY];
-    enum { UNDER_WAY = 6 };
-    const uint32_t count = STREAM_LAPS * UM_BIG_BYTES / UM_BIG_BODY;
-    for (uint32_t i = 0; i < count + UNDER_WAY; i++) {
-        if (i < count) {
-            const size_t len = sizeof(body) - i % 100;
-            fill(body, len, i);
-            inject_buf(w, from, to, body, len, i, UM_OP_TAGGED);
-        }
-        if (i < UNDER_WAY)
-            continue;
-        const uint32_t old = i - UNDER_WAY;
-        recv_buf(w, to, NULL, got, sizeof(got), old, 0, UM_OP_TAGGED, CTX(1));
-        assert_int_equal(done_of(w, to, CTX(1)).error, 0);
-        assert_true(is_filled(got, sizeof(got) - old % 100, old));
-    }
-}
-
 static bool is_wide(struct world *w, int from, int to)
 {
     return mem_lane(peer_of(w, from, to))->wide_map.base != NULL;
@@ -94,9 +70,9 @@ static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
     world_open(&w, 2);
     inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
     assert_false(is_wide(&w, 1, 0));
-    stream(&w, 1, 0);
+    stream_bodies(&w, 1, 0);
     assert_true(is_wide(&w, 1, 0));
-    stream(&w, 1, 0);
+    stream_bodies(&w, 1, 0);
     world_close(&w);
 }
 
@@ -107,7 +83,7 @@ static void no_more_lanes_have_wide_rings_than_the_memory_allows(void **state)
     variant.memory_max = 2 * UM_WIDE_BYTES * 2;
     world_open(&w, 4);
     for (int i = 1; i < 4; i++)
-        stream(&w, i, 0);
+        stream_bodies(&w, i, 0);
     assert_int_equal(is_wide(&w, 1, 0) + is_wide(&w, 2, 0) + is_wide(&w, 3, 0), 2);
     world_close(&w);
     variant.memory_max = 0;
@@ -120,7 +96,7 @@ static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
     variant.memory_max = 2 * UM_WIDE_BYTES;
     world_open(&w, 2);
     for (int generation = 0; generation < 3; generation++) {
-        stream(&w, 1, 0);
+        stream_bodies(&w, 1, 0);
         assert_true(is_wide(&w, 1, 0));
         node_close(&w.node[1]);
         world_settle(&w);

@@ -385,3 +385,22 @@ int world_main(int argc, char **argv, const char *name, const struct CMUnitTest 
         variant_parse(argv[i]);
     return needs_status(_cmocka_run_group_tests(name, tests, count, NULL, NULL));
 }
+
+void stream_bodies(struct world *w, int from, int to)
+{
+    enum { BODY = 16 << 10, COUNT = 160, UNDER_WAY = 6 };
+    static unsigned char body[BODY], got[BODY];
+    for (uint32_t i = 0; i < COUNT + UNDER_WAY; i++) {
+        if (i < COUNT) {
+            fill(body, BODY - i % 100, i);
+            inject_buf(w, from, to, body, BODY - i % 100, i, UM_OP_TAGGED);
+        }
+        if (i < UNDER_WAY)
+            continue;
+        const uint32_t old = i - UNDER_WAY;
+        memset(got, 0, BODY);
+        recv_buf(w, to, NULL, got, BODY, old, 0, UM_OP_TAGGED, w);
+        assert_int_equal(done_of(w, to, w).error, 0);
+        assert_true(is_filled(got, BODY - old % 100, old));
+    }
+}

@@ -94,6 +94,8 @@ void rma(struct world *w, int from, const struct um_proto_rma *op);
 int start_rma(struct node *n, const struct um_proto_rma *op);
 int start_atomic(struct node *n, const struct um_proto_atomic *op);
 
+/* Injected messages of up to 16 KiB, 2.5 MiB in all, some under way at a time; checks what comes. */
+void stream_bodies(struct world *w, int from, int to);
 /* Bytes that depend on place and seed. */
 void fill(void *buf, size_t len, uint32_t seed);
 bool is_filled(const void *buf, size_t len, uint32_t seed);
