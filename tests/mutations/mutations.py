@@ -56,6 +56,13 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "a look beside completions takes all messages without a receive",
+        "src/core/progress.c",
+        "    ep->unasked_left = UM_UNASKED_FEW;",
+        "",
+        ["prov/peek"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",
