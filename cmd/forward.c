@@ -51,10 +51,10 @@ static int names_append(char *names, size_t size, const char *before, const char
 }
 
 /* Open MPI 4 takes a list or -x, not both. Where no launcher is seen, every word may be handed to one. */
-static bool has_x(char *const *command)
+static bool has_x(char *const *command, const char *launcher)
 {
     static const char *const x[] = {"x", NULL};
-    char *const *own = um_cmd_words_behind(command, NULL);
+    char *const *own = um_cmd_words_behind(command, launcher);
     struct um_cmd_words at = {0};
     for (char *const *word = own ? own : command; *word; word++) {
         const bool is_own = um_cmd_words_take(&at, *word) || !own;
@@ -71,17 +71,17 @@ static int too_long(void)
     return -ENAMETOOLONG;
 }
 
-int um_cmd_forward(char *const *command, const struct um_cmd_mpi *mpi, const struct um_cmd_environment *env)
+int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
 {
     static char names[UM_ENV_VALUE_MAX]; /* tens of KiB: not on the stack */
     const char *own = getenv(list), *between = getenv(delimiter);
-    if (mpi->kind != UM_MPI_OPENMPI || env->other_provider || !um_cmd_env_goes_over_net())
+    if (found->mpi.kind != UM_MPI_OPENMPI || env->other_provider || !um_cmd_env_goes_over_net())
         return 0;
     if (!own)
         own = "";
     if (!between || !*between)
         between = ";";
-    if (!*own && has_x(command)) {
+    if (!*own && has_x(command, found->launcher_word)) {
         if (names_append(names, sizeof names, " -x ", "", between))
             return too_long();
         fprintf(stderr, "unimem: ranks on other hosts need these variables, too: mpiexec -x %s\n", names);

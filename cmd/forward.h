@@ -3,6 +3,7 @@
 #define UM_CMD_FORWARD_H
 
 #include "mpi_env.h"
+#include "recognise.h"
 
 /*
  * For a job of Open MPI over the machine net: names libfabric's and unimem's variables, and LD_PRELOAD if it has the
@@ -10,6 +11,6 @@
  * instead, says on stderr what to add. Call it last, with the environment complete. Returns 0, or a negative errno
  * after a message.
  */
-int um_cmd_forward(char *const *command, const struct um_cmd_mpi *mpi, const struct um_cmd_environment *env);
+int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env);
 
 #endif

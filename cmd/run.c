@@ -145,7 +145,7 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     ret = env_apply(&env);
     if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
         return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
-    if (ret == UM_EXIT_OK && um_cmd_forward(program, &found->mpi, &env))
+    if (ret == UM_EXIT_OK && um_cmd_forward(program, found, &env))
         return UM_EXIT_FAILED;
     return ret;
 }

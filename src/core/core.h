@@ -112,11 +112,11 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep);
 int um_core_ep_progress(struct um_core_ep *ep);
 
 /*
- * Makes the next call of progress check the peers, if it is time, and take few messages that have no receive: for a
- * caller that made many calls without progress, since it had completions to read. If these are of messages that came
- * before their receive, taking more of them than it receives would let their number grow for ever.
+ * Makes the next call of progress check the peers, if it is time, and take at most `unasked` messages that have no
+ * receive (not 0). For a caller that read completions in many calls without progress: when they are those of messages
+ * that had come before their receive, more of these must not come in than it receives.
  */
-void um_core_ep_hasten(struct um_core_ep *ep);
+void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unasked);
 uint32_t um_core_ep_patience(const struct um_core_ep *ep);
 
 /*

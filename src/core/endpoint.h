@@ -175,7 +175,7 @@ struct um_core_ep {
     uint32_t left_out;     /* calls that ask no other port; above 0 the first port is asked first */
     int wait_fd;           /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
     bool reported;         /* this call of progress has completed something */
-    uint32_t unasked_left; /* messages without a receive that this call of progress may still take */
+    uint32_t unasked_left; /* messages without a receive that this call of progress may still take; UINT32_MAX: any */
     bool stored;           /* through a window, and no full fence since */
     uint32_t turns;        /* of progress, modulo 2^32 */
     int32_t calls;         /* without a look at the clock */

@@ -15,7 +15,6 @@ enum {
     UM_JOB_BUDGET = 16,    /* jobs one call moves on */
     UM_TICK_NS = 25000000, /* between two ticks */
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
-    UM_UNASKED_FEW = 4,    /* messages without a receive that a hastened call takes */
 };
 
 /* A peer's first contact: the peer exists from now on, in the address vector or not. */
@@ -316,10 +315,10 @@ __attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
     }
 }
 
-void um_core_ep_hasten(struct um_core_ep *ep)
+void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unasked)
 {
     ep->calls = 0;
-    ep->unasked_left = UM_UNASKED_FEW;
+    ep->unasked_left = unasked;
 }
 
 uint32_t um_core_ep_patience(const struct um_core_ep *ep)

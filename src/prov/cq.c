@@ -25,6 +25,7 @@ enum {
         80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
     UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
+    UM_CQ_READ_EACH = 4,      /* of these, for each message without a receive that progress then takes */
 };
 
 bool um_prov_cq_ready_locked(const struct um_prov_cq *cq)
@@ -119,7 +120,7 @@ static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
     const struct um_prov_ep_set *set = &cq->source.eps;
     for (size_t i = 0; i < set->count; i++) {
         if (set->eps[i]->core)
-            um_core_ep_hasten(set->eps[i]->core);
+            um_core_ep_hasten(set->eps[i]->core, 1 + (uint32_t)cq->drains_most / UM_CQ_READ_EACH);
     }
     um_prov_source_progress_locked(&cq->source);
     cq->drains = UM_CQ_DRAINS - 1;
@@ -127,6 +128,7 @@ static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
         const int32_t most = set->eps[i]->core ? (int32_t)um_core_ep_patience(set->eps[i]->core) - 1 : UM_CQ_DRAINS;
         cq->drains = most < cq->drains ? most : cq->drains;
     }
+    cq->drains_most = cq->drains;
 }
 
 /* An error stands first. */

@@ -58,7 +58,7 @@ MUTATIONS = [
     (
         "a look beside completions takes all messages without a receive",
         "src/core/progress.c",
-        "    ep->unasked_left = UM_UNASKED_FEW;",
+        "    ep->unasked_left = unasked;",
         "",
         ["prov/peek"],
     ),
@@ -254,7 +254,8 @@ MUTATIONS = [
     (
         "an impossible credit of a hostile receiver is believed",
         "src/machine/mem/lane.c",
-        "    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_WIDE_BYTES)\n"
+        "    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS ||\n"
+        "        lane->bytes_head - bytes > (lane->wide_map.base ? UM_WIDE_BYTES : UM_BIG_BYTES))\n"
         "        return false;",
         "",
         ["proto lanes sim"],

@@ -66,7 +66,8 @@ static bool lane_refresh_credit(struct um_mem_lane *lane)
     uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
     uint32_t consumed = (uint32_t)credit;
     uint32_t bytes = (uint32_t)(credit >> 32);
-    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS || lane->bytes_head - bytes > UM_WIDE_BYTES)
+    if (lane->head - consumed > UM_BIG_RECORDS + UM_SMALL_RECORDS ||
+        lane->bytes_head - bytes > (lane->wide_map.base ? UM_WIDE_BYTES : UM_BIG_BYTES))
         return false;
     lane->consumed = consumed;
     lane->bytes_consumed = bytes;
@@ -170,25 +171,28 @@ static bool lane_has_room(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * A lane that has used up the credit for bodies so often has filled its big byte ring several times: it streams. Lines
- * of a ring of 128 KiB that a stream comes back to are two to three times as slow to write as those of 256 KiB or more
- * (Intel Xeon with 2 MiB of L2 cache, 512-byte bodies: 300 and 93 ns a message; docs/design.md).
+ * Credit for so many bytes of bodies came when it was needed that they have filled the big byte ring some 4 to 16
+ * times: the lane has much to carry. Lines of a ring of 128 KiB that a stream comes back to are two to three times as
+ * slow to write as those of 256 KiB or more (docs/design.md). A lane that waits for its receiver counts nothing.
  */
-static bool lane_streams(struct um_mem_lane *lane, uint32_t body_len)
+static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
 {
     enum { REFRESHES = 16 };
-    return body_len && lane->grown && !lane->widen_tried && ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
+    if (!lane->grown || lane->widen_tried || lane->bytes_consumed == bytes_before)
+        return false;
+    return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
 }
 
 /* The slow side of a claim: reads the credit again, and grows a lane that is full. */
 static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 {
+    const uint32_t bytes_before = lane->bytes_consumed;
     if (!lane_refresh_credit(lane)) {
         static struct um_log_limit limit;
         um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
     }
-    if (lane_streams(lane, body_len))
+    if (lane_is_wide_due(lane, bytes_before))
         lane_widen(lane);
     if (lane_has_room(lane, body_len))
         return 0;

@@ -7,6 +7,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/cancel.h"
 
 #include <errno.h>
 
@@ -45,19 +46,42 @@ static int wide_claim(struct um_mem_lane *lane, uint32_t *ring_p)
     return -ENOSPC;
 }
 
-int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
+static void wide_release(const struct um_mem_lane *lane, uint32_t ring)
+{
+    um_store_relaxed_u32(&lane->link->common->wide[ring], 0); /* untouched */
+}
+
+/* Maps the ring. The peer's memory is found anew: is it still the peer's? A port that closes says so before its file
+ * may be another one's. */
+static int wide_map(struct um_mem_lane *lane, uint32_t ring, struct um_mem_mapping *map_p)
 {
     struct um_mem_link *link = lane->link;
+    int ret = link->port->mapper->attach(link->port, &link->addr, um_mem_port_wide_offset(link->lanes, ring),
+                                         UM_WIDE_BYTES, map_p);
+    if (ret)
+        return ret;
+    um_mem_page_observe(link->port, lane->peer);
+    /* sync: port-seen (partner port-ready) */
+    if (um_load_acquire_u32(&lane->peer->state) == UM_PORT_OPEN && um_mem_link_alive(&link->base))
+        return 0;
+    link->port->mapper->detach(map_p);
+    return -ECONNREFUSED;
+}
+
+int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
+{
+    UM_UNCANCELLED;
+    struct um_mem_mapping map;
     uint32_t ring;
     int ret = wide_claim(lane, &ring);
     if (ret)
         return ret;
-    ret = link->port->mapper->attach(link->port, &link->addr, um_mem_port_wide_offset(link->lanes, ring), UM_WIDE_BYTES,
-                                     &lane->wide_map);
+    ret = wide_map(lane, ring, &map);
     if (ret) {
-        um_store_relaxed_u32(&link->common->wide[ring], 0); /* untouched */
+        wide_release(lane, ring);
         return ret;
     }
+    lane->wide_map = map;
     *ring_p = ring;
     return 0;
 }

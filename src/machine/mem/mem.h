@@ -39,6 +39,7 @@ struct um_mem_port {
     struct um_mem_common_shm *common;
     uint32_t lanes;
     uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
+    uint32_t wide_max;      /* likewise */
     struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
     struct um_mem_rx **hot; /* rx that are polled */
     uint32_t hot_count;
@@ -308,7 +309,8 @@ void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
 /* Bodies go into that wide ring from now on. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);
-/* Fills in wide_map. -ENOSPC: all wide rings are taken; the errors of um_mem_mapper.attach. */
+/* Fills in wide_map. -ENOSPC: all wide rings are taken; -ECONNREFUSED: the peer is gone; the errors of
+ * um_mem_mapper.attach. */
 int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
 /* The word that says who has a lane: in the coherent view of a port's memory. */

@@ -42,7 +42,8 @@ static void port_memory_init(struct um_mem_port *port)
     shm->space = port->space ? port->space->handle : UM_NO_HANDLE;
     shm->space_nonce = port->space ? port->space->nonce : 0;
     shm->grown_max = memory_max / UM_AREA_SIZE;
-    shm->wide_max = wide_max < UM_WIDE_RINGS ? (uint32_t)wide_max : UM_WIDE_RINGS;
+    port->wide_max = wide_max < UM_WIDE_RINGS ? (uint32_t)wide_max : UM_WIDE_RINGS;
+    shm->wide_max = port->wide_max;
     shm->wake = port->wake;
     shm->nonce_at = port->nonce_at;
     um_mem_publish(port, shm, offsetof(struct um_mem_port_shm, common)); /* before the state */

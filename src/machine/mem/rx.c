@@ -71,10 +71,10 @@ static void rx_go_on_grown(struct um_mem_rx *rx)
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
 }
 
-/* The sender says that it has that wide ring: has it? */
+/* The sender says that it has that wide ring: has it? It took it before it wrote the record. */
 static bool rx_may_widen(const struct um_mem_rx *rx, uint32_t ring)
 {
-    return rx->grown && !rx->is_wide && ring < UM_WIDE_RINGS &&
+    return rx->grown && !rx->is_wide && ring < rx->port->wide_max &&
            um_load_relaxed_u32(&rx->port->common->wide[ring]) == rx->number + 1;
 }
 

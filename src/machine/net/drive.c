@@ -257,10 +257,10 @@ static bool probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t no
  * vanished: then what waits comes with some more, and so many are needed from now on. */
 static void look_with_more(struct um_net_port *port)
 {
-    const uint32_t receives = um_net_inner_more(&port->inner);
+    const uint32_t receives = um_net_inner_more(&port->inner), posted = port->inner.posted;
     if (receives)
         (void)drive(port, true);
-    if (port->inner.posted < receives) /* one was taken, and none was posted in its place */
+    if (port->inner.posted < posted) /* one was taken, and none was posted in its place */
         port->inner.receives = receives;
 }
 
@@ -268,7 +268,7 @@ void um_net_probe(struct um_net_port *port, uint64_t now)
 {
     const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
     uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
-    bool is_silent = false;
+    bool is_silent = !port->lanes.end && !port->rxs.end; /* nobody has ever been able to say anything */
     port->ticked_at = now;
     for (; lanes && port->lanes.end; lanes--) {
         port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;

@@ -318,7 +318,9 @@ uint32_t um_net_inner_more(struct um_net_inner *inner)
     UM_UNCANCELLED;
     const size_t before = inner->posted, most = inner->info->rx_attr->size;
     post_some(inner, before + TCP_RECEIVES < most ? before + TCP_RECEIVES : most);
-    return inner->posted > before ? inner->posted : 0;
+    if (inner->posted == before)
+        return 0;
+    return (uint32_t)inner->posted - (inner->is_tcp ? inner->peers : 0);
 }
 
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)

@@ -92,7 +92,8 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to);
 /* What completed; returns how many. Posts receives in the place of those. */
 int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max);
-/* Posts some more receives, once: how many there are now; 0: no more can be posted. */
+/* Posts some more receives, once: how many there are now besides one for each peer over tcp; 0: no more can be posted.
+ */
 uint32_t um_net_inner_more(struct um_net_inner *inner);
 /* May the caller sleep until fd is readable? */
 bool um_net_inner_may_sleep(const struct um_net_inner *inner);
