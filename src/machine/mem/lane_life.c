@@ -86,7 +86,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
         ret = -ECONNREFUSED;
     if (ret)
         goto free_lane;
-    ret = link->port->mapper->attach(link->port, &link->addr, link->area_offset + (uint64_t)lane->number * UM_AREA_SIZE,
+    ret = link->port->mapper->attach(link->port, &link->addr, um_mem_port_lane_offset(link->lanes, lane->number),
                                      UM_AREA_SIZE, &lane->area_map);
     if (ret)
         goto give_back;

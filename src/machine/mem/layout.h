@@ -268,9 +268,15 @@ static inline uint64_t um_mem_port_area_offset(uint32_t lanes)
     return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE;
 }
 
+/* The area of a lane; that of number `lanes` would begin where the wide rings do. */
+static inline uint64_t um_mem_port_lane_offset(uint32_t lanes, uint32_t number)
+{
+    return um_mem_port_area_offset(lanes) + (uint64_t)number * UM_AREA_SIZE;
+}
+
 static inline uint64_t um_mem_port_wide_offset(uint32_t lanes, uint32_t ring)
 {
-    return um_mem_port_area_offset(lanes) + (uint64_t)lanes * UM_AREA_SIZE + (uint64_t)ring * UM_WIDE_BYTES;
+    return um_mem_port_lane_offset(lanes, lanes) + (uint64_t)ring * UM_WIDE_BYTES;
 }
 
 static inline uint64_t um_mem_port_memory_size(uint32_t lanes)

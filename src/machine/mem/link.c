@@ -115,7 +115,6 @@ static int control_map(struct um_mem_link *link)
     link->control = control;
     link->common = &((struct um_mem_port_shm *)um_mem_coherent(&control))->common;
     link->lanes = lanes;
-    link->area_offset = um_mem_port_area_offset(lanes);
     link->nonce_at = um_load_relaxed_u64(&((const struct um_mem_port_shm *)control.base)->nonce_at);
     return 0;
 }

@@ -37,8 +37,7 @@ struct um_mem_port {
     uint64_t nonce_at;
     struct um_mem_port_shm *shm;
     struct um_mem_common_shm *common;
-    uint32_t lanes;
-    uint64_t area_offset;   /* our own: what stands in shared memory is only for the peers */
+    uint32_t lanes;         /* our own: what stands in shared memory is only for the peers */
     uint32_t wide_max;      /* likewise */
     struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
     struct um_mem_rx **hot; /* rx that are polled */
@@ -69,7 +68,6 @@ struct um_mem_link {
     struct um_mem_mapping space;      /* the peer's um_mem_space_shm and regions, likewise */
     struct um_mem_frames *frames;     /* of its shareable memory; made when first needed */
     uint32_t lanes;                   /* of the peer, as checked: what stands there may change */
-    uint64_t area_offset;             /* likewise */
     uint64_t nonce_at;                /* likewise */
     int wake_handle;
     struct um_mem_mark mark;

@@ -34,8 +34,7 @@ static void port_memory_init(struct um_mem_port *port)
     shm->version = UM_WIRE_VERSION;
     shm->lanes = port->lanes;
     shm->lane_offset = UM_PAGE;
-    port->area_offset = um_mem_port_area_offset(port->lanes);
-    shm->area_offset = port->area_offset;
+    shm->area_offset = um_mem_port_area_offset(port->lanes);
     shm->area_stride = UM_AREA_SIZE;
     shm->nonce = um_mem_nonce(&port->addr);
     shm->want_fence = port->mapper->barrier == NULL || port->fence;

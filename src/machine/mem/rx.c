@@ -63,12 +63,17 @@ void um_mem_bells_collect(struct um_mem_port *port)
     }
 }
 
+static inline void rx_advance(struct um_mem_rx *rx)
+{
+    rx->head++;
+    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+}
+
 static void rx_go_on_grown(struct um_mem_rx *rx)
 {
     rx->grown = true;
-    um_mem_ring_set(&rx->ring, rx->port->memory + rx->port->area_offset + (size_t)rx->number * UM_AREA_SIZE, true);
-    rx->head++;
-    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+    um_mem_ring_set(&rx->ring, rx->port->memory + um_mem_port_lane_offset(rx->port->lanes, rx->number), true);
+    rx_advance(rx);
 }
 
 /* The sender says that it has that wide ring: has it? It took it before it wrote the record. */
@@ -82,8 +87,7 @@ static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
 {
     rx->is_wide = true;
     um_mem_ring_widen(&rx->ring, rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring));
-    rx->head++;
-    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+    rx_advance(rx);
 }
 
 static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
@@ -300,9 +304,8 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
         um_mem_event_release((struct um_mem_port *)base, rec);
         return;
     }
-    rx->head++;
+    rx_advance(rx);
     rx->bytes_head = rx->record_end;
-    rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
     if ((rec->flags & UM_FLAG_ACK) || rx->head - rx->published >= rx->ring.record_count / 4 ||
         rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4)
         um_mem_rx_publish(rx);

@@ -90,7 +90,7 @@ static void rx_recycle(struct um_mem_rx *rx)
     struct um_mem_port *port = rx->port;
     struct um_mem_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
-    size_t area = port->area_offset + (size_t)rx->number * UM_AREA_SIZE;
+    const uint64_t area = um_mem_port_lane_offset(port->lanes, rx->number);
     /* The records of a refused sender were not taken: they must not be found ahead of the next sender's. */
     if (rx->error)
         port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without a GROW record */
@@ -164,7 +164,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     rx->head = rx->published = (uint32_t)credit;
     rx->bytes_head = rx->bytes_published = (uint32_t)(credit >> 32);
     rx->answers = um_load_relaxed_u32(&ctl->answers);
-    um_mem_ring_set(&rx->ring, port->memory + port->area_offset + (size_t)number * UM_AREA_SIZE, false);
+    um_mem_ring_set(&rx->ring, port->memory + um_mem_port_lane_offset(port->lanes, number), false);
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
     rx->state = UM_RX_JOINING;
     um_list_init(&rx->event);
