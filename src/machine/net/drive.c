@@ -137,7 +137,7 @@ static bool is_enough(const struct um_net_port *port)
     return !um_list_is_empty(&port->ready) && um_list_is_empty(&port->fallen);
 }
 
-/* all: that is not asked. */
+/* all: also what comes behind something that is to be offered. */
 static bool take(struct um_net_port *port, bool all)
 {
     struct um_net_event events[EVENTS];
@@ -260,7 +260,8 @@ static void look_with_more(struct um_net_port *port)
     const uint32_t receives = um_net_inner_more(&port->inner), posted = port->inner.posted;
     if (receives)
         (void)drive(port, true);
-    if (port->inner.posted < posted) /* one was taken, and none was posted in its place */
+    const bool was_taken = port->inner.posted < posted; /* one, and none was posted in its place */
+    if (was_taken && receives > port->inner.receives)
         port->inner.receives = receives;
 }
 
@@ -268,7 +269,7 @@ void um_net_probe(struct um_net_port *port, uint64_t now)
 {
     const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
     uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
-    bool is_silent = !port->lanes.end && !port->rxs.end; /* nobody has ever been able to say anything */
+    bool is_silent = !port->lanes.end && !port->rxs.end; /* nobody is here who could say anything */
     port->ticked_at = now;
     for (; lanes && port->lanes.end; lanes--) {
         port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;

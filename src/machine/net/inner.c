@@ -283,9 +283,14 @@ int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, 
 
 /* Over tcp a message takes its receive when its first bytes have come, so a peer that stops in the middle of one keeps
  * it: each has one more, as far as the provider's queue goes. */
+static uint32_t receives_of_peers(const struct um_net_inner *inner)
+{
+    return inner->is_tcp ? inner->peers : 0;
+}
+
 static size_t receives_wanted(const struct um_net_inner *inner)
 {
-    const size_t most = inner->info->rx_attr->size, wish = inner->receives + (size_t)(inner->is_tcp ? inner->peers : 0);
+    const size_t most = inner->info->rx_attr->size, wish = (size_t)inner->receives + receives_of_peers(inner);
     return wish < most ? wish : most;
 }
 
@@ -316,11 +321,10 @@ static void post(struct um_net_inner *inner)
 uint32_t um_net_inner_more(struct um_net_inner *inner)
 {
     UM_UNCANCELLED;
-    const size_t before = inner->posted, most = inner->info->rx_attr->size;
-    post_some(inner, before + TCP_RECEIVES < most ? before + TCP_RECEIVES : most);
-    if (inner->posted == before)
-        return 0;
-    return (uint32_t)inner->posted - (inner->is_tcp ? inner->peers : 0);
+    const uint32_t before = inner->posted, peers = receives_of_peers(inner);
+    const size_t wish = (size_t)before + TCP_RECEIVES, most = inner->info->rx_attr->size;
+    post_some(inner, wish < most ? wish : most);
+    return inner->posted > before && inner->posted > peers ? inner->posted - peers : 0;
 }
 
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)
