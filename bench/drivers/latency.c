@@ -11,12 +11,14 @@ static void trip(size_t len)
 {
     size_t place = measure_place(len, next++);
     unsigned char *out = link_arena(false) + place, *in = link_arena(true) + place;
-    if (link_rank() == 0) {
-        link_send(1, out, len, TAG);
-        link_recv(1, in, len, TAG);
-    } else {
-        link_recv(0, in, len, TAG);
-        link_send(0, out, len, TAG);
+    for (int turn = 0; turn < 2; turn++) {
+        if (turn == link_rank()) {
+            measure_write(place, len);
+            link_send(1 - link_rank(), out, len, TAG);
+        } else {
+            link_recv(1 - link_rank(), in, len, TAG);
+            measure_read(place, len);
+        }
     }
 }
 

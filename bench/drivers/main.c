@@ -2,7 +2,8 @@
  * compare_LINK MEASUREMENT --cases N,... [options]: one measurement over one link (link.h). bench/compare runs it.
  *
  *   latency      half round trips by size (us: median of batches; p50_us, p99_us, p999_us: of single ones)
- *   stream       64 messages in flight, one acknowledgement, by size
+ *   stream       64 messages in flight, one acknowledgement, by size; this, the one above and the two below:
+ *                --kind used: each message is written before it is sent and read when it is there
  *   both         the same in both directions at once
  *   rate         the same by as many pairs as there are, by size
  *   computing    one body by size, while --kind sender|receiver computes between its calls

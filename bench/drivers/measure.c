@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, TAG_AGREE = 30000 };
+enum { PAGE = 4096, LINE = 64, TAG_AGREE = 30000 };
 
 struct measure_options measure_options;
 double measure_sample[MEASURE_SAMPLES];
@@ -115,6 +115,28 @@ size_t measure_place(size_t len, uint64_t n)
 unsigned char measure_byte(size_t at, int r)
 {
     return (unsigned char)(at * 7 + (at >> 8) + (size_t)r * 31 + 1);
+}
+
+/* Bytes of a message that the program uses. */
+static size_t used_of(size_t len)
+{
+    return strcmp(measure_options.kind, "used") == 0 ? len : 0;
+}
+
+void measure_write(size_t place, size_t len)
+{
+    volatile unsigned char *out = link_arena(false) + place;
+    const size_t end = used_of(len);
+    for (size_t at = 0; at < end; at += LINE)
+        out[at] = out[at];
+}
+
+void measure_read(size_t place, size_t len)
+{
+    const volatile unsigned char *in = link_arena(true) + place;
+    const size_t end = used_of(len);
+    for (size_t at = 0; at < end; at += LINE)
+        (void)in[at];
 }
 
 void measure_clear(size_t place, size_t len)

@@ -54,6 +54,13 @@ double measure_median(int count);
 size_t measure_place(size_t len, uint64_t n);
 /* Byte `at` of what process r sends. */
 unsigned char measure_byte(size_t at, int r);
+/*
+ * --kind used: each message is written before it is sent and read when it is there, as by a program: a byte of each
+ * cache line, which keeps its value. Otherwise these do nothing, and the lines stay in both caches from one message to
+ * the next, which no program sees.
+ */
+void measure_write(size_t place, size_t len);
+void measure_read(size_t place, size_t len);
 /* Before a message that is checked, and after it. */
 void measure_clear(size_t place, size_t len);
 void measure_check(size_t place, size_t len, int from);

@@ -22,10 +22,14 @@ static void window(struct stream *s)
         size_t place = measure_place(s->len, s->next);
         if (s->from != LINK_ANY)
             link_post_recv(s->batch, s->from, in + place, s->len, TAG);
-        if (s->to != LINK_ANY)
+        if (s->to != LINK_ANY) {
+            measure_write(place, s->len);
             link_post_send(s->batch, s->to, out + place, s->len, TAG);
+        }
     }
     link_wait(s->batch);
+    for (int i = MEASURE_WINDOW; s->from != LINK_ANY && i > 0; i--)
+        measure_read(measure_place(s->len, s->next - (uint64_t)i), s->len);
     if (s->from != LINK_ANY)
         link_send(s->from, &ack, 1, TAG_ACK);
     if (s->to != LINK_ANY)
