@@ -27,6 +27,14 @@ static void eager_complete(struct um_core_ep *ep, const struct um_proto_msg *msg
     ep->config.complete(ep->config.arg, &c);
 }
 
+static inline void body_write(const struct um_proto_msg *msg, void *body, size_t len)
+{
+    if (msg->count == 1 && len)
+        memcpy(body, msg->iov[0].iov_base, len);
+    else
+        um_iov_flatten(msg->iov, msg->count, body, len);
+}
+
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len)
 {
     struct um_core_op *op = NULL;
@@ -46,13 +54,13 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
         return um_core_peer_claim_failed(msg->peer, ret);
     }
     struct um_proto_eager_wire *header = slot.header;
-    header->tag = msg->tag;
-    header->data = msg->data;
-    void *body = body_len ? slot.body : header->body;
-    if (msg->count == 1 && len)
-        memcpy(body, msg->iov[0].iov_base, len);
-    else
-        um_iov_flatten(msg->iov, msg->count, body, len);
+    if (um_proto_body_goes_first(ep, msg->peer, body_len)) {
+        body_write(msg, slot.body, len);
+        um_proto_eager_header(header, msg->tag, msg->data);
+    } else {
+        um_proto_eager_header(header, msg->tag, msg->data);
+        body_write(msg, body_len ? slot.body : header->body, len);
+    }
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;

@@ -300,6 +300,31 @@ void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
+
+enum { UM_BODY_LONG = 2048 }; /* bytes that take longer to write than a line takes to come from another cache */
+
+/*
+ * Shall the body be written before the header of its record? A receiver that waits looks at the line of the record all
+ * the time, and takes it out of this processor's cache: a header that is written early has to get it twice. In a
+ * stream, where the receiver is busy with earlier messages, the line comes while the body is written. A message is one
+ * of a stream if there was no call of progress since the last one with a body. No matter which: the record is published
+ * last.
+ */
+static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, struct um_core_peer *peer, uint32_t body_len)
+{
+    if (body_len == 0)
+        return false; /* it lies in that line, too */
+    const bool is_alone = peer->body_sent_in != ep->turns;
+    peer->body_sent_in = ep->turns;
+    return is_alone || body_len >= UM_BODY_LONG;
+}
+
+static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uint64_t tag, uint64_t data)
+{
+    header->tag = tag;
+    header->data = data;
+}
+
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 

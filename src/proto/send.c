@@ -68,10 +68,14 @@ int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void
         return ret ? ret : um_proto_inject(ep, peer, buf, len, tag, data, flags);
     }
     struct um_proto_eager_wire *header = slot.header;
-    header->tag = tag;
-    header->data = data;
-    if (len)
-        memcpy(body_len ? slot.body : header->body, buf, len);
+    if (um_proto_body_goes_first(ep, peer, body_len)) {
+        memcpy(slot.body, buf, len);
+        um_proto_eager_header(header, tag, data);
+    } else {
+        um_proto_eager_header(header, tag, data);
+        if (len)
+            memcpy(body_len ? slot.body : header->body, buf, len);
+    }
     peer->out->sent++;
     ep->stats.eager++;
     peer->out->bytes_sent += len;

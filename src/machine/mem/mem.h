@@ -113,7 +113,8 @@ struct um_mem_rx {
     uint32_t bytes_head;            /* body bytes consumed */
     uint32_t published;             /* head and bytes_head as the sender knows them */
     uint32_t bytes_published;
-    uint32_t idle; /* empty polls in a row */
+    uint32_t idle_due; /* the number of them at which a poll does more than count */
+    uint32_t idle;     /* empty polls in a row */
     uint32_t hot_index;
     bool is_hot;
     bool grown;
@@ -121,6 +122,7 @@ struct um_mem_rx {
     enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_mem_lane_shm *ctl;
+    const unsigned char *body_next; /* where the next body will lie, as it was known last */
     struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;
@@ -133,6 +135,14 @@ struct um_mem_rx {
     int wake_handle;
     struct um_list event;
 };
+
+enum { UM_IDLE_EXPECT = 4 }; /* empty polls after which the next body is looked for: no stream is under way */
+
+static inline void um_mem_rx_not_idle(struct um_mem_rx *rx)
+{
+    rx->idle_due = UM_IDLE_EXPECT;
+    rx->idle = 0;
+}
 
 /* What moving memory for registrations that ended soon has cost: budget.c. */
 struct um_mem_budget {

@@ -35,7 +35,7 @@ void um_mem_rx_set_hot(struct um_mem_rx *rx)
         return;
     struct um_mem_port *port = rx->port;
     rx->is_hot = true;
-    rx->idle = 0;
+    um_mem_rx_not_idle(rx);
     rx->hot_index = port->hot_count;
     port->hot[port->hot_count++] = rx;
     rx_set_state(rx, UM_LANE_HOT);
@@ -166,6 +166,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     rx->answers = um_load_relaxed_u32(&ctl->answers);
     um_mem_ring_set(&rx->ring, port->memory + um_mem_port_lane_offset(port->lanes, number), false);
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
+    rx->body_next = rx->ring.bytes;
     rx->state = UM_RX_JOINING;
     um_list_init(&rx->event);
     um_list_init(&rx->crowded);
