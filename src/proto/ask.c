@@ -27,7 +27,7 @@
  * done. */
 #define UM_QUIET_NS INT64_C(40000)
 
-enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
+enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255, UM_SHORT_BODY = 64 << 10 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
@@ -75,7 +75,7 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
         asked->left--;
         return false;
     }
-    return ep->config.bodies == UM_BODIES_PUSH ||
+    return ep->config.bodies == UM_BODIES_PUSH || in->ask.is_mappable ||
            um_proto_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
 }
 
@@ -126,6 +126,18 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
 {
     const struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
+}
+
+/*
+ * What a short body cost, ns, that was copied out of the sender's memory in so much time. Its lines were in the
+ * sender's cache and are in both now: the sender has to get each again before it writes the next body there, which the
+ * receiver does not see. Of a long body the copy itself tells enough.
+ */
+static uint64_t copy_cost(const struct um_proto_inbound *in, uint64_t ns)
+{
+    if (in->ask.way == UM_WAY_BOTH)
+        return in->arrival.len < 2 * UM_SHORT_BODY ? 2 * ns : ns;
+    return in->arrival.len < UM_SHORT_BODY / 2 ? 2 * ns : in->arrival.len < UM_SHORT_BODY ? ns + ns / 2 : ns;
 }
 
 /* The copy has ended: what it took. */
@@ -281,7 +293,7 @@ static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_in
     const uint64_t now = um_clock_ns();
     const uint64_t from = in->both.began_at > b->both_at ? in->both.began_at : b->both_at;
     b->both_at = now;
-    um_proto_choice_tell(&b->both, in->arrival.len, 0, now - from, in->arrival.len);
+    um_proto_choice_tell(&b->both, in->arrival.len, 0, copy_cost(in, now - from), in->arrival.len);
 }
 
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
@@ -299,7 +311,7 @@ void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        choice_tell(b, in, UM_WAY_READ, in->ask.read_ns, in->moved);
+        choice_tell(b, in, UM_WAY_READ, copy_cost(in, in->ask.read_ns), in->moved);
 }
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)

@@ -7,7 +7,8 @@ enum {
     UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much */
     UM_CLEARLY = UM_OCTAVE / 4,
     UM_MUCH = UM_OCTAVE / 2,
-    UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
+    UM_CHOICE_EARLY = 128, /* bodies between trials up to which their number doubles, however clear they are */
+    UM_CLASS_SHIFT = 14,   /* log2 of the bytes at which class 0 begins */
 };
 
 /* log2 in 64ths, between powers of two along the chord: monotone, at most 6 % off. */
@@ -118,8 +119,11 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
     return true;
 }
 
+/* The first trials meet memory that was never touched and rings that have not grown: they say little. */
 static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
 {
+    if (c->interval < UM_CHOICE_EARLY)
+        times = 2;
     return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
 }
 

@@ -81,6 +81,16 @@ static void a_trial_of_a_slow_way_costs_one_body(void **state)
     assert_int_equal(run(&some, LEN, UM_CHOICE_TRIES + 2 + UM_CHOICE_SOON, slower, 0), 2);
 }
 
+/* At first a ring is cold and has not grown. */
+static void slow_trials_at_first_do_not_put_off_the_next_ones(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ring_is_cold[] = {10000, 40000}, ring_is_fast[] = {10000, 2500};
+    run(&c, LEN, 90, ring_is_cold, 0);
+    assert_true(run(&c, LEN, 200, ring_is_fast, 0) >= 100);
+}
+
 static void what_changes_is_noticed(void **state)
 {
     (void)state;
@@ -133,6 +143,7 @@ int main(void)
         cmocka_unit_test(each_class_of_sizes_learns_by_itself),
         cmocka_unit_test(a_new_class_begins_like_its_neighbour),
         cmocka_unit_test(a_trial_of_a_slow_way_costs_one_body),
+        cmocka_unit_test(slow_trials_at_first_do_not_put_off_the_next_ones),
         cmocka_unit_test(what_changes_is_noticed),
         cmocka_unit_test(a_time_slice_does_not_change_the_way),
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),

@@ -784,6 +784,13 @@ MUTATIONS = [
         ["choice"],
     ),
     (
+        "slow trials of cold rings put off the next ones",
+        "src/proto/choice.c",
+        "    if (c->interval < UM_CHOICE_EARLY)\n        times = 2;\n",
+        "",
+        ["choice"],
+    ),
+    (
         "a class of sizes does not begin like its neighbour",
         "src/proto/choice.c",
         "    if (has_compared(like)) {",
