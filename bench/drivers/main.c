@@ -91,6 +91,7 @@ static void option(const char *name, char *value)
         o->compute = number(name, value);
     } else if (!strcmp(name, "--kind")) {
         o->kind = value;
+        o->is_used = strcmp(value, "used") == 0;
     } else if (!strcmp(name, "--limit")) {
         config.limit = (unsigned)number(name, value);
     } else {

@@ -120,7 +120,7 @@ unsigned char measure_byte(size_t at, int r)
 /* Bytes of a message that the program uses. */
 static size_t used_of(size_t len)
 {
-    return strcmp(measure_options.kind, "used") == 0 ? len : 0;
+    return measure_options.is_used ? len : 0;
 }
 
 void measure_write(size_t place, size_t len)

@@ -17,6 +17,7 @@ struct measure_options {
     int pieces;     /* iovec: entries of a list */
     double compute; /* computing: microseconds between two calls */
     const char *kind;
+    bool is_used; /* the kind: each message is written before it is sent and read when it is there */
 };
 extern struct measure_options measure_options;
 

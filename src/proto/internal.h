@@ -301,8 +301,6 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
 
-enum { UM_BODY_LONG = 2048 }; /* bytes that take longer to write than a line takes to come from another cache */
-
 /*
  * Shall the body be written before the header of its record? A receiver that waits looks at the line of the record all
  * the time, and takes it out of this processor's cache: a header that is written early has to get it twice. In a
@@ -316,7 +314,7 @@ static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, struct 
         return false; /* it lies in that line, too */
     const bool is_alone = peer->body_sent_in != ep->turns;
     peer->body_sent_in = ep->turns;
-    return is_alone || body_len >= UM_BODY_LONG;
+    return is_alone;
 }
 
 static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uint64_t tag, uint64_t data)

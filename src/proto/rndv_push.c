@@ -24,9 +24,9 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
             um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
             return moved;
         }
+        um_iov_gather(&op->buffers.cursor, slot.body, part);
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = op->moved, .token = op->token};
-        um_iov_gather(&op->buffers.cursor, slot.body, part);
         slot.more = part < left || um_core_job_is_followed(ep, job);
         lane->machine->commit(lane, &slot, UM_WIRE_PUSH, 0, part);
         op->moved += part;
