@@ -35,7 +35,8 @@ enum {
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 524288,
-    UM_WIDE_RINGS = 64, /* of a port, for all its lanes */
+    UM_WIDE_RINGS = 64,          /* of a port, for all its lanes */
+    UM_BODY_ALIGN = 2 * UM_LINE, /* of bodies: processors fetch lines in such pairs */
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */

@@ -441,10 +441,10 @@ static inline bool um_mem_is_record(uint64_t word, uint32_t number)
     return (uint32_t)word == number && word != 0;
 }
 
-/* Body bytes take whole lines. */
+/* Body bytes take whole pairs of lines. */
 static inline uint32_t um_mem_body_space(uint32_t len)
 {
-    return (len + (UM_LINE - 1)) & ~(uint32_t)(UM_LINE - 1);
+    return (len + (UM_BODY_ALIGN - 1)) & ~(uint32_t)(UM_BODY_ALIGN - 1);
 }
 
 /* Where a body of len bytes begins when the ring's position is pos: a body never wraps. */
