@@ -24,6 +24,9 @@ enum {
     UM_CQ_LOOK_NS =
         80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
     UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
+    UM_CQ_LINGER_CREDIT = 64, /* lingerings in vain until there are no more */
+    UM_CQ_LINGER_EARNED = 8,  /* for a wait that was short */
+    UM_CQ_SHORT_WAIT = 4,     /* empty reads */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
     UM_CQ_READ_EACH = 4,      /* of these, for each message without a receive that progress then takes */
 };
@@ -231,6 +234,9 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
  * with no entries. The first empty read after a read that returned completions does not linger either: MPICH reads once
  * more when its operation is complete, and the microsecond would be lost (an accumulate by active messages took half as
  * long again).
+ *
+ * A caller that tests for messages between pieces of its own work makes as many reads, and would do its work in the
+ * rest of the time. So lingering in vain takes credit, and only waits of a few reads give some.
  */
 static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
 {
@@ -240,9 +246,23 @@ static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
         d->counter_read = false;
         um_prov_cq_stop_lingering(cq);
     }
-    for (int i = 0; cq->lingers && ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
+    if (!cq->lingers || cq->linger_credit == 0)
+        return ret;
+    cq->linger_credit--;
+    for (int i = 0; ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
         ret = um_prov_cq_take(cq, buf, count, NULL);
     return ret;
+}
+
+/* The first empty read after one that returned completions. */
+static void um_prov_cq_waited(struct um_prov_cq *cq)
+{
+    if (cq->waited > 0 && cq->waited <= UM_CQ_SHORT_WAIT)
+        cq->linger_credit = cq->linger_credit < UM_CQ_LINGER_CREDIT - UM_CQ_LINGER_EARNED
+                                ? cq->linger_credit + UM_CQ_LINGER_EARNED
+                                : UM_CQ_LINGER_CREDIT;
+    cq->waited = 0;
+    cq->told = false;
 }
 
 /*
@@ -254,9 +274,10 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
                                                           bool *yields_p)
 {
     if (cq->told) {
-        cq->told = false;
+        um_prov_cq_waited(cq);
         return -FI_EAGAIN;
     }
+    cq->waited++;
     if (++cq->empties % UM_CQ_LOOK == 0) {
         uint64_t now = um_clock_ns();
         bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_prov_source_has_processors(&cq->source);

@@ -713,6 +713,13 @@ MUTATIONS = [
         ["prov/spin"],
     ),
     (
+        "who tests in vain lingers on",
+        "src/prov/cq.c",
+        "    cq->linger_credit--;\n",
+        "",
+        ["prov/spin"],
+    ),
+    (
         "a caller that reads a counter lingers",
         "src/prov/cntr.c",
         "    cntr->source.domain->counter_read = true;\n",

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READS = 8192 };
+enum { READS = 8192, SHORT_WAITS = 8 };
 
 static bool is_counting;
 static unsigned clocks, yields;
@@ -39,38 +39,82 @@ __attribute__((visibility("default"))) int sched_yield(void)
     return (int)syscall(SYS_sched_yield);
 }
 
-/* So many empty reads for count entries, with or without a look at a counter before each. */
-static void spin(struct side *s, size_t count, bool counter)
+/* On one processor two never linger: a knows no address, b knows a's. */
+static void open_strangers(struct pair *p)
+{
+    pair_open(p, &(struct pair_config){.counters = true, .strangers = true});
+    assert_int_equal(fi_av_insert(p->b.av, p->a.name, 1, &p->b.other, 0, NULL), 1);
+}
+
+/* Messages that come after two or three empty reads each: then a caller that spins may linger again. */
+static void wait_shortly(struct pair *p)
+{
+    struct fi_cq_tagged_entry entry;
+    uint64_t word = 1;
+    for (int i = 0; i < SHORT_WAITS; i++) {
+        assert_int_equal(fi_trecv(p->a.ep, &word, sizeof(word), NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+        for (int n = 0; n < 3; n++)
+            assert_int_equal(fi_cq_read(p->a.cq, &entry, 1), -FI_EAGAIN);
+        PAIR_POST(p, fi_tinject(p->b.ep, &word, sizeof(word), p->b.other, 1));
+        assert_int_equal(fi_cq_read(p->a.cq, &entry, 1), 1);
+    }
+}
+
+/* So many empty reads for count entries, with or without a look at a counter before each. Returns the clock reads. */
+static unsigned spin(struct side *s, int reads, size_t count, bool counter)
 {
     struct fi_cq_tagged_entry entry;
     clocks = yields = 0;
     is_counting = true;
-    for (int i = 0; i < READS; i++) {
+    for (int i = 0; i < reads; i++) {
         if (counter)
             fi_cntr_read(s->cntr[CNTR_WRITE]);
         assert_int_equal(fi_cq_read(s->cq, count ? &entry : NULL, count), -FI_EAGAIN);
     }
     is_counting = false;
+    return clocks;
+}
+
+/* The same, after short waits, again and again. */
+static unsigned spin_often(struct pair *p, size_t count, bool counter)
+{
+    unsigned sum = 0;
+    for (int i = 0; i < 32; i++) {
+        wait_shortly(p);
+        sum += spin(&p->a, 64, count, counter);
+    }
+    return sum;
 }
 
 static void only_who_awaits_messages_lingers(void **state)
 {
     struct pair p;
     (void)state;
-    pair_open(&p, &(struct pair_config){.counters = true, .strangers = true}); /* on one processor two never linger */
-    spin(&p.a, 1, false);
-    unsigned messages = clocks;
-    spin(&p.a, 0, false);
-    unsigned progress = clocks;
-    spin(&p.a, 1, true);
-    unsigned counter = clocks;
-    assert_true(messages > READS / 8);
+    open_strangers(&p);
+    const unsigned messages = spin_often(&p, 1, false), progress = spin_often(&p, 0, false),
+                   counter = spin_often(&p, 1, true);
     if (progress > messages / 2)
         fail_msg("a call for progress alone lingers: %u looks at the clock, %u of one for messages", progress,
                  messages);
     if (counter > messages / 2)
         fail_msg("a caller that reads a counter lingers: %u looks at the clock, otherwise %u", counter, messages);
     assert_int_equal(yields, 0);
+    pair_close(&p);
+}
+
+/* Each read takes long enough for its caller's work that it would linger, were there messages. */
+static void who_tests_in_vain_for_long_does_not_linger(void **state)
+{
+    struct pair p;
+    (void)state;
+    open_strangers(&p);
+    wait_shortly(&p);
+    (void)spin(&p.a, READS, 1, false);
+    const unsigned then = spin(&p.a, 64, 1, false);
+    wait_shortly(&p);
+    const unsigned again = spin(&p.a, 64, 1, false);
+    if (then >= again / 2)
+        fail_msg("%u looks at the clock in 64 empty reads after %d others, %u after short waits", then, READS, again);
     pair_close(&p);
 }
 
@@ -87,10 +131,10 @@ static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
         name[17] ^= (unsigned char)(i / 255);
         assert_int_equal(fi_av_insert(p.a.av, name, 1, &addr, 0, NULL), 1);
     }
-    spin(&p.a, 1, false);
+    spin(&p.a, READS, 1, false);
     if (yields < READS / 64)
         fail_msg("%d empty reads gave way %u times", READS, yields);
-    spin(&p.a, 0, false);
+    spin(&p.a, READS, 0, false);
     assert_true(yields >= READS / 64);
     pair_close(&p);
 }
@@ -99,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_awaits_messages_lingers),
+        cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
     };
     return cmocka_run_group_tests_name("spin", tests, NULL, NULL);
