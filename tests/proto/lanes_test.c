@@ -106,6 +106,25 @@ static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
     variant.memory_max = 0;
 }
 
+/* It took the ring, and ended before it could say so. */
+static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 3, ring;
+    variant.memory_max = 2 * UM_WIDE_BYTES;
+    world_open(&w, 2);
+    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    assert_int_equal(um_mem_lane_take_wide(mem_lane(peer_of(&w, 1, 0)), &ring), 0);
+    node_close(&w.node[1]);
+    world_settle(&w);
+    node_open(&w.node[1], 64);
+    stream_bodies(&w, 1, 0);
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
 static void a_delivery_is_acknowledged_in_the_call_that_takes_it(void **state)
 {
     (void)state;
@@ -383,6 +402,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
+    cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
     cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),
     cmocka_unit_test(a_sleeper_is_woken_by_every_kind_of_news),
     cmocka_unit_test(a_sender_whose_lane_passed_to_another_is_told),
