@@ -146,6 +146,9 @@ int main(int argc, char **argv)
         if (measure_options.value[i] > largest)
             largest = measure_options.value[i];
     }
+    measure_options.places = measure->in_flight ? measure->in_flight : 1;
+    if (measure_options.is_used)
+        largest *= (size_t)measure_options.places;
     config.arena = (measure_options.cold > largest ? measure_options.cold : largest) + SLACK;
     config.window = measure->window ? measure->window() : 0;
     return link_run(&config, &argc, &argv, body);

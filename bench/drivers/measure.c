@@ -108,7 +108,7 @@ double measure_median(int count)
 size_t measure_place(size_t len, uint64_t n)
 {
     size_t stride = (len + PAGE - 1) & ~(size_t)(PAGE - 1);
-    size_t places = measure_options.cold / stride;
+    size_t places = measure_options.is_used ? (size_t)measure_options.places : measure_options.cold / stride;
     return places > 1 ? (size_t)(n % places) * stride : 0;
 }
 

@@ -116,6 +116,7 @@ static void rate_run(void)
     streams_run(rank < half ? rank + half : LINK_ANY, rank < half ? LINK_ANY : rank - half, half);
 }
 
-const struct measure measure_stream = {.name = "stream", .cases = "bytes", .body = stream_run};
-const struct measure measure_both = {.name = "both", .cases = "bytes", .body = both_run};
-const struct measure measure_rate = {.name = "rate", .cases = "bytes", .body = rate_run};
+const struct measure measure_stream = {
+    .name = "stream", .cases = "bytes", .body = stream_run, .in_flight = MEASURE_WINDOW};
+const struct measure measure_both = {.name = "both", .cases = "bytes", .body = both_run, .in_flight = MEASURE_WINDOW};
+const struct measure measure_rate = {.name = "rate", .cases = "bytes", .body = rate_run, .in_flight = MEASURE_WINDOW};

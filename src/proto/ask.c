@@ -31,7 +31,7 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255, UM_SHORT_BODY = 64 << 10 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
-    struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: any other */
+    struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: pushed */
     uint64_t both_at;            /* ns: when a mapped body was complete last */
     uint64_t read_ns;            /* what reading bodies has taken */
     uint64_t read_at;            /* ns: when one was read last */
@@ -63,7 +63,11 @@ void um_proto_ask_close(struct um_core_ep *ep)
 
 static bool watch_step(struct um_core_ep *ep, struct um_core_job *job);
 
-/* Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. */
+/*
+ * Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. One that
+ * can be mapped and shall not be is asked for: mapping loses against the ring, not against the system's copy, which
+ * moves the same lines and costs a call besides.
+ */
 static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
@@ -267,7 +271,7 @@ static void choice_tell(struct um_proto_bodies_known *b, const struct um_proto_i
                         uint64_t ns, uint64_t bytes)
 {
     um_proto_choice_tell(&b->choice, in->arrival.len, way, ns, bytes);
-    if (in->ask.is_mappable)
+    if (in->ask.is_mappable && way == UM_WAY_PUSH)
         um_proto_choice_tell(&b->both, in->arrival.len, 1, ns, bytes);
 }
 

@@ -303,7 +303,7 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /*
  * Shall the body be written before the header of its record? A receiver that waits looks at the line of the record all
- * the time, and takes it out of this processor's cache: a header that is written early has to get it twice. In a
+ * the time, and takes it out of this processor's cache: who writes the header early has to get the line twice. In a
  * stream, where the receiver is busy with earlier messages, the line comes while the body is written. A message is one
  * of a stream if there was no call of progress since the last one with a body. No matter which: the record is published
  * last.

@@ -24,9 +24,10 @@ enum {
     UM_CQ_LOOK_NS =
         80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
     UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
-    UM_CQ_LINGER_CREDIT = 64, /* lingerings in vain until there are no more */
+    UM_CQ_LINGER_MOST = 64,   /* empty reads that linger in vain, until there are no more */
     UM_CQ_LINGER_EARNED = 8,  /* for a wait that was short */
-    UM_CQ_SHORT_WAIT = 4,     /* empty reads */
+    UM_CQ_LINGER_READS = 4,   /* as many reads as one that lingers takes the time of, about */
+    UM_CQ_SHORT_WAIT = 16,    /* reads */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
     UM_CQ_READ_EACH = 4,      /* of these, for each message without a receive that progress then takes */
 };
@@ -138,6 +139,7 @@ static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
 static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *cq)
 {
     um_prov_source_progress_locked(&cq->source);
+    cq->waited = 0;
     return -FI_EAVAIL;
 }
 
@@ -236,7 +238,7 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
  * long again).
  *
  * A caller that tests for messages between pieces of its own work makes as many reads, and would do its work in the
- * rest of the time. So lingering in vain takes credit, and only waits of a few reads give some.
+ * rest of the time. So there is an allowance for lingering in vain, and only short waits add to it.
  */
 static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
 {
@@ -246,11 +248,12 @@ static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
         d->counter_read = false;
         um_prov_cq_stop_lingering(cq);
     }
-    if (!cq->lingers || cq->linger_credit == 0)
+    if (!cq->lingers || cq->linger_left == 0)
         return ret;
-    cq->linger_credit--;
+    cq->waited += UM_CQ_LINGER_READS - 1;
     for (int i = 0; ret == -FI_EAGAIN && i < UM_CQ_LINGER_POLLS; i++)
         ret = um_prov_cq_take(cq, buf, count, NULL);
+    cq->linger_left -= ret == -FI_EAGAIN;
     return ret;
 }
 
@@ -258,9 +261,9 @@ static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
 static void um_prov_cq_waited(struct um_prov_cq *cq)
 {
     if (cq->waited > 0 && cq->waited <= UM_CQ_SHORT_WAIT)
-        cq->linger_credit = cq->linger_credit < UM_CQ_LINGER_CREDIT - UM_CQ_LINGER_EARNED
-                                ? cq->linger_credit + UM_CQ_LINGER_EARNED
-                                : UM_CQ_LINGER_CREDIT;
+        cq->linger_left = cq->linger_left < UM_CQ_LINGER_MOST - UM_CQ_LINGER_EARNED
+                              ? cq->linger_left + UM_CQ_LINGER_EARNED
+                              : UM_CQ_LINGER_MOST;
     cq->waited = 0;
     cq->told = false;
 }
@@ -365,6 +368,7 @@ static ssize_t um_prov_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count,
     um_prov_domain_lock(&cq->source.domain->lock);
     while ((ret = um_prov_cq_take(cq, buf, count, source)) == -FI_EAGAIN && !cq->signaled) {
         int waited = um_prov_source_wait_locked(&cq->source, &wait);
+        cq->waited = 0;
         if (waited == 0)
             continue;
         ret = waited == -FI_ETIMEDOUT || waited == -FI_EINTR ? -FI_EAGAIN : waited;
@@ -479,6 +483,7 @@ int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct f
         return -FI_ENOMEM;
     cq->entry_size = um_prov_cq_entry_size(attr->format);
     cq->mask = UM_CQ_FIRST_ROOM - 1;
+    cq->linger_left = UM_CQ_LINGER_MOST;
     cq->ring = malloc(UM_CQ_FIRST_ROOM * sizeof(*cq->ring));
     int ret = cq->ring ? um_prov_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;
     if (ret) {

@@ -51,13 +51,13 @@ struct um_prov_cq {
                        one */
     bool lingers;   /* the caller spins: see um_prov_cq_linger() */
     bool told;      /* the last read returned completions: the next empty one does not linger */
-    uint8_t linger_credit; /* lingerings in vain that are left */
-    uint32_t waited;       /* empty reads since the last one that returned completions, without the first */
-    uint32_t empties;      /* empty reads */
-    int32_t drains;        /* reads from the ring without progress that may follow */
-    int32_t drains_most;   /* since the last one with progress */
-    uint64_t looked_at;    /* the last look at the clock, ns */
-    bool overrun;          /* memory ran out while growing: completions were lost */
+    uint8_t linger_left; /* how often an empty read may still linger in vain */
+    uint32_t waited;     /* empty reads of the present wait, without the first; one that lingered counts four times */
+    uint32_t empties;    /* empty reads */
+    int32_t drains;      /* reads from the ring without progress that may follow */
+    int32_t drains_most; /* since the last one with progress */
+    uint64_t looked_at;  /* the last look at the clock, ns */
+    bool overrun;        /* memory ran out while growing: completions were lost */
     uint32_t refs;
     struct um_prov_live live;
 };

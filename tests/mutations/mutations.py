@@ -35,6 +35,27 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "bodies take single lines",
+        "src/machine/mem/layout.h",
+        "    UM_BODY_ALIGN = 2 * UM_LINE,",
+        "    UM_BODY_ALIGN = UM_LINE,",
+        ["proto lanes sim"],
+    ),
+    (
+        "an idle lane does not publish its credit",
+        "src/machine/mem/rx.c",
+        "            um_mem_rx_publish(rx);\n    }\n}",
+        "            (void)0;\n    }\n}",
+        ["shm_body"],
+    ),
+    (
+        "a lane publishes its credit only when it is idle for the first time",
+        "src/machine/mem/mem.h",
+        "    rx->idle_due = UM_IDLE_EXPECT;\n    rx->idle = 0;\n",
+        "    rx->idle = 0;\n",
+        ["proto lanes sim"],
+    ),
+    (
         "wide rings are not given back",
         "src/machine/mem/rx_life.c",
         "        um_store_release_u32(&port->common->wide[i], 0); /* sync: wide-give (partner wide-take) */",
@@ -715,8 +736,22 @@ MUTATIONS = [
     (
         "who tests in vain lingers on",
         "src/prov/cq.c",
-        "    cq->linger_credit--;\n",
+        "    cq->linger_left -= ret == -FI_EAGAIN;\n",
         "",
+        ["prov/spin"],
+    ),
+    (
+        "long waits add to the allowance for lingering",
+        "src/prov/cq.c",
+        "cq->waited > 0 && cq->waited <= UM_CQ_SHORT_WAIT",
+        "cq->waited > 0",
+        ["prov/spin"],
+    ),
+    (
+        "short waits add nothing to the allowance for lingering",
+        "src/prov/cq.c",
+        "cq->waited > 0 && cq->waited <= UM_CQ_SHORT_WAIT",
+        "false",
         ["prov/spin"],
     ),
     (

@@ -106,6 +106,52 @@ static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
     variant.memory_max = 0;
 }
 
+static uint32_t body_takes(struct world *w, uint32_t len)
+{
+    static unsigned char body[1024], to[1024];
+    struct um_mem_lane *lane = mem_lane(peer_of(w, 1, 0));
+    const uint32_t before = lane->bytes_head;
+    inject_buf(w, 1, 0, body, len, 1, UM_OP_TAGGED);
+    recv_buf(w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+    return lane->bytes_head - before;
+}
+
+/* In the small byte ring, and in the wide one. */
+static void bodies_take_whole_pairs_of_lines(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 3;
+    world_open(&w, 2);
+    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    for (int ring = 0; ring < 2; ring++) {
+        assert_int_equal(body_takes(&w, 41), 128);
+        assert_int_equal(body_takes(&w, 128), 128);
+        assert_int_equal(body_takes(&w, 129), 256);
+        stream_bodies(&w, 1, 0);
+    }
+    world_close(&w);
+}
+
+static void an_idle_lane_tells_each_time_what_it_has_consumed(void **state)
+{
+    (void)state;
+    struct world w;
+    uint64_t value = 3, to;
+    world_open(&w, 2);
+    for (int round = 0; round < 3; round++) {
+        inject_buf(&w, 1, 0, &value, sizeof(value), 1, UM_OP_TAGGED);
+        recv_buf(&w, 0, NULL, &to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        for (int i = 0; i < 200; i++)
+            um_core_ep_progress(w.node[0].ep);
+        struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+        assert_int_equal(lane->machine->lane_consumed(lane), lane->machine->lane_committed(lane));
+    }
+    world_close(&w);
+}
+
 /* It took the ring, and ended before it could say so. */
 static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
 {
@@ -403,6 +449,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
+    cmocka_unit_test(bodies_take_whole_pairs_of_lines),
+    cmocka_unit_test(an_idle_lane_tells_each_time_what_it_has_consumed),
     cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),
     cmocka_unit_test(a_sleeper_is_woken_by_every_kind_of_news),
     cmocka_unit_test(a_sender_whose_lane_passed_to_another_is_told),

@@ -13,9 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READS = 8192, SHORT_WAITS = 8 };
+enum { READS = 8192, WAITS = 8, SHORT = 3, LONG = 20 };
 
-static bool is_counting;
+static bool is_stopped;
 static unsigned clocks, yields;
 
 /* These two replace the C library's functions, for the provider, too. */
@@ -24,7 +24,7 @@ static unsigned clocks, yields;
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
 {
     static struct timespec stopped;
-    if (!is_counting || clock == CLOCK_REALTIME)
+    if (!is_stopped || clock == CLOCK_REALTIME)
         return (int)syscall(SYS_clock_gettime, clock, now);
     clocks++;
     if (stopped.tv_sec == 0)
@@ -44,16 +44,23 @@ static void open_strangers(struct pair *p)
 {
     pair_open(p, &(struct pair_config){.counters = true, .strangers = true});
     assert_int_equal(fi_av_insert(p->b.av, p->a.name, 1, &p->b.other, 0, NULL), 1);
+    is_stopped = true;
 }
 
-/* Messages that come after two or three empty reads each: then a caller that spins may linger again. */
-static void wait_shortly(struct pair *p)
+static void close_pair(struct pair *p)
+{
+    is_stopped = false;
+    pair_close(p);
+}
+
+/* Messages that come after so many empty reads each. */
+static void wait_for_some(struct pair *p, int reads)
 {
     struct fi_cq_tagged_entry entry;
     uint64_t word = 1;
-    for (int i = 0; i < SHORT_WAITS; i++) {
+    for (int i = 0; i < WAITS; i++) {
         assert_int_equal(fi_trecv(p->a.ep, &word, sizeof(word), NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
-        for (int n = 0; n < 3; n++)
+        for (int n = 0; n < reads; n++)
             assert_int_equal(fi_cq_read(p->a.cq, &entry, 1), -FI_EAGAIN);
         PAIR_POST(p, fi_tinject(p->b.ep, &word, sizeof(word), p->b.other, 1));
         assert_int_equal(fi_cq_read(p->a.cq, &entry, 1), 1);
@@ -65,13 +72,11 @@ static unsigned spin(struct side *s, int reads, size_t count, bool counter)
 {
     struct fi_cq_tagged_entry entry;
     clocks = yields = 0;
-    is_counting = true;
     for (int i = 0; i < reads; i++) {
         if (counter)
             fi_cntr_read(s->cntr[CNTR_WRITE]);
         assert_int_equal(fi_cq_read(s->cq, count ? &entry : NULL, count), -FI_EAGAIN);
     }
-    is_counting = false;
     return clocks;
 }
 
@@ -80,7 +85,7 @@ static unsigned spin_often(struct pair *p, size_t count, bool counter)
 {
     unsigned sum = 0;
     for (int i = 0; i < 32; i++) {
-        wait_shortly(p);
+        wait_for_some(p, SHORT);
         sum += spin(&p->a, 64, count, counter);
     }
     return sum;
@@ -99,23 +104,25 @@ static void only_who_awaits_messages_lingers(void **state)
     if (counter > messages / 2)
         fail_msg("a caller that reads a counter lingers: %u looks at the clock, otherwise %u", counter, messages);
     assert_int_equal(yields, 0);
-    pair_close(&p);
+    close_pair(&p);
 }
 
-/* Each read takes long enough for its caller's work that it would linger, were there messages. */
+/* A caller that has read in vain for long does not linger any more; short waits bring that back, long ones do not. */
 static void who_tests_in_vain_for_long_does_not_linger(void **state)
 {
     struct pair p;
     (void)state;
     open_strangers(&p);
-    wait_shortly(&p);
     (void)spin(&p.a, READS, 1, false);
-    const unsigned then = spin(&p.a, 64, 1, false);
-    wait_shortly(&p);
-    const unsigned again = spin(&p.a, 64, 1, false);
-    if (then >= again / 2)
-        fail_msg("%u looks at the clock in 64 empty reads after %d others, %u after short waits", then, READS, again);
-    pair_close(&p);
+    const unsigned in_vain = spin(&p.a, 64, 1, false);
+    wait_for_some(&p, LONG);
+    const unsigned after_long = spin(&p.a, 64, 1, false);
+    wait_for_some(&p, SHORT);
+    const unsigned after_short = spin(&p.a, 64, 1, false);
+    if (after_long > in_vain + 1 || after_short < 2 * after_long)
+        fail_msg("%u looks at the clock in 64 empty reads after many others, %u after long waits, %u after short ones",
+                 in_vain, after_long, after_short);
+    close_pair(&p);
 }
 
 static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
@@ -131,12 +138,13 @@ static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
         name[17] ^= (unsigned char)(i / 255);
         assert_int_equal(fi_av_insert(p.a.av, name, 1, &addr, 0, NULL), 1);
     }
+    is_stopped = true;
     spin(&p.a, READS, 1, false);
     if (yields < READS / 64)
         fail_msg("%d empty reads gave way %u times", READS, yields);
     spin(&p.a, READS, 0, false);
     assert_true(yields >= READS / 64);
-    pair_close(&p);
+    close_pair(&p);
 }
 
 int main(void)

@@ -113,8 +113,8 @@ struct um_mem_rx {
     uint32_t bytes_head;            /* body bytes consumed */
     uint32_t published;             /* head and bytes_head as the sender knows them */
     uint32_t bytes_published;
-    uint32_t idle_due; /* the number of them at which a poll does more than count */
     uint32_t idle;     /* empty polls in a row */
+    uint32_t idle_due; /* the value of idle at which the next empty poll does more than count */
     uint32_t hot_index;
     bool is_hot;
     bool grown;
@@ -122,7 +122,8 @@ struct um_mem_rx {
     enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_mem_lane_shm *ctl;
-    const unsigned char *body_next; /* where the next body will lie, as it was known last */
+    const unsigned char *body_next; /* where the next body will lie, as it was known last; the record where none came */
+    uint32_t bytes_joined;          /* bytes_head when it joined */
     struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;

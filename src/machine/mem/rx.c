@@ -184,9 +184,9 @@ static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
 }
 
 /*
- * Fetches the first lines of the next body together with the line of its record, while neither is written: a receiver
- * that looks at the body only when it has seen the record waits for two transfers between the caches, one after the
- * other. Without effect on what is read.
+ * Fetches the first lines of the next body in each empty poll, so that they come together with the line of its record
+ * when the sender has written them. Who looks at the body only after the record waits for two transfers between the
+ * caches, one after the other. Without effect on what is read.
  */
 static inline void rx_expect_body(const struct um_mem_rx *rx)
 {
@@ -200,6 +200,7 @@ static inline bool rx_is_idle_due(const struct um_mem_rx *rx)
     return rx->state == UM_RX_LEAVING || rx->idle == rx->idle_due;
 }
 
+/* An idle lane looks for its next body, then publishes its credit, then only counts. */
 static void rx_idle(struct um_mem_rx *rx)
 {
     const bool due = rx->idle == rx->idle_due;
@@ -208,7 +209,8 @@ static void rx_idle(struct um_mem_rx *rx)
         /* closing was seen before this poll found the ring empty: nothing can come any more */
         um_mem_rx_leave(rx, 0);
     } else if (due && rx->idle_due == UM_IDLE_EXPECT) {
-        rx->body_next = rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1));
+        if (rx->bytes_head != rx->bytes_joined) /* else the ring's memory may never have been touched */
+            rx->body_next = rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1));
         rx->idle_due = UM_IDLE_PUBLISH;
     } else if (due) {
         rx->idle_due = UINT32_MAX;
@@ -247,7 +249,7 @@ static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *p
                 break;
             continue;
         }
-        if (!observe)
+        if (!observe && port->hot_count <= UM_HOT_KEEP)
             rx_expect_body(rx);
         rx_idle(rx);
         port->burst = 0;
