@@ -27,7 +27,10 @@
  * done. */
 #define UM_QUIET_NS INT64_C(40000)
 
-enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255, UM_SHORT_BODY = 64 << 10 };
+/* Bytes below which the time of a copy does not tell all that it costs: copy_cost(). */
+#define UM_SHORT_BODY UINT64_C(65536)
+
+enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
