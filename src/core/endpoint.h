@@ -130,7 +130,6 @@ struct um_core_peer {
     struct um_list awaiting;     /* in ep->awaiting */
     struct um_list expected;     /* in ep->expected */
     struct um_list ended;        /* in ep->leaving or ep->ended */
-    uint32_t body_sent_in;       /* turns, when a message with a body was sent to it last */
     uint32_t retained;           /* messages of it that wait to be received */
     uint32_t past_hold;          /* of those, how many came after it was asked to send none */
     uint32_t past_hold_bytes;    /* and bytes of their bodies */

@@ -270,14 +270,6 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
     return true;
 }
 
-static void choice_tell(struct um_proto_bodies_known *b, const struct um_proto_inbound *in, enum um_proto_way way,
-                        uint64_t ns, uint64_t bytes)
-{
-    um_proto_choice_tell(&b->choice, in->arrival.len, way, ns, bytes);
-    if (in->ask.is_mappable && way == UM_WAY_PUSH)
-        um_proto_choice_tell(&b->both, in->arrival.len, 1, ns, bytes);
-}
-
 /* Several bodies may come at a time: counts what has come since the one before was complete, or since this one was
  * asked for.
  */
@@ -291,7 +283,10 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     b->came.at = now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    choice_tell(b, in, UM_WAY_PUSH, ns > read_ns ? ns - read_ns : 0, bytes);
+    ns = ns > read_ns ? ns - read_ns : 0;
+    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, bytes);
+    if (in->ask.is_mappable)
+        um_proto_choice_tell(&b->both, in->arrival.len, 1, ns, bytes);
 }
 
 /* Several may be copied at a time: from the end of the one before. */
@@ -318,7 +313,7 @@ void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        choice_tell(b, in, UM_WAY_READ, copy_cost(in, in->ask.read_ns), in->moved);
+        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.read_ns), in->moved);
 }
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)

@@ -50,6 +50,7 @@ struct um_proto_peer {
     uint16_t round;                    /* rndv_both.c: the last one */
     bool cannot_invite;                /* rndv_both.c: no lane to the peer could be opened for that */
     uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
+    uint32_t body_sent_in;             /* ep->turns, when an eager message with a body went to the peer last */
 };
 
 struct um_proto_ep {
@@ -308,12 +309,14 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
  * of a stream if there was no call of progress since the last one with a body. No matter which: the record is published
  * last.
  */
-static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, struct um_core_peer *peer, uint32_t body_len)
+static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, const struct um_core_peer *peer,
+                                            uint32_t body_len)
 {
     if (body_len == 0)
         return false; /* it lies in that line, too */
-    const bool is_alone = peer->body_sent_in != ep->turns;
-    peer->body_sent_in = ep->turns;
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    const bool is_alone = own->body_sent_in != ep->turns;
+    own->body_sent_in = ep->turns;
     return is_alone;
 }
 
