@@ -69,7 +69,7 @@ static void latency_run(void)
         size_measure(measure_options.value[i]);
 }
 
-const struct measure measure_latency = {.name = "latency", .cases = "bytes", .body = latency_run};
+const struct measure measure_latency = {.name = "latency", .cases = "bytes", .body = latency_run, .in_flight = 1};
 
 /* ---- one of the two computes ---- */
 

@@ -91,7 +91,7 @@ static void option(const char *name, char *value)
         o->compute = number(name, value);
     } else if (!strcmp(name, "--kind")) {
         o->kind = value;
-        o->is_used = strcmp(value, "used") == 0;
+        o->used = strcmp(value, "used") == 0 ? measure->in_flight : 0;
     } else if (!strcmp(name, "--limit")) {
         config.limit = (unsigned)number(name, value);
     } else {
@@ -146,9 +146,8 @@ int main(int argc, char **argv)
         if (measure_options.value[i] > largest)
             largest = measure_options.value[i];
     }
-    measure_options.places = measure->in_flight ? measure->in_flight : 1;
-    if (measure_options.is_used)
-        largest *= (size_t)measure_options.places;
+    if (measure_options.used)
+        largest *= (size_t)measure_options.used;
     config.arena = (measure_options.cold > largest ? measure_options.cold : largest) + SLACK;
     config.window = measure->window ? measure->window() : 0;
     return link_run(&config, &argc, &argv, body);

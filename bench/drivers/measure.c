@@ -108,7 +108,7 @@ double measure_median(int count)
 size_t measure_place(size_t len, uint64_t n)
 {
     size_t stride = (len + PAGE - 1) & ~(size_t)(PAGE - 1);
-    size_t places = measure_options.is_used ? (size_t)measure_options.places : measure_options.cold / stride;
+    size_t places = measure_options.used ? (size_t)measure_options.used : measure_options.cold / stride;
     return places > 1 ? (size_t)(n % places) * stride : 0;
 }
 
@@ -120,7 +120,7 @@ unsigned char measure_byte(size_t at, int r)
 /* Bytes of a message that the program uses. */
 static size_t used_of(size_t len)
 {
-    return measure_options.is_used ? len : 0;
+    return measure_options.used ? len : 0;
 }
 
 void measure_write(size_t place, size_t len)

@@ -17,8 +17,7 @@ struct measure_options {
     int pieces;     /* iovec: entries of a list */
     double compute; /* computing: microseconds between two calls */
     const char *kind;
-    bool is_used; /* the kind: each message is written before it is sent and read when it is there */
-    int places;   /* of messages that are in flight together and used */
+    int used; /* places of messages that are written before they are sent and read when they are there; 0: none is */
 };
 extern struct measure_options measure_options;
 
@@ -27,7 +26,7 @@ struct measure {
     const char *name, *cases; /* cases: what measure_options.value holds, for --help */
     void (*body)(void);
     size_t (*window)(void); /* bytes to expose; or NULL */
-    int in_flight;          /* messages that are used have places of their own; 0: one at a time */
+    int in_flight;          /* messages at a time, which have places of their own with --kind used; 0: no such kind */
     bool is_fixed;          /* no buffers by case: the arena is small */
 };
 extern const struct measure measure_latency, measure_stream, measure_both, measure_rate, measure_computing,

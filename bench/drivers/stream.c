@@ -28,7 +28,7 @@ static void window(struct stream *s)
         }
     }
     link_wait(s->batch);
-    for (int i = MEASURE_WINDOW; measure_options.is_used && s->from != LINK_ANY && i > 0; i--)
+    for (int i = MEASURE_WINDOW; measure_options.used && s->from != LINK_ANY && i > 0; i--)
         measure_read(measure_place(s->len, s->next - (uint64_t)i), s->len);
     if (s->from != LINK_ANY)
         link_send(s->from, &ack, 1, TAG_ACK);
