@@ -57,6 +57,14 @@ static void no_more_lanes_grow_than_the_memory_allows(void **state)
     variant.memory_max = 0;
 }
 
+/* Two nodes, and the lane from 1 to 0, with a message that nobody receives. */
+static void open_lane(struct world *w)
+{
+    uint32_t value = 3;
+    world_open(w, 2);
+    inject_buf(w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+}
+
 static bool is_wide(struct world *w, int from, int to)
 {
     return mem_lane(peer_of(w, from, to))->wide_map.base != NULL;
@@ -66,9 +74,7 @@ static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
 {
     (void)state;
     struct world w;
-    uint32_t value = 3;
-    world_open(&w, 2);
-    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    open_lane(&w);
     assert_false(is_wide(&w, 1, 0));
     stream_bodies(&w, 1, 0);
     assert_true(is_wide(&w, 1, 0));
@@ -122,9 +128,7 @@ static void bodies_take_whole_pairs_of_lines(void **state)
 {
     (void)state;
     struct world w;
-    uint32_t value = 3;
-    world_open(&w, 2);
-    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    open_lane(&w);
     for (int ring = 0; ring < 2; ring++) {
         assert_int_equal(body_takes(&w, 41), 128);
         assert_int_equal(body_takes(&w, 128), 128);
@@ -157,10 +161,9 @@ static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
 {
     (void)state;
     struct world w;
-    uint32_t value = 3, ring;
+    uint32_t ring;
     variant.memory_max = 2 * UM_WIDE_BYTES;
-    world_open(&w, 2);
-    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    open_lane(&w);
     assert_int_equal(um_mem_lane_take_wide(mem_lane(peer_of(&w, 1, 0)), &ring), 0);
     node_close(&w.node[1]);
     world_settle(&w);
