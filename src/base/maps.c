@@ -134,6 +134,19 @@ int um_maps_at(struct um_maps *maps, uintptr_t at, struct um_map *map_p)
     return maps_query(maps, at, 0, false, map_p);
 }
 
+bool um_maps_find(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p)
+{
+    int ret = maps->no_query ? -ENOTTY : maps_query(maps, at, 0, with_path, map_p);
+    if (ret >= 0)
+        return ret > 0;
+    maps->no_query = true;
+    while (um_maps_next(maps, map_p)) {
+        if (map_p->end > at)
+            return map_p->start <= at;
+    }
+    return false;
+}
+
 bool um_maps_details(struct um_maps *maps, struct um_map *map)
 {
     char *line;

@@ -10,6 +10,7 @@
 
 struct um_maps {
     int fd;
+    bool no_query; /* um_maps_find() reads the text: the kernel cannot be asked, or a test says so */
     char *text;
     size_t size, have, at;
 };
@@ -35,6 +36,11 @@ bool um_maps_next(struct um_maps *maps, struct um_map *map_p);
 int um_maps_next_file(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p);
 /* Likewise the mapping that holds an address, of whatever kind. */
 int um_maps_at(struct um_maps *maps, uintptr_t at, struct um_map *map_p);
+/*
+ * maps only: the mapping that holds an address, of whatever kind: asked of the kernel, or read from the text where it
+ * does not tell. Addresses rise from call to call. path: perhaps only if with_path. False: nothing is mapped there.
+ */
+bool um_maps_find(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p);
 /* smaps only: what follows the line of the mapping that um_maps_next() gave. */
 bool um_maps_details(struct um_maps *maps, struct um_map *map);
 /* Is this two-letter flag among VmFlags? */

@@ -94,18 +94,33 @@ static int open_by_descriptor(const struct um_map *map)
     return found;
 }
 
+/* The name that the kernel shows for the file of a mapping; "": none is known. */
+static void name_of(const struct um_map *map, struct um_map *named)
+{
+    char text[8192];
+    struct um_maps maps;
+    *named = *map;
+    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0)
+        return;
+    if (!um_maps_find(&maps, map->start, true, named))
+        named->path[0] = '\0';
+    um_maps_close(&maps);
+}
+
 static int file_open(const struct um_map *map)
 {
     char path[64];
+    struct um_map named;
     int fd = open_by_descriptor(map);
     if (fd < 0) {
         snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)map->start,
                  (unsigned long)map->end);
         fd = open_by_name(path, map);
     }
-    if (fd < 0 && map->path[0] == '/')
-        fd = open_by_name(map->path, map);
-    return fd;
+    if (fd >= 0)
+        return fd;
+    name_of(map, &named);
+    return named.path[0] == '/' ? open_by_name(named.path, map) : fd;
 }
 
 /* Lock held. */
@@ -165,10 +180,8 @@ static int range_look(struct um_maps *maps, struct look *look, const char **why_
     const uintptr_t base = look->base, end = look->end;
     struct um_map map, *map_p = &look->first;
     uintptr_t reached = base;
-    while (reached < end && um_maps_next(maps, &map)) {
-        if (map.end <= base)
-            continue;
-        if (map.start > reached || map.perms[3] != 's' || map.ino == 0)
+    while (reached < end && um_maps_find(maps, reached, false, &map)) {
+        if (map.perms[3] != 's' || map.ino == 0)
             return -ENOENT;
         if (reached == base)
             *map_p = map;
