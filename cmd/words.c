@@ -100,6 +100,10 @@ bool um_cmd_words_take(struct um_cmd_words *at, const char *word)
     }
     if (at->in_program)
         return false;
+    if (!strcmp(word, "--")) { /* PRRTE: the program comes next */
+        at->in_program = true;
+        return false;
+    }
     if (*word == '-') {
         take_option(at, word);
         return true;

@@ -12,7 +12,7 @@
 struct um_cmd_words {
     int values;      /* so many of the next words belong to the option before them */
     bool unsure;     /* the option before is not known: the next word may be its value */
-    bool in_program; /* up to the next `:` */
+    bool in_program; /* behind the program, or a `--` before it, up to the next `:` */
 };
 
 /*

@@ -222,6 +222,7 @@ def check_noticed(run: subprocess.CompletedProcess[str], by: str | None) -> None
         ("-n 2 python3 x.py --host x", None),
         ("-wdir folder -prepend-rank ./gone -f x", None),
         ("-n 1 -- ./app -f x", None),
+        ("-n 1 -- ./gone -f x", None),
         # values that are no program, though they can be run, and no options
         ("-launcher ssh -launcher-exec /bin/sh -hosts alpha,beta ./app", "-hosts"),
         ("-genv SHELL /bin/sh -env A sh -f file ./app", "-f"),
