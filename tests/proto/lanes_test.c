@@ -174,6 +174,40 @@ static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
     variant.memory_max = 0;
 }
 
+static int refuse_attach(struct um_mem_port *port, const struct um_addr *addr, size_t offset, size_t len,
+                         struct um_mem_mapping *map_p)
+{
+    (void)port, (void)addr, (void)offset, (void)len, (void)map_p;
+    return -ENOMEM;
+}
+
+/* It stays in its big ring, and another lane may have the wide one. */
+static void a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without(void **state)
+{
+    (void)state;
+    struct world w;
+    struct um_mem_mapper refusing;
+    uint32_t value = 3;
+    variant.memory_max = 2 * UM_WIDE_BYTES;
+    world_open(&w, 3);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    inject_buf(&w, 1, 0, &value, sizeof(value), 1u << 20, UM_OP_TAGGED);
+    struct um_mem_port *port = mem_lane(peer)->link->port;
+    const struct um_mem_mapper *mapper = port->mapper;
+    refusing = *mapper;
+    refusing.attach = refuse_attach;
+    port->mapper = &refusing;
+    stream_bodies(&w, 1, 0);
+    assert_true(mem_lane(peer)->widen_tried);
+    assert_false(is_wide(&w, 1, 0));
+    port->mapper = mapper;
+    stream_bodies(&w, 2, 0);
+    assert_true(is_wide(&w, 2, 0));
+    stream_bodies(&w, 1, 0);
+    world_close(&w);
+    variant.memory_max = 0;
+}
+
 static void a_delivery_is_acknowledged_in_the_call_that_takes_it(void **state)
 {
     (void)state;
@@ -452,6 +486,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),
+    cmocka_unit_test(a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without),
     cmocka_unit_test(bodies_take_whole_pairs_of_lines),
     cmocka_unit_test(an_idle_lane_tells_each_time_what_it_has_consumed),
     cmocka_unit_test(a_delivery_is_acknowledged_in_the_call_that_takes_it),
