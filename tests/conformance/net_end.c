@@ -104,36 +104,43 @@ static struct two two_open(void)
 
 /* Work of b's: when its turn comes, the peer sends and falls, as one that exits does while b tells it something. */
 static struct path falling;
-enum { LAST = 3 };
+static uint64_t last; /* messages that it still sends */
 
 static bool send_and_fall(struct um_net_work *work)
 {
     (void)work;
-    for (uint64_t i = 0; i < LAST; i++)
+    for (uint64_t i = 0; i < last; i++)
         send_unseen(&falling, i);
     um_net_peer_fall(net_of(b), ((struct um_net_rx *)falling.rx)->peer, ECONNREFUSED);
     return true;
 }
 
-static void what_a_peer_sent_before_it_fell_comes(void **state)
+/* b drives, or is about to sleep. */
+static void fall_while_told(bool sleeps)
 {
     struct um_net_work work = {.push = send_and_fall};
+    open_two();
+    falling = path_joined(a, b);
+    expect_nothing(b);
+    um_list_init(&work.link);
+    um_net_work_add(net_of(b), &work);
+    if (sleeps)
+        assert_int_equal(um_net_arm(b), -EAGAIN);
+    else
+        assert_true(um_net_drive(net_of(b)));
+    for (uint64_t i = 0; i < last; i++)
+        expect_message(b, falling.rx, MESSAGE(i));
+    expect_left(b, falling.rx, ECONNRESET);
+    path_close(&falling);
+    close_two();
+}
+
+static void what_a_peer_sent_before_it_fell_comes(void **state)
+{
     (void)state;
-    for (int sleeps = 0; sleeps < 2; sleeps++) {
-        open_two();
-        falling = path_joined(a, b);
-        expect_nothing(b);
-        um_list_init(&work.link);
-        um_net_work_add(net_of(b), &work);
-        if (sleeps)
-            assert_int_equal(um_net_arm(b), -EAGAIN);
-        else
-            assert_true(um_net_drive(net_of(b)));
-        for (uint64_t i = 0; i < LAST; i++)
-            expect_message(b, falling.rx, MESSAGE(i));
-        expect_left(b, falling.rx, ECONNRESET);
-        path_close(&falling);
-        close_two();
+    for (last = 0; last < 4; last += 3) {
+        fall_while_told(false);
+        fall_while_told(true);
     }
 }
 
