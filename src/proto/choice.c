@@ -7,8 +7,7 @@ enum {
     UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much */
     UM_CLEARLY = UM_OCTAVE / 4,
     UM_MUCH = UM_OCTAVE / 2,
-    UM_CHOICE_EARLY = 128, /* bodies between trials up to which their number doubles, however clear they are */
-    UM_CLASS_SHIFT = 14,   /* log2 of the bytes at which class 0 begins */
+    UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
 };
 
 /* log2 in 64ths, between powers of two along the chord: monotone, at most 6 % off. */
@@ -31,7 +30,7 @@ static struct um_proto_choice_class *class_of(struct um_proto_choice *choice, ui
 /* Has the class compared the two ways? */
 static bool has_compared(const struct um_proto_choice_class *c)
 {
-    return c->interval > UM_CHOICE_SOON;
+    return c->trials > 0;
 }
 
 /*
@@ -122,8 +121,8 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
 /* The first trials meet memory that was never touched and rings that have not grown: they say little. */
 static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
 {
-    if (c->interval < UM_CHOICE_EARLY)
-        times = 2;
+    if (c->trials < UM_CHOICE_FIRST)
+        return c->interval;
     return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
 }
 
@@ -135,6 +134,7 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_
         return;
     uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);
     bool tried = way != c->way && trial_learn(c, sample);
+    c->trials += tried && c->trials < UM_CHOICE_FIRST;
     if (way == c->way)
         usual_learn(c, sample);
     const uint16_t here = c->cost[c->way], there = c->cost[1 - c->way];

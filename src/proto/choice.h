@@ -25,6 +25,7 @@ enum {
     UM_CHOICE_TRIES = 3,    /* bodies of a trial */
     UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
     UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
+    UM_CHOICE_FIRST = 4,    /* trials that follow each other so soon */
     UM_CHOICE_LATE = 1024,  /* at most */
 };
 
@@ -37,6 +38,7 @@ struct um_proto_choice_class {
     uint8_t way;            /* the better one */
     uint8_t told;           /* bodies since it is in use, up to UM_CHOICE_PROOF */
     uint8_t trial, tried;   /* bodies of the present trial: chosen, measured */
+    uint8_t trials;         /* that ended, up to UM_CHOICE_FIRST */
 };
 
 struct um_proto_choice {

@@ -87,8 +87,8 @@ static void slow_trials_at_first_do_not_put_off_the_next_ones(void **state)
     (void)state;
     struct um_proto_choice c = {0};
     const uint64_t ring_is_cold[] = {10000, 40000}, ring_is_fast[] = {10000, 2500};
-    run(&c, LEN, 90, ring_is_cold, 0);
-    assert_true(run(&c, LEN, 200, ring_is_fast, 0) >= 100);
+    run(&c, LEN, 45, ring_is_cold, 0);
+    assert_true(run(&c, LEN, 40, ring_is_fast, 0) >= 20);
 }
 
 static void what_changes_is_noticed(void **state)

@@ -828,7 +828,7 @@ MUTATIONS = [
     (
         "slow trials of cold rings put off the next ones",
         "src/proto/choice.c",
-        "    if (c->interval < UM_CHOICE_EARLY)\n        times = 2;\n",
+        "    if (c->trials < UM_CHOICE_FIRST)\n        return c->interval;\n",
         "",
         ["choice"],
     ),
