@@ -139,12 +139,12 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
 /*
  * What a body cost, ns, that was copied out of the sender's memory in so much time. Its lines were in the sender's
  * cache and are in both now: the sender has to get each again before it writes the next body there, which the receiver
- * does not see. Of a long body the copy itself tells enough. So it does in a stream, where the sender writes other
- * bodies meanwhile, but for short ones.
+ * does not see. That share is added to what it saw: for short bodies, and for lone ones below UM_LONG_BODY. The sender
+ * of a stream writes other bodies meanwhile.
  *
- * The factors are such that each way is found the better one by a third or more in round trips with bodies that are
- * used, where it is, and in those with bodies that nobody touches. (Half a round trip of 256 KiB, us: read 57 and 12,
- * of which the receiver sees 26 and 12; mapped 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 24.)
+ * The factors are such that the better way is ahead by a third or more both in round trips with bodies that are used
+ * and in those with bodies that nobody touches. (Half a round trip of 256 KiB, us: read 57 and 12, of which the
+ * receiver sees 26 and 12; mapped 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 24.)
  */
 static uint64_t copy_cost(const struct um_proto_inbound *in, uint64_t ns)
 {
