@@ -1,5 +1,5 @@
 /* base/lock: holders that never release. Dead ones, and contention, are tested with atomics
- * (proto/atomic_apply_test). */
+ * (proto/atomic_shared_test). */
 #define UM_LOCK_WAIT_NS UINT64_C(2000000000)
 #include "base/lock.c" /* NOLINT(bugprone-suspicious-include): with a shorter wait */
 

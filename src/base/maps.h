@@ -10,7 +10,7 @@
 
 struct um_maps {
     int fd;
-    bool no_query; /* um_maps_find() reads the text: the kernel cannot be asked, or a test says so */
+    bool no_query; /* um_maps_find() reads the text: the kernel does not tell */
     char *text;
     size_t size, have, at;
 };
@@ -38,7 +38,8 @@ int um_maps_next_file(struct um_maps *maps, uintptr_t at, bool with_path, struct
 int um_maps_at(struct um_maps *maps, uintptr_t at, struct um_map *map_p);
 /*
  * maps only: the mapping that holds an address, of whatever kind: asked of the kernel, or read from the text where it
- * does not tell. Addresses rise from call to call. path: perhaps only if with_path. False: nothing is mapped there.
+ * does not tell. Each address lies at or above the end of the mapping found before. path: perhaps only if with_path.
+ * False: nothing is mapped there; map_p says nothing then, and this is the last call.
  */
 bool um_maps_find(struct um_maps *maps, uintptr_t at, bool with_path, struct um_map *map_p);
 /* smaps only: what follows the line of the mapping that um_maps_next() gave. */

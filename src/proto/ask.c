@@ -37,6 +37,7 @@ struct um_proto_bodies_known {
     struct um_proto_choice choice;
     struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: pushed */
     uint64_t both_at;            /* ns: when a mapped body was complete last */
+    uint64_t ended_at;           /* ns: when a body was last, that came by any way */
     uint64_t read_ns;            /* what reading bodies has taken */
     uint64_t read_at;            /* ns: when one was read last */
     uint32_t read_in;            /* call of progress in which that was */
@@ -142,28 +143,34 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
  * does not see. That share is added to what it saw: for short bodies, and for lone ones below UM_LONG_BODY. The sender
  * of a stream writes other bodies meanwhile.
  *
- * The factors are such that the better way is ahead by a third or more both in round trips with bodies that are used
- * and in those with bodies that nobody touches. (Half a round trip of 256 KiB, us: read 57 and 12, of which the
- * receiver sees 26 and 12; mapped 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 24.)
+ * The factors are such that the better way is found with bodies that are used, and with those that nobody touches.
+ * (Half a round trip of 256 KiB, us: read 57 and 12, of which the receiver sees 26 and 12; mapped 34 and 5, seen 8.5
+ * and 4.2; pushed 26 and 19, seen 20 and 17.)
  */
-static uint64_t copy_cost(const struct um_proto_inbound *in, uint64_t ns)
+static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
 {
     const uint64_t len = in->arrival.len;
-    const bool counts_more = in->ask.is_lone && len < UM_LONG_BODY;
+    const bool counts_more = is_lone && len < UM_LONG_BODY;
     if (in->ask.way == UM_WAY_BOTH)
-        return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? ns * 7 / 2 : ns;
+        return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? 3 * ns : ns;
     if (len < UM_SHORT_BODY)
         return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
-    return counts_more ? ns + ns / 3 : ns;
+    return counts_more ? ns + ns / 8 : ns;
+}
+
+/* Longer after the last body ended than it took itself. */
+static bool is_lone(const struct um_proto_bodies_known *b, uint64_t began, uint64_t took)
+{
+    return began > b->ended_at && began - b->ended_at > took;
 }
 
 /* The copy has ended: what it took. */
 static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
     uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
-    const uint64_t between = time_between(ep, in->ask.read_began, took);
-    in->ask.is_lone = between == 0;
-    took += between;
+    in->ask.is_lone = is_lone(um_proto_ep_of(ep)->bodies, in->ask.read_began, took);
+    took += time_between(ep, in->ask.read_began, took);
+    um_proto_ep_of(ep)->bodies->ended_at = end;
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
     um_proto_ep_of(ep)->bodies->read_ns += took;
     um_proto_ep_of(ep)->bodies->read_at = end;
@@ -292,7 +299,7 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     uint64_t read_ns = b->read_ns - (alone ? in->ask.read_ns : b->came.read_ns);
     uint64_t bytes = b->pushed - (alone ? in->ask.pushed : b->came.pushed);
     uint64_t ns = now - (alone ? in->ask.asked_at : b->came.at);
-    b->came.at = now;
+    b->came.at = b->ended_at = now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
     ns = ns > read_ns ? ns - read_ns : 0;
@@ -302,16 +309,16 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
 }
 
 /* Several may be copied at a time: from the end of the one before. */
-static void learn_both(struct um_proto_bodies_known *b, struct um_proto_inbound *in)
+static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const uint64_t now = um_clock_ns();
     const uint64_t from = in->both.began_at > b->both_at ? in->both.began_at : b->both_at;
-    in->ask.is_lone = from - b->both_at > now - from;
-    b->both_at = now;
-    um_proto_choice_tell(&b->both, in->arrival.len, 0, copy_cost(in, now - from), in->arrival.len);
+    const uint64_t cost = copy_cost(in, is_lone(b, in->both.began_at, now - from), now - from);
+    b->both_at = b->ended_at = now;
+    um_proto_choice_tell(&b->both, in->arrival.len, 0, cost, in->arrival.len);
 }
 
-void um_proto_ask_learn(struct um_core_ep *ep, struct um_proto_inbound *in)
+void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (in->ask.way == UM_WAY_BOTH) {
@@ -326,7 +333,8 @@ void um_proto_ask_learn(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.read_ns), in->moved);
+        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, in->ask.read_ns),
+                             in->moved);
 }
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)

@@ -6,8 +6,8 @@
  * on whether both sides make progress, and on whose cache holds the body. Therefore the bodies themselves are measured:
  * the first bodies of a size class try both ways, then the better way is taken and each body updates its cost. From
  * time to time a trial sends a few bodies the other way. A trial has several bodies in a row, because caches have to
- * adapt; the second best of them counts. A trial ends early when its bodies are clearly slower. Trials that change
- * nothing become rarer. A class that is new begins with the way that its neighbour has found better.
+ * adapt; the second best of them counts. A trial ends early when its bodies are clearly slower. The first trials
+ * come soon after one another; later ones that change nothing become rarer. A class that is new begins with the way that its neighbour has found better.
  *
  * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock. Threading: core.h.
  */
@@ -25,8 +25,8 @@ enum {
     UM_CHOICE_TRIES = 3,    /* bodies of a trial */
     UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
     UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
-    UM_CHOICE_FIRST = 4,    /* trials that follow each other so soon */
     UM_CHOICE_LATE = 1024,  /* at most */
+    UM_CHOICE_FIRST = 4,    /* trials behind which the next one comes soon */
 };
 
 struct um_proto_choice_class {

@@ -155,7 +155,7 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    bool is_lone;                                                 /* read, longer after the one before than it took */
+    bool is_lone; /* read: longer after the last body ended, by whatever way, than that took */
     bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
     bool is_mappable;                                             /* and yet it goes another way */
     uint32_t quiet;                                               /* looks since a part came from its peer */
@@ -298,7 +298,7 @@ bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */
 bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* learn: the body has moved. forget: it ends, moved or not. */
-void um_proto_ask_learn(struct um_core_ep *ep, struct um_proto_inbound *in);
+void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */

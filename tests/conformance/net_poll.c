@@ -44,6 +44,7 @@ static void a_record_that_stays_does_not_keep_answers_away(void **state)
     path_end(&back);
     close_two();
 }
+
 /* The caller has something to do with what it got; then it asks again. */
 static void the_first_poll_behind_a_record_does_not_look(void **state)
 {

@@ -1470,20 +1470,20 @@ MUTATIONS = [
         "src/machine/net/poll.c",
         "    um_net_drive_all(port);\n    for (const struct um_list",
         "    um_net_drive(port);\n    for (const struct um_list",
-        ["net_net"],
+        ["net_net_poll"],
     ),
     (
         "a sleeper that is woken leaves what one look does not find",
         "src/machine/net/wait.c",
         "    um_net_drive_all(port);\n",
         "",
-        ["net_net"],
+        ["net_net_poll"],
     ),
     (
         "a unit behind a number that libfabric reads without it is not noticed",
         "src/machine/net/inner.c",
         "if (text && (*end || set < UM_NET_SMALL))",
         "if (text && set == 0)",
-        ["net_net"],
+        ["net_net_settings"],
     ),
 ]
