@@ -159,7 +159,7 @@ static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint6
 }
 
 /* Longer after the last body ended than it took itself. */
-static bool is_lone(const struct um_proto_bodies_known *b, uint64_t began, uint64_t took)
+static bool came_alone(const struct um_proto_bodies_known *b, uint64_t began, uint64_t took)
 {
     return began > b->ended_at && began - b->ended_at > took;
 }
@@ -167,14 +167,14 @@ static bool is_lone(const struct um_proto_bodies_known *b, uint64_t began, uint6
 /* The copy has ended: what it took. */
 static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
+    struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
-    in->ask.is_lone = is_lone(um_proto_ep_of(ep)->bodies, in->ask.read_began, took);
+    in->ask.is_lone = came_alone(b, in->ask.read_began, took);
     took += time_between(ep, in->ask.read_began, took);
-    um_proto_ep_of(ep)->bodies->ended_at = end;
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
-    um_proto_ep_of(ep)->bodies->read_ns += took;
-    um_proto_ep_of(ep)->bodies->read_at = end;
-    um_proto_ep_of(ep)->bodies->read_in = ep->turns;
+    b->read_ns += took;
+    b->read_at = b->ended_at = end;
+    b->read_in = ep->turns;
     if (in->ask.way == UM_WAY_READ)
         in->ask.read_ns += took;
     return ret;
@@ -313,7 +313,7 @@ static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_in
 {
     const uint64_t now = um_clock_ns();
     const uint64_t from = in->both.began_at > b->both_at ? in->both.began_at : b->both_at;
-    const uint64_t cost = copy_cost(in, is_lone(b, in->both.began_at, now - from), now - from);
+    const uint64_t cost = copy_cost(in, came_alone(b, in->both.began_at, now - from), now - from);
     b->both_at = b->ended_at = now;
     um_proto_choice_tell(&b->both, in->arrival.len, 0, cost, in->arrival.len);
 }

@@ -94,33 +94,29 @@ static int open_by_descriptor(const struct um_map *map)
     return found;
 }
 
-/* The name that the kernel shows for the file of a mapping; "": none is known. */
-static void name_of(const struct um_map *map, struct um_map *named)
+/* By the name that the kernel shows for it. */
+static int open_by_shown_name(const struct um_map *map)
 {
     char text[8192];
     struct um_maps maps;
-    *named = *map;
+    struct um_map named;
     if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0)
-        return;
-    if (!um_maps_find(&maps, map->start, true, named))
-        named->path[0] = '\0';
+        return -ENOENT;
+    const bool is_named = um_maps_find(&maps, map->start, true, &named) && named.path[0] == '/';
     um_maps_close(&maps);
+    return is_named ? open_by_name(named.path, map) : -ENOENT;
 }
 
 static int file_open(const struct um_map *map)
 {
     char path[64];
-    struct um_map named;
     int fd = open_by_descriptor(map);
     if (fd < 0) {
         snprintf(path, sizeof(path), "/proc/self/map_files/%lx-%lx", (unsigned long)map->start,
                  (unsigned long)map->end);
         fd = open_by_name(path, map);
     }
-    if (fd >= 0)
-        return fd;
-    name_of(map, &named);
-    return named.path[0] == '/' ? open_by_name(named.path, map) : fd;
+    return fd < 0 ? open_by_shown_name(map) : fd;
 }
 
 /* Lock held. */
