@@ -34,6 +34,7 @@ docs/performance.md says what is measured and how to read it.
   bench/compare --from runs.json --docs          no measurement: report, pictures, and docs/performance.md anew
 """
 TOP = Path(__file__).resolve().parents[2]
+DOCS = TOP / "docs"
 QUICK = {"repeat": 3, "seconds": 0.02}
 FULL = {"repeat": 9, "seconds": 0.2}
 ENDED = 130
@@ -65,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
                         help="also Intel MPI (proprietary), in that virtual environment (.venv-impi)")  # fmt: skip
     parser.add_argument("--libfabric", help="folder of the libfabric.so.1 for the fabric group, or \"system\" (default: MPICH's wheel)")
     parser.add_argument("--from", dest="source", type=Path, metavar="RUNS.json", help="report these runs instead of measuring")
-    parser.add_argument("--docs", action="store_true", help="put the tables into docs/performance.md, too")
+    parser.add_argument("--docs", action="store_true", help="put the tables into docs/performance.md and a picture beside it")
     parser.add_argument("--no-plots", action="store_true", help="no pictures")
     return parser.parse_args(arguments)
 
@@ -172,10 +173,12 @@ def write(record: Record, out: Path, options: argparse.Namespace) -> None:
     save(record, out)
     (out / "report.md").write_text(tables.report(record), encoding="utf-8")
     if options.docs:
-        tables.put_into(TOP / "docs" / "performance.md", tables.report(record, "###", has_details=False))
+        tables.put_into(DOCS / "performance.md", tables.report(record, "###", has_details=False))
     if not options.no_plots:
         try:
             plots.pictures(record, out)
+            if options.docs and not plots.page_picture(record, DOCS / "performance.svg"):
+                print("compare: docs/performance.svg stays: latency/used and bandwidth/used were not both run", file=sys.stderr)
         except ImportError as error:
             print(f"compare: no pictures: {error}", file=sys.stderr)
     groups = record["groups"]

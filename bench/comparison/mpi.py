@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from .families import MPI, Measurement
 from .peer import Peer, Setting, Variant
@@ -74,6 +75,32 @@ class MpiPeer(Peer):
         command += [*(of.crowded if ranks > len(setting.cpus) else ()), *self.options, "-n", str(ranks)]
         command += [of.program(setting), *setting.driver_options(m, cases)]
         return setting.run(command, {**of.env, **self.env, **(self.variant.env if self.variant else {})})
+
+
+@dataclass(frozen=True)
+class FloorPeer(MpiPeer):
+    """What the MPI itself takes: over a provider that completes small messages at once (bench/floor)."""
+
+    MOST: ClassVar[int] = 4096  # bytes
+
+    def folder(self, setting: Setting) -> Path:
+        return setting.build / "bench" / "floor"
+
+    def missing(self, setting: Setting) -> str:
+        there = (self.folder(setting) / "libfloor-fi.so").exists()
+        return super().missing(setting) or ("" if there else f"no provider in {self.folder(setting)}: build first (./quickstart)")
+
+    def offers(self, m: Measurement) -> bool:
+        return m.id == "bandwidth/warm"
+
+    def measure(self, m: Measurement, setting: Setting) -> Outcome:
+        assert self.mpi
+        cases = [case for case in setting.cases_of(m) if case <= self.MOST]
+        if not cases:
+            return Outcome()
+        command: list[str | Path] = [self.mpi.launcher, *self.mpi.options, *self.options, "-n", "2", self.mpi.program(setting)]
+        command += [*setting.driver_options(m, cases), "--kind", "floor"]
+        return setting.run(command, {**self.mpi.env, **self.env, "FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(self.folder(setting))})
 
 
 def mpich(setting: Setting) -> Mpi:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from . import mpi
 from .fabric import BarePeer, FabricPeer, UcxPeer
 from .families import FABRIC
-from .mpi import Mpi, MpiPeer
+from .mpi import FloorPeer, Mpi, MpiPeer
 from .peer import LIMIT, OURS, Peer, Setting
 
 
@@ -32,13 +32,21 @@ def fabric_peers(setting: Setting) -> list[Peer]:
     ]
 
 
-def of_mpi(of: Mpi, setting: Setting, others: Sequence[tuple[str, dict[str, str], tuple[str, ...]]]) -> list[Peer]:
-    """unimem in all its variants, then the other transports: name, variables, options of the launcher."""
+def of_mpi(
+    of: Mpi, setting: Setting, over_ofi: dict[str, str], others: Sequence[tuple[str, dict[str, str], tuple[str, ...]]]
+) -> list[Peer]:
+    """unimem in all its variants, then the other transports (name, variables, options of the launcher), then the MPI's floor.
+
+    over_ofi: what makes the MPI use libfabric."""
     ours = [MpiPeer(of.group, variant.name, OURS, mpi=of, variant=variant) for variant in setting.variants]
-    return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others)]
+    floor = FloorPeer(of.group, "floor", LIMIT, mpi=of, env=over_ofi)
+    return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others), floor]
 
 
 OVER_OFI = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1"}  # MPICH
+INTEL_OVER_OFI = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "unimem"}
+OPEN_OVER_OFI = {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx", "OMPI_MCA_mtl_ofi_provider_include": "unimem",
+                 "OMPI_MCA_opal_common_ofi_provider_include": "unimem"}  # fmt: skip
 
 
 def mpi_peers(setting: Setting) -> list[Peer]:
@@ -46,10 +54,10 @@ def mpi_peers(setting: Setting) -> list[Peer]:
     intel_shm = {"I_MPI_FABRICS": "ofi", "I_MPI_OFI_PROVIDER": "shm", "FI_PROVIDER": "shm"}
     intel = mpi.impi(setting)
     return [
-        *of_mpi(mpi.mpich(setting), setting, [("shm", {**OVER_OFI, "FI_PROVIDER": "shm"}, ()), ("ucx", ucx, ()), ("posix", {}, ())]),
-        *(of_mpi(intel, setting, [("shm", intel_shm, ()), ("own", {"I_MPI_FABRICS": "shm"}, ())]) if intel else []),
-        *of_mpi(mpi.openmpi5(setting), setting, [("sm", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,sm"))]),
-        *of_mpi(mpi.openmpi4(setting), setting, [("vader", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,vader"))]),
+        *of_mpi(mpi.mpich(setting), setting, OVER_OFI, [("shm", {**OVER_OFI, "FI_PROVIDER": "shm"}, ()), ("ucx", ucx, ()), ("posix", {}, ())]),
+        *(of_mpi(intel, setting, INTEL_OVER_OFI, [("shm", intel_shm, ()), ("own", {"I_MPI_FABRICS": "shm"}, ())]) if intel else []),
+        *of_mpi(mpi.openmpi5(setting), setting, OPEN_OVER_OFI, [("sm", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,sm"))]),
+        *of_mpi(mpi.openmpi4(setting), setting, OPEN_OVER_OFI, [("vader", {}, ("--mca", "pml", "ob1", "--mca", "btl", "self,vader"))]),
     ]
 
 

@@ -10,6 +10,7 @@ from .summary import Record, Table, sections
 from .tables import size
 
 COLUMNS = 3
+PAGE = (("latency/used", "us", "half a round trip"), ("bandwidth/used", "mb_s", "64 in flight"))  # parts of the documents' picture
 
 
 def series(table: Table, name: str) -> tuple[list[int], list[float], list[float], list[float]]:
@@ -39,13 +40,18 @@ def draw(axes: Any, table: Table, title: str) -> None:
     axes.legend(fontsize="small")
 
 
-def picture(tables: Sequence[Table], groups: dict[str, str], out: Path) -> None:
-    """The same metric of one measurement in several groups."""
+def pyplot() -> Any:
     import matplotlib
 
     matplotlib.use("Agg")  # no display is needed, or present
     from matplotlib import pyplot as plt
 
+    return plt
+
+
+def picture(tables: Sequence[Table], groups: dict[str, str], out: Path) -> None:
+    """The same metric of one measurement in several groups."""
+    plt = pyplot()
     columns = min(len(tables), COLUMNS)
     rows = -(-len(tables) // columns)
     figure, grid = plt.subplots(rows, columns, figsize=(5.5 * columns, 4.5 * rows), layout="constrained", squeeze=False)
@@ -74,3 +80,40 @@ def pictures(record: Record, folder: Path) -> list[Path]:
         written.append(folder / f"{name}.png")
         picture(tables, record["groups"], written[-1])
     return written
+
+
+def page_tables(record: Record, measurement: str, metric: str) -> list[Table]:
+    """What a part of the documents' picture shows: the groups of one host."""
+    found = [t for section in sections(record) for t in section.tables if (t.measurement["id"], t.metric.name) == (measurement, metric)]
+    return [table for table in found if table.ours and table.others and "net" not in table.group]
+
+
+def draw_ratios(axes: Any, tables: Sequence[Table], groups: dict[str, str]) -> None:
+    """A line for each group: how many times as good unimem is as the best peer of each size."""
+    cases = sorted({int(row.case) for table in tables for row in table.rows})
+    for table in tables:
+        ratios = [(cases.index(int(row.case)), value) for value, row in table.ratios(table.ours[0])]
+        axes.plot(*zip(*ratios, strict=True), marker="o", markersize=3, label=f"{groups[table.group]}: {', '.join(table.others)}")
+    axes.axhline(1, color="black", linewidth=0.8)
+    axes.set_ylim(bottom=0)
+    axes.set_xticks(range(len(cases)), [size(str(case), "bytes") for case in cases], rotation=60)
+    axes.set_xlabel("bytes")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend(fontsize="small")
+
+
+def page_picture(record: Record, out: Path) -> bool:
+    """The picture for the documents. False: there is nothing to draw."""
+    parts = [(page_tables(record, measurement, metric), title) for measurement, metric, title in PAGE]
+    if not all(tables for tables, _ in parts):
+        return False
+    plt = pyplot()
+    plt.rcParams |= {"svg.hashsalt": "unimem", "svg.fonttype": "none"}  # the same small file from the same figures
+    figure, grid = plt.subplots(1, len(parts), figsize=(11, 4.8), layout="constrained")
+    for axes, (tables, title) in zip(grid, parts, strict=True):
+        draw_ratios(axes, tables, record["groups"])
+        axes.set_title(f"{title}: {tables[0].metric.title}")
+    grid[0].set_ylabel("times as good as the best of the others")
+    figure.savefig(out, metadata={"Date": None})
+    plt.close(figure)
+    return True

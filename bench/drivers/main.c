@@ -3,7 +3,8 @@
  *
  *   latency      half round trips by size (us: median of batches; p50_us, p99_us, p999_us: of single ones)
  *   stream       64 messages in flight, one acknowledgement, by size; this, the one above and the two below:
- *                --kind used: each message is written before it is sent and read when it is there
+ *                --kind used: each message is written before it is sent and read when it is there;
+ *                --kind floor (not above): over the provider bench/floor, which moves no message
  *   both         the same in both directions at once
  *   rate         the same by as many pairs as there are, by size
  *   computing    one body by size, while --kind sender|receiver computes between its calls
@@ -91,6 +92,7 @@ static void option(const char *name, char *value)
         o->compute = number(name, value);
     } else if (!strcmp(name, "--kind")) {
         o->kind = value;
+        o->is_floor = strcmp(value, "floor") == 0;
         o->used = strcmp(value, "used") == 0 ? measure->in_flight : 0;
     } else if (!strcmp(name, "--limit")) {
         config.limit = (unsigned)number(name, value);

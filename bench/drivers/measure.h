@@ -8,6 +8,7 @@
 #include "link.h"
 
 enum { MEASURE_CASES = 32, MEASURE_SAMPLES = 1 << 17, MEASURE_WINDOW = 64 };
+enum { MEASURE_TAG_FLOOR = 0x7e57 }; /* of messages that bench/floor completes at once; of no others */
 
 struct measure_options {
     size_t value[MEASURE_CASES]; /* of the cases: sizes, depths, numbers of senders */
@@ -17,6 +18,7 @@ struct measure_options {
     int pieces;     /* iovec: entries of a list */
     double compute; /* computing: microseconds between two calls */
     const char *kind;
+    bool is_floor; /* --kind floor: the messages are those of bench/floor, and their data must not arrive */
     int used; /* places of messages that are written before they are sent and read when they are there; 0: none is */
 };
 extern struct measure_options measure_options;

@@ -4,7 +4,7 @@
  */
 #include "measure.h"
 
-enum { TAG = 2, TAG_ACK = 3, TAG_RATE = 4, WINDOWS = 20000 };
+enum { TAG_ACK = 3, TAG_RATE = 4, WINDOWS = 20000 };
 
 struct stream {
     int to, from; /* LINK_ANY: none */
@@ -21,10 +21,10 @@ static void window(struct stream *s)
     for (int i = 0; i < MEASURE_WINDOW; i++, s->next++) {
         size_t place = measure_place(s->len, s->next);
         if (s->from != LINK_ANY)
-            link_post_recv(s->batch, s->from, in + place, s->len, TAG);
+            link_post_recv(s->batch, s->from, in + place, s->len, MEASURE_TAG_FLOOR);
         if (s->to != LINK_ANY) {
             measure_write(place, s->len);
-            link_post_send(s->batch, s->to, out + place, s->len, TAG);
+            link_post_send(s->batch, s->to, out + place, s->len, MEASURE_TAG_FLOOR);
         }
     }
     link_wait(s->batch);

@@ -2,10 +2,14 @@
 
 import json
 import signal
+import sys
 import time
 from pathlib import Path
 
 from harness import BUILD, TOP, Launcher
+
+sys.path.insert(0, str(TOP / "bench"))
+from comparison import plots
 
 
 def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
@@ -27,6 +31,18 @@ def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
     assert (tmp_path / "again" / "report.md").read_text() == report
 
 
+def test_the_floor(launcher: Launcher, tmp_path: Path) -> None:
+    """Over a provider that carries messages the measurement of an MPI's floor is an error."""
+    how = ["--only", "bandwidth/warm", "--peers", "mpich:floor", "--cases", "8", "--repeat", "1", "--seconds", "0.005", "--no-plots"]
+    run = [TOP / "bench" / "compare", *how, "--build", BUILD, "--out"]
+    launcher.run([*run, tmp_path / "floor"]).succeeded()
+    (found,) = json.loads((tmp_path / "floor" / "runs.json").read_text())["runs"]
+    assert not found["error"] and {metric for metric, _, _ in found["figures"]} == {"mb_s", "ns_message"}
+    carried = ["stream", "--link", "unimem", "--cases", "8", "--kind", "floor"]
+    run = launcher.run([BUILD / "bench" / "compare_fabric", *carried], env={"FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(BUILD)})
+    assert run.status == 1 and "a message was carried" in run.err, str(run)
+
+
 def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
     """SIGTERM ends the run of the moment, too (the fixture looks for what is left); what was measured is reported."""
     what = ["--only", "sleep/cq", "--peers", "fabric:unimem", "--repeat", "1"]  # 5 s and more
@@ -42,3 +58,28 @@ def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
     assert run.status == 130 and "ended before its time" in run.err, str(run)
     assert json.loads((tmp_path / "runs.json").read_text())["runs"] == []
     assert (tmp_path / "report.md").exists()
+
+
+def test_the_picture_of_the_documents(tmp_path: Path) -> None:
+    """Ratios to the best peer of each size, of the groups of one host; none without both of its measurements."""
+    peers = [(group, name, kind) for group in ("mpich", "net") for name, kind in (("unimem", "ours"), ("a", "peer"), ("b", "peer"))]
+    record = {
+        "groups": {"mpich": "MPICH", "net": "between hosts"},
+        "missing": {},
+        "peers": [{"id": f"{group}:{name}", "group": group, "name": name, "kind": kind} for group, name, kind in peers],
+        "measurements": [{"id": name, "family": name, "title": name, "case": "bytes"} for name in ("latency/used", "bandwidth/used")],
+        "runs": [
+            {"measurement": "latency/used", "peer": f"{group}:{name}", "repetition": 0, "error": None,
+             "figures": [["us", 8, {"unimem": 2, "a": 3, "b": 5}[name]], ["us", 64, 4]]}
+            for group, name, _ in peers
+        ],
+    }  # fmt: skip
+    out = tmp_path / "picture.svg"
+    assert not plots.page_picture(record, out)
+    record["runs"] += [run | {"measurement": "bandwidth/used", "figures": [["mb_s", 8, 1]]} for run in record["runs"]]
+    (table,) = plots.page_tables(record, "latency/used", "us")
+    assert table.group == "mpich"
+    assert [(row.case, value) for value, row in table.ratios("unimem")] == [("8", 1.5), ("64", 1.0)]
+    assert plots.page_picture(record, out)
+    text = out.read_text()
+    assert "MPICH: a, b" in text and "between hosts" not in text
