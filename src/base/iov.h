@@ -52,6 +52,25 @@ static inline void um_iov_copy(void *to, const void *from, size_t len)
     }
 }
 
+/* A few words, without a call. The last one may overlap the one before. */
+static inline void um_iov_copy_short(void *to, const void *from, size_t len)
+{
+    char *out = to;
+    const char *in = from;
+    size_t i = 0;
+    if (__builtin_expect(len >= 8, 1)) {
+        for (; i + 8 < len; i += 8)
+            memcpy(out + i, in + i, 8);
+        memcpy(out + len - 8, in + len - 8, 8);
+    } else if (len >= 4) {
+        memcpy(out, in, 4);
+        memcpy(out + len - 4, in + len - 4, 4);
+    } else {
+        for (; i < len; i++)
+            out[i] = in[i];
+    }
+}
+
 /* The list, to flat memory: at most as many bytes as it has room for. */
 void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room);
 

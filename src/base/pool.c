@@ -5,16 +5,16 @@
 #include <stdalign.h>
 #include <stdlib.h>
 
-enum { UM_POOL_CHUNK_BYTES = 32768 };
+enum { UM_POOL_CHUNK_BYTES = 32768, UM_POOL_LINE = 64 };
 
 struct um_pool_chunk {
     struct um_pool_chunk *next;
-    alignas(max_align_t) unsigned char bytes[];
+    alignas(UM_POOL_LINE) unsigned char bytes[];
 };
 
 void um_pool_init(struct um_pool *pool, size_t size)
 {
-    const size_t align = alignof(max_align_t);
+    const size_t align = size % UM_POOL_LINE ? alignof(max_align_t) : UM_POOL_LINE;
     if (size < sizeof(struct um_pool_item))
         size = sizeof(struct um_pool_item);
     *pool = (struct um_pool){.item_size = (size + align - 1) / align * align};
@@ -25,7 +25,9 @@ int um_pool_grow(struct um_pool *pool)
     size_t count = UM_POOL_CHUNK_BYTES / pool->item_size;
     if (count == 0)
         count = 1;
-    struct um_pool_chunk *chunk = malloc(sizeof(*chunk) + count * pool->item_size);
+    size_t bytes = sizeof(struct um_pool_chunk) + count * pool->item_size;
+    bytes = (bytes + UM_POOL_LINE - 1) / UM_POOL_LINE * UM_POOL_LINE;
+    struct um_pool_chunk *chunk = aligned_alloc(UM_POOL_LINE, bytes);
     if (!chunk)
         return -ENOMEM;
     chunk->next = pool->chunks;

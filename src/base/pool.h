@@ -22,7 +22,8 @@ struct um_pool {
     size_t in_use;
 };
 
-/* size: bytes of one object; any value > 0. Objects are aligned for max_align_t. */
+/* size: bytes of one object; any value > 0. Objects are aligned for max_align_t, or, if their size is a multiple of 64,
+ * to cache lines. */
 void um_pool_init(struct um_pool *pool, size_t size);
 void um_pool_fini(struct um_pool *pool);
 

@@ -90,6 +90,10 @@ struct um_core_ep_config {
     struct um_port_config port;
     struct um_core_regions *regions; /* what peers may read and write; outlives the endpoint */
     void (*complete)(void *arg, const struct um_core_completion *c);
+    /* The usual completion, in fewer steps: a message that fits into the one buffer of its receive. NULL: complete()
+     * has these, too. */
+    void (*received)(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len, uint64_t tag,
+                     uint64_t data);
     /* This peer is gone and ends now: um_core_peer_gone() is to take its place. NULL: peers live as long as the
      * endpoint. */
     void (*forget)(void *arg, struct um_core_peer *peer);

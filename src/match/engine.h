@@ -31,16 +31,13 @@
 
 #include "base/pool.h"
 
-/* The tests also build with 0: always hashed. */
-#ifndef UM_MATCH_SHORT
-#define UM_MATCH_SHORT 8
-#endif
+#include <assert.h>
+#include <stddef.h>
 
 /* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any; so do those of queued. */
 enum {
     UM_MATCH_COARSE = 2 * UM_MATCH_CLASSES,
-    UM_MATCH_TABLES,   /* as a receive's table: it stands in `further` */
-    UM_MATCH_UNHASHED, /* or in none */
+    UM_MATCH_TABLES, /* as a receive's table: it stands in `further`; UM_MATCH_UNHASHED: in none */
     UM_MATCH_LATE = 16 * UM_MATCH_SHORT,
     UM_MATCH_RING = 4,
     UM_MATCH_MASK_BITS = 16, /* ignored bits of a mask that the coarse table takes */
@@ -54,9 +51,9 @@ struct um_match_classes {
 };
 
 struct um_match {
-    struct um_list recvs;
+    struct um_list recvs;   /* with the next one, as struct um_match_front */
+    uint32_t unhashed;      /* those behind `hashed` */
     struct um_list *hashed; /* of recvs: the last one that is hashed, or the head */
-    uint32_t unhashed;      /* those behind it */
     struct um_list msgs;
     uint32_t msg_count;
     uint32_t live;                               /* bit t: posted[t] is not empty */
@@ -69,6 +66,10 @@ struct um_match {
     struct um_list *indexed[UM_MATCH_TABLES]; /* of msgs: the last message that stands in queued[t], or the head */
     struct um_pool entries;
 };
+
+static_assert(offsetof(struct um_match, recvs) == offsetof(struct um_match_front, recvs) &&
+                  offsetof(struct um_match, unhashed) == offsetof(struct um_match_front, unhashed),
+              "match.h looks at them");
 
 static inline struct um_match_recv *recv_of(struct um_match_node *node)
 {
@@ -126,12 +127,6 @@ static inline bool may_join(uint64_t all, uint64_t ignore)
 {
     return __builtin_popcountll(ignore) <= UM_MATCH_MASK_BITS &&
            __builtin_popcountll(ignore | all) <= UM_MATCH_ALL_BITS;
-}
-
-/* Does a receive for (tag, ignore, wanted) match a message with (msg_tag, source)? */
-static inline bool takes(uint64_t tag, uint64_t ignore, uint32_t wanted, uint64_t msg_tag, uint32_t source)
-{
-    return ((tag ^ msg_tag) & ~ignore) == 0 && (wanted == source || wanted == UM_MATCH_ANY);
 }
 
 #endif

@@ -21,7 +21,12 @@
 
 #define UM_MATCH_ANY UINT32_MAX
 
-enum { UM_MATCH_CLASSES = 8 };
+/* Receives that are not hashed, at least. The tests also build with 0: always hashed. */
+#ifndef UM_MATCH_SHORT
+#define UM_MATCH_SHORT 8
+#endif
+
+enum { UM_MATCH_CLASSES = 8, UM_MATCH_UNHASHED = UINT16_MAX };
 
 /* Place in one hash table. Nodes of one key form a ring, oldest first; the oldest stands in the chain of its bucket. */
 struct um_match_node {
@@ -34,15 +39,16 @@ struct um_match_node {
     uint32_t table;               /* um_match_entry: which one */
 };
 
-/* In a posted receive. The caller sets tag, ignore, source; the rest belongs to the engine, most of it for long queues.
- */
+/* In a posted receive. The caller sets tag, ignore, source, stays; the rest belongs to the engine, most of it for long
+ * queues. */
 struct um_match_recv {
     uint64_t tag;
     uint64_t ignore;
-    uint32_t source; /* number of the peer, or UM_MATCH_ANY */
-    uint32_t table;  /* which table it stands in, or the number of tables for the list of further masks */
-    uint64_t order;
+    uint32_t source;    /* number of the peer, or UM_MATCH_ANY */
+    uint16_t table;     /* which table it stands in, or the number of tables for the list of further masks */
+    bool stays;         /* posted when a message takes it: um_match_take_recv() */
     struct um_list all; /* every posted receive, oldest first */
+    uint64_t order;     /* this and what follows: once it is hashed */
     union {
         struct um_match_node node;
         struct um_list further; /* the list of further masks, oldest first */
@@ -66,6 +72,18 @@ struct um_match_entry {
 
 struct um_match;
 
+/* How struct um_match begins. The engine's. */
+struct um_match_front {
+    struct um_list recvs; /* posted, oldest first */
+    uint32_t unhashed;    /* of those, how many are in no table: the last ones */
+};
+
+/* Does a receive for (tag, ignore, wanted) match a message with (msg_tag, source)? */
+static inline bool um_match_takes(uint64_t tag, uint64_t ignore, uint32_t wanted, uint64_t msg_tag, uint32_t source)
+{
+    return ((tag ^ msg_tag) & ~ignore) == 0 && (wanted == source || wanted == UM_MATCH_ANY);
+}
+
 /* NULL when memory is exhausted. Nothing else here can fail. */
 struct um_match *um_match_open(void);
 /* Nodes that are still queued are not freed. */
@@ -77,6 +95,23 @@ void um_match_post(struct um_match *m, struct um_match_recv *recv);
 void um_match_unpost(struct um_match *m, struct um_match_recv *recv);
 /* The oldest posted receive that matches (tag, source), or NULL. It stays posted. */
 struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source);
+
+/* The same for a message that takes it: it is posted no longer unless it stays. */
+struct um_match_recv *um_match_take_any(struct um_match *m, uint64_t tag, uint32_t source);
+/* Inline: for the oldest receive, if it is in no table. */
+static inline struct um_match_recv *um_match_take_recv(struct um_match *m, uint64_t tag, uint32_t source)
+{
+    struct um_match_front *front = (struct um_match_front *)(void *)m;
+    struct um_list *first = front->recvs.next;
+    struct um_match_recv *recv = UM_CONTAINER(first, struct um_match_recv, all);
+    if (__builtin_expect(!UM_MATCH_SHORT || first == &front->recvs || recv->table != UM_MATCH_UNHASHED || recv->stays ||
+                             !um_match_takes(recv->tag, recv->ignore, recv->source, tag, source),
+                         0))
+        return um_match_take_any(m, tag, source);
+    front->unhashed--;
+    um_list_unlink(first);
+    return recv;
+}
 
 /* Queues an unexpected message (behind all queued before). */
 void um_match_enqueue(struct um_match *m, struct um_match_msg *msg);

@@ -59,7 +59,7 @@ static struct um_match_msg *search_on(struct um_match *m, const struct wanted *w
     for (struct um_list *l = indexes ? m->indexed[t]->next : m->msgs.next; l != &m->msgs; l = l->next) {
         struct um_match_msg *msg = msg_of_all(l);
         um_match_visit();
-        if (takes(w->tag, w->ignore, w->source, msg->tag, msg->source))
+        if (um_match_takes(w->tag, w->ignore, w->source, msg->tag, msg->source))
             return msg;
         indexes = indexes && index_msg(m, t, msg);
     }
@@ -129,7 +129,7 @@ static __attribute__((noinline)) struct um_match_msg *find_msg_hashed(struct um_
     struct um_match_node *node = oldest;
     for (int n = 0; node && n < UM_MATCH_RING; n++, node = node->next == oldest ? NULL : node->next) {
         struct um_match_msg *msg = entry_of(node)->msg;
-        if (takes(tag, ignore, source, msg->tag, msg->source))
+        if (um_match_takes(tag, ignore, source, msg->tag, msg->source))
             return msg;
         um_match_visit();
     }
@@ -143,7 +143,7 @@ struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_
     for (struct um_list *l = m->msgs.next; l != &m->msgs; l = l->next) {
         struct um_match_msg *msg = msg_of_all(l);
         um_match_visit();
-        if (takes(tag, ignore, source, msg->tag, msg->source))
+        if (um_match_takes(tag, ignore, source, msg->tag, msg->source))
             return msg;
     }
     return NULL;

@@ -41,7 +41,7 @@ static inline bool is_full(const struct um_match_node *oldest)
 
 static void insert(struct um_match *m, struct um_match_recv *recv, uint32_t t, struct um_match_node *oldest)
 {
-    recv->table = t;
+    recv->table = (uint16_t)t;
     um_match_table_add(&m->posted[t], &recv->node, oldest);
     m->live |= 1u << t;
 }
@@ -148,7 +148,7 @@ static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint
         um_match_visit();
         if (found && found->order < recv->order)
             break;
-        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+        if (um_match_takes(recv->tag, recv->ignore, recv->source, tag, source))
             return recv;
     }
     return found;
@@ -161,7 +161,7 @@ static inline struct um_match_recv *find_coarse(const struct um_match *m, uint64
         um_match_table_find(&m->posted[UM_MATCH_COARSE], tag & ~m->coarse_ignore, UM_MATCH_ANY);
     for (struct um_match_node *node = oldest; node; node = node->next == oldest ? NULL : node->next) {
         struct um_match_recv *recv = recv_of(node);
-        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+        if (um_match_takes(recv->tag, recv->ignore, recv->source, tag, source))
             return recv;
         um_match_visit();
     }
@@ -190,7 +190,7 @@ static __attribute__((noinline)) struct um_match_recv *find_behind(struct um_mat
     for (struct um_list *l = m->hashed->next; !found && l != &m->recvs; l = l->next) {
         struct um_match_recv *recv = recv_of_all(l);
         um_match_visit();
-        if (takes(recv->tag, recv->ignore, recv->source, tag, source))
+        if (um_match_takes(recv->tag, recv->ignore, recv->source, tag, source))
             found = recv;
     }
     return found;
@@ -203,9 +203,17 @@ struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint3
         return NULL;
     struct um_match_recv *recv = recv_of_all(first);
     um_match_visit();
-    if (UM_MATCH_SHORT && takes(recv->tag, recv->ignore, recv->source, tag, source))
+    if (UM_MATCH_SHORT && um_match_takes(recv->tag, recv->ignore, recv->source, tag, source))
         return recv;
     return find_behind(m, tag, source);
+}
+
+struct um_match_recv *um_match_take_any(struct um_match *m, uint64_t tag, uint32_t source)
+{
+    struct um_match_recv *recv = um_match_find_recv(m, tag, source);
+    if (recv && !recv->stays)
+        um_match_unpost(m, recv);
+    return recv;
 }
 
 struct um_match_recv *um_match_any_recv(struct um_match *m)

@@ -9,7 +9,9 @@
  * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory.
  * Owns no state. Threading: core.h.
  */
-#include "proto/internal.h"
+#include "proto/receive.h"
+
+#include "base/atomic.h"
 
 #include <errno.h>
 #include <string.h>
@@ -35,6 +37,15 @@ static inline void body_write(const struct um_proto_msg *msg, void *body, size_t
         um_iov_flatten(msg->iov, msg->count, body, len);
 }
 
+/* A body in the record lies in the header's line. */
+static inline void inline_write(const struct um_proto_msg *msg, void *body, size_t len)
+{
+    if (msg->count == 1)
+        um_iov_copy_short(body, msg->iov[0].iov_base, len);
+    else
+        um_iov_flatten(msg->iov, msg->count, body, len);
+}
+
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len)
 {
     struct um_core_op *op = NULL;
@@ -54,13 +65,14 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
         return um_core_peer_claim_failed(msg->peer, ret);
     }
     struct um_proto_eager_wire *header = slot.header;
-    if (um_proto_body_goes_first(ep, msg->peer, body_len)) {
+    const bool body_goes_first = body_len && um_proto_body_goes_first(ep, msg->peer);
+    if (body_goes_first)
         body_write(msg, slot.body, len);
-        um_proto_eager_header(header, msg->tag, msg->data);
-    } else {
-        um_proto_eager_header(header, msg->tag, msg->data);
-        body_write(msg, body_len ? slot.body : header->body, len);
-    }
+    um_proto_eager_header(header, msg->tag, msg->data);
+    if (body_len == 0)
+        inline_write(msg, header->body, len);
+    else if (!body_goes_first)
+        body_write(msg, slot.body, len);
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;
@@ -73,20 +85,42 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     return 0;
 }
 
+/* Not the usual message: a multi-receive or a list of buffers takes it, it is too long, or there is no receive. */
+static __attribute__((noinline)) int eager_other(struct um_core_ep *ep, struct um_core_peer *peer,
+                                                 const struct um_record *rec, uint64_t tag, const void *body,
+                                                 struct um_proto_posted_recv *recv)
+{
+    const struct um_proto_arrival arrival = {
+        .peer = peer,
+        .tag = tag,
+        .data = ((const struct um_proto_eager_wire *)rec->header)->data,
+        .len = rec->len,
+        .flags = um_proto_wire_op_flags(rec->flags),
+    };
+    if (recv && um_proto_receive_body(ep, recv, &arrival, body))
+        return 0;
+    return um_proto_receive_unexpected(ep, &arrival, body, NULL);
+}
+
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_eager_wire *header = rec->header;
     const void *body = rec->body ? rec->body : header->body;
-    if (!rec->body && rec->len > UM_EAGER_INLINE)
+    const uint32_t len = rec->len, flags = um_proto_wire_op_flags(rec->flags);
+    const uint64_t tag = um_load_relaxed_u64(&header->tag);
+    if (!rec->body && len > UM_EAGER_INLINE)
         return -EPROTO;
-    struct um_proto_arrival arrival = {
-        .peer = peer,
-        .tag = header->tag,
-        .data = header->data,
-        .len = rec->len,
-        .flags = um_proto_wire_op_flags(rec->flags),
-    };
-    if (um_proto_receive_body(ep, &arrival, body))
-        return 0;
-    return um_proto_receive_unexpected(ep, &arrival, body, NULL);
+    struct um_proto_posted_recv *recv = um_proto_receive_take(um_proto_receive_engine(ep, flags), tag, peer);
+    if (__builtin_expect(!recv || (int32_t)len > recv->room || !ep->config.received, 0))
+        return eager_other(ep, peer, rec, tag, body, recv);
+    if (rec->body)
+        memcpy(recv->base, body, len);
+    else
+        um_iov_copy_short(recv->base, body, len);
+    um_proto_arrival_count(ep, peer, len);
+    void *context = recv->context;
+    const uint32_t all = flags | recv->flags;
+    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
+    ep->config.received(ep->config.arg, peer, context, all, len, tag, header->data);
+    return 0;
 }

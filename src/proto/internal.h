@@ -96,15 +96,17 @@ static inline void um_proto_describe(const struct iovec *iov, size_t count, stru
 
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
-/* A posted receive. */
+/* A posted receive. The usual one, of one buffer for one message, is in its first line alone. */
 struct um_proto_posted_recv {
-    struct um_match_recv match;
-    void *context;
+    _Alignas(64) void *context;
+    void *base;   /* the usual one: its buffer */
+    int32_t room; /* and the bytes of that; else -1 */
     uint32_t flags;
+    struct um_match_recv match;
+    size_t len;                     /* not the usual one: bytes of the buffers; of what is left of a multi-receive */
+    struct um_core_buffers buffers; /* multi-receive: small[0] is what is left */
     uint32_t in_flight;             /* multi-receive: bodies on their way into the buffer */
     bool spent;                     /* multi-receive: takes no further message */
-    size_t len;                     /* bytes of the buffer; of what is left of it for a multi-receive */
-    struct um_core_buffers buffers; /* multi-receive: small[0] is what is left */
 };
 
 /* A message that a receive takes: what its completion says. */
@@ -133,8 +135,10 @@ void um_proto_receive_close(struct um_core_ep *ep);
 /* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
 bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                             struct um_proto_destination *dest_p);
-/* The same for a message whose body is here: copies it, and completes the receive. */
-bool um_proto_receive_body(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body);
+/* A message whose body is here: copies it, and completes the receive. recv: what um_proto_receive_take() gave. False:
+ * there is none. */
+bool um_proto_receive_body(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
+                           const struct um_proto_arrival *arrival, const void *body);
 /* The message is in its destination (or failed: positive errno): completes the receive. */
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
                              const struct um_proto_arrival *arrival, int error);
@@ -310,11 +314,8 @@ void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
  * of a stream if there was no call of progress since the last one with a body. No matter which: the record is published
  * last.
  */
-static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, const struct um_core_peer *peer,
-                                            uint32_t body_len)
+static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, const struct um_core_peer *peer)
 {
-    if (body_len == 0)
-        return false; /* it lies in that line, too */
     struct um_proto_peer *own = um_proto_peer_of(peer);
     const bool is_alone = own->body_sent_in != ep->turns;
     own->body_sent_in = ep->turns;

@@ -57,6 +57,9 @@ int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void
  * context; -ENOMSG when there is none.
  */
 int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg);
+/* The same with one buffer and without those flags. peer: NULL: any. */
+int um_proto_recv_one(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len, uint64_t tag,
+                      uint64_t ignore, void *context, uint32_t flags);
 /*
  * Looks for an unexpected message. 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
  * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.

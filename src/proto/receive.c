@@ -17,7 +17,8 @@
 
 void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
-    um_core_buffers_fini(&recv->buffers);
+    if (recv->room < 0)
+        um_core_buffers_fini(&recv->buffers);
     um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
 }
 
@@ -69,51 +70,49 @@ static void multi_take(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
     }
 }
 
-static struct um_proto_posted_recv *recv_find(struct um_core_ep *ep, const struct um_proto_arrival *arrival)
+static struct um_proto_posted_recv *recv_take(struct um_core_ep *ep, const struct um_proto_arrival *arrival)
 {
-    struct um_match *engine = um_proto_receive_engine(ep, arrival->flags);
-    struct um_match_recv *found = um_match_find_recv(engine, arrival->tag, arrival->peer->number);
-    return found ? UM_CONTAINER(found, struct um_proto_posted_recv, match) : NULL;
+    return um_proto_receive_take(um_proto_receive_engine(ep, arrival->flags), arrival->tag, arrival->peer);
 }
 
-static void single_take(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_destination *dest)
+void um_proto_posted_recv_destine(struct um_proto_posted_recv *recv, struct um_proto_destination *dest)
 {
-    recv_unpost(ep, recv);
-    dest->cursor = recv->buffers.cursor;
-    dest->len = recv->len;
+    dest->recv = recv;
+    if (recv->room < 0) {
+        dest->cursor = recv->buffers.cursor;
+        dest->len = recv->len;
+    } else {
+        dest->len = (size_t)recv->room;
+        recv->buffers.small[0] = (struct iovec){.iov_base = recv->base, .iov_len = dest->len};
+        dest->cursor = um_iov_begin(recv->buffers.small, 1);
+    }
     dest->base = NULL;
 }
 
-/* Takes a message into the multi-receive that was found. */
-static __attribute__((noinline)) bool multi_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
-                                                  struct um_proto_destination *dest)
+/* The destination of a message, once a receive was taken for it. False: that was a multi-receive without room, and
+ * there is no other receive. */
+static bool receive_place(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
+                          const struct um_proto_arrival *arrival, struct um_proto_destination *dest)
 {
-    struct um_proto_posted_recv *recv = dest->recv;
     while (recv && recv->flags & UM_OP_MULTI) {
         bool untouched = recv->len == recv->buffers.small[0].iov_len;
         if (arrival->len <= recv->len || untouched) {
+            dest->recv = recv;
             multi_take(ep, recv, arrival->len, dest);
             return true;
         }
         multi_spend(ep, recv);
-        dest->recv = recv = recv_find(ep, arrival);
+        recv = recv_take(ep, arrival);
     }
     if (recv)
-        single_take(ep, recv, dest);
+        um_proto_posted_recv_destine(recv, dest);
     return recv != NULL;
 }
 
 bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                             struct um_proto_destination *dest_p)
 {
-    struct um_proto_posted_recv *recv = recv_find(ep, arrival);
-    if (!recv)
-        return false;
-    dest_p->recv = recv;
-    if (recv->flags & UM_OP_MULTI)
-        return multi_match(ep, arrival, dest_p);
-    single_take(ep, recv, dest_p);
-    return true;
+    return receive_place(ep, recv_take(ep, arrival), arrival, dest_p);
 }
 
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
@@ -136,34 +135,14 @@ void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination 
     ep->config.complete(ep->config.arg, &c);
 }
 
-/* As um_proto_receive_body, for a message that is not the usual one: a multi-receive takes it, or a list of buffers. */
-static __attribute__((noinline)) bool receive_body_any(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
-                                                       const void *body)
+bool um_proto_receive_body(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
+                           const struct um_proto_arrival *arrival, const void *body)
 {
     struct um_proto_destination dest;
-    if (!um_proto_receive_match(ep, arrival, &dest))
+    if (!receive_place(ep, recv, arrival, &dest))
         return false;
     um_iov_scatter(&dest.cursor, body, arrival->len < dest.len ? (size_t)arrival->len : dest.len);
     um_proto_receive_finish(ep, &dest, arrival, 0);
-    return true;
-}
-
-bool um_proto_receive_body(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body)
-{
-    struct um_proto_posted_recv *recv = recv_find(ep, arrival);
-    if (__builtin_expect(!recv, 0))
-        return false;
-    if (__builtin_expect(recv->flags & UM_OP_MULTI || recv->buffers.count != 1, 0))
-        return receive_body_any(ep, arrival, body);
-    um_match_unpost(um_proto_receive_engine(ep, recv->flags), &recv->match);
-    const size_t len = arrival->len < recv->len ? (size_t)arrival->len : recv->len;
-    if (len)
-        memcpy(recv->buffers.small[0].iov_base, body, len);
-    struct um_core_completion c = um_proto_arrival_end(ep, arrival, recv->len, 0);
-    c.context = recv->context;
-    c.flags |= recv->flags;
-    um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
-    ep->config.complete(ep->config.arg, &c);
     return true;
 }
 
@@ -176,7 +155,12 @@ struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, c
         um_pool_release(&um_proto_ep_of(ep)->receive->recvs, recv);
         return NULL;
     }
-    um_proto_posted_recv_init(recv, msg, um_iov_length(msg->iov, msg->count));
+    um_proto_posted_recv_init(recv, msg->peer, msg->context, msg->flags, msg->tag, msg->ignore);
+    recv->in_flight = 0;
+    recv->spent = false;
+    recv->len = um_iov_length(msg->iov, msg->count);
+    recv->base = msg->count ? msg->iov->iov_base : NULL;
+    recv->room = msg->count == 1 && !(msg->flags & UM_OP_MULTI) && recv->len <= INT32_MAX ? (int32_t)recv->len : -1;
     return recv;
 }
 

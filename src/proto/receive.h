@@ -46,24 +46,46 @@ static inline bool um_proto_receive_is_idle(const struct um_proto_receive *r)
     return !um_match_any_recv(r->engine[0]) && !um_match_any_recv(r->engine[1]);
 }
 
-static inline void um_proto_posted_recv_init(struct um_proto_posted_recv *recv, const struct um_proto_msg *msg,
-                                             size_t len)
+/* All that the usual receive has but its room and its buffer. */
+static inline void um_proto_posted_recv_init(struct um_proto_posted_recv *recv, const struct um_core_peer *peer,
+                                             void *context, uint32_t flags, uint64_t tag, uint64_t ignore)
 {
-    recv->context = msg->context;
-    recv->flags = msg->flags | UM_OP_RECV;
-    recv->in_flight = 0;
-    recv->spent = false;
-    recv->len = len;
-    recv->match.tag = msg->tag;
-    recv->match.ignore = msg->ignore;
-    recv->match.source = msg->peer ? msg->peer->number : UM_MATCH_ANY;
+    recv->context = context;
+    recv->flags = flags | UM_OP_RECV;
+    recv->match.tag = tag;
+    recv->match.ignore = ignore;
+    recv->match.source = peer ? peer->number : UM_MATCH_ANY;
+    recv->match.stays = flags & UM_OP_MULTI;
 }
+
+static_assert(offsetof(struct um_proto_posted_recv, match) + offsetof(struct um_match_recv, order) == 64,
+              "the usual receive is in one line");
+
+/* The posted receive for a message, or NULL; it is posted no longer, unless it is a multi-receive. */
+static inline struct um_proto_posted_recv *um_proto_receive_take(struct um_match *engine, uint64_t tag,
+                                                                 const struct um_core_peer *peer)
+{
+    struct um_match_recv *found = um_match_take_recv(engine, tag, peer->number);
+    return found ? UM_CONTAINER(found, struct um_proto_posted_recv, match) : NULL;
+}
+
+/* The whole buffer of a receive as a message's destination. */
+void um_proto_posted_recv_destine(struct um_proto_posted_recv *recv, struct um_proto_destination *dest);
 
 /* A receive that is not posted yet. NULL: no memory. */
 struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg);
 void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
 /* A multi-receive buffer that takes no more messages: the caller gets it back, when no body is on its way into it. */
 void um_proto_posted_recv_end(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
+/* Counts a message that is received. */
+static inline void um_proto_arrival_count(struct um_core_ep *ep, const struct um_core_peer *peer, size_t len)
+{
+    struct um_core_traffic *in = peer->in;
+    in->received++;
+    in->bytes_received += len;
+    ep->reported = true;
+}
+
 /* The completion of a message's receive, without context and flags. room: bytes that had a place. */
 static inline struct um_core_completion
 um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arrival, size_t room, int error)
@@ -80,9 +102,7 @@ um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arriv
         .source = arrival->peer,
         .name = arrival->peer->name,
     };
-    arrival->peer->in->received++;
-    arrival->peer->in->bytes_received += c.len;
-    ep->reported = true;
+    um_proto_arrival_count(ep, arrival->peer, c.len);
     return c;
 }
 

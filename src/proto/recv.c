@@ -87,22 +87,29 @@ static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, stru
         struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
         um_iov_scatter(&cursor, u->body, len);
     }
-    struct um_core_completion c = um_proto_arrival_end(ep, &u->arrival, room, 0);
-    c.context = msg->context;
-    c.flags |= msg->flags | UM_OP_RECV;
-    ep->config.complete(ep->config.arg, &c);
+    const uint32_t flags = msg->flags | UM_OP_RECV;
+    if (__builtin_expect(u->arrival.len <= room && ep->config.received, 1)) {
+        um_proto_arrival_count(ep, u->arrival.peer, len);
+        ep->config.received(ep->config.arg, u->arrival.peer, msg->context, flags | u->arrival.flags, len,
+                            u->arrival.tag, u->arrival.data);
+    } else {
+        struct um_core_completion c = um_proto_arrival_end(ep, &u->arrival, room, 0);
+        c.context = msg->context;
+        c.flags |= flags;
+        ep->config.complete(ep->config.arg, &c);
+    }
     um_proto_unexpected_free(ep, u);
 }
 
-static inline void recv_post(struct um_core_ep *ep, struct um_proto_posted_recv *recv, const struct um_proto_msg *msg)
+static inline void recv_post(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_core_peer *peer)
 {
-    um_match_post(um_proto_receive_engine(ep, msg->flags), &recv->match);
+    um_match_post(um_proto_receive_engine(ep, recv->flags), &recv->match);
     um_proto_unexpected_lift(ep);
-    if (msg->peer)
-        um_core_peer_expect(msg->peer);
+    if (peer)
+        um_core_peer_expect(peer);
 }
 
-static __attribute__((noinline)) int recv_any(struct um_core_ep *ep, const struct um_proto_msg *msg)
+int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     if (msg->flags & UM_OP_CLAIM)
         return um_proto_unexpected_receive_claimed(ep, msg);
@@ -121,23 +128,35 @@ static __attribute__((noinline)) int recv_any(struct um_core_ep *ep, const struc
         um_proto_unexpected_give(ep, recv, u);
         return 0;
     }
-    recv_post(ep, recv, msg);
+    recv_post(ep, recv, msg->peer);
     if (msg->flags & UM_OP_MULTI)
         multi_fill(ep, recv, msg);
     return 0;
 }
 
-/* Here: the usual receive, of one buffer, while no message waits for any. */
-int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
+static __attribute__((noinline)) int recv_other(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len,
+                                                uint64_t tag, uint64_t ignore, void *context, uint32_t flags)
+{
+    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    const struct um_proto_msg msg = {
+        .iov = &iov, .count = 1, .peer = peer, .tag = tag, .ignore = ignore, .context = context, .flags = flags};
+    return um_proto_recv(ep, &msg);
+}
+
+/* Here: while no message waits for any receive, and no sender is held. Nothing is live across a call: no registers are
+ * saved. */
+int um_proto_recv_one(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len, uint64_t tag,
+                      uint64_t ignore, void *context, uint32_t flags)
 {
     struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
-    if (msg->flags & (UM_OP_CLAIM | UM_OP_MULTI) || msg->count != 1 || r->unexpected.in_use)
-        return recv_any(ep, msg);
+    if (__builtin_expect(r->unexpected.in_use || !r->recvs.free || !um_list_is_empty(&ep->held) || len > INT32_MAX, 0))
+        return recv_other(ep, peer, buf, len, tag, ignore, context, flags);
     struct um_proto_posted_recv *recv = um_pool_alloc(&r->recvs);
-    if (__builtin_expect(!recv, 0))
-        return -ENOMEM;
-    (void)um_core_buffers_set(&recv->buffers, msg->iov, 1);
-    um_proto_posted_recv_init(recv, msg, msg->iov->iov_len);
-    recv_post(ep, recv, msg);
+    um_proto_posted_recv_init(recv, peer, context, flags, tag, ignore);
+    recv->base = buf;
+    recv->room = (int32_t)len;
+    if (peer)
+        um_core_peer_expect(peer);
+    um_match_post(r->engine[!!(flags & UM_OP_TAGGED)], &recv->match);
     return 0;
 }

@@ -51,34 +51,60 @@ static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
     return ret ? ret : 1;
 }
 
+/* No record could be claimed for it. */
+static __attribute__((noinline)) int inject_refused(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
+                                                    size_t len, uint64_t tag, uint64_t data, uint32_t flags, int ret)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+    struct um_proto_msg msg = {
+        .iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags | UM_OP_SEND};
+    if (ret != -EMSGSIZE)
+        return um_core_peer_claim_failed(peer, ret);
+    ret = inject_slow(ep, &msg);
+    return ret ? ret : um_proto_inject(ep, peer, buf, len, tag, data, flags);
+}
+
+static inline int inject_commit(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_slot *slot,
+                                size_t len, uint32_t flags)
+{
+    struct um_core_traffic *out = peer->out;
+    out->sent++;
+    out->bytes_sent += len;
+    ep->stats.eager++;
+    peer->lane->machine->commit(peer->lane, slot, UM_WIRE_EAGER, um_proto_wire_flags(flags), (uint32_t)len);
+    return 0;
+}
+
+static __attribute__((noinline)) int inject_body(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
+                                                 size_t len, uint64_t tag, uint64_t data, uint32_t flags)
+{
+    struct um_slot slot;
+    struct um_lane *lane = peer->lane;
+    const int ret = lane ? lane->machine->claim_message(lane, (uint32_t)len, &slot) : -EMSGSIZE;
+    if (__builtin_expect(ret != 0, 0))
+        return inject_refused(ep, peer, buf, len, tag, data, flags, ret);
+    const bool body_goes_first = um_proto_body_goes_first(ep, peer);
+    if (body_goes_first)
+        memcpy(slot.body, buf, len);
+    um_proto_eager_header(slot.header, tag, data);
+    if (!body_goes_first)
+        memcpy(slot.body, buf, len);
+    return inject_commit(ep, peer, &slot, len, flags);
+}
+
+/* Here: what fits into a record. */
 int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
                     uint64_t data, uint32_t flags)
 {
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
-    uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
-    int ret = lane ? lane->machine->claim_message(lane, body_len, &slot) : -EMSGSIZE;
-    if (__builtin_expect(ret != 0, 0)) {
-        struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
-        struct um_proto_msg msg = {
-            .iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags | UM_OP_SEND};
-        if (ret != -EMSGSIZE)
-            return um_core_peer_claim_failed(peer, ret);
-        ret = inject_slow(ep, &msg);
-        return ret ? ret : um_proto_inject(ep, peer, buf, len, tag, data, flags);
-    }
+    if (len > UM_EAGER_INLINE)
+        return inject_body(ep, peer, buf, len, tag, data, flags);
+    const int ret = lane ? lane->machine->claim_message(lane, 0, &slot) : -EMSGSIZE;
+    if (__builtin_expect(ret != 0, 0))
+        return inject_refused(ep, peer, buf, len, tag, data, flags, ret);
     struct um_proto_eager_wire *header = slot.header;
-    if (um_proto_body_goes_first(ep, peer, body_len)) {
-        memcpy(slot.body, buf, len);
-        um_proto_eager_header(header, tag, data);
-    } else {
-        um_proto_eager_header(header, tag, data);
-        if (len)
-            memcpy(body_len ? slot.body : header->body, buf, len);
-    }
-    peer->out->sent++;
-    ep->stats.eager++;
-    peer->out->bytes_sent += len;
-    lane->machine->commit(lane, &slot, UM_WIRE_EAGER, um_proto_wire_flags(flags), (uint32_t)len);
-    return 0;
+    um_proto_eager_header(header, tag, data);
+    um_iov_copy_short(header->body, buf, len);
+    return inject_commit(ep, peer, &slot, len, flags);
 }

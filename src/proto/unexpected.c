@@ -118,10 +118,7 @@ void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv
 {
     struct um_proto_destination local;
     struct um_proto_destination *dest = u->inbound ? &u->inbound->dest : &local;
-    dest->recv = recv;
-    dest->cursor = recv->buffers.cursor;
-    dest->len = recv->len;
-    dest->base = NULL;
+    um_proto_posted_recv_destine(recv, dest);
     um_proto_unexpected_deliver(ep, u, dest);
 }
 

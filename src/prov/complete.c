@@ -147,8 +147,8 @@ static __attribute__((noinline)) void um_prov_complete_failed(struct um_prov_ep 
 }
 
 /* A message, or RMA data that arrived. */
-static inline void um_prov_complete_received(struct um_prov_ep *ep, const struct um_core_completion *c,
-                                             struct um_prov_cntr *cntr)
+static __attribute__((noinline)) void
+um_prov_complete_received(struct um_prov_ep *ep, const struct um_core_completion *c, struct um_prov_cntr *cntr)
 {
     fi_addr_t source = FI_ADDR_NOTAVAIL;
     uint64_t flags = um_prov_complete_flags(c->flags);
@@ -166,6 +166,59 @@ static inline void um_prov_complete_received(struct um_prov_ep *ep, const struct
         }
     }
     um_prov_complete_write(ep->rx_cq, c, flags, source);
+}
+
+static __attribute__((noinline)) void um_prov_received_other(struct um_prov_ep *ep, struct um_core_peer *source,
+                                                             void *context, uint32_t flags, size_t len, uint64_t tag,
+                                                             uint64_t data)
+{
+    const struct um_core_completion c = {
+        .context = context,
+        .flags = flags,
+        .len = len,
+        .tag = tag,
+        .data = data,
+        .source = source,
+        .name = um_core_peer_name(source),
+    };
+    um_prov_complete_received(ep, &c, ep->cntr[UM_CNTR_RECV]);
+}
+
+static inline void um_prov_received_fill(struct fi_cq_tagged_entry *to, void *context, uint32_t flags, size_t len,
+                                         uint64_t tag, uint64_t data)
+{
+    to->op_context = context;
+    to->flags = um_prov_complete_kinds[flags & UM_COMPLETE_KINDS] | (flags & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
+    to->len = len;
+    to->buf = NULL;
+    to->data = flags & UM_OP_DATA ? data : 0;
+    to->tag = tag;
+}
+
+/* Here: nobody counts receives or wants their sources, and the reader, if one waits, has the largest format. */
+void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len,
+                         uint64_t tag, uint64_t data)
+{
+    struct um_prov_ep *ep = arg;
+    struct um_prov_cq *cq = ep->rx_cq;
+    if (__builtin_expect(!cq || ep->cntr[UM_CNTR_RECV] || ep->wants_source || flags & UM_OP_NO_EVENT, 0)) {
+        um_prov_received_other(ep, source, context, flags, len, tag, data);
+        return;
+    }
+    struct fi_cq_tagged_entry *to = um_prov_cq_direct_locked(cq, FI_ADDR_NOTAVAIL);
+    if (__builtin_expect(to != NULL, 1)) {
+        um_prov_received_fill(to, context, flags, len, tag, data);
+        return;
+    }
+    struct um_prov_cq_entry *slot = um_prov_cq_slot_locked(cq);
+    if (__builtin_expect(!slot, 0)) {
+        um_prov_received_other(ep, source, context, flags, len, tag, data);
+        return;
+    }
+    um_prov_received_fill((struct fi_cq_tagged_entry *)(void *)slot, context, flags, len, tag, data);
+    slot->source = FI_ADDR_NOTAVAIL;
+    slot->error = NULL;
+    um_prov_cq_filled_locked(cq);
 }
 
 /* Operations that this side posted: sends, reads, writes, atomics. */

@@ -131,6 +131,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .port = d->env.port,
         .regions = d->regions,
         .complete = um_prov_ep_complete,
+        .received = um_prov_ep_received,
         .forget = um_prov_ep_end_peer,
         .arg = ep,
         .multi_min = ep->multi_min,

@@ -16,9 +16,11 @@ static ssize_t um_prov_msg_recvv(struct fid_ep *fid, const struct iovec *iov, vo
 
 static ssize_t um_prov_msg_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source, void *context)
 {
-    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
     (void)desc;
-    return um_prov_msg_recvv(fid, &iov, NULL, 1, source, context);
+    if (__builtin_expect(ep->rx_flags & UM_OP_MULTI, 0))
+        return um_prov_post_recv_other(ep, buf, len, 0, 0, context, ep->rx_flags, ep->directed, source);
+    return um_prov_post_recv_one(ep, buf, len, 0, 0, context, ep->rx_flags, ep->directed, source);
 }
 
 static ssize_t um_prov_msg_recvmsg(struct fid_ep *fid, const struct fi_msg *m, uint64_t flags)
@@ -81,14 +83,12 @@ static ssize_t um_prov_msg_senddata(struct fid_ep *fid, const void *buf, size_t 
 
 static ssize_t um_prov_msg_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest)
 {
-    struct um_proto_msg msg = {0};
-    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
+    return um_prov_post_inject(um_prov_post_ep(fid), buf, len, 0, dest, 0, 0);
 }
 
 static ssize_t um_prov_msg_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest)
 {
-    struct um_proto_msg msg = {.data = data, .flags = UM_OP_DATA};
-    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
+    return um_prov_post_inject(um_prov_post_ep(fid), buf, len, data, dest, 0, UM_OP_DATA);
 }
 
 struct fi_ops_msg um_prov_msg_ops = {

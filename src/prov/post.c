@@ -32,6 +32,47 @@ int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
     return 0;
 }
 
+ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int sent)
+{
+    if (__builtin_expect(sent < 0, 0))
+        return um_prov_ep_refused(ep, sent);
+    if (__builtin_expect(sent > 0, 0))
+        ep->pending++; /* its completion takes it back */
+    else if (ep->cntr[UM_CNTR_SEND])
+        um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
+    um_prov_ep_touch_locked(ep);
+    return 0;
+}
+
+ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
+                                  uint64_t tag, uint32_t flags)
+{
+    struct um_core_peer *peer;
+    if (len > ep->domain->limits.inject_max)
+        return -FI_EINVAL;
+    um_prov_domain_lock(&ep->domain->lock);
+    ssize_t ret = um_prov_ep_peer(ep, dest, &peer);
+    if (ret == 0)
+        ret = um_prov_post_inject_done_locked(ep, len, um_proto_inject(ep->core, peer, buf, len, tag, data, flags));
+    um_prov_domain_unlock(&ep->domain->lock);
+    return ret;
+}
+
+ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
+                                void *context, uint32_t flags, bool directed, fi_addr_t source)
+{
+    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    struct um_proto_msg msg = {
+        .iov = &iov, .count = 1, .tag = tag, .ignore = ignore, .context = context, .flags = flags};
+    return um_prov_post_recv(ep, &msg, directed, source);
+}
+
+ssize_t um_prov_post_recv_done_locked(struct um_prov_ep *ep, int ret)
+{
+    um_prov_ep_touch_locked(ep);
+    return um_prov_error_result(ret);
+}
+
 static int um_prov_post_peek_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg)
 {
     struct um_core_completion found = {0};

@@ -90,32 +90,21 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
     return ret;
 }
 
-/* Under the domain lock. The fast path has no completion: its counter counts now. */
-static inline int um_prov_post_inject_locked(struct um_prov_ep *ep, const struct um_proto_msg *msg, const void *buf,
-                                             size_t len)
+ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
+                                  uint64_t tag, uint32_t flags);
+/* Under the domain lock: what um_proto_inject() said. It has no completion: its counter counts now. */
+ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int sent);
+/* Here: by the only thread, to a peer that was used before; nobody counts. */
+static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data,
+                                          fi_addr_t dest, uint64_t tag, uint32_t flags)
 {
-    int sent = um_proto_inject(ep->core, msg->peer, buf, len, msg->tag, msg->data, msg->flags);
-    if (__builtin_expect(sent < 0, 0))
-        return um_prov_ep_refused(ep, sent);
-    if (__builtin_expect(sent > 0, 0))
-        ep->pending++; /* its completion takes it back */
-    else if (ep->cntr[UM_CNTR_SEND])
-        um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
-    um_prov_ep_touch_locked(ep);
-    return 0;
-}
-
-static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, struct um_proto_msg *msg, const void *buf, size_t len,
-                                          fi_addr_t dest)
-{
-    if (__builtin_expect(len > ep->domain->limits.inject_max, 0))
-        return -FI_EINVAL;
-    um_prov_domain_lock(&ep->domain->lock);
-    int ret = um_prov_ep_peer(ep, dest, &msg->peer);
-    if (ret == 0)
-        ret = um_prov_post_inject_locked(ep, msg, buf, len);
-    um_prov_domain_unlock(&ep->domain->lock);
-    return ret;
+    struct um_core_peer *peer = dest < ep->peers_room ? ep->peers[dest] : NULL;
+    if (__builtin_expect(!peer || ep->domain->lock.used || len > ep->domain->limits.inject_max, 0))
+        return um_prov_post_inject_other(ep, buf, len, data, dest, tag, flags);
+    const int sent = um_proto_inject(ep->core, peer, buf, len, tag, data, flags);
+    return __builtin_expect(sent || ep->armed || ep->cntr[UM_CNTR_SEND], 0)
+               ? um_prov_post_inject_done_locked(ep, len, sent)
+               : 0;
 }
 
 /* The source of a receive: a peer, or NULL for any. */
@@ -140,6 +129,23 @@ static inline ssize_t um_prov_post_recv(struct um_prov_ep *ep, struct um_proto_m
     um_prov_ep_touch_locked(ep);
     um_prov_domain_unlock(&ep->domain->lock);
     return ret;
+}
+
+ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
+                                void *context, uint32_t flags, bool directed, fi_addr_t source);
+/* Under the domain lock: what um_proto_recv() said. */
+ssize_t um_prov_post_recv_done_locked(struct um_prov_ep *ep, int ret);
+/* A receive of one buffer, without flags of a call. Here: by the only thread, from anybody or a peer that was used
+ * before. */
+static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
+                                            void *context, uint32_t flags, bool directed, fi_addr_t source)
+{
+    const bool any = !directed || source == FI_ADDR_UNSPEC;
+    struct um_core_peer *peer = any || source >= ep->peers_room ? NULL : ep->peers[source];
+    if (__builtin_expect((any ? !ep->enabled : !peer) || ep->domain->lock.used, 0))
+        return um_prov_post_recv_other(ep, buf, len, tag, ignore, context, flags, directed, source);
+    const int ret = um_proto_recv_one(ep->core, peer, buf, len, tag, ignore, context, flags);
+    return __builtin_expect(ret || ep->armed, 0) ? um_prov_post_recv_done_locked(ep, ret) : 0;
 }
 
 /* FI_PEEK, with the call's other flags. The result goes to the completion queue. */

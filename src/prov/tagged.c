@@ -22,9 +22,10 @@ static ssize_t um_prov_tagged_recvv(struct fid_ep *fid, const struct iovec *iov,
 static ssize_t um_prov_tagged_recv(struct fid_ep *fid, void *buf, size_t len, void *desc, fi_addr_t source,
                                    uint64_t tag, uint64_t ignore, void *context)
 {
-    const struct iovec iov = {.iov_base = buf, .iov_len = len};
+    struct um_prov_ep *ep = um_prov_post_ep(fid);
+    const uint32_t flags = (ep->rx_flags & UM_OP_NO_EVENT) | UM_OP_TAGGED; /* FI_MULTI_RECV is for untagged messages */
     (void)desc;
-    return um_prov_tagged_recvv(fid, &iov, NULL, 1, source, tag, ignore, context);
+    return um_prov_post_recv_one(ep, buf, len, tag, ignore, context, flags, ep->tagged_directed, source);
 }
 
 static ssize_t um_prov_tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_tagged *m, uint64_t flags)
@@ -82,8 +83,7 @@ static ssize_t um_prov_tagged_sendmsg(struct fid_ep *fid, const struct fi_msg_ta
 
 static ssize_t um_prov_tagged_inject(struct fid_ep *fid, const void *buf, size_t len, fi_addr_t dest, uint64_t tag)
 {
-    struct um_proto_msg msg = {.tag = tag, .flags = UM_OP_TAGGED};
-    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
+    return um_prov_post_inject(um_prov_post_ep(fid), buf, len, 0, dest, tag, UM_OP_TAGGED);
 }
 
 static ssize_t um_prov_tagged_senddata(struct fid_ep *fid, const void *buf, size_t len, void *desc, uint64_t data,
@@ -104,8 +104,7 @@ static ssize_t um_prov_tagged_senddata(struct fid_ep *fid, const void *buf, size
 static ssize_t um_prov_tagged_injectdata(struct fid_ep *fid, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                                          uint64_t tag)
 {
-    struct um_proto_msg msg = {.tag = tag, .data = data, .flags = UM_OP_TAGGED | UM_OP_DATA};
-    return um_prov_post_inject(um_prov_post_ep(fid), &msg, buf, len, dest);
+    return um_prov_post_inject(um_prov_post_ep(fid), buf, len, data, dest, tag, UM_OP_TAGGED | UM_OP_DATA);
 }
 
 struct fi_ops_tagged um_prov_tagged_ops = {
