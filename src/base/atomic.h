@@ -193,6 +193,17 @@ static inline void um_fence_compiler(void)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
+/* A hint: this processor will write to that line, which another one may have. For the generic x86-64 compilers make this
+ * a prefetch for reading; processors without the instruction ignore it. */
+static inline void um_prefetch_for_write(const void *at)
+{
+#if defined(__x86_64__)
+    __asm__ volatile("prefetchw (%0)" : : "r"(at));
+#else
+    __builtin_prefetch(at, 1);
+#endif
+}
+
 /* A hint to the processor that this is a spin loop. */
 static inline void um_cpu_relax(void)
 {

@@ -123,6 +123,7 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
     um_store_release_u64(&record->word, word);
     /* sync: cold-check (partner cold-recheck): the record above must be visible before the state below is read. */
     um_fence_compiler();
+    um_prefetch_for_write(lane->next); /* the receiver read it a round ago: between two messages it comes for nothing */
     lane_ring_unless_hot(lane);
 }
 
