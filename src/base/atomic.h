@@ -193,8 +193,8 @@ static inline void um_fence_compiler(void)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* A hint: this processor will write to that line, which another one may have. For the generic x86-64 compilers make this
- * a prefetch for reading; processors without the instruction ignore it. */
+/* A hint: this processor will write to that line, which another one may have. For the generic x86-64 compilers make
+ * this a prefetch for reading; processors without the instruction ignore it. */
 static inline void um_prefetch_for_write(const void *at)
 {
 #if defined(__x86_64__)

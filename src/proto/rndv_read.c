@@ -40,7 +40,7 @@ enum read_outcome { READ_MOVED, READ_NOT_NOW, READ_ENDED };
 
 static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
-    if (ret == -EAGAIN || ret == -EINPROGRESS)
+    if (ret == -EAGAIN || ret == -EINPROGRESS || ret == -ENOMEM)
         return READ_NOT_NOW;
     if (ret == -EPERM && in->ask.is_taken_back) {
         if (um_proto_ask_resume(ep, in))

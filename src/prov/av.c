@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UM_AV_HINT_MAX = 65536 }; /* entries that a table is made for beforehand; it grows anyway */
+
 static bool um_prov_av_is_zero(const struct um_addr *addr)
 {
     static const struct um_addr zero;
@@ -397,7 +399,7 @@ int um_prov_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct f
     av->domain = d;
     av->addr_len = um_addr_len(&d->env.machines);
     av->entry_size = sizeof(struct um_prov_av_entry) + av->addr_len;
-    if (um_prov_av_rehash(av, attr->count) != 0) {
+    if (um_prov_av_rehash(av, attr->count < UM_AV_HINT_MAX ? attr->count : UM_AV_HINT_MAX) != 0) {
         free(av);
         return -FI_ENOMEM;
     }

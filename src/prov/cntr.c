@@ -223,7 +223,7 @@ static int um_prov_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeo
         if (um_prov_cntr_value_locked(cntr) >= threshold)
             break;
         ret = cntr->errors == errors ? um_prov_source_wait_locked(&cntr->source, &wait) : -FI_EAVAIL;
-        if (ret)
+        if (ret && ret != -FI_EINTR) /* callers take any error for the end of the program; the signal was handled */
             break;
     }
     um_prov_cntr_unlock(cntr);

@@ -234,7 +234,7 @@ static __attribute__((noinline)) void um_prov_complete_posted(struct um_prov_ep 
     }
     if (cntr)
         um_prov_cntr_count_locked(cntr, c->len);
-    if (!(c->flags & UM_OP_NO_EVENT))
+    if (!(c->flags & UM_OP_NO_EVENT) && ep->tx_cq) /* none: of a one-sided operation without the capability */
         um_prov_complete_write(ep->tx_cq, c, um_prov_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
 }
 
@@ -262,6 +262,8 @@ static __attribute__((noinline)) void um_prov_complete_executed_queue(struct um_
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context)
 {
     struct um_prov_cq *cq = ep->tx_cq;
+    if (__builtin_expect(!cq, 0))
+        return;
     struct um_prov_cq_entry *slot = um_prov_cq_slot_locked(cq);
     if (__builtin_expect(!slot, 0)) {
         um_prov_complete_executed_queue(cq, what, len, context);

@@ -30,7 +30,7 @@ static ssize_t um_prov_msg_recvmsg(struct fid_ep *fid, const struct fi_msg *m, u
                                .count = m->iov_count,
                                .context = m->context,
                                .flags = um_prov_post_recv_flags(ep, flags) | (flags & FI_MULTI_RECV ? UM_OP_MULTI : 0)};
-    int ret = um_prov_post_check_flags(flags, UM_RECV_FLAGS);
+    int ret = um_prov_post_check_recv(flags, UM_RECV_FLAGS);
     if (__builtin_expect(ret != 0, 0))
         return ret;
     if (flags & FI_PEEK)

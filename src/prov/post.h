@@ -53,6 +53,14 @@ static inline int um_prov_post_check_flags(uint64_t fi_flags, uint64_t known)
     return fi_flags & ~known & ~(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EBADFLAGS : -FI_EOPNOTSUPP;
 }
 
+/* The same for receives. -FI_EINVAL: FI_DISCARD alone, which would drop any message. */
+static inline int um_prov_post_check_recv(uint64_t fi_flags, uint64_t known)
+{
+    if (__builtin_expect(fi_flags & FI_DISCARD && !(fi_flags & (FI_PEEK | FI_CLAIM)), 0))
+        return -FI_EINVAL;
+    return um_prov_post_check_flags(fi_flags, known);
+}
+
 /* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_prov_post_check_flags() says. */
 static inline int um_prov_post_check_size(const struct um_prov_ep *ep, size_t count, size_t len, uint64_t fi_flags,
                                           uint64_t known)
@@ -73,6 +81,8 @@ static inline int um_prov_post_check(const struct um_prov_ep *ep, const struct i
 static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_msg *msg, fi_addr_t dest,
                                         uint64_t fi_flags)
 {
+    if (__builtin_expect(!ep->tx_cq, 0))
+        return -FI_EOPNOTSUPP; /* it was opened without FI_SEND */
     um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {

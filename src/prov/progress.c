@@ -56,7 +56,7 @@ static int um_prov_progress_spawn(struct um_prov_progress *p)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&p->thread, NULL, um_prov_progress_run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return -error;
+    return error == EAGAIN ? -ENOMEM : -error; /* who calls again at once would find the same limit of threads */
 }
 
 int um_prov_progress_start(struct um_prov_domain *d)

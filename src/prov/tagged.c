@@ -38,7 +38,7 @@ static ssize_t um_prov_tagged_recvmsg(struct fid_ep *fid, const struct fi_msg_ta
                                .context = m->context,
                                .flags = um_prov_post_recv_flags(ep, flags) | UM_OP_TAGGED};
     /* FI_TAGGED_MULTI_RECV is not offered */
-    int ret = um_prov_post_check_flags(flags, UM_RECV_FLAGS & ~FI_MULTI_RECV);
+    int ret = um_prov_post_check_recv(flags, UM_RECV_FLAGS & ~FI_MULTI_RECV);
     if (__builtin_expect(ret != 0, 0))
         return ret;
     if (flags & FI_PEEK)

@@ -30,8 +30,9 @@
 #include <unistd.h>
 
 enum {
-    UM_SPIN_NS = 5000,  /* waking up takes about that */
-    UM_SPIN_LOOK = 16,  /* rounds between two looks at the clock */
+    UM_SPIN_NS = 5000, /* waking up takes about that */
+    UM_SPIN_LOOK = 16, /* rounds between two looks at the clock */
+    UM_UNARMED_MS = 2,
     UM_REST_NS = 50000, /* the system counts a rest as work: with five wake-ups a second, far below 1 % of a core */
 };
 
@@ -298,7 +299,9 @@ int um_prov_source_sleep_locked(struct um_prov_event_source *s, int ms, int canc
         ret = um_prov_source_arm_eps(s);
     if (ret)
         return ret;
-    const int most = um_prov_source_sleep_max(s);
+    int most = um_prov_source_sleep_max(s);
+    if (__builtin_expect(!s->arms && !s->domain->progress, 0)) /* its thread could not be started again: nobody arms */
+        most = UM_UNARMED_MS;
     if (most >= 0 && (ms < 0 || ms > most))
         ms = most;
     s->waiter.sleepers++;

@@ -295,6 +295,21 @@ static void one_address_vector_serves_several_endpoints(void **state)
     pair_close(&p);
 }
 
+static void an_address_vector_of_any_size_can_be_asked_for(void **state)
+{
+    static const size_t counts[] = {0, 1, 1000000, SIZE_MAX / 2 + 2, SIZE_MAX};
+    struct side s = {0};
+    (void)state;
+    side_open(&s, &(struct pair_config){0});
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        struct fi_av_attr attr = {.type = FI_AV_TABLE, .count = counts[i]};
+        struct fid_av *av;
+        assert_int_equal(fi_av_open(s.domain, &attr, &av, NULL), 0);
+        assert_int_equal(fi_close(&av->fid), 0);
+    }
+    side_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -310,6 +325,7 @@ int main(void)
         cmocka_unit_test(queued_messages_of_a_stranger_match_once_it_is_inserted),
         cmocka_unit_test(the_raw_address_of_a_stranger_can_be_had),
         cmocka_unit_test(an_endpoint_talks_to_itself),
+        cmocka_unit_test(an_address_vector_of_any_size_can_be_asked_for),
         cmocka_unit_test(one_address_vector_serves_several_endpoints),
     };
     return cmocka_run_group_tests_name("prov/addresses", tests, NULL, NULL);

@@ -388,6 +388,30 @@ static void many_messages_fill_the_lane_and_come_out_right(void **state)
     pair_close(&p);
 }
 
+static void who_was_opened_to_receive_does_not_send(void **state)
+{
+    struct pair p;
+    unsigned char byte = 1;
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    struct fi_info *info = fi_dupinfo(p.a.info);
+    struct fi_cq_attr cq_attr = {.format = FI_CQ_FORMAT_TAGGED};
+    struct fid_ep *ep;
+    struct fid_cq *cq;
+    info->caps = FI_TAGGED | FI_MSG | FI_RECV;
+    assert_int_equal(fi_endpoint(p.a.domain, info, &ep, NULL), 0);
+    assert_int_equal(fi_cq_open(p.a.domain, &cq_attr, &cq, NULL), 0);
+    assert_int_equal(fi_ep_bind(ep, &p.a.av->fid, 0), 0);
+    assert_int_equal(fi_ep_bind(ep, &cq->fid, FI_RECV), 0);
+    assert_int_equal(fi_enable(ep), 0);
+    assert_int_equal(fi_send(ep, &byte, 1, NULL, p.a.other, NULL), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_tsend(ep, &byte, 1, NULL, p.a.other, 3, NULL), -FI_EOPNOTSUPP);
+    assert_int_equal(fi_close(&ep->fid), 0);
+    assert_int_equal(fi_close(&cq->fid), 0);
+    fi_freeinfo(info);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -404,6 +428,7 @@ int main(void)
         cmocka_unit_test(without_the_capability_the_source_of_a_receive_is_ignored),
         cmocka_unit_test(a_multi_receive_takes_messages_until_it_is_full),
         cmocka_unit_test(a_message_too_large_for_the_rest_ends_a_multi_receive),
+        cmocka_unit_test(who_was_opened_to_receive_does_not_send),
         cmocka_unit_test(many_messages_fill_the_lane_and_come_out_right),
     };
     return cmocka_run_group_tests_name("prov/messages", tests, setup_buffers, teardown_buffers);

@@ -198,6 +198,20 @@ static void who_receives_one_after_another_keeps_few(void **state)
     PAIR_TRY(keeps_few());
 }
 
+static void to_discard_needs_a_peek_or_a_claim(void **state)
+{
+    struct pair p;
+    unsigned char byte;
+    const struct iovec iov = {.iov_base = &byte, .iov_len = 1};
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    const struct fi_msg_tagged tagged = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+    const struct fi_msg plain = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC};
+    assert_int_equal(fi_trecvmsg(p.b.ep, &tagged, FI_DISCARD), -FI_EINVAL);
+    assert_int_equal(fi_recvmsg(p.b.ep, &plain, FI_DISCARD), -FI_EINVAL);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -205,6 +219,7 @@ int main(void)
         cmocka_unit_test(a_peek_tells_about_a_message_and_leaves_it),
         cmocka_unit_test(a_claimed_message_belongs_to_who_claimed_it),
         cmocka_unit_test(discarded_messages_are_gone),
+        cmocka_unit_test(to_discard_needs_a_peek_or_a_claim),
         cmocka_unit_test(who_only_peeks_sees_what_comes),
         cmocka_unit_test(who_receives_one_after_another_keeps_few),
     };

@@ -2,8 +2,10 @@
 #include "pair.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/resource.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 static unsigned char out[100000], in[100000];
@@ -214,6 +216,55 @@ static void a_signal_unblocks_a_reader(void **state)
     pair_close(&p);
 }
 
+static void ignore(int number)
+{
+    (void)number;
+}
+
+/* Programs take any error of it for their end. */
+static void a_handled_signal_ends_no_wait_for_a_counter(void **state)
+{
+    struct pair p;
+    const struct itimerval often = {.it_interval = {.tv_usec = 20000}, .it_value = {.tv_usec = 20000}}, never = {0};
+    const struct sigaction handler = {.sa_handler = ignore}, usual = {.sa_handler = SIG_DFL};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.counters = true});
+    sigaction(SIGALRM, &handler, NULL);
+    setitimer(ITIMER_REAL, &often, NULL);
+    const uint64_t begin = pair_now_ns();
+    const int ret = fi_cntr_wait(p.b.cntr[CNTR_RECV], 1, 300);
+    const uint64_t took = pair_now_ns() - begin;
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &usual, NULL);
+    assert_int_equal(ret, -FI_ETIMEDOUT);
+    assert_true(took >= UINT64_C(299000000));
+    pair_close(&p);
+}
+
+static void *read_once(void *arg)
+{
+    struct fi_cq_tagged_entry e;
+    const ssize_t ret = fi_cq_sread(((struct side *)arg)->cq, &e, 1, NULL, 50);
+    return (void *)(intptr_t)ret;
+}
+
+static void a_small_stack_is_enough(void **state)
+{
+    struct pair p;
+    pthread_t thread;
+    pthread_attr_t attr;
+    void *result;
+    (void)state;
+    pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE});
+    pthread_attr_init(&attr);
+    assert_int_equal(pthread_attr_setstacksize(&attr, 32768), 0);
+    assert_int_equal(pthread_create(&thread, &attr, read_once, &p.b), 0);
+    pthread_join(thread, &result);
+    pthread_attr_destroy(&attr);
+    assert_int_equal((intptr_t)result, -FI_EAGAIN);
+    pair_close(&p);
+}
+
 enum { CANCELS = 60 };
 
 static void *read_for_ever(void *arg)
@@ -297,6 +348,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_refused_call_wakes_no_progress_thread),
         cmocka_unit_test(a_message_wakes_at_whatever_moment_it_comes),
         cmocka_unit_test(a_signal_unblocks_a_reader),
+        cmocka_unit_test(a_handled_signal_ends_no_wait_for_a_counter),
+        cmocka_unit_test(a_small_stack_is_enough),
         cmocka_unit_test(a_cancelled_thread_leaves_no_lock_held),
     };
     return cmocka_run_group_tests_name("prov/wait", tests, NULL, NULL);

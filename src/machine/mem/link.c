@@ -57,12 +57,10 @@ void um_mem_link_wake(struct um_mem_link *link)
 {
     struct um_mem_common_shm *peer = link->common;
     /* sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
-     * awake all the same. */
+     * awake all the same. It sleeps on if it could not be woken (no descriptor is left here): somebody else may. */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
-    if (sleeping & 1) {
-        um_mem_wake(link->port, &link->addr, &link->wake_handle);
+    if (sleeping & 1 && um_mem_wake(link->port, &link->addr, &link->wake_handle))
         um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
-    }
 }
 
 /* Checks what the peer's port says of itself. */

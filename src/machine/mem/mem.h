@@ -348,8 +348,9 @@ void um_mem_own_move_end(void);
 
 /* Adds to a counter of a space's memory, if the number is one. */
 void um_mem_count(void *space_memory, uint32_t number);
-/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. */
-void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
+/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. False: no descriptor could be opened.
+ */
+bool um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
 /* Wakes the link's peer if it sleeps: what it is to find was written before. */
 void um_mem_link_wake(struct um_mem_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */

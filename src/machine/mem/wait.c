@@ -41,14 +41,16 @@ static void port_drain(struct um_mem_port *port)
         ;
 }
 
-/* Is there anything to do, looking after the barrier? */
-static bool port_has_news(struct um_mem_port *port, struct um_mem_rx *const *cooled, uint32_t count)
+/* Is there anything to do, looking after the barrier? The first `cooled` rx of hot[], which has none, were hot: one
+ * that has news is again. It takes a place in front of those that are still to be looked at. */
+static bool port_has_news(struct um_mem_port *port, uint32_t cooled)
 {
     /* sync: bell-look (partner bell-ring) */
     bool news = um_load_acquire_u64(&port->common->bell_summary) != 0 || !um_list_is_empty(&port->events);
-    for (uint32_t i = 0; i < count; i++) {
-        if (um_mem_rx_has_record(cooled[i])) {
-            um_mem_rx_set_hot(cooled[i]);
+    for (uint32_t i = 0; i < cooled; i++) {
+        struct um_mem_rx *rx = port->hot[i];
+        if (um_mem_rx_has_record(rx)) {
+            um_mem_rx_set_hot(rx);
             news = true;
         }
     }
@@ -78,10 +80,7 @@ int um_mem_arm(struct um_port *base)
     um_store_relaxed_u32(&port->common->sleeping, port->sleeps += 2); /* sync: sleeper-arm (partner sleeper-wake) */
     lanes_want_wake(port, 1);
     um_mem_port_barrier(port); /* sync: news-recheck (partner news-wake) */
-    struct um_mem_rx *cooled[UM_LANES_LIMIT];
-    for (uint32_t i = 0; i < count; i++)
-        cooled[i] = port->hot[i];
-    if (!port_has_news(port, cooled, count))
+    if (!port_has_news(port, count))
         return 0;
     port_unarm(port);
     return -EAGAIN;

@@ -40,10 +40,11 @@ static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int 
     port->mapper->detach(&page);
 }
 
-void um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
+bool um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {
     if (*handle < 0)
         pipe_open(port, addr, handle);
     if (*handle >= 0)
         port->mapper->wake(port, addr, *handle);
+    return *handle >= 0;
 }

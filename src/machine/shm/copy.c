@@ -9,8 +9,10 @@
 
 #include "base/iov.h"
 #include "base/log.h"
+#include "base/maps.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/uio.h>
 
@@ -18,15 +20,43 @@ enum { COPY_PART = 1 << 20 };
 
 /* Who is copied from or to, and where its process holds the nonce. */
 struct holder {
+    const struct um_addr *addr;
     uint32_t pid;
     uint64_t nonce;
     uint64_t nonce_at;
 };
 
-/* EPERM and ENOSYS: Yama, seccomp, another user. It stays refused: the caller goes on with records. */
+/*
+ * Memory of devices, and memfd_secret(2)'s, which the system copies for nobody but the process itself. A look into
+ * /proc: for copies that failed.
+ */
+static bool is_unreachable(const struct holder *peer, const struct um_piece *piece, size_t count)
+{
+    char path[32], text[8192];
+    struct um_maps maps;
+    struct um_map map;
+    bool is = false;
+    snprintf(path, sizeof(path), "/proc/%u/maps", peer->pid);
+    for (size_t i = 0; i < count && !is; i++) {
+        if (um_maps_open(&maps, path, text, sizeof(text)) != 0)
+            return false;
+        is = um_maps_find(&maps, (uintptr_t)piece[i].addr, true, &map) && map.perms[0] == 'r' &&
+             (strncmp(map.path, "/secretmem", 10) == 0 ||
+              (strncmp(map.path, "/dev/", 5) == 0 && strncmp(map.path, "/dev/shm/", 9) != 0));
+        um_maps_close(&maps);
+    }
+    return is;
+}
+
+/*
+ * EPERM and ENOSYS: Yama, seccomp, another user. It stays refused: the caller goes on with records. Of a process whose
+ * first thread has ended the system says ESRCH, as of one that is gone.
+ */
 static int copy_error(struct um_mem_port *port, const struct holder *peer, int error)
 {
     struct um_shm_port *state = port->mapper_state;
+    if (error == ESRCH && um_shm_alive(port, peer->addr, NULL))
+        return -EPERM;
     if (error != EPERM && error != ENOSYS && error != EACCES)
         return -error;
     if (!state->copy_refused_logged) {
@@ -74,12 +104,15 @@ static int proof_check(struct um_mem_port *port, const struct holder *peer)
 }
 
 /* What moved, or a negative errno of the operation. */
-static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, ssize_t moved)
+static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, const struct um_copy *copy,
+                          ssize_t moved)
 {
     if (moved >= 0)
         return moved;
-    if (moved == -EFAULT || moved == -EINVAL) /* no process can have such an address; the local ones are valid */
-        return proof_check(port, peer) ?: -EFAULT;
+    if (moved == -EFAULT || moved == -EINVAL) { /* no process can have such an address; the local ones are valid */
+        const int ret = proof_check(port, peer);
+        return ret ? ret : is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;
+    }
     return copy_error(port, peer, (int)-moved);
 }
 
@@ -87,7 +120,7 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
                 const struct um_mem_copy_peer *known)
 {
     const struct um_shm_addr *to_whom = um_shm_addr_of(addr);
-    const struct holder holder = {um_shm_pid(to_whom), to_whom->nonce, known->nonce_at}, *peer = &holder;
+    const struct holder holder = {addr, um_shm_pid(to_whom), to_whom->nonce, known->nonce_at}, *peer = &holder;
     struct iovec local_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_iov[UM_IOV_LIMIT + 1];
     struct iovec remote_all[UM_IOV_LIMIT];
@@ -115,13 +148,13 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
             return -EFAULT;
         ssize_t moved = copy->write ? write_call(peer, known->doors, local_iov, locals, remote_iov, remotes)
                                     : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
-        if ((moved = copy_moved(port, peer, moved)) < 0)
+        if ((moved = copy_moved(port, peer, copy, moved)) < 0)
             return (int)moved;
         if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))
             return -ESRCH;
         moved -= proof ? (ssize_t)sizeof(nonce) : 0;
         if (moved == 0)
-            return -EFAULT;
+            return is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;
         um_iov_skip(&from, (size_t)moved);
         um_iov_skip(&to, (size_t)moved);
         left -= (size_t)moved;

@@ -58,15 +58,15 @@ static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
     int fd = um_shm_memory_create(state->size);
     if (fd < 0)
         return fd;
-    unsigned char *base = mmap(NULL, state->size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) {
-        int error = errno;
-        um_log(UM_LOG_WARN,
-               "cannot map %zu bytes of address space: %s; raise ulimit -v, or lower FI_UNIMEM_LANES (not below "
-               "the number of processes)",
-               state->size, strerror(error));
+    const char *why;
+    unsigned char *base = um_shm_map(state->size, PROT_READ | PROT_WRITE, fd, 0, &why);
+    if (!base) {
+        um_log(
+            UM_LOG_WARN,
+            "cannot map %zu bytes of address space: %s; or lower FI_UNIMEM_LANES (not below the number of processes)",
+            state->size, why);
         close(fd);
-        return -error;
+        return -ENOMEM;
     }
     /* A forked child must not touch the lanes: it is not the endpoint. */
     madvise(base, state->size, MADV_DONTFORK);
@@ -86,6 +86,28 @@ static void process_prepare(struct um_mem_port *port)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
 
+/*
+ * The nonce has a page of its own: beside something else it could lie in memory that the program registers, and a peer
+ * that cannot read it while that memory moves would take this process for another one. Read-only, so that the system
+ * joins the page to no mapping of the program.
+ */
+static uint64_t *nonce_open(void)
+{
+    const size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    void *page = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    *(uint64_t *)page = um_shm_nonce();
+    (void)mprotect(page, size, PROT_READ);
+    return page;
+}
+
+static void nonce_close(uint64_t *nonce)
+{
+    if (nonce) /* whoever reads it from now on does not find this port */
+        munmap(nonce, (size_t)sysconf(_SC_PAGESIZE));
+}
+
 static int shm_create(struct um_mem_port *port, size_t size)
 {
     UM_UNCANCELLED;
@@ -97,11 +119,10 @@ static int shm_create(struct um_mem_port *port, size_t size)
     if (!state)
         return -ENOMEM;
     state->size = size;
-    state->nonce = malloc(sizeof(*state->nonce));
+    state->nonce = nonce_open();
     ret = state->nonce ? port_memory_map(port, state) : -ENOMEM;
     if (ret)
         goto free_state;
-    *state->nonce = um_shm_nonce();
     process_prepare(port);
     port->mapper_state = state;
     addr_fill(port, &self);
@@ -114,7 +135,7 @@ unmap_memory:
     munmap(port->memory, size);
     close(state->memory_fd);
 free_state:
-    free(state->nonce);
+    nonce_close(state->nonce);
     free(state);
     return ret;
 }
@@ -127,8 +148,7 @@ static void shm_destroy(struct um_mem_port *port)
         um_shm_contacts_close(state->contacts);
     munmap(port->memory, state->size);
     close(state->memory_fd);
-    explicit_bzero(state->nonce, sizeof(*state->nonce)); /* whoever reads it now does not find this port */
-    free(state->nonce);
+    nonce_close(state->nonce);
     free(state);
 }
 

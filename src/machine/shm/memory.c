@@ -41,3 +41,18 @@ int um_shm_memory_create(size_t size)
     }
     return fd;
 }
+
+/* Locked memory is filled when it is mapped, but for what cannot be accessed. */
+void *um_shm_map(size_t len, int prot, int fd, off_t offset, const char **why_p)
+{
+    void *base = mmap(NULL, len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, offset);
+    if (base != MAP_FAILED && munlock(base, len) == 0 && mprotect(base, len, prot) == 0)
+        return base;
+    const int error = errno;
+    if (base != MAP_FAILED)
+        munmap(base, len);
+    *why_p = error == EAGAIN   ? "future mappings are locked (mlockall), and ulimit -l is reached"
+             : error == ENOMEM ? "no address space is left; see ulimit -v and vm.max_map_count"
+                               : strerror(error);
+    return NULL;
+}

@@ -8,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -19,13 +20,31 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+/* A process whose first thread has ended shows its descriptors with the others. A descriptor, or -ENOENT. */
+static int thread_open(uint32_t pid, int number, int flags)
+{
+    char path[300];
+    int fd = -1;
+    snprintf(path, sizeof(path), "/proc/%u/task", pid);
+    DIR *tasks = opendir(path);
+    const struct dirent *task;
+    while (tasks && fd < 0 && (task = readdir(tasks)) != NULL) {
+        snprintf(path, sizeof(path), "/proc/%u/task/%s/fd/%d", pid, task->d_name, number);
+        fd = task->d_name[0] == '.' ? -1 : open(path, flags | O_CLOEXEC);
+    }
+    if (tasks)
+        closedir(tasks);
+    return fd < 0 ? -ENOENT : fd;
+}
+
 /* Opens a descriptor of a peer through /proc; a negative errno says why not. */
 static int peer_open(uint32_t pid, int number, int flags)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%u/fd/%d", pid, number);
     int fd = open(path, flags | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
+    const int error = errno;
+    return fd >= 0 ? fd : error == ENOENT ? thread_open(pid, number, flags) : -error;
 }
 
 static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
@@ -108,13 +127,12 @@ int um_shm_peer_map(struct um_mem_port *port, const struct um_addr *addr, const 
     if (!is_mappable(fd, part))
         goto close_fd;
     const size_t inset = page_inset(part->offset), len = inset + part->len;
-    unsigned char *base = mmap(NULL, len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE,
-                               MAP_SHARED | MAP_NORESERVE, fd, (off_t)(part->offset - inset));
-    if (base == MAP_FAILED) {
-        ret = -errno;
-        um_log_limited(&limit, UM_LOG_WARN,
-                       "cannot map %zu bytes of a peer's memory: %s; see ulimit -v and vm.max_map_count", part->len,
-                       strerror(-ret));
+    const char *why;
+    unsigned char *base =
+        um_shm_map(len, part->read_only ? PROT_READ : PROT_READ | PROT_WRITE, fd, (off_t)(part->offset - inset), &why);
+    if (!base) {
+        um_log_limited(&limit, UM_LOG_WARN, "cannot map %zu bytes of a peer's memory: %s", part->len, why);
+        ret = -ENOMEM;
         goto close_fd;
     }
     ret = um_shm_mapping_keep(base, len, inset, part->stale, map_p);

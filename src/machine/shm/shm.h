@@ -74,6 +74,9 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
 
 /* Creates, sizes and seals memory without a name. The descriptor, or a negative errno, logged. */
 int um_shm_memory_create(size_t size);
+/* Maps a part of such a file, this process's or a peer's. Its pages come when they are touched, also where mlockall(2)
+ * locks what is mapped. NULL, and why not. */
+void *um_shm_map(size_t len, int prot, int fd, off_t offset, const char **why_p);
 /* A part of a file, in bytes; page-aligned. */
 struct um_shm_part {
     size_t offset;

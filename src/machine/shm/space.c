@@ -26,13 +26,12 @@ int um_shm_space_create(struct um_mem_space *space)
     int fd = um_shm_memory_create(UM_SPACE_SIZE);
     if (fd < 0)
         return fd;
-    void *base = mmap(NULL, UM_SPACE_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-    if (base == MAP_FAILED) {
-        int error = errno;
-        um_log(UM_LOG_WARN, "cannot map %d bytes of address space: %s; raise ulimit -v", (int)UM_SPACE_SIZE,
-               strerror(error));
+    const char *why;
+    void *base = um_shm_map(UM_SPACE_SIZE, PROT_READ | PROT_WRITE, fd, 0, &why);
+    if (!base) {
+        um_log(UM_LOG_WARN, "cannot map %d bytes of address space: %s", (int)UM_SPACE_SIZE, why);
         close(fd);
-        return -error;
+        return -ENOMEM;
     }
     madvise(base, UM_SPACE_SIZE, MADV_DONTFORK);
     space->memory = base;
