@@ -1503,8 +1503,8 @@ MUTATIONS = [
     (
         "a receive is taken for the oldest one though the source differs",
         "src/match/match.h",
-        "recv->stays || !um_match_takes(recv->tag, recv->ignore, recv->source, tag, source),",
-        "recv->stays || !um_match_takes(recv->tag, recv->ignore, recv->source, tag, recv->source),",
+        "                             !um_match_takes(recv->tag, recv->ignore, recv->source, tag, source),",
+        "                             !um_match_takes(recv->tag, recv->ignore, recv->source, tag, recv->source),",
         ["prov/messages", "proto message sim"],
     ),
     (
@@ -1524,15 +1524,15 @@ MUTATIONS = [
     (
         "a body that nobody but its process can read is an error",
         "src/machine/shm/copy.c",
-        "        return ret ? ret : is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;",
-        "        return ret ? ret : -EFAULT;",
+        "        if (moved == 0)\n            return is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;",
+        "        if (moved == 0)\n            return -EFAULT;",
         ["prov/process"],
     ),
     (
         "lanes are filled where future mappings are locked",
         "src/machine/shm/memory.c",
-        "    if (base != MAP_FAILED && munlock(base, len) == 0 && mprotect(base, len, prot) == 0)",
-        "    if (base != MAP_FAILED && mprotect(base, len, prot) == 0)",
+        "    void *base = mmap(NULL, len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, offset);",
+        "    void *base = mmap(NULL, len, prot, MAP_SHARED | MAP_NORESERVE, fd, offset);",
         ["prov/process"],
     ),
     (
