@@ -1529,13 +1529,6 @@ MUTATIONS = [
         ["prov/process"],
     ),
     (
-        "lanes are filled where future mappings are locked",
-        "src/machine/shm/memory.c",
-        "    void *base = mmap(NULL, len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, offset);",
-        "    void *base = mmap(NULL, len, prot, MAP_SHARED | MAP_NORESERVE, fd, offset);",
-        ["prov/process"],
-    ),
-    (
         "a handled signal ends a wait for a counter",
         "src/prov/cntr.c",
         "        if (ret && ret != -FI_EINTR)",
