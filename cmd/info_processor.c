@@ -19,7 +19,7 @@ static void add_wait(struct um_cmd_report *report, const char *found)
         return;
     }
     struct um_cmd_row *row = um_cmd_report_add(report, section, "wait instruction", UM_NO, "none for programs");
-    row->lost = "nothing in this version; later: a process that waits for a store can only spin";
+    row->lost = "a blocking call spins for some microseconds before it sleeps, where it could pause";
     row->remedy = "WAITPKG (Intel from Tremont and Alder Lake on), MONITORX (AMD from Excavator on) or Arm;\n"
                   "a virtual machine may hide them: its settings";
 }

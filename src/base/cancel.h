@@ -47,8 +47,8 @@ static inline void um_cancel_restore_among_threads(const int *before)
         um_cancel_restore(before);
 }
 
-/* The same for the data path: where there is but one thread, nobody else cancels it. If it has cancelled itself, it may
- * end in here, and the process with it: only its exit handlers run then. */
+/* The same for the data path: in a process of one thread nothing is disabled. If that thread has cancelled itself, it
+ * may end in here, and the process with it; only exit handlers run then. */
 #define UM_UNCANCELLED_AMONG_THREADS                                                                                   \
     __attribute__((cleanup(um_cancel_restore_among_threads), unused)) const int um_cancel_before =                     \
         um_cancel_disable_among_threads()

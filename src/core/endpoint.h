@@ -172,7 +172,7 @@ struct um_core_ep {
     struct um_core_port ports[UM_MACHINES_MAX];
     uint32_t port_count;
     uint32_t polled;       /* the port that is asked first for a record */
-    uint32_t left_out;     /* calls that ask no other port; above 0 the first port is asked first */
+    uint32_t left_out;     /* polls that still skip all ports but the first */
     int wait_fd;           /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
     bool reported;         /* this call of progress has completed something */
     uint32_t unasked_left; /* messages without a receive that this call of progress may still take; UINT32_MAX: any */
@@ -196,7 +196,7 @@ struct um_core_ep {
     uint32_t peer_hash_mask;
     uint32_t rx_count;
     uint32_t counters;            /* enum um_counters */
-    uint32_t soon;                /* jobs that wait by the clock; while there is one nobody may sleep */
+    uint32_t soon;                /* jobs that depend on the clock; while there is one the endpoint must not sleep */
     struct um_core_peer *gone;    /* in the place of those that were freed */
     struct um_fault_guard *guard; /* of what is executed for peers; opened when first needed */
 };

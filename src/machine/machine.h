@@ -70,8 +70,9 @@ static_assert(sizeof(struct um_piece) == 16, "the piece is wire format: docs/pro
 struct um_machine;
 struct um_port {
     const struct um_machine *machine;
-    uint32_t patience; /* polls that may be left out after an empty one, because looking is dear: the port says so */
-    uint32_t *left; /* how many of them are left: the caller counts down, the port may set 0; NULL: none is left out */
+    uint32_t
+        patience; /* polls that the caller may skip after an empty one, because a poll is expensive; set by the port */
+    uint32_t *left; /* how many of them are left: the caller counts down, the port may set 0; NULL: none is skipped */
 };
 
 /* The next poll is not left out. */
@@ -258,9 +259,9 @@ struct um_machine {
 
     /*
      * Can this port reach that address? 0; -EHOSTUNREACH another host; -EPROTO not one of our addresses or another wire
-     * version. is_last: no other machine is asked: log why not, and the remedy. Else what the address says of where it
-     * is may be wrong, and another machine may reach it: -EHOSTUNREACH also when the port cannot be seen here, as far
-     * as that can be found out without a call of the peer.
+     * version. is_last: no other machine is asked: log why not, and the remedy. Otherwise what the address says of
+     * where it is may be wrong: -EHOSTUNREACH also when the port is not found here, as far as that can be checked
+     * without a call of the peer.
      */
     int (*addr_check)(const struct um_port *port, const struct um_addr *addr, bool is_last);
 
@@ -388,8 +389,8 @@ struct um_machine {
 
     /*
      * The next record of any rx, in the order of its lane: 1 and *rec_p, or 0 when there is none. A record that is not
-     * released is offered again by a later poll; records of other lanes may come in between. The first 0 behind a
-     * record may come without a look, where looking is dear; the poll after it looks.
+     * released is offered again by a later poll; records of other lanes may come in between. After the last record one
+     * poll may return 0 without a look, where that is expensive; the next one looks.
      */
     int (*poll)(struct um_port *port, struct um_record *rec_p);
     /*

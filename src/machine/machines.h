@@ -1,7 +1,8 @@
 /*
  * The machines there are, and those that an endpoint uses: a list of names, as a user gives it.
  *
- * The layers above know no machine by its name; a new machine is added here and in machines.c. Threading: any.
+ * The layers above know no machine by its name; a new machine is declared here and listed in offered.c
+ * (docs/machine.md, Steps). Threading: any.
  */
 #ifndef UM_MACHINE_MACHINES_H
 #define UM_MACHINE_MACHINES_H

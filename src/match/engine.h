@@ -1,13 +1,13 @@
 /*
  * The engine of match.h: what recvs.c, msgs.c and valid.c share.
  *
- * Receives are hashed late: when a message comes that the oldest one does not take, all but the last UM_MATCH_SHORT,
- * which are walked, and when more than UM_MATCH_LATE wait for it. So a program whose messages come in the order of its
- * receives, or that posts and matches at once, pays for no hash. Most receives stand in the coarse table, whose key is
- * the tag without the bits that any of its masks ignores: its rings are walked, and take UM_MATCH_RING receives each.
- * All others stand in the table of their class, an ignore mask, which has two: for receives with a source and for those
- * for any. So a message finds the oldest receive by one look-up per non-empty table, and programs whose tags differ
- * outside of the ignored bits have one.
+ * Receives are hashed late. If a message does not match the oldest receive, all but the newest UM_MATCH_SHORT are
+ * hashed; those are walked. If more than UM_MATCH_LATE are not hashed, the oldest are hashed in any case. So a program
+ * whose messages come in the order of its receives, or that posts and matches at once, pays for no hash. Most receives
+ * stand in the coarse table, whose key is the tag without the bits that any of its masks ignores: its rings are walked,
+ * and take UM_MATCH_RING receives each. All others stand in the table of their class, an ignore mask, which has two:
+ * for receives with a source and for those for any. So a message finds the oldest receive by one look-up per non-empty
+ * table, and programs whose tags differ outside of the ignored bits have one.
  *
  * Messages are indexed by the searches, not by their arrival. There is a coarse table, too, and two for each class of
  * searches. Each table indexes the oldest messages up to some message: a search that finds nothing there goes on from

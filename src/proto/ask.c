@@ -27,7 +27,7 @@
  * done. */
 #define UM_QUIET_NS INT64_C(40000)
 
-/* Bytes below which the time of a copy does not tell all that it costs, and that of a lone one: copy_cost(). */
+/* Bytes below which every copy costs more than its time says, and a lone one: copy_cost(). */
 #define UM_SHORT_BODY UINT64_C(65536)
 #define UM_LONG_BODY  UINT64_C(1048576)
 
@@ -69,9 +69,9 @@ void um_proto_ask_close(struct um_core_ep *ep)
 static bool watch_step(struct um_core_ep *ep, struct um_core_job *job);
 
 /*
- * Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. One that
- * can be mapped and shall not be is asked for: mapping loses against the ring, not against the system's copy, which
- * moves the same lines and costs a call besides.
+ * Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. A body that
+ * could be mapped and is not is always pushed: mapping was found slower than pushing, and reading moves the same lines
+ * as mapping and costs a system call as well.
  */
 static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
@@ -128,8 +128,8 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 }
 
 /*
- * The time between two reads in a row, spent on other work for each body: the sender of a pushed body copies meanwhile.
- * Time that the caller spends elsewhere does not count.
+ * In a series of reads the gap before this one, which is work for each body, counts as a cost of reading: the sender of
+ * a pushed body copies meanwhile. A gap in which the caller did something else does not count.
  */
 static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64_t took)
 {
@@ -289,8 +289,8 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
     return true;
 }
 
-/* Several bodies may come at a time: counts what has come since the one before was complete, or since this one was
- * asked for.
+/* Pushed bodies overlap: what is measured begins at the end of the one before, or when this one was asked for, if that
+ * is later.
  */
 static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {

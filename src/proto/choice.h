@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last two are for those who keep note of a way: rndv_both.c, none yet. */
+/* The last two are never returned by a choice: mapped (rndv_both.c), and not decided yet. */
 enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_BOTH = UM_WAYS, UM_WAY_NONE };
 
 enum {

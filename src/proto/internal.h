@@ -182,7 +182,7 @@ struct um_proto_both {
     uint64_t began_at; /* ns */
 };
 
-/* What a body is of: a message, or RMA that this side executes. */
+/* The kind of an announced body: of a message, or of RMA that this process executes. */
 struct um_proto_inbound_class {
     /* Moves some of it. Returns whether it still lives. */
     bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);

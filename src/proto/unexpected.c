@@ -4,8 +4,8 @@
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
  * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
  * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
- * Long before, who sends large bodies is asked to announce them (machine rx_announce), which may always be.
- * Owns: struct um_proto_unexpected. receive.c has the picture. Threading: core.h.
+ * At a quarter of the bound, senders of large bodies are asked to announce them (machine rx_announce). That cannot
+ * deadlock, so it has no condition. Owns: struct um_proto_unexpected. receive.c has the picture. Threading: core.h.
  */
 #include "proto/receive.h"
 

@@ -35,7 +35,6 @@ enum {
     UM_FI_OPT_INJECT_RMA_SIZE = 18,
 };
 #define UM_FI_TAGGED_DIRECTED_RECV (1ULL << 45) /* capability, 2.0; the bit meant something else before */
-#define UM_FI_MR_DMABUF            (1ULL << 40) /* registration flag, 1.20 */
 
 #define UM_TAG_GENERIC 0xaaaaaaaaaaaaaaaaULL /* mem_tag_format: 64 bits without structure */
 

@@ -24,12 +24,12 @@ enum {
     UM_CQ_LOOK_NS =
         80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
     UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
-    UM_CQ_LINGER_MOST = 64,   /* empty reads that linger in vain, until there are no more */
+    UM_CQ_LINGER_MOST = 64,   /* empty reads that linger in vain before lingering stops */
     UM_CQ_LINGER_EARNED = 8,  /* for a wait that was short */
-    UM_CQ_LINGER_READS = 4,   /* as many reads as one that lingers takes the time of, about */
+    UM_CQ_LINGER_READS = 4,   /* usual reads in the time of one that lingers, about */
     UM_CQ_SHORT_WAIT = 16,    /* reads */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
-    UM_CQ_READ_EACH = 4,      /* of these, for each message without a receive that progress then takes */
+    UM_CQ_READ_EACH = 4,      /* of these, for each unexpected message that the next progress may take */
 };
 
 bool um_prov_cq_ready_locked(const struct um_prov_cq *cq)

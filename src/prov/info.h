@@ -4,9 +4,8 @@
 
 #include "prov/prov.h"
 
-#define UM_CAPS_DIRECTION (FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)
-#define UM_CAPS_DOMAIN    (FI_LOCAL_COMM | FI_REMOTE_COMM)
-#define UM_CAPS_TX        (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
+#define UM_CAPS_DOMAIN (FI_LOCAL_COMM | FI_REMOTE_COMM)
+#define UM_CAPS_TX     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE | FI_FENCE)
 #define UM_CAPS_RX                                                                                                     \
     (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_MULTI_RECV |            \
      FI_DIRECTED_RECV | FI_SOURCE | FI_RMA_EVENT)

@@ -51,8 +51,8 @@ static uint64_t *door_of(unsigned char *memory, uint64_t number)
 /* ---- the owner ---- */
 
 /*
- * It holds no page: it has died, has been stopped for long, or is no writer's word. One that is being stopped is so
- * thread by thread, and the one that writes may still be in its call, which moves 1 MiB at most.
+ * The writer holds no page: it is dead, or stopped for long, or the word names no writer. The delay is needed: a
+ * process stops thread by thread, and the one that writes may still be in its call, which moves 1 MiB at most.
  */
 static bool writer_is_away(uint64_t writer, uint64_t since)
 {

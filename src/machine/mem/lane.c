@@ -172,9 +172,10 @@ static bool lane_has_room(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * Credit for so many bytes of bodies came when it was needed that they have filled the big byte ring some 4 to 16
- * times: the lane has much to carry. Lines of a ring of 128 KiB that a stream comes back to are two to three times as
- * slow to write as those of 256 KiB or more (docs/design.md). A lane that waits for its receiver counts nothing.
+ * After 16 claims that ran out of credit and then found new credit for bodies, the lane has carried some 4 to 16 times
+ * its big byte ring: it has much to carry. Lines of a ring of 128 KiB that a stream comes back to are two to three
+ * times as slow to write as those of 256 KiB or more (docs/design.md). A lane that waits for its receiver counts
+ * nothing.
  */
 static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
 {

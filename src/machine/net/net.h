@@ -137,7 +137,7 @@ struct um_net_work {
     bool (*push)(struct um_net_work *work);
 };
 
-/* What the peer has of what it was told, by count, since when, and what it had been told by then. */
+/* What may be lost: the peer has reported `has` items, the same since `since`, when `told` had been sent. */
 struct um_net_gap {
     uint32_t has, told;
     uint64_t since;

@@ -214,7 +214,7 @@ void um_net_peer_heard(struct um_net_peer *peer)
     um_net_knock_forget(&peer->knock);
 }
 
-/* A user who never gives a host up is not in a hurry. */
+/* Without a time-out the longest silence applies. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now)
 {
     const uint64_t timeout = um_net_chosen_timeout_ns(), part = timeout / 6;

@@ -135,9 +135,9 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
 }
 
 /*
- * Does the peer's process live? *start: when it began, 0 before the first look. An address is made by a process that
- * lives, so whoever has the number now is the peer or came after it; if the port is seen in its descriptors after this,
- * it was the peer.
+ * Does the peer's process live? *start: when it began, 0 before the first look. The peer lived when it made the
+ * address, so the process with this number is the peer or a later one. If its descriptors then show the port, it is the
+ * peer.
  */
 static bool process_lives(const struct um_shm_addr *peer, uint32_t *start)
 {

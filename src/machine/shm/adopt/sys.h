@@ -70,11 +70,6 @@ static inline long um_shm_sys_mmap(uintptr_t at, size_t len, int prot, int flags
     return um_shm_sys(SYS_mmap, (const long[6]){(long)at, (long)len, prot, flags, fd, fd < 0 ? 0 : (long)at});
 }
 
-static inline long um_shm_sys_munmap(uintptr_t at, size_t len)
-{
-    return um_shm_sys3(SYS_munmap, (long)at, (long)len, 0);
-}
-
 static inline long um_shm_sys_mremap(uintptr_t from, size_t len, int flags, uintptr_t to)
 {
     return um_shm_sys(SYS_mremap, (const long[6]){(long)from, (long)len, (long)len, flags, (long)to, 0});
@@ -93,11 +88,6 @@ static inline long um_shm_sys_madvise(uintptr_t at, size_t len, int advice)
 static inline long um_shm_sys_ioctl(int fd, unsigned long request, void *arg)
 {
     return um_shm_sys3(SYS_ioctl, fd, (long)request, (long)arg);
-}
-
-static inline long um_shm_sys_close(int fd)
-{
-    return um_shm_sys3(SYS_close, fd, 0, 0);
 }
 
 static inline void um_shm_sys_sleep_ns(long ns)
