@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from .families import measurements
 from .summary import Record, Row, Section, Spread, Table, sections
 
 BEGIN = "<!-- bench/compare writes what follows -->"
@@ -101,10 +102,19 @@ def overview(all_sections: Sequence[Section], groups: dict[str, str]) -> str:
     return markdown(["measurement", "over", "by", "ahead in", "least ratio (case, best peer)", "greatest ratio"], rows)
 
 
+def extent(record: Record) -> str:
+    """How much of everything was run."""
+    if record["setting"]["is_quick"]:
+        return "**A quick run**, to see that everything works: too short for conclusions."
+    measured = {run["measurement"] for run in record["runs"]}
+    left_out = [m.id for m in measurements(1) if m.id not in measured]
+    return "A full run." if not left_out else f"A part of a full run: without {', '.join(left_out)}."
+
+
 def describe(record: Record) -> str:
     """On what it was run, and how."""
     machine, how = record["machine"], record["setting"]
-    words = ["**A quick run**, to see that everything works: too short for conclusions." if how["is_quick"] else "A full run."]
+    words = [extent(record)]
     if machine["load"] > 1:
         words.append("**The machine had other work** meanwhile: its figures and ratios mean little.")
     words.append(
