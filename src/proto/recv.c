@@ -134,6 +134,7 @@ int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): what um_proto_recv_one() was called with */
 static __attribute__((noinline)) int recv_other(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len,
                                                 uint64_t tag, uint64_t ignore, void *context, uint32_t flags)
 {
@@ -145,6 +146,7 @@ static __attribute__((noinline)) int recv_other(struct um_core_ep *ep, struct um
 
 /* Here: while no message waits for any receive, and no sender is held. Nothing is live across a call: no registers are
  * saved. */
+/* NOLINTNEXTLINE(readability-function-size): what libfabric's call brings, by values */
 int um_proto_recv_one(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len, uint64_t tag,
                       uint64_t ignore, void *context, uint32_t flags)
 {
