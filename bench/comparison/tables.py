@@ -33,6 +33,10 @@ def size(case: str, what: str) -> str:
     return f"{value:,}" if case.isdigit() else case
 
 
+def bullet(words: str) -> str:
+    return textwrap.fill(f"- {words}", WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
 def cell(value: Spread | None) -> str:
     if value is None:
         return NOTHING
@@ -78,7 +82,7 @@ def main_tables(section: Section) -> list[Table]:
 def section_text(section: Section, heading: str, has_details: bool) -> str:
     text = [heading, *(table_text(table) for table in (section.tables if has_details else main_tables(section)))]
     if section.failures:
-        text.append("\n".join(f"- {name}: {words}" for name, words in section.failures.items()) + "\n")
+        text.append("\n".join(bullet(f"{name}: {words}") for name, words in section.failures.items()) + "\n")
     return "\n".join(text)
 
 
