@@ -76,15 +76,21 @@ static __attribute__((noinline)) void um_prov_complete_queue(struct um_prov_cq *
     um_prov_cq_write_locked(cq, &entry);
 }
 
-static inline void um_prov_complete_fill(struct fi_cq_tagged_entry *to, const struct um_core_completion *c,
-                                         uint64_t flags)
+static inline void um_prov_complete_fill(struct fi_cq_tagged_entry *to, void *context, uint64_t flags, size_t len,
+                                         void *buf, uint64_t data, uint64_t tag)
 {
-    to->op_context = c->context;
+    to->op_context = context;
     to->flags = flags;
-    to->len = c->len;
-    to->buf = c->buf;
-    to->data = c->flags & UM_OP_DATA ? c->data : 0;
-    to->tag = c->tag;
+    to->len = len;
+    to->buf = buf;
+    to->data = data;
+    to->tag = tag;
+}
+
+static inline void um_prov_complete_fill_from(struct fi_cq_tagged_entry *to, const struct um_core_completion *c,
+                                              uint64_t flags)
+{
+    um_prov_complete_fill(to, c->context, flags, c->len, c->buf, c->flags & UM_OP_DATA ? c->data : 0, c->tag);
 }
 
 /*
@@ -97,7 +103,7 @@ static inline void um_prov_complete_write(struct um_prov_cq *cq, const struct um
     struct fi_cq_tagged_entry *to = um_prov_cq_direct_locked(cq, source);
     struct um_prov_cq_entry *slot;
     if (__builtin_expect(to != NULL, 1)) {
-        um_prov_complete_fill(to, c, flags);
+        um_prov_complete_fill_from(to, c, flags);
         return;
     }
     slot = um_prov_cq_slot_locked(cq);
@@ -105,7 +111,7 @@ static inline void um_prov_complete_write(struct um_prov_cq *cq, const struct um
         um_prov_complete_queue(cq, c, flags, source);
         return;
     }
-    um_prov_complete_fill((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
+    um_prov_complete_fill_from((struct fi_cq_tagged_entry *)(void *)slot, c, flags);
     slot->source = source;
     slot->error = NULL;
     um_prov_cq_unsettle_locked(cq, c->flags);
@@ -187,12 +193,9 @@ static __attribute__((noinline)) void um_prov_received_other(struct um_prov_ep *
 static inline void um_prov_received_fill(struct fi_cq_tagged_entry *to, void *context, uint32_t flags, size_t len,
                                          uint64_t tag, uint64_t data)
 {
-    to->op_context = context;
-    to->flags = um_prov_complete_kinds[flags & UM_COMPLETE_KINDS] | (flags & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0);
-    to->len = len;
-    to->buf = NULL;
-    to->data = flags & UM_OP_DATA ? data : 0;
-    to->tag = tag;
+    um_prov_complete_fill(
+        to, context, um_prov_complete_kinds[flags & UM_COMPLETE_KINDS] | (flags & UM_OP_DATA ? FI_REMOTE_CQ_DATA : 0),
+        len, NULL, flags & UM_OP_DATA ? data : 0, tag);
 }
 
 /* Here: nobody counts receives or wants their sources, and the reader, if one waits, has the largest format. */

@@ -1,9 +1,8 @@
 /*
  * The receiving end of lanes: bells, poll, release. What it tells the sender is in rx_tell.c, its life in rx_life.c.
  *
- * Owns: struct um_mem_rx. Everything read from a record or a control block was written by
- * a peer: it is copied once, checked, then used. One bad record ends that lane (UM_REC_LEFT with EPROTO). Threading:
- * machine.h.
+ * Owns: struct um_mem_rx. Everything read from a record or a control block was written by a peer: it is copied once,
+ * checked, then used. One bad record ends that lane (UM_REC_LEFT with EPROTO). Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 

@@ -3,8 +3,8 @@
  *
  * tcp, by itself or, where it has no endpoint of type FI_EP_RDM, by ofi_rxm; the first interface that is not the
  * loopback, if there is one. fi_getinfo() is safe here, from the opening of an endpoint; it is not from a provider's
- * init and cleanup. Other providers FI_PROVIDER=unimem restricts the application, not this machine: the flag finds the
- * others.
+ * init and cleanup. FI_PROVIDER=unimem restricts the application, not this machine: the flag finds the other
+ * providers.
  */
 #include "machine/net/choose.h"
 
