@@ -1,6 +1,6 @@
 /*
- * cmd/info.h: large messages between two processes of this machine: read by the receiver, pushed by the sender, and
- * which of the two an endpoint chooses.
+ * cmd/info.h: large messages between two processes of this machine: read by the receiver, copied by both sides, pushed
+ * by the sender, and which of these an endpoint chooses.
  *
  * Two processes with an endpoint each, of this very version. "Warm" is a message from one buffer into one buffer again
  * and again; "cold" goes through FIELD bytes on both sides. Any failure ends both processes, and the report says so.
@@ -21,11 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FIELD = 8 << 20, FLIGHT = 4, TIMEOUT_MS = 60000, SIZES = 3, WAYS = 3, SPIN = 1000 };
+enum { FIELD = 8 << 20, FLIGHT = 4, TIMEOUT_MS = 60000, SIZES = 3, WAYS = 4, SPIN = 1000 };
 
 static const char section[] = "Memory between processes";
 static const size_t sizes[SIZES] = {64 << 10, 256 << 10, 1 << 20};
-enum way { READ, PUSHED, CHOSE };
+enum way { READ, BOTH, PUSHED, CHOSE };
 
 struct side {
     struct um_core_ep *ep;
@@ -36,11 +36,14 @@ struct side {
     unsigned completed;
 };
 
-/* The result for one size: bytes per microsecond; the chosen way. */
+/* The result for one size: bytes per microsecond; the way that most bodies took where it was chosen. */
 struct figure {
     unsigned rate[WAYS];
-    bool pushed;
+    enum way chosen;
 };
+
+static const enum um_core_bodies bodies_of[WAYS] = {
+    [READ] = UM_BODIES_READ, [BOTH] = UM_BODIES_BOTH, [PUSHED] = UM_BODIES_READ, [CHOSE] = UM_BODIES_LEARN};
 
 static void on_complete(void *arg, const struct um_core_completion *c)
 {
@@ -63,7 +66,7 @@ static void side_open(struct side *s, enum way way)
                                        .port = {.private_copy = way != PUSHED, .lanes_max = 4},
                                        .complete = on_complete,
                                        .arg = s,
-                                       .bodies = way == CHOSE ? UM_BODIES_LEARN : UM_BODIES_READ};
+                                       .bodies = bodies_of[way]};
     struct um_addr addr;
     if (um_core_regions_open(&config.machines, &space, &s->regions))
         _exit(1);
@@ -120,23 +123,32 @@ static void sender_run(struct side *s, enum way way)
     }
 }
 
+/* What most of `count` bodies did: so many were pushed, so many copied by both sides. */
+static enum way chosen(uint64_t pushed, uint64_t joint, unsigned count)
+{
+    if (2 * pushed > count)
+        return PUSHED;
+    return 2 * joint > count ? BOTH : READ;
+}
+
 /* The first half is a warm-up: the endpoint learns, and pages are touched for the first time. */
 static void receiver_run(struct side *s, enum way way, struct figure *figure)
 {
     const struct um_core_stats *stats = um_core_ep_stats(s->ep);
     for (int i = 0; i < 2 * SIZES; i++) {
-        uint64_t begun = 0, pushed = 0;
+        uint64_t begun = 0, pushed = 0, joint = 0;
         const unsigned count = messages(sizes[i / 2], way);
         meet(s);
         for (int part = 0; part < 2; part++) {
             begun = um_clock_ns();
             pushed = stats->bounced;
+            joint = stats->joint;
             stream(s, false, sizes[i / 2], i % 2 ? sizes[i / 2] : 0, count);
         }
         uint64_t us = (um_clock_ns() - begun) / 1000;
         figure[i].rate[way] = (unsigned)(count * sizes[i / 2] / (us ? us : 1));
         if (way == CHOSE)
-            figure[i].pushed = 2 * (stats->bounced - pushed) > count;
+            figure[i].chosen = chosen(stats->bounced - pushed, stats->joint - joint, count);
     }
 }
 
@@ -167,8 +179,8 @@ static void measure(void *arg, int out)
     if (pid == 0)
         _exit(0);
     for (int i = 0; i < 2 * SIZES; i++)
-        dprintf(out, "%u %u %u %d\n", figure[i].rate[READ], figure[i].rate[PUSHED], figure[i].rate[CHOSE],
-                figure[i].pushed);
+        dprintf(out, "%u %u %u %u %u\n", figure[i].rate[READ], figure[i].rate[BOTH], figure[i].rate[PUSHED],
+                figure[i].rate[CHOSE], (unsigned)figure[i].chosen);
 }
 
 static const char *forced(void)
@@ -180,15 +192,16 @@ static const char *forced(void)
 static void add_size(struct um_cmd_report *report, size_t len, const struct figure *warm)
 {
     const struct figure *cold = warm + 1;
-    static const char *const words[] = {"read", "pushed"};
+    static const char *const words[] = {[READ] = "read", [BOTH] = "both", [PUSHED] = "pushed"};
     char name[64];
     snprintf(name, sizeof name, "%zu KiB messages", len >> 10);
-    um_cmd_report_add(
-        report, section, name, UM_PLAIN,
-        "warm %.1f GB/s read by the receiver, %.1f pushed by the sender: %s (%.1f); cold %.1f, %.1f: %s (%.1f)%s%s",
-        warm->rate[READ] / 1e3, warm->rate[PUSHED] / 1e3, words[warm->pushed], warm->rate[CHOSE] / 1e3,
-        cold->rate[READ] / 1e3, cold->rate[PUSHED] / 1e3, words[cold->pushed], cold->rate[CHOSE] / 1e3,
-        forced() ? "; but FI_UNIMEM_COPY=" : "", forced() ? forced() : "");
+    um_cmd_report_add(report, section, name, UM_PLAIN,
+                      "warm %.1f GB/s read by the receiver, %.1f copied by both, %.1f pushed by the sender: %s (%.1f); "
+                      "cold %.1f, %.1f, %.1f: %s (%.1f)%s%s",
+                      warm->rate[READ] / 1e3, warm->rate[BOTH] / 1e3, warm->rate[PUSHED] / 1e3, words[warm->chosen],
+                      warm->rate[CHOSE] / 1e3, cold->rate[READ] / 1e3, cold->rate[BOTH] / 1e3, cold->rate[PUSHED] / 1e3,
+                      words[cold->chosen], cold->rate[CHOSE] / 1e3, forced() ? "; but FI_UNIMEM_COPY=" : "",
+                      forced() ? forced() : "");
 }
 
 void um_cmd_info_bodies(struct um_cmd_report *report)
@@ -198,11 +211,12 @@ void um_cmd_info_bodies(struct um_cmd_report *report)
     int ret = um_cmd_child_run(measure, NULL, text, sizeof text, TIMEOUT_MS);
     int at = 0, taken = 0;
     for (int i = 0; ret > 0 && i < 2 * SIZES; i++, at += taken) {
-        int pushed;
-        if (sscanf(text + at, "%u %u %u %d\n%n", &figure[i].rate[READ], &figure[i].rate[PUSHED], &figure[i].rate[CHOSE],
-                   &pushed, &taken) != 4)
+        unsigned chose = CHOSE;
+        if (sscanf(text + at, "%u %u %u %u %u\n%n", &figure[i].rate[READ], &figure[i].rate[BOTH],
+                   &figure[i].rate[PUSHED], &figure[i].rate[CHOSE], &chose, &taken) != 5 ||
+            chose >= CHOSE)
             ret = 0;
-        figure[i].pushed = pushed != 0;
+        figure[i].chosen = (enum way)chose;
     }
     for (int i = 0; i < SIZES; i++) {
         if (ret > 0)

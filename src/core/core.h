@@ -73,8 +73,10 @@ struct um_core_stats {
 
 /* How bodies that can be read by their receiver move. */
 enum um_core_bodies {
-    UM_BODIES_READ = 0, /* read by their receiver */
-    UM_BODIES_LEARN,    /* read or pushed, whichever was faster lately (proto/choice.h) */
+    UM_BODIES_READ = 0, /* read by their receiver alone */
+    UM_BODIES_BOTH,     /* large ones by both: the receiver reads, its sender writes, if it attends */
+    UM_BODIES_COPY,     /* by the one or by both, whichever was faster lately (proto/choice.h) */
+    UM_BODIES_LEARN,    /* so, or pushed, whichever was faster lately */
     UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
 };
 

@@ -379,8 +379,8 @@ struct um_machine {
     uint32_t (*lane_consumed)(const struct um_lane *lane);
     /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
     int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
-    /* The lane's progress words, UM_PROGRESS_WORDS pairs of them, at its sender and at its receiver. NULL: it has none.
-     */
+    /* The lane's progress words, UM_PROGRESS_WORDS pairs of them, at its sender and at its receiver; NULL: it has none,
+     * because its memory is not coherent. NULL as operations: no lane has any. */
     struct um_progress_words *(*lane_progress)(struct um_lane *lane);
     struct um_progress_words *(*rx_progress)(struct um_rx *rx);
     /* While on, answers and consumption of this lane, its end by the peer, and the end of a hold that failed a claim

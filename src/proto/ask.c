@@ -36,6 +36,7 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
     struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: pushed */
+    struct um_proto_choice help; /* of what is read; way 0: by both sides; way 1: by the receiver alone */
     uint64_t both_at;            /* ns: when a mapped body was complete last */
     uint64_t ended_at;           /* ns: when a body was last, that came by any way */
     uint64_t read_ns;            /* what reading bodies has taken */
@@ -80,6 +81,8 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
         !in->peer->link->machine->either_way)
         return false;
     in->ask.way = UM_WAY_READ;
+    if (ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY)
+        return false;
     if (asked->left) {
         asked->left--;
         return false;
@@ -153,8 +156,10 @@ static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint6
     const bool counts_more = is_lone && len < UM_LONG_BODY;
     if (in->ask.way == UM_WAY_BOTH)
         return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? 3 * ns : ns;
+    if (in->both.parts > 0 && is_lone && len < UM_LONG_BODY)
+        return 2 * ns;
     if (len < UM_SHORT_BODY)
-        return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
+        return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 4;
     return counts_more ? ns + ns / 8 : ns;
 }
 
@@ -169,7 +174,8 @@ static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int re
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     uint64_t end = um_clock_ns(), took = end - in->ask.read_began;
-    in->ask.is_lone = came_alone(b, in->ask.read_began, took);
+    if (in->ask.read_ns == 0)
+        in->ask.is_lone = came_alone(b, in->ask.read_began, took);
     took += time_between(ep, in->ask.read_began, took);
     in->ask.went_on = in->ask.went_on || (in->ask.is_taken_back && ret == 0);
     b->read_ns += took;
@@ -194,6 +200,23 @@ int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     int ret = um_core_copying_poll(&in->copying);
     return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
+}
+
+bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    if (in->ask.way != UM_WAY_READ || in->arrival.len < UM_HELP_MIN || in->ask.is_taken_back || in->moved > 0)
+        return false;
+    in->ask.has_choice = true;
+    return ep->config.bodies == UM_BODIES_BOTH || (uint8_t)um_proto_choice_take(&b->help, in->arrival.len) == 0;
+}
+
+int um_proto_ask_read_both(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    if (!in->copying.transfer)
+        in->ask.read_began = um_clock_ns();
+    int ret = um_proto_both_copy(ep, in);
+    return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len)
@@ -318,6 +341,14 @@ static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_in
     um_proto_choice_tell(&b->both, in->arrival.len, 0, cost, in->arrival.len);
 }
 
+static void learn_read(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
+{
+    const uint64_t ns = in->ask.read_ns;
+    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, ns), in->moved);
+    if (in->ask.has_choice)
+        um_proto_choice_tell(&b->help, in->arrival.len, in->both.parts > 0 ? 0 : 1, ns, in->moved);
+}
+
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
@@ -333,8 +364,7 @@ void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in
     if (in->ask.way == UM_WAY_PUSH)
         learn_pushed(b, in);
     else
-        um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, in->ask.read_ns),
-                             in->moved);
+        learn_read(b, in);
 }
 
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)

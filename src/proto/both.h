@@ -7,6 +7,7 @@
 
 #include "base/atomic.h"
 #include "base/iov.h"
+#include "core/copying.h"
 #include "machine/machine.h"
 
 enum { UM_PARTS_MAX = 0xffffff /* what a word can say */ };
@@ -42,12 +43,18 @@ struct um_proto_sides {
     struct um_link *link;
     const struct um_piece *piece;
     uint32_t count;
-    struct um_iov_cursor local; /* from the first byte on */
+    struct um_iov_cursor local;      /* from the first byte on */
+    struct um_core_copying *copying; /* of a part that takes its time */
     bool to_peer;
+    bool is_mapped; /* the peer's memory is; else transfers reach it */
 };
 
-/* Copies a part of the body. False: some of it cannot be mapped now. */
-bool um_proto_part_copy(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total);
+/* Moves a part of the body, or goes on with it: as transfer_start() and transfer_poll(). -EPERM: some of it cannot be
+ * mapped now. */
+int um_proto_part_move(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total);
+/* The part of a body of so many pieces that has len bytes from an offset on, in at most count pieces; how many. */
+uint32_t um_proto_pieces_cut(const struct um_piece *piece, uint32_t count, uint64_t offset, uint64_t len,
+                             struct um_piece *cut);
 /* Can all of it be mapped here? */
 bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32_t count);
 

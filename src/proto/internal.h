@@ -159,7 +159,8 @@ struct um_proto_asking {
     bool is_taken_back; /* asked for, and then read */
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
-    bool is_lone; /* read: longer after the last body ended, by whatever way, than that took */
+    bool is_lone;    /* read: longer after the last body ended, by whatever way, than that took */
+    bool has_choice; /* read: by this side alone, or by both (both.parts) */
     bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
     bool is_mappable;                                             /* and yet it goes another way */
     uint32_t quiet;                                               /* looks since a part came from its peer */
@@ -262,12 +263,18 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
 
 /* ---- rndv_both.c ---- */
 
+/* Bytes of a body that is worth the help of its sender. */
+#define UM_HELP_MIN UINT64_C(32768)
 /* Can the body be mapped here? */
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
-/* It will be: invites the sender to copy as well, if it can. */
+/* So many bodies of its peer are copied by both sides that the sender could not help with this one: it has to wait. */
+bool um_proto_both_is_busy(const struct um_proto_inbound *in);
+/* It will be mapped, or read: invites the sender to copy as well. */
 void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Copies some of it; true: all of it is there. */
-bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Copies some of it. 0: all of it is there; -EAGAIN: not yet; else as transfer_start() and transfer_poll(). */
+int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* The body, or the rest of it, comes in another way, from the first byte on. */
+void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* The body ends: from the return on its sender writes no byte of the buffer. */
 void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 
@@ -293,6 +300,10 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
 int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
 int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* For one that is read: shall its sender copy as well? */
+bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* um_proto_both_copy() of one that is read. */
+int um_proto_ask_read_both(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* For one that can be mapped: is that the better way? Then it is its way. */
 bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A part of a body that was asked for came. */

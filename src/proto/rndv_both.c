@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <sched.h>
 
 enum {
@@ -27,38 +28,79 @@ enum {
     UM_PART_SHIFT_MAX = 17,   /* and at most, unless the body has too many */
     UM_PARTS_STEP = 8,        /* parts that one step copies */
     UM_PARTS_GOOD = 16,       /* parts that are enough to share the work evenly */
-    UM_BOTH_MIN = 128 * 1024, /* bytes of a body that is worth an invitation */
+    UM_PARTS_FEW = 2,         /* of a body that is read: each costs a system call */
+    UM_READ_SHIFT_MAX = 18,   /* as UM_PART_SHIFT_MAX, of a body that is read */
+    UM_BOTH_MIN = 128 * 1024, /* bytes of a mapped body that is worth an invitation */
 };
 
+/* How long a receiver waits for the last part, ns. */
+#define UM_TAIL_NS       INT64_C(20000)
 /* How long a receive that fails waits for a sender that has claimed a part of its buffer, ns. */
 #define UM_BOTH_PATIENCE INT64_C(5000000000)
 
 /* ---- bytes ---- */
 
-bool um_proto_part_copy(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total)
+uint32_t um_proto_pieces_cut(const struct um_piece *piece, uint32_t count, uint64_t offset, uint64_t len,
+                             struct um_piece *cut)
 {
-    const uint64_t offset = (uint64_t)part << shift, end = offset + (UINT64_C(1) << shift);
+    uint32_t pieces = 0;
+    for (uint32_t i = 0; i < count && len > 0; i++) {
+        struct um_piece p = piece[i];
+        if (offset >= p.len) {
+            offset -= p.len;
+            continue;
+        }
+        p.addr += offset;
+        p.len -= offset;
+        offset = 0;
+        p.len = p.len < len ? p.len : len;
+        len -= p.len;
+        cut[pieces++] = p;
+    }
+    return pieces;
+}
+
+/* With loads and stores. False: a piece cannot be mapped. */
+static bool pieces_copy(const struct um_proto_sides *sides, struct um_iov_cursor *local, const struct um_piece *piece,
+                        uint32_t count)
+{
     const struct um_machine *machine = sides->link->machine;
-    struct um_iov_cursor local = sides->local;
-    uint64_t skip = offset, left = (end < total ? end : total) - offset;
-    um_iov_skip(&local, (size_t)offset);
-    for (uint32_t i = 0; i < sides->count && left > 0; i++) {
-        struct um_piece p = sides->piece[i];
-        for (; skip < p.len && left > 0;) {
-            size_t len = (size_t)(p.len - skip < left ? p.len - skip : left);
-            void *there = machine->peer_memory ? machine->peer_memory(sides->link, p.addr + skip, &len) : NULL;
+    for (uint32_t i = 0; i < count; i++) {
+        for (uint64_t at = 0; at < piece[i].len;) {
+            size_t len = (size_t)(piece[i].len - at);
+            void *there = machine->peer_memory ? machine->peer_memory(sides->link, piece[i].addr + at, &len) : NULL;
             if (!there)
                 return false;
             if (sides->to_peer)
-                um_iov_gather(&local, there, len);
+                um_iov_gather(local, there, len);
             else
-                um_iov_scatter(&local, there, len);
-            skip += len;
-            left -= len;
+                um_iov_scatter(local, there, len);
+            at += len;
         }
-        skip -= p.len;
     }
     return true;
+}
+
+int um_proto_part_move(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total)
+{
+    const uint64_t offset = (uint64_t)part << shift, whole = UINT64_C(1) << shift;
+    const size_t len = (size_t)(total - offset < whole ? total - offset : whole);
+    struct um_iov_cursor cursor = sides->local;
+    struct um_piece remote[UM_IOV_LIMIT];
+    struct iovec local[UM_IOV_LIMIT];
+    if (sides->copying->transfer)
+        return um_core_copying_poll(sides->copying);
+    const uint32_t count = um_proto_pieces_cut(sides->piece, sides->count, offset, len, remote);
+    um_iov_skip(&cursor, (size_t)offset);
+    if (sides->is_mapped)
+        return pieces_copy(sides, &cursor, remote, count) ? 0 : -EPERM;
+    const struct um_copy copy = {.write = sides->to_peer,
+                                 .remote = remote,
+                                 .remote_count = count,
+                                 .local = local,
+                                 .local_count = um_iov_take(&cursor, len, local, UM_IOV_LIMIT),
+                                 .len = len};
+    return um_core_copying_start(sides->copying, sides->link, &copy, NULL);
 }
 
 bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32_t count)
@@ -76,10 +118,12 @@ bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32
 
 /* ---- the receiver ---- */
 
-static uint8_t shift_of(uint64_t len)
+static uint8_t shift_of(uint64_t len, bool is_mapped)
 {
-    uint8_t shift = UM_PART_SHIFT;
-    while ((shift < UM_PART_SHIFT_MAX && len >> shift > UM_PARTS_GOOD) || len >> shift >= UM_PARTS_MAX)
+    const uint8_t most = is_mapped ? UM_PART_SHIFT_MAX : UM_READ_SHIFT_MAX;
+    const uint64_t parts = is_mapped ? UM_PARTS_GOOD : UM_PARTS_FEW;
+    uint8_t shift = is_mapped ? UM_PART_SHIFT : UM_PART_SHIFT - 1;
+    while ((shift < most && len >> shift > parts) || len >> shift >= UM_PARTS_MAX)
         shift++;
     return shift;
 }
@@ -125,30 +169,27 @@ static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const stru
                                           .round = in->both.round,
                                           .words = (uint8_t)in->both.words,
                                           .shift = in->both.shift,
-                                          .count = (uint16_t)count};
+                                          .count = (uint16_t)count,
+                                          .shareable = in->ask.way == UM_WAY_BOTH};
     um_proto_describe(iov, count, &header->piece, slot.body);
     lane->machine->commit(lane, &slot, UM_WIRE_COPY, 0, 0);
     return true;
 }
 
-/* Lets the sender copy as well, if it can reach the buffer. */
-static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in)
+/* Lets the sender copy as well. */
+static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in, const struct iovec *iov, uint32_t count)
 {
     struct um_core_peer *peer = in->peer;
-    struct iovec iov[UM_IOV_LIMIT];
-    struct um_iov_cursor cursor = in->dest.cursor;
-    struct um_lane *lane;
-    in->both.words = -1;
-    if (in->arrival.len < UM_BOTH_MIN || !peer->rx || !peer->rx->machine->rx_progress)
-        return;
-    const uint32_t count = (uint32_t)um_iov_take(&cursor, (size_t)in->arrival.len, iov, UM_IOV_LIMIT);
-    if (!um_core_peer_is_shareable(peer, iov, count) || !(lane = lane_back(peer)))
+    struct um_progress_words *pairs =
+        peer->rx && peer->rx->machine->rx_progress ? peer->rx->machine->rx_progress(peer->rx) : NULL;
+    struct um_lane *lane = pairs ? lane_back(peer) : NULL;
+    if (!lane)
         return;
     const int words = words_take(peer);
     if (words < 0)
         return;
     in->both.words = (int8_t)words;
-    in->both.at = peer->rx->machine->rx_progress(peer->rx) + words;
+    in->both.at = pairs + words;
     in->both.round = um_proto_peer_of(peer)->round;
     um_store_release_u64(&in->both.at->receiver,
                          um_proto_claims_word(in->both.round, 0, 0)); /* sync: round-begin (partner round-seen) */
@@ -158,6 +199,12 @@ static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in)
     }
     words_drop(peer, words);
     in->both.words = -1;
+}
+
+bool um_proto_both_is_busy(const struct um_proto_inbound *in)
+{
+    enum { ALL = (1u << UM_PROGRESS_WORDS) - 1 };
+    return in->arrival.len >= UM_HELP_MIN && um_proto_peer_of(in->peer)->words_used == ALL;
 }
 
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -172,10 +219,16 @@ bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in)
 
 void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    in->both.shift = shift_of(in->arrival.len);
-    in->both.parts = um_proto_parts_of(in->arrival.len, in->both.shift);
+    struct iovec iov[UM_IOV_LIMIT];
+    struct um_iov_cursor cursor = in->dest.cursor;
+    const uint64_t len = in->arrival.len;
+    const bool is_mapped = in->ask.way == UM_WAY_BOTH;
+    const uint32_t count = (uint32_t)um_iov_take(&cursor, (size_t)len, iov, UM_IOV_LIMIT);
+    in->both.shift = shift_of(len, is_mapped);
+    in->both.parts = um_proto_parts_of(len, in->both.shift);
     in->both.began_at = um_clock_ns();
-    sender_invite(ep, in);
+    if (!is_mapped || (len >= UM_BOTH_MIN && um_core_peer_is_shareable(in->peer, iov, count)))
+        sender_invite(ep, in, iov, count);
 }
 
 enum turn { TURN_COPY, TURN_WAIT, TURN_OVER };
@@ -204,6 +257,21 @@ static enum turn turn_take(struct um_proto_inbound *in)
     return b->claimed + sender.claimed <= b->parts ? TURN_COPY : TURN_WAIT;
 }
 
+/*
+ * The same, but if the sender is at the last part, it mostly ends within a part's time: the caller may have other
+ * bodies to move before it comes here again, and the sender could help with none of them.
+ */
+static enum turn turn_await(struct um_proto_inbound *in)
+{
+    enum turn turn = turn_take(in);
+    if (turn != TURN_WAIT)
+        return turn;
+    const uint64_t began = um_clock_ns();
+    while ((turn = turn_take(in)) == TURN_WAIT && (int64_t)(um_clock_ns() - began) < UM_TAIL_NS)
+        um_cpu_relax();
+    return turn;
+}
+
 /* The sender may be copying into the buffer: claims all, and waits until it has seen that. */
 static void sender_stop(struct um_proto_inbound *in)
 {
@@ -224,7 +292,7 @@ static void sender_stop(struct um_proto_inbound *in)
 
 void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    if (in->ask.way != UM_WAY_BOTH || in->both.words < 0)
+    if (in->both.words < 0)
         return;
     if (in->peer->link && in->moved != in->arrival.len)
         sender_stop(in);
@@ -233,31 +301,38 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
     ep->soon--;
 }
 
-/* Its memory is not reached any more: it comes in another way, from the first byte on. */
-static void both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
+void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     um_proto_both_end(ep, in);
+    in->both.parts = 0;
     in->shareable = false;
     in->ask.way = UM_WAY_NONE;
     in->moved = 0;
 }
 
-bool um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
+int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
-    struct um_proto_sides sides = {in->peer->link, in->piece, in->count, in->dest.cursor, false};
+    const struct um_proto_sides sides = {.link = in->peer->link,
+                                         .piece = in->piece,
+                                         .count = in->count,
+                                         .local = in->dest.cursor,
+                                         .copying = &in->copying,
+                                         .is_mapped = in->ask.way == UM_WAY_BOTH};
     enum turn turn = TURN_COPY;
-    for (int i = 0; i < UM_PARTS_STEP && (turn = turn_take(in)) == TURN_COPY; i++) {
-        if (!um_proto_part_copy(&sides, b->claimed - 1, b->shift, in->arrival.len)) {
-            both_give_up(ep, in);
-            return false;
-        }
+    for (int i = 0; i < UM_PARTS_STEP; i++) {
+        turn = in->copying.transfer ? TURN_COPY : turn_await(in);
+        if (turn != TURN_COPY)
+            break;
+        int ret = um_proto_part_move(&sides, b->claimed - 1, b->shift, in->arrival.len);
+        if (ret)
+            return ret;
         b->copied = b->claimed;
         in->moved = (uint64_t)b->copied << b->shift;
     }
     if (turn != TURN_OVER)
-        return false;
+        return -EAGAIN;
     ep->stats.joint += b->copied < b->parts;
     in->moved = in->arrival.len;
-    return true;
+    return 0;
 }

@@ -13,16 +13,29 @@
 struct helping {
     uint16_t round;
     uint8_t words, shift;
+    bool is_mapped; /* the receive's buffer is; else transfers write it */
     uint32_t copied, parts, count;
     struct um_piece piece[]; /* count */
 };
 
 static void help_end(struct um_core_op *op)
 {
+    um_core_copying_cancel(&op->copying);
     um_list_unlink(&op->job.link);
     op->job.step = NULL;
     free(op->copy);
     op->copy = NULL;
+}
+
+/* The next part from the end: is it this side's? */
+static bool part_claim(const struct helping *h, struct um_progress_words *w)
+{
+    /* sync: part-claim (partner part-claim) */
+    um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied + 1, h->copied));
+    um_fence_full();
+    const uint64_t receiver = um_load_acquire_u64(&w->receiver); /* sync: round-seen (partner round-begin) */
+    const uint32_t claimed = (uint32_t)(receiver >> 24) & UM_PARTS_MAX;
+    return (uint16_t)(receiver >> 48) == h->round && claimed < h->parts - h->copied;
 }
 
 static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
@@ -31,45 +44,44 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     struct helping *h = op->copy;
     struct um_core_peer *peer = op->peer;
     struct um_progress_words *w = peer->lane->machine->lane_progress(peer->lane) + h->words;
-    struct um_proto_sides sides = {peer->link, h->piece, h->count, um_iov_begin(op->buffers.iov, op->buffers.count),
-                                   true};
+    const struct um_proto_sides sides = {.link = peer->link,
+                                         .piece = h->piece,
+                                         .count = h->count,
+                                         .local = um_iov_begin(op->buffers.iov, op->buffers.count),
+                                         .copying = &op->copying,
+                                         .to_peer = true,
+                                         .is_mapped = h->is_mapped};
     (void)ep;
     if (h->copied == h->parts) {
         help_end(op);
         return false;
     }
-    /* sync: part-claim (partner part-claim) */
-    um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied + 1, h->copied));
-    um_fence_full();
-    uint64_t receiver = um_load_acquire_u64(&w->receiver); /* sync: round-seen (partner round-begin) */
-    const uint32_t claimed = (uint32_t)(receiver >> 24) & UM_PARTS_MAX;
-    const bool mine = (uint16_t)(receiver >> 48) == h->round && claimed < h->parts - h->copied;
-    if (mine && um_proto_part_copy(&sides, h->parts - 1 - h->copied, h->shift, op->len))
-        h->copied++;
-    else
-        job = NULL;
+    const bool is_mine = op->copying.transfer || part_claim(h, w);
+    const int ret = is_mine ? um_proto_part_move(&sides, h->parts - 1 - h->copied, h->shift, op->len) : -EAGAIN;
+    if (ret == -EINPROGRESS)
+        return false;
+    h->copied += ret == 0;
     /* sync: part-copied (partner part-seen) */
     um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied, h->copied));
-    if (!job)
+    if (ret)
         help_end(op);
-    return job != NULL;
+    return ret == 0;
 }
 
 /* The invitation may be late: then the token is another operation's, or nobody's. */
-static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op *op, const struct um_piece *piece,
-                       uint32_t count)
+static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op *op, const struct helping *h)
 {
     uint64_t sum = 0;
     if (!op->class->is_body || op->is_helped || op->moved || op->copy || !um_list_is_empty(&op->job.link) ||
-        !peer->lane->machine->lane_progress || !peer->link->machine->peer_memory ||
-        !um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count))
+        !peer->lane->machine->lane_progress || !peer->lane->machine->lane_progress(peer->lane) ||
+        (h->is_mapped && !peer->link->machine->peer_memory))
         return false;
-    for (uint32_t i = 0; i < count; i++) {
-        if (piece[i].len > op->len - sum)
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (h->piece[i].len > op->len - sum)
             return false;
-        sum += piece[i].len;
+        sum += h->piece[i].len;
     }
-    return sum == op->len && um_proto_can_map(peer->link, piece, count);
+    return sum == op->len && (!h->is_mapped || um_proto_can_map(peer->link, h->piece, h->count));
 }
 
 /* What the record says is copied once, then checked: its sender can go on writing there. */
@@ -88,9 +100,14 @@ int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     struct helping *h = malloc(sizeof(*h) + count * sizeof(struct um_piece));
     if (!h)
         return 0;
-    *h = (struct helping){header.round, header.words, header.shift, 0, um_proto_parts_of(op->len, header.shift), count};
+    *h = (struct helping){.round = header.round,
+                          .words = header.words,
+                          .shift = header.shift,
+                          .is_mapped = header.shareable,
+                          .parts = um_proto_parts_of(op->len, header.shift),
+                          .count = count};
     memcpy(h->piece, count > 1 ? rec->body : (const void *)&header.piece, count * sizeof(struct um_piece));
-    if (!is_welcome(peer, op, h->piece, count)) {
+    if (!is_welcome(peer, op, h)) {
         free(h);
         return 0;
     }

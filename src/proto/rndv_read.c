@@ -3,36 +3,20 @@
  *
  * What cannot be read is asked for in records, from the first byte on. Owns no state. Threading: core.h.
  */
+#include "proto/both.h"
 #include "proto/internal.h"
 
 #include <errno.h>
 
 enum { UM_READ_STEP = 1 << 20 /* bytes one step moves */ };
 
-/* The next part of the source, from moved on, and as much of the destination: at most UM_READ_STEP bytes. */
+/* The next part of the source, from moved on: at most UM_READ_STEP bytes. */
 static size_t read_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
                         size_t *remote_count_p)
 {
-    uint64_t skip = in->moved;
-    size_t count = 0;
-    size_t bytes = 0;
-    size_t most = left < UM_READ_STEP ? (size_t)left : (size_t)UM_READ_STEP;
-    for (uint32_t i = 0; i < in->count && bytes < most; i++) {
-        struct um_piece p = in->piece[i];
-        if (skip >= p.len) {
-            skip -= p.len;
-            continue;
-        }
-        p.addr += skip;
-        p.len -= skip;
-        skip = 0;
-        if (p.len > most - bytes)
-            p.len = most - bytes;
-        remote[count++] = p;
-        bytes += (size_t)p.len;
-    }
-    *remote_count_p = count;
-    return bytes;
+    const size_t len = left < UM_READ_STEP ? (size_t)left : (size_t)UM_READ_STEP;
+    *remote_count_p = um_proto_pieces_cut(in->piece, in->count, in->moved, len, remote);
+    return len;
 }
 
 /* The outcome of reading a part: moved; not now, or in records from now on; ended. */
@@ -49,9 +33,8 @@ static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbo
         return READ_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
-        in->ask.way = UM_WAY_NONE;
+        um_proto_both_give_up(ep, in);
         um_proto_peer_of(in->peer)->asked.is_unreadable = true;
-        in->moved = 0;
         in->dest.cursor = in->start;
         in->pushed = true;
         (void)um_proto_ask_records(in);
@@ -101,22 +84,44 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     return um_proto_ask_read(ep, in, &copy);
 }
 
+/* What can be mapped. If it is not reached any more, it comes in another way. */
+static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    int ret = um_proto_both_copy(ep, in);
+    if (ret == -EPERM)
+        um_proto_both_give_up(ep, in);
+    if (ret == 0)
+        um_proto_inbound_finish(ep, in, 0);
+    return ret != 0;
+}
+
+/* What is read, and its sender was invited to copy as well. */
+static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    enum read_outcome outcome = read_result(ep, in, um_proto_ask_read_both(ep, in));
+    if (outcome == READ_MOVED)
+        um_proto_inbound_finish(ep, in, 0);
+    return outcome == READ_NOT_NOW;
+}
+
 /* One step; returns whether the body still lives. */
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
     if (in->ask.way == UM_WAY_NONE && !in->copying.transfer) {
+        if (um_proto_both_is_busy(in))
+            return true;
         if (in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_both(ep, in))
             um_proto_both_begin(ep, in);
         else if (um_proto_ask(ep, in))
             return true;
+        else if (um_proto_ask_wants_help(ep, in))
+            um_proto_both_begin(ep, in);
     }
-    if (in->ask.way == UM_WAY_BOTH) {
-        if (!um_proto_both_copy(ep, in))
-            return true;
-        um_proto_inbound_finish(ep, in, 0);
-        return false;
-    }
+    if (in->ask.way == UM_WAY_BOTH)
+        return mapped_step(ep, in);
+    if (in->both.words >= 0)
+        return helped_step(ep, in);
     if (in->moved < limit) {
         size_t len;
         enum read_outcome outcome = read_result(ep, in, message_read(ep, in, limit, &len));

@@ -68,8 +68,8 @@ struct um_proto_part_wire {
 static_assert(sizeof(struct um_proto_part_wire) == 16, "docs/protocol.md section 6.3");
 
 /*
- * UM_WIRE_COPY. Pieces of the receive's buffer, which the sender can map, as in UM_WIRE_RTS; they hold all of the body.
- * Both sides claim parts of 2^shift bytes by the progress words `words` of the lane in which the body was announced.
+ * UM_WIRE_COPY. Pieces of the receive's buffer, as in UM_WIRE_RTS; they hold all of the body. Both sides claim parts of
+ * 2^shift bytes by the progress words `words` of the lane in which the body was announced.
  */
 struct um_proto_copy_wire {
     uint32_t token;
@@ -77,7 +77,8 @@ struct um_proto_copy_wire {
     uint8_t words;
     uint8_t shift;
     uint16_t count;
-    uint16_t reserved[3];
+    uint16_t shareable; /* 1: the sender can map all pieces; 0: it writes them by a transfer */
+    uint16_t reserved[2];
     struct um_piece piece;
 };
 static_assert(sizeof(struct um_proto_copy_wire) == 32, "docs/protocol.md section 6.9");

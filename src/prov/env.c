@@ -148,7 +148,7 @@ static int um_prov_env_copy(const char *text, struct um_prov_env *env)
     env->bodies = UM_BODIES_LEARN;
     if (strcasecmp(text, "auto") == 0)
         return 0;
-    env->bodies = UM_BODIES_READ;
+    env->bodies = UM_BODIES_COPY;
     return um_prov_env_bool(text, &env->port.private_copy);
 }
 

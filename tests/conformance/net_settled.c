@@ -129,11 +129,14 @@ static void disarm(struct um_port *port)
     end();
 }
 
+/* How often it looks, where a machine with other work has not made the connection yet. */
+enum { OPENS = 20 };
+
 static int lane_open(struct um_link *link, struct um_lane **lane_p)
 {
     begin();
     int ret = um_net_lane_open(link, lane_p);
-    if (ret == -EAGAIN && ((struct um_net_link *)link)->opening) {
+    for (int i = 0; i < OPENS && ret == -EAGAIN && ((struct um_net_link *)link)->opening; i++) {
         settle();
         ret = um_net_lane_open(link, lane_p);
     }

@@ -356,6 +356,7 @@ static void wild_invitations(struct attack *a)
                                             .words = (uint8_t)(i % UM_PROGRESS_WORDS),
                                             .shift = (uint8_t)(12 + i % 29),
                                             .count = 1,
+                                            .shareable = (uint16_t)(i / 7 % 2),
                                             .piece = piece};
         evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
         struct um_proto_rts_wire rts = {

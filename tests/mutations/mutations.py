@@ -212,9 +212,30 @@ MUTATIONS = [
     (
         "a part of a body is copied to where the first one belongs",
         "src/proto/rndv_both.c",
-        "    um_iov_skip(&local, (size_t)offset);\n",
+        "    um_iov_skip(&cursor, (size_t)offset);\n",
         "",
         ["proto both sim"],
+    ),
+    (
+        "the sender maps private memory of the receiver",
+        "src/proto/rndv_help.c",
+        ".is_mapped = header.shareable,",
+        ".is_mapped = true,",
+        ["proto both shm"],
+    ),
+    (
+        "a helper's transfer goes on though its part is given back",
+        "src/proto/rndv_help.c",
+        "    if (ret == -EINPROGRESS)\n        return false;\n",
+        "",
+        ["proto both sim-slow"],
+    ),
+    (
+        "a body that both sides read is told to be whole too early",
+        "src/proto/rndv_both.c",
+        "    if (turn != TURN_OVER)\n        return -EAGAIN;",
+        "    if (turn == TURN_COPY)\n        return -EAGAIN;",
+        ["proto both sim-slow"],
     ),
     (
         "the sender copies a part that the receiver has claimed",
@@ -906,7 +927,7 @@ MUTATIONS = [
         "a sender that is held is given fewer bytes than its lane holds",
         "src/proto/unexpected.c",
         "<= machine->unconsumed_bytes)",
-        "<= machine->unconsumed_bytes / 4)",
+        "<= machine->unconsumed_bytes / 8)",
         ["proto bound sim"],
     ),
     (

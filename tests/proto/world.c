@@ -368,6 +368,8 @@ static void variant_parse(const char *word)
         variant.lanes_max = value;
     else if (strcmp(word, "bodies=learn") == 0)
         variant.bodies = UM_BODIES_LEARN;
+    else if (strcmp(word, "bodies=both") == 0)
+        variant.bodies = UM_BODIES_BOTH;
     else if (strcmp(word, "bodies=push") == 0)
         variant.bodies = UM_BODIES_PUSH;
     else if (strncmp(word, "attach=", 7) == 0)

@@ -257,7 +257,8 @@ static void a_small_stack_is_enough(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_UNSPEC, .threading = FI_THREAD_SAFE});
     pthread_attr_init(&attr);
-    assert_int_equal(pthread_attr_setstacksize(&attr, 32768), 0);
+    const long least = sysconf(_SC_THREAD_STACK_MIN);
+    assert_int_equal(pthread_attr_setstacksize(&attr, least > 32768 ? (size_t)least : 32768), 0);
     assert_int_equal(pthread_create(&thread, &attr, read_once, &p.b), 0);
     pthread_join(thread, &result);
     pthread_attr_destroy(&attr);

@@ -356,7 +356,9 @@ bool um_mem_lane_has_news(const struct um_mem_lane *lane)
     return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane) ||
            (lane->was_held && !lane_is_held(lane));
 }
+
 struct um_progress_words *um_mem_lane_progress(struct um_lane *base)
 {
-    return ((struct um_mem_lane *)base)->ctl->progress;
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    return lane->link->port->mapper->observe ? NULL : lane->ctl->progress;
 }

@@ -69,6 +69,7 @@ struct um_mem_link {
     struct um_mem_frames *frames;     /* of its shareable memory; made when first needed */
     uint32_t lanes;                   /* of the peer, as checked: what stands there may change */
     uint64_t nonce_at;                /* likewise */
+    uint64_t proven_at;               /* struct um_mem_copy_peer */
     int wake_handle;
     struct um_mem_mark mark;
     bool is_apart;    /* mapper.h */

@@ -352,5 +352,6 @@ void um_mem_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
 
 struct um_progress_words *um_mem_rx_progress(struct um_rx *base)
 {
-    return ((struct um_mem_rx *)base)->ctl->progress;
+    struct um_mem_rx *rx = (struct um_mem_rx *)base;
+    return rx->port->mapper->observe ? NULL : rx->ctl->progress;
 }

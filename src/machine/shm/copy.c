@@ -7,6 +7,7 @@
  */
 #include "machine/shm/shm.h"
 
+#include "base/clock.h"
 #include "base/iov.h"
 #include "base/log.h"
 #include "base/maps.h"
@@ -17,6 +18,9 @@
 #include <sys/uio.h>
 
 enum { COPY_PART = 1 << 20 };
+
+/* How long the proof of a write holds, ns: that of a part lasts as long. */
+#define PROOF_NS INT64_C(100000)
 
 /* Who is copied from or to, and where its process holds the nonce. */
 struct holder {
@@ -103,6 +107,18 @@ static int proof_check(struct um_mem_port *port, const struct holder *peer)
     return moved == (ssize_t)sizeof(nonce) && nonce == peer->nonce ? 0 : -ESRCH;
 }
 
+/* The proof of a write, unless there was one a moment ago. */
+static int proof_renew(struct um_mem_port *port, const struct holder *peer, uint64_t *proven_at)
+{
+    const uint64_t now = um_clock_ns();
+    if ((int64_t)(now - *proven_at) < PROOF_NS)
+        return 0;
+    int ret = proof_check(port, peer);
+    if (ret == 0)
+        *proven_at = now;
+    return ret;
+}
+
 /* What moved, or a negative errno of the operation. */
 static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, const struct um_copy *copy,
                           ssize_t moved)
@@ -127,7 +143,7 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
     uint64_t nonce = 0;
     if (copy->remote_count > UM_IOV_LIMIT || copy->local_count > UM_IOV_LIMIT)
         return -EINVAL;
-    int ret = copy->write ? proof_check(port, peer) : 0;
+    int ret = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
     if (ret)
         return ret;
     for (size_t i = 0; i < copy->remote_count; i++)
