@@ -179,6 +179,7 @@ struct um_proto_both {
     uint16_t round;           /* as in the words */
     uint8_t shift;            /* log2 of the bytes of a part */
     int8_t words;             /* the progress words; -1: the sender takes no part */
+    bool has_waited;          /* for the sender's last part */
     struct um_progress_words *at;
     uint64_t began_at; /* ns */
 };

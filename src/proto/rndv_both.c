@@ -229,6 +229,8 @@ void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->both.began_at = um_clock_ns();
     if (!is_mapped || (len >= UM_BOTH_MIN && um_core_peer_is_shareable(in->peer, iov, count)))
         sender_invite(ep, in, iov, count);
+    if (!is_mapped && in->both.words < 0)
+        in->both.parts = 0; /* it is read by this side alone */
 }
 
 enum turn { TURN_COPY, TURN_WAIT, TURN_OVER };
@@ -264,8 +266,9 @@ static enum turn turn_take(struct um_proto_inbound *in)
 static enum turn turn_await(struct um_proto_inbound *in)
 {
     enum turn turn = turn_take(in);
-    if (turn != TURN_WAIT)
+    if (turn != TURN_WAIT || in->both.has_waited)
         return turn;
+    in->both.has_waited = true; /* once: the sender may have been stopped */
     const uint64_t began = um_clock_ns();
     while ((turn = turn_take(in)) == TURN_WAIT && (int64_t)(um_clock_ns() - began) < UM_TAIL_NS)
         um_cpu_relax();

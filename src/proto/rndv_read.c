@@ -104,20 +104,23 @@ static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return outcome == READ_NOT_NOW;
 }
 
+/* Chooses the body's way. True: it is asked for, and comes in records. */
+static bool is_asked_for(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_both(ep, in);
+    if (!is_mapped && um_proto_ask(ep, in))
+        return true;
+    if (is_mapped || um_proto_ask_wants_help(ep, in))
+        um_proto_both_begin(ep, in);
+    return false;
+}
+
 /* One step; returns whether the body still lives. */
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer) {
-        if (um_proto_both_is_busy(in))
-            return true;
-        if (in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_both(ep, in))
-            um_proto_both_begin(ep, in);
-        else if (um_proto_ask(ep, in))
-            return true;
-        else if (um_proto_ask_wants_help(ep, in))
-            um_proto_both_begin(ep, in);
-    }
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && (um_proto_both_is_busy(in) || is_asked_for(ep, in)))
+        return true;
     if (in->ask.way == UM_WAY_BOTH)
         return mapped_step(ep, in);
     if (in->both.words >= 0)

@@ -110,8 +110,8 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
 extern const size_t sizes[];
 extern const size_t sizes_count;
 
-/* argv: machine name, then any of: stall=N copy=no adopt=no bodies=learn|both|push memory=N lanes=N attach=HOW. Runs the
- * group. */
+/* argv: machine name, then any of: stall=N copy=no adopt=no bodies=learn|both|push memory=N lanes=N attach=HOW. Runs
+ * the group. */
 int world_main(int argc, char **argv, const char *name, const struct CMUnitTest *tests, size_t count);
 #define WORLD_MAIN(name, tests)                                                                                        \
     int main(int argc, char **argv)                                                                                    \
