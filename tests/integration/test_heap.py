@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from harness import BUILD, VENV, Launcher, Run, stats_lines
+from harness import BUILD, PROGRAMS, VENV, Launcher, Run, stats_lines
 
 Program = Callable[[str], Path]
 UNIMEM = BUILD / "unimem"
@@ -62,28 +62,9 @@ print("ok", comm.rank, flush=True)
 """
 
 
-BODIES = """
-import sys
-import numpy as np
-from mpi4py import MPI
-comm = MPI.COMM_WORLD
-right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
-for size in (1 << 14, 1 << 16, 100001, 1 << 18, 1 << 20, (1 << 22) + 7):
-    for turn in range(20):
-        out = np.arange(size, dtype=np.uint8) + np.uint8(comm.rank + turn)
-        into = np.full(size + 64, 0x5b, dtype=np.uint8)
-        request = comm.Irecv([into, size, MPI.BYTE], left, turn)
-        comm.Send(out, right, turn)
-        request.Wait()
-        assert (into[:size] == np.arange(size, dtype=np.uint8) + np.uint8(left + turn)).all(), (size, turn)
-        assert (into[size:] == 0x5b).all(), (size, turn)
-print("ok", comm.rank, flush=True)
-"""
-
-
 @pytest.mark.parametrize(("ranks", "mapped"), [(2, "1"), (4, "1"), (2, "auto"), (2, "0")])
 def test_large_messages_are_copied_out_of_mapped_memory(launcher: Launcher, ranks: int, mapped: str) -> None:
-    run = with_heap(launcher, ranks, VENV / "bin" / "python", "-c", BODIES, FI_UNIMEM_MAPPED=mapped, **LOG).succeeded()
+    run = with_heap(launcher, ranks, VENV / "bin" / "python", PROGRAMS / "bodies.py", FI_UNIMEM_MAPPED=mapped, **LOG).succeeded()
     assert sorted(run.out.splitlines()) == [f"ok {rank}" for rank in range(ranks)], str(run)
     lines = stats_lines(run)
     if mapped == "1":
