@@ -31,6 +31,9 @@
 #define UM_SHORT_BODY UINT64_C(65536)
 #define UM_LONG_BODY  UINT64_C(1048576)
 
+/* A body that comes so long after the end of the one before is none of a stream. */
+#define UM_LONE_NS INT64_C(3000)
+
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_proto_bodies_known {
@@ -202,13 +205,22 @@ int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
 }
 
+/* One of a stream of bodies that are just long enough: its sender has little to spare, and inviting it takes as long as
+ * it would save. */
+static bool is_short_of_many(const struct um_proto_bodies_known *b, uint64_t len)
+{
+    return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
+}
+
 bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     if (in->ask.way != UM_WAY_READ || in->arrival.len < UM_HELP_MIN || in->ask.is_taken_back || in->moved > 0)
         return false;
-    in->ask.has_choice = true;
-    return ep->config.bodies == UM_BODIES_BOTH || (uint8_t)um_proto_choice_take(&b->help, in->arrival.len) == 0;
+    if (ep->config.bodies == UM_BODIES_BOTH)
+        return true;
+    in->ask.has_choice = !is_short_of_many(b, in->arrival.len);
+    return in->ask.has_choice && (uint8_t)um_proto_choice_take(&b->help, in->arrival.len) == 0;
 }
 
 int um_proto_ask_read_both(struct um_core_ep *ep, struct um_proto_inbound *in)

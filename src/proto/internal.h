@@ -265,7 +265,7 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
 /* ---- rndv_both.c ---- */
 
 /* Bytes of a body that is worth the help of its sender. */
-#define UM_HELP_MIN UINT64_C(32768)
+#define UM_HELP_MIN UINT64_C(65536)
 /* Can the body be mapped here? */
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
 /* So many bodies of its peer are copied by both sides that the sender could not help with this one: it has to wait. */

@@ -122,7 +122,7 @@ static uint8_t shift_of(uint64_t len, bool is_mapped)
 {
     const uint8_t most = is_mapped ? UM_PART_SHIFT_MAX : UM_READ_SHIFT_MAX;
     const uint64_t parts = is_mapped ? UM_PARTS_GOOD : UM_PARTS_FEW;
-    uint8_t shift = is_mapped ? UM_PART_SHIFT : UM_PART_SHIFT - 1;
+    uint8_t shift = UM_PART_SHIFT;
     while ((shift < most && len >> shift > parts) || len >> shift >= UM_PARTS_MAX)
         shift++;
     return shift;

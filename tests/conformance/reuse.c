@@ -36,8 +36,9 @@ static void words_begin(uint64_t *own)
 
 static void life_send(struct life *life)
 {
-    for (int i = 0; i < UM_PROGRESS_WORDS && life->sent == 0 && !life->begun && machine->lane_progress; i++)
-        words_begin(&machine->lane_progress(life->path.lane)[i].sender);
+    struct um_progress_words *words = machine->lane_progress ? machine->lane_progress(life->path.lane) : NULL;
+    for (int i = 0; i < UM_PROGRESS_WORDS && life->sent == 0 && !life->begun && words; i++)
+        words_begin(&words[i].sender);
     life->begun = true;
     uint64_t number = (uint64_t)life->number << 32 | life->sent;
     if (message_try(life->path.lane, MESSAGE(number, .body_len = len_of(number))) == 0)
@@ -56,8 +57,9 @@ static void view_take(struct um_rx *rx, const struct um_record *rec)
     struct view *view = rx->user;
     uint64_t number = message_number(rec);
     assert_non_null(view);
-    for (int i = 0; i < UM_PROGRESS_WORDS && !view->known && machine->rx_progress; i++)
-        words_begin(&machine->rx_progress(rx)[i].receiver);
+    struct um_progress_words *words = machine->rx_progress ? machine->rx_progress(rx) : NULL;
+    for (int i = 0; i < UM_PROGRESS_WORDS && !view->known && words; i++)
+        words_begin(&words[i].receiver);
     if (!view->known)
         view->number = (uint32_t)(number >> 32);
     view->known = true;
