@@ -162,7 +162,7 @@ static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint6
     if (in->both.parts > 0 && is_lone && len < UM_LONG_BODY)
         return 2 * ns;
     if (len < UM_SHORT_BODY)
-        return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 4;
+        return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
     return counts_more ? ns + ns / 8 : ns;
 }
 
