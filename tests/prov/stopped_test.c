@@ -67,6 +67,12 @@ static struct trace stop(struct team *t, pid_t pid)
         TEAM_DEMAND(t, i < 10000, "the target does not stop");
         usleep(1000);
     }
+    struct trace last; /* the system counts its last time slice a moment later */
+    do {
+        last = r;
+        usleep(20000);
+        r = trace_of(t, pid);
+    } while (r.ticks != last.ticks || r.minor_faults != last.minor_faults);
     return r;
 }
 
