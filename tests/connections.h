@@ -14,7 +14,7 @@ enum break_how { BREAK_DISCONNECT, BREAK_SHUT };
 /* Is it one end of a TCP connection? */
 static inline int is_connection(int fd)
 {
-    struct sockaddr_storage to;
+    struct sockaddr_storage to = {0};
     socklen_t len = sizeof(to);
     int type = 0;
     socklen_t type_len = sizeof(type);

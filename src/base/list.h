@@ -46,9 +46,8 @@ static inline void um_list_unlink(struct um_list *node)
 /* The first node, or NULL when the list is empty. */
 static inline struct um_list *um_list_first(const struct um_list *head)
 {
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): it does not see that an unlinked node is not reachable from the head
-     */
-    return head->next == head ? NULL : head->next;
+    /* The analyser does not see that an unlinked node is not reachable from the head. */
+    return head->next == head ? NULL : head->next; /* NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 #endif

@@ -66,10 +66,31 @@ static inline bool int_less(unsigned type, u128 a, u128 b)
     return is_signed(type) ? (i128)a < (i128)b : a < b;
 }
 
+/* Does the comparison of this compare-and-swap hold? */
+static inline bool int_swaps(unsigned type, unsigned op, u128 old, u128 cmp)
+{
+    bool less = int_less(type, cmp, old), equal = cmp == old;
+    switch (op) {
+    case UM_ATOMIC_CSWAP:
+        return equal;
+    case UM_ATOMIC_CSWAP_NE:
+        return !equal;
+    case UM_ATOMIC_CSWAP_LE:
+        return less || equal;
+    case UM_ATOMIC_CSWAP_LT:
+        return less;
+    case UM_ATOMIC_CSWAP_GE:
+        return !less;
+    case UM_ATOMIC_CSWAP_GT:
+        return !less && !equal;
+    default:
+        return false;
+    }
+}
+
 /* Returns whether the target changes. */
 static inline bool int_reference(unsigned type, unsigned op, u128 old, u128 src, u128 cmp, u128 *next)
 {
-    bool less = int_less(type, cmp, old), equal = cmp == old;
     *next = src;
     switch (op) {
     case UM_ATOMIC_MIN:
@@ -105,23 +126,11 @@ static inline bool int_reference(unsigned type, unsigned op, u128 old, u128 src,
         return true;
     case UM_ATOMIC_WRITE:
         return true;
-    case UM_ATOMIC_CSWAP:
-        return equal;
-    case UM_ATOMIC_CSWAP_NE:
-        return !equal;
-    case UM_ATOMIC_CSWAP_LE:
-        return less || equal;
-    case UM_ATOMIC_CSWAP_LT:
-        return less;
-    case UM_ATOMIC_CSWAP_GE:
-        return !less;
-    case UM_ATOMIC_CSWAP_GT:
-        return !less && !equal;
     case UM_ATOMIC_MSWAP:
         *next = (src & cmp) | (old & ~cmp);
         return true;
     default:
-        return false;
+        return int_swaps(type, op, old, cmp);
     }
 }
 

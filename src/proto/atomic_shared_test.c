@@ -174,7 +174,8 @@ struct part {
 /* Elements that begin at BESIDE + skew, of which the last ends within the field. */
 static size_t field_count(unsigned type, size_t skew)
 {
-    return (FIELD - skew) / um_proto_atomic_size(type);
+    size_t size = um_proto_atomic_size(type);
+    return size ? (FIELD - skew) / size : 0;
 }
 
 static void field_sum(struct field *f, unsigned type, size_t skew, struct part part, bool fetch)

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-enum { LEN = 100000 };
+static const uint64_t LEN = 100000;
 
 static uint64_t random_state = 88172645463325252u;
 

@@ -26,7 +26,7 @@ static void assert_refused(const void *at, size_t len, int error, const char *wo
     if (ret != error || !why || !strstr(why, words))
         print_error("got %d (%s), wanted %d with \"%s\"\n", ret, why ? why : "no reason", error, words);
     assert_int_equal(ret, error);
-    assert_non_null(strstr(why, words));
+    assert_true(why && strstr(why, words));
     um_shm_adopt_stats_get(&after);
     assert_memory_equal(&before, &after, sizeof(before));
     assert_int_equal(file_bytes(), file);

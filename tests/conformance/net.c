@@ -49,9 +49,9 @@ static void who_does_not_know_the_secret_number_moves_nothing(void **state)
     struct path good = path_joined(a, b), back = path_joined(b, a);
     struct um_net_lane *lane = (struct um_net_lane *)back.lane;
     struct um_answer answer;
-    for (uint8_t kind = 0; kind < UM_NET_KINDS; kind++) {
+    for (unsigned kind = 0; kind < UM_NET_KINDS; kind++) {
         struct um_net_record_wire record = record_of(&good, 1);
-        record.head.kind = kind;
+        record.head.kind = (uint8_t)kind;
         record.head.id ^= 1;
         send_raw(&good, &record, sizeof(record));
         record.head.slot = lane->slot; /* now as if it were for b's lane */

@@ -151,9 +151,10 @@ static long descriptors(void)
     DIR *dir = opendir("/proc/self/fd");
     long count = -3; /* . and .. and its own */
     MEMBER_DEMAND(dir != NULL);
-    while (readdir(dir))
+    while (dir && readdir(dir))
         count++;
-    closedir(dir);
+    if (dir)
+        closedir(dir);
     return count;
 }
 

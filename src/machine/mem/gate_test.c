@@ -47,8 +47,10 @@ static pid_t writer_start(bool leaves)
     if (um_mem_gate_enter(memory, &door) != 0)
         _exit(1);
     um_store_release_u32(word(), INSIDE);
-    while (!leaves)
-        pause();
+    if (!leaves) {
+        for (;;)
+            pause();
+    }
     usleep(SOME_US);
     um_store_release_u32(word(), LEFT);
     um_mem_gate_leave(door);

