@@ -5,11 +5,13 @@
 #ifndef UM_PROTO_RECEIVE_H
 #define UM_PROTO_RECEIVE_H
 
+#include "base/spares.h"
 #include "proto/internal.h"
 
 enum {
     UM_UNEXPECTED_INLINE = 128,
     UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
+    UM_UNEXPECTED_SPARE = 16,         /* of the bytes that unexpected messages may take, that part is kept when free */
     UM_INBOUND_SIZE = sizeof(struct um_proto_inbound) + sizeof(struct um_piece),
     UM_INDEX_SIZE = 2 * sizeof(struct um_match_entry), /* what the searches under one mask add to a message */
     UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound for a peek that found nothing: eight full lanes */
@@ -33,6 +35,7 @@ struct um_proto_receive {
     uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */
     struct um_pool recvs;
     struct um_pool unexpected;
+    struct um_spares bodies; /* of unexpected messages */
 };
 
 static inline struct um_match *um_proto_receive_engine(const struct um_core_ep *ep, uint32_t flags)

@@ -27,6 +27,7 @@ int um_proto_receive_open(struct um_core_ep *ep)
     um_pool_init(&r->recvs, sizeof(struct um_proto_posted_recv));
     um_pool_init(&r->unexpected, sizeof(struct um_proto_unexpected));
     r->kept_max = ep->config.unexpected_max ? ep->config.unexpected_max : UM_UNEXPECTED_DEFAULT;
+    um_spares_init(&r->bodies, r->kept_max / UM_UNEXPECTED_SPARE);
     um_proto_ep_of(ep)->receive = r;
     return 0;
 }
@@ -53,6 +54,7 @@ void um_proto_receive_close(struct um_core_ep *ep)
     }
     um_pool_fini(&r->recvs);
     um_pool_fini(&r->unexpected);
+    um_spares_fini(&r->bodies);
     free(r);
     um_proto_ep_of(ep)->receive = NULL;
 }

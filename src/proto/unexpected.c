@@ -12,7 +12,6 @@
 #include "base/log.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A message with a body of len bytes here came from a held sender. -EPROTO: it has sent more than it can have claimed
@@ -55,7 +54,7 @@ void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected 
         um_core_ep_announce_off(ep);
     um_core_peer_release(u->arrival.peer);
     if (u->body != u->small)
-        free(u->body);
+        um_spares_release(&r->bodies, u->body, (size_t)u->arrival.len);
     um_pool_release(&r->unexpected, u);
 }
 
@@ -74,7 +73,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
     u->arrival = *arrival;
     um_list_init(&u->link);
     if (!inbound && arrival->len > UM_UNEXPECTED_INLINE) {
-        u->body = malloc(arrival->len);
+        u->body = um_spares_alloc(&r->bodies, (size_t)arrival->len);
         if (!u->body) {
             um_pool_release(&r->unexpected, u);
             return -ENOMEM;
