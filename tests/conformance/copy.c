@@ -3,6 +3,7 @@
 #include "needs.h"
 
 #include "base/iov.h"
+#include "machine/mem/gate.h"
 
 enum { BYTES = 300000 };
 
@@ -178,6 +179,33 @@ static void the_memory_of_a_closed_port_is_not_copied(void **state)
     memory_end();
 }
 
+/* Though nothing is exported there, and nothing of the peer but its port was ever looked at. */
+static void nothing_is_written_while_the_pages_of_the_peer_move(void **state)
+{
+    (void)state;
+    if (machine != &um_machine_shm)
+        return; /* no other one writes by system calls */
+    needs(has_private_copy());
+    struct um_mem_gate gate;
+    open_link();
+    struct um_piece p = piece(0, 100);
+    struct iovec v = entry(0, 100);
+    memcpy(expected, remote, 100);
+    um_mem_gate_shut(&gate);
+    struct um_transfer *transfer;
+    assert_int_equal(machine->transfer_start(link, &COPY(&p, 1, &v, 1, 100), &transfer), 0);
+    assert_memory_equal(local, expected, 100);
+    struct um_copy write = COPY(&p, 1, &v, 1, 100);
+    write.write = true;
+    local[0] ^= 1;
+    assert_int_equal(machine->transfer_start(link, &write, &transfer), -EAGAIN);
+    assert_memory_equal(remote, expected, 100);
+    um_mem_gate_end(&gate);
+    assert_int_equal(copy_now(link, true, &COPY(&p, 1, &v, 1, 100)), 0);
+    assert_memory_equal(remote, local, 100);
+    close_link();
+}
+
 GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),
       T(lists_of_any_cut_are_copied_in_order), T(a_port_without_private_copies_is_refused_them),
-      T(the_memory_of_a_closed_port_is_not_copied));
+      T(the_memory_of_a_closed_port_is_not_copied), T(nothing_is_written_while_the_pages_of_the_peer_move));

@@ -20,13 +20,13 @@ enum {
 };
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct um_list gated_spaces = {&gated_spaces, &gated_spaces};
+static struct um_list gated_ports = {&gated_ports, &gated_ports};
 
-void um_mem_gate_add(struct um_mem_gated *gated, unsigned char *memory)
+void um_mem_gate_add(struct um_mem_gated *gated, struct um_mem_doors_shm *doors)
 {
     pthread_mutex_lock(&gate_lock);
-    gated->memory = memory;
-    um_list_append(&gated_spaces, &gated->list);
+    gated->doors = doors;
+    um_list_append(&gated_ports, &gated->list);
     pthread_mutex_unlock(&gate_lock);
 }
 
@@ -40,12 +40,12 @@ void um_mem_gate_remove(struct um_mem_gated *gated)
 void um_mem_gate_forget(void)
 {
     gate_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
-    um_list_init(&gated_spaces);
+    um_list_init(&gated_ports);
 }
 
-static uint64_t *door_of(unsigned char *memory, uint64_t number)
+static uint64_t *door_of(struct um_mem_doors_shm *doors, uint64_t number)
 {
-    return &((struct um_mem_doors_shm *)(void *)(memory + UM_DOORS_OFFSET))->door[number % UM_DOORS].writer;
+    return &doors->door[number % UM_DOORS].writer;
 }
 
 /* ---- the owner ---- */
@@ -93,10 +93,10 @@ static void door_take(uint64_t *door, uint64_t mine, uint64_t since)
     }
 }
 
-static void doors_open(unsigned char *memory)
+static void doors_open(struct um_mem_doors_shm *doors)
 {
     for (uint64_t i = 0; i < UM_DOORS; i++)
-        um_store_release_u64(door_of(memory, i), 0); /* sync: gate-open (partners gate-enter, gate-shut) */
+        um_store_release_u64(door_of(doors, i), 0); /* sync: gate-open (partners gate-enter, gate-shut) */
 }
 
 void um_mem_gate_shut(struct um_mem_gate *gate)
@@ -104,29 +104,29 @@ void um_mem_gate_shut(struct um_mem_gate *gate)
     const uint64_t mine = um_process_self() | UM_DOOR_OWNERS, since = um_clock_ns();
     pthread_mutex_lock(&gate_lock);
     gate->count = 0;
-    for (struct um_list *l = gated_spaces.next; l != &gated_spaces; l = l->next) {
-        unsigned char *memory = UM_CONTAINER(l, struct um_mem_gated, list)->memory;
+    for (struct um_list *l = gated_ports.next; l != &gated_ports; l = l->next) {
+        struct um_mem_doors_shm *doors = UM_CONTAINER(l, struct um_mem_gated, list)->doors;
         for (uint64_t i = 0; i < UM_DOORS; i++)
-            door_take(door_of(memory, i), mine, since);
-        if (gate->count < UM_GATE_SPACES)
-            gate->memory[gate->count] = memory;
+            door_take(door_of(doors, i), mine, since);
+        if (gate->count < UM_GATE_PORTS)
+            gate->doors[gate->count] = doors;
         gate->count++;
     }
 }
 
 void um_mem_gate_open(struct um_mem_gate *gate)
 {
-    for (uint32_t i = 0; gate && i < gate->count && i < UM_GATE_SPACES; i++)
-        doors_open(gate->memory[i]);
-    if (gate && gate->count <= UM_GATE_SPACES)
+    for (uint32_t i = 0; gate && i < gate->count && i < UM_GATE_PORTS; i++)
+        doors_open(gate->doors[i]);
+    if (gate && gate->count <= UM_GATE_PORTS)
         gate->count = 0;
 }
 
 void um_mem_gate_end(struct um_mem_gate *gate)
 {
     um_mem_gate_open(gate);
-    for (struct um_list *l = gated_spaces.next; gate->count && l != &gated_spaces; l = l->next)
-        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->memory); /* more than there was room for */
+    for (struct um_list *l = gated_ports.next; gate->count && l != &gated_ports; l = l->next)
+        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->doors); /* more than there was room for */
     gate->count = 0;
     pthread_mutex_unlock(&gate_lock);
 }
@@ -134,11 +134,11 @@ void um_mem_gate_end(struct um_mem_gate *gate)
 /* ---- writers ---- */
 
 /* A free door, or one of a dead writer. */
-static int door_find(unsigned char *memory, uint64_t self, bool look, uint64_t **door_p)
+static int door_find(struct um_mem_doors_shm *doors, uint64_t self, bool look, uint64_t **door_p)
 {
     const uint64_t first = (self * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
     for (uint64_t i = 0; i < UM_DOORS; i++) {
-        uint64_t *door = door_of(memory, first + i), seen = 0;
+        uint64_t *door = door_of(doors, first + i), seen = 0;
         /* sync: gate-enter (partners gate-shut, gate-open, gate-leave) */
         bool taken = um_rmw_acqrel_cas_bits64(door, &seen, self);
         if (!taken && seen & UM_DOOR_OWNERS)
@@ -153,15 +153,15 @@ static int door_find(unsigned char *memory, uint64_t self, bool look, uint64_t *
     return -EAGAIN;
 }
 
-int um_mem_gate_enter(unsigned char *memory, uint64_t **door_p)
+int um_mem_gate_enter(struct um_mem_doors_shm *doors, uint64_t **door_p)
 {
     const uint64_t self = um_process_self();
     for (int i = 0; i < LOOKS; i++) {
-        if (door_find(memory, self, false, door_p) == 0)
+        if (door_find(doors, self, false, door_p) == 0)
             return 0;
         um_cpu_relax();
     }
-    return door_find(memory, self, true, door_p);
+    return door_find(doors, self, true, door_p);
 }
 
 void um_mem_gate_leave(uint64_t *door)

@@ -1,12 +1,12 @@
 /*
  * Keeps process_vm_writev(2) and moving pages apart. process_vm_writev(2) pins the pages that it found while it copies;
- * what it writes to a page whose contents have moved meanwhile is lost. Therefore a writer holds a door of the owner's
- * space, and the owner takes all doors while it removes pages: then no writer holds a page, and a later one finds the
- * pages missing and waits for the new ones.
+ * what it writes to a page whose contents have moved meanwhile is lost. Therefore a writer holds a door of one of the
+ * owner's ports, and the owner takes all doors while it removes pages: then no writer holds a page, and a later one
+ * finds the pages missing and waits for the new ones.
  *
- * Owns: the list of this process's spaces that have doors. Must not know how pages move. A door's word is 0 or names
- * its holder, so that the doors of dead processes can be taken over. Threading: any thread; the thread that shuts the
- * gate has it until um_mem_gate_end().
+ * Owns: the list of this process's ports, whose doors they are. Must not know how pages move. A door's word is 0 or
+ * names its holder, so that the doors of dead processes can be taken over. Threading: any thread; the thread that shuts
+ * the gate has it until um_mem_gate_end().
  */
 #ifndef UM_MACHINE_MEM_GATE_H
 #define UM_MACHINE_MEM_GATE_H
@@ -14,23 +14,23 @@
 #include "base/list.h"
 #include "machine/mem/layout.h"
 
-enum { UM_GATE_SPACES = 64 };
+enum { UM_GATE_PORTS = 64 };
 
-/* The spaces whose doors are shut; on the caller's stack. */
+/* The ports whose doors are shut; on the caller's stack. */
 struct um_mem_gate {
-    unsigned char *memory[UM_GATE_SPACES];
+    struct um_mem_doors_shm *doors[UM_GATE_PORTS];
     uint32_t count;
 };
 
-/* A space in this process's list. */
+/* A port in this process's list. */
 struct um_mem_gated {
     struct um_list list;
-    unsigned char *memory;
+    struct um_mem_doors_shm *doors;
 };
 
-void um_mem_gate_add(struct um_mem_gated *gated, unsigned char *memory);
+void um_mem_gate_add(struct um_mem_gated *gated, struct um_mem_doors_shm *doors);
 void um_mem_gate_remove(struct um_mem_gated *gated);
-/* In a child: it has no spaces. */
+/* In a child: it has no ports. */
 void um_mem_gate_forget(void);
 
 /* At the return no writer of a peer holds a page of this process. Bounded: does not wait for dead or stopped writers,
@@ -40,8 +40,8 @@ void um_mem_gate_shut(struct um_mem_gate *gate);
 void um_mem_gate_open(struct um_mem_gate *gate);
 void um_mem_gate_end(struct um_mem_gate *gate);
 
-/* The writer's side, in the memory of the peer's space. 0 and the door; -EAGAIN: the peer is moving pages. */
-int um_mem_gate_enter(unsigned char *memory, uint64_t **door_p);
+/* The writer's side, at the doors of the peer's port. 0 and the door; -EAGAIN: the peer is moving pages. */
+int um_mem_gate_enter(struct um_mem_doors_shm *doors, uint64_t **door_p);
 void um_mem_gate_leave(uint64_t *door);
 
 #endif

@@ -19,12 +19,12 @@
 
 enum { INSIDE = 1, LEFT = 2, SOME_US = 50000 };
 
-static unsigned char *memory; /* as of a space; the children's words behind it */
+static struct um_mem_doors_shm *doors; /* as of a port; the children's words behind them */
 static struct um_mem_gated gated;
 
 static uint32_t *word(void)
 {
-    return (uint32_t *)(void *)(memory + UM_LOCK_OFFSET);
+    return (uint32_t *)(void *)(doors + 1);
 }
 
 static void wait_until(uint32_t value)
@@ -44,7 +44,7 @@ static pid_t writer_start(bool leaves)
         return pid;
     }
     uint64_t *door;
-    if (um_mem_gate_enter(memory, &door) != 0)
+    if (um_mem_gate_enter(doors, &door) != 0)
         _exit(1);
     um_store_release_u32(word(), INSIDE);
     if (!leaves) {
@@ -76,14 +76,14 @@ static void nobody_enters_while_it_is_shut_and_all_may_afterwards(void **state)
     uint64_t *door[UM_DOORS + 1];
     (void)state;
     um_mem_gate_shut(&gate);
-    assert_int_equal(um_mem_gate_enter(memory, &door[0]), -EAGAIN);
+    assert_int_equal(um_mem_gate_enter(doors, &door[0]), -EAGAIN);
     um_mem_gate_open(&gate);
-    assert_int_equal(um_mem_gate_enter(memory, &door[0]), 0);
+    assert_int_equal(um_mem_gate_enter(doors, &door[0]), 0);
     um_mem_gate_leave(door[0]);
     um_mem_gate_end(&gate);
     for (int i = 0; i < UM_DOORS; i++)
-        assert_int_equal(um_mem_gate_enter(memory, &door[i]), 0);
-    assert_int_equal(um_mem_gate_enter(memory, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
+        assert_int_equal(um_mem_gate_enter(doors, &door[i]), 0);
+    assert_int_equal(um_mem_gate_enter(doors, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
     for (int i = 0; i < UM_DOORS; i++)
         um_mem_gate_leave(door[i]);
 }
@@ -102,7 +102,7 @@ static void a_dead_writer_holds_up_neither_the_owner_nor_writers(void **state)
             um_mem_gate_end(&gate);
         }
         for (int i = 0; i < UM_DOORS; i++)
-            assert_int_equal(um_mem_gate_enter(memory, &door[i]), 0);
+            assert_int_equal(um_mem_gate_enter(doors, &door[i]), 0);
         for (int i = 0; i < UM_DOORS; i++)
             um_mem_gate_leave(door[i]);
     }
@@ -119,7 +119,6 @@ static void a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others(void 
     um_mem_gate_shut(&gate);
     kill(pid, SIGCONT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    const struct um_mem_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
     for (int i = 0; i < UM_DOORS; i++) /* it has left: the owner has its door all the same */
         assert_true(doors->door[i].writer & UM_DOOR_OWNERS);
     um_mem_gate_end(&gate);
@@ -130,22 +129,20 @@ static void words_that_nobody_wrote_are_not_waited_for(void **state)
     struct um_mem_gate gate;
     uint64_t *door;
     (void)state;
-    for (int i = 0; i < UM_DOORS; i++) {
-        struct um_mem_doors_shm *doors = (void *)(memory + UM_DOORS_OFFSET);
+    for (int i = 0; i < UM_DOORS; i++)
         doors->door[i].writer = i % 2 ? UINT64_MAX : 7;
-    }
     um_mem_gate_shut(&gate);
     um_mem_gate_end(&gate);
-    assert_int_equal(um_mem_gate_enter(memory, &door), 0);
+    assert_int_equal(um_mem_gate_enter(doors, &door), 0);
     um_mem_gate_leave(door);
 }
 
 int main(void)
 {
-    memory = mmap(NULL, UM_LOCK_OFFSET + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED)
+    doors = mmap(NULL, sizeof(*doors) + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (doors == MAP_FAILED)
         return 1;
-    um_mem_gate_add(&gated, memory);
+    um_mem_gate_add(&gated, doors);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_owner_waits_for_who_is_inside),
         cmocka_unit_test(nobody_enters_while_it_is_shut_and_all_may_afterwards),

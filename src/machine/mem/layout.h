@@ -141,6 +141,18 @@ static_assert(offsetof(struct um_mem_common_shm, wide) == 1088, "own lines");
 static_assert(offsetof(struct um_mem_common_shm, sleeping) == 1344, "own line");
 static_assert(offsetof(struct um_mem_common_shm, counters) == 1408, "own line");
 
+/* Who writes into the memory of the port's process by system calls now: gate.h. */
+struct um_mem_door_shm {
+    uint64_t writer; /* any: 0 → itself by compare and swap, itself → 0; the owner (UM_DOOR_OWNERS) while pages go */
+    uint64_t reserved[7];
+};
+enum { UM_DOORS = 32 };
+#define UM_DOOR_OWNERS (UINT64_C(1) << 63)
+struct um_mem_doors_shm {
+    struct um_mem_door_shm door[UM_DOORS];
+};
+static_assert(sizeof(struct um_mem_doors_shm) == 2048, "docs/protocol.md section 9");
+
 /* The first page of a port's memory; the control blocks follow at lane_offset, the areas at area_offset, the wide rings
  * behind them. */
 struct um_mem_port_shm {
@@ -166,12 +178,14 @@ struct um_mem_port_shm {
     uint64_t reserved3[5];
     /* lines 3 to 25 */
     struct um_mem_common_shm common;
+    struct um_mem_doors_shm doors;
 };
-static_assert(sizeof(struct um_mem_port_shm) == 1664, "docs/protocol.md section 3");
+static_assert(sizeof(struct um_mem_port_shm) == 3712, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_mem_port_shm, state) == 64, "own line");
 static_assert(offsetof(struct um_mem_port_shm, grown_max) == 128, "own line");
 static_assert(offsetof(struct um_mem_port_shm, nonce_at) == 144, "docs/protocol.md section 3");
 static_assert(offsetof(struct um_mem_port_shm, common) == 192, "own lines");
+static_assert(offsetof(struct um_mem_port_shm, doors) == 1664, "own lines");
 
 /* One exported region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
 struct um_mem_region_shm {
@@ -213,18 +227,6 @@ struct um_mem_space_shm {
     uint64_t reserved2;
 };
 static_assert(sizeof(struct um_mem_space_shm) == UM_LINE, "docs/protocol.md section 9");
-
-/* Who writes into the memory of the space's process by system calls now: gate.h. */
-struct um_mem_door_shm {
-    uint64_t writer; /* any: 0 → itself by compare and swap, itself → 0; the owner (UM_DOOR_OWNERS) while pages go */
-    uint64_t reserved[7];
-};
-enum { UM_DOORS_OFFSET = 1024, UM_DOORS = 32 };
-#define UM_DOOR_OWNERS (UINT64_C(1) << 63)
-struct um_mem_doors_shm {
-    struct um_mem_door_shm door[UM_DOORS];
-};
-static_assert(sizeof(struct um_mem_doors_shm) == 2048, "docs/protocol.md section 9");
 
 /* What peers did with regions that are DEFERRED, by their number. As a counter it is an exception to one writer a word.
  */

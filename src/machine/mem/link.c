@@ -222,8 +222,10 @@ int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, stru
     (void)transfer_p; /* a copy ends in this call */
     if (refused)
         return refused;
-    const struct um_mem_copy_peer peer = {
-        .nonce_at = link->nonce_at, .proven_at = &link->proven_at, .doors = copy->write ? link->space.base : NULL};
+    const struct um_mem_copy_peer peer = {.nonce_at = link->nonce_at,
+                                          .proven_at = &link->proven_at,
+                                          .doors = copy->write ? &((struct um_mem_port_shm *)link->control.base)->doors
+                                                               : NULL};
     for (int try = 0;; try++) {
         int ret = port->mapper->copy(port, &link->addr, copy, &peer);
         if (ret != -EFAULT)

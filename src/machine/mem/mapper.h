@@ -25,9 +25,9 @@ struct um_mem_mapping {
 
 /* What a copy has to know of the peer. */
 struct um_mem_copy_peer {
-    uint64_t nonce_at;    /* um_mem_port_shm.nonce_at */
-    uint64_t *proven_at;  /* ns: when its process was seen to be the peer's last */
-    unsigned char *doors; /* a write: the memory of its space, whose doors it goes through (gate.h); or NULL */
+    uint64_t nonce_at;              /* um_mem_port_shm.nonce_at */
+    uint64_t *proven_at;            /* ns: when its process was seen to be the peer's last */
+    struct um_mem_doors_shm *doors; /* a write: of its port (gate.h); a read: NULL */
 };
 
 /* Where a region lies that peers can map. */

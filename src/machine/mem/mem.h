@@ -57,6 +57,7 @@ struct um_mem_port {
     uint64_t tick_at;          /* the last one, ns */
     uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
     struct um_list of_process; /* all ports of this process */
+    struct um_mem_gated gated;
 };
 
 struct um_mem_link {
@@ -179,7 +180,6 @@ struct um_mem_space {
     struct um_mem_exported *
         *place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
     struct um_list of_process; /* all spaces of this process */
-    struct um_mem_gated gated;
     uint16_t births;
     struct um_mem_budget budget;
     struct um_mem_deferred deferred;

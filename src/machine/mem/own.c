@@ -57,10 +57,12 @@ void um_mem_own_port_add(struct um_mem_port *port)
     pthread_mutex_lock(&own_lock);
     um_list_append(&own_ports, &port->of_process);
     pthread_mutex_unlock(&own_lock);
+    um_mem_gate_add(&port->gated, &port->shm->doors);
 }
 
 void um_mem_own_port_remove(struct um_mem_port *port)
 {
+    um_mem_gate_remove(&port->gated);
     pthread_mutex_lock(&own_lock);
     um_list_unlink(&port->of_process);
     pthread_mutex_unlock(&own_lock);
@@ -73,12 +75,10 @@ void um_mem_own_space_add(struct um_mem_space *space)
     um_store_relaxed_u32(&space->shm->moving, own_moves);
     um_list_append(&own_spaces, &space->of_process);
     pthread_mutex_unlock(&own_lock);
-    um_mem_gate_add(&space->gated, space->memory);
 }
 
 void um_mem_own_space_remove(struct um_mem_space *space)
 {
-    um_mem_gate_remove(&space->gated);
     pthread_mutex_lock(&own_lock);
     um_list_unlink(&space->of_process);
     pthread_mutex_unlock(&own_lock);

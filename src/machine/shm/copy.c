@@ -19,7 +19,7 @@
 
 enum { COPY_PART = 1 << 20 };
 
-/* How long the proof of a write holds, ns: that of a part lasts as long. */
+/* How long the proof of a write holds, ns. A peer that becomes another program within this time may be written to. */
 #define PROOF_NS INT64_C(100000)
 
 /* Who is copied from or to, and where its process holds the nonce. */
@@ -66,8 +66,8 @@ static int copy_error(struct um_mem_port *port, const struct holder *peer, int e
     if (!state->copy_refused_logged) {
         state->copy_refused_logged = true;
         um_log(UM_LOG_INFO,
-               "reading the memory of process %u is refused (%s): large messages are bounced, at less than half the "
-               "bandwidth; allow process_vm_readv (kernel.yama.ptrace_scope=0, container capability SYS_PTRACE)",
+               "copying from or to the memory of process %u is refused (%s): large messages may be slower; allow "
+               "process_vm_readv and process_vm_writev (kernel.yama.ptrace_scope=0, container capability SYS_PTRACE)",
                peer->pid, strerror(error));
     }
     return -EPERM;
@@ -83,16 +83,15 @@ static ssize_t copy_call(const struct holder *peer, bool write, struct iovec *lo
 }
 
 /* A door is held while a part is copied: about 0.1 ms. */
-static ssize_t write_call(const struct holder *peer, unsigned char *doors, struct iovec *local, size_t local_count,
-                          struct iovec *remote, size_t remote_count)
+static ssize_t write_call(const struct holder *peer, struct um_mem_doors_shm *doors, struct iovec *local,
+                          size_t local_count, struct iovec *remote, size_t remote_count)
 {
-    uint64_t *door = NULL;
-    int ret = doors ? um_mem_gate_enter(doors, &door) : 0;
+    uint64_t *door;
+    int ret = um_mem_gate_enter(doors, &door);
     if (ret)
         return ret;
     ssize_t moved = copy_call(peer, true, local, local_count, remote, remote_count);
-    if (door)
-        um_mem_gate_leave(door);
+    um_mem_gate_leave(door);
     return moved;
 }
 
@@ -143,9 +142,6 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
     uint64_t nonce = 0;
     if (copy->remote_count > UM_IOV_LIMIT || copy->local_count > UM_IOV_LIMIT)
         return -EINVAL;
-    int ret = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
-    if (ret)
-        return ret;
     for (size_t i = 0; i < copy->remote_count; i++)
         remote_all[i] =
             (struct iovec){.iov_base = (void *)(uintptr_t)copy->remote[i].addr, .iov_len = copy->remote[i].len};
@@ -162,6 +158,9 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
         size_t remotes = um_iov_take(&from_next, part, remote_iov + proof, UM_IOV_LIMIT);
         if (locals == 0 || remotes == 0) /* a null pointer */
             return -EFAULT;
+        int ret = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
+        if (ret)
+            return ret;
         ssize_t moved = copy->write ? write_call(peer, known->doors, local_iov, locals, remote_iov, remotes)
                                     : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
         if ((moved = copy_moved(port, peer, copy, moved)) < 0)
