@@ -38,9 +38,9 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
-    struct um_proto_choice both; /* way 0: mapped, copied by both sides; way 1: pushed */
+    struct um_proto_choice map;  /* of what can be mapped; way 0: mapped; way 1: pushed */
     struct um_proto_choice help; /* of what is read; way 0: by both sides; way 1: by the receiver alone */
-    uint64_t both_at;            /* ns: when a mapped body was complete last */
+    uint64_t mapped_at;          /* ns: when a mapped body was complete last */
     uint64_t ended_at;           /* ns: when a body was last, that came by any way */
     uint64_t read_ns;            /* what reading bodies has taken */
     uint64_t read_at;            /* ns: when one was read last */
@@ -72,10 +72,16 @@ void um_proto_ask_close(struct um_core_ep *ep)
 
 static bool watch_step(struct um_core_ep *ep, struct um_core_job *job);
 
+/* No body that can be read is to be pushed, whatever it costs. */
+static bool is_never_asked(const struct um_core_ep *ep)
+{
+    return ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY;
+}
+
 /*
  * Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. A body that
- * could be mapped and is not is always pushed: mapping was found slower than pushing, and reading moves the same lines
- * as mapping and costs a system call as well.
+ * could be mapped and is not is pushed: mapping was found slower than pushing, and reading moves the same lines as
+ * mapping and costs a system call as well.
  */
 static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
@@ -84,7 +90,7 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
         !in->peer->link->machine->either_way)
         return false;
     in->ask.way = UM_WAY_READ;
-    if (ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY)
+    if (is_never_asked(ep))
         return false;
     if (asked->left) {
         asked->left--;
@@ -94,15 +100,16 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
            um_proto_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
 }
 
-bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in)
+bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
-    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || um_proto_peer_of(in->peer)->asked.is_unreadable ||
-                       (uint8_t)um_proto_choice_take(&b->both, in->arrival.len) == 0;
+    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || is_never_asked(ep) ||
+                       um_proto_peer_of(in->peer)->asked.is_unreadable ||
+                       (uint8_t)um_proto_choice_take(&b->map, in->arrival.len) == 0;
     in->ask.is_mappable = !takes;
     in->shareable = takes; /* decided */
     if (takes)
-        in->ask.way = UM_WAY_BOTH;
+        in->ask.way = UM_WAY_MAPPED;
     return takes;
 }
 
@@ -157,9 +164,9 @@ static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint6
 {
     const uint64_t len = in->arrival.len;
     const bool counts_more = is_lone && len < UM_LONG_BODY;
-    if (in->ask.way == UM_WAY_BOTH)
+    if (in->ask.way == UM_WAY_MAPPED)
         return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? 3 * ns : ns;
-    if (in->both.parts > 0 && is_lone && len < UM_LONG_BODY)
+    if (in->both.is_helped && counts_more)
         return 2 * ns;
     if (len < UM_SHORT_BODY)
         return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
@@ -215,7 +222,7 @@ static bool is_short_of_many(const struct um_proto_bodies_known *b, uint64_t len
 bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
-    if (in->ask.way != UM_WAY_READ || in->arrival.len < UM_HELP_MIN || in->ask.is_taken_back || in->moved > 0)
+    if (in->ask.way != UM_WAY_READ || in->arrival.len < UM_HELP_MIN)
         return false;
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
@@ -223,7 +230,7 @@ bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
     return in->ask.has_choice && (uint8_t)um_proto_choice_take(&b->help, in->arrival.len) == 0;
 }
 
-int um_proto_ask_read_both(struct um_core_ep *ep, struct um_proto_inbound *in)
+int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (!in->copying.transfer)
         in->ask.read_began = um_clock_ns();
@@ -340,17 +347,17 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     ns = ns > read_ns ? ns - read_ns : 0;
     um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, bytes);
     if (in->ask.is_mappable)
-        um_proto_choice_tell(&b->both, in->arrival.len, 1, ns, bytes);
+        um_proto_choice_tell(&b->map, in->arrival.len, 1, ns, bytes);
 }
 
 /* Several may be copied at a time: from the end of the one before. */
-static void learn_both(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
+static void learn_mapped(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const uint64_t now = um_clock_ns();
-    const uint64_t from = in->both.began_at > b->both_at ? in->both.began_at : b->both_at;
+    const uint64_t from = in->both.began_at > b->mapped_at ? in->both.began_at : b->mapped_at;
     const uint64_t cost = copy_cost(in, came_alone(b, in->both.began_at, now - from), now - from);
-    b->both_at = b->ended_at = now;
-    um_proto_choice_tell(&b->both, in->arrival.len, 0, cost, in->arrival.len);
+    b->mapped_at = b->ended_at = now;
+    um_proto_choice_tell(&b->map, in->arrival.len, 0, cost, in->arrival.len);
 }
 
 static void learn_read(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
@@ -358,15 +365,15 @@ static void learn_read(struct um_proto_bodies_known *b, const struct um_proto_in
     const uint64_t ns = in->ask.read_ns;
     um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, ns), in->moved);
     if (in->ask.has_choice)
-        um_proto_choice_tell(&b->help, in->arrival.len, in->both.parts > 0 ? 0 : 1, ns, in->moved);
+        um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? 0 : 1, ns, in->moved);
 }
 
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
-    if (in->ask.way == UM_WAY_BOTH) {
+    if (in->ask.way == UM_WAY_MAPPED) {
         if (b)
-            learn_both(b, in);
+            learn_mapped(b, in);
         return;
     }
     if (in->ask.is_taken_back) {

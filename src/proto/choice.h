@@ -18,8 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last two are never returned by a choice: mapped (rndv_both.c), and not decided yet. */
-enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_BOTH = UM_WAYS, UM_WAY_NONE };
+/* The last two are never returned by a choice: mapped (rndv_read.c), and not decided yet. */
+enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_MAPPED = UM_WAYS, UM_WAY_NONE };
 
 enum {
     UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */

@@ -208,14 +208,20 @@ static bool answer_step(struct um_core_ep *ep, struct um_core_job *job)
     return moved;
 }
 
-void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer)
+/* From the return on nobody writes into its destination. */
+static void inbound_stop(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    struct um_core_peer *peer = in->peer;
-    struct um_proto_peer *own = um_proto_peer_of(peer);
     um_proto_ask_forget(ep, in);
     um_proto_both_end(ep, in);
     um_core_copying_cancel(&in->copying);
     um_list_unlink(&in->job.link);
+}
+
+void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer)
+{
+    struct um_core_peer *peer = in->peer;
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    inbound_stop(ep, in);
     if (!in->left)
         table_remove(own->inbound, in);
     if (!answer || !peer->rx || in->left || peer->rx->machine->answer(peer->rx, in->token, status) == 0) {
@@ -233,7 +239,7 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
 {
     bool returned =
         in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part carries the error */
-    if (in->ask.way == UM_WAY_BOTH)
+    if (in->ask.way == UM_WAY_MAPPED)
         ep->stats.mapped++;
     else if (in->pushed)
         ep->stats.bounced++;
@@ -241,6 +247,7 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
         ep->stats.copied++;
     if (in->ask.way != UM_WAY_NONE && !error)
         um_proto_ask_learn(ep, in);
+    inbound_stop(ep, in); /* before the buffer is the caller's again */
     in->class->ended(ep, in, error);
     um_proto_inbound_end(ep, in, -error, !returned);
 }

@@ -160,7 +160,7 @@ struct um_proto_asking {
     bool went_on;       /* after that parts came and were dropped, or something was read */
     bool is_watched;
     bool is_lone;    /* read: longer after the last body ended, by whatever way, than that took */
-    bool has_choice; /* read: by this side alone, or by both (both.parts) */
+    bool has_choice; /* read: by this side alone, or by both */
     bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
     bool is_mappable;                                             /* and yet it goes another way */
     uint32_t quiet;                                               /* looks since a part came from its peer */
@@ -179,6 +179,8 @@ struct um_proto_both {
     uint16_t round;           /* as in the words */
     uint8_t shift;            /* log2 of the bytes of a part */
     int8_t words;             /* the progress words; -1: the sender takes no part */
+    bool is_wanted;           /* once there is a pair of words */
+    bool is_helped;           /* the sender was invited */
     bool has_waited;          /* for the sender's last part */
     struct um_progress_words *at;
     uint64_t began_at; /* ns */
@@ -268,10 +270,9 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
 #define UM_HELP_MIN UINT64_C(65536)
 /* Can the body be mapped here? */
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
-/* So many bodies of its peer are copied by both sides that the sender could not help with this one: it has to wait. */
-bool um_proto_both_is_busy(const struct um_proto_inbound *in);
-/* It will be mapped, or read: invites the sender to copy as well. */
-void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* It will be mapped, or read: invites the sender to copy as well. False: so many bodies of that sender are copied by
+ * both that it could not help with this one; it has to wait. */
+bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* Copies some of it. 0: all of it is there; -EAGAIN: not yet; else as transfer_start() and transfer_poll(). */
 int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* The body, or the rest of it, comes in another way, from the first byte on. */
@@ -304,9 +305,9 @@ int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* For one that is read: shall its sender copy as well? */
 bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* um_proto_both_copy() of one that is read. */
-int um_proto_ask_read_both(struct um_core_ep *ep, struct um_proto_inbound *in);
+int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* For one that can be mapped: is that the better way? Then it is its way. */
-bool um_proto_ask_prefers_both(struct um_core_ep *ep, struct um_proto_inbound *in);
+bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* A part of a body that was asked for came. */
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */

@@ -1,6 +1,7 @@
 /*
- * Rendezvous, both: a body that lies in memory which its receiver can map (machine peer_memory()) is copied once. If
- * the receive's buffer lies in such memory too, the sender copies with it, from the end:
+ * Rendezvous, both: the receiver copies a body from the front, and the sender, which it invites, from the end. The
+ * receiver copies from its mapping of the sender's memory (machine peer_memory()), and the sender into its mapping of
+ * the receive's buffer, or both of them by transfers:
  *
  *   sender                                        receiver
  *   RTS {pieces, shareable}         ──────→       match, choose (choice.h)
@@ -8,9 +9,10 @@
  *          ╰──────── progress words of the lane ────────╯  until they meet
  *   complete                        ←── answer ── DONE
  *
- * Nobody waits for a side that makes no calls: the other one copies every part that is not claimed. A side writes its
- * claim, fences, and reads the claim of the other one: of two that claim the same part at least one sees it. Then the
- * sender gives way, and the receiver waits until the sender has given way or copied the part.
+ * Nobody waits for a side that makes no calls: the other one copies every part that is not claimed. Only a side that is
+ * stopped while it copies a part holds up the other one, until it goes on or dies: it may still write. A side writes
+ * its claim, fences, and reads the claim of the other one: of two that claim the same part at least one sees it. Then
+ * the sender gives way, and the receiver waits until the sender has given way or copied the part.
  *
  * A word says whose body it speaks of (round), so an invitation that the sender reads late does no harm: the round has
  * ended. This file is the receiver's half; rndv_help.c is the sender's. Owns no state. Threading: core.h.
@@ -128,18 +130,36 @@ static uint8_t shift_of(uint64_t len, bool is_mapped)
     return shift;
 }
 
-/* A pair of words that no body of the peer uses; -1: none. */
+/*
+ * A round that the sender's word does not name: never 0, what a word says at first, and not an earlier round that had
+ * the same number. A sender that takes no part leaves its word as it is, so that it can be any earlier one.
+ */
+static uint16_t round_next(struct um_core_peer *peer, const struct um_progress_words *pair)
+{
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    const uint16_t used =
+        (uint16_t)(um_load_acquire_u64(&pair->sender) >> 48); /* sync: part-seen (partner part-copied) */
+    do
+        own->round++;
+    while (own->round == 0 || own->round == used);
+    return own->round;
+}
+
+static bool words_are_all_used(const struct um_core_peer *peer)
+{
+    enum { ALL = (1u << UM_PROGRESS_WORDS) - 1 };
+    return um_proto_peer_of(peer)->words_used == ALL;
+}
+
+/* A pair of words that no body of the peer uses; there is one. */
 static int words_take(struct um_core_peer *peer)
 {
     struct um_proto_peer *own = um_proto_peer_of(peer);
-    for (int i = 0; i < UM_PROGRESS_WORDS; i++) {
-        if (!(own->words_used & 1u << i)) {
-            own->words_used |= (uint8_t)(1u << i);
-            own->round += own->round == UINT16_MAX ? 2 : 1; /* never 0: what a word says at first */
-            return i;
-        }
-    }
-    return -1;
+    int i = 0;
+    while (own->words_used & 1u << i)
+        i++;
+    own->words_used |= (uint8_t)(1u << i);
+    return i;
 }
 
 static void words_drop(struct um_core_peer *peer, int words)
@@ -170,7 +190,7 @@ static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const stru
                                           .words = (uint8_t)in->both.words,
                                           .shift = in->both.shift,
                                           .count = (uint16_t)count,
-                                          .shareable = in->ask.way == UM_WAY_BOTH};
+                                          .shareable = in->ask.way == UM_WAY_MAPPED};
     um_proto_describe(iov, count, &header->piece, slot.body);
     lane->machine->commit(lane, &slot, UM_WIRE_COPY, 0, 0);
     return true;
@@ -186,25 +206,18 @@ static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in, co
     if (!lane)
         return;
     const int words = words_take(peer);
-    if (words < 0)
-        return;
     in->both.words = (int8_t)words;
     in->both.at = pairs + words;
-    in->both.round = um_proto_peer_of(peer)->round;
+    in->both.round = round_next(peer, pairs + words);
     um_store_release_u64(&in->both.at->receiver,
                          um_proto_claims_word(in->both.round, 0, 0)); /* sync: round-begin (partner round-seen) */
     if (invite(in, lane, iov, count)) {
+        in->both.is_helped = true;
         ep->soon++;
         return;
     }
     words_drop(peer, words);
     in->both.words = -1;
-}
-
-bool um_proto_both_is_busy(const struct um_proto_inbound *in)
-{
-    enum { ALL = (1u << UM_PROGRESS_WORDS) - 1 };
-    return in->arrival.len >= UM_HELP_MIN && um_proto_peer_of(in->peer)->words_used == ALL;
 }
 
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -217,20 +230,22 @@ bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in)
     return in->shareable;
 }
 
-void um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
+bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct iovec iov[UM_IOV_LIMIT];
     struct um_iov_cursor cursor = in->dest.cursor;
     const uint64_t len = in->arrival.len;
-    const bool is_mapped = in->ask.way == UM_WAY_BOTH;
+    const bool is_mapped = in->ask.way == UM_WAY_MAPPED;
     const uint32_t count = (uint32_t)um_iov_take(&cursor, (size_t)len, iov, UM_IOV_LIMIT);
+    const bool invites = !is_mapped || (len >= UM_BOTH_MIN && um_core_peer_is_shareable(in->peer, iov, count));
+    if (invites && words_are_all_used(in->peer))
+        return false;
     in->both.shift = shift_of(len, is_mapped);
     in->both.parts = um_proto_parts_of(len, in->both.shift);
     in->both.began_at = um_clock_ns();
-    if (!is_mapped || (len >= UM_BOTH_MIN && um_core_peer_is_shareable(in->peer, iov, count)))
+    if (invites)
         sender_invite(ep, in, iov, count);
-    if (!is_mapped && in->both.words < 0)
-        in->both.parts = 0; /* it is read by this side alone */
+    return true;
 }
 
 enum turn { TURN_COPY, TURN_WAIT, TURN_OVER };
@@ -307,7 +322,7 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     um_proto_both_end(ep, in);
-    in->both.parts = 0;
+    in->both.is_helped = false;
     in->shareable = false;
     in->ask.way = UM_WAY_NONE;
     in->moved = 0;
@@ -321,7 +336,7 @@ int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
                                          .count = in->count,
                                          .local = in->dest.cursor,
                                          .copying = &in->copying,
-                                         .is_mapped = in->ask.way == UM_WAY_BOTH};
+                                         .is_mapped = in->ask.way == UM_WAY_MAPPED};
     enum turn turn = TURN_COPY;
     for (int i = 0; i < UM_PARTS_STEP; i++) {
         turn = in->copying.transfer ? TURN_COPY : turn_await(in);

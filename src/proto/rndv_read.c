@@ -1,5 +1,6 @@
 /*
- * Rendezvous, read: the receiver reads the body from where it lies, in steps. rndv_send.c has the picture.
+ * Rendezvous, read: the receiver reads the body from where it lies, in steps, alone or with the sender's help
+ * (rndv_both.c). rndv_send.c has the picture.
  *
  * What cannot be read is asked for in records, from the first byte on. Owns no state. Threading: core.h.
  */
@@ -98,7 +99,7 @@ static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 /* What is read, and its sender was invited to copy as well. */
 static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    enum read_outcome outcome = read_result(ep, in, um_proto_ask_read_both(ep, in));
+    enum read_outcome outcome = read_result(ep, in, um_proto_ask_read_helped(ep, in));
     if (outcome == READ_MOVED)
         um_proto_inbound_finish(ep, in, 0);
     return outcome == READ_NOT_NOW;
@@ -107,11 +108,10 @@ static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 /* Chooses the body's way. True: it is asked for, and comes in records. */
 static bool is_asked_for(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_both(ep, in);
+    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_mapped(ep, in);
     if (!is_mapped && um_proto_ask(ep, in))
         return true;
-    if (is_mapped || um_proto_ask_wants_help(ep, in))
-        um_proto_both_begin(ep, in);
+    in->both.is_wanted = is_mapped || um_proto_ask_wants_help(ep, in);
     return false;
 }
 
@@ -119,9 +119,12 @@ static bool is_asked_for(struct um_core_ep *ep, struct um_proto_inbound *in)
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && (um_proto_both_is_busy(in) || is_asked_for(ep, in)))
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && is_asked_for(ep, in))
         return true;
-    if (in->ask.way == UM_WAY_BOTH)
+    if (in->both.is_wanted && !um_proto_both_begin(ep, in))
+        return true;
+    in->both.is_wanted = false;
+    if (in->ask.way == UM_WAY_MAPPED)
         return mapped_step(ep, in);
     if (in->both.words >= 0)
         return helped_step(ep, in);

@@ -76,6 +76,12 @@ def test_large_messages_are_copied_out_of_mapped_memory(launcher: Launcher, rank
         assert all(line["mapped"] == 0 for line in lines), str(lines)
 
 
+def test_all_large_messages_are_mapped_where_none_is_to_go_in_records(launcher: Launcher) -> None:
+    run = with_heap(launcher, 2, VENV / "bin" / "python", PROGRAMS / "bodies.py", FI_UNIMEM_COPY="1", **LOG).succeeded()
+    lines = stats_lines(run)
+    assert all(line["mapped"] >= 80 and line["copied"] == line["bounced"] == 0 for line in lines), str(lines)
+
+
 def test_mpi4py_forks_threads_and_windows(launcher: Launcher) -> None:
     run = with_heap(launcher, 3, VENV / "bin" / "python", "-c", MPI4PY, **LOG).succeeded()
     assert sorted(run.out.split()) == sorted("ok 0 ok 1 ok 2".split()), str(run)

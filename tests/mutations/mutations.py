@@ -238,6 +238,13 @@ MUTATIONS = [
         ["proto both sim-slow"],
     ),
     (
+        "a round gets the number that the sender's word names",
+        "src/proto/rndv_both.c",
+        "    while (own->round == 0 || own->round == used);",
+        "    while (own->round == 0 && used != 1);",
+        ["proto both sim"],
+    ),
+    (
         "the sender copies a part that the receiver has claimed",
         "src/proto/rndv_help.c",
         "claimed < h->parts - h->copied;",
@@ -498,9 +505,16 @@ MUTATIONS = [
     (
         "pages move though a peer is writing to them by a system call",
         "src/machine/mem/gate.c",
-        "            door_take(door_of(memory, i), mine, since);",
+        "            door_take(door_of(doors, i), mine, since);",
         "            (void)mine, (void)since, (void)door_take;",
         ["gate"],
+    ),
+    (
+        "a write by a system call takes no door",
+        "src/machine/shm/copy.c",
+        "    int ret = um_mem_gate_enter(doors, &door);",
+        "    int ret = 0;\n    door = &(uint64_t){0}, (void)doors;",
+        ["shm_copy"],
     ),
     (
         "the door of a writer that died stays taken",

@@ -7,6 +7,7 @@
 #include "core/endpoint.h"
 #include "machine/sim/sim.h"
 #include "proto/both.h"
+#include "proto/internal.h"
 #include "proto/wire.h"
 
 #include <pthread.h>
@@ -71,6 +72,31 @@ static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
     assert_int_equal(um_core_ep_stats(w.node[1].ep)->joint, 0);
     assert_int_equal(um_core_ep_stats(w.node[1].ep)->mapped, are_mapped() ? N : 0);
     assert_int_equal(um_core_ep_stats(w.node[1].ep)->copied, are_mapped() ? 0 : N);
+    world_close(&w);
+}
+
+/*
+ * A sender that takes no part in later bodies leaves its word as it is. Once the numbers of the rounds have all been
+ * used, a later body would have the number that the word names.
+ */
+static void what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one(void **state)
+{
+    (void)state;
+    enum { ROUND = 5, COPIED = 3 };
+    struct world w;
+    open_lanes(&w);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    struct um_progress_words *pair = peer->rx->machine->rx_progress(peer->rx);
+    um_store_release_u64(&pair->sender, um_proto_claims_word(ROUND, COPIED, COPIED));
+    um_proto_peer_of(peer)->round = ROUND - 1;
+    fill(from, LEN, 1);
+    send_buf(&w, 0, 1, from, LEN, 1, UM_OP_TAGGED, CTX(1));
+    const size_t before = w.node[1].count;
+    recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2));
+    alone_until(&w, 1, before + 1);
+    assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+    assert_true(is_filled(to, LEN, 1));
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     world_close(&w);
 }
 
@@ -215,6 +241,7 @@ static void many_bodies_at_a_time(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_that_makes_no_call_is_not_waited_for),
+    cmocka_unit_test(what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one),
     cmocka_unit_test(both_sides_copy),
     cmocka_unit_test(the_sender_gives_way),
     cmocka_unit_test(many_bodies_at_a_time),
