@@ -172,14 +172,14 @@ static bool lane_has_room(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * After 16 claims that ran out of credit and then found new credit for bodies, the lane has carried some 4 to 16 times
- * its big byte ring: it has much to carry. Lines of a ring of 128 KiB that a stream comes back to are two to three
- * times as slow to write as those of 256 KiB or more (docs/design.md). A lane that waits for its receiver counts
- * nothing.
+ * After 32 claims that ran out of credit and then found new credit for bodies, the lane has carried some 8 to 32 times
+ * its big byte ring: it has much to carry, and what it takes to get a wide ring's pages is little beside that. Lines of
+ * a ring of 128 KiB that a stream comes back to are up to three times as slow to write as those of a longer one
+ * (docs/design.md). A lane that waits for its receiver counts nothing.
  */
 static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
 {
-    enum { REFRESHES = 16 };
+    enum { REFRESHES = 32 };
     if (!lane->grown || lane->widen_tried || lane->bytes_consumed == bytes_before)
         return false;
     return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;

@@ -34,7 +34,7 @@ enum {
     UM_BIG_RECORDS = 512,
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
-    UM_WIDE_BYTES = 524288,
+    UM_WIDE_BYTES = 2097152,
     UM_WIDE_RINGS = 64,          /* of a port, for all its lanes */
     UM_BODY_ALIGN = 2 * UM_LINE, /* of bodies: processors fetch lines in such pairs */
 };
