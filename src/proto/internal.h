@@ -182,6 +182,7 @@ struct um_proto_both {
     bool is_wanted;           /* once there is a pair of words */
     bool is_helped;           /* the sender was invited */
     bool has_waited;          /* for the sender's last part */
+    int error;                /* negative errno: it ends so, once the sender copies no part of it */
     struct um_progress_words *at;
     uint64_t began_at; /* ns */
 };

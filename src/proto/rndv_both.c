@@ -21,6 +21,7 @@
 #include "proto/internal.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 #include <sched.h>
@@ -37,7 +38,7 @@ enum {
 
 /* How long a receiver waits for the last part, ns. */
 #define UM_TAIL_NS       INT64_C(20000)
-/* How long a receive that fails waits for a sender that has claimed a part of its buffer, ns. */
+/* How long the end of a peer or of an endpoint waits for a sender that has claimed a part of a buffer, ns. */
 #define UM_BOTH_PATIENCE INT64_C(5000000000)
 
 /* ---- bytes ---- */
@@ -290,20 +291,34 @@ static enum turn turn_await(struct um_proto_inbound *in)
     return turn;
 }
 
-/* The sender may be copying into the buffer: claims all, and waits until it has seen that. */
+/* Claims all: the sender begins with no other part. */
 static void sender_stop(struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
-    struct um_progress_words *w = b->at;
-    const uint64_t began = um_clock_ns();
     /* sync: part-claim (partner part-claim) */
-    um_store_release_u64(&w->receiver, um_proto_claims_word(b->round, b->parts, b->parts));
+    um_store_release_u64(&b->at->receiver, um_proto_claims_word(b->round, b->parts, b->parts));
     um_fence_full();
-    for (;;) {
-        const struct um_proto_claims sender = um_proto_claims_read(&w->sender, b->round, b->parts);
-        if (sender.claimed == sender.copied || !in->peer->link->machine->link_alive(in->peer->link) ||
-            (int64_t)(um_clock_ns() - began) > UM_BOTH_PATIENCE)
+}
+
+/* Has it, once stopped, copied the part that it had claimed? */
+static bool sender_is_done(const struct um_proto_inbound *in)
+{
+    const struct um_proto_both *b = &in->both;
+    const struct um_proto_claims sender = um_proto_claims_read(&b->at->sender, b->round, b->parts);
+    return sender.claimed == sender.copied || !in->peer->link->machine->link_alive(in->peer->link);
+}
+
+/* The body has to end in this call: its peer or its endpoint does. */
+static void sender_await(struct um_proto_inbound *in)
+{
+    const uint64_t began = um_clock_ns();
+    sender_stop(in);
+    while (!sender_is_done(in)) {
+        if ((int64_t)(um_clock_ns() - began) > UM_BOTH_PATIENCE) {
+            um_log(UM_LOG_WARN, "the sender of a message has stopped while it copied the body; it may still write into "
+                                "the receive's buffer when it goes on");
             return;
+        }
         sched_yield();
     }
 }
@@ -313,7 +328,7 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (in->both.words < 0)
         return;
     if (in->peer->link && in->moved != in->arrival.len)
-        sender_stop(in);
+        sender_await(in);
     words_drop(in->peer, in->both.words);
     in->both.words = -1;
     ep->soon--;
@@ -323,9 +338,21 @@ void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     um_proto_both_end(ep, in);
     in->both.is_helped = false;
+    in->both.error = 0;
     in->shareable = false;
     in->ask.way = UM_WAY_NONE;
     in->moved = 0;
+}
+
+/* The body ends in an error, but not as long as the sender writes into the buffer. */
+static int both_fail(struct um_proto_inbound *in, int error)
+{
+    if (in->both.words < 0)
+        return error;
+    if (!in->both.error)
+        sender_stop(in);
+    in->both.error = error;
+    return sender_is_done(in) ? error : -EAGAIN;
 }
 
 int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -338,13 +365,17 @@ int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
                                          .copying = &in->copying,
                                          .is_mapped = in->ask.way == UM_WAY_MAPPED};
     enum turn turn = TURN_COPY;
+    if (b->error)
+        return both_fail(in, b->error);
     for (int i = 0; i < UM_PARTS_STEP; i++) {
         turn = in->copying.transfer ? TURN_COPY : turn_await(in);
         if (turn != TURN_COPY)
             break;
         int ret = um_proto_part_move(&sides, b->claimed - 1, b->shift, in->arrival.len);
-        if (ret)
+        if (ret == -EINPROGRESS || ret == -EAGAIN || ret == -ENOMEM)
             return ret;
+        if (ret)
+            return both_fail(in, ret);
         b->copied = b->claimed;
         in->moved = (uint64_t)b->copied << b->shift;
     }

@@ -245,6 +245,13 @@ MUTATIONS = [
         ["proto both sim"],
     ),
     (
+        "a receive fails while the sender still writes into its buffer",
+        "src/proto/rndv_both.c",
+        "    return sender_is_done(in) ? error : -EAGAIN;",
+        "    return error;",
+        ["proto both sim-read"],
+    ),
+    (
         "the sender copies a part that the receiver has claimed",
         "src/proto/rndv_help.c",
         "claimed < h->parts - h->copied;",

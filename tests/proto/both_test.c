@@ -4,12 +4,15 @@
 #include "world.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "core/endpoint.h"
+#include "machine/mem/mem.h"
 #include "machine/sim/sim.h"
 #include "proto/both.h"
 #include "proto/internal.h"
 #include "proto/wire.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 
@@ -97,6 +100,56 @@ static void what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one(voi
     assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
     assert_true(is_filled(to, LEN, 1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    world_close(&w);
+}
+
+static int copy_result;
+
+static int copy_refused(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
+                        const struct um_mem_copy_peer *peer)
+{
+    (void)port, (void)addr, (void)copy, (void)peer;
+    return copy_result;
+}
+
+/*
+ * The sender is played by hand: it has claimed a part of a body that the receiver cannot read. The receive ends when
+ * the sender has copied that part, and no call waits for it. (What is mapped is copied without a call that can fail;
+ * slow transfers have calls of their own.)
+ */
+static void a_receive_does_not_fail_while_the_sender_writes_into_its_buffer(void **state)
+{
+    (void)state;
+    struct world w;
+    if (variant.sim_modes & (UM_SIM_SHAREABLE | UM_SIM_SLOW))
+        return;
+    open_lanes(&w);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    struct um_progress_words *pair = peer->rx->machine->rx_progress(peer->rx);
+    struct um_mem_port *port = ((struct um_mem_link *)peer->link)->port;
+    const struct um_mem_mapper *mapper = port->mapper;
+    struct um_mem_mapper refusing = *mapper;
+    refusing.copy = copy_refused;
+    port->mapper = &refusing;
+    copy_result = -EAGAIN;
+    send_buf(&w, 0, 1, from, LEN, 1, UM_OP_TAGGED, CTX(1));
+    const size_t before = w.node[1].count;
+    recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2));
+    um_core_ep_progress(w.node[1].ep); /* invites the sender */
+    const uint16_t round = (uint16_t)(um_load_acquire_u64(&pair->receiver) >> 48);
+    assert_int_not_equal(round, 0);
+    um_store_release_u64(&pair->sender, um_proto_claims_word(round, 1, 0));
+    copy_result = -EFAULT;
+    const uint64_t began = um_clock_ns();
+    for (int i = 0; i < 1000; i++)
+        um_core_ep_progress(w.node[1].ep);
+    assert_true((int64_t)(um_clock_ns() - began) < INT64_C(2000000000));
+    assert_int_equal(w.node[1].count, before);
+    um_store_release_u64(&pair->sender, um_proto_claims_word(round, 1, 1));
+    alone_until(&w, 1, before + 1);
+    assert_int_equal(done_of(&w, 1, CTX(2)).error, EFAULT);
+    port->mapper = mapper;
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, EFAULT);
     world_close(&w);
 }
 
@@ -242,6 +295,7 @@ static void many_bodies_at_a_time(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_that_makes_no_call_is_not_waited_for),
     cmocka_unit_test(what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one),
+    cmocka_unit_test(a_receive_does_not_fail_while_the_sender_writes_into_its_buffer),
     cmocka_unit_test(both_sides_copy),
     cmocka_unit_test(the_sender_gives_way),
     cmocka_unit_test(many_bodies_at_a_time),

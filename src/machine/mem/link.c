@@ -186,7 +186,7 @@ int um_mem_link_map_space(struct um_mem_link *link)
  */
 static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 {
-    if (um_mem_link_map_space(link) != 0)
+    if (!link->space.base)
         return -EFAULT;
     const struct um_mem_space_shm *shm = link->space.base;
     um_fence_full(); /* sync: pages-away (partner pages-moving) */
@@ -204,12 +204,18 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
     return news && try < UM_MOVE_TRIES ? 0 : -EAGAIN;
 }
 
-/* Whose memory it is has to be known: where the peer's process holds the nonce stands in its port. */
+/*
+ * Whose memory it is has to be known: where the peer's process holds the nonce stands in its port. What a failed copy
+ * has to look at is mapped before: later it might come to lie where the program has just unmapped a buffer of the copy,
+ * and be taken for that when the copy is tried again.
+ */
 static int link_copy_begin(struct um_mem_link *link)
 {
     if (!link->port->config.private_copy || link->is_apart)
         return -EPERM;
     int ret = um_mem_link_map_control(link);
+    if (ret == 0)
+        (void)um_mem_link_map_space(link); /* it may have none: no page of it moves */
     return ret == -ECONNREFUSED || ret == -EHOSTUNREACH ? -ESRCH : ret ? -EPERM : 0;
 }
 
