@@ -5,6 +5,7 @@
 
 #include <dirent.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static void a_port_has_an_address_and_it_stays(void **state)
 {
@@ -176,6 +177,14 @@ static void once(void)
     machine->port_close(a);
 }
 
+/* The inner provider of net closes a connection some time after its endpoint. */
+static bool files_come_down_to(int files)
+{
+    for (int i = 0; i < 100 && open_files() > files; i++)
+        usleep(100000);
+    return open_files() <= files;
+}
+
 static void closed_ports_leave_no_file_and_no_mapping(void **state)
 {
     (void)state;
@@ -184,7 +193,7 @@ static void closed_ports_leave_no_file_and_no_mapping(void **state)
     int files = open_files(), maps = mappings();
     for (int i = 0; i < 200; i++)
         once();
-    assert_int_equal(open_files(), files);
+    assert_true(files_come_down_to(files));
     assert_true(mappings() < maps + 20); /* the heap may grow a little */
 }
 
