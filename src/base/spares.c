@@ -34,6 +34,12 @@ void um_spares_fini(struct um_spares *spares)
     spares->kept = 0;
 }
 
+size_t um_spares_size(size_t len)
+{
+    const unsigned class = class_of(len);
+    return class == UM_SPARES_CLASSES ? len : size_of(class);
+}
+
 void *um_spares_alloc(struct um_spares *spares, size_t len)
 {
     const unsigned class = class_of(len);

@@ -30,6 +30,8 @@ void um_spares_init(struct um_spares *spares, size_t kept_max);
 /* Gives the free blocks back to the C library. Those that are out stay valid, for free(3). */
 void um_spares_fini(struct um_spares *spares);
 
+/* The bytes that a block of len bytes takes. */
+size_t um_spares_size(size_t len);
 /* A block of at least len bytes, of undefined content and aligned for any type; NULL: no memory. */
 void *um_spares_alloc(struct um_spares *spares, size_t len);
 /* Takes the block back. len: as it was asked for. */

@@ -60,6 +60,7 @@ static void a_block_of_any_size_is_whole_and_aligned(void **state)
         for (size_t i = 0; i < SIZES; i++) {
             block[i] = um_spares_alloc(*state, sizes[i]);
             assert_non_null(block[i]);
+            assert_in_range(um_spares_size(sizes[i]), sizes[i], sizes[i] <= MOST ? 2 * sizes[i] + 256 : sizes[i]);
             assert_int_equal((uintptr_t)block[i] % alignof(max_align_t), 0);
             memset(block[i], (int)i, sizes[i]);
         }

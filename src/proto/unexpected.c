@@ -78,7 +78,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
             um_pool_release(&r->unexpected, u);
             return -ENOMEM;
         }
-        u->size += arrival->len;
+        u->size += um_spares_size((size_t)arrival->len);
     }
     um_core_peer_retain(arrival->peer);
     r->kept += u->size;
