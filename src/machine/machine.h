@@ -47,6 +47,7 @@ enum {
     UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
     UM_ANNOUNCED_MIN = 65536, /* longer bodies are announced while the receiver wants that (rx_announce) */
+    UM_ROOM_MAX = 65536,      /* bytes of bodies that lane_has_room() is asked for at once */
     UM_ATTACH_MAX = 80,       /* bytes of um_port_config.attach, with the zero at its end */
 };
 
@@ -242,7 +243,7 @@ struct um_machine {
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
     uint32_t unconsumed_max;   /* records that a sender can commit before it learns that one was consumed */
-    uint32_t unconsumed_bytes; /* and bytes of bodies, of those and of one more */
+    uint32_t unconsumed_bytes; /* and bytes of bodies, of those and of one message more */
     /* Events wake a port that sleeps, as arm() promises. False: nothing does; who sleeps looks by the clock. */
     bool wakes;
 
@@ -374,6 +375,13 @@ struct um_machine {
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
     /* Largest body that this lane takes now; asking for more than it takes may make it grow (slow path). */
     uint32_t (*lane_body_max)(struct um_lane *lane, uint32_t wanted);
+    /*
+     * May one message go in so many records now, each with a body of up to body_len bytes, UM_ROOM_MAX in all? Then
+     * the caller may claim and commit them one after the other, before any other call for this lane: no claim fails but
+     * with -EPIPE. False: there is no room for them, more is asked for, or the receiver holds this lane or wants such
+     * messages announced (rx_hold, rx_announce). The lane does not grow. NULL: no message goes in several records.
+     */
+    bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
     /* Records committed so far, and records known to be consumed (monotone, modulo 2^32). */
     uint32_t (*lane_committed)(const struct um_lane *lane);
     uint32_t (*lane_consumed)(const struct um_lane *lane);
@@ -413,8 +421,9 @@ struct um_machine {
      * unconsumed_bytes.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
-    /* Asks the sender to announce messages whose bodies are longer than UM_ANNOUNCED_MIN, until the request ends: its
-     * prefers_rndv() says so then. NULL: no body is that long. */
+    /* Asks the sender, until the request ends, to announce messages whose bodies are longer than UM_ANNOUNCED_MIN, and
+     * those that would go in several records: its prefers_rndv() and lane_has_room() say so then. NULL: there are none.
+     */
     void (*rx_announce)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
     void (*rx_refuse)(struct um_rx *rx);

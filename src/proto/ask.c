@@ -113,6 +113,18 @@ bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound 
     return takes;
 }
 
+/* What a trial has pushed says nothing of the next ones. */
+bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    const struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
+    if (in->op != UM_WIRE_RTS || !in->pushed)
+        return false;
+    if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
+        return true;
+    return in->ask.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, 1)
+                               : um_proto_choice_prefers(&b->choice, in->arrival.len, UM_WAY_PUSH);
+}
+
 bool um_proto_ask_records(struct um_proto_inbound *in)
 {
     if (in->peer->rx->machine->answer(in->peer->rx, in->token, UM_STATUS_PUSH) == -EAGAIN)

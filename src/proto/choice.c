@@ -20,11 +20,11 @@ static uint16_t log2_of(uint64_t value)
     return (uint16_t)(whole * UM_OCTAVE + (unsigned)(rest >> 58));
 }
 
-static struct um_proto_choice_class *class_of(struct um_proto_choice *choice, uint64_t len)
+unsigned um_proto_choice_class(uint64_t len)
 {
     unsigned bits = len ? 63 - (unsigned)__builtin_clzll(len) : 0;
     unsigned class = bits > UM_CLASS_SHIFT ? bits - UM_CLASS_SHIFT : 0;
-    return &choice->of[class < UM_CHOICE_CLASSES ? class : UM_CHOICE_CLASSES - 1];
+    return class < UM_CHOICE_CLASSES ? class : UM_CHOICE_CLASSES - 1;
 }
 
 /* Has the class compared the two ways? */
@@ -53,7 +53,7 @@ static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_c
 
 enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
 {
-    struct um_proto_choice_class *c = class_of(choice, len);
+    struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (c->interval == 0)
         class_begin(choice, c);
     if (c->left > 0) {
@@ -67,6 +67,12 @@ enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t 
     if (++c->trial == UM_CHOICE_TRIES)
         c->left = c->interval;
     return (enum um_proto_way)(1 - c->way);
+}
+
+bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, enum um_proto_way way)
+{
+    const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
+    return has_compared(c) && c->way == way;
 }
 
 /* Learns the usual cost of the way in use. The first bodies may touch memory for the first time: the best of them
@@ -129,7 +135,7 @@ static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
                           uint64_t bytes)
 {
-    struct um_proto_choice_class *c = class_of(choice, len);
+    struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (bytes == 0)
         return;
     uint16_t sample = log2_of(ns > UINT64_MAX >> 20 ? UINT64_MAX / bytes : (ns << 20) / bytes);

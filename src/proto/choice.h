@@ -46,8 +46,12 @@ struct um_proto_choice {
     struct um_proto_choice_class of[UM_CHOICE_CLASSES];
 };
 
+/* The class of a size: they are measured and decided together. */
+unsigned um_proto_choice_class(uint64_t len);
 /* The way of the next body. */
 enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
+/* Was that way found better for such bodies? */
+bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, enum um_proto_way way);
 /* A body of len bytes moved that way; meanwhile `bytes` bytes moved the same way in ns (several bodies may move at a
  * time). */
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,

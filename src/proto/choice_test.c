@@ -81,6 +81,26 @@ static void a_trial_of_a_slow_way_costs_one_body(void **state)
     assert_int_equal(run(&some, LEN, UM_CHOICE_TRIES + 2 + UM_CHOICE_SOON, slower, 0), 2);
 }
 
+/* Neither before there is a comparison nor by a trial of the other way. */
+static void what_is_preferred_has_been_compared(void **state)
+{
+    (void)state;
+    struct um_proto_choice c = {0};
+    const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {2500, 10000};
+    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_READ));
+    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
+    run(&c, LEN, UM_CHOICE_TRIES, ring_is_fast, 0);
+    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_READ));
+    run(&c, LEN, 20, ring_is_fast, 0);
+    assert_true(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
+    assert_false(um_proto_choice_prefers(&c, 4 * LEN, UM_WAY_PUSH));
+    run(&c, LEN, 200, system_is_fast, 0);
+    for (int i = 0; i < 3000; i++) {
+        run(&c, LEN, 1, system_is_fast, 0);
+        assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
+    }
+}
+
 /* At first a ring is cold and has not grown. */
 static void slow_trials_at_first_do_not_put_off_the_next_ones(void **state)
 {
@@ -143,6 +163,7 @@ int main(void)
         cmocka_unit_test(each_class_of_sizes_learns_by_itself),
         cmocka_unit_test(a_new_class_begins_like_its_neighbour),
         cmocka_unit_test(a_trial_of_a_slow_way_costs_one_body),
+        cmocka_unit_test(what_is_preferred_has_been_compared),
         cmocka_unit_test(slow_trials_at_first_do_not_put_off_the_next_ones),
         cmocka_unit_test(what_changes_is_noticed),
         cmocka_unit_test(a_time_slice_does_not_change_the_way),

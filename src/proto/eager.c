@@ -16,9 +16,12 @@
 #include <errno.h>
 #include <string.h>
 
-/* Completes a send that awaits nothing from the receiver. */
-static void eager_complete(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len)
+void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len, struct um_core_op *op)
 {
+    if (op) {
+        um_core_op_await_ack(op);
+        return;
+    }
     struct um_core_completion c = {
         .context = msg->context,
         .flags = msg->flags | UM_OP_SEND,
@@ -78,10 +81,7 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     msg->peer->out->bytes_sent += len;
     uint8_t flags = (uint8_t)(um_proto_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
     lane->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
-    if (op)
-        um_core_op_await_ack(op);
-    else
-        eager_complete(ep, msg, len);
+    um_proto_eager_end(ep, msg, len, op);
     return 0;
 }
 
@@ -97,9 +97,13 @@ static __attribute__((noinline)) int eager_other(struct um_core_ep *ep, struct u
         .len = rec->len,
         .flags = um_proto_wire_op_flags(rec->flags),
     };
+    struct um_proto_unexpected *u;
     if (recv && um_proto_receive_body(ep, recv, &arrival, body))
         return 0;
-    return um_proto_receive_unexpected(ep, &arrival, body, NULL);
+    const int ret = um_proto_receive_unexpected(ep, &arrival, NULL, &u);
+    if (ret == 0)
+        memcpy(u->body, body, arrival.len);
+    return ret;
 }
 
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)

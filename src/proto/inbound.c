@@ -247,9 +247,10 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
         ep->stats.copied++;
     if (in->ask.way != UM_WAY_NONE && !error)
         um_proto_ask_learn(ep, in);
+    const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_ask_prefers_pushed(ep, in);
     inbound_stop(ep, in); /* before the buffer is the caller's again */
     in->class->ended(ep, in, error);
-    um_proto_inbound_end(ep, in, -error, !returned);
+    um_proto_inbound_end(ep, in, may_come ? UM_STATUS_PUSHED : -error, !returned);
 }
 
 /* ---- the peer left ---- */

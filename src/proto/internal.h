@@ -13,6 +13,7 @@
 struct um_proto_inbound;
 struct um_proto_inbounds;
 struct um_proto_receive;
+struct um_proto_segmented;
 struct um_proto_bodies_known;
 
 /* ---- flags of an operation ↔ of a record ---- */
@@ -42,15 +43,18 @@ struct um_proto_asked {
 
 struct um_proto_peer {
     struct um_proto_asked asked;
-    struct um_list atomics;            /* atomic_owner.c: the peer's operations that are not through */
-    struct um_core_op *sending;        /* atomic.c: goes out in several records, which are not all out */
-    struct um_proto_inbounds *inbound; /* inbound.c; made when first needed */
-    struct um_list due;                /* inbound.c: bodies that have ended and whose answer found no place */
-    struct um_core_job answering;      /* inbound.c: answers them, while there are any */
-    uint16_t round;                    /* rndv_both.c: the last one */
-    bool cannot_invite;                /* rndv_both.c: no lane to the peer could be opened for that */
-    uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
-    uint32_t body_sent_in;             /* ep->turns, when an eager message with a body went to the peer last */
+    struct um_list atomics;               /* atomic_owner.c: the peer's operations that are not through */
+    struct um_core_op *sending;           /* atomic.c: goes out in several records, which are not all out */
+    struct um_proto_inbounds *inbound;    /* inbound.c; made when first needed */
+    struct um_list due;                   /* inbound.c: bodies that have ended and whose answer found no place */
+    struct um_core_job answering;         /* inbound.c: answers them, while there are any */
+    uint16_t round;                       /* rndv_both.c: the last one */
+    bool cannot_invite;                   /* rndv_both.c: no lane to the peer could be opened for that */
+    uint8_t words_used;                   /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
+    uint32_t body_sent_in;                /* ep->turns, when an eager message with a body went to the peer last */
+    struct um_proto_segmented *segmented; /* eager_segments.c: from the peer; made when first needed */
+    uint8_t unasked;                      /* eager_segments.c: the classes whose messages may go to it in segments */
+    uint8_t unasked_sent;                 /* such messages, modulo 256 */
 };
 
 struct um_proto_ep {
@@ -143,11 +147,13 @@ bool um_proto_receive_body(struct um_core_ep *ep, struct um_proto_posted_recv *r
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
                              const struct um_proto_arrival *arrival, int error);
 /*
- * Queues a message: its body (copied) or the rendezvous it announces. -ENOMEM; -EAGAIN: not now, because this call of
- * progress has completed something, and the caller may post the receive upon it.
+ * Queues a message: the rendezvous it announces, or, without one, room for its body, which the caller puts there. 0 and
+ * *u_p; -ENOMEM; -EAGAIN: not now, because this call of progress has completed something, and the caller may post the
+ * receive upon it; -EPROTO.
  */
-int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body,
-                                struct um_proto_inbound *inbound);
+struct um_proto_unexpected;
+int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                                struct um_proto_inbound *inbound, struct um_proto_unexpected **u_p);
 /* Nothing more comes from the peer: receives directed at it end with this error. */
 void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
@@ -315,6 +321,8 @@ void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint3
 bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */
 bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* For a message that has come: would the next one like it be asked for, as this one was? */
+bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
 /* learn: the body has moved. forget: it ends, moved or not. */
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
@@ -343,7 +351,25 @@ static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uin
 }
 
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
+/* All of the message is in the lane: completes it, or its operation (UM_OP_DELIVERY) awaits that it is consumed. */
+void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len, struct um_core_op *op);
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+
+/* ---- eager_segments.c ---- */
+
+/* May the message go in segments, unasked, and is there room for all of them? Then the bytes of one, else 0. Called
+ * once for a message. */
+uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
+                               size_t len);
+/* Sends one that does. */
+int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
+                           uint32_t most);
+/* Notes what the answer to an announced message says of the next ones. Returns the status of this one. */
+int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status);
+int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+/* Nothing more comes from the peer: a message whose last segment has not come ends with this error. */
+void um_proto_segments_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- rma_copy.c ---- */
 /* The bytes of an operation through a window below level mapped: the results of transfer_start(). -EINPROGRESS: it was

@@ -9,6 +9,7 @@
 static void peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
     um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
+    um_proto_segments_peer_left(ep, peer, error ? error : ECONNRESET);
     um_proto_atomic_peer_left(peer);
     um_proto_receive_peer_left(ep, peer, error ? error : ECONNRESET);
 }
@@ -29,6 +30,7 @@ static void peer_rerouted(struct um_core_peer *peer)
 static void peer_freed(struct um_core_peer *peer)
 {
     free(um_proto_peer_of(peer)->inbound);
+    free(um_proto_peer_of(peer)->segmented);
 }
 
 static const struct um_core_protocols protocols = {
@@ -51,6 +53,8 @@ static const struct um_core_protocols protocols = {
             [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
             [UM_WIRE_COPY] = um_proto_rndv_copy_arrived,
+            [UM_WIRE_FIRST] = um_proto_segments_first_arrived,
+            [UM_WIRE_NEXT] = um_proto_segments_next_arrived,
         },
     .peer_left = peer_left,
 };
@@ -90,6 +94,7 @@ void um_proto_ep_close(struct um_core_ep *ep)
         if (!ep->peers[i])
             continue;
         um_proto_inbound_peer_left(ep, ep->peers[i], ECANCELED);
+        um_proto_segments_peer_left(ep, ep->peers[i], ECANCELED);
         um_proto_atomic_peer_left(ep->peers[i]);
     }
     um_proto_receive_cancel_all(ep);

@@ -22,8 +22,10 @@ struct um_proto_unexpected {
     struct um_list link; /* in claimed */
     void *claimed_by;    /* context */
     struct um_proto_arrival arrival;
-    struct um_proto_inbound *inbound; /* a rendezvous; else the body is below */
-    size_t size;                      /* bytes that it takes, its announced body's description included */
+    struct um_proto_inbound *inbound;     /* a rendezvous; else the body is below */
+    struct um_proto_segmented *segmented; /* its last segment has not come yet */
+    int error;                            /* positive errno: it will not come */
+    size_t size;                          /* bytes that it takes, its announced body's description included */
     void *body;
     unsigned char small[UM_UNEXPECTED_INLINE];
 };
@@ -109,7 +111,29 @@ um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arriv
     return c;
 }
 
+/* A message in segments, from the first one to the last one. A peer sends one at a time. */
+struct um_proto_segmented {
+    bool is_open;
+    struct um_proto_arrival arrival;
+    struct um_proto_destination dest;    /* recv: NULL as long as it has none */
+    struct um_proto_unexpected *waiting; /* takes the segments until then; NULL, too: nobody wants them */
+    size_t moved;                        /* bytes */
+};
+
 /* ---- unexpected.c ---- */
+/* Is the message here with all of its body? */
+static inline bool um_proto_unexpected_is_whole(const struct um_proto_unexpected *u)
+{
+    return !u->inbound && !u->segmented && !u->error;
+}
+/* The destination that the message will use: its own one, if it has to outlive the call, else the caller's. */
+static inline struct um_proto_destination *um_proto_unexpected_dest(struct um_proto_unexpected *u,
+                                                                    struct um_proto_destination *local)
+{
+    if (u->inbound)
+        return &u->inbound->dest;
+    return u->segmented ? &u->segmented->dest : local;
+}
 /* The oldest message that matches the receive or the peek; NULL. It stays queued. */
 struct um_proto_unexpected *um_proto_unexpected_find(struct um_core_ep *ep, const struct um_proto_msg *msg);
 /* A receive or a peek waits for a message: ends all holds. */
@@ -120,7 +144,7 @@ static inline void um_proto_unexpected_lift(struct um_core_ep *ep)
 }
 /* Gives it to a receive that is not posted. It is no longer queued. */
 void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_unexpected *u);
-/* The same to *dest (eager), or to the inbound's own, which is set. */
+/* The same to *dest, which um_proto_unexpected_dest() chose, and which is set. */
 void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
                                  struct um_proto_destination *dest);
 void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected *u);

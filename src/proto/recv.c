@@ -66,7 +66,7 @@ static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
     recv->in_flight++; /* keeps it while it fills */
     while (!recv->spent && (u = um_proto_unexpected_find(ep, msg)) != NULL) {
         struct um_proto_destination local;
-        struct um_proto_destination *dest = u->inbound ? &u->inbound->dest : &local;
+        struct um_proto_destination *dest = um_proto_unexpected_dest(u, &local);
         if (!um_proto_receive_match(ep, &u->arrival, dest))
             break; /* the message used up this buffer, and there is no other one */
         um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
@@ -118,7 +118,7 @@ int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg)
     if ((msg->flags & UM_OP_MULTI) && msg->count != 1)
         return -EINVAL;
     struct um_proto_unexpected *u = msg->flags & UM_OP_MULTI ? NULL : um_proto_unexpected_find(ep, msg);
-    if (u && !u->inbound) {
+    if (u && um_proto_unexpected_is_whole(u)) {
         recv_now(ep, msg, u);
         return 0;
     }

@@ -42,7 +42,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     if (status != UM_STATUS_PUSH) {
-        um_proto_op_answered(ep, op, status);
+        um_proto_op_answered(ep, op, um_proto_segments_answered(op, status));
         return;
     }
     um_proto_help_stop(op);

@@ -83,7 +83,8 @@ int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, 
         um_proto_inbound_start(ep, in);
         return 0;
     }
-    error = um_proto_receive_unexpected(ep, &in->arrival, NULL, in);
+    struct um_proto_unexpected *u;
+    error = um_proto_receive_unexpected(ep, &in->arrival, in, &u);
     if (error)
         um_proto_inbound_drop(in);
     return error;

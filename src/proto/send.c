@@ -1,7 +1,8 @@
 /*
- * Sending: the choice between eager and rendezvous, and the fast path of small injected messages.
+ * Sending: the choice between eager, segments and rendezvous, and the fast path of small injected messages.
  *
  *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes)
+ *   up to 64 KiB, and the receiver prefers them pushed   → eager_segments.c, one alone
  *   longer, or a body that the machine rather transfers  → rndv_send.c
  *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
  *
@@ -33,6 +34,9 @@ int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg)
     size_t len = um_iov_length(msg->iov, msg->count);
     if (is_eager(msg, lane, len))
         return um_proto_eager_send(ep, msg, lane, len);
+    const uint32_t segment = um_proto_segments_fit(ep, msg, lane, len);
+    if (segment)
+        return um_proto_segments_send(ep, msg, lane, len, segment);
     return um_proto_rndv_send(ep, msg, len);
 }
 

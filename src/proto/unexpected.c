@@ -4,8 +4,9 @@
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
  * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
  * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
- * At a quarter of the bound, senders of large bodies are asked to announce them (machine rx_announce). That cannot
- * deadlock, so it has no condition. Owns: struct um_proto_unexpected. receive.c has the picture. Threading: core.h.
+ * At a quarter of the bound, senders of large bodies and of segments are asked to announce them (machine rx_announce).
+ * That cannot deadlock, so it has no condition. Owns: struct um_proto_unexpected. receive.c has the picture. Threading:
+ * core.h.
  */
 #include "proto/receive.h"
 
@@ -28,10 +29,16 @@ static int unexpected_past_hold(struct um_core_peer *sender, size_t len)
     return -EPROTO;
 }
 
+/* Could it have been announced instead? */
+static bool is_long(const struct um_core_peer *sender, size_t len)
+{
+    return len > UM_ANNOUNCED_MIN || len > sender->rx->machine->body_max;
+}
+
 /* Counts one more unexpected message, with a body of len bytes here. 0; -EPROTO. */
 static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender, size_t len)
 {
-    if (__builtin_expect(len > UM_ANNOUNCED_MIN, 0) && r->kept > r->kept_max / 4)
+    if (__builtin_expect(r->kept > r->kept_max / 4, 0) && is_long(sender, len))
         um_core_peer_announce_on(sender);
     if (__builtin_expect(r->kept <= r->kept_max, 1))
         return 0;
@@ -52,14 +59,16 @@ void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected 
         um_core_ep_lift(ep);
     if (__builtin_expect(!um_list_is_empty(&ep->announcing), 0) && r->kept < r->kept_max / 8)
         um_core_ep_announce_off(ep);
+    if (u->segmented)
+        u->segmented->waiting = NULL;
     um_core_peer_release(u->arrival.peer);
     if (u->body != u->small)
         um_spares_release(&r->bodies, u->body, (size_t)u->arrival.len);
     um_pool_release(&r->unexpected, u);
 }
 
-int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival, const void *body,
-                                struct um_proto_inbound *inbound)
+int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
+                                struct um_proto_inbound *inbound, struct um_proto_unexpected **u_p)
 {
     struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     if (ep->reported || ep->unasked_left == 0)
@@ -69,6 +78,8 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
         return -ENOMEM;
     u->body = u->small;
     u->inbound = inbound;
+    u->segmented = NULL;
+    u->error = 0;
     u->size = sizeof(*u) + UM_INDEX_SIZE + (inbound ? UM_INBOUND_SIZE : 0);
     u->arrival = *arrival;
     um_list_init(&u->link);
@@ -87,17 +98,16 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
         um_proto_unexpected_free(ep, u);
         return ret;
     }
-    if (!inbound)
-        memcpy(u->body, body, arrival->len);
     u->match.tag = arrival->tag;
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_proto_receive_engine(ep, arrival->flags), &u->match);
     ep->stats.unexpected++;
     ep->unasked_left--;
+    *u_p = u;
     return 0;
 }
 
-/* Delivers the message to *dest (eager), or to the inbound's own, which is set. */
+/* Delivers the message to *dest, which is set. What has not come of it yet goes there, too. */
 void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
                                  struct um_proto_destination *dest)
 {
@@ -106,8 +116,11 @@ void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpect
         in->matched = true;
         um_proto_inbound_start(ep, in);
     } else {
-        um_iov_scatter(&dest->cursor, u->body, u->arrival.len < dest->len ? (size_t)u->arrival.len : dest->len);
-        um_proto_receive_finish(ep, dest, &u->arrival, 0);
+        const size_t whole = u->error ? 0 : (size_t)u->arrival.len; /* of one that failed, nothing is given */
+        const size_t here = u->segmented ? u->segmented->moved : whole;
+        um_iov_scatter(&dest->cursor, u->body, here < dest->len ? here : dest->len);
+        if (!u->segmented)
+            um_proto_receive_finish(ep, dest, &u->arrival, u->error);
     }
     um_proto_unexpected_free(ep, u);
 }
@@ -116,7 +129,7 @@ void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpect
 void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_unexpected *u)
 {
     struct um_proto_destination local;
-    struct um_proto_destination *dest = u->inbound ? &u->inbound->dest : &local;
+    struct um_proto_destination *dest = um_proto_unexpected_dest(u, &local);
     um_proto_posted_recv_destine(recv, dest);
     um_proto_unexpected_deliver(ep, u, dest);
 }

@@ -25,6 +25,8 @@ enum um_proto_wire_op {
     UM_WIRE_ATOMIC_MORE = 10, /* the next part of them */
     UM_WIRE_RESULT = 11,      /* what an atomic operation fetched, or a part of it; from the owner */
     UM_WIRE_COPY = 12,        /* the receiver of a body copies it: the sender may copy from the end, too */
+    UM_WIRE_FIRST = 13,       /* a message in segments, with the first one of its body */
+    UM_WIRE_NEXT = 14,        /* the next segment */
 };
 
 /* Record flags. */
@@ -35,9 +37,16 @@ enum um_proto_wire_flag {
 };
 
 /* Statuses of answers: 0 done, below 0 a negative errno, or: */
-enum { UM_STATUS_DONE = 0, UM_STATUS_PUSH = 1, UM_ERRNO_MAX = 4095 };
+enum {
+    UM_STATUS_DONE = 0,
+    UM_STATUS_PUSH = 1,   /* the body shall come in records */
+    UM_STATUS_PUSHED = 2, /* done; and bodies like this one may come in segments, unasked */
+    UM_ERRNO_MAX = 4095
+};
 
 enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
+
+enum { UM_SEGMENTED_MAX = UM_ROOM_MAX }; /* bytes of a message in segments */
 
 /* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the header; the record's len tells how many. */
 struct um_proto_eager_wire {
@@ -46,6 +55,22 @@ struct um_proto_eager_wire {
     uint8_t body[UM_EAGER_INLINE];
 };
 static_assert(sizeof(struct um_proto_eager_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.1");
+
+/* UM_WIRE_FIRST. The record's body is the first segment. */
+struct um_proto_first_wire {
+    uint64_t tag;
+    uint64_t data;
+    uint32_t total; /* bytes, at most UM_SEGMENTED_MAX */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct um_proto_first_wire) == 24, "docs/protocol.md section 6.10");
+
+/* UM_WIRE_NEXT. The record's body goes to offset. Segments come in order, and no other record of the lane between. */
+struct um_proto_next_wire {
+    uint32_t offset;
+    uint32_t reserved;
+};
+static_assert(sizeof(struct um_proto_next_wire) == 8, "docs/protocol.md section 6.10");
 
 /* UM_WIRE_RTS. Pieces of the source: one in the header, or count of them as the record's body. */
 struct um_proto_rts_wire {

@@ -191,12 +191,54 @@ static void a_hold_stops_messages_and_nothing_else(void **state)
         machine->rx_hold(p.rx, true);
         assert_int_equal(claim_message(0), -EAGAIN);
         assert_int_equal(claim_message(100), -EAGAIN);
+        assert_false(machine->lane_has_room && machine->lane_has_room(p.lane, 1, 100));
         message_send(p.lane, MESSAGE(1, .body_len = 100));
         expect_message(b, p.rx, MESSAGE(1, .body_len = 100));
         assert_int_equal(claim_message(0), -EAGAIN);
         machine->rx_hold(p.rx, false);
         assert_int_equal(claim_message(0), 0);
     }
+    close_path();
+}
+
+/* A machine that stalls may refuse some. */
+static bool has_room(uint32_t records, uint32_t body_len)
+{
+    for (int i = 0; i < 200; i++)
+        if (machine->lane_has_room(p.lane, records, body_len))
+            return true;
+    return false;
+}
+
+/* While they are to be announced, messages of several records are, whatever the port does; others are not. */
+static void who_is_asked_to_announce_sends_no_message_in_several_records(void **state)
+{
+    (void)state;
+    if (!machine->lane_has_room)
+        return; /* it sends none ever */
+    open_path();
+    (void)machine->lane_body_max(p.lane, machine->body_max);
+    for (int i = 0; i < 20; i++) {
+        assert_true(has_room(2, 1000));
+        machine->rx_announce(p.rx, true);
+        machine->rx_announce(p.rx, true);
+        assert_false(has_room(2, 1000));
+        assert_int_equal(claim_message(1000), 0);
+        for (int n = 0; n < 3 && machine->arm(b) != 0; n++)
+            expect_nothing(b);
+        machine->disarm(b);
+        assert_false(has_room(2, 1000));
+        message_send(p.lane, MESSAGE(1, .body_len = 100));
+        expect_message(b, p.rx, MESSAGE(1, .body_len = 100));
+        assert_false(has_room(2, 1000));
+        machine->rx_hold(p.rx, true);
+        machine->rx_announce(p.rx, false);
+        assert_false(has_room(2, 1000));
+        assert_int_equal(claim_message(1000), -EAGAIN);
+        machine->rx_hold(p.rx, false);
+    }
+    assert_true(has_room(UM_ROOM_MAX / 1024, 1024));
+    assert_false(has_room(UM_ROOM_MAX / 1024 + 1, 1024));
     close_path();
 }
 
@@ -340,6 +382,7 @@ GROUP(answer, T(an_answer_brings_its_token_and_status), T(all_tokens_can_be_outs
       T(reap_takes_no_more_than_asked_for), T(tokens_serve_again_and_again),
       T(unbounded_tokens_leave_the_bounded_ones_their_places), T(a_sender_that_takes_answers_makes_room_for_more),
       T(room_for_an_answer_ends_a_sleep), T(a_hold_stops_messages_and_nothing_else),
-      T(the_end_of_a_hold_wakes_a_sleeper), T(a_lane_that_is_held_ends_like_any_other), T(an_answer_needs_no_credit),
+      T(who_is_asked_to_announce_sends_no_message_in_several_records), T(the_end_of_a_hold_wakes_a_sleeper),
+      T(a_lane_that_is_held_ends_like_any_other), T(an_answer_needs_no_credit),
       T(an_answer_may_come_while_its_record_is_held_or_long_after), T(answers_of_different_lanes_do_not_mix),
       T(a_new_lane_inherits_no_answer), T(after_the_peers_end_the_answers_left_come_and_then_the_error));

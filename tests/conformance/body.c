@@ -233,6 +233,51 @@ static void random_sizes_and_growth_keep_order_and_bytes(void **state)
     }
 }
 
+/* What lane_has_room() promises is kept, however the lane stands; and an empty lane has room for much. */
+static void records_that_have_room_can_all_be_claimed(void **state)
+{
+    (void)state;
+    enum { FLIGHT = 4096 };
+    static uint32_t len_of[FLIGHT];
+    if (!machine->lane_has_room)
+        return; /* it promises nothing */
+    for (int round = 0; round < 20 * effort; round++) {
+        uint64_t seed = (uint64_t)round + 1, sent = 0, got = 0, kept = 0, refused = 0;
+        open_path(0);
+        const uint32_t max = machine->lane_body_max(p.lane, round % 4 ? machine->body_max : 0);
+        for (int i = 0; i < 3000; i++) {
+            const uint32_t len = 1 + chance(&seed, max), count = 1 + chance(&seed, 8);
+            if (sent - got + count < FLIGHT && machine->lane_has_room(p.lane, count, len)) {
+                for (uint32_t n = 0; n < count; n++, sent++) {
+                    struct um_slot slot;
+                    len_of[sent % FLIGHT] = n % 3 ? len : 1 + chance(&seed, len);
+                    assert_int_equal(machine->claim(p.lane, len_of[sent % FLIGHT], &slot), 0);
+                    message_fill(&slot, MESSAGE(sent, .body_len = len_of[sent % FLIGHT]));
+                    machine->commit(p.lane, &slot, 1, 0, 0);
+                }
+                kept++;
+            } else {
+                refused++;
+            }
+            if (chance(&seed, 5) == 0)
+                for (uint32_t n = chance(&seed, 20); n > 0 && got < sent; n--, got++)
+                    expect_message(b, p.rx, MESSAGE(got, .body_len = len_of[got % FLIGHT]));
+        }
+        assert_true(kept > 100 && refused > 100);
+        for (; got < sent; got++)
+            expect_message(b, p.rx, MESSAGE(got, .body_len = len_of[got % FLIGHT]));
+        expect_nothing(b);
+        bool has = false;
+        for (int i = 0; i < 200 && !has; i++) /* a machine that stalls may refuse some */
+            has = machine->lane_has_room(p.lane, 4, round % 4 ? max : max / 2);
+        assert_true(has);
+        assert_false(machine->lane_has_room(p.lane, 1, max + 1));
+        assert_false(machine->lane_has_room(p.lane, UINT32_MAX, 1));
+        assert_false(machine->lane_has_room(p.lane, machine->depth + 1, 1));
+        close_path();
+    }
+}
+
 static void a_lane_that_may_not_grow_still_works(void **state)
 {
     (void)state;
@@ -280,5 +325,5 @@ GROUP(body, T(every_body_size_of_a_new_lane_arrives_whole), T(every_body_size_of
       T(a_full_lane_says_again_and_drains), T(a_full_lane_goes_on_after_a_part_was_consumed),
       T(a_grown_lane_holds_the_depth_that_the_machine_tells), T(several_of_the_largest_bodies_fit),
       T(a_lane_grows_with_bodies_in_flight), T(asking_for_less_than_there_is_does_not_grow),
-      T(random_sizes_and_growth_keep_order_and_bytes), T(a_lane_that_may_not_grow_still_works),
-      T(memory_of_grown_lanes_comes_back_with_them));
+      T(random_sizes_and_growth_keep_order_and_bytes), T(records_that_have_room_can_all_be_claimed),
+      T(a_lane_that_may_not_grow_still_works), T(memory_of_grown_lanes_comes_back_with_them));

@@ -47,7 +47,7 @@ static void fuzz_records(struct attack *a)
     for (int i = 0; i < 3000; i++) {
         uint64_t header[7];
         any_header(a, header);
-        uint8_t op = (uint8_t)(rnd(&a->random, 200) ? 1 + rnd(&a->random, 11) : rnd(&a->random, 256));
+        uint8_t op = (uint8_t)(rnd(&a->random, 200) ? 1 + rnd(&a->random, UM_WIRE_NEXT) : rnd(&a->random, 256));
         if (op == UM_OPCODE_GROW)
             continue; /* the victim would look for what follows in the big ring, and the attacker wait for ever */
         if (rnd(&a->random, 3) == 0) {

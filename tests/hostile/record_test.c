@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 67 };
+enum { ATTACKS = 76 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -77,10 +77,67 @@ static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t wor
     evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
 }
 
+static void first(struct attack *a, uint32_t total, uint32_t len)
+{
+    static const unsigned char bytes[1024];
+    struct um_proto_first_wire header = {.tag = 9999, .total = total};
+    evil_body(a, UM_WIRE_FIRST, &header, sizeof(header), bytes, len);
+}
+
+static void next(struct attack *a, uint32_t offset, uint32_t len)
+{
+    static const unsigned char bytes[1024];
+    struct um_proto_next_wire header = {.offset = offset};
+    evil_body(a, UM_WIRE_NEXT, &header, sizeof(header), bytes, len);
+}
+
+/* Those from 67 on. */
+static void attack_segments(struct attack *a)
+{
+    struct um_proto_first_wire header = {.tag = 9999, .total = 100};
+    const struct um_proto_next_wire further = {.offset = 100};
+    if (a->argument > 69 && a->argument < 75)
+        first(a, 300, 100);
+    switch (a->argument) {
+    case 67:
+        next(a, 0, 100);
+        break; /* of nothing */
+    case 68:
+        first(a, UM_SEGMENTED_MAX + 1, 100);
+        break;
+    case 69:
+        first(a, 100, 100);
+        break; /* there is none to follow */
+    case 70:
+        first(a, 300, 100);
+        break; /* the one before has not ended */
+    case 71:
+        next(a, 101, 100);
+        break; /* a gap */
+    case 72:
+        next(a, 100, 201);
+        break; /* more than in all */
+    case 73:
+        next(a, 100, 200);
+        next(a, 300, 1);
+        break; /* it has ended */
+    case 74:
+        evil_record(a, UM_WIRE_NEXT, 0, 50, &further, sizeof(further));
+        break; /* without a body */
+    default:
+        evil_record(a, UM_WIRE_FIRST, 0, 50, &header, sizeof(header));
+        break; /* likewise */
+    }
+}
+
 /* Those from 63 on. */
 static void attack_widen(struct attack *a)
 {
     uint32_t ring;
+    if (a->argument > 66) {
+        attack_segments(a);
+        return;
+    }
     if (a->argument != 63) /* a lane in its small rings has no wide one */
         (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
     child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");

@@ -78,7 +78,7 @@ static bool lane_refresh_credit(struct um_mem_lane *lane)
 static bool lane_is_ended(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
-    return (state & ~(uint32_t)(UM_LANE_HOT | UM_LANE_HELD)) != lane->incarnation << UM_LANE_INC_SHIFT;
+    return (state & ~(uint32_t)UM_LANE_LIVE) != lane->incarnation << UM_LANE_INC_SHIFT;
 }
 
 static bool lane_is_held(const struct um_mem_lane *lane)
@@ -165,7 +165,7 @@ static bool lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint3
     return start + um_mem_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
 }
 
-static bool lane_has_room(const struct um_mem_lane *lane, uint32_t body_len)
+static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
 {
     return lane_room(lane) &&
            lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len);
@@ -196,11 +196,11 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     }
     if (lane_is_wide_due(lane, bytes_before))
         lane_widen(lane);
-    if (lane_has_room(lane, body_len))
+    if (lane_has_place(lane, body_len))
         return 0;
     if (!lane->grown)
         lane_grow(lane);
-    return lane_has_room(lane, body_len) ? 0 : -EAGAIN;
+    return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
@@ -234,7 +234,7 @@ int um_mem_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p
     return lane_claim(lane, body_len, slot_p);
 }
 
-/* Open and not held, hot or not. */
+/* Open, hot or not, and the receiver wants all messages. */
 static bool lane_is_plain(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
@@ -280,6 +280,23 @@ uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
             lane_grow(lane);
     }
     return lane->ring.body_max;
+}
+
+/* A body that would run over the end of the ring begins at its front: that may take the place of one more. */
+static bool lane_takes(const struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
+{
+    const uint64_t used = lane->bytes_head - lane->bytes_consumed; /* the receiver says it: it may be more than all */
+    const uint64_t bytes = ((uint64_t)records + 1) * um_mem_body_space(body_len);
+    return lane_room(lane) >= records && used + bytes <= lane->ring.byte_count;
+}
+
+bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len)
+{
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    um_mem_receiver_observe(lane->link->port, lane->ctl);
+    if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
+        return false;
+    return lane_takes(lane, records, body_len) || (lane_refresh_credit(lane) && lane_takes(lane, records, body_len));
 }
 
 uint32_t um_mem_lane_committed(const struct um_lane *base)

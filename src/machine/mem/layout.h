@@ -68,10 +68,12 @@ static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by
 
 /* state: incarnation << 8 | flags. Zero memory is a cold, open lane of incarnation 0. */
 enum {
-    UM_LANE_HOT = 1,     /* the receiver polls it; else the sender rings the bell after a commit */
-    UM_LANE_CLOSED = 2,  /* the port is gone */
-    UM_LANE_REFUSED = 4, /* the receiver ended this lane */
-    UM_LANE_HELD = 8,    /* the receiver wants no messages now */
+    UM_LANE_HOT = 1,       /* the receiver polls it; else the sender rings the bell after a commit */
+    UM_LANE_CLOSED = 2,    /* the port is gone */
+    UM_LANE_REFUSED = 4,   /* the receiver ended this lane */
+    UM_LANE_HELD = 8,      /* the receiver wants no messages now */
+    UM_LANE_ANNOUNCE = 16, /* it wants those of several records to be announced */
+    UM_LANE_LIVE = UM_LANE_HOT | UM_LANE_HELD | UM_LANE_ANNOUNCE, /* flags of a lane that goes on */
     UM_LANE_INC_SHIFT = 8,
 };
 

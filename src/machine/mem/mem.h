@@ -131,6 +131,7 @@ struct um_mem_rx {
     uint32_t number;
     uint32_t answers;
     bool held;              /* the sender is asked to send no messages */
+    bool wants_announced;   /* and to announce those of several records */
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     struct um_addr origin;
@@ -285,6 +286,7 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_mem_abort(struct um_lane *base, const struct um_slot *slot);
 uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted);
+bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_len);
 uint32_t um_mem_lane_committed(const struct um_lane *base);
 uint32_t um_mem_lane_consumed(const struct um_lane *base);
 int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
@@ -302,6 +304,7 @@ bool um_mem_gather(struct um_port *base);
 void um_mem_release(struct um_port *base, const struct um_record *rec);
 int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status);
 void um_mem_rx_hold(struct um_rx *base, bool on);
+void um_mem_rx_announce(struct um_rx *base, bool on);
 /* Has the sender of an rx for whom an answer found no place made room since? */
 bool um_mem_rx_has_room(const struct um_mem_rx *rx);
 void um_mem_rx_refuse(struct um_rx *base);
@@ -458,13 +461,13 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 }
 
 /* All members but: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
- * claim_message, lane_consumed, lane_reap and poll, which have an observed form; unexport and the three of transfers,
- * which a machine may wrap or not have; memory_alloc, memory_free and prefers_rndv, which memory that processors copy
- * does not need; those of UM_MEM_WAKE_OPS. */
+ * claim_message, lane_consumed, lane_reap and poll, which have an observed form; lane_has_room, unexport and the three
+ * of transfers, which a machine may wrap or not have; memory_alloc, memory_free and prefers_rndv, which memory that
+ * processors copy does not need; those of UM_MEM_WAKE_OPS. */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
-    .unconsumed_bytes = UM_WIDE_BYTES + UM_BIG_BODY, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,   \
+    .unconsumed_bytes = UM_WIDE_BYTES + UM_ROOM_MAX, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,   \
     .addr_check = um_mem_addr_check, .link_open = um_mem_link_open, .link_close = um_mem_link_close,                   \
     .link_alive = um_mem_link_alive, .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable,           \
     .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress,       \
@@ -474,9 +477,9 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \
-    .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, .lane_watch = um_mem_lane_watch,   \
-    .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer, .rx_refuse = um_mem_rx_refuse,        \
-    .rx_origin = um_mem_rx_origin, .tick = um_mem_tick, .watch_line = um_mem_watch_line
+    .rx_announce = um_mem_rx_announce, .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, \
+    .lane_watch = um_mem_lane_watch, .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer,      \
+    .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .tick = um_mem_tick, .watch_line = um_mem_watch_line
 /* and for one whose peers can wake a sleeper */
 #define UM_MEM_WAKE_OPS                                                                                                \
     .wakes = true, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick

@@ -18,6 +18,8 @@ static void rx_set_state(struct um_mem_rx *rx, uint32_t flags)
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
     if (rx->held)
         flags |= UM_LANE_HELD;
+    if (rx->wants_announced)
+        flags |= UM_LANE_ANNOUNCE;
     um_store_relaxed_u32(&rx->ctl->state, (state & ~(uint32_t)0xff) | flags);
     um_mem_receiver_publish(rx->port, rx->ctl);
 }

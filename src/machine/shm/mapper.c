@@ -268,6 +268,7 @@ const struct um_machine um_machine_shm = {
     .port_open = shm_port_open,
     .claim = um_mem_claim,
     .claim_message = um_mem_claim_message,
+    .lane_has_room = um_mem_lane_has_room,
     .poll = um_mem_poll,
     .unexport = um_mem_unexport,
     .lane_consumed = um_mem_lane_consumed,

@@ -19,6 +19,8 @@ struct sim_port {
     struct um_list transfers; /* under way */
     struct um_list views;     /* memory is not coherent: of its own memory, and of its peers' */
     struct um_sim_view *own;
+    const struct um_lane *promised_lane; /* has room for so many more records: their claims are not stalled */
+    uint32_t promised;
 };
 
 /* 0 .. limit - 1, by the port's seed. */

@@ -17,9 +17,24 @@ static bool sim_stall(struct um_mem_port *port)
     return state->stall_percent && um_sim_random(state, 100) < state->stall_percent;
 }
 
+static struct sim_port *state_of(const struct um_lane *lane)
+{
+    return ((const struct um_mem_lane *)lane)->link->port->mapper_state;
+}
+
+/* Has there been room for this record, as sim_lane_has_room() has said? */
+static bool is_promised(const struct um_lane *lane)
+{
+    struct sim_port *state = state_of(lane);
+    if (state->promised_lane != lane || state->promised == 0)
+        return false;
+    state->promised--;
+    return true;
+}
+
 static int sim_claimed(struct um_lane *lane, const struct um_slot *slot, int ret)
 {
-    if (ret || !sim_stall(((struct um_mem_lane *)lane)->link->port))
+    if (ret || is_promised(lane) || !sim_stall(((struct um_mem_lane *)lane)->link->port))
         return ret;
     um_mem_abort(lane, slot);
     return -EAGAIN;
@@ -47,6 +62,16 @@ static int sim_claim_message(struct um_lane *lane, uint32_t body_len, struct um_
     int ret = lane_is_stale(lane) ? um_mem_claim_message_observed(lane, body_len, slot_p)
                                   : um_mem_claim_message(lane, body_len, slot_p);
     return sim_claimed(lane, slot_p, ret);
+}
+
+static bool sim_lane_has_room(struct um_lane *lane, uint32_t records, uint32_t body_len)
+{
+    struct sim_port *state = state_of(lane);
+    const bool has =
+        !sim_stall(((struct um_mem_lane *)lane)->link->port) && um_mem_lane_has_room(lane, records, body_len);
+    state->promised_lane = lane;
+    state->promised = has ? records : 0;
+    return has;
 }
 
 static uint32_t sim_lane_consumed(const struct um_lane *lane)
@@ -99,8 +124,8 @@ static int unwoken_space_open(const struct um_space_config *config, struct um_sp
 
 #define SIM_OPS                                                                                                        \
     .addr_kind = UM_ADDR_SIM, .claim = sim_claim, .claim_message = sim_claim_message, .poll = sim_poll,                \
-    .lane_consumed = sim_lane_consumed, .lane_reap = sim_lane_reap, .unexport = um_sim_unexport,                       \
-    .transfer_start = um_sim_transfer_start, .transfer_poll = um_sim_transfer_poll,                                    \
+    .lane_has_room = sim_lane_has_room, .lane_consumed = sim_lane_consumed, .lane_reap = sim_lane_reap,                \
+    .unexport = um_sim_unexport, .transfer_start = um_sim_transfer_start, .transfer_poll = um_sim_transfer_poll,       \
     .transfer_cancel = um_sim_transfer_cancel, UM_MEM_MACHINE_OPS
 
 const struct um_machine um_machine_sim = {

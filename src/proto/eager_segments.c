@@ -1,0 +1,194 @@
+/*
+ * Eager, in segments: a lone message of up to 64 KiB whose body is longer than a record takes. The sender writes all of
+ * it at once, unasked, where announcing it would cost a round trip.
+ *
+ *   sender                                   receiver
+ *   RTS                            ──────→   match; PUSH parts asked for, as in rndv_push.c
+ *   may send such bodies unasked   ←──────   answer PUSHED
+ *   FIRST {tag, data, total}       ──────→   match → the posted buffer, or aside (unexpected)
+ *   NEXT {offset}, ...             ──────→   there, too; the last one: completion
+ *   complete: at the last commit
+ *
+ * The receiver permits it for bodies that it would ask for in any case, since it found that faster than reading them
+ * (choice.h), or mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced all the same, so
+ * that it can learn otherwise and say so. A message that follows another one without a call of progress in between is
+ * announced: no round trip is lost there, and the receiver may read it.
+ * Owns: struct um_proto_segmented. Threading: core.h.
+ */
+#include "proto/receive.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UM_UNASKED_SERIES = 256, UM_SEGMENT_MAX = 16 << 10 /* bytes */ };
+
+/* ---- the sender ---- */
+
+/* The bit of um_proto_peer.unasked: what the receiver measures apart from other bodies is permitted apart. */
+static uint8_t class_bit(size_t len, bool is_shareable)
+{
+    return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
+}
+
+static uint32_t segment_max(struct um_lane *lane)
+{
+    const uint32_t most = um_proto_part_max(lane);
+    return most < UM_SEGMENT_MAX ? most : UM_SEGMENT_MAX;
+}
+
+uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
+                               size_t len)
+{
+    struct um_proto_peer *own = um_proto_peer_of(msg->peer);
+    if (own->unasked == 0 || len > UM_SEGMENTED_MAX || len <= lane->body_max || msg->flags & UM_OP_MATCH ||
+        !lane->machine->lane_has_room)
+        return 0;
+    if (!(own->unasked & class_bit(len, um_core_peer_is_shareable(msg->peer, msg->iov, msg->count))) ||
+        !um_proto_body_goes_first(ep, msg->peer) || ++own->unasked_sent % UM_UNASKED_SERIES == 0)
+        return 0;
+    const uint32_t most = segment_max(lane);
+    return lane->machine->lane_has_room(lane, ((uint32_t)len + most - 1) / most, most) ? most : 0;
+}
+
+/* most: bytes of a segment. */
+static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, size_t len, uint32_t most,
+                          bool wants_ack)
+{
+    struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
+    for (size_t moved = 0; moved < len;) {
+        const uint32_t part = len - moved < most ? (uint32_t)(len - moved) : most;
+        const bool is_last = moved + part == len;
+        struct um_slot slot;
+        const int ret = lane->machine->claim(lane, part, &slot);
+        if (ret)
+            return moved ? -EPIPE : ret;         /* the rest cannot follow: such a lane is no use */
+        um_iov_gather(&cursor, slot.body, part); /* before the header: um_proto_body_goes_first() */
+        if (moved == 0)
+            *(struct um_proto_first_wire *)slot.header =
+                (struct um_proto_first_wire){.tag = msg->tag, .data = msg->data, .total = (uint32_t)len};
+        else
+            *(struct um_proto_next_wire *)slot.header = (struct um_proto_next_wire){.offset = (uint32_t)moved};
+        slot.more = !is_last;
+        lane->machine->commit(lane, &slot, moved ? UM_WIRE_NEXT : UM_WIRE_FIRST,
+                              (uint8_t)(um_proto_wire_flags(msg->flags) | (is_last && wants_ack ? UM_FLAG_ACK : 0)),
+                              part);
+        moved += part;
+    }
+    return 0;
+}
+
+int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
+                           uint32_t most)
+{
+    struct um_core_op *op = NULL;
+    if (msg->flags & UM_OP_DELIVERY) {
+        op = um_core_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
+        if (!op)
+            return -ENOMEM;
+        op->len = len;
+        op->tag = msg->tag;
+    }
+    const int ret = segments_write(msg, lane, len, most, op != NULL);
+    if (ret) { /* -EPIPE: the receiver drops what has come of it */
+        if (op)
+            um_core_op_free(op);
+        return um_core_peer_claim_failed(msg->peer, ret);
+    }
+    msg->peer->out->sent++;
+    msg->peer->out->bytes_sent += len;
+    ep->stats.eager++;
+    um_proto_eager_end(ep, msg, len, op);
+    return 0;
+}
+
+int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
+{
+    const int32_t own_status = status == UM_STATUS_PUSHED ? UM_STATUS_DONE : status;
+    const struct um_core_peer *peer = op->peer;
+    if (!(op->flags & UM_OP_SEND) || !peer->lane || op->len <= peer->lane->body_max || op->len > UM_SEGMENTED_MAX)
+        return own_status;
+    struct um_proto_peer *own = um_proto_peer_of(peer);
+    const uint8_t bit = class_bit(op->len, um_core_peer_is_shareable(op->peer, op->buffers.iov, op->buffers.count));
+    own->unasked = (uint8_t)(status == UM_STATUS_PUSHED ? own->unasked | bit : own->unasked & ~bit);
+    return own_status;
+}
+
+/* ---- the receiver ---- */
+
+static void segment_place(struct um_proto_segmented *s, const void *bytes, uint32_t len)
+{
+    if (s->dest.recv) {
+        const size_t room = s->moved < s->dest.len ? s->dest.len - s->moved : 0;
+        um_iov_scatter(&s->dest.cursor, bytes, len < room ? len : room);
+    } else if (s->waiting) {
+        memcpy((char *)s->waiting->body + s->moved, bytes, len);
+    }
+    s->moved += len;
+}
+
+/* The message has come, or failed: positive errno. */
+static void segmented_end(struct um_core_ep *ep, struct um_proto_segmented *s, int error)
+{
+    s->is_open = false;
+    if (s->dest.recv) {
+        um_proto_receive_finish(ep, &s->dest, &s->arrival, error);
+    } else if (s->waiting) {
+        s->waiting->segmented = NULL;
+        s->waiting->error = error;
+    }
+}
+
+/* The peer's message in segments that begins: NULL: no memory. */
+static struct um_proto_segmented *segmented_of(struct um_proto_peer *own)
+{
+    if (!own->segmented)
+        own->segmented = calloc(1, sizeof(*own->segmented));
+    return own->segmented;
+}
+
+int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    struct um_proto_first_wire header;
+    memcpy(&header, rec->header, sizeof(header));
+    struct um_proto_segmented *s = segmented_of(um_proto_peer_of(peer));
+    if (!s)
+        return -ENOMEM;
+    if (s->is_open || !rec->body || header.total > UM_SEGMENTED_MAX || rec->len >= header.total)
+        return -EPROTO;
+    *s = (struct um_proto_segmented){.arrival = {.peer = peer,
+                                                 .tag = header.tag,
+                                                 .data = header.data,
+                                                 .len = header.total,
+                                                 .flags = um_proto_wire_op_flags(rec->flags)}};
+    if (!um_proto_receive_match(ep, &s->arrival, &s->dest)) {
+        const int ret = um_proto_receive_unexpected(ep, &s->arrival, NULL, &s->waiting);
+        if (ret)
+            return ret;
+        s->waiting->segmented = s;
+    }
+    s->is_open = true;
+    segment_place(s, rec->body, rec->len);
+    return 0;
+}
+
+int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    const struct um_proto_next_wire *header = rec->header;
+    struct um_proto_segmented *s = um_proto_peer_of(peer)->segmented;
+    if (!s || !s->is_open || !rec->body || header->offset != s->moved || rec->len > s->arrival.len - s->moved)
+        return -EPROTO;
+    segment_place(s, rec->body, rec->len);
+    if (s->moved == s->arrival.len)
+        segmented_end(ep, s, 0);
+    return 0;
+}
+
+void um_proto_segments_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
+{
+    struct um_proto_segmented *s = um_proto_peer_of(peer)->segmented;
+    if (s && s->is_open)
+        segmented_end(ep, s, error);
+    free(s);
+    um_proto_peer_of(peer)->segmented = NULL;
+}

@@ -1,0 +1,553 @@
+/* Messages in segments: when they go unasked, and what comes of them. The variants permit it: their receivers push. */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "proto/internal.h"
+#include "proto/receive.h"
+#include "proto/wire.h"
+
+#include <errno.h>
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { MOST = UM_SEGMENTED_MAX, MIDDLE = MOST / 2 };
+
+static unsigned char from[MOST + 1], to[MOST + 1];
+
+static uint64_t announced(const struct world *w)
+{
+    return um_core_ep_stats(w->node[0].ep)->rendezvous;
+}
+
+static struct um_proto_peer *receiver_of(struct world *w)
+{
+    return um_proto_peer_of(peer_of(w, 0, 1));
+}
+
+/* One message from node 0 to node 1, received as it comes; whether it was announced. */
+static bool exchange(struct world *w, size_t len, bool is_posted, uint32_t seed)
+{
+    const uint64_t before = announced(w);
+    fill(from, len, seed);
+    memset(to, 0, len);
+    if (is_posted)
+        recv_buf(w, 1, NULL, to, len, seed, 0, UM_OP_TAGGED, CTX(1));
+    world_settle(w); /* the message is alone */
+    send_buf(w, 0, 1, from, len, seed, UM_OP_TAGGED, CTX(2));
+    if (!is_posted) {
+        world_settle(w);
+        recv_buf(w, 1, NULL, to, len, seed, 0, UM_OP_TAGGED, CTX(1));
+    }
+    const struct um_core_completion c = done_of(w, 1, CTX(1));
+    assert_int_equal(c.error, 0);
+    assert_int_equal(c.len, len);
+    assert_int_equal(c.tag, seed);
+    assert_true(is_filled(to, len, seed));
+    assert_int_equal(done_of(w, 0, CTX(2)).error, 0);
+    return announced(w) != before;
+}
+
+/* Until messages of all sizes may go in segments. A body that came late was read after all, and permits nothing. */
+static void get_permission(struct world *w)
+{
+    const size_t len[] = {MIDDLE - 1, MIDDLE, MOST};
+    for (int i = 0; receiver_of(w)->unasked != 7; i++) {
+        assert_true(i < 100);
+        (void)exchange(w, len[i % 3], true, 7);
+    }
+    world_settle(w);
+}
+
+static void open_permitted(struct world *w)
+{
+    world_open(w, 2);
+    get_permission(w);
+}
+
+static struct um_proto_msg whole(struct world *w, struct iovec *iov, size_t len, uint64_t tag, uint32_t flags)
+{
+    *iov = (struct iovec){.iov_base = from, .iov_len = len};
+    fill(from, len, (uint32_t)tag);
+    return (struct um_proto_msg){
+        .iov = iov, .count = 1, .peer = peer_of(w, 0, 1), .tag = tag, .context = CTX(2), .flags = UM_OP_TAGGED | flags};
+}
+
+static void lone_messages_go_unasked_once_one_was_pushed(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 2);
+    assert_true(exchange(&w, 20000, true, 1));
+    const size_t lens[] = {16385, 20000, MIDDLE - 1, MIDDLE, MIDDLE + 1, 40000, MOST - 1, MOST};
+    get_permission(&w);
+    for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
+        for (int is_posted = 0; is_posted < 2; is_posted++) {
+            int unasked = 0;
+            for (uint32_t n = 1; n <= 20; n++)
+                unasked += !exchange(&w, lens[i], is_posted, n);
+            assert_true(unasked >= (variant.stall_percent ? 5 : 17));
+        }
+        assert_true(exchange(&w, MOST + 1, true, 5));
+    }
+    world_close(&w);
+}
+
+/* What it was permitted for can change: some are announced, whatever was permitted. */
+static void some_are_announced_all_the_same(void **state)
+{
+    (void)state;
+    struct world w;
+    int count = 0;
+    open_permitted(&w);
+    for (uint32_t n = 0; n < 600; n++)
+        count += exchange(&w, 20000, n % 2, n);
+    assert_true(count >= 2);
+    if (!variant.stall_percent)
+        assert_true(count <= 3);
+    world_close(&w);
+}
+
+/* It was dropped, and so was not pushed. */
+static void what_is_not_pushed_takes_the_permission_back(void **state)
+{
+    (void)state;
+    struct world w;
+    struct iovec iov;
+    open_permitted(&w);
+    struct um_proto_msg msg = whole(&w, &iov, MIDDLE, 1, UM_OP_MATCH);
+    send_msg(&w, 0, &msg);
+    world_settle(&w);
+    struct um_core_completion found;
+    const struct um_proto_msg drop = {.tag = 1, .flags = UM_OP_TAGGED | UM_OP_DISCARD};
+    assert_int_equal(um_proto_peek(w.node[1].ep, &drop, &found), 0);
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    assert_true(exchange(&w, MIDDLE, true, 2));
+    get_permission(&w);
+    world_close(&w);
+}
+
+/* A short message that is announced all the same, and pushed or not, says nothing of long ones. */
+static void what_would_never_go_in_segments_permits_nothing(void **state)
+{
+    (void)state;
+    const size_t len[] = {0, 8, 16384, MOST + 1};
+    for (int is_permitted = 0; is_permitted < 2; is_permitted++) {
+        struct world w;
+        world_open(&w, 2);
+        if (is_permitted)
+            get_permission(&w);
+        for (size_t i = 0; i < sizeof(len) / sizeof(len[0]); i++) {
+            const struct iovec iov = {.iov_base = from, .iov_len = len[i]};
+            const struct um_proto_msg msg = {.iov = &iov,
+                                             .count = 1,
+                                             .peer = peer_of(&w, 0, 1),
+                                             .tag = 1,
+                                             .context = CTX(2),
+                                             .flags = UM_OP_TAGGED | UM_OP_MATCH};
+            recv_buf(&w, 1, NULL, to, len[i], 1, 0, UM_OP_TAGGED, CTX(1));
+            send_msg(&w, 0, &msg);
+            assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+            assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+            assert_int_equal(receiver_of(&w)->unasked, is_permitted ? 7 : 0);
+        }
+        world_close(&w);
+    }
+}
+
+static void who_must_know_of_the_match_or_is_not_alone_announces(void **state)
+{
+    (void)state;
+    struct world w;
+    struct iovec iov;
+    open_permitted(&w);
+    uint64_t before = announced(&w);
+    recv_buf(&w, 1, NULL, to, MOST, 1, 0, UM_OP_TAGGED, CTX(1));
+    world_settle(&w);
+    struct um_proto_msg msg = whole(&w, &iov, MOST, 1, UM_OP_MATCH);
+    send_msg(&w, 0, &msg);
+    assert_int_equal(announced(&w), before + 1);
+    assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+    assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    for (int i = 0; i < 3; i++) {
+        recv_buf(&w, 1, NULL, to, MOST, 2, 0, UM_OP_TAGGED, CTX(1 + i));
+        world_settle(&w);
+    }
+    msg = whole(&w, &iov, MOST, 2, 0);
+    before = announced(&w);
+    for (int i = 0; i < 3; i++) { /* no call of progress in between, unless the lane is stalled */
+        msg.context = CTX(10 + i);
+        send_msg(&w, 0, &msg);
+    }
+    if (!variant.stall_percent)
+        assert_true(announced(&w) >= before + 2);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(done_of(&w, 1, CTX(1 + i)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(10 + i)).error, 0);
+    }
+    world_close(&w);
+}
+
+/* The receiver makes no call: what finds no room in the lane is announced, and later refused. */
+static void what_finds_no_room_is_announced(void **state)
+{
+    (void)state;
+    struct world w;
+    enum { N = 40 };
+    open_permitted(&w);
+    const uint64_t before = announced(&w);
+    int sent = 0;
+    struct iovec iov;
+    for (uint32_t i = 0; i < N; i++) {
+        struct um_proto_msg msg = whole(&w, &iov, MOST, 100, 0);
+        msg.context = CTX(100 + i);
+        um_core_ep_progress(w.node[0].ep); /* each is alone */
+        const int ret = um_proto_send(w.node[0].ep, &msg);
+        assert_true(ret == 0 || ret == -EAGAIN);
+        sent += ret == 0;
+    }
+    assert_true(announced(&w) > before);
+    for (int i = 0; i < sent; i++) {
+        memset(to, 0, MOST);
+        recv_buf(&w, 1, NULL, to, MOST, 100, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_true(is_filled(to, MOST, 100));
+    }
+    world_close(&w);
+}
+
+/* Nobody receives: from a quarter of what unexpected messages may take, they are announced and stay at their sender. */
+static void many_that_nobody_receives_are_announced(void **state)
+{
+    (void)state;
+    struct world w;
+    enum { BOUND = 2 * MIB, N = 100 };
+    variant.unexpected_max = BOUND;
+    open_permitted(&w);
+    variant.unexpected_max = 0;
+    for (int round = 0; round < 2; round++) {
+        const uint64_t before = announced(&w);
+        for (uint32_t n = 0; n < N; n++) {
+            world_settle(&w);
+            fill(from, MOST, 3);
+            send_buf(&w, 0, 1, from, MOST, 3, UM_OP_TAGGED, CTX(2));
+        }
+        world_settle(&w);
+        assert_true(um_proto_ep_of(w.node[1].ep)->receive->kept < BOUND / 2);
+        assert_true(announced(&w) - before > N - BOUND / MOST / 2);
+        for (uint32_t n = 0; n < N; n++) {
+            memset(to, 0, sizeof(to));
+            recv_buf(&w, 1, NULL, to, MOST, 3, 0, UM_OP_TAGGED, CTX(1));
+            assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+            assert_true(is_filled(to, MOST, 3));
+            assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+        }
+        int unasked = 0;
+        for (uint32_t n = 1; n <= 20; n++)
+            unasked += !exchange(&w, MOST, true, n);
+        assert_true(unasked >= 5);
+    }
+    world_close(&w);
+}
+
+static void delivery_is_told_when_the_last_segment_is_taken(void **state)
+{
+    (void)state;
+    struct world w;
+    struct iovec iov;
+    open_permitted(&w);
+    for (uint64_t n = 1; n <= 20; n++) {
+        struct um_proto_msg msg = whole(&w, &iov, MOST, n, UM_OP_DELIVERY);
+        const uint64_t before = announced(&w);
+        world_settle(&w);
+        send_msg(&w, 0, &msg);
+        if (announced(&w) == before) {
+            for (int i = 0; i < 100; i++)
+                um_core_ep_progress(w.node[0].ep);
+            assert_int_equal(untaken(&w, 0), 0);
+        }
+        recv_buf(&w, 1, NULL, to, MOST, n, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+        assert_true(is_filled(to, MOST, (uint32_t)n));
+    }
+    world_close(&w);
+}
+
+/* From pieces into pieces, too short receives, and several into one buffer. */
+static void buffers_of_all_kinds(void **state)
+{
+    (void)state;
+    struct world w;
+    uint64_t seed = 3;
+    open_permitted(&w);
+    for (uint32_t n = 1; n <= 60; n++) {
+        const size_t len = 16385 + rnd(&seed, MOST - 16385), room = n % 3 ? len : rnd(&seed, (uint32_t)len);
+        struct iovec piece[2][6];
+        fill(from, len, n);
+        memset(to, 0x5b, sizeof(to));
+        cut(from, len, piece[0], 6, &seed);
+        cut(to, room, piece[1], 6, &seed);
+        const struct um_proto_msg send = {
+            .iov = piece[0], .count = 6, .peer = peer_of(&w, 0, 1), .tag = n, .context = CTX(2), .flags = UM_OP_TAGGED};
+        const struct um_proto_msg receive = {
+            .iov = piece[1], .count = 6, .tag = n, .context = CTX(1), .flags = UM_OP_TAGGED};
+        if (n % 2)
+            assert_int_equal(um_proto_recv(w.node[1].ep, &receive), 0);
+        world_settle(&w);
+        send_msg(&w, 0, &send);
+        if (n % 2 == 0) {
+            world_settle(&w);
+            assert_int_equal(um_proto_recv(w.node[1].ep, &receive), 0);
+        }
+        const struct um_core_completion c = done_of(&w, 1, CTX(1));
+        assert_int_equal(c.error, room < len ? EMSGSIZE : 0);
+        assert_int_equal(c.len, room);
+        assert_int_equal(c.olen, len - room);
+        assert_memory_equal(to, from, room);
+        assert_true(is_all(to + room, sizeof(to) - room, 0x5b));
+        assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    }
+    enum { ROOM = 400000 };
+    unsigned char *multi = malloc(ROOM);
+    const struct iovec all = {.iov_base = multi, .iov_len = ROOM};
+    const struct um_proto_msg receive = {.iov = &all, .count = 1, .context = CTX(1), .flags = UM_OP_MULTI};
+    assert_int_equal(um_proto_recv(w.node[1].ep, &receive), 0);
+    for (uint32_t n = 1; n <= 5; n++) {
+        fill(from, 50000, n);
+        world_settle(&w);
+        send_buf(&w, 0, 1, from, 50000, 0, 0, CTX(2));
+        const struct um_core_completion c = done_of(&w, 1, CTX(1));
+        assert_int_equal(c.error, 0);
+        assert_int_equal(c.len, 50000);
+        assert_true(is_filled(c.buf, 50000, n));
+        assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
+    }
+    world_close(&w);
+    free(multi);
+}
+
+/* ---- the sender is played by hand: it stops between two segments ---- */
+
+static void claim_commit(struct world *w, uint8_t op, const void *header, size_t header_len, const void *body,
+                         uint32_t len)
+{
+    struct um_lane *lane = peer_of(w, 0, 1)->lane;
+    struct um_slot slot;
+    int ret;
+    while ((ret = lane->machine->claim(lane, len, &slot)) == -EAGAIN)
+        um_core_ep_progress(w->node[0].ep);
+    assert_int_equal(ret, 0);
+    memcpy(slot.header, header, header_len);
+    memcpy(slot.body, body, len);
+    lane->machine->commit(lane, &slot, op, UM_WIRE_TAGGED, len);
+}
+
+static void first_by_hand(struct world *w, uint64_t tag, uint32_t total, uint32_t len)
+{
+    const struct um_proto_first_wire header = {.tag = tag, .data = 0, .total = total};
+    fill(from, sizeof(from), (uint32_t)tag);
+    claim_commit(w, UM_WIRE_FIRST, &header, sizeof(header), from, len);
+}
+
+static void next_by_hand(struct world *w, uint32_t offset, uint32_t len)
+{
+    const struct um_proto_next_wire header = {.offset = offset};
+    claim_commit(w, UM_WIRE_NEXT, &header, sizeof(header), from + offset, len);
+}
+
+enum { TOTAL = 40000, PART = 10000 };
+
+static void a_receive_takes_over_what_has_begun_to_come(void **state)
+{
+    (void)state;
+    struct world w;
+    open_permitted(&w);
+    for (uint32_t before = 1; before <= 4; before++) {
+        memset(to, 0, sizeof(to));
+        first_by_hand(&w, before, TOTAL, PART);
+        for (uint32_t i = 1; i < before; i++)
+            next_by_hand(&w, i * PART, PART);
+        world_settle(&w);
+        recv_buf(&w, 1, NULL, to, TOTAL, before, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(untaken(&w, 1), before == 4);
+        for (uint32_t i = before; i < 4; i++) {
+            next_by_hand(&w, i * PART, PART);
+            world_settle(&w);
+            assert_int_equal(untaken(&w, 1), i == 3);
+        }
+        assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+        assert_true(is_filled(to, TOTAL, before));
+    }
+    world_close(&w);
+}
+
+/* The same when there is room for a part of it alone. */
+static void a_receive_that_is_too_short_takes_over(void **state)
+{
+    (void)state;
+    struct world w;
+    open_permitted(&w);
+    for (uint32_t room = 0; room < TOTAL; room += 5000) {
+        for (uint32_t before = 1; before <= 3; before++) {
+            memset(to, 0x5b, sizeof(to));
+            first_by_hand(&w, 9, TOTAL, PART);
+            for (uint32_t i = 1; i < before; i++)
+                next_by_hand(&w, i * PART, PART);
+            world_settle(&w);
+            recv_buf(&w, 1, NULL, to, room, 9, 0, UM_OP_TAGGED, CTX(1));
+            for (uint32_t i = before; i < 4; i++) {
+                next_by_hand(&w, i * PART, PART);
+                world_settle(&w);
+            }
+            const struct um_core_completion c = done_of(&w, 1, CTX(1));
+            assert_int_equal(c.error, EMSGSIZE);
+            assert_int_equal(c.len, room);
+            assert_memory_equal(to, from, room);
+            assert_true(is_all(to + room, sizeof(to) - room, 0x5b));
+        }
+    }
+    world_close(&w);
+}
+
+static void peeked(struct world *w, uint32_t flags, void *context, bool is_there)
+{
+    struct um_core_completion found;
+    const struct um_proto_msg msg = {.tag = 9, .context = context, .flags = UM_OP_TAGGED | flags};
+    assert_int_equal(um_proto_peek(w->node[1].ep, &msg, &found), is_there ? 0 : -ENOMSG);
+    if (is_there)
+        assert_int_equal(found.len, TOTAL);
+}
+
+/* Peeks reserve, drop and show a message that has not come as a whole. */
+static void a_peek_finds_what_has_begun_to_come(void **state)
+{
+    (void)state;
+    struct world w;
+    open_permitted(&w);
+    for (int how = 0; how < 4; how++) {
+        memset(to, 0, sizeof(to));
+        first_by_hand(&w, 9, TOTAL, PART);
+        world_settle(&w);
+        peeked(&w, 0, NULL, true);
+        struct iovec iov = {.iov_base = to, .iov_len = TOTAL};
+        struct um_proto_msg claim = {
+            .iov = &iov, .count = 1, .tag = 9, .context = CTX(5), .flags = UM_OP_TAGGED | UM_OP_CLAIM};
+        if (how == 0) {
+            peeked(&w, UM_OP_DISCARD, NULL, true);
+        } else {
+            peeked(&w, UM_OP_CLAIM, CTX(5), true);
+            claim.flags |= how == 1 ? UM_OP_DISCARD : 0;
+            if (how < 3)
+                assert_int_equal(um_proto_recv(w.node[1].ep, &claim), 0);
+        }
+        peeked(&w, 0, NULL, false);
+        for (uint32_t i = 1; i < 4; i++)
+            next_by_hand(&w, i * PART, PART);
+        world_settle(&w);
+        if (how == 3)
+            assert_int_equal(um_proto_recv(w.node[1].ep, &claim), 0);
+        if (how > 0)
+            assert_int_equal(done_of(&w, 1, CTX(5)).error, 0);
+        if (how > 1)
+            assert_true(is_filled(to, TOTAL, 9));
+        else
+            assert_true(is_all(to, TOTAL, 0));
+        assert_int_equal(untaken(&w, 1), 0);
+        assert_int_equal(um_proto_ep_of(w.node[1].ep)->receive->kept, 0);
+        (void)exchange(&w, MOST, true, 4); /* the lane goes on */
+    }
+    world_close(&w);
+}
+
+/* A message that its sender does not end is an error of its receive, whenever that is posted. */
+static void a_sender_that_leaves_in_the_middle_is_an_error(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 3; how++) {
+        struct world w;
+        open_permitted(&w);
+        if (how == 0)
+            recv_buf(&w, 1, NULL, to, TOTAL, 1, 0, UM_OP_TAGGED, CTX(1));
+        first_by_hand(&w, 1, TOTAL, PART);
+        world_settle(&w);
+        if (how == 1)
+            recv_buf(&w, 1, NULL, to, TOTAL, 1, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(untaken(&w, 1), 0);
+        um_core_ep_flush(w.node[0].ep);
+        node_close(&w.node[0]);
+        w.node[0].ep = NULL;
+        for (int i = 0; i < 10000; i++)
+            um_core_ep_progress(w.node[1].ep);
+        if (how == 2) {
+            memset(to, 0x5b, sizeof(to));
+            struct iovec iov = {.iov_base = to, .iov_len = TOTAL};
+            const struct um_proto_msg msg = {
+                .iov = &iov, .count = 1, .tag = 1, .context = CTX(1), .flags = UM_OP_TAGGED};
+            assert_int_equal(um_proto_recv(w.node[1].ep, &msg), 0);
+        }
+        assert_int_equal(untaken(&w, 1), 1);
+        assert_int_equal(w.node[1].done[w.node[1].taken].error, ECONNRESET);
+        if (how == 2)
+            assert_true(is_all(to + PART, sizeof(to) - PART, 0x5b)); /* that never came */
+        node_close(&w.node[1]);
+    }
+}
+
+/* The receiver closes before the last segment: the receive is cancelled, and nothing is left. */
+static void a_receiver_that_closes_in_the_middle(void **state)
+{
+    (void)state;
+    for (int is_posted = 0; is_posted < 2; is_posted++) {
+        struct world w;
+        open_permitted(&w);
+        if (is_posted)
+            recv_buf(&w, 1, NULL, to, TOTAL, 1, 0, UM_OP_TAGGED, CTX(1));
+        first_by_hand(&w, 1, TOTAL, PART);
+        world_settle(&w);
+        const size_t before = w.node[1].count;
+        um_proto_ep_close(w.node[1].ep);
+        w.node[1].ep = NULL;
+        assert_int_equal(w.node[1].count, before + (size_t)is_posted);
+        if (is_posted)
+            assert_int_equal(w.node[1].done[before].error, ECANCELED);
+        world_close(&w);
+    }
+}
+
+/* A receiver that says wrongly what it has consumed: there is no room then, and no message breaks off. */
+static void a_wrong_credit_makes_no_room(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 2);
+    uint32_t value = 1;
+    inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED); /* the lane is small still */
+    struct um_mem_lane *lane = (struct um_mem_lane *)peer_of(&w, 0, 1)->lane;
+    const uint64_t credit = lane->ctl->credit;
+    assert_false(um_mem_lane_has_room(&lane->base, 20, 1024));
+    lane->ctl->credit = (uint64_t)(uint32_t)(lane->bytes_head - 100000) << 32 | lane->head;
+    assert_false(um_mem_lane_has_room(&lane->base, 20, 1024));
+    lane->ctl->credit = credit;
+    lane->bytes_consumed = (uint32_t)(credit >> 32);
+    world_close(&w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_wrong_credit_makes_no_room),
+    cmocka_unit_test(lone_messages_go_unasked_once_one_was_pushed),
+    cmocka_unit_test(some_are_announced_all_the_same),
+    cmocka_unit_test(what_is_not_pushed_takes_the_permission_back),
+    cmocka_unit_test(what_would_never_go_in_segments_permits_nothing),
+    cmocka_unit_test(who_must_know_of_the_match_or_is_not_alone_announces),
+    cmocka_unit_test(what_finds_no_room_is_announced),
+    cmocka_unit_test(many_that_nobody_receives_are_announced),
+    cmocka_unit_test(delivery_is_told_when_the_last_segment_is_taken),
+    cmocka_unit_test(buffers_of_all_kinds),
+    cmocka_unit_test(a_receive_takes_over_what_has_begun_to_come),
+    cmocka_unit_test(a_receive_that_is_too_short_takes_over),
+    cmocka_unit_test(a_peek_finds_what_has_begun_to_come),
+    cmocka_unit_test(a_sender_that_leaves_in_the_middle_is_an_error),
+    cmocka_unit_test(a_receiver_that_closes_in_the_middle),
+};
+WORLD_MAIN("segments", tests)
