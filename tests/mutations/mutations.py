@@ -322,25 +322,11 @@ MUTATIONS = [
         ["proto segments sim"],
     ),
     (
-        "a receive that is too short for its segments is written past its end",
-        "src/proto/eager_segments.c",
-        "len < room ? len : room);",
-        "len);",
-        ["proto segments sim"],
-    ),
-    (
         "a message whose sender left before its last segment is received",
         "src/proto/eager_segments.c",
         "        s->waiting->error = error;",
         "        s->waiting->error = 0;",
         ["proto segments sim"],
-    ),
-    (
-        "a message in segments is delivered before its last one",
-        "src/proto/eager_segments.c",
-        "(is_last && wants_ack ? UM_FLAG_ACK : 0)",
-        "(wants_ack ? UM_FLAG_ACK : 0)",
-        ["proto segments sim", "proto segments shm"],
     ),
     (
         "a segment is taken at any offset",

@@ -442,6 +442,10 @@ static void a_peek_finds_what_has_begun_to_come(void **state)
                 assert_int_equal(um_proto_recv(w.node[1].ep, &claim), 0);
         }
         peeked(&w, 0, NULL, false);
+        static unsigned char own[16000];
+        fill(own, sizeof(own), 3);
+        inject_buf(&w, 1, 1, own, sizeof(own), 8, UM_OP_TAGGED); /* takes the place of what was dropped */
+        world_settle(&w);
         for (uint32_t i = 1; i < 4; i++)
             next_by_hand(&w, i * PART, PART);
         world_settle(&w);
@@ -453,6 +457,10 @@ static void a_peek_finds_what_has_begun_to_come(void **state)
             assert_true(is_filled(to, TOTAL, 9));
         else
             assert_true(is_all(to, TOTAL, 0));
+        memset(own, 0, sizeof(own));
+        recv_buf(&w, 1, NULL, own, sizeof(own), 8, 0, UM_OP_TAGGED, CTX(6));
+        assert_int_equal(done_of(&w, 1, CTX(6)).error, 0);
+        assert_true(is_filled(own, sizeof(own), 3));
         assert_int_equal(untaken(&w, 1), 0);
         assert_int_equal(um_proto_ep_of(w.node[1].ep)->receive->kept, 0);
         (void)exchange(&w, MOST, true, 4); /* the lane goes on */
