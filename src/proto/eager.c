@@ -51,22 +51,14 @@ static inline void inline_write(const struct um_proto_msg *msg, void *body, size
 
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len)
 {
-    struct um_core_op *op = NULL;
+    struct um_core_op *op;
     struct um_slot slot;
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
-    if (msg->flags & UM_OP_DELIVERY) {
-        op = um_core_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
-        if (!op)
-            return -ENOMEM;
-        op->len = len;
-        op->tag = msg->tag;
-    }
+    if (um_proto_eager_begin(msg, len, &op) != 0)
+        return -ENOMEM;
     int ret = lane->machine->claim_message(lane, body_len, &slot);
-    if (__builtin_expect(ret != 0, 0)) {
-        if (op)
-            um_core_op_free(op);
-        return um_core_peer_claim_failed(msg->peer, ret);
-    }
+    if (__builtin_expect(ret != 0, 0))
+        return um_proto_eager_refused(msg, op, ret);
     struct um_proto_eager_wire *header = slot.header;
     const bool body_goes_first = body_len && um_proto_body_goes_first(ep, msg->peer);
     if (body_goes_first)

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256, UM_SEGMENT_MAX = 16 << 10 /* bytes */ };
+enum { UM_UNASKED_SERIES = 256 };
 
 /* ---- the sender ---- */
 
@@ -29,12 +29,6 @@ enum { UM_UNASKED_SERIES = 256, UM_SEGMENT_MAX = 16 << 10 /* bytes */ };
 static uint8_t class_bit(size_t len, bool is_shareable)
 {
     return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
-}
-
-static uint32_t segment_max(struct um_lane *lane)
-{
-    const uint32_t most = um_proto_part_max(lane);
-    return most < UM_SEGMENT_MAX ? most : UM_SEGMENT_MAX;
 }
 
 uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
@@ -47,7 +41,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     if (!(own->unasked & class_bit(len, um_core_peer_is_shareable(msg->peer, msg->iov, msg->count))) ||
         !um_proto_body_goes_first(ep, msg->peer) || ++own->unasked_sent % UM_UNASKED_SERIES == 0)
         return 0;
-    const uint32_t most = segment_max(lane);
+    const uint32_t most = um_proto_part_max(lane);
     return lane->machine->lane_has_room(lane, ((uint32_t)len + most - 1) / most, most) ? most : 0;
 }
 
@@ -81,20 +75,12 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
 int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                            uint32_t most)
 {
-    struct um_core_op *op = NULL;
-    if (msg->flags & UM_OP_DELIVERY) {
-        op = um_core_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
-        if (!op)
-            return -ENOMEM;
-        op->len = len;
-        op->tag = msg->tag;
-    }
+    struct um_core_op *op;
+    if (um_proto_eager_begin(msg, len, &op) != 0)
+        return -ENOMEM;
     const int ret = segments_write(msg, lane, len, most, op != NULL);
-    if (ret) { /* -EPIPE: the receiver drops what has come of it */
-        if (op)
-            um_core_op_free(op);
-        return um_core_peer_claim_failed(msg->peer, ret);
-    }
+    if (ret) /* -EPIPE: the receiver drops what has come of it */
+        return um_proto_eager_refused(msg, op, ret);
     msg->peer->out->sent++;
     msg->peer->out->bytes_sent += len;
     ep->stats.eager++;
@@ -118,12 +104,10 @@ int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
 
 static void segment_place(struct um_proto_segmented *s, const void *bytes, uint32_t len)
 {
-    if (s->dest.recv) {
-        const size_t room = s->moved < s->dest.len ? s->dest.len - s->moved : 0;
-        um_iov_scatter(&s->dest.cursor, bytes, len < room ? len : room);
-    } else if (s->waiting) {
+    if (s->dest.recv)
+        um_proto_destination_place(&s->dest, s->moved, bytes, len);
+    else if (s->waiting)
         memcpy((char *)s->waiting->body + s->moved, bytes, len);
-    }
     s->moved += len;
 }
 

@@ -10,6 +10,8 @@
 #include "proto/proto.h"
 #include "proto/wire.h"
 
+#include <errno.h>
+
 struct um_proto_inbound;
 struct um_proto_inbounds;
 struct um_proto_receive;
@@ -130,6 +132,14 @@ struct um_proto_destination {
     struct iovec piece; /* multi-receive: the part of the buffer it may take */
     size_t len;         /* bytes it may take */
 };
+
+/* The next bytes of a message that comes in parts, of which so many have moved: those that have a place. */
+static inline void um_proto_destination_place(struct um_proto_destination *dest, uint64_t moved, const void *bytes,
+                                              uint32_t len)
+{
+    const uint64_t room = moved < dest->len ? dest->len - moved : 0;
+    um_iov_scatter(&dest->cursor, bytes, len < room ? len : (size_t)room);
+}
 
 int um_proto_receive_open(struct um_core_ep *ep);
 /* Ends every posted receive with ECANCELED. */
@@ -351,6 +361,27 @@ static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uin
 }
 
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
+/* The operation of a message whose sender waits until it is consumed (UM_OP_DELIVERY), else NULL. 0; -ENOMEM. */
+static inline int um_proto_eager_begin(const struct um_proto_msg *msg, size_t len, struct um_core_op **op_p)
+{
+    *op_p = NULL;
+    if (!(msg->flags & UM_OP_DELIVERY))
+        return 0;
+    struct um_core_op *op = um_core_op_alloc(msg->peer, NULL, msg->context, msg->flags | UM_OP_SEND);
+    if (!op)
+        return -ENOMEM;
+    op->len = len;
+    op->tag = msg->tag;
+    *op_p = op;
+    return 0;
+}
+/* Its claim failed. Returns the error of the call. */
+static inline int um_proto_eager_refused(const struct um_proto_msg *msg, struct um_core_op *op, int error)
+{
+    if (op)
+        um_core_op_free(op);
+    return um_core_peer_claim_failed(msg->peer, error);
+}
 /* All of the message is in the lane: completes it, or its operation (UM_OP_DELIVERY) awaits that it is consumed. */
 void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len, struct um_core_op *op);
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);

@@ -64,9 +64,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
     if (in->op == UM_WIRE_RTS) {
-        uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-        uint64_t room = in->moved < limit ? limit - in->moved : 0;
-        um_iov_scatter(&in->dest.cursor, rec->body, rec->len < room ? rec->len : (size_t)room);
+        um_proto_destination_place(&in->dest, in->moved, rec->body, rec->len);
     } else {
         void *to;
         int ret = um_core_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,

@@ -74,22 +74,23 @@ int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status)
     return 0;
 }
 
-static void rx_set_flag(struct um_mem_rx *rx, uint32_t flag, bool on)
+/* Tells the sender, once. Returns whether that is news. */
+static bool rx_set_flag(struct um_mem_rx *rx, bool *is_on, uint32_t flag, bool on)
 {
+    if (*is_on == on || rx->state == UM_RX_ZOMBIE)
+        return false;
+    *is_on = on;
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
     /* sync: hold-end (partner hold-look); who is asked to announce looks at the flag alone */
     um_store_release_u32(&rx->ctl->state, on ? state | flag : state & ~flag);
     um_mem_receiver_publish(rx->port, rx->ctl);
+    return true;
 }
 
 void um_mem_rx_hold(struct um_rx *base, bool on)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)base;
-    if (rx->held == on || rx->state == UM_RX_ZOMBIE)
-        return;
-    rx->held = on;
-    rx_set_flag(rx, UM_LANE_HELD, on);
-    if (!on)
+    if (rx_set_flag(rx, &rx->held, UM_LANE_HELD, on) && !on)
         um_mem_rx_tell_sender(rx);
 }
 
@@ -97,8 +98,5 @@ void um_mem_rx_hold(struct um_rx *base, bool on)
 void um_mem_rx_announce(struct um_rx *base, bool on)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)base;
-    if (rx->wants_announced == on || rx->state == UM_RX_ZOMBIE)
-        return;
-    rx->wants_announced = on;
-    rx_set_flag(rx, UM_LANE_ANNOUNCE, on);
+    (void)rx_set_flag(rx, &rx->wants_announced, UM_LANE_ANNOUNCE, on);
 }
