@@ -38,14 +38,16 @@ enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
 struct um_proto_bodies_known {
     struct um_proto_choice choice;
-    struct um_proto_choice map;  /* of what can be mapped; way 0: mapped; way 1: pushed */
-    struct um_proto_choice help; /* of what is read; way 0: by both sides; way 1: by the receiver alone */
-    uint64_t mapped_at;          /* ns: when a mapped body was complete last */
-    uint64_t ended_at;           /* ns: when a body was last, that came by any way */
-    uint64_t read_ns;            /* what reading bodies has taken */
-    uint64_t read_at;            /* ns: when one was read last */
-    uint32_t read_in;            /* call of progress in which that was */
-    uint64_t pushed;             /* bytes of bodies that were asked for and came */
+    struct um_proto_choice map;   /* of what can be mapped; way 0: mapped; way 1: pushed */
+    struct um_proto_choice help;  /* of what is read; way 0: by both sides; way 1: by the receiver alone */
+    uint64_t mapped_at;           /* ns: when a mapped body was complete last */
+    uint64_t ended_at;            /* ns: when a body was last, that came by any way */
+    uint64_t read_ns;             /* what reading bodies has taken */
+    uint64_t read_at;             /* ns: when one was read last */
+    uint32_t read_in;             /* call of progress in which that was */
+    uint64_t pushed;              /* bytes of bodies that were asked for and came */
+    struct um_proto_rate reading; /* of bodies that this side reads or maps */
+    struct um_proto_rate placing; /* of parts of pushed bodies, out of their records */
     struct {
         uint64_t at, read_ns, pushed;
     } came;            /* when the last one was complete: ns, and the above */
@@ -144,6 +146,7 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->ask.asked_at = in->ask.quiet_at = um_clock_ns();
     in->ask.read_ns = um_proto_ep_of(ep)->bodies->read_ns;
     in->ask.pushed = um_proto_ep_of(ep)->bodies->pushed;
+    in->ask.peer_read = um_proto_peer_of(in->peer)->asked.peer_read;
     in->pushed = true;
     in->ask.step = in->job.step;
     in->job.step = watch_step;
@@ -250,15 +253,28 @@ int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
-void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len)
+/* The first part of a body whose sender does other work, too: see pushed_cost(). */
+uint64_t um_proto_ask_coming(const struct um_proto_inbound *in)
+{
+    return in->moved == 0 && um_proto_peer_of(in->peer)->asked.peer_read != in->ask.peer_read ? um_clock_ns() : 0;
+}
+
+void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (coming_at)
+        um_proto_rate_add(&um_proto_ep_of(ep)->bodies->placing, um_clock_ns() - coming_at, len);
     asked->parts++;
     asked->stalled_at = 0;
     if (in->moved == in->arrival.len)
         asked->shy = 0;
     um_proto_ep_of(ep)->bodies->read_at = 0;
     um_proto_ep_of(ep)->bodies->pushed += len;
+}
+
+void um_proto_ask_peer_read(struct um_core_op *op)
+{
+    um_proto_peer_of(op->peer)->asked.peer_read += op->len;
 }
 
 static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -343,6 +359,15 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
     return true;
 }
 
+/* What so many bytes cost that came in ns: less than that, if their sender took bodies of this side meanwhile. */
+static uint64_t pushed_cost(const struct um_proto_bodies_known *b, const struct um_proto_inbound *in, bool alone,
+                            uint64_t ns, uint64_t bytes)
+{
+    const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    const uint64_t read = asked->peer_read - (alone ? in->ask.peer_read : asked->peer_read_came);
+    return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, bytes));
+}
+
 /* Pushed bodies overlap: what is measured begins at the end of the one before, or when this one was asked for, if that
  * is later.
  */
@@ -356,7 +381,8 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     b->came.at = b->ended_at = now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    ns = ns > read_ns ? ns - read_ns : 0;
+    ns = pushed_cost(b, in, alone, ns > read_ns ? ns - read_ns : 0, bytes);
+    um_proto_peer_of(in->peer)->asked.peer_read_came = um_proto_peer_of(in->peer)->asked.peer_read;
     um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, bytes);
     if (in->ask.is_mappable)
         um_proto_choice_tell(&b->map, in->arrival.len, 1, ns, bytes);
@@ -369,12 +395,14 @@ static void learn_mapped(struct um_proto_bodies_known *b, const struct um_proto_
     const uint64_t from = in->both.began_at > b->mapped_at ? in->both.began_at : b->mapped_at;
     const uint64_t cost = copy_cost(in, came_alone(b, in->both.began_at, now - from), now - from);
     b->mapped_at = b->ended_at = now;
+    um_proto_rate_add(&b->reading, now - from, in->arrival.len);
     um_proto_choice_tell(&b->map, in->arrival.len, 0, cost, in->arrival.len);
 }
 
 static void learn_read(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const uint64_t ns = in->ask.read_ns;
+    um_proto_rate_add(&b->reading, ns, in->moved);
     um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, ns), in->moved);
     if (in->ask.has_choice)
         um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? 0 : 1, ns, in->moved);

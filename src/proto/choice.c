@@ -157,3 +157,30 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_
         c->interval = later(c, there > here + UM_CLEARLY ? 4 : 2);
     }
 }
+
+/* The bytes that a rate remembers, at least. */
+static const uint64_t UM_RATE_BYTES = UINT64_C(1) << 20;
+
+void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes)
+{
+    if (rate->bytes > UM_RATE_BYTES) {
+        rate->ns /= 2;
+        rate->bytes /= 2;
+    }
+    rate->ns += ns;
+    rate->bytes += bytes;
+}
+
+uint64_t um_proto_rate_ns(const struct um_proto_rate *rate, uint64_t bytes)
+{
+    return rate->bytes ? (uint64_t)((double)rate->ns * (double)bytes / (double)rate->bytes) : 0;
+}
+
+uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_ns)
+{
+    if (busy_ns == 0 || copy_ns == 0)
+        return ns;
+    const uint64_t rest = ns > busy_ns ? ns - busy_ns : 0;
+    const uint64_t both = 2 * copy_ns < ns ? 2 * copy_ns : ns;
+    return rest > both ? rest : both;
+}

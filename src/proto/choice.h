@@ -57,4 +57,23 @@ bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len,
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
                           uint64_t bytes);
 
+/* How fast bytes moved of late. All zero: not known. */
+struct um_proto_rate {
+    uint64_t ns, bytes;
+};
+
+void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes);
+/* ns for so many bytes at that rate; 0: not known. */
+uint64_t um_proto_rate_ns(const struct um_proto_rate *rate, uint64_t bytes);
+
+/*
+ * What pushed bodies cost that came in ns. Their sender was busy for busy_ns of it: it read, or mapped, bodies of this
+ * side. copy_ns: what this side's half of the work took, copying them out of the records; 0: not known.
+ *
+ * Where bodies go both ways, each side would find reading faster as long as the other side reads: what is pushed waits
+ * for those reads. If both push, each does half of the work for each body, and nobody waits. So that is the cost, as
+ * far as the other side's reads explain the time.
+ */
+uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_ns);
+
 #endif

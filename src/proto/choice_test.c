@@ -156,6 +156,72 @@ static void bodies_announced_together_are_not_all_trials(void **state)
     um_proto_choice_tell(&c, LEN, UM_WAY_READ, 0, 0);
 }
 
+enum { SIDES = 2 };
+
+/* So many bodies in either direction at once; how many of them were pushed. Each side copies its half of a pushed body
+ * in copy_ns, reads one in read_ns, and does all that is asked of it before it waits. */
+static unsigned run_both_ways(struct um_proto_choice c[SIDES], unsigned bodies, uint64_t copy_ns, uint64_t read_ns)
+{
+    unsigned pushed = 0;
+    for (unsigned i = 0; i < bodies; i++) {
+        uint64_t busy[SIDES], reading[SIDES];
+        enum um_proto_way way[SIDES];
+        for (int s = 0; s < SIDES; s++)
+            way[s] = um_proto_choice_take(&c[s], LEN);
+        for (int s = 0; s < SIDES; s++) {
+            reading[s] = way[s] == UM_WAY_READ ? read_ns : 0;
+            busy[s] = reading[s] + (way[s] == UM_WAY_PUSH ? copy_ns : 0) + (way[1 - s] == UM_WAY_PUSH ? copy_ns : 0);
+        }
+        for (int s = 0; s < SIDES; s++) {
+            const uint64_t waited = busy[s] > busy[1 - s] ? busy[s] : busy[1 - s];
+            const uint64_t ns =
+                way[s] == UM_WAY_READ ? read_ns : um_proto_choice_pushed_ns(waited, reading[1 - s], copy_ns);
+            um_proto_choice_tell(&c[s], LEN, way[s], ns, LEN);
+            pushed += way[s] == UM_WAY_PUSH;
+        }
+    }
+    return pushed;
+}
+
+static void both_sides_find_what_is_better_for_both(void **state)
+{
+    (void)state;
+    struct um_proto_choice push[SIDES] = {0}, read[SIDES] = {0};
+    const uint64_t system_is_fast[] = {6000, 9000};
+    run(&push[1], LEN, 8, system_is_fast, 0); /* the trials of the two sides do not coincide */
+    run_both_ways(push, 100, 1600, 6000);
+    assert_true(run_both_ways(push, 1000, 1600, 6000) >= 1900);
+    run_both_ways(read, 100, 1600, 2500);
+    assert_true(run_both_ways(read, 1000, 1600, 2500) <= 100);
+}
+
+static void only_the_reads_of_the_sender_are_left_out(void **state)
+{
+    (void)state;
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 0, 1000), 10000);   /* it did something else */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 3000, 1000), 7000); /* and that, too */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 1000), 2000); /* its half takes as long as ours */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 20000, 1000), 2000);
+    assert_int_equal(um_proto_choice_pushed_ns(1500, 20000, 1000), 1500); /* never longer than it took */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 0), 10000);   /* ours is not known */
+}
+
+static void a_rate_is_that_of_the_last_bytes(void **state)
+{
+    (void)state;
+    struct um_proto_rate rate = {0};
+    assert_int_equal(um_proto_rate_ns(&rate, 1000), 0);
+    um_proto_rate_add(&rate, 500, 1000);
+    assert_int_equal(um_proto_rate_ns(&rate, 4000), 2000);
+    for (int i = 0; i < 200; i++)
+        um_proto_rate_add(&rate, 400000, 100000);
+    assert_in_range(um_proto_rate_ns(&rate, 1000), 3900, 4000);
+    for (int i = 0; i < 200; i++)
+        um_proto_rate_add(&rate, 10000, 100000);
+    assert_in_range(um_proto_rate_ns(&rate, 1000), 95, 105);
+    assert_true(um_proto_rate_ns(&rate, UINT64_C(1) << 50) > 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -168,6 +234,9 @@ int main(void)
         cmocka_unit_test(what_changes_is_noticed),
         cmocka_unit_test(a_time_slice_does_not_change_the_way),
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),
+        cmocka_unit_test(both_sides_find_what_is_better_for_both),
+        cmocka_unit_test(only_the_reads_of_the_sender_are_left_out),
+        cmocka_unit_test(a_rate_is_that_of_the_last_bytes),
     };
     return cmocka_run_group_tests_name("choice", tests, NULL, NULL);
 }

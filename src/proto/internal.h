@@ -35,12 +35,14 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 
 /* Of proto/ask: how the peer answers when it is asked for a body. */
 struct um_proto_asked {
-    uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
-    uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
-    uint16_t shy;        /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
-    uint16_t left;       /* how many of these are still to come */
-    bool drops;          /* a body was taken back at some time: parts of it may still come */
-    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+    uint64_t stalled_at;     /* ns: when a body was taken back, if no part has come since; else 0 */
+    uint64_t peer_read;      /* bytes of this side's bodies that the peer has read or mapped */
+    uint64_t peer_read_came; /* of these, when the last body that it pushed was complete */
+    uint32_t parts;     /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
+    uint16_t shy;       /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;      /* how many of these are still to come */
+    bool drops;         /* a body was taken back at some time: parts of it may still come */
+    bool is_unreadable; /* its memory cannot be read: it is asked, and waited for */
 };
 
 struct um_proto_peer {
@@ -184,8 +186,9 @@ struct um_proto_asking {
     uint64_t quiet_at;                                            /* ns: since when it is quiet */
     uint64_t asked_at;                                            /* ns */
     uint64_t read_began;                                          /* ns: the copy under way */
-    uint64_t read_ns; /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;  /* bytes that had been pushed when it was asked for */
+    uint64_t read_ns;   /* what reading it took; asked for: what reading had taken when it was */
+    uint64_t pushed;    /* bytes that had been pushed when it was asked for */
+    uint64_t peer_read; /* of its peer, when it was asked for */
 };
 
 /* What rndv_both.c notes of a body. */
@@ -325,8 +328,12 @@ bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* For one that can be mapped: is that the better way? Then it is its way. */
 bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* A part of a body that was asked for came. */
-void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len);
+/* A part of a body that was asked for came, and will be copied: the time for um_proto_ask_came(), or 0: not needed. */
+uint64_t um_proto_ask_coming(const struct um_proto_inbound *in);
+/* It was copied. */
+void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
+/* For a body that this side has announced: the peer has read or mapped it. */
+void um_proto_ask_peer_read(struct um_core_op *op);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
 bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */

@@ -42,6 +42,8 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     if (status != UM_STATUS_PUSH) {
+        if (op->moved == 0 && status == UM_STATUS_DONE)
+            um_proto_ask_peer_read(op);
         um_proto_op_answered(ep, op, um_proto_segments_answered(op, status));
         return;
     }
@@ -63,6 +65,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || header->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
+    const uint64_t coming_at = in->ask.way == UM_WAY_PUSH ? um_proto_ask_coming(in) : 0;
     if (in->op == UM_WIRE_RTS) {
         um_proto_destination_place(&in->dest, in->moved, rec->body, rec->len);
     } else {
@@ -78,7 +81,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     }
     in->moved += rec->len;
     if (in->ask.way == UM_WAY_PUSH)
-        um_proto_ask_came(ep, in, rec->len);
+        um_proto_ask_came(ep, in, rec->len, coming_at);
     if (in->moved == in->arrival.len)
         um_proto_inbound_finish(ep, in, in->failed);
     return 0;
