@@ -1,6 +1,6 @@
 /*
- * unimem run [-q] [-v] [--heap] [--mpi NAME] [--machine NAME] -- CMD...: recognises the MPI of CMD, sets the
- * environment in which that MPI runs over unimem, and becomes CMD.
+ * unimem run [-q] [-v] [--heap] [--system-yield] [--mpi NAME] [--machine NAME] -- CMD...: recognises the MPI of CMD,
+ * sets the environment in which that MPI runs over unimem, and becomes CMD.
  *
  * It execs: signals, exit status and terminal are the program's own.
  */
@@ -10,6 +10,7 @@
 #include "heap.h"
 #include "hosts.h"
 #include "launch.h"
+#include "preload.h"
 
 #include "machine/machines.h"
 
@@ -20,7 +21,7 @@
 #include <string.h>
 
 static const char usage[] =
-    "usage: unimem run [-q] [-v] [--heap] [--mpi NAME] [--machine NAME] [--] PROGRAM [ARGUMENT...]\n"
+    "usage: unimem run [-q] [-v] [--heap] [--system-yield] [--mpi NAME] [--machine NAME] [--] PROGRAM [ARGUMENT...]\n"
     "\n"
     "Runs PROGRAM, usually mpiexec, with the environment that makes its MPI use unimem. The MPI is recognised from\n"
     "the launcher and from the program that it starts; one line says which it is.\n"
@@ -30,6 +31,7 @@ static const char usage[] =
     "                 net, another libfabric provider; shm,board: shm where it reaches, else the board.\n"
     "                 Where the launcher's options or the batch system name hosts, the default is shm,net\n"
     "  --heap         give it a heap whose blocks over 32 KiB peers can map as they are (needs jemalloc)\n"
+    "  --system-yield MPICH: each sched_yield() is a system call, also where nobody else wants the processor\n"
     "  -q, --quiet    only warnings and errors\n"
     "  -v, --verbose  every variable, and whether it is yours\n"
     "\n"
@@ -38,7 +40,7 @@ static const char usage[] =
     "  unimem run -- mpiexec -n 4 ./app\n";
 
 struct options {
-    bool quiet, verbose, help, heap;
+    bool quiet, verbose, help, heap, system_yield;
     const char *mpi, *machine;
     int at; /* where the program begins in argv */
 };
@@ -60,6 +62,8 @@ static int parse(int argc, char **argv, struct options *o, struct um_cmd_recogni
             o->help = true;
         else if (!strcmp(word, "--heap"))
             o->heap = true;
+        else if (!strcmp(word, "--system-yield"))
+            o->system_yield = true;
         else if (!strncmp(word, "--mpi=", 6))
             o->mpi = word + 6;
         else if (!strcmp(word, "--mpi"))
@@ -123,6 +127,21 @@ static int machine_set(const struct options *o, char *const *program, const stru
     return UM_EXIT_OK;
 }
 
+/* MPICH gives up the processor after each turn of a wait: seldom by a system call (src/yield). Without the library the
+ * job is slower, and runs. */
+static void yield_preload(const struct options *o, const struct um_cmd_recognised *found,
+                          const struct um_cmd_environment *env)
+{
+    static const char who[] = "sched_yield", library[] = "libunimem-yield.so";
+    static char path[PATH_MAX];
+    const char *const paths[] = {path};
+    if (found->mpi.kind != UM_MPI_MPICH || o->system_yield || env->other_provider || um_cmd_preload_has(library))
+        return;
+    if (um_cmd_preload_find(who, library, path, sizeof path) == 0 && um_cmd_preload_add(who, paths, 1) == 0 &&
+        o->verbose)
+        fprintf(stderr, "unimem: LD_PRELOAD=%s (sched_yield; --system-yield: not)\n", getenv("LD_PRELOAD"));
+}
+
 static int prepare(const struct options *o, char **program, struct um_cmd_recognised *found)
 {
     static struct um_cmd_environment env; /* tens of KiB: not on the stack */
@@ -145,6 +164,8 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     ret = env_apply(&env);
     if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
         return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
+    if (ret == UM_EXIT_OK)
+        yield_preload(o, found, &env);
     if (ret == UM_EXIT_OK && um_cmd_forward(program, found, &env))
         return UM_EXIT_FAILED;
     return ret;

@@ -1,6 +1,7 @@
 """What `unimem run` says when the program cannot be run: what is wrong with it, and what to do."""
 
 import os
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -185,6 +186,34 @@ def test_the_heap_goes_to_other_hosts(tmp_path: Path) -> None:
     net = ["--mpi", "openmpi", "--machine", "shm,net"]
     assert "LD_PRELOAD" in call(tmp_path, "--heap", *net, "printenv", name).stdout.strip().split(";")
     assert "LD_PRELOAD" not in call(tmp_path, *net, "printenv", name).stdout
+
+
+def test_mpich_yields_by_the_preloaded_library(tmp_path: Path) -> None:
+    library, own = str(BUILD / "libunimem-yield.so"), "/usr/lib/gcc/none.so"
+    tell = ["--mpi", "mpich", "printenv", "LD_PRELOAD"]
+    assert call(tmp_path, *tell).stdout == f"{library}\n"
+    twice = call(tmp_path, "--mpi", "mpich", UNIMEM, "run", *tell, LD_PRELOAD=own)
+    assert twice.stdout == f"{own}:{library}\n", str(twice)
+    assert f"LD_PRELOAD={library}" in call(tmp_path, "-v", *tell).stderr
+    heap = call(tmp_path, "--heap", *tell).stdout.strip().split(":")
+    assert heap[0].endswith("libunimem-heap.so") and heap[-1] == library, heap
+
+
+def test_who_else_yields_does_so_by_the_system(tmp_path: Path) -> None:
+    tell = ["printenv", "LD_PRELOAD"]
+    assert call(tmp_path, "--system-yield", "--mpi", "mpich", *tell).returncode == 1
+    assert call(tmp_path, "--mpi", "openmpi", *tell).returncode == 1
+    assert call(tmp_path, "--mpi", "intel", *tell).returncode == 1
+    assert call(tmp_path, "--mpi", "mpich", *tell, FI_PROVIDER="tcp").returncode == 1  # not over unimem
+
+
+def test_without_the_yield_library_mpich_runs_and_it_is_said(tmp_path: Path) -> None:
+    for name in ("unimem", "libunimem-fi.so"):
+        shutil.copy(BUILD / name, tmp_path)
+    command = [tmp_path / "unimem", "run", "--mpi", "mpich", "echo", "here"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert run.returncode == 0 and run.stdout == "here\n", str(run)
+    assert "libunimem-yield.so is not beside the provider" in run.stderr
 
 
 def test_commands_that_drop_the_environment_are_named(tmp_path: Path) -> None:

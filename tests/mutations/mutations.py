@@ -966,6 +966,27 @@ MUTATIONS = [
         ["proto crossing sim"],
     ),
     (
+        "sched_yield is a system call each time",
+        "src/yield/yield.c",
+        "y->shared > 0 ? 0 : UM_YIELD_EACH - 1",
+        "0",
+        ["yield"],
+    ),
+    (
+        "sched_yield is left out on a shared processor",
+        "src/yield/yield.c",
+        "        y->shared = UM_YIELD_SHARED;",
+        "        y->shared = 0;",
+        ["yield"],
+    ),
+    (
+        "one quick call proves that a processor is not shared",
+        "src/yield/yield.c",
+        "    else if (y->shared > 0)\n        y->shared--;",
+        "    else\n        y->shared = 0;",
+        ["yield"],
+    ),
+    (
         "a sender that nobody has reaped holds its lane",
         "src/machine/shm/identity.c",
         "    return um_process_is_alive((uint32_t)(sender >> 32), 0);",

@@ -24,6 +24,7 @@ BELOW = {
     "proto": {"match", "core", "machine", "base"},
     "prov": {"proto", "match", "core", "machine", "base"},
     "heap": {"machine", "base"},  # a library of its own
+    "yield": {"base"},  # another one
 }
 
 # Folders of src/machine that its folders include, besides themselves and the contract.

@@ -1,0 +1,98 @@
+/* yield.c is compiled in, with a kernel and a clock of the test's own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static uint64_t clock_ns, call_ns;
+static unsigned calls; /* that went to the kernel */
+
+static long test_syscall(long number)
+{
+    assert_int_equal(number, SYS_sched_yield);
+    calls++;
+    clock_ns += call_ns;
+    return 0;
+}
+
+static int test_clock_gettime(clockid_t id, struct timespec *ts)
+{
+    (void)id;
+    *ts = (struct timespec){.tv_sec = (time_t)(clock_ns / 1000000000), .tv_nsec = (long)(clock_ns % 1000000000)};
+    return 0;
+}
+
+#define syscall       test_syscall
+#define clock_gettime test_clock_gettime
+#define sched_yield   test_sched_yield
+#include "yield/yield.c" /* NOLINT(bugprone-suspicious-include): so that it can be told what time it is */
+
+/* So many calls, each of which takes so long in the kernel; how many got there. */
+static unsigned yields(unsigned count, uint64_t ns)
+{
+    calls = 0;
+    call_ns = ns;
+    for (unsigned i = 0; i < count; i++)
+        assert_int_equal(test_sched_yield(), 0);
+    return calls;
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    um_yield = (struct um_yield){0};
+    return 0;
+}
+
+static void where_nobody_waits_one_of_many_is_a_system_call(void **state)
+{
+    (void)state;
+    assert_int_equal(yields(1, 400), 1);
+    assert_in_range(yields(3200, 400), 99, 101);
+    assert_in_range(yields(3200, 700), 99, 101); /* some take a little longer */
+}
+
+static void where_another_one_runs_meanwhile_each_is(void **state)
+{
+    (void)state;
+    yields(64, 400);
+    yields(32, 9000); /* one of these */
+    assert_int_equal(yields(2000, 9000), 2000);
+    assert_int_equal(yields(UM_YIELD_SHARED / 2, 400), UM_YIELD_SHARED / 2); /* it may come back */
+    assert_int_equal(yields(UM_YIELD_SHARED, 9000), UM_YIELD_SHARED);
+}
+
+static void when_the_other_one_has_gone_they_are_left_out_again(void **state)
+{
+    (void)state;
+    yields(64, 400);
+    yields(64, 9000);
+    yields(2 * UM_YIELD_SHARED, 400);
+    assert_in_range(yields(3200, 400), 99, 101);
+}
+
+/* Each of its first calls lets another one run: what is quick is not known. */
+static void who_begins_on_a_shared_processor_finds_out(void **state)
+{
+    (void)state;
+    assert_int_equal(yields(1, 50000), 1);
+    yields(64, 400);
+    assert_true(yields(64, 50000) >= 2);
+    assert_int_equal(yields(1000, 50000), 1000);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(where_nobody_waits_one_of_many_is_a_system_call, setup),
+        cmocka_unit_test_setup(where_another_one_runs_meanwhile_each_is, setup),
+        cmocka_unit_test_setup(when_the_other_one_has_gone_they_are_left_out_again, setup),
+        cmocka_unit_test_setup(who_begins_on_a_shared_processor_finds_out, setup),
+    };
+    return cmocka_run_group_tests_name("yield", tests, NULL, NULL);
+}
