@@ -146,7 +146,7 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->ask.asked_at = in->ask.quiet_at = um_clock_ns();
     in->ask.read_ns = um_proto_ep_of(ep)->bodies->read_ns;
     in->ask.pushed = um_proto_ep_of(ep)->bodies->pushed;
-    in->ask.peer_read = um_proto_peer_of(in->peer)->asked.peer_read;
+    in->ask.peer_read = um_proto_peer_of(in->peer)->crossing.read;
     in->pushed = true;
     in->ask.step = in->job.step;
     in->job.step = watch_step;
@@ -253,10 +253,10 @@ int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
-/* The first part of a body whose sender does other work, too: see pushed_cost(). */
+/* The first part, if its sender reads bodies of this side meanwhile: crossing_cost(). */
 uint64_t um_proto_ask_coming(const struct um_proto_inbound *in)
 {
-    return in->moved == 0 && um_proto_peer_of(in->peer)->asked.peer_read != in->ask.peer_read ? um_clock_ns() : 0;
+    return in->moved == 0 && um_proto_peer_of(in->peer)->crossing.read != in->ask.peer_read ? um_clock_ns() : 0;
 }
 
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at)
@@ -274,7 +274,7 @@ void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint3
 
 void um_proto_ask_peer_read(struct um_core_op *op)
 {
-    um_proto_peer_of(op->peer)->asked.peer_read += op->len;
+    um_proto_peer_of(op->peer)->crossing.read += op->len;
 }
 
 static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -359,13 +359,22 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
     return true;
 }
 
-/* What so many bytes cost that came in ns: less than that, if their sender took bodies of this side meanwhile. */
-static uint64_t pushed_cost(const struct um_proto_bodies_known *b, const struct um_proto_inbound *in, bool alone,
-                            uint64_t ns, uint64_t bytes)
+/* What pushed bodies are measured by: since `start`, ns, so many bytes came; own_ns of it this side read other ones. */
+struct pushed {
+    uint64_t start, now, own_ns, bytes;
+};
+
+/* What they cost. Their sender may have read bodies of this side meanwhile: that is left out, as a loan. */
+static uint64_t crossing_cost(struct um_proto_bodies_known *b, const struct um_proto_inbound *in,
+                              const struct pushed *p)
 {
-    const struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
-    const uint64_t read = asked->peer_read - (alone ? in->ask.peer_read : asked->peer_read_came);
-    return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, bytes));
+    struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
+    const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
+    const uint64_t read = x->read - (x->read_came > in->ask.peer_read ? x->read_came : in->ask.peer_read);
+    x->read_came = x->read;
+    if (!um_proto_loan_take(&x->loan, read > 0, p->now))
+        return ns;
+    return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, p->bytes));
 }
 
 /* Pushed bodies overlap: what is measured begins at the end of the one before, or when this one was asked for, if that
@@ -374,18 +383,17 @@ static uint64_t pushed_cost(const struct um_proto_bodies_known *b, const struct 
 static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const bool alone = b->came.at <= in->ask.asked_at;
-    uint64_t now = um_clock_ns();
-    uint64_t read_ns = b->read_ns - (alone ? in->ask.read_ns : b->came.read_ns);
-    uint64_t bytes = b->pushed - (alone ? in->ask.pushed : b->came.pushed);
-    uint64_t ns = now - (alone ? in->ask.asked_at : b->came.at);
-    b->came.at = b->ended_at = now;
+    const struct pushed p = {.start = alone ? in->ask.asked_at : b->came.at,
+                             .now = um_clock_ns(),
+                             .own_ns = b->read_ns - (alone ? in->ask.read_ns : b->came.read_ns),
+                             .bytes = b->pushed - (alone ? in->ask.pushed : b->came.pushed)};
+    const uint64_t ns = crossing_cost(b, in, &p);
+    b->came.at = b->ended_at = p.now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    ns = pushed_cost(b, in, alone, ns > read_ns ? ns - read_ns : 0, bytes);
-    um_proto_peer_of(in->peer)->asked.peer_read_came = um_proto_peer_of(in->peer)->asked.peer_read;
-    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, bytes);
+    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, p.bytes);
     if (in->ask.is_mappable)
-        um_proto_choice_tell(&b->map, in->arrival.len, 1, ns, bytes);
+        um_proto_choice_tell(&b->map, in->arrival.len, 1, ns, p.bytes);
 }
 
 /* Several may be copied at a time: from the end of the one before. */

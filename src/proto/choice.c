@@ -158,16 +158,17 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_
     }
 }
 
-/* The bytes that a rate remembers, at least. */
-static const uint64_t UM_RATE_BYTES = UINT64_C(1) << 20;
+/* A rate forgets half of what it knows when it knows more bytes. */
+static const uint64_t UM_RATE_BYTES = UINT64_C(1) << 17;
 
 void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes)
 {
+    const uint64_t usual = um_proto_rate_ns(rate, bytes);
     if (rate->bytes > UM_RATE_BYTES) {
         rate->ns /= 2;
         rate->bytes /= 2;
     }
-    rate->ns += ns;
+    rate->ns += usual && ns > 4 * usual ? 4 * usual : ns; /* one that lost a time slice is no rule */
     rate->bytes += bytes;
 }
 
@@ -183,4 +184,18 @@ uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_
     const uint64_t rest = ns > busy_ns ? ns - busy_ns : 0;
     const uint64_t both = 2 * copy_ns < ns ? 2 * copy_ns : ns;
     return rest > both ? rest : both;
+}
+
+bool um_proto_loan_take(struct um_proto_loan *loan, bool reads, uint64_t now)
+{
+    loan->still = reads ? 0 : loan->still + 1;
+    if (loan->still >= UM_LOAN_STILL)
+        loan->lent = 0;
+    if (!reads || now < loan->again_at)
+        return false;
+    if (++loan->lent == UM_LOAN_MAX) {
+        loan->lent = 0;
+        loan->again_at = now + UM_LOAN_PAUSE_NS;
+    }
+    return true;
 }

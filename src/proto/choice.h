@@ -67,13 +67,33 @@ void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes);
 uint64_t um_proto_rate_ns(const struct um_proto_rate *rate, uint64_t bytes);
 
 /*
- * What pushed bodies cost that came in ns. Their sender was busy for busy_ns of it: it read, or mapped, bodies of this
- * side. copy_ns: what this side's half of the work took, copying them out of the records; 0: not known.
+ * What pushed bodies cost that came in ns. busy_ns: so long of that, their sender read, or mapped, bodies that this
+ * side sends. copy_ns: what this side's half of the work took, copying them out of the records; 0: not known.
  *
- * Where bodies go both ways, each side would find reading faster as long as the other side reads: what is pushed waits
- * for those reads. If both push, each does half of the work for each body, and nobody waits. So that is the cost, as
- * far as the other side's reads explain the time.
+ * Where bodies go both ways, each side finds reading faster as long as the other side reads: what it asks for waits for
+ * those reads. If both push, nothing waits for them, and a body costs each side about copy_ns, in either direction. So
+ * busy_ns is left out, down to twice copy_ns.
  */
 uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_ns);
+
+/*
+ * That is a loan to a sender: if it goes on reading, then for it that is the better way, and what it reads delays the
+ * push indeed. It gets no more after UM_LOAN_MAX bodies, until UM_LOAN_PAUSE_NS later.
+ */
+struct um_proto_loan {
+    uint64_t again_at; /* ns: until then there is none */
+    uint32_t lent;     /* bodies */
+    uint32_t still;    /* bodies since the sender read one */
+};
+
+enum {
+    UM_LOAN_MAX = 2 * UM_CHOICE_LATE, /* the sender has tried to have its bodies pushed by then */
+    UM_LOAN_STILL = 64,               /* and does, if it has read nothing for so long */
+};
+
+#define UM_LOAN_PAUSE_NS UINT64_C(1000000000)
+
+/* A pushed body came; reads: its sender read bodies of this side meanwhile. Is that left out? now: ns. */
+bool um_proto_loan_take(struct um_proto_loan *loan, bool reads, uint64_t now);
 
 #endif

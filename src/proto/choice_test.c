@@ -206,6 +206,40 @@ static void only_the_reads_of_the_sender_are_left_out(void **state)
     assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 0), 10000);   /* ours is not known */
 }
 
+/* How many of so many bodies have a loan. */
+static unsigned loans(struct um_proto_loan *loan, unsigned bodies, bool reads, uint64_t now)
+{
+    unsigned lent = 0;
+    for (unsigned i = 0; i < bodies; i++)
+        lent += um_proto_loan_take(loan, reads, now);
+    return lent;
+}
+
+static void a_loan_ends_and_is_given_again(void **state)
+{
+    (void)state;
+    struct um_proto_loan loan = {0};
+    assert_int_equal(loans(&loan, 10, false, 1), 0);
+    assert_int_equal(loans(&loan, 3 * UM_LOAN_MAX, true, 1), UM_LOAN_MAX);
+    assert_int_equal(loans(&loan, 100, true, UM_LOAN_PAUSE_NS), 0);
+    assert_int_equal(loans(&loan, 3 * UM_LOAN_MAX, true, UM_LOAN_PAUSE_NS + 1), UM_LOAN_MAX);
+    loan = (struct um_proto_loan){0};
+    for (unsigned i = 0; i < 4 * UM_LOAN_MAX; i++) { /* it reads now and then: that is no end of its reading */
+        loans(&loan, 1, true, 1);
+        loans(&loan, UM_LOAN_STILL / 2, false, 1);
+    }
+    assert_int_equal(loans(&loan, 1, true, 1), 0);
+}
+
+static void who_pushes_owes_nothing(void **state)
+{
+    (void)state;
+    struct um_proto_loan loan = {0};
+    assert_int_equal(loans(&loan, UM_LOAN_MAX - 1, true, 1), UM_LOAN_MAX - 1);
+    loans(&loan, UM_LOAN_STILL, false, 1);
+    assert_int_equal(loans(&loan, UM_LOAN_MAX, true, 1), UM_LOAN_MAX);
+}
+
 static void a_rate_is_that_of_the_last_bytes(void **state)
 {
     (void)state;
@@ -236,6 +270,8 @@ int main(void)
         cmocka_unit_test(bodies_announced_together_are_not_all_trials),
         cmocka_unit_test(both_sides_find_what_is_better_for_both),
         cmocka_unit_test(only_the_reads_of_the_sender_are_left_out),
+        cmocka_unit_test(a_loan_ends_and_is_given_again),
+        cmocka_unit_test(who_pushes_owes_nothing),
         cmocka_unit_test(a_rate_is_that_of_the_last_bytes),
     };
     return cmocka_run_group_tests_name("choice", tests, NULL, NULL);

@@ -35,14 +35,19 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
 
 /* Of proto/ask: how the peer answers when it is asked for a body. */
 struct um_proto_asked {
-    uint64_t stalled_at;     /* ns: when a body was taken back, if no part has come since; else 0 */
-    uint64_t peer_read;      /* bytes of this side's bodies that the peer has read or mapped */
-    uint64_t peer_read_came; /* of these, when the last body that it pushed was complete */
-    uint32_t parts;     /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
-    uint16_t shy;       /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
-    uint16_t left;      /* how many of these are still to come */
-    bool drops;         /* a body was taken back at some time: parts of it may still come */
-    bool is_unreadable; /* its memory cannot be read: it is asked, and waited for */
+    uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
+    uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
+    uint16_t shy;        /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;       /* how many of these are still to come */
+    bool drops;          /* a body was taken back at some time: parts of it may still come */
+    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+};
+
+/* Of proto/ask: bodies that go both ways. */
+struct um_proto_crossing {
+    uint64_t read;      /* bytes of the bodies sent by this side that the peer has read or mapped, at most */
+    uint64_t read_came; /* of these, when the last body that it pushed was complete */
+    struct um_proto_loan loan;
 };
 
 struct um_proto_peer {
@@ -59,6 +64,7 @@ struct um_proto_peer {
     struct um_proto_segmented *segmented; /* eager_segments.c: from the peer; made when first needed */
     uint8_t unasked;                      /* eager_segments.c: the classes whose messages may go to it in segments */
     uint8_t unasked_sent;                 /* such messages, modulo 256 */
+    struct um_proto_crossing crossing;
 };
 
 struct um_proto_ep {
@@ -188,7 +194,7 @@ struct um_proto_asking {
     uint64_t read_began;                                          /* ns: the copy under way */
     uint64_t read_ns;   /* what reading it took; asked for: what reading had taken when it was */
     uint64_t pushed;    /* bytes that had been pushed when it was asked for */
-    uint64_t peer_read; /* of its peer, when it was asked for */
+    uint64_t peer_read; /* crossing.read of its peer, when it was asked for */
 };
 
 /* What rndv_both.c notes of a body. */
@@ -332,7 +338,7 @@ bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound 
 uint64_t um_proto_ask_coming(const struct um_proto_inbound *in);
 /* It was copied. */
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
-/* For a body that this side has announced: the peer has read or mapped it. */
+/* The peer has read or mapped a body that this side announced. */
 void um_proto_ask_peer_read(struct um_core_op *op);
 /* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
 bool um_proto_ask_drops(struct um_proto_inbound *in);

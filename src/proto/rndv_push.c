@@ -42,7 +42,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     if (status != UM_STATUS_PUSH) {
-        if (op->moved == 0 && status == UM_STATUS_DONE)
+        if (op->moved == 0 && status == UM_STATUS_DONE && !op->is_helped)
             um_proto_ask_peer_read(op);
         um_proto_op_answered(ep, op, um_proto_segments_answered(op, status));
         return;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "core/endpoint.h"
 #include "machine/sim/sim.h"
+#include "proto/internal.h"
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
@@ -40,6 +41,39 @@ static void bodies_cross(struct world *w, unsigned char *from, unsigned char (*t
     }
 }
 
+static unsigned char from[LEN], to[2][AT_A_TIME][LEN];
+static struct um_machine slow;
+
+/* Over the simulated machine, with slow reads; node 1 never asks. */
+static void open_slow(struct world *w)
+{
+    slow = um_machine_sim;
+    slow.transfer_start = slow_transfer_start;
+    world_open(w, 2);
+    for (int node = 0; node < 2; node++)
+        peer_of(w, node, 1 - node)->link->machine = &slow;
+    watched = peer_of(w, 0, 1)->link;
+    w->node[1].ep->config.bodies = UM_BODIES_COPY;
+    fill(from, LEN, 1);
+}
+
+static void close_slow(struct world *w)
+{
+    for (int node = 0; node < 2; node++)
+        peer_of(w, node, 1 - node)->link->machine = &um_machine_sim;
+    world_close(w);
+}
+
+/* How many bodies node 0 reads in the last ones of so many rounds. */
+static unsigned reads_of_the_last(struct world *w, unsigned rounds)
+{
+    for (unsigned round = 0; round < rounds; round++) {
+        reads = round == rounds - LAST ? 0 : reads;
+        bodies_cross(w, from, to);
+    }
+    return reads;
+}
+
 /*
  * What one side asks for comes when the other side has read its bodies: it takes longer than to read. But that time is
  * the other side's reading, not the push. If both sides thought otherwise, they would read for ever.
@@ -47,27 +81,52 @@ static void bodies_cross(struct world *w, unsigned char *from, unsigned char (*t
 static void a_push_does_not_count_what_its_sender_reads_meanwhile(void **state)
 {
     (void)state;
-    static unsigned char from[LEN], to[2][AT_A_TIME][LEN];
-    struct um_machine slow = um_machine_sim;
     struct world w;
-    slow.transfer_start = slow_transfer_start;
+    open_slow(&w);
+    assert_true(reads_of_the_last(&w, ROUNDS) <= LAST * AT_A_TIME / 4);
+    close_slow(&w);
+}
+
+static uint64_t read_of(struct world *w, int node)
+{
+    return um_proto_peer_of(peer_of(w, node, 1 - node))->crossing.read;
+}
+
+/* Bodies cross until node 1 has read so many at once (at first it takes some back): the bytes that it was told to have
+ * read then. */
+static uint64_t told_to_have_read(struct world *w, uint64_t bodies)
+{
+    const struct um_core_stats *s = um_core_ep_stats(w->node[1].ep);
+    uint64_t copied, read;
+    int tries = 0;
+    do {
+        assert_true(tries++ < 1000);
+        copied = s->copied;
+        read = read_of(w, 0);
+        bodies_cross(w, from, to);
+    } while (s->copied != copied + bodies);
+    return read_of(w, 0) - read;
+}
+
+static void what_was_pushed_was_not_read(void **state)
+{
+    (void)state;
+    const enum um_core_bodies usual = variant.bodies;
+    struct world w;
+    variant.bodies = UM_BODIES_PUSH;
     world_open(&w, 2);
-    for (int node = 0; node < 2; node++)
-        peer_of(&w, node, 1 - node)->link->machine = &slow;
-    watched = peer_of(&w, 0, 1)->link;
-    w.node[1].ep->config.bodies = UM_BODIES_COPY; /* it never asks */
     fill(from, LEN, 1);
-    for (int round = 0; round < ROUNDS; round++) {
-        reads = round == ROUNDS - LAST ? 0 : reads;
-        bodies_cross(&w, from, to);
-    }
-    assert_true(reads <= LAST * AT_A_TIME / 2); /* a quarter */
-    for (int node = 0; node < 2; node++)
-        peer_of(&w, node, 1 - node)->link->machine = &um_machine_sim;
+    assert_int_equal(told_to_have_read(&w, 0), 0);
     world_close(&w);
+    variant.bodies = UM_BODIES_COPY;
+    world_open(&w, 2);
+    assert_int_equal(told_to_have_read(&w, AT_A_TIME), AT_A_TIME * LEN);
+    world_close(&w);
+    variant.bodies = usual;
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_push_does_not_count_what_its_sender_reads_meanwhile),
+    cmocka_unit_test(what_was_pushed_was_not_read),
 };
 WORLD_MAIN("crossing", tests)
