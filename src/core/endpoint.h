@@ -1,9 +1,9 @@
 /*
  * The inside of an endpoint, shared by core and proto: peers, operations in flight, jobs.
  *
- * An operation at the initiator (struct um_core_op) ends in one of two ways: the receiver consumes its record
- * (acknowledged by the lane's credit), or the receiver answers its token. What is left to do in pieces is a job.
- * Threading: core.h.
+ * An operation at the initiator (struct um_core_op) ends in one of three ways: the receiver consumes its record
+ * (acknowledged by the lane's credit), the receiver answers its token, or the transfer that moves its bytes ends. What
+ * is left to do in pieces is a job. Threading: core.h.
  */
 #ifndef UM_CORE_ENDPOINT_H
 #define UM_CORE_ENDPOINT_H

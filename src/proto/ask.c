@@ -1,5 +1,5 @@
 /*
- * The receiver asks for a body in records instead of reading it, where that is faster (choice.h):
+ * The receiver asks for a body in records instead of reading it, where that was faster of late (choice.h):
  *
  *   sender                                        receiver
  *   RTS                             ──────→       match, choose
@@ -27,7 +27,7 @@
  * done. */
 #define UM_QUIET_NS INT64_C(40000)
 
-/* Bytes below which every copy costs more than its time says, and a lone one: copy_cost(). */
+/* Bodies shorter than UM_SHORT_BODY are charged more than they took, lone ones up to UM_LONG_BODY: copy_cost(). */
 #define UM_SHORT_BODY UINT64_C(65536)
 #define UM_LONG_BODY  UINT64_C(1048576)
 

@@ -1,6 +1,7 @@
 /*
- * RMA. The initiator executes it wherever it reaches the region (a window at level mapped or copy): done at return, the
- * target's process takes no part. Otherwise the target's progress does (level remote):
+ * RMA. The initiator executes it wherever it reaches the region (a window at level mapped or copy): done at return, or
+ * when its transfer has ended, and the target's process takes no part. Otherwise the target's progress does (level
+ * remote):
  *
  *   initiator                                     target
  *   loads, stores, or a transfer (rma_copy.c)     -
@@ -339,9 +340,9 @@ static __attribute__((noinline)) int rma_slow(struct um_core_ep *ep, const struc
 }
 
 /*
- * One buffer, by loads and stores, with nothing in its way: executed at once. Else bytes may have moved already (the
- * registration ended meanwhile), and the slow path does it again or finds the error. direction: a constant, so that the
- * code of the other one is left out.
+ * The fast path: one buffer, by loads and stores, executed at once. What does not qualify goes to rma_slow(). So does
+ * an operation whose registration ended during the copy: the slow path copies the bytes again, or reports the error.
+ * direction: a constant, so that the code of the other one is left out.
  */
 static inline __attribute__((always_inline)) int rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma,
                                                            const uint32_t direction)

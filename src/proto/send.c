@@ -97,7 +97,7 @@ static __attribute__((noinline)) int inject_body(struct um_core_ep *ep, struct u
     return inject_commit(ep, peer, &slot, len, flags);
 }
 
-/* Here: what fits into a record. */
+/* Inline what fits into a record. */
 int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
                     uint64_t data, uint32_t flags)
 {

@@ -198,7 +198,8 @@ static inline void um_prov_received_fill(struct fi_cq_tagged_entry *to, void *co
         len, NULL, flags & UM_OP_DATA ? data : 0, tag);
 }
 
-/* Here: nobody counts receives or wants their sources, and the reader, if one waits, has the largest format. */
+/* The usual case first: no counter of receives, no sources wanted, and a reader, if one waits, with the largest format.
+ */
 void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len,
                          uint64_t tag, uint64_t data)
 {

@@ -104,7 +104,8 @@ ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t
                                   uint64_t tag, uint32_t flags);
 /* Under the domain lock: what um_proto_inject() said. It has no completion: its counter counts now. */
 ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int sent);
-/* Here: by the only thread, to a peer that was used before; nobody counts. */
+/* Inline if the domain needs no lock, the peer was used before and no counter is bound; else
+ * um_prov_post_inject_other() does it. */
 static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data,
                                           fi_addr_t dest, uint64_t tag, uint32_t flags)
 {
@@ -145,8 +146,8 @@ ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, ui
                                 void *context, uint32_t flags, bool directed, fi_addr_t source);
 /* Under the domain lock: what um_proto_recv() said. */
 ssize_t um_prov_post_recv_done_locked(struct um_prov_ep *ep, int ret);
-/* A receive of one buffer, without flags of a call. Here: by the only thread, from anybody or a peer that was used
- * before. */
+/* A receive of one buffer, without flags of a call. Inline if the domain needs no lock and it is for anybody, or for a
+ * peer that was used before. */
 static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
                                             void *context, uint32_t flags, bool directed, fi_addr_t source)
 {

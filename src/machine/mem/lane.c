@@ -315,7 +315,7 @@ uint32_t um_mem_lane_consumed(const struct um_lane *base)
     return lane->consumed;
 }
 
-/* The places of the answers taken are free again. The owner may sleep and wait for that. */
+/* The places of the answers taken are free again. The receiver may sleep and wait for that. */
 static void lane_tell_taken(struct um_mem_lane *lane)
 {
     lane->answers_told = lane->answers_seen;

@@ -13,7 +13,7 @@
 
 /*
  * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. If
- * the sender dies in between, the owner knows whose bit it is.
+ * the sender dies in between, the receiver knows whose bit it is.
  */
 bool um_mem_lane_take_share(struct um_mem_lane *lane)
 {

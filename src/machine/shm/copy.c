@@ -1,7 +1,8 @@
 /*
  * Copies between private memories of two processes: process_vm_readv(2) and process_vm_writev(2).
  *
- * Every copy begins with eight bytes of proof: the peer's nonce, read at the address that its port names. A process
+ * Every read begins with eight bytes of proof: the peer's nonce, read at the address that its port names; before a
+ * write they are read by themselves, unless that was done less than PROOF_NS ago (docs/adr/0010). A process
  * that has taken over the pid of a dead peer does not have it, so its memory is neither taken for the peer's nor
  * written. Threading: machine.h.
  */
@@ -73,7 +74,7 @@ static int copy_error(struct um_mem_port *port, const struct holder *peer, int e
     return -EPERM;
 }
 
-/* One call moves len bytes, or a part of it; proof: verify the nonce in the same call (reads only). */
+/* One system call. The bytes that moved, perhaps fewer than asked for, or a negative errno. */
 static ssize_t copy_call(const struct holder *peer, bool write, struct iovec *local, size_t local_count,
                          struct iovec *remote, size_t remote_count)
 {
