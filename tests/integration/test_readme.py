@@ -122,7 +122,8 @@ def check_installed(root: Path) -> None:
     if not shutil.which("pandoc"):
         pages = set()
     board = {"libunimem.so.1", "libunimem.so", "unimem-boardd", "unimem.h", "fi_ext_unimem.h", "libunimem.pc"}
-    assert set(files) == {"libunimem-fi.so", "libunimem-heap.so", "unimem", "unimem.pc", "LICENSE"} | board | pages
+    plugins = {"libunimem-fi.so", "libunimem-heap.so", "libunimem-yield.so"}
+    assert set(files) == plugins | {"unimem", "unimem.pc", "LICENSE"} | board | pages
 
     prefix = next(parent for parent in files["unimem"].parents if parent.name == "bin").parent
     env = os.environ | {"PKG_CONFIG_PATH": str(files["unimem.pc"].parent), "PKG_CONFIG_SYSROOT_DIR": ""}
