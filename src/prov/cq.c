@@ -231,11 +231,11 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
  * Lingering: an empty read by a caller that spins polls for about a microsecond before it returns. MPICH yields the
  * processor after every empty read, and a message that comes meanwhile would wait for the end of that system call. A
  * caller that computes between its reads, or whose yield lets another process run, does not make UM_CQ_LOOK reads
- * within UM_CQ_LOOK_NS. Callers that await no message do not linger: one that posts one-sided operations
- * (um_prov_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one that asks for progress
- * with no entries. The first empty read after a read that returned completions does not linger either: MPICH reads once
- * more when its operation is complete, and the microsecond would be lost (an accumulate by active messages took half as
- * long again).
+ * within UM_CQ_LOOK_NS (with src/yield some turns later). Callers that await no message do not linger: one that posts
+ * one-sided operations (um_prov_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one
+ * that asks for progress with no entries. The first empty read after a read that returned completions does not linger
+ * either: MPICH reads once more when its operation is complete, and the microsecond would be lost (an accumulate by
+ * active messages took half as long again).
  *
  * A caller that tests for messages between pieces of its own work makes as many reads, and would do its work in the
  * rest of the time. So there is an allowance for lingering in vain, and only short waits add to it.

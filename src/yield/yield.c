@@ -22,23 +22,28 @@ enum {
     UM_YIELD_SHARED = 256,
     UM_YIELD_PROOF = 16,
     UM_YIELD_SLACK_NS = 1000, /* a call that takes longer than two of the shortest ones, and this, let another run */
+    UM_YIELD_LEAST_NS = 2000, /* the shortest one takes no longer: else another ran in all of them */
 };
 
 struct um_yield {
     uint32_t left;     /* calls that may still be left out */
     uint32_t shared;   /* calls that are still to go to the kernel, because the processor is shared */
-    uint64_t least_ns; /* of the calls whose time was taken; 0: there was none */
+    uint64_t least_ns; /* of the calls whose time was taken, UM_YIELD_LEAST_NS at most; 0: there was none */
+    uint64_t tick;     /* of the kernel's clock, when the last call went there */
 };
 
-static _Thread_local struct um_yield um_yield;
+/* Initial-exec: a first use allocates nothing, because signal handlers yield, too. */
+static _Thread_local __attribute__((tls_model("initial-exec"))) struct um_yield um_yield;
 
 __attribute__((visibility("default"))) int sched_yield(void)
 {
     struct um_yield *y = &um_yield;
-    if (y->left > 0) {
+    const uint64_t tick = um_clock_coarse_ns();
+    if (y->left > 0 && tick == y->tick) { /* who yields seldom, does so each time */
         y->left--;
         return 0;
     }
+    y->tick = tick;
     if (y->shared > UM_YIELD_PROOF) {
         y->shared--;
         return (int)syscall(SYS_sched_yield);
@@ -46,7 +51,9 @@ __attribute__((visibility("default"))) int sched_yield(void)
     const uint64_t began = um_clock_ns();
     const int ret = (int)syscall(SYS_sched_yield);
     const uint64_t took = um_clock_ns() - began;
-    if (y->least_ns == 0 || took < y->least_ns)
+    if (y->least_ns == 0)
+        y->least_ns = UM_YIELD_LEAST_NS;
+    if (took < y->least_ns)
         y->least_ns = took;
     if (took > 2 * y->least_ns + UM_YIELD_SLACK_NS)
         y->shared = UM_YIELD_SHARED;

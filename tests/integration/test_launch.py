@@ -207,11 +207,19 @@ def test_who_else_yields_does_so_by_the_system(tmp_path: Path) -> None:
     assert call(tmp_path, "--mpi", "mpich", *tell, FI_PROVIDER="tcp").returncode == 1  # not over unimem
 
 
+def test_a_program_with_an_address_sanitizer_starts(tmp_path: Path) -> None:
+    source = '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { return puts(getenv("LD_PRELOAD") ? "yes" : "no") < 0; }\n'
+    compile_c(tmp_path / "app", source, "-fsanitize=address")
+    run = call(tmp_path, "--mpi", "mpich", "./app")
+    assert run.returncode == 0 and run.stdout == "no\n", str(run)
+
+
 def test_without_the_yield_library_mpich_runs_and_it_is_said(tmp_path: Path) -> None:
     for name in ("unimem", "libunimem-fi.so"):
         shutil.copy(BUILD / name, tmp_path)
     command = [tmp_path / "unimem", "run", "--mpi", "mpich", "echo", "here"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    env = {"PATH": os.environ["PATH"]}
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=30, check=False)
     assert run.returncode == 0 and run.stdout == "here\n", str(run)
     assert "libunimem-yield.so is not beside the provider" in run.stderr
 

@@ -1001,6 +1001,13 @@ MUTATIONS = [
         ["yield"],
     ),
     (
+        "who yields seldom lets others wait for many calls",
+        "src/yield/yield.c",
+        "y->left > 0 && tick == y->tick",
+        "y->left > 0",
+        ["yield"],
+    ),
+    (
         "one quick call proves that a processor is not shared",
         "src/yield/yield.c",
         "    else if (y->shared > 0)\n        y->shared--;",
