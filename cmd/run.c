@@ -6,12 +6,11 @@
  */
 #include "announce.h"
 #include "commands.h"
-#include "elf_file.h"
 #include "forward.h"
 #include "heap.h"
 #include "hosts.h"
 #include "launch.h"
-#include "preload.h"
+#include "yield.h"
 
 #include "machine/machines.h"
 
@@ -128,39 +127,6 @@ static int machine_set(const struct options *o, char *const *program, const stru
     return UM_EXIT_OK;
 }
 
-/* Its shared library ends a program in which another library is preloaded. */
-static bool has_address_sanitizer(char *const *words)
-{
-    static const char asan[] = "libasan.so";
-    bool has = false;
-    for (; *words && !has; words++) {
-        char path[PATH_MAX];
-        struct um_cmd_elf elf;
-        if (um_cmd_find_in_path(*words, path) || um_cmd_elf_open(path, &elf))
-            continue;
-        for (unsigned i = 0; i < elf.needed_count; i++)
-            has = has || strncmp(elf.needed[i], asan, sizeof asan - 1) == 0;
-        um_cmd_elf_close(&elf);
-    }
-    return has;
-}
-
-/* MPICH gives up the processor after each turn of a wait: seldom by a system call (src/yield). Without the library the
- * job is slower, and runs. */
-static void yield_preload(const struct options *o, char *const *program, const struct um_cmd_recognised *found,
-                          const struct um_cmd_environment *env)
-{
-    static const char who[] = "sched_yield", library[] = "libunimem-yield.so";
-    static char path[PATH_MAX];
-    const char *const paths[] = {path};
-    if (found->mpi.kind != UM_MPI_MPICH || o->system_yield || env->other_provider || um_cmd_preload_has(library) ||
-        has_address_sanitizer(program))
-        return;
-    if (um_cmd_preload_find(who, library, path, sizeof path) == 0 && um_cmd_preload_add(who, paths, 1) == 0 &&
-        o->verbose)
-        fprintf(stderr, "unimem: LD_PRELOAD=%s (sched_yield; --system-yield: not)\n", getenv("LD_PRELOAD"));
-}
-
 static int prepare(const struct options *o, char **program, struct um_cmd_recognised *found)
 {
     static struct um_cmd_environment env; /* tens of KiB: not on the stack */
@@ -183,8 +149,8 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     ret = env_apply(&env);
     if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
         return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
-    if (ret == UM_EXIT_OK)
-        yield_preload(o, program, found, &env);
+    if (ret == UM_EXIT_OK && !o->system_yield)
+        um_cmd_yield_preload(program, found, &env, o->verbose);
     if (ret == UM_EXIT_OK && um_cmd_forward(program, found, &env))
         return UM_EXIT_FAILED;
     return ret;

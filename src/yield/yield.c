@@ -28,12 +28,13 @@ enum {
 struct um_yield {
     uint32_t left;     /* calls that may still be left out */
     uint32_t shared;   /* calls that are still to go to the kernel, because the processor is shared */
-    uint64_t least_ns; /* of the calls whose time was taken, UM_YIELD_LEAST_NS at most; 0: there was none */
+    uint64_t least_ns; /* of the calls whose time was taken, UM_YIELD_LEAST_NS at most */
     uint64_t tick;     /* of the kernel's clock, when the last call went there */
 };
 
 /* Initial-exec: a first use allocates nothing, because signal handlers yield, too. */
-static _Thread_local __attribute__((tls_model("initial-exec"))) struct um_yield um_yield;
+static _Thread_local
+    __attribute__((tls_model("initial-exec"))) struct um_yield um_yield = {.least_ns = UM_YIELD_LEAST_NS};
 
 __attribute__((visibility("default"))) int sched_yield(void)
 {
@@ -51,8 +52,6 @@ __attribute__((visibility("default"))) int sched_yield(void)
     const uint64_t began = um_clock_ns();
     const int ret = (int)syscall(SYS_sched_yield);
     const uint64_t took = um_clock_ns() - began;
-    if (y->least_ns == 0)
-        y->least_ns = UM_YIELD_LEAST_NS;
     if (took < y->least_ns)
         y->least_ns = took;
     if (took > 2 * y->least_ns + UM_YIELD_SLACK_NS)

@@ -49,7 +49,7 @@ static unsigned yields(unsigned count, uint64_t ns)
 static int setup(void **state)
 {
     (void)state;
-    um_yield = (struct um_yield){0};
+    um_yield = (struct um_yield){.least_ns = UM_YIELD_LEAST_NS};
     return 0;
 }
 

@@ -12,6 +12,7 @@ enum { READ_NS = 100000, LEN = 40000, AT_A_TIME = 2, ROUNDS = 150, LAST = 50 };
 
 static const struct um_link *watched;
 static unsigned reads; /* over that link */
+static unsigned char from[LEN], to[2][AT_A_TIME][LEN];
 
 /* As on a machine whose system copies slowly. */
 static int slow_transfer_start(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p)
@@ -23,7 +24,7 @@ static int slow_transfer_start(struct um_link *link, const struct um_copy *copy,
     return um_machine_sim.transfer_start(link, copy, transfer_p);
 }
 
-static void bodies_cross(struct world *w, unsigned char *from, unsigned char (*to)[AT_A_TIME][LEN])
+static void bodies_cross(struct world *w)
 {
     for (int node = 0; node < 2; node++) {
         for (int k = 0; k < AT_A_TIME; k++)
@@ -41,7 +42,6 @@ static void bodies_cross(struct world *w, unsigned char *from, unsigned char (*t
     }
 }
 
-static unsigned char from[LEN], to[2][AT_A_TIME][LEN];
 static struct um_machine slow;
 
 /* Over the simulated machine, with slow reads; node 1 never asks. */
@@ -69,7 +69,7 @@ static unsigned reads_of_the_last(struct world *w, unsigned rounds)
 {
     for (unsigned round = 0; round < rounds; round++) {
         reads = round == rounds - LAST ? 0 : reads;
-        bodies_cross(w, from, to);
+        bodies_cross(w);
     }
     return reads;
 }
@@ -103,7 +103,7 @@ static uint64_t told_to_have_read(struct world *w, uint64_t bodies)
         assert_true(tries++ < 1000);
         copied = s->copied;
         read = read_of(w, 0);
-        bodies_cross(w, from, to);
+        bodies_cross(w);
     } while (s->copied != copied + bodies);
     return read_of(w, 0) - read;
 }

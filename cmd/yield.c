@@ -1,0 +1,54 @@
+/* cmd/yield.h */
+#include "yield.h"
+#include "elf_file.h"
+#include "launch.h"
+#include "preload.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Where the user has set MPICH to another netmod or to its own shared memory, its waits are not ours to change. */
+static bool runs_over_unimem(const struct um_cmd_environment *env)
+{
+    if (env->other_provider)
+        return false;
+    for (unsigned i = 0; i < env->count; i++) {
+        const struct um_cmd_env_var *var = &env->var[i];
+        const bool is_mpich = strncmp(var->name, "MPIR_CVAR_", 10) == 0;
+        if (is_mpich && var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* The shared library of AddressSanitizer ends a program in which another library is preloaded before it. */
+static bool has_address_sanitizer(char *const *words)
+{
+    static const char asan[] = "libasan.so";
+    bool has = false;
+    for (; *words && !has; words++) {
+        char path[PATH_MAX];
+        struct um_cmd_elf elf;
+        if (um_cmd_find_in_path(*words, path) || um_cmd_elf_open(path, &elf))
+            continue;
+        for (unsigned i = 0; i < elf.needed_count; i++)
+            has = has || strncmp(elf.needed[i], asan, sizeof asan - 1) == 0;
+        um_cmd_elf_close(&elf);
+    }
+    return has;
+}
+
+void um_cmd_yield_preload(char *const *program, const struct um_cmd_recognised *found,
+                          const struct um_cmd_environment *env, bool verbose)
+{
+    static const char who[] = "sched_yield", library[] = "libunimem-yield.so";
+    static char path[PATH_MAX];
+    const char *const paths[] = {path};
+    if (found->mpi.kind != UM_MPI_MPICH || !runs_over_unimem(env) || um_cmd_preload_has(library) ||
+        has_address_sanitizer(program))
+        return;
+    if (um_cmd_preload_find(who, library, path, sizeof path) == 0 && um_cmd_preload_add(who, paths, 1) == 0 && verbose)
+        fprintf(stderr, "unimem: LD_PRELOAD=%s (sched_yield; --system-yield: not)\n", getenv("LD_PRELOAD"));
+}
