@@ -118,12 +118,12 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep);
 int um_core_ep_progress(struct um_core_ep *ep);
 
 /*
- * Makes the next call of progress check the peers, if it is time, and take at most `unasked` messages that have no
+ * Makes the next call of progress check the peers, if it is time, and take at most `unexpected` messages that have no
  * receive (not 0). For a caller that has drained completions for many calls without progress. If those were of
  * unexpected messages, progress must not take in more such messages than the caller consumes, or their number grows
  * without bound.
  */
-void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unasked);
+void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unexpected);
 uint32_t um_core_ep_patience(const struct um_core_ep *ep);
 
 /*

@@ -85,7 +85,7 @@ int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core
     ep->config = *config;
     ep->protocols = protocols;
     ep->calls_counted = 1;
-    ep->unasked_left = UINT32_MAX;
+    ep->unexpected_left = UINT32_MAX;
     um_list_init(&ep->awaiting);
     um_list_init(&ep->expected);
     um_list_init(&ep->held);

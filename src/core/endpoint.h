@@ -171,14 +171,15 @@ struct um_core_ep {
     const struct um_core_protocols *protocols;
     struct um_core_port ports[UM_MACHINES_MAX];
     uint32_t port_count;
-    uint32_t polled;       /* the port that is asked first for a record */
-    uint32_t left_out;     /* polls that still skip all ports but the first */
-    int wait_fd;           /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
-    bool reported;         /* this call of progress has completed something */
-    uint32_t unasked_left; /* messages without a receive that this call of progress may still take; UINT32_MAX: any */
-    bool stored;           /* through a window, and no full fence since */
-    uint32_t turns;        /* of progress, modulo 2^32 */
-    int32_t calls;         /* without a look at the clock */
+    uint32_t polled;   /* the port that is asked first for a record */
+    uint32_t left_out; /* polls that still skip all ports but the first */
+    int wait_fd;       /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
+    bool reported;     /* this call of progress has completed something */
+    uint32_t
+        unexpected_left;    /* messages without a receive that this call of progress may still take; UINT32_MAX: any */
+    bool stored;            /* through a window, and no full fence since */
+    uint32_t turns;         /* of progress, modulo 2^32 */
+    int32_t calls;          /* without a look at the clock */
     uint32_t calls_counted; /* between the last look and the next */
     uint64_t looked_at, tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */

@@ -315,10 +315,10 @@ __attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
     }
 }
 
-void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unasked)
+void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unexpected)
 {
     ep->calls = 0;
-    ep->unasked_left = unasked;
+    ep->unexpected_left = unexpected;
 }
 
 uint32_t um_core_ep_patience(const struct um_core_ep *ep)
@@ -334,7 +334,7 @@ int um_core_ep_progress(struct um_core_ep *ep)
         if (passed)
             count += tick_and_advance(ep, passed);
         um_core_peers_free_ended(ep);
-        ep->unasked_left = UINT32_MAX;
+        ep->unexpected_left = UINT32_MAX;
     }
     return count;
 }

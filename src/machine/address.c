@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-int um_addr_head_check(const struct um_machine *machine, const struct um_addr *addr, bool is_logged)
+int um_addr_header_check(const struct um_machine *machine, const struct um_addr *addr, bool is_logged)
 {
     static struct um_log_limit none, old, other, lacks;
     const unsigned version = addr->word[0] & 0xff;

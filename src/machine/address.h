@@ -18,7 +18,7 @@ enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_NET = 4, UM_ADDR
  * Bits 0-7: twice the wire version, so that bit 0 is clear: version 1 had no header, and bit 0 was set. Bits 8-15: enum
  * um_addr_kind.
  */
-enum { UM_ADDR_HEAD = 0xffff, UM_ADDR_VERSION = 2 * UM_WIRE_VERSION, UM_ADDR_KINDS_SHIFT = 8 };
+enum { UM_ADDR_HEADER = 0xffff, UM_ADDR_VERSION = 2 * UM_WIRE_VERSION, UM_ADDR_KINDS_SHIFT = 8 };
 
 /* Words of the part of a machine of one host, and where the part of the other machine begins. */
 enum { UM_ADDR_LOCAL_WORDS = 3, UM_ADDR_TAIL = 3 };
@@ -28,7 +28,7 @@ static_assert(UM_ADDR_TAIL * 8 + 40 == sizeof(struct um_addr), "the longest name
  * Is it an address of this wire version, with a part of that machine? 0 or -EPROTO. is_logged: logs why not, and the
  * remedy.
  */
-int um_addr_head_check(const struct um_machine *machine, const struct um_addr *addr, bool is_logged);
+int um_addr_header_check(const struct um_machine *machine, const struct um_addr *addr, bool is_logged);
 
 /* Bytes of an address of an endpoint that uses these machines. */
 static inline size_t um_addr_len(const struct um_machines *machines)
@@ -50,11 +50,11 @@ static inline bool um_addr_has(const struct um_machine *machine, const struct um
 /* A word of that machine's part, without the header. */
 static inline uint64_t um_addr_word(const struct um_addr *addr, unsigned i)
 {
-    return i == 0 ? addr->word[0] & ~(uint64_t)UM_ADDR_HEAD : addr->word[i];
+    return i == 0 ? addr->word[0] & ~(uint64_t)UM_ADDR_HEADER : addr->word[i];
 }
 
 /* The header of an address with that machine's part alone. */
-static inline uint64_t um_addr_head(const struct um_machine *machine)
+static inline uint64_t um_addr_header(const struct um_machine *machine)
 {
     return UM_ADDR_VERSION | (uint64_t)machine->addr_kind << UM_ADDR_KINDS_SHIFT;
 }
@@ -63,7 +63,7 @@ static inline uint64_t um_addr_head(const struct um_machine *machine)
 static inline void um_addr_set_part(const struct um_machine *machine, const struct um_addr *from,
                                     struct um_addr *addr_p)
 {
-    const uint64_t header = (addr_p->word[0] & UM_ADDR_HEAD) | um_addr_head(machine);
+    const uint64_t header = (addr_p->word[0] & UM_ADDR_HEADER) | um_addr_header(machine);
     for (unsigned i = machine->addr_first; i < (unsigned)machine->addr_first + machine->addr_words; i++)
         addr_p->word[i] = um_addr_word(from, i);
     addr_p->word[0] = um_addr_word(addr_p, 0) | header;

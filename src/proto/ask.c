@@ -36,10 +36,15 @@
 
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
 
+/* The two ways of each choice. */
+enum { UM_BODY_READ, UM_BODY_PUSHED };
+enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
+enum { UM_HELP_BOTH, UM_HELP_ALONE };
+
 struct um_proto_bodies_known {
-    struct um_proto_choice choice;
-    struct um_proto_choice map;   /* of what can be mapped; way 0: mapped; way 1: pushed */
-    struct um_proto_choice help;  /* of what is read; way 0: by both sides; way 1: by the receiver alone */
+    struct um_proto_choice body;
+    struct um_proto_choice map;   /* of what can be mapped */
+    struct um_proto_choice help;  /* of what is read */
     uint64_t mapped_at;           /* ns: when a mapped body was complete last */
     uint64_t ended_at;            /* ns: when a body was last, that came by any way */
     uint64_t read_ns;             /* what reading bodies has taken */
@@ -99,7 +104,7 @@ static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
         return false;
     }
     return ep->config.bodies == UM_BODIES_PUSH || in->ask.is_mappable ||
-           um_proto_choice_take(&um_proto_ep_of(ep)->bodies->choice, in->arrival.len) == UM_WAY_PUSH;
+           um_proto_choice_take(&um_proto_ep_of(ep)->bodies->body, in->arrival.len) == UM_BODY_PUSHED;
 }
 
 bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -107,7 +112,7 @@ bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound 
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
     const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || is_never_asked(ep) ||
                        um_proto_peer_of(in->peer)->asked.is_unreadable ||
-                       (uint8_t)um_proto_choice_take(&b->map, in->arrival.len) == 0;
+                       um_proto_choice_take(&b->map, in->arrival.len) == UM_MAP_MAPPED;
     in->ask.is_mappable = !takes;
     in->shareable = takes; /* decided */
     if (takes)
@@ -123,8 +128,8 @@ bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_pr
         return false;
     if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
         return true;
-    return in->ask.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, 1)
-                               : um_proto_choice_prefers(&b->choice, in->arrival.len, UM_WAY_PUSH);
+    return in->ask.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, UM_MAP_PUSHED)
+                               : um_proto_choice_prefers(&b->body, in->arrival.len, UM_BODY_PUSHED);
 }
 
 bool um_proto_ask_records(struct um_proto_inbound *in)
@@ -242,7 +247,7 @@ bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (ep->config.bodies == UM_BODIES_BOTH)
         return true;
     in->ask.has_choice = !is_short_of_many(b, in->arrival.len);
-    return in->ask.has_choice && (uint8_t)um_proto_choice_take(&b->help, in->arrival.len) == 0;
+    return in->ask.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
 }
 
 int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
@@ -391,9 +396,9 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
     b->came.at = b->ended_at = p.now;
     b->came.read_ns = b->read_ns;
     b->came.pushed = b->pushed;
-    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_PUSH, ns, p.bytes);
+    um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_PUSHED, ns, p.bytes);
     if (in->ask.is_mappable)
-        um_proto_choice_tell(&b->map, in->arrival.len, 1, ns, p.bytes);
+        um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_PUSHED, ns, p.bytes);
 }
 
 /* Several may be copied at a time: from the end of the one before. */
@@ -404,16 +409,17 @@ static void learn_mapped(struct um_proto_bodies_known *b, const struct um_proto_
     const uint64_t cost = copy_cost(in, came_alone(b, in->both.began_at, now - from), now - from);
     b->mapped_at = b->ended_at = now;
     um_proto_rate_add(&b->reading, now - from, in->arrival.len);
-    um_proto_choice_tell(&b->map, in->arrival.len, 0, cost, in->arrival.len);
+    um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_MAPPED, cost, in->arrival.len);
 }
 
 static void learn_read(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const uint64_t ns = in->ask.read_ns;
     um_proto_rate_add(&b->reading, ns, in->moved);
-    um_proto_choice_tell(&b->choice, in->arrival.len, UM_WAY_READ, copy_cost(in, in->ask.is_lone, ns), in->moved);
+    um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_READ, copy_cost(in, in->ask.is_lone, ns), in->moved);
     if (in->ask.has_choice)
-        um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? 0 : 1, ns, in->moved);
+        um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE, ns,
+                             in->moved);
 }
 
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)

@@ -51,14 +51,14 @@ static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_c
     }
 }
 
-enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
+unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (c->interval == 0)
         class_begin(choice, c);
     if (c->left > 0) {
         c->left--;
-        return (enum um_proto_way)c->way;
+        return c->way;
     }
     if (c->trial == 0 || c->trial == UM_CHOICE_TRIES) {
         c->trial = c->tried = 0;
@@ -66,10 +66,10 @@ enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t 
     }
     if (++c->trial == UM_CHOICE_TRIES)
         c->left = c->interval;
-    return (enum um_proto_way)(1 - c->way);
+    return 1u - c->way;
 }
 
-bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, enum um_proto_way way)
+bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way)
 {
     const struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     return has_compared(c) && c->way == way;
@@ -132,8 +132,7 @@ static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
     return (uint16_t)(c->interval * times < UM_CHOICE_LATE ? c->interval * times : UM_CHOICE_LATE);
 }
 
-void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
-                          uint64_t bytes)
+void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes)
 {
     struct um_proto_choice_class *c = &choice->of[um_proto_choice_class(len)];
     if (bytes == 0)

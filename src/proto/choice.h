@@ -1,5 +1,5 @@
 /*
- * Which way a large body takes: read by its receiver (transfer), or pushed by its sender in records.
+ * Which of two ways a large body takes: read by its receiver (transfer), say, or pushed by its sender in records.
  *
  * Neither way is better everywhere. On one machine the system's copy has a quarter of the bandwidth of two processors
  * that copy through a ring; on another one it is faster. It also depends on where the two processors are, on the size,
@@ -10,7 +10,8 @@
  * come soon after one another; later ones that change nothing become rarer. A class that is new begins with the way
  * that its neighbour has found better.
  *
- * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock. Threading: core.h.
+ * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock, nor what way 0 and way 1 are:
+ * who owns a choice names them. Threading: core.h.
  */
 #ifndef UM_PROTO_CHOICE_H
 #define UM_PROTO_CHOICE_H
@@ -18,10 +19,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The last two are never returned by a choice: mapped (rndv_read.c), and not decided yet. */
-enum um_proto_way { UM_WAY_READ = 0, UM_WAY_PUSH = 1, UM_WAYS = 2, UM_WAY_MAPPED = UM_WAYS, UM_WAY_NONE };
-
 enum {
+    UM_CHOICE_WAYS = 2,
     UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
     UM_CHOICE_TRIES = 3,    /* bodies of a trial */
     UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
@@ -31,15 +30,15 @@ enum {
 };
 
 struct um_proto_choice_class {
-    uint16_t cost[UM_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
-    uint16_t was;           /* cost of the way in use at the last comparison */
-    uint16_t best, middle;  /* of the present trial */
-    uint16_t left;          /* bodies until the next trial */
-    uint16_t interval;      /* between two trials */
-    uint8_t way;            /* the better one */
-    uint8_t told;           /* bodies since it is in use, up to UM_CHOICE_PROOF */
-    uint8_t trial, tried;   /* bodies of the present trial: chosen, measured */
-    uint8_t trials;         /* that ended, up to UM_CHOICE_FIRST */
+    uint16_t cost[UM_CHOICE_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
+    uint16_t was;                  /* cost of the way in use at the last comparison */
+    uint16_t best, middle;         /* of the present trial */
+    uint16_t left;                 /* bodies until the next trial */
+    uint16_t interval;             /* between two trials */
+    uint8_t way;                   /* the better one */
+    uint8_t told;                  /* bodies since it is in use, up to UM_CHOICE_PROOF */
+    uint8_t trial, tried;          /* bodies of the present trial: chosen, measured */
+    uint8_t trials;                /* that ended, up to UM_CHOICE_FIRST */
 };
 
 struct um_proto_choice {
@@ -49,13 +48,12 @@ struct um_proto_choice {
 /* The class of a size: they are measured and decided together. */
 unsigned um_proto_choice_class(uint64_t len);
 /* The way of the next body. */
-enum um_proto_way um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
+unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
-bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, enum um_proto_way way);
+bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);
 /* A body of len bytes moved that way; meanwhile `bytes` bytes moved the same way in ns (several bodies may move at a
  * time). */
-void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, enum um_proto_way way, uint64_t ns,
-                          uint64_t bytes);
+void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes);
 
 /* How fast bytes moved of late. All zero: not known. */
 struct um_proto_rate {

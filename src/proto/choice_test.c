@@ -10,6 +10,8 @@
 
 static const uint64_t LEN = 100000;
 
+enum { READ, PUSH };
+
 static uint64_t random_state = 88172645463325252u;
 
 static uint32_t rnd(uint32_t n)
@@ -21,15 +23,15 @@ static uint32_t rnd(uint32_t n)
 }
 
 /* So many bodies that take so long; how many of them were pushed. slice: every so many-th takes 500 times as long. */
-static unsigned run(struct um_proto_choice *c, uint64_t len, unsigned bodies, const uint64_t ns[UM_WAYS],
+static unsigned run(struct um_proto_choice *c, uint64_t len, unsigned bodies, const uint64_t ns[UM_CHOICE_WAYS],
                     unsigned slice)
 {
     unsigned pushed = 0;
     for (unsigned i = 0; i < bodies; i++) {
-        enum um_proto_way way = um_proto_choice_take(c, len);
+        unsigned way = um_proto_choice_take(c, len);
         uint64_t took = ns[way] + ns[way] * rnd(20) / 100;
         um_proto_choice_tell(c, len, way, slice && rnd(slice) == 0 ? took * 500 : took, len);
-        pushed += way == UM_WAY_PUSH;
+        pushed += way == PUSH;
     }
     return pushed;
 }
@@ -87,17 +89,17 @@ static void what_is_preferred_has_been_compared(void **state)
     (void)state;
     struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {2500, 10000};
-    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_READ));
-    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
+    assert_false(um_proto_choice_prefers(&c, LEN, READ));
+    assert_false(um_proto_choice_prefers(&c, LEN, PUSH));
     run(&c, LEN, UM_CHOICE_TRIES, ring_is_fast, 0);
-    assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_READ));
+    assert_false(um_proto_choice_prefers(&c, LEN, READ));
     run(&c, LEN, 20, ring_is_fast, 0);
-    assert_true(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
-    assert_false(um_proto_choice_prefers(&c, 4 * LEN, UM_WAY_PUSH));
+    assert_true(um_proto_choice_prefers(&c, LEN, PUSH));
+    assert_false(um_proto_choice_prefers(&c, 4 * LEN, PUSH));
     run(&c, LEN, 200, system_is_fast, 0);
     for (int i = 0; i < 3000; i++) {
         run(&c, LEN, 1, system_is_fast, 0);
-        assert_false(um_proto_choice_prefers(&c, LEN, UM_WAY_PUSH));
+        assert_false(um_proto_choice_prefers(&c, LEN, PUSH));
     }
 }
 
@@ -137,23 +139,23 @@ static void bodies_announced_together_are_not_all_trials(void **state)
 {
     (void)state;
     struct um_proto_choice c = {0};
-    enum um_proto_way way[64];
+    unsigned way[64];
     unsigned pushed = 0;
     for (int i = 0; i < 64; i++) { /* none has ended when the last one is announced, but those that are read */
         way[i] = um_proto_choice_take(&c, LEN);
-        if (way[i] == UM_WAY_READ)
-            um_proto_choice_tell(&c, LEN, UM_WAY_READ, 10000, LEN);
-        pushed += way[i] == UM_WAY_PUSH;
+        if (way[i] == READ)
+            um_proto_choice_tell(&c, LEN, READ, 10000, LEN);
+        pushed += way[i] == PUSH;
     }
     assert_true(pushed <= UM_CHOICE_TRIES * (1 + 64 / UM_CHOICE_SOON));
     for (int i = 0; i < 64; i++) {
-        if (way[i] == UM_WAY_PUSH)
-            um_proto_choice_tell(&c, LEN, UM_WAY_PUSH, 2500, LEN);
+        if (way[i] == PUSH)
+            um_proto_choice_tell(&c, LEN, PUSH, 2500, LEN);
     }
-    assert_int_equal(um_proto_choice_take(&c, LEN), UM_WAY_PUSH);
-    um_proto_choice_tell(&c, LEN, UM_WAY_PUSH, UINT64_MAX, 1); /* no time is too long, none too short */
-    um_proto_choice_tell(&c, LEN, UM_WAY_READ, 0, UINT64_MAX);
-    um_proto_choice_tell(&c, LEN, UM_WAY_READ, 0, 0);
+    assert_int_equal(um_proto_choice_take(&c, LEN), PUSH);
+    um_proto_choice_tell(&c, LEN, PUSH, UINT64_MAX, 1); /* no time is too long, none too short */
+    um_proto_choice_tell(&c, LEN, READ, 0, UINT64_MAX);
+    um_proto_choice_tell(&c, LEN, READ, 0, 0);
 }
 
 enum { SIDES = 2 };
@@ -165,19 +167,18 @@ static unsigned run_both_ways(struct um_proto_choice c[SIDES], unsigned bodies, 
     unsigned pushed = 0;
     for (unsigned i = 0; i < bodies; i++) {
         uint64_t busy[SIDES], reading[SIDES];
-        enum um_proto_way way[SIDES];
+        unsigned way[SIDES];
         for (int s = 0; s < SIDES; s++)
             way[s] = um_proto_choice_take(&c[s], LEN);
         for (int s = 0; s < SIDES; s++) {
-            reading[s] = way[s] == UM_WAY_READ ? read_ns : 0;
-            busy[s] = reading[s] + (way[s] == UM_WAY_PUSH ? copy_ns : 0) + (way[1 - s] == UM_WAY_PUSH ? copy_ns : 0);
+            reading[s] = way[s] == READ ? read_ns : 0;
+            busy[s] = reading[s] + (way[s] == PUSH ? copy_ns : 0) + (way[1 - s] == PUSH ? copy_ns : 0);
         }
         for (int s = 0; s < SIDES; s++) {
             const uint64_t waited = busy[s] > busy[1 - s] ? busy[s] : busy[1 - s];
-            const uint64_t ns =
-                way[s] == UM_WAY_READ ? read_ns : um_proto_choice_pushed_ns(waited, reading[1 - s], copy_ns);
+            const uint64_t ns = way[s] == READ ? read_ns : um_proto_choice_pushed_ns(waited, reading[1 - s], copy_ns);
             um_proto_choice_tell(&c[s], LEN, way[s], ns, LEN);
-            pushed += way[s] == UM_WAY_PUSH;
+            pushed += way[s] == PUSH;
         }
     }
     return pushed;

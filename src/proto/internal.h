@@ -177,6 +177,13 @@ void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
 
 /* ---- inbound.c: bodies that a peer announced ---- */
 
+enum um_proto_way {
+    UM_WAY_READ,   /* by its receiver */
+    UM_WAY_PUSH,   /* by its sender, in records */
+    UM_WAY_MAPPED, /* copied out of the receiver's mapping */
+    UM_WAY_NONE    /* not decided */
+};
+
 /* What ask.c notes of a body. */
 struct um_proto_asking {
     uint8_t way;        /* enum um_proto_way */
@@ -309,7 +316,7 @@ void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 /* ---- rndv_help.c ---- */
 /* Its receiver wants the body in another way: copies no more of it. */
 void um_proto_help_stop(struct um_core_op *op);
-int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */
 

@@ -52,7 +52,7 @@ static const struct um_core_protocols protocols = {
             [UM_WIRE_ATOMIC] = um_proto_atomic_arrived,
             [UM_WIRE_ATOMIC_MORE] = um_proto_atomic_more_arrived,
             [UM_WIRE_RESULT] = um_proto_atomic_result_arrived,
-            [UM_WIRE_COPY] = um_proto_rndv_copy_arrived,
+            [UM_WIRE_INVITE] = um_proto_rndv_invite_arrived,
             [UM_WIRE_FIRST] = um_proto_segments_first_arrived,
             [UM_WIRE_NEXT] = um_proto_segments_next_arrived,
         },

@@ -5,7 +5,7 @@
  *
  *   sender                                        receiver
  *   RTS {pieces, shareable}         ──────→       match, choose (choice.h)
- *   a job: parts from the end       ←── COPY ───  claims and copies parts from the front
+ *   a job: parts from the end       ←── INVITE ─  claims and copies parts from the front
  *          ╰──────── progress words of the lane ────────╯  until they meet
  *   complete                        ←── answer ── DONE
  *
@@ -185,15 +185,15 @@ static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const stru
     struct um_slot slot;
     if (lane->machine->claim(lane, count > 1 ? count * (uint32_t)sizeof(struct um_piece) : 0, &slot) != 0)
         return false;
-    struct um_proto_copy_wire *header = slot.header;
-    *header = (struct um_proto_copy_wire){.token = in->token,
-                                          .round = in->both.round,
-                                          .words = (uint8_t)in->both.words,
-                                          .shift = in->both.shift,
-                                          .count = (uint16_t)count,
-                                          .shareable = in->ask.way == UM_WAY_MAPPED};
+    struct um_proto_invite_wire *header = slot.header;
+    *header = (struct um_proto_invite_wire){.token = in->token,
+                                            .round = in->both.round,
+                                            .words = (uint8_t)in->both.words,
+                                            .shift = in->both.shift,
+                                            .count = (uint16_t)count,
+                                            .shareable = in->ask.way == UM_WAY_MAPPED};
     um_proto_describe(iov, count, &header->piece, slot.body);
-    lane->machine->commit(lane, &slot, UM_WIRE_COPY, 0, 0);
+    lane->machine->commit(lane, &slot, UM_WIRE_INVITE, 0, 0);
     return true;
 }
 

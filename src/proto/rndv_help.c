@@ -85,9 +85,9 @@ static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op 
 }
 
 /* What the record says is copied once, then checked: its sender can go on writing there. */
-int um_proto_rndv_copy_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
-    struct um_proto_copy_wire header;
+    struct um_proto_invite_wire header;
     memcpy(&header, rec->header, sizeof(header));
     const uint32_t count = header.count;
     if (count == 0 || count > UM_IOV_LIMIT || header.token < UM_TOKENS || header.round == 0 ||

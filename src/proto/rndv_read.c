@@ -105,8 +105,8 @@ static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return outcome == READ_NOT_NOW;
 }
 
-/* Chooses the body's way. True: it is asked for, and comes in records. */
-static bool is_asked_for(struct um_core_ep *ep, struct um_proto_inbound *in)
+/* Chooses the body's way. True: it was asked for, and comes in records. */
+static bool way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_mapped(ep, in);
     if (!is_mapped && um_proto_ask(ep, in))
@@ -119,7 +119,7 @@ static bool is_asked_for(struct um_core_ep *ep, struct um_proto_inbound *in)
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && is_asked_for(ep, in))
+    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && way_choose(ep, in))
         return true;
     if (in->both.is_wanted && !um_proto_both_begin(ep, in))
         return true;

@@ -71,7 +71,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
                                 struct um_proto_inbound *inbound, struct um_proto_unexpected **u_p)
 {
     struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
-    if (ep->reported || ep->unasked_left == 0)
+    if (ep->reported || ep->unexpected_left == 0)
         return -EAGAIN; /* upon what was just reported, the caller may post the receive, which saves the copy */
     struct um_proto_unexpected *u = um_pool_alloc(&r->unexpected);
     if (!u)
@@ -102,7 +102,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
     u->match.source = arrival->peer->number;
     um_match_enqueue(um_proto_receive_engine(ep, arrival->flags), &u->match);
     ep->stats.unexpected++;
-    ep->unasked_left--;
+    ep->unexpected_left--;
     *u_p = u;
     return 0;
 }

@@ -24,7 +24,7 @@ enum um_proto_wire_op {
     UM_WIRE_ATOMIC = 9,       /* an atomic operation with its operands, or their first part */
     UM_WIRE_ATOMIC_MORE = 10, /* the next part of them */
     UM_WIRE_RESULT = 11,      /* what an atomic operation fetched, or a part of it; from the owner */
-    UM_WIRE_COPY = 12,        /* the receiver of a body copies it: the sender may copy from the end, too */
+    UM_WIRE_INVITE = 12,      /* the receiver of a body copies it: the sender may copy from the end, too */
     UM_WIRE_FIRST = 13,       /* a message in segments, with the first one of its body */
     UM_WIRE_NEXT = 14,        /* the next segment */
 };
@@ -93,10 +93,10 @@ struct um_proto_part_wire {
 static_assert(sizeof(struct um_proto_part_wire) == 16, "docs/protocol.md section 6.3");
 
 /*
- * UM_WIRE_COPY. Pieces of the receive's buffer, as in UM_WIRE_RTS; they hold all of the body. Both sides claim parts of
- * 2^shift bytes by the progress words `words` of the lane in which the body was announced.
+ * UM_WIRE_INVITE. Pieces of the receive's buffer, as in UM_WIRE_RTS; they hold all of the body. Both sides claim parts
+ * of 2^shift bytes by the progress words `words` of the lane in which the body was announced.
  */
-struct um_proto_copy_wire {
+struct um_proto_invite_wire {
     uint32_t token;
     uint16_t round; /* as in the words */
     uint8_t words;
@@ -106,7 +106,7 @@ struct um_proto_copy_wire {
     uint16_t reserved[2];
     struct um_piece piece;
 };
-static_assert(sizeof(struct um_proto_copy_wire) == 32, "docs/protocol.md section 6.9");
+static_assert(sizeof(struct um_proto_invite_wire) == 32, "docs/protocol.md section 6.9");
 
 /* UM_WIRE_WRITE. A body of up to UM_WRITE_INLINE bytes lies in the header; the record's len tells how many. */
 struct um_proto_write_wire {

@@ -72,9 +72,9 @@ enum { ATTACKS = 76 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
-    struct um_proto_copy_wire header = {
+    struct um_proto_invite_wire header = {
         .token = token, .round = a->argument != 61, .words = words, .shift = shift, .count = count, .piece = wild};
-    evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
+    evil_record(a, UM_WIRE_INVITE, 0, 0, &header, sizeof(header));
 }
 
 static void first(struct attack *a, uint32_t total, uint32_t len)
@@ -408,14 +408,14 @@ static void wild_invitations(struct attack *a)
 {
     for (uint32_t i = 0; i < 200; i++) {
         const struct um_piece piece = {.addr = rnd64(&a->random), .len = i % 3 ? 100000 : rnd64(&a->random)};
-        struct um_proto_copy_wire header = {.token = i % 4 ? UM_TOKENS + i % 5 : (uint32_t)rnd64(&a->random),
-                                            .round = (uint16_t)(i + 1),
-                                            .words = (uint8_t)(i % UM_PROGRESS_WORDS),
-                                            .shift = (uint8_t)(12 + i % 29),
-                                            .count = 1,
-                                            .shareable = (uint16_t)(i / 7 % 2),
-                                            .piece = piece};
-        evil_record(a, UM_WIRE_COPY, 0, 0, &header, sizeof(header));
+        struct um_proto_invite_wire header = {.token = i % 4 ? UM_TOKENS + i % 5 : (uint32_t)rnd64(&a->random),
+                                              .round = (uint16_t)(i + 1),
+                                              .words = (uint8_t)(i % UM_PROGRESS_WORDS),
+                                              .shift = (uint8_t)(12 + i % 29),
+                                              .count = 1,
+                                              .shareable = (uint16_t)(i / 7 % 2),
+                                              .piece = piece};
+        evil_record(a, UM_WIRE_INVITE, 0, 0, &header, sizeof(header));
         struct um_proto_rts_wire rts = {
             .tag = 9999, .total = 100, .token = 5000 + i, .count = 1, .shareable = 1, .piece = {piece.addr, 100}};
         evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &rts, sizeof(rts));

@@ -79,7 +79,7 @@ MUTATIONS = [
     (
         "a look beside completions takes all messages without a receive",
         "src/core/progress.c",
-        "    ep->unasked_left = unasked;",
+        "    ep->unexpected_left = unexpected;",
         "",
         ["prov/peek"],
     ),

@@ -246,14 +246,14 @@ static void the_sender_gives_way(void **state)
         um_store_release_u64(&machine->rx_progress(peer->rx)[0].receiver, um_proto_claims_word(7, PARTS - left, 0));
         while (machine->claim(peer->lane, 0, &slot) != 0)
             um_core_ep_progress(w.node[0].ep);
-        *(struct um_proto_copy_wire *)slot.header =
-            (struct um_proto_copy_wire){.token = UM_TOKENS,
-                                        .round = 7,
-                                        .shift = SHIFT,
-                                        .count = 1,
-                                        .shareable = are_mapped(),
-                                        .piece = {(uint64_t)(uintptr_t)to, LEN}};
-        machine->commit(peer->lane, &slot, UM_WIRE_COPY, 0, 0);
+        *(struct um_proto_invite_wire *)slot.header =
+            (struct um_proto_invite_wire){.token = UM_TOKENS,
+                                          .round = 7,
+                                          .shift = SHIFT,
+                                          .count = 1,
+                                          .shareable = are_mapped(),
+                                          .piece = {(uint64_t)(uintptr_t)to, LEN}};
+        machine->commit(peer->lane, &slot, UM_WIRE_INVITE, 0, 0);
         for (int i = 0; i < 1000; i++)
             um_core_ep_progress(w.node[0].ep);
         const size_t front = left ? (size_t)(PARTS - left) << SHIFT : LEN;

@@ -33,7 +33,7 @@ void um_board_port_addr(const struct um_port *port, struct um_addr *addr_p)
 int um_board_addr_check(const struct um_port *port, const struct um_addr *addr, bool is_last)
 {
     const unsigned version = (unsigned)(addr->word[UM_BOARD_ADDR_FIRST] >> 48);
-    int ret = um_addr_head_check(port->machine, addr, is_last);
+    int ret = um_addr_header_check(port->machine, addr, is_last);
     if (ret)
         return ret;
     if (version == UM_BOARD_ADDR_VERSION)

@@ -141,7 +141,7 @@ struct um_board_seek {
     struct um_board_notice_wire *notice;
     uint32_t place; /* of the notice in its area */
     uint32_t view;  /* the peer's number, once it was shown */
-    bool asked, shown, closed, unasked;
+    bool asked, shown, closed, withdrawn;
 };
 
 /* What one memory_alloc() gave. */

@@ -14,7 +14,7 @@
 
 static bool has_to_say(const struct um_board_seek *seek)
 {
-    return !seek->asked || (seek->closed && seek->shown && !seek->unasked);
+    return !seek->asked || (seek->closed && seek->shown && !seek->withdrawn);
 }
 
 static void seek_free(struct um_board_seek *seek)
@@ -76,10 +76,10 @@ static bool seek_push(struct um_board_seek *seek)
     if (ret == -EAGAIN)
         return false;
     um_board.seeks.unsaid--;
-    seek->unasked = seek->asked;
+    seek->withdrawn = seek->asked;
     seek->asked = true;
     if (ret) { /* the peer is gone, so nobody writes the line: nothing else comes */
-        seek->shown = seek->unasked = true;
+        seek->shown = seek->withdrawn = true;
         if (seek->closed)
             seek_free(seek);
     }
@@ -109,7 +109,7 @@ void um_board_seek_close(struct um_board_seek *seek)
     if (!seek->asked) {
         um_board.seeks.unsaid--;
         seek_free(seek);
-    } else if (seek->shown && seek->unasked) {
+    } else if (seek->shown && seek->withdrawn) {
         seek_free(seek);
     } else if (seek->shown) {
         um_board.seeks.unsaid++;
@@ -124,11 +124,11 @@ void um_board_seek_take(struct um_board_port *port, const struct um_board_messag
     if (message->op == UM_BOARD_SHOWN && !seek->shown) {
         seek->shown = true;
         seek->view = message->value;
-        seek->unasked = message->value <= UM_BOARD_NO_ROOM; /* there is no view */
-        um_board.seeks.unsaid += seek->closed && !seek->unasked;
-        if (seek->closed && seek->unasked)
+        seek->withdrawn = message->value <= UM_BOARD_NO_ROOM; /* there is no view */
+        um_board.seeks.unsaid += seek->closed && !seek->withdrawn;
+        if (seek->closed && seek->withdrawn)
             seek_free(seek);
-    } else if (message->op == UM_BOARD_GONE && seek->closed && seek->unasked) {
+    } else if (message->op == UM_BOARD_GONE && seek->closed && seek->withdrawn) {
         seek_free(seek);
     }
 }
@@ -141,7 +141,7 @@ void um_board_seeks_end(const struct um_board_port *port)
             continue;
         um_board.seeks.unsaid -= has_to_say(um_board.seeks.seek[i]);
         um_board.seeks.seek[i]->port = NULL;
-        um_board.seeks.seek[i]->asked = um_board.seeks.seek[i]->unasked = true;
+        um_board.seeks.seek[i]->asked = um_board.seeks.seek[i]->withdrawn = true;
     }
 }
 

@@ -60,6 +60,6 @@ static int part_check(const struct um_net_port *port, const struct um_net_addr_w
 int um_net_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last)
 {
     const struct um_net_addr_wire part = um_net_addr_part(addr);
-    int ret = um_addr_head_check(base->machine, addr, is_last);
+    int ret = um_addr_header_check(base->machine, addr, is_last);
     return ret ? ret : part_check((const struct um_net_port *)base, &part, is_last);
 }

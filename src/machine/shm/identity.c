@@ -121,7 +121,7 @@ int um_shm_addr_check(const struct um_mem_port *port, const struct um_addr *addr
 {
     const struct um_shm_addr *own = um_shm_addr_of(&port->addr);
     const struct um_shm_addr *peer = um_shm_addr_of(addr);
-    int ret = um_addr_head_check(port->port.machine, addr, is_last);
+    int ret = um_addr_header_check(port->port.machine, addr, is_last);
     if (ret)
         return ret;
     if (um_shm_pid(peer) == 0 || peer->nonce == 0)

@@ -102,7 +102,7 @@ static struct sim_memory *memory_new(const struct um_machine *machine, uint64_t 
     pthread_mutex_lock(&registry_lock);
     uint64_t number = next_number++;
     *m = (struct sim_memory){.base = base, .size = size, .references = 1, .wake_fd = wake_fd};
-    m->addr = (struct um_addr){.word = {magic | um_addr_head(machine), number, number * 0x9e3779b97f4a7c15u | 1}};
+    m->addr = (struct um_addr){.word = {magic | um_addr_header(machine), number, number * 0x9e3779b97f4a7c15u | 1}};
     um_list_append(&registry, &m->node);
     pthread_mutex_unlock(&registry_lock);
     return m;
@@ -222,7 +222,7 @@ static void sim_punch(struct um_mem_port *port, size_t offset, size_t len)
 
 static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *addr, bool is_last)
 {
-    int ret = um_addr_head_check(port->port.machine, addr, is_last);
+    int ret = um_addr_header_check(port->port.machine, addr, is_last);
     return ret ? ret : um_addr_word(addr, 0) == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 

@@ -32,7 +32,7 @@ static int hello_check(struct um_shm_contacts *cs, const struct um_shm_contact_w
 {
     const struct um_shm_addr *from = um_shm_addr_of(&hello->from), *own = um_shm_addr_of(&cs->port->addr);
     struct um_addr part;
-    if (hello->version != UM_WIRE_VERSION || um_addr_head_check(cs->port->port.machine, &hello->from, false) != 0)
+    if (hello->version != UM_WIRE_VERSION || um_addr_header_check(cs->port->port.machine, &hello->from, false) != 0)
         return -EPROTO;
     if (memcmp(&hello->to, &cs->port->addr, sizeof(hello->to)) != 0)
         return -ECONNREFUSED;
