@@ -20,7 +20,7 @@ PACKAGES=(gcc libc6-dev meson ninja-build pkg-config libfabric-dev libfabric-bin
 LINT_PACKAGES=(shellcheck clang-format-14 clang-tidy-14 mandoc man-db pandoc)
 # What counts instructions (tests/instructions).
 COUNT_PACKAGES=(valgrind)
-# What makes hosts of namespaces (tests/integration/hosts.py).
+# What makes hosts of namespaces (tools/hosts.py).
 HOSTS_PACKAGES=(iproute2)
 # Allocators under which adoption is tested.
 ALLOCATOR_PACKAGES=(libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0)

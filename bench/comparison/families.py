@@ -10,7 +10,7 @@ SMALL = (1, 8, 64, 512, 4 * KIB)
 LARGE = (16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
 IN_PIECES = tuple(48 * 4**k for k in range(9))  # bytes in all that four and six pieces can have
 
-FABRIC, MPI = "fabric", "mpi"  # levels: libfabric's interface, and MPI's
+FABRIC, MPI, HOSTS = "fabric", "mpi", "hosts"  # levels: libfabric's interface, MPI's, and MPI's on several hosts
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,8 @@ def measurements(pairs: int) -> list[Measurement]:
                     (8, KIB, 16 * KIB, 256 * KIB), (8, 64 * KIB), levels=(MPI,), processes=ranks)
         for ranks in (2, 4)
     ]  # fmt: skip
+    hosts = Measurement("hosts", "2 x 2 ranks", "collectives of two hosts of two ranks each", "bytes a rank", ("collective",),
+                        (8, KIB, 16 * KIB, 256 * KIB, MIB), (8, 64 * KIB), levels=(HOSTS,), processes=4)  # fmt: skip
     depths = [
         Measurement("match", kind, f"half a round trip of 8 bytes behind {what}", "messages", ("depth", "--kind", kind),
                     (1, 10, 100, 1000, 10000), (1, 1000))
@@ -145,7 +147,7 @@ def measurements(pairs: int) -> list[Measurement]:
         Measurement("rma", "", "one-sided operations", bytes_, ("rma",), sizes, quick),
         Measurement("accumulate", "", "sums in another process's memory", bytes_, ("accumulate",),
                     (8, 64, KIB, 4 * KIB, 64 * KIB), (8, 4 * KIB)),
-        *pieces, *depths, *wakeups, *sleeps, *senders, *computing, *collectives,
+        *pieces, *depths, *wakeups, *sleeps, *senders, *computing, *collectives, hosts,
         Measurement("programs", "gups", "random updates of 2^18 words (GUPS)", "processes", ("-n", "2", "-s", "18"),
                     program="gups", levels=(FABRIC,)),
         Measurement("programs", "ssca", "betweenness in a graph of 2^12 vertices (SSCA2)", "processes", ("-n", "2", "-s", "12"),

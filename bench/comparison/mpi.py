@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from .families import MPI, Measurement
+from hosts import Hosts, NoNamespaces
+
+from .families import HOSTS, MPI, Measurement
 from .peer import Peer, Setting, Variant
-from .running import Outcome
+from .running import MARKER, Outcome
 
 DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
 
@@ -68,13 +72,40 @@ class MpiPeer(Peer):
         return MPI in m.levels and self.has_family(m)
 
     def measure(self, m: Measurement, setting: Setting) -> Outcome:
+        return self.run_ranks(m, setting, ["-n", str(m.processes_of(setting.cases_of(m)))])
+
+    def run_ranks(self, m: Measurement, setting: Setting, ranks: Sequence[str | Path], before: Sequence[str] = ()) -> Outcome:
+        """ranks: the launcher's options that say how many there are, and where; before: what the launcher runs under."""
         assert self.mpi
         of, cases = self.mpi, setting.cases_of(m)
-        ranks = m.processes_of(cases)
-        command: list[str | Path] = [*(self.variant.mpi_launcher() if self.variant else []), of.launcher, *of.options]
-        command += [*(of.crowded if ranks > len(setting.cpus) else ()), *self.options, "-n", str(ranks)]
+        command: list[str | Path] = [*before, *(self.variant.mpi_launcher() if self.variant else []), of.launcher, *of.options]
+        command += [*(of.crowded if m.processes_of(cases) > len(setting.cpus) else ()), *self.options, *ranks]
         command += [of.program(setting), *setting.driver_options(m, cases)]
         return setting.run(command, {**of.env, **self.env, **(self.variant.env if self.variant else {})})
+
+
+@dataclass(frozen=True)
+class HostsPeer(MpiPeer):
+    """A transport of MPICH on two hosts, which are namespaces of this one (tools/hosts.py)."""
+
+    COUNT: ClassVar[int] = 2
+
+    def missing(self, setting: Setting) -> str:
+        there = os.geteuid() == 0 and shutil.which("nsenter") and shutil.which("ip")
+        return super().missing(setting) or ("" if there else "hosts of namespaces need root, nsenter and ip (iproute2)")
+
+    def offers(self, m: Measurement) -> bool:
+        return HOSTS in m.levels
+
+    def measure(self, m: Measurement, setting: Setting) -> Outcome:
+        try:
+            hosts = Hosts(self.COUNT, MARKER)
+        except NoNamespaces as reason:
+            return Outcome(error=str(reason))
+        try:
+            return self.run_ranks(m, setting, hosts.hydra_options(m.processes // self.COUNT), hosts.beside())
+        finally:
+            hosts.close()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Peers of one group are compared with one another: libfabric's providers (and UCX, and the limits) with the same program over
 libfabric's interface, and the transports of each MPI with the same program over that MPI. What goes between hosts is compared
-on the loopback: unimem over libfabric's tcp with tcp alone.
+on the loopback: unimem over libfabric's tcp with tcp alone; and jobs on two hosts, which are namespaces of this one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from . import mpi
 from .fabric import BarePeer, FabricPeer, UcxPeer
 from .families import FABRIC
-from .mpi import FloorPeer, Mpi, MpiPeer
+from .mpi import FloorPeer, HostsPeer, Mpi, MpiPeer
 from .peer import LIMIT, OURS, Peer, Setting
 
 
@@ -78,11 +78,23 @@ def hosts_peers(setting: Setting) -> list[Peer]:
     ]
 
 
-TITLES = {FABRIC: "libfabric", "net": "between hosts, libfabric", "mpich-net": "between hosts, MPICH", "mpich": "MPICH", "impi": "Intel MPI", "openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4.1"}
+def two_hosts_peers(setting: Setting) -> list[Peer]:
+    """Hosts of namespaces: what reaches within a host, and what between them. tcp alone carries all messages."""
+    ours = [variant for variant in setting.variants if not variant.is_heap]
+    tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
+    of = replace(mpi.mpich(setting), group="mpich-hosts")
+    return [
+        *(HostsPeer(of.group, variant.name, OURS, mpi=of, variant=variant) for variant in ours),
+        HostsPeer(of.group, "tcp", mpi=of, env={**tcp, "MPIR_CVAR_NOLOCAL": "1"}),
+        HostsPeer(of.group, "posix, tcp", mpi=of, env=tcp),
+    ]
+
+
+TITLES = {FABRIC: "libfabric", "net": "between hosts, libfabric", "mpich-net": "between hosts, MPICH", "mpich-hosts": "two hosts, MPICH", "mpich": "MPICH", "impi": "Intel MPI", "openmpi5": "Open MPI 5", "openmpi4": "Open MPI 4.1"}
 
 
 def all_peers(setting: Setting) -> list[Peer]:
-    return [*fabric_peers(setting), *mpi_peers(setting), *hosts_peers(setting)]
+    return [*fabric_peers(setting), *mpi_peers(setting), *hosts_peers(setting), *two_hosts_peers(setting)]
 
 
 def build_programs(peers: Sequence[Peer], setting: Setting) -> dict[str, str]:

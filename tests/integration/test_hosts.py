@@ -3,17 +3,20 @@
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from harness import BUILD, PROGRAMS, VENV, Launcher, Run, sent_by_machine
-from hosts import LAUNCHER, Hosts, NoNamespaces
+from harness import BUILD, MARKER, PROGRAMS, TOP, VENV, Launcher, Run, sent_by_machine
 from other_mpi import OtherMpi
 from test_debian_openmpi import hpcc_input, hpcc_results
 from test_mpi4py import not_good, watch_suite
+
+sys.path.insert(0, str(TOP / "tools"))
+from hosts import Hosts, NoNamespaces
 
 Program = Callable[[str], Path]
 JOBS = (("anybody.c", ["5000"]), ("windows.c", ["20"]), ("collectives.c", ["65536"]))
@@ -26,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 @contextmanager
 def open_hosts(count: int) -> Iterator[Hosts]:
     try:
-        some = Hosts(count)
+        some = Hosts(count, MARKER)
     except NoNamespaces as reason:
         pytest.skip(f"needs namespaces of its own: {reason}")
     try:
@@ -65,19 +68,14 @@ def check_programs(
         check_both_ways(run)
 
 
-def hydra_options(hosts: Hosts, on_each: int = 2) -> list[str | Path]:
-    agent = ["-launcher", "ssh", "-launcher-exec", hosts.agent, "-localhost", LAUNCHER]
-    return [*agent, "-hosts", ",".join(hosts.names), "-ppn", str(on_each), "-n", str(len(hosts.names) * on_each)]
-
-
 def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
-    check_programs(launcher, hosts, [VENV / "bin" / "mpiexec", *hydra_options(hosts)], {}, program)
+    check_programs(launcher, hosts, [VENV / "bin" / "mpiexec", *hosts.hydra_options(2)], {}, program)
 
 
 @pytest.mark.needs_impi
 def test_intel_mpi(launcher: Launcher, hosts: Hosts, impi: OtherMpi) -> None:
     """Its libfabric has providers as files, and does not load tcp where it finds unimem."""
-    check_programs(launcher, hosts, [*impi.mpiexec_here(), *hydra_options(hosts)], dict(impi.settings), impi.build)
+    check_programs(launcher, hosts, [*impi.mpiexec_here(), *hosts.hydra_options(2)], dict(impi.settings), impi.build)
 
 
 def open_mpi_options(hosts: Hosts) -> list[str | Path]:
@@ -126,7 +124,7 @@ if world.rank == 0:
 @pytest.mark.long
 def test_a_rank_on_each_of_64_hosts(launcher: Launcher, figure: Callable[[str], None]) -> None:
     with open_hosts(64) as many:
-        launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(many, 1))
+        launch = over_both(VENV / "bin" / "mpiexec", *many.hydra_options(1))
         start = [VENV / "bin" / "python", "-c", START]
         run = launcher.inside(many.beside()).run_ranks(launch, start, timeout=300).succeeded()
     figure(f"64 hosts of one rank, shm,net: {run.out.strip()}")
@@ -144,7 +142,7 @@ def test_mpi4py(
     launcher: Launcher, hosts: Hosts, suite_directory: Path, tmp_path: Path, on_each: int, choice: str, least: int
 ) -> None:
     """Two ranks on each host run all modules but those, one rank on each host the others: -e leaves out, -i includes."""
-    launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(hosts, on_each))
+    launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(on_each))
     prefix = tmp_path / f"hosts-{on_each}"
     suite = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", suite_directory, prefix]
     modules = [word for module in ROUND_TRIPS for word in (choice, module)]
@@ -163,7 +161,7 @@ DOWN_SECONDS = 5
 def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, program: Program) -> None:
     """TCP repeats what was lost: all messages come, whole and in order."""
     count = 200000
-    launch = over_both(VENV / "bin" / "mpiexec", *hydra_options(hosts))
+    launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(2))
     beside = launcher.inside(hosts.beside())
     began = time.monotonic()
     job = beside.start_ranks(launch, [program("anybody.c"), str(count)], launcher.environment())

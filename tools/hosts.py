@@ -2,8 +2,8 @@
 
 Each host has its own name, /etc/hosts, /dev/shm, pids and boot id, so programs find nothing that only one kernel could
 tell them. The launcher runs beside the hosts, in the bridge's network; in place of ssh it has an agent that enters a
-host's namespaces. Needs root (or its capabilities): a test that may not create a namespace says so. A host lives until
-its first process reads the end of a pipe from the tests, which comes with their end, too, however that comes.
+host's namespaces. Needs root (or its capabilities): who may not create a namespace is told so. A host lives until
+its first process reads the end of a pipe from who opened it, which comes with his end, too, however that comes.
 """
 
 import os
@@ -33,12 +33,12 @@ exec cat
 """
 
 # What ssh is for a launcher: options, the host, the command for a shell. As there, nothing of the environment goes along
-# (but the marker by which the tests find their processes).
+# (but the marker by which who opened the hosts finds its processes).
 AGENT = """#!/bin/sh
 while case $1 in -*) true;; *) false;; esac; do shift; done
 host=$1; shift
 folder=$(dirname "$0")/$host
-exec env -i "PATH=$PATH" "HOME=$HOME" "TMPDIR=$folder/tmp" "UNIMEM_TEST_MARKER=$UNIMEM_TEST_MARKER" \
+exec env -i "PATH=$PATH" "HOME=$HOME" "TMPDIR=$folder/tmp" "{marker}=${marker}" \
     nsenter --all --root --target "$(cat "$folder/pid")" sh -c "cd '$PWD'; $*"
 """
 
@@ -50,7 +50,8 @@ class NoNamespaces(Exception):
 class Hosts:
     """Named host0, host1, ... with the addresses 10.77.0.1, .2, ... on eth0."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, marker: str) -> None:
+        """marker: the variable that all processes have that were started here."""
         if not shutil.which("ip"):
             raise NoNamespaces("there is no program ip: Debian has it in iproute2, which ./check installs")
         self.names = [f"host{i}" for i in range(count)]
@@ -61,7 +62,7 @@ class Hosts:
         names |= {f"{NETWORK}{i + 1}": name for i, name in enumerate(self.names)}
         (self.root / "hosts").write_text("".join(f"{address} {name}\n" for address, name in names.items()))
         self.agent = self.root / "agent"
-        self.agent.write_text(AGENT)
+        self.agent.write_text(AGENT.replace("{marker}", marker))
         self.agent.chmod(0o755)
         try:
             self._open()
@@ -122,6 +123,11 @@ class Hosts:
 
     def run_in(self, name: str, *command: str) -> None:
         subprocess.run([*self.inside(name), *command], check=True)
+
+    def hydra_options(self, on_each: int) -> list[str | Path]:
+        """Of mpiexec, MPICH's or Intel MPI's: so many ranks on each of the hosts."""
+        agent = ["-launcher", "ssh", "-launcher-exec", self.agent, "-localhost", LAUNCHER]
+        return [*agent, "-hosts", ",".join(self.names), "-ppn", str(on_each), "-n", str(len(self.names) * on_each)]
 
     def set_link(self, name: str, state: str) -> None:
         """`up` or `down`: the host's cable."""
