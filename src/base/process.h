@@ -7,6 +7,7 @@
 #define UM_BASE_PROCESS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct um_process_stat {
@@ -23,6 +24,13 @@ bool um_process_is_alive(uint32_t pid, uint32_t start);
 
 /* This process as a number: pid in the upper half, start time in the lower one. Never 0. */
 uint64_t um_process_self(void);
+
+/* Has this process only ever had one thread? glibc tells from 2.32 on; before, the answer is yes. */
+extern char __libc_single_threaded __attribute__((weak));
+static inline bool um_process_is_single_threaded(void)
+{
+    return &__libc_single_threaded == NULL || __libc_single_threaded;
+}
 
 /* um_process_is_alive() for such a number. */
 bool um_process_holder_is_alive(uint64_t holder);

@@ -146,10 +146,12 @@ int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *
                                                  .len = header.total,
                                                  .flags = um_proto_wire_op_flags(rec->flags)}};
     if (!um_proto_receive_match(ep, &s->arrival, &s->dest)) {
-        const int ret = um_proto_receive_unexpected(ep, &s->arrival, NULL, &s->waiting);
+        struct um_proto_unexpected *u;
+        const int ret = um_proto_receive_unexpected(ep, &s->arrival, NULL, &u);
         if (ret)
             return ret;
-        s->waiting->segmented = s;
+        s->waiting = u;
+        u->segmented = s;
     }
     s->is_open = true;
     segment_place(s, rec->body, rec->len);

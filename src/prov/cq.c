@@ -13,6 +13,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/process.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -233,9 +234,10 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
  * caller that computes between its reads, or whose yield lets another process run, does not make UM_CQ_LOOK reads
  * within UM_CQ_LOOK_NS (with src/yield some turns later). Callers that await no message do not linger: one that posts
  * one-sided operations (um_prov_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one
- * that asks for progress with no entries. The first empty read after a read that returned completions does not linger
- * either: MPICH reads once more when its operation is complete, and the microsecond would be lost (an accumulate by
- * active messages took half as long again).
+ * that asks for progress with no entries; nor one of a process with several threads, which may wait for a lock of the
+ * caller's meanwhile (MPICH's, under MPI_THREAD_MULTIPLE). The first empty read after a read that returned completions
+ * does not linger either: MPICH reads once more when its operation is complete, and the microsecond would be lost (an
+ * accumulate by active messages took half as long again).
  *
  * A caller that tests for messages between pieces of its own work makes as many reads, and would do its work in the
  * rest of the time. So there is an allowance for lingering in vain, and only short waits add to it.
@@ -284,7 +286,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
     if (++cq->empties % UM_CQ_LOOK == 0) {
         uint64_t now = um_clock_ns();
         bool spins = now - cq->looked_at <= UM_CQ_LOOK_NS, has_processors = um_prov_source_has_processors(&cq->source);
-        cq->lingers = spins && has_processors;
+        cq->lingers = spins && has_processors && um_process_is_single_threaded();
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }

@@ -860,6 +860,13 @@ MUTATIONS = [
         ["prov/spin"],
     ),
     (
+        "an empty read lingers while other threads may wait",
+        "src/prov/cq.c",
+        "spins && has_processors && um_process_is_single_threaded();",
+        "spins && has_processors;",
+        ["prov/spin"],
+    ),
+    (
         "who tests in vain lingers on",
         "src/prov/cq.c",
         "    cq->linger_left -= ret == -FI_EAGAIN;\n",

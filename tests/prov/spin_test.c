@@ -1,12 +1,13 @@
 /*
- * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else; and
- * they yield where ranks outnumber processors.
+ * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else, nor
+ * where other threads may wait for the caller; and they yield where ranks outnumber processors.
  *
  * Time stands still meanwhile, so that every caller spins. Lingering is detected by clock reads: progress reads the
  * clock after some calls.
  */
 #include "pair.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
@@ -127,6 +128,34 @@ static void who_tests_in_vain_for_long_does_not_linger(void **state)
     close_pair(&p);
 }
 
+static void *wait_for_the_end(void *fd)
+{
+    char byte;
+    return read(*(int *)fd, &byte, 1) < 0 ? fd : NULL;
+}
+
+/* The last case but one: the process stays one of several threads. */
+static void where_there_are_other_threads_nobody_lingers(void **state)
+{
+    struct pair p;
+    pthread_t thread;
+    int ends[2];
+    void *failed;
+    (void)state;
+    open_strangers(&p);
+    const unsigned alone = spin_often(&p, 1, false);
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(pthread_create(&thread, NULL, wait_for_the_end, &ends[0]), 0);
+    const unsigned beside = spin_often(&p, 1, false);
+    assert_int_equal(close(ends[1]), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    assert_int_equal(close(ends[0]), 0);
+    if (beside > alone / 2)
+        fail_msg("%u looks at the clock beside another thread, %u alone", beside, alone);
+    close_pair(&p);
+}
+
 static void who_spins_gives_way_where_ranks_outnumber_processors(void **state)
 {
     struct pair p;
@@ -154,6 +183,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_awaits_messages_lingers),
         cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
+        cmocka_unit_test(where_there_are_other_threads_nobody_lingers),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
     };
     return cmocka_run_group_tests_name("spin", tests, NULL, NULL);
