@@ -92,7 +92,7 @@ class UcxPeer(Peer):
         return "" if shutil.which("ucx_perftest") else "no ucx_perftest: Debian has it in ucx-utils"
 
     def offers(self, m: Measurement) -> bool:
-        return m.family in self.TESTS and not m.is_cold
+        return m.family in self.TESTS and not m.is_cold and m.name != "used"  # it neither writes nor reads its messages
 
     def measure(self, m: Measurement, setting: Setting) -> Outcome:
         outcome = Outcome()

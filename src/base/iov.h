@@ -6,6 +6,8 @@
 #ifndef UM_BASE_IOV_H
 #define UM_BASE_IOV_H
 
+#include "base/bytes.h"
+
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -48,7 +50,7 @@ static inline void um_iov_copy(void *to, const void *from, size_t len)
         memcpy(to, &first, 8);
         memcpy((char *)to + len - 8, &last, 8);
     } else if (len) {
-        memcpy(to, from, len);
+        um_bytes_copy(to, from, len);
     }
 }
 
@@ -84,7 +86,7 @@ static inline size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat,
     /* nothing to copy, to a null pointer perhaps; more than the current buffer has */
     if (__builtin_expect(n == 0 || !cur->count || n > cur->iov->iov_len - cur->offset, 0))
         return um_iov_scatter_list(cur, flat, n);
-    memcpy((char *)cur->iov->iov_base + cur->offset, flat, n);
+    um_bytes_copy((char *)cur->iov->iov_base + cur->offset, flat, n);
     cur->offset += n;
     return n;
 }

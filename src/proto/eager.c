@@ -35,7 +35,7 @@ void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, s
 static inline void body_write(const struct um_proto_msg *msg, void *body, size_t len)
 {
     if (msg->count == 1 && len)
-        memcpy(body, msg->iov[0].iov_base, len);
+        um_bytes_copy(body, msg->iov[0].iov_base, len);
     else
         um_iov_flatten(msg->iov, msg->count, body, len);
 }
@@ -94,7 +94,7 @@ static __attribute__((noinline)) int eager_other(struct um_core_ep *ep, struct u
         return 0;
     const int ret = um_proto_receive_unexpected(ep, &arrival, NULL, &u);
     if (ret == 0)
-        memcpy(u->body, body, arrival.len);
+        um_bytes_copy(u->body, body, arrival.len);
     return ret;
 }
 
@@ -110,7 +110,7 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
     if (__builtin_expect(!recv || (int32_t)len > recv->room || !ep->config.received, 0))
         return eager_other(ep, peer, rec, tag, body, recv);
     if (rec->body)
-        memcpy(recv->base, body, len);
+        um_bytes_copy(recv->base, body, len);
     else
         um_iov_copy_short(recv->base, body, len);
     um_proto_arrival_count(ep, peer, len);

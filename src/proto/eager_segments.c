@@ -107,7 +107,7 @@ static void segment_place(struct um_proto_segmented *s, const void *bytes, uint3
     if (s->dest.recv)
         um_proto_destination_place(&s->dest, s->moved, bytes, len);
     else if (s->waiting)
-        memcpy((char *)s->waiting->body + s->moved, bytes, len);
+        um_bytes_copy((char *)s->waiting->body + s->moved, bytes, len);
     s->moved += len;
 }
 

@@ -84,7 +84,7 @@ static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, stru
     const size_t len = u->arrival.len < room ? (size_t)u->arrival.len : room;
     um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
     if (msg->count == 1 && len) {
-        memcpy(msg->iov->iov_base, u->body, len);
+        um_bytes_copy(msg->iov->iov_base, u->body, len);
     } else if (len) {
         struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
         um_iov_scatter(&cursor, u->body, len);

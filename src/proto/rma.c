@@ -36,7 +36,7 @@ static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to,
     if (len == 8 && !(((uintptr_t)to | (uintptr_t)from) & 7))
         um_store_relaxed_u64((uint64_t *)(void *)to, um_load_relaxed_u64((const uint64_t *)(const void *)from));
     else
-        memcpy(to, from, len);
+        um_bytes_copy(to, from, len);
 }
 
 /* The flags say which way. */

@@ -33,7 +33,7 @@ int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     int ret =
         um_core_regions_resolve(ep->config.regions, header->key, header->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
     if (ret == 0 && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
-        memcpy(to, rec->body ? rec->body : header->body, rec->len);
+        um_bytes_copy(to, rec->body ? rec->body : header->body, rec->len);
         ret = um_core_ep_unguard(ep);
     }
     if (ret == 0) {
@@ -80,7 +80,7 @@ static int read_guarded(struct um_core_ep *ep, void *to, const void *from, size_
     int ret = um_core_ep_guard(ep, from, len);
     if (ret)
         return -EFAULT;
-    memcpy(to, from, len);
+    um_bytes_copy(to, from, len);
     return um_core_ep_unguard(ep);
 }
 

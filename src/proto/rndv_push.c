@@ -73,7 +73,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
         int ret = um_core_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, rec->len,
                                           UM_ACCESS_REMOTE_WRITE, &to);
         if (ret == 0 && !in->failed && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
-            memcpy(to, rec->body, rec->len);
+            um_bytes_copy(to, rec->body, rec->len);
             ret = um_core_ep_unguard(ep);
         }
         if (ret && !in->failed)

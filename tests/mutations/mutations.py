@@ -860,6 +860,20 @@ MUTATIONS = [
         ["prov/spin"],
     ),
     (
+        "a copy by blocks leaves out the last bytes",
+        "src/base/bytes.c",
+        "    memcpy(to, from, len);\n}\n\nvoid",
+        "}\n\nvoid",
+        ["bytes"],
+    ),
+    (
+        "a copy by blocks stores a vector twice",
+        "src/base/bytes.c",
+        "out[7] = h;",
+        "out[7] = g;",
+        ["bytes"],
+    ),
+    (
         "an empty read lingers while other threads may wait",
         "src/prov/cq.c",
         "spins && has_processors && um_process_is_single_threaded();",
