@@ -60,7 +60,7 @@ void um_cmd_announce_doubts(const struct um_cmd_recognised *found, const struct 
                 um_cmd_mpi_title(found->mpi.kind));
     for (unsigned i = 0; i < env->count; i++) {
         const struct um_cmd_env_var *var = &env->var[i];
-        bool differs = var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0;
+        bool differs = um_cmd_env_differs(var);
         /* The line before names FI_PROVIDER, and another provider may need other settings. */
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
             fprintf(stderr, "unimem: %s=%s is yours and wins over %s: unimem may not be used\n", var->name, var->value,

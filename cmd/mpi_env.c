@@ -169,6 +169,11 @@ int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi
     return ret;
 }
 
+bool um_cmd_env_differs(const struct um_cmd_env_var *var)
+{
+    return var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0;
+}
+
 const char *um_cmd_env_origin_text(enum um_cmd_env_origin origin)
 {
     switch (origin) {

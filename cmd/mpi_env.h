@@ -48,6 +48,9 @@ int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi
 /* Is net among the machines that the environment names, and not switched off? */
 bool um_cmd_env_goes_over_net(void);
 
+/* Is it the user's, and not what unimem needs? */
+bool um_cmd_env_differs(const struct um_cmd_env_var *var);
+
 /* What happened to a variable, for people. */
 const char *um_cmd_env_origin_text(enum um_cmd_env_origin origin);
 

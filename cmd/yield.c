@@ -16,8 +16,7 @@ static bool runs_over_unimem(const struct um_cmd_environment *env)
         return false;
     for (unsigned i = 0; i < env->count; i++) {
         const struct um_cmd_env_var *var = &env->var[i];
-        const bool is_mpich = strncmp(var->name, "MPIR_CVAR_", 10) == 0;
-        if (is_mpich && var->origin == UM_ENV_KEPT && var->ours && strcmp(var->value, var->ours) != 0)
+        if (strncmp(var->name, "MPIR_CVAR_", 10) == 0 && um_cmd_env_differs(var))
             return false;
     }
     return true;

@@ -175,12 +175,11 @@ struct um_core_ep {
     uint32_t left_out; /* polls that still skip all ports but the first */
     int wait_fd;       /* an epoll set of the wait fds of several ports; -1: there is one port, whose fd is taken */
     bool reported;     /* this call of progress has completed something */
-    uint32_t
-        unexpected_left;    /* messages without a receive that this call of progress may still take; UINT32_MAX: any */
-    bool stored;            /* through a window, and no full fence since */
-    uint32_t turns;         /* of progress, modulo 2^32 */
-    int32_t calls;          /* without a look at the clock */
-    uint32_t calls_counted; /* between the last look and the next */
+    uint32_t unexpected_left; /* messages without a receive that this call may still take; UINT32_MAX: any */
+    bool stored;              /* through a window, and no full fence since */
+    uint32_t turns;           /* of progress, modulo 2^32 */
+    int32_t calls;            /* without a look at the clock */
+    uint32_t calls_counted;   /* between the last look and the next */
     uint64_t looked_at, tick_at;
     struct um_list awaiting; /* peers with operations that wait for news of their lane */
     struct um_list expected; /* peers that a receive waits for and that have no lane to us: the tick looks after them */
