@@ -88,8 +88,9 @@ struct um_core_op {
     struct um_core_buffers buffers;
     void *copy; /* an injected body too large for its lane, or operands still to be sent */
     struct um_core_copying copying;
-    uint64_t key, data; /* RMA whose bytes a transfer moves */
-    uint16_t birth;     /* of its window */
+    struct um_shown *shown; /* its buffer, while the peer may read it by the machine's key */
+    uint64_t key, data;     /* RMA whose bytes a transfer moves */
+    uint16_t birth;         /* of its window */
 };
 
 /* The operations of a peer that await an answer, by token: the bounded tokens (below UM_TOKENS) first, then as many as
@@ -291,6 +292,14 @@ void um_core_peer_await(struct um_core_peer *peer);
 struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_core_op_class *class, void *context,
                                     uint32_t flags);
 void um_core_op_free(struct um_core_op *op);
+/* The peer reads no more of what the operation shows, if it shows something. */
+static inline void um_core_op_hide(struct um_core_op *op, enum um_hide why)
+{
+    if (__builtin_expect(op->shown != NULL, 0)) {
+        op->shown->machine->hide(op->shown, why);
+        op->shown = NULL;
+    }
+}
 /*
  * Gives the operation a token. A bounded one (-EAGAIN: all are in use) is for what the peer answers by itself. What may
  * wait for a call of the peer's program, a receive that is posted, takes an unbounded one: -ENOMEM, no other limit.

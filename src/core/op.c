@@ -54,6 +54,7 @@ struct um_core_op *um_core_op_alloc(struct um_core_peer *peer, const struct um_c
     op->buffers.iov = op->buffers.small;
     op->buffers.count = 0;
     op->copying.transfer = NULL;
+    op->shown = NULL;
     um_list_init(&op->job.link);
     um_list_init(&op->link);
     return op;
@@ -68,6 +69,7 @@ void um_core_op_free(struct um_core_op *op)
         um_core_op_drop_token(op);
     if (__builtin_expect(op->copying.transfer != NULL, 0))
         um_core_copying_cancel(&op->copying);
+    um_core_op_hide(op, UM_HIDE_GIVEN_UP);
     peer->unfinished -= op->is_unfinished;
     um_core_buffers_fini(&op->buffers);
     free(op->copy); /* NOLINT(clang-analyzer-unix.Malloc): an unlinked operation does not come again */

@@ -16,6 +16,7 @@
  *   space what a domain exports: the table of its regions, which peers read. Ports belong to a space, or to none.
  *   window a link's view of one region that the peer exports: what an initiator needs to reach it without the peer.
  *   transfer a copy between the peer's memory and this process's that goes on after the call that started it.
+ *   shown memory of this process that a lane's peer may read by transfers, where the machine requires that it is told.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
  * Threads: calls that touch one port (its links, lanes, rx and windows included) are serialised by the caller, and so
@@ -104,6 +105,11 @@ struct um_exported {
 struct um_transfer {
     const struct um_machine *machine;
 };
+struct um_shown {
+    const struct um_machine *machine;
+};
+/* Why memory is not shown any more: the peer has read it; it asked for records instead; or it may be reading it. */
+enum um_hide { UM_HIDE_READ, UM_HIDE_REFUSED, UM_HIDE_GIVEN_UP };
 struct um_locks_shm;
 
 /*
@@ -198,7 +204,9 @@ struct um_copy {
     size_t local_count;
     size_t len; /* bytes: all of the shorter side, or less */
     const struct um_window
-        *window; /* the remote memory is this region's; NULL: the peer has announced it in a record */
+        *window;          /* the remote memory is this region's; NULL: the peer has announced it in a record */
+    uint64_t key, offset; /* the key of what the peer has shown, and where in that the remote memory begins; key 0: it
+                             has shown nothing */
 };
 
 struct um_space_config {
@@ -242,6 +250,8 @@ struct um_machine {
     /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
+    /* A transfer moves all of a body while this process does something else: it need not be moved in steps. */
+    bool transfers_whole;
     uint32_t unconsumed_max;   /* records that a sender can commit before it learns that one was consumed */
     uint32_t unconsumed_bytes; /* and bytes of bodies, of those and of one message more */
     /* Events wake a port that sleeps, as arm() promises. False: nothing does; who sleeps looks by the clock. */
@@ -288,6 +298,14 @@ struct um_machine {
     /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. NULL: likewise.
      */
     void (*transfer_cancel)(struct um_transfer *transfer);
+    /*
+     * Lets the lane's peer read one piece of this process's memory, until hide(): the key goes into an announcement of
+     * this lane, and the peer gives it in um_copy. NULL: not this memory, or not now; then the peer cannot read it, and
+     * asks for records. From the return of hide() on the peer reads nothing of it; it comes before the port closes.
+     * NULL: both, where an announcement suffices.
+     */
+    struct um_shown *(*show)(struct um_lane *lane, const struct iovec *piece, uint64_t *key_p);
+    void (*hide)(struct um_shown *shown, enum um_hide why);
 
     /*
      * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. alloc: -ENOMEM,

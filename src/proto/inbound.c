@@ -139,10 +139,8 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         .len = total,
         .flags = um_proto_wire_op_flags(rec->flags),
     };
-    if (!is_rts) {
-        in->key = rma->key;
-        in->addr = rma->addr;
-    }
+    in->key = is_rts ? rts->key : rma->key;
+    in->addr = is_rts ? 0 : rma->addr;
     if (rec->op != UM_WIRE_READ && pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
         *error_p = -EPROTO;
         free(in);

@@ -246,7 +246,7 @@ struct um_proto_inbound {
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
     struct um_iov_cursor start;     /* of the destination */
-    uint64_t key, addr;             /* RMA */
+    uint64_t key, addr;             /* RMA; RTS: the key of what the sender shows */
     uint64_t moved;                 /* bytes */
     struct um_core_copying copying; /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */

@@ -41,6 +41,7 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 
 static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
+    um_core_op_hide(op, status == UM_STATUS_PUSH ? UM_HIDE_REFUSED : UM_HIDE_READ);
     if (status != UM_STATUS_PUSH) {
         if (op->moved == 0 && status == UM_STATUS_DONE && !op->is_helped)
             um_proto_ask_peer_read(op);

@@ -11,11 +11,12 @@
 
 enum { UM_READ_STEP = 1 << 20 /* bytes one step moves */ };
 
-/* The next part of the source, from moved on: at most UM_READ_STEP bytes. */
+/* The next part of the source, from moved on: a step, or all that is left. */
 static size_t read_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
                         size_t *remote_count_p)
 {
-    const size_t len = left < UM_READ_STEP ? (size_t)left : (size_t)UM_READ_STEP;
+    const bool is_step = left > UM_READ_STEP && !in->peer->link->machine->transfers_whole;
+    const size_t len = is_step ? (size_t)UM_READ_STEP : (size_t)left;
     *remote_count_p = um_proto_pieces_cut(in->piece, in->count, in->moved, len, remote);
     return len;
 }
@@ -77,7 +78,7 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     }
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
-    struct um_copy copy = {.remote = remote, .local = local};
+    struct um_copy copy = {.remote = remote, .local = local, .key = in->key, .offset = in->moved};
     struct um_iov_cursor next = in->dest.cursor;
     size_t len = read_plan(in, limit - in->moved, remote, &copy.remote_count);
     copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);

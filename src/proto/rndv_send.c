@@ -37,6 +37,12 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
     return um_core_buffers_set(&op->buffers, &whole, 1);
 }
 
+/* One piece that the peer can read if the machine tells it how. */
+static inline bool lane_shows(const struct um_lane *lane, const struct um_core_op *op)
+{
+    return __builtin_expect(lane->machine->show != NULL, 0) && op->buffers.count == 1 && op->len > 0;
+}
+
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len)
 {
     struct um_core_peer *peer = msg->peer;
@@ -61,6 +67,8 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     struct um_proto_rts_wire *header = slot.header;
     *header = (struct um_proto_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
+    if (lane_shows(peer->lane, op))
+        op->shown = peer->lane->machine->show(peer->lane, op->buffers.iov, &header->key);
     header->shareable = !op->copy && um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count);
     um_proto_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
     uint8_t flags = um_proto_wire_flags(msg->flags);

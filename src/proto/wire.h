@@ -81,8 +81,9 @@ struct um_proto_rts_wire {
     uint16_t count;
     uint16_t shareable; /* 1: the receiver can map all pieces (machine peer_memory()) */
     struct um_piece piece;
+    uint64_t key; /* of the one piece, which the machine shows (show()); 0: it does not */
 };
-static_assert(sizeof(struct um_proto_rts_wire) == 48, "docs/protocol.md section 6.2");
+static_assert(sizeof(struct um_proto_rts_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.2");
 
 /* UM_WIRE_PUSH, UM_WIRE_RETURN. The record's body goes to offset. Parts come in order. */
 struct um_proto_part_wire {

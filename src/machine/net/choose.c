@@ -24,12 +24,12 @@
 
 #define PROVIDER "tcp"
 
-static struct fi_info *hints_new(const char *provider)
+static struct fi_info *hints_new(const char *provider, uint64_t caps)
 {
     struct fi_info *hints = um_net_api.dupinfo(NULL);
     if (!hints)
         return NULL;
-    hints->caps = FI_MSG;
+    hints->caps = caps;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -59,10 +59,12 @@ static const struct fi_info *pick(const struct fi_info *list, const char *provid
     return NULL;
 }
 
-/* -ENODATA: that provider has nothing for us; not logged. */
-static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
+/* With RMA, if the provider has that without registration of local memory; messages are enough. */
+static const uint64_t wishes[] = {FI_MSG | FI_RMA, FI_MSG};
+
+static int choose_with(const char *provider, const char *address, uint64_t caps, struct fi_info **info_p)
 {
-    struct fi_info *hints = hints_new(provider), *list = NULL;
+    struct fi_info *hints = hints_new(provider, caps), *list = NULL;
     if (!hints)
         return -ENOMEM;
     int ret = um_net_api.getinfo(UM_NET_API, address, NULL, UM_NET_HIDDEN | (address ? FI_SOURCE : 0), hints, &list);
@@ -91,6 +93,15 @@ static void none(const char *provider, const char *address)
            "(fi_info -t FI_EP_RDM lists them)%s",
            provider ? provider : PROVIDER, address ? " at the address " : "", address ? address : "",
            address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
+}
+
+/* -ENODATA: that provider has nothing for us; not logged. */
+static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
+{
+    int ret = -ENODATA;
+    for (size_t i = 0; ret == -ENODATA && i < sizeof(wishes) / sizeof(wishes[0]); i++)
+        ret = choose_with(provider, address, wishes[i], info_p);
+    return ret;
 }
 
 /* Of the provider that was named, or of the first that is there. */

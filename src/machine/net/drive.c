@@ -95,6 +95,12 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
     case UM_NET_UNKNOWN:
         take_unknown(port, head);
         return false;
+    case UM_NET_BODIES:
+        rx = rx_of(port, head->slot, head->id);
+        port->strays += !rx;
+        if (rx)
+            um_net_bodies_take(port, rx->peer, buffer);
+        return false;
     case UM_NET_RECORD:
     case UM_NET_TAKEN:
     case UM_NET_CLOSE:
@@ -113,6 +119,10 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
 
 static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
+    if (!event->buffer) {
+        um_net_read_ended(port, event->read, event->error);
+        return;
+    }
     struct um_net_peer *peer = event->buffer->peer;
     if (!peer) {
         if (!take_message(port, event->buffer))

@@ -57,17 +57,23 @@ static int queue_open(struct um_net_inner *inner)
     return ret ? cannot("no descriptor to sleep on", ret, inner) : 0;
 }
 
-static int endpoint_open(struct um_net_inner *inner)
+static int endpoint_open(struct um_net_inner *inner, struct fid_ep **ep_p)
 {
-    int ret = fi_endpoint(inner->domain, inner->info, &inner->ep, NULL);
+    struct fid_ep *ep;
+    int ret = fi_endpoint(inner->domain, inner->info, &ep, NULL);
     if (ret)
         return cannot("no endpoint", ret, inner);
-    ret = fi_ep_bind(inner->ep, &inner->av->fid, 0);
+    ret = fi_ep_bind(ep, &inner->av->fid, 0);
     if (ret == 0)
-        ret = fi_ep_bind(inner->ep, &inner->cq->fid, FI_SEND | FI_RECV);
+        ret = fi_ep_bind(ep, &inner->cq->fid, FI_SEND | FI_RECV);
     if (ret == 0)
-        ret = fi_enable(inner->ep);
-    return ret ? cannot("an endpoint that cannot be enabled", ret, inner) : 0;
+        ret = fi_enable(ep);
+    if (ret) {
+        fi_close(&ep->fid);
+        return cannot("an endpoint that cannot be enabled", ret, inner);
+    }
+    *ep_p = ep;
+    return 0;
 }
 
 static int objects_open(struct um_net_inner *inner)
@@ -83,7 +89,7 @@ static int objects_open(struct um_net_inner *inner)
     if (ret)
         return cannot("no address vector", ret, inner);
     ret = queue_open(inner);
-    return ret ? ret : endpoint_open(inner);
+    return ret ? ret : endpoint_open(inner, &inner->ep);
 }
 
 /* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
@@ -110,6 +116,9 @@ static void learn(struct um_net_inner *inner)
     info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
+    /* Of other providers it is not known, or wrong (tcp;ofi_rxm), that a closed endpoint moves nothing more. */
+    inner->has_rma = strcmp(info->fabric_attr->prov_name, "tcp") == 0 && (info->caps & FI_RMA) &&
+                     info->domain_attr->mr_mode == 0 && info->domain_attr->mr_key_size == sizeof(uint64_t);
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
     const size_t most = message_max - sizeof(struct um_net_record_wire);
@@ -175,22 +184,34 @@ uint16_t um_net_inner_hash(const struct um_net_inner *inner)
     return (uint16_t)(hash >> 16 ^ hash);
 }
 
-int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p)
+static int name_of(const struct um_net_inner *inner, struct fid_ep *ep, struct um_net_name_wire *name_p)
 {
-    struct um_net_addr_wire addr = {.format = (uint8_t)inner->info->addr_format, .inner = um_net_inner_hash(inner)};
-    size_t len = sizeof(addr.name);
-    int ret = fi_getname(&inner->ep->fid, addr.name, &len);
-    if (ret == -FI_ETOOSMALL || len > sizeof(addr.name)) {
+    struct um_net_name_wire name = {0};
+    size_t len = sizeof(name.name);
+    int ret = fi_getname(&ep->fid, name.name, &len);
+    if (ret == -FI_ETOOSMALL || len > sizeof(name.name)) {
         um_log(UM_LOG_WARN,
                "the machine net: names of the provider %s have %zu bytes, and an address of unimem has room for %zu: "
                "choose another provider by FI_UNIMEM_NET",
-               inner->info->fabric_attr->prov_name, len, sizeof(addr.name));
+               inner->info->fabric_attr->prov_name, len, sizeof(name.name));
         return -EMSGSIZE;
     }
     if (ret)
         return cannot("no name", ret, inner);
-    addr.len = (uint8_t)len;
-    *addr_p = addr;
+    name.len = (uint8_t)len;
+    *name_p = name;
+    return 0;
+}
+
+int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p)
+{
+    struct um_net_name_wire name;
+    int ret = name_of(inner, inner->ep, &name);
+    if (ret)
+        return ret;
+    *addr_p = (struct um_net_addr_wire){
+        .format = (uint8_t)inner->info->addr_format, .len = name.len, .inner = um_net_inner_hash(inner)};
+    memcpy(addr_p->name, name.name, sizeof(name.name));
     return 0;
 }
 
@@ -211,6 +232,68 @@ void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
     inner->peers--;
 }
 
+int um_net_inner_insert_bodies(struct um_net_inner *inner, const struct um_net_name_wire *name, fi_addr_t *at_p)
+{
+    UM_UNCANCELLED;
+    return fi_av_insert(inner->av, name->name, 1, at_p, 0, NULL) == 1 ? 0 : -EHOSTUNREACH;
+}
+
+void um_net_inner_remove_bodies(struct um_net_inner *inner, fi_addr_t at)
+{
+    UM_UNCANCELLED;
+    (void)fi_av_remove(inner->av, &at, 1, 0);
+}
+
+/* ---- bodies ---- */
+
+int um_net_inner_open_bodies(struct um_net_inner *inner, struct fid_ep **ep_p, struct um_net_name_wire *name_p)
+{
+    UM_UNCANCELLED;
+    struct fid_ep *ep;
+    int ret = endpoint_open(inner, &ep);
+    if (ret)
+        return ret;
+    ret = name_of(inner, ep, name_p);
+    if (ret)
+        fi_close(&ep->fid);
+    else
+        *ep_p = ep;
+    return ret;
+}
+
+void um_net_inner_close_bodies(struct fid_ep *ep)
+{
+    UM_UNCANCELLED;
+    fi_close(&ep->fid);
+}
+
+int um_net_inner_register(struct um_net_inner *inner, const struct iovec *memory, uint64_t key, struct fid_mr **mr_p)
+{
+    UM_UNCANCELLED_AMONG_THREADS;
+    return fi_mr_reg(inner->domain, memory->iov_base, memory->iov_len, FI_REMOTE_READ, 0, key, 0, mr_p, NULL);
+}
+
+void um_net_inner_unregister(struct fid_mr *mr)
+{
+    UM_UNCANCELLED_AMONG_THREADS;
+    fi_close(&mr->fid);
+}
+
+int um_net_inner_readv(struct um_net_inner *inner, struct fid_ep *ep, const struct um_net_reading *reading,
+                       struct um_net_context *context)
+{
+    UM_UNCANCELLED_AMONG_THREADS;
+    (void)inner;
+    context->is_read = true;
+    return (int)fi_readv(ep, reading->local, NULL, reading->count, reading->from, reading->offset, reading->key,
+                         &context->own);
+}
+
+size_t um_net_inner_iov_max(const struct um_net_inner *inner)
+{
+    return inner->info->tx_attr->iov_limit;
+}
+
 /* ---- buffers ---- */
 
 static enum um_net_size size_for(size_t len)
@@ -228,6 +311,7 @@ static struct um_net_buffer *buffer_new(struct um_net_inner *inner, enum um_net_
     struct um_net_buffer *buffer = aligned_alloc(64, (sizeof(*buffer) + lens[size] + 63) & ~(size_t)63);
     if (!buffer)
         return NULL;
+    buffer->context.is_read = false;
     buffer->size = (uint8_t)size;
     buffer->all = inner->all;
     inner->all = buffer;
@@ -274,7 +358,7 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
     UM_UNCANCELLED_AMONG_THREADS;
-    ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context);
+    ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context.own);
     buffer->is_sending = ret == 0;
     inner->sending += ret == 0;
     inner->sent += ret == 0;
@@ -301,7 +385,7 @@ static void post_some(struct um_net_inner *inner, size_t count)
         if (!buffer)
             return;
         buffer->peer = NULL;
-        ssize_t ret = fi_recv(inner->ep, buffer->message, UM_NET_LARGE, NULL, FI_ADDR_UNSPEC, &buffer->context);
+        ssize_t ret = fi_recv(inner->ep, buffer->message, UM_NET_LARGE, NULL, FI_ADDR_UNSPEC, &buffer->context.own);
         if (ret) {
             um_net_buffer_put(inner, buffer);
             return;
@@ -329,7 +413,9 @@ uint32_t um_net_inner_more(struct um_net_inner *inner)
 
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)
 {
-    struct um_net_buffer *buffer = context;
+    struct um_net_buffer *buffer = context; /* begins with it */
+    if (buffer->context.is_read)
+        return NULL;
     if (!buffer->peer) {
         inner->posted--;
         return buffer;
@@ -346,11 +432,12 @@ static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
     if (fi_cq_readerr(inner->cq, &error, 0) != 1 || !error.op_context)
         return false;
     struct um_net_buffer *buffer = completed(inner, error.op_context);
-    if (!buffer->peer) {
+    if (buffer && !buffer->peer) {
         um_net_buffer_put(inner, buffer);
         return false;
     }
-    *event_p = (struct um_net_event){.buffer = buffer, .error = error.err ? error.err : EIO};
+    *event_p = (struct um_net_event){
+        .buffer = buffer, .read = buffer ? NULL : error.op_context, .error = error.err ? error.err : EIO};
     return true;
 }
 
@@ -366,9 +453,9 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
     }
     for (ssize_t i = 0; i < count; i++) {
         struct um_net_buffer *buffer = completed(inner, entries[i].op_context);
-        if (!buffer->peer)
+        if (buffer && !buffer->peer)
             buffer->len = (uint32_t)entries[i].len;
-        events[i] = (struct um_net_event){.buffer = buffer};
+        events[i] = (struct um_net_event){.buffer = buffer, .read = buffer ? NULL : entries[i].op_context};
     }
     post(inner);
     return count > 0 ? (int)count : 0;

@@ -23,6 +23,7 @@
  * - inner: one endpoint of the inner provider, and its buffers.
  * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
  * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
+ * - bodies: what is shown to peers, and read of them, by the inner provider's RMA.
  * - lane; rx_life, rx_tell, rx: what is told to peers and what they tell, each about its kind of object.
  * - drive: all of these at once.
  * - send, poll, space, wait: the calls of machine.h, which drive.
@@ -57,6 +58,16 @@ struct um_net_knock {
     uint64_t pause;      /* between the last two times */
 };
 
+/* Where a peer shows memory. */
+struct um_net_from {
+    struct um_net_name_wire name;
+    fi_addr_t at;
+    bool is_known;        /* it has told */
+    bool is_reached;      /* a read was taken */
+    bool is_unreached;    /* none was, for long: it is not tried again */
+    uint64_t again_since; /* since when none is taken; 0: they are */
+};
+
 /* Whom an address leads to; links, lanes and rx of one address have one. */
 struct um_net_peer {
     struct um_net_peer *next; /* in its bucket */
@@ -77,6 +88,21 @@ struct um_net_peer {
     struct um_list fallen; /* in the port's list */
     uint32_t cuts;         /* looks since then that stopped before the inner queue was empty */
     struct um_list lanes, rxs;
+    struct um_net_from from;
+    uint32_t told_serial; /* um_net_bodies.serial of the endpoint that it was told; 0: none */
+    uint32_t refused;     /* bodies in turn that were shown to it, and that it wanted in records */
+};
+
+/* Bodies that go by RMA. */
+struct um_net_bodies {
+    struct fid_ep *ep; /* NULL: there is none now */
+    struct um_net_name_wire name;
+    uint32_t serial;      /* of this endpoint */
+    bool is_off;          /* none can be opened */
+    uint32_t shown;       /* pieces of memory that are */
+    struct um_list reads; /* that the inner provider has, or may have */
+    uint32_t reading;     /* that are under way */
+    uint32_t ended;       /* that their owners do not know to have ended */
 };
 
 /* Lanes or rx by number. */
@@ -94,6 +120,7 @@ struct um_net_port {
     struct um_port base;
     bool is_open; /* there is an inner endpoint */
     struct um_net_inner inner;
+    struct um_net_bodies bodies;
     struct um_net_addr_wire name;
     struct um_net_table lanes, rxs;
     struct um_net_peer *peers[UM_NET_BUCKETS];
@@ -247,6 +274,8 @@ bool um_net_peer_may_try(struct um_net_peer *peer);
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peer_heard(struct um_net_peer *peer);
+/* Where it shows memory. */
+void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer);
 /* Nothing was heard for some time of who is asked: he computes, is stopped, or his host has vanished. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now);
 /* Is somebody there? Some system calls, seldom. */
@@ -309,6 +338,20 @@ void um_net_lane_take_probe(struct um_net_lane *lane, const struct um_net_probe_
 bool um_net_lane_probe(struct um_net_lane *lane);
 /* The inner provider is done with a record. */
 void um_net_lane_sent(struct um_net_buffer *buffer, bool failed);
+
+/* ---- bodies.c ---- */
+
+/* A read has completed; error: a positive errno. */
+void um_net_read_ended(struct um_net_port *port, struct um_net_context *context, int error);
+/* A peer says where it shows memory. */
+void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer);
+/* The port ends. */
+void um_net_bodies_close(struct um_net_port *port);
+struct um_shown *um_net_show(struct um_lane *base, const struct iovec *piece, uint64_t *key_p);
+void um_net_hide(struct um_shown *base, enum um_hide why);
+int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
+int um_net_transfer_poll(struct um_transfer *base);
+void um_net_transfer_cancel(struct um_transfer *base);
 
 /* ---- rx_life.c ---- */
 
@@ -412,7 +455,6 @@ void um_net_port_addr(const struct um_port *base, struct um_addr *addr_p);
 int um_net_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p);
 void um_net_link_close(struct um_link *base);
 bool um_net_link_alive(struct um_link *base);
-int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);
 void um_net_tick(struct um_port *base);
 
 #endif

@@ -56,6 +56,8 @@ int um_net_port_open(const struct um_machine *machine, const struct um_port_conf
     um_list_init(&port->lazy);
     um_list_init(&port->fallen);
     um_list_init(&port->open);
+    um_list_init(&port->bodies.reads);
+    port->bodies.is_off = !config->private_copy;
     int ret = port_begin(port, config->alone);
     if (ret) {
         if (port->is_open)
@@ -134,6 +136,7 @@ void um_net_port_close(struct um_port *base)
     if (port->is_open) {
         port_end_rxs(port);
         port_flush(port);
+        um_net_bodies_close(port);
         for (uint32_t i = port->lanes.end; i-- > 0;) {
             if (i < port->lanes.end && port->lanes.at[i])
                 um_net_lane_free(port->lanes.at[i]);

@@ -110,10 +110,3 @@ void um_net_window_close(struct um_window *window)
 {
     free(window);
 }
-
-/* Private memory of another host is not reachable: bodies come in records. */
-int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
-{
-    (void)base, (void)copy, (void)transfer_p;
-    return -EPERM;
-}

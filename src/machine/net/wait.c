@@ -63,7 +63,8 @@ int um_net_arm(struct um_port *base)
     struct um_record rec;
     um_net_credit_due(port);
     if (um_net_poll_now(port, &rec) || um_net_lanes_news(port) || um_net_rxs_news(port) ||
-        !um_list_is_empty(&port->fallen) || (port->is_open && !um_net_inner_may_sleep(&port->inner)))
+        !um_list_is_empty(&port->fallen) || port->bodies.ended ||
+        (port->is_open && !um_net_inner_may_sleep(&port->inner)))
         return -EAGAIN;
     if (!um_list_is_empty(&port->work))
         timer_set(port, LOOK_NS);

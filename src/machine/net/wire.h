@@ -12,7 +12,7 @@
 #include <assert.h>
 
 enum {
-    UM_NET_VERSION = 2,
+    UM_NET_VERSION = 3,
     UM_NET_BODY_MAX = 256 << 10,
     UM_NET_WINDOW = 64,          /* records that a new lane may have unconsumed */
     UM_NET_WINDOW_MAX = 256,     /* and one that is used */
@@ -46,6 +46,7 @@ enum um_net_kind {
     UM_NET_ENDED,      /* to a lane: the receiver ended it; number: answers sent in all */
     UM_NET_PROBE,      /* to a lane or an rx: struct um_net_probe_wire */
     UM_NET_UNKNOWN,    /* to a lane or an rx: what it had probed is not there; id: as in the PROBE. flags: as there */
+    UM_NET_BODIES,     /* to an rx: struct um_net_bodies_wire */
     UM_NET_KINDS
 };
 
@@ -110,5 +111,20 @@ struct um_net_probe_wire {
     struct um_addr origin;
 };
 static_assert(sizeof(struct um_net_probe_wire) == 104, "docs/protocol.md section 13");
+
+/* The name of an inner endpoint; zero behind its end. */
+struct um_net_name_wire {
+    uint8_t len;
+    uint8_t zero[7];
+    unsigned char name[UM_NET_NAME_MAX];
+};
+static_assert(sizeof(struct um_net_name_wire) == 40, "docs/protocol.md section 13");
+
+/* By which endpoint the sender shows memory from now on. */
+struct um_net_bodies_wire {
+    struct um_net_head_wire head;
+    struct um_net_name_wire at;
+};
+static_assert(sizeof(struct um_net_bodies_wire) == 64, "docs/protocol.md section 13");
 
 #endif

@@ -1,0 +1,175 @@
+/* Rendezvous over a network: bodies that their sender shows, and that their receiver reads. */
+#include "world.h"
+
+#include "machine/net/net.h"
+#include "proto/internal.h"
+
+#include "connections.h"
+#include "needs.h"
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { LEN = 3 * MIB + 5, FIRST_FD = 3 };
+
+static unsigned char from[2][LEN], to[2][LEN + 64];
+
+/* Two nodes, of which the machine is tcp itself. */
+static void open_two(struct world *w)
+{
+    world_open(w, 2);
+    const bool has_rma = ((struct um_net_port *)w->node[0].ep->ports[0].port)->inner.has_rma;
+    if (!has_rma)
+        world_close(w);
+    needs(has_rma);
+}
+
+static uint64_t copied(const struct world *w, int node)
+{
+    return um_core_ep_stats(w->node[node].ep)->copied;
+}
+
+static uint64_t bounced(const struct world *w, int node)
+{
+    return um_core_ep_stats(w->node[node].ep)->bounced;
+}
+
+/* Each node sends one to the other, received before it comes or afterwards. */
+static void exchange(struct world *w, uint32_t round, size_t room)
+{
+    const bool is_late = round % 2;
+    for (int i = 0; i < 2; i++) {
+        fill(from[i], LEN, round + (uint32_t)i);
+        memset(to[i], 0, sizeof(to[i]));
+        if (!is_late)
+            recv_buf(w, i, NULL, to[i], room, round, 0, UM_OP_TAGGED, CTX(2));
+    }
+    for (int i = 0; i < 2; i++)
+        send_buf(w, i, 1 - i, from[i], LEN, round, UM_OP_TAGGED, CTX(1));
+    if (is_late)
+        world_settle(w);
+    for (int i = 0; i < 2 && is_late; i++)
+        recv_buf(w, i, NULL, to[i], room, round, 0, UM_OP_TAGGED, CTX(2));
+    for (int i = 0; i < 2; i++) {
+        const struct um_core_completion got = done_of(w, i, CTX(2));
+        assert_int_equal(got.error, room < LEN ? EMSGSIZE : 0);
+        assert_int_equal(got.len, room < LEN ? room : LEN);
+        assert_memory_equal(to[i], from[1 - i], room < LEN ? room : LEN);
+        assert_true(is_all(to[i] + room, sizeof(to[i]) - room, 0));
+    }
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(done_of(w, i, CTX(1)).error, 0);
+}
+
+static void long_bodies_are_read_and_no_record_has_a_byte_of_them(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 10 };
+    struct world w;
+    open_two(&w);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        exchange(&w, round, LEN);
+    exchange(&w, ROUNDS, LEN - MIB);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(copied(&w, i), ROUNDS + 1);
+        assert_int_equal(bounced(&w, i), 0);
+    }
+    world_close(&w);
+}
+
+/* Lists of pieces, more pieces of the receive than the provider takes. */
+static void what_cannot_be_read_comes_in_records(void **state)
+{
+    (void)state;
+    struct world w;
+    uint64_t r = 5;
+    open_two(&w);
+    exchange(&w, 0, LEN);
+    for (int pieces = 0; pieces < 2; pieces++) {
+        struct iovec out[32], in[32];
+        const size_t outs = pieces ? 2 : 1, ins = pieces ? 1 : 32;
+        cut(from[0], LEN, out, outs, &r);
+        cut(to[1], LEN, in, ins, &r);
+        memset(to[1], 0, LEN);
+        struct um_proto_msg recv = {.iov = in, .count = ins, .context = CTX(2)};
+        struct um_proto_msg send = {.iov = out, .count = outs, .peer = peer_of(&w, 0, 1), .context = CTX(1)};
+        assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
+        send_msg(&w, 0, &send);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_memory_equal(to[1], from[0], LEN);
+    }
+    assert_int_equal(copied(&w, 1), 1);
+    assert_int_equal(bounced(&w, 1), 2);
+    exchange(&w, 1, LEN);
+    assert_int_equal(copied(&w, 1), 2);
+    world_close(&w);
+}
+
+/* All connections at once, at any time. */
+static void bodies_come_whole_while_connections_break(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 12 };
+    struct world w;
+    uint64_t r = 77;
+    int broken = 0;
+    open_two(&w);
+    exchange(&w, 0, LEN);
+    for (uint32_t round = 1; round < ROUNDS; round++) {
+        const uint32_t turns = rnd(&r, 40);
+        fill(from[0], LEN, round);
+        memset(to[1], 0, LEN);
+        recv_buf(&w, 1, NULL, to[1], LEN, round, 0, UM_OP_TAGGED, CTX(2));
+        send_buf(&w, 0, 1, from[0], LEN, round, UM_OP_TAGGED, CTX(1));
+        for (uint32_t i = 0; i < turns; i++)
+            world_progress(&w);
+        broken += connections_break(FIRST_FD, rnd(&r, 2) ? BREAK_DISCONNECT : BREAK_SHUT);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+        assert_memory_equal(to[1], from[0], LEN);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    }
+    assert_true(broken > ROUNDS);
+    for (uint32_t round = ROUNDS; round < ROUNDS + 3; round++)
+        exchange(&w, round, LEN);
+    world_close(&w);
+}
+
+/* The sender closes its endpoint, which gives up after some time, when the body has come in part. */
+static void a_sender_that_leaves_in_the_middle_leaves_nothing_under_way(void **state)
+{
+    (void)state;
+    struct world w;
+    open_two(&w);
+    for (uint32_t round = 0; round < 2; round++) {
+        exchange(&w, round, LEN);
+        memset(to[1], 0, LEN);
+        memset(from[0], 0x55, LEN);
+        recv_buf(&w, 1, NULL, to[1], LEN, 100, 0, UM_OP_TAGGED, CTX(2));
+        (void)connections_keep(FIRST_FD, 16384);
+        send_buf(&w, 0, 1, from[0], LEN, 100, UM_OP_TAGGED, CTX(1));
+        while (to[1][0] == 0)
+            world_progress(&w);
+        assert_int_equal(to[1][LEN - 1], 0);
+        node_close(&w.node[0]);
+        memset(from[0], 0x66, LEN);
+        const int error = done_of(&w, 1, CTX(2)).error;
+        assert_true(error == ECONNRESET || error == ECONNREFUSED || error == ESHUTDOWN);
+        assert_null(memchr(to[1], 0x66, LEN));
+        memset(to[1], 0x44, LEN);
+        for (int i = 0; i < 1000; i++)
+            um_core_ep_progress(w.node[1].ep);
+        assert_true(is_all(to[1], LEN, 0x44));
+        node_open(&w.node[0], 0);
+        node_close(&w.node[1]);
+        node_open(&w.node[1], 0);
+    }
+    world_close(&w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(long_bodies_are_read_and_no_record_has_a_byte_of_them),
+    cmocka_unit_test(what_cannot_be_read_comes_in_records),
+    cmocka_unit_test(bodies_come_whole_while_connections_break),
+    cmocka_unit_test(a_sender_that_leaves_in_the_middle_leaves_nothing_under_way),
+};
+WORLD_MAIN("shown", tests)
