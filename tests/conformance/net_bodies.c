@@ -189,6 +189,51 @@ static void no_key_but_the_one_that_was_told_reads(void **state)
     finish();
 }
 
+/* Nobody guesses them. */
+static void keys_are_random(void **state)
+{
+    (void)state;
+    enum { KEYS = 8, DIFFERENT = 8 };
+    uint64_t key[KEYS];
+    struct um_shown *shown[KEYS];
+    begin();
+    for (int i = 0; i < KEYS; i++) {
+        shown[i] = show_now(LEN, &key[i]);
+        for (int k = 0; k < i; k++)
+            assert_true(__builtin_popcountll(key[i] ^ key[k]) >= DIFFERENT);
+    }
+    for (int i = 0; i < KEYS; i++)
+        machine->hide(shown[i], UM_HIDE_READ);
+    finish();
+}
+
+/* Who goes to sleep takes what came: a read that has ended by that is not slept over. */
+static void nobody_sleeps_over_a_read_that_has_ended(void **state)
+{
+    (void)state;
+    enum { READS = 20 };
+    uint64_t key;
+    struct um_transfer *transfer;
+    begin();
+    expect_read();
+    struct um_shown *shown = show_now(LEN, &key);
+    for (int i = 0; i < READS; i++) {
+        assert_int_equal(start(key, 0, SMALL, &transfer), -EINPROGRESS);
+        int ret;
+        for (const uint64_t end = now_ms() + PATIENCE; (ret = machine->transfer_poll(transfer)) == -EINPROGRESS;) {
+            assert_true(now_ms() < end);
+            um_net_drive(net_of(a));
+            if (um_net_arm(b) != 0)
+                continue;
+            assert_int_equal(net_of(b)->bodies.ended, 0);
+            um_net_disarm(b);
+        }
+        assert_int_equal(ret, 0);
+    }
+    machine->hide(shown, UM_HIDE_READ);
+    finish();
+}
+
 /* The bytes that are on their way do not come, whatever the other side does; nor do those of other reads. */
 static void nothing_comes_after_a_cancel(void **state)
 {
@@ -349,7 +394,7 @@ static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
 }
 
 GROUP(net_bodies, T(what_is_shown_is_read_until_it_is_hidden), T(no_key_but_the_one_that_was_told_reads),
-      T(nothing_comes_after_a_cancel), T(nothing_is_read_after_it_was_given_up),
-      T(who_is_refused_time_and_again_shows_nothing), T(short_memory_is_not_shown),
-      T(nothing_is_read_where_copies_are_off), T(the_name_of_an_endpoint_is_checked),
+      T(keys_are_random), T(nobody_sleeps_over_a_read_that_has_ended), T(nothing_comes_after_a_cancel),
+      T(nothing_is_read_after_it_was_given_up), T(who_is_refused_time_and_again_shows_nothing),
+      T(short_memory_is_not_shown), T(nothing_is_read_where_copies_are_off), T(the_name_of_an_endpoint_is_checked),
       T(where_nobody_listens_nothing_is_read_after_some_time));
