@@ -128,7 +128,8 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     *in = (struct um_proto_inbound){
         .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
-    in->shareable = is_rts && rts->shareable;
+    in->shareable = is_rts && rts->reach == UM_REACH_MAPPED;
+    in->is_shown = (is_rts ? rts->reach : rma->reach) == UM_REACH_SHOWN && count == 1;
     in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
@@ -139,8 +140,10 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         .len = total,
         .flags = um_proto_wire_op_flags(rec->flags),
     };
-    in->key = is_rts ? rts->key : rma->key;
-    in->addr = is_rts ? 0 : rma->addr;
+    if (!is_rts) {
+        in->key = rma->key;
+        in->addr = rma->addr;
+    }
     if (rec->op != UM_WIRE_READ && pieces_take(in, rec, is_rts ? &rts->piece : &rma->piece, total) != 0) {
         *error_p = -EPROTO;
         free(in);

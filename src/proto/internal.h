@@ -240,13 +240,14 @@ struct um_proto_inbound {
     bool pushed;    /* the body comes, or goes, in records */
     bool asked;     /* for the records */
     bool shareable; /* RTS: it can be mapped here, says its sender */
+    bool is_shown;  /* its one piece is read by the key that stands in it */
     int32_t status; /* in peer->due: the answer */
     struct um_proto_asking ask;
     struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
     struct um_iov_cursor start;     /* of the destination */
-    uint64_t key, addr;             /* RMA; RTS: the key of what the sender shows */
+    uint64_t key, addr;             /* RMA */
     uint64_t moved;                 /* bytes */
     struct um_core_copying copying; /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
@@ -284,6 +285,13 @@ static inline uint32_t um_proto_part_max(struct um_lane *lane)
     return most < UM_PART_MAX ? most : UM_PART_MAX;
 }
 
+/* Has a peer to be told how it reads memory of this process? */
+static inline bool um_proto_shows(const struct um_lane *lane)
+{
+    return __builtin_expect(lane->machine->show != NULL, 0);
+}
+/* Shows the operation's buffer, if it is one piece and the machine can: then piece is what is announced. */
+bool um_proto_rndv_show(struct um_core_op *op, struct um_piece *piece);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
@@ -291,6 +299,8 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
 
 /* Of a message. */
 extern const struct um_proto_inbound_class um_proto_message_body;
+/* How many bytes to read at once, of so many that are left. */
+size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left);
 /*
  * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
  * (in->pushed: refused, use records) or -1: ended.

@@ -273,6 +273,8 @@ static int rma_announce(struct um_core_ep *ep, const struct um_proto_rma *rma, s
                                          .token = op->token,
                                          .count = (uint16_t)count};
     um_proto_describe(op->buffers.iov, count, &header->piece, slot.body);
+    if (count == 1 && um_proto_shows(op->peer->lane) && um_proto_rndv_show(op, &header->piece))
+        header->reach = UM_REACH_SHOWN;
     uint8_t op_code = rma->flags & UM_OP_READ ? UM_WIRE_READ : UM_WIRE_WRITE_RTS;
     op->peer->lane->machine->commit(op->peer->lane, &slot, op_code, um_proto_wire_flags(rma->flags), 0);
     ep->stats.rendezvous++;

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { UM_RMA_STEP = 1 << 20, UM_RETURN_STEP = 8 };
+enum { UM_RETURN_STEP = 8 /* records */ };
 
 /* The target gets a completion only for a write with data. */
 static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uint64_t len, uint64_t data,
@@ -144,7 +144,7 @@ static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {
-        ret = um_proto_rndv_read(ep, in, here, left < UM_RMA_STEP ? (size_t)left : (size_t)UM_RMA_STEP);
+        ret = um_proto_rndv_read(ep, in, here, um_proto_rndv_step(in, left));
         if (ret < 0)
             return false;
         if (in->pushed)

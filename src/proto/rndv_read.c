@@ -11,14 +11,22 @@
 
 enum { UM_READ_STEP = 1 << 20 /* bytes one step moves */ };
 
-/* The next part of the source, from moved on: a step, or all that is left. */
-static size_t read_plan(const struct um_proto_inbound *in, uint64_t left, struct um_piece *remote,
-                        size_t *remote_count_p)
+size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left)
 {
     const bool is_step = left > UM_READ_STEP && !in->peer->link->machine->transfers_whole;
-    const size_t len = is_step ? (size_t)UM_READ_STEP : (size_t)left;
-    *remote_count_p = um_proto_pieces_cut(in->piece, in->count, in->moved, len, remote);
-    return len;
+    return is_step ? (size_t)UM_READ_STEP : (size_t)left;
+}
+
+/* A copy of the next len bytes of the source, from moved on. remote has UM_IOV_LIMIT places. */
+static struct um_copy copy_of(const struct um_proto_inbound *in, size_t len, struct um_piece *remote)
+{
+    struct um_copy copy = {.remote = remote, .len = len};
+    copy.remote_count = um_proto_pieces_cut(in->piece, in->count, in->moved, len, remote);
+    if (in->is_shown) {
+        copy.key = in->piece[0].addr;
+        copy.offset = in->moved;
+    }
+    return copy;
 }
 
 /* The outcome of reading a part: moved; not now, or in records from now on; ended. */
@@ -58,8 +66,9 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
     } else {
         struct um_piece remote[UM_IOV_LIMIT];
         const struct iovec local = {.iov_base = here, .iov_len = len};
-        struct um_copy copy = {.remote = remote, .local = &local, .local_count = 1};
-        len = copy.len = read_plan(in, len, remote, &copy.remote_count);
+        struct um_copy copy = copy_of(in, len, remote);
+        copy.local = &local;
+        copy.local_count = 1;
         ret = um_core_copying_start(&in->copying, in->peer->link, &copy,
                                     um_core_regions_find(ep->config.regions, in->key));
     }
@@ -78,9 +87,10 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     }
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
-    struct um_copy copy = {.remote = remote, .local = local, .key = in->key, .offset = in->moved};
     struct um_iov_cursor next = in->dest.cursor;
-    size_t len = read_plan(in, limit - in->moved, remote, &copy.remote_count);
+    const size_t len = um_proto_rndv_step(in, limit - in->moved);
+    struct um_copy copy = copy_of(in, len, remote);
+    copy.local = local;
     copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
     *len_p = copy.len = um_iov_length(local, copy.local_count);
     return um_proto_ask_read(ep, in, &copy);

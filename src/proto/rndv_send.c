@@ -37,10 +37,15 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
     return um_core_buffers_set(&op->buffers, &whole, 1);
 }
 
-/* One piece that the peer can read if the machine tells it how. */
-static inline bool lane_shows(const struct um_lane *lane, const struct um_core_op *op)
+bool um_proto_rndv_show(struct um_core_op *op, struct um_piece *piece)
 {
-    return __builtin_expect(lane->machine->show != NULL, 0) && op->buffers.count == 1 && op->len > 0;
+    struct um_lane *lane = op->peer->lane;
+    uint64_t key;
+    if (op->buffers.count == 1)
+        op->shown = lane->machine->show(lane, op->buffers.iov, &key);
+    if (op->shown)
+        piece->addr = key;
+    return op->shown != NULL;
 }
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len)
@@ -67,10 +72,11 @@ int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, si
     struct um_proto_rts_wire *header = slot.header;
     *header = (struct um_proto_rts_wire){
         .tag = msg->tag, .data = msg->data, .total = len, .token = op->token, .count = (uint16_t)op->buffers.count};
-    if (lane_shows(peer->lane, op))
-        op->shown = peer->lane->machine->show(peer->lane, op->buffers.iov, &header->key);
-    header->shareable = !op->copy && um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count);
     um_proto_describe(op->buffers.iov, op->buffers.count, &header->piece, slot.body);
+    if (!op->copy && um_core_peer_is_shareable(peer, op->buffers.iov, op->buffers.count))
+        header->reach = UM_REACH_MAPPED;
+    else if (um_proto_shows(peer->lane) && um_proto_rndv_show(op, &header->piece))
+        header->reach = UM_REACH_SHOWN;
     uint8_t flags = um_proto_wire_flags(msg->flags);
     peer->out->sent++;
     ep->stats.rendezvous++;

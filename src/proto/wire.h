@@ -72,6 +72,13 @@ struct um_proto_next_wire {
 };
 static_assert(sizeof(struct um_proto_next_wire) == 8, "docs/protocol.md section 6.10");
 
+/* How the receiver of an announcement reaches the pieces of the body. */
+enum um_proto_reach {
+    UM_REACH_COPY = 0,   /* by transfers */
+    UM_REACH_MAPPED = 1, /* it can map all of them (machine peer_memory()) */
+    UM_REACH_SHOWN = 2,  /* by transfers of the one piece, which the machine shows (show()): its addr is the key */
+};
+
 /* UM_WIRE_RTS. Pieces of the source: one in the header, or count of them as the record's body. */
 struct um_proto_rts_wire {
     uint64_t tag;
@@ -79,11 +86,10 @@ struct um_proto_rts_wire {
     uint64_t total; /* bytes */
     uint32_t token; /* unbounded */
     uint16_t count;
-    uint16_t shareable; /* 1: the receiver can map all pieces (machine peer_memory()) */
+    uint16_t reach; /* enum um_proto_reach */
     struct um_piece piece;
-    uint64_t key; /* of the one piece, which the machine shows (show()); 0: it does not */
 };
-static_assert(sizeof(struct um_proto_rts_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.2");
+static_assert(sizeof(struct um_proto_rts_wire) == 48, "docs/protocol.md section 6.2");
 
 /* UM_WIRE_PUSH, UM_WIRE_RETURN. The record's body goes to offset. Parts come in order. */
 struct um_proto_part_wire {
@@ -136,7 +142,8 @@ struct um_proto_rma_wire {
     uint64_t total;
     uint16_t token;
     uint16_t count;
-    uint32_t reserved;
+    uint16_t reach; /* UM_REACH_COPY, UM_REACH_SHOWN */
+    uint16_t reserved;
     struct um_piece piece;
 };
 static_assert(sizeof(struct um_proto_rma_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.5");

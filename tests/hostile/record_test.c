@@ -416,8 +416,12 @@ static void wild_invitations(struct attack *a)
                                               .shareable = (uint16_t)(i / 7 % 2),
                                               .piece = piece};
         evil_record(a, UM_WIRE_INVITE, 0, 0, &header, sizeof(header));
-        struct um_proto_rts_wire rts = {
-            .tag = 9999, .total = 100, .token = 5000 + i, .count = 1, .shareable = 1, .piece = {piece.addr, 100}};
+        struct um_proto_rts_wire rts = {.tag = 9999,
+                                        .total = 100,
+                                        .token = 5000 + i,
+                                        .count = 1,
+                                        .reach = (uint16_t)(1 + i % 3),
+                                        .piece = {piece.addr, 100}};
         evil_record(a, UM_WIRE_RTS, UM_WIRE_TAGGED, 0, &rts, sizeof(rts));
     }
 }

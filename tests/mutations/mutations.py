@@ -1790,8 +1790,8 @@ MUTATIONS = [
     (
         "the key of shown memory is not told",
         "src/proto/rndv_read.c",
-        ", .key = in->key, .offset",
-        ", .offset",
+        "        copy.key = in->piece[0].addr;\n",
+        "",
         ["proto shown"],
     ),
     (

@@ -105,6 +105,40 @@ static void what_cannot_be_read_comes_in_records(void **state)
     world_close(&w);
 }
 
+/* Into a region of the target, which it closes in the middle of the last one. */
+static void long_writes_are_read_by_their_target(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 4, KEY = 7 };
+    struct world w;
+    open_two(&w);
+    struct um_core_region region = {.key = KEY, .base = (uintptr_t)to[1], .len = LEN, .access = UM_ACCESS_REMOTE_WRITE};
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+    const struct iovec iov = {.iov_base = from[0], .iov_len = LEN};
+    const struct um_proto_rma write = {
+        .iov = &iov, .count = 1, .peer = peer_of(&w, 0, 1), .key = KEY, .context = CTX(1), .flags = UM_OP_WRITE};
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        fill(from[0], LEN, round);
+        memset(to[1], 0, LEN);
+        rma(&w, 0, &write);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_memory_equal(to[1], from[0], LEN);
+    }
+    assert_int_equal(copied(&w, 1), ROUNDS);
+    assert_int_equal(bounced(&w, 1), 0);
+    (void)connections_keep(FIRST_FD, 16384);
+    memset(to[1], 0, LEN);
+    rma(&w, 0, &write);
+    while (to[1][0] == 0 && to[1][1] == 0)
+        world_progress(&w);
+    um_core_regions_remove(w.node[1].regions, &region);
+    memset(to[1], 0x44, LEN);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, EKEYREJECTED);
+    assert_true(is_all(to[1], LEN, 0x44));
+    exchange(&w, 1, LEN);
+    world_close(&w);
+}
+
 /* All connections at once, at any time. */
 static void bodies_come_whole_while_connections_break(void **state)
 {
@@ -168,6 +202,7 @@ static void a_sender_that_leaves_in_the_middle_leaves_nothing_under_way(void **s
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_bodies_are_read_and_no_record_has_a_byte_of_them),
+    cmocka_unit_test(long_writes_are_read_by_their_target),
     cmocka_unit_test(what_cannot_be_read_comes_in_records),
     cmocka_unit_test(bodies_come_whole_while_connections_break),
     cmocka_unit_test(a_sender_that_leaves_in_the_middle_leaves_nothing_under_way),
