@@ -47,13 +47,23 @@ class NoNamespaces(Exception):
     """This user may not create them."""
 
 
+def why_not() -> str:
+    """What is missing here for hosts, as far as that can be seen without trying; "": nothing."""
+    if os.geteuid() != 0:
+        return "only root can make namespaces"
+    for program, package in (("nsenter", "util-linux"), ("ip", "iproute2")):
+        if not shutil.which(program):
+            return f"there is no program {program}: Debian has it in {package}"
+    return ""
+
+
 class Hosts:
     """Named host0, host1, ... with the addresses 10.77.0.1, .2, ... on eth0."""
 
     def __init__(self, count: int, marker: str) -> None:
         """marker: the variable that all processes have that were started here."""
-        if not shutil.which("ip"):
-            raise NoNamespaces("there is no program ip: Debian has it in iproute2, which ./check installs")
+        if why := why_not():
+            raise NoNamespaces(why)
         self.names = [f"host{i}" for i in range(count)]
         self.folder = tempfile.TemporaryDirectory(prefix="unimem-hosts-", ignore_cleanup_errors=True)
         self.root = Path(self.folder.name)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from hosts import Hosts, NoNamespaces
+from hosts import Hosts, NoNamespaces, why_not
 
 from .families import HOSTS, MPI, Measurement
 from .peer import Peer, Setting, Variant
@@ -91,8 +89,7 @@ class HostsPeer(MpiPeer):
     COUNT: ClassVar[int] = 2
 
     def missing(self, setting: Setting) -> str:
-        there = os.geteuid() == 0 and shutil.which("nsenter") and shutil.which("ip")
-        return super().missing(setting) or ("" if there else "hosts of namespaces need root, nsenter and ip (iproute2)")
+        return super().missing(setting) or why_not()
 
     def offers(self, m: Measurement) -> bool:
         return HOSTS in m.levels

@@ -1,8 +1,6 @@
 """Jobs on two hosts of two ranks each: shared memory within a host, libfabric's tcp between them."""
 
-import os
 import re
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +14,12 @@ from test_debian_openmpi import hpcc_input, hpcc_results
 from test_mpi4py import not_good, watch_suite
 
 sys.path.insert(0, str(TOP / "tools"))
-from hosts import Hosts, NoNamespaces
+from hosts import Hosts, NoNamespaces, why_not
 
 Program = Callable[[str], Path]
 JOBS = (("anybody.c", ["5000"]), ("windows.c", ["20"]), ("collectives.c", ["65536"]))
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("nsenter"), reason="needs namespaces of its own: root"
-)
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"needs namespaces of its own: {why_not()}")
 
 
 @contextmanager

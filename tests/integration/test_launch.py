@@ -205,6 +205,9 @@ def test_who_else_yields_does_so_by_the_system(tmp_path: Path) -> None:
     assert call(tmp_path, "--mpi", "openmpi", *tell).returncode == 1
     assert call(tmp_path, "--mpi", "intel", *tell).returncode == 1
     assert call(tmp_path, "--mpi", "mpich", *tell, FI_PROVIDER="tcp").returncode == 1  # not over unimem
+    for name, other, ours in (("MPIR_CVAR_CH4_NETMOD", "ucx", "ofi"), ("MPIR_CVAR_NOLOCAL", "0", "1")):
+        assert call(tmp_path, "--mpi", "mpich", *tell, **{name: other}).returncode == 1
+        assert call(tmp_path, "--mpi", "mpich", *tell, **{name: ours}).stdout == f"{BUILD / 'libunimem-yield.so'}\n"
 
 
 def test_a_program_with_an_address_sanitizer_starts(tmp_path: Path) -> None:
