@@ -17,6 +17,12 @@ size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left)
     return is_step ? (size_t)UM_READ_STEP : (size_t)left;
 }
 
+/* The address of what is shown is a key of the machine by which it was announced. */
+static bool is_elsewhere(const struct um_proto_inbound *in)
+{
+    return in->is_shown && (!in->peer->rx || in->peer->rx->machine != in->peer->link->machine);
+}
+
 /* A copy of the next len bytes of the source, from moved on. remote has UM_IOV_LIMIT places. */
 static struct um_copy copy_of(const struct um_proto_inbound *in, size_t len, struct um_piece *remote)
 {
@@ -63,6 +69,8 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
     if (in->copying.transfer) {
         len = in->copying.len;
         ret = um_core_copying_poll(&in->copying);
+    } else if (is_elsewhere(in)) {
+        ret = -EPERM;
     } else {
         struct um_piece remote[UM_IOV_LIMIT];
         const struct iovec local = {.iov_base = here, .iov_len = len};
@@ -85,6 +93,9 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
         *len_p = in->copying.len;
         return um_proto_ask_read_on(ep, in);
     }
+    *len_p = 0;
+    if (is_elsewhere(in))
+        return -EPERM;
     struct um_piece remote[UM_IOV_LIMIT];
     struct iovec local[UM_IOV_LIMIT];
     struct um_iov_cursor next = in->dest.cursor;

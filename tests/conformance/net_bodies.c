@@ -2,17 +2,32 @@
  * The machine over another provider: memory that is shown to a peer, and read by it. `a` shows, `b` reads. All is
  * driven by hand, so that a read can be stopped in the middle.
  */
+#include "connections.h"
 #include "needs.h"
 #include "net_two.h"
 
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-enum { LEN = 8 << 20, SMALL = 100000, OFFSET = 12345, OLD = 0x11, NEW = 0x77, EMPTY = 0x33, MANY = 3000, REFUSALS = 8 };
+enum {
+    LEN = 8 << 20,
+    SMALL = 100000,
+    OFFSET = 12345,
+    OLD = 0x11,
+    NEW = 0x77,
+    EMPTY = 0x33,
+    MANY = 3000,
+    REFUSALS = 8,
+    FIRST_FD = 3,
+    FEW = 16384
+};
 
 static unsigned char *memory, *local, *kept;
 static struct path path;
-static struct um_link *link; /* of b, to a */
+static struct um_link *back; /* of b, to a */
 
 /* Over tcp itself. */
 static bool has_rma(void)
@@ -36,12 +51,12 @@ static void begin(void)
     open_two();
     path = path_joined(a, b);
     struct um_addr addr = addr_of(a);
-    assert_int_equal(machine->link_open(b, &addr, &link), 0);
+    assert_int_equal(machine->link_open(b, &addr, &back), 0);
 }
 
 static void finish(void)
 {
-    machine->link_close(link);
+    machine->link_close(back);
     path_end(&path);
     close_two();
     free(memory);
@@ -84,7 +99,7 @@ static int try_start(uint64_t key, size_t offset, size_t len, struct um_transfer
                                  .len = len,
                                  .key = key,
                                  .offset = offset};
-    return machine->transfer_start(link, &copy, transfer_p);
+    return machine->transfer_start(back, &copy, transfer_p);
 }
 
 /* -EINPROGRESS, or why it cannot be read. */
@@ -92,7 +107,7 @@ static int start(uint64_t key, size_t offset, size_t len, struct um_transfer **t
 {
     const uint64_t end = now_ms() + PATIENCE;
     int ret;
-    while ((ret = try_start(key, offset, len, transfer_p)) == -EAGAIN || (ret == -EPERM && !net_of(b)->bodies.ep)) {
+    while ((ret = try_start(key, offset, len, transfer_p)) == -EAGAIN || (ret == -EPERM && !net_of(b)->bodies.rma)) {
         assert_true(now_ms() < end);
         drive_both(); /* it connects; b has not heard of a's endpoint */
     }
@@ -111,10 +126,9 @@ static int await(struct um_transfer *transfer)
 }
 
 /* Some bytes have come, and not all. */
-static void await_some(const struct um_transfer *transfer)
+static void await_some(void)
 {
     const uint64_t end = now_ms() + PATIENCE;
-    (void)transfer;
     while (local[0] == EMPTY && local[1] == EMPTY) {
         assert_true(now_ms() < end);
         drive_both();
@@ -144,7 +158,7 @@ static void expect_read(void)
 static void what_is_shown_is_read_until_it_is_hidden(void **state)
 {
     (void)state;
-    uint64_t key;
+    uint64_t key, other_key;
     struct um_transfer *transfer;
     begin();
     for (int i = 0; i < 3; i++)
@@ -157,12 +171,15 @@ static void what_is_shown_is_read_until_it_is_hidden(void **state)
     assert_int_equal(local[OFFSET - 1], EMPTY);
     assert_int_equal(local[OFFSET + SMALL], EMPTY);
     assert_int_equal(net_of(a)->bodies.shown, 1);
+    struct um_shown *other = show_now(LEN, &other_key); /* with nothing shown a would not look */
     machine->hide(shown, UM_HIDE_READ);
-    assert_int_equal(net_of(a)->bodies.shown, 0);
+    assert_int_equal(net_of(a)->bodies.shown, 1);
     memset(local, EMPTY, LEN);
     assert_int_equal(start(key, 0, LEN, &transfer), -EINPROGRESS);
     assert_int_equal(await(transfer), -EPERM);
     assert_int_equal(local[0], EMPTY);
+    machine->hide(other, UM_HIDE_READ);
+    assert_int_equal(net_of(a)->bodies.shown, 0);
     expect_read();
     expect_well(&path, 1);
     finish();
@@ -244,9 +261,10 @@ static void nothing_comes_after_a_cancel(void **state)
     expect_read();
     struct um_shown *shown = show_now(LEN, &key);
     memset(local, EMPTY, LEN);
+    (void)connections_keep(FIRST_FD, FEW);
     assert_int_equal(start(key, 0, LEN / 2, &transfer), -EINPROGRESS);
     assert_int_equal(start(key, LEN / 2, LEN / 2, &other), -EINPROGRESS);
-    await_some(transfer);
+    await_some();
     machine->transfer_cancel(transfer);
     memcpy(kept, local, LEN);
     for (int i = 0; i < MANY; i++)
@@ -270,8 +288,9 @@ static void nothing_is_read_after_it_was_given_up(void **state)
     expect_read();
     struct um_shown *shown = show_now(LEN, &key);
     memset(local, EMPTY, LEN);
+    (void)connections_keep(FIRST_FD, FEW);
     assert_int_equal(start(key, 0, LEN, &transfer), -EINPROGRESS);
-    await_some(transfer);
+    await_some();
     machine->hide(shown, UM_HIDE_GIVEN_UP);
     memset(memory, NEW, LEN);
     assert_int_equal(await(transfer), -EPERM);
@@ -288,6 +307,12 @@ static void who_is_refused_time_and_again_shows_nothing(void **state)
     begin();
     for (int i = 0; i < REFUSALS - 1; i++)
         machine->hide(show_now(LEN, &key), UM_HIDE_REFUSED);
+    expect_read();
+    struct um_shown *shown[2 * REFUSALS]; /* what fails together is one occasion */
+    for (int i = 0; i < 2 * REFUSALS; i++)
+        shown[i] = show_now(LEN, &key);
+    for (int i = 0; i < 2 * REFUSALS; i++)
+        machine->hide(shown[i], UM_HIDE_REFUSED);
     expect_read();
     for (int i = 0; i < REFUSALS; i++)
         machine->hide(show_now(LEN, &key), UM_HIDE_REFUSED);
@@ -331,7 +356,76 @@ static void nothing_is_read_where_copies_are_off(void **state)
     machine->port_close(port);
 }
 
+/* A connection takes the calls of both sides: who makes none computes, and may have a firewall as open as any. */
+static void a_peer_that_makes_no_call_is_waited_for(void **state)
+{
+    (void)state;
+    enum { MS = 3000 };
+    uint64_t key;
+    struct um_transfer *transfer;
+    begin();
+    struct um_shown *shown = show_now(LEN, &key);
+    expect_nothing(b); /* it knows the endpoint */
+    for (const uint64_t end = now_ms() + MS; now_ms() < end; sleep_us(1000)) {
+        assert_int_equal(try_start(key, 0, LEN, &transfer), -EAGAIN);
+        um_net_tick(b);
+    }
+    assert_int_equal(start(key, 0, LEN, &transfer), -EINPROGRESS);
+    assert_int_equal(await(transfer), 0);
+    assert_memory_equal(local, memory, LEN);
+    machine->hide(shown, UM_HIDE_READ);
+    finish();
+}
+
+/* As behind a firewall that has forgotten the connection: the peer is heard of, and nothing comes. */
+static void a_read_that_does_not_move_is_given_up(void **state)
+{
+    (void)state;
+    enum { HEARD = 40 + LEN / (512 << 10) };
+    uint64_t key;
+    struct um_transfer *transfer;
+    begin();
+    expect_read();
+    struct um_net_peer *peer = ((struct um_net_link *)back)->peer;
+    struct um_shown *shown = show_now(LEN, &key);
+    assert_int_equal(start(key, 0, LEN, &transfer), -EINPROGRESS);
+    int times = 0, ret;
+    for (; (ret = machine->transfer_poll(transfer)) == -EINPROGRESS; times++) {
+        assert_true(times <= HEARD);
+        assert_int_equal(machine->transfer_poll(transfer), -EINPROGRESS); /* a time counts once */
+        peer->heard_at++;
+    }
+    assert_int_equal(ret, -EPERM);
+    assert_true(times >= HEARD - 1);
+    machine->hide(shown, UM_HIDE_REFUSED);
+    expect_read();
+    finish();
+}
+
 /* ---- a hostile peer ---- */
+
+/* libfabric keeps it, with what it knows of the endpoint. */
+static void a_connection_that_says_nothing_outlives_the_endpoint(void **state)
+{
+    (void)state;
+    static const char bytes[512];
+    enum { TURNS = 100 };
+    uint64_t key;
+    begin();
+    struct um_shown *shown = show_now(LEN, &key);
+    const struct sockaddr *to = (const void *)net_of(a)->bodies.rma->name.name;
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, to, sizeof(struct sockaddr_in)), 0);
+    for (int i = 0; i < TURNS; i++)
+        drive_both();
+    machine->hide(shown, UM_HIDE_GIVEN_UP);
+    (void)send(fd, bytes, sizeof(bytes), MSG_NOSIGNAL);
+    for (int i = 0; i < TURNS; i++)
+        drive_both();
+    close(fd);
+    expect_read();
+    finish();
+}
 
 enum defect { LONGER, SHORTER, OTHER_HOST, OTHER_LENGTH, NO_LENGTH, PADDING, DEFECTS };
 
@@ -340,7 +434,7 @@ static void the_name_of_an_endpoint_is_checked(void **state)
     (void)state;
     begin();
     const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
-    const struct um_net_peer *peer = ((struct um_net_link *)link)->peer;
+    const struct um_net_peer *peer = ((struct um_net_link *)back)->peer;
     for (enum defect defect = 0; defect < DEFECTS; defect++) {
         struct {
             struct um_net_bodies_wire message;
@@ -356,11 +450,47 @@ static void the_name_of_an_endpoint_is_checked(void **state)
         bad.message.at.name[UM_NET_NAME_MAX - 1] = defect == PADDING;
         send_raw(&path, &bad, sizeof(bad.message) + (defect == LONGER ? 8 : 0) - (defect == SHORTER ? 8 : 0));
         expect_nothing(b);
-        assert_false(peer->from.is_known);
+        assert_int_equal(peer->from.name.len, 0);
     }
     expect_read();
-    assert_true(peer->from.is_known);
+    assert_int_not_equal(peer->from.name.len, 0);
     finish();
+}
+
+/* It needs no key, and completes at who is written to. */
+static void a_write_of_nothing_that_tells_a_value_is_dropped(void **state)
+{
+    (void)state;
+    begin();
+    expect_well(&path, 1);
+    struct um_net_inner *inner = &net_of(a)->inner;
+    struct um_net_peer *peer = ((const struct um_net_lane *)path.lane)->peer;
+    for (int i = 0; i < 3; i++) {
+        struct um_net_buffer *buffer = um_net_buffer_get(inner, 1); /* it completes as a message that was sent */
+        const struct fi_msg_rma write = {.addr = peer->at, .context = &buffer->context, .data = 7};
+        buffer->peer = peer;
+        buffer->lane = NULL;
+        peer->refs++;
+        inner->sending++;
+        assert_int_equal(fi_writemsg(inner->own.ep, &write, FI_REMOTE_CQ_DATA | FI_COMPLETION), 0);
+        expect_nothing(b);
+        expect_well(&path, 2);
+    }
+    expect_read();
+    finish();
+}
+
+/* a seems to have its endpoint at another TCP port. */
+static void tell_port(const unsigned char number[2])
+{
+    const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
+    struct um_net_bodies_wire message = {
+        .head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id}};
+    message.at.len = net_of(a)->name.len;
+    memcpy(message.at.name, net_of(a)->name.name, UM_NET_NAME_MAX);
+    memcpy(message.at.name + 2, number, 2);
+    send_raw(&path, &message, sizeof(message));
+    expect_nothing(b);
 }
 
 /* A firewall lets only the first port through. */
@@ -369,24 +499,18 @@ static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
     (void)state;
     struct um_transfer *transfer;
     begin();
-    const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
-    struct um_net_bodies_wire message = {
-        .head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id}};
-    message.at.len = net_of(a)->name.len;
-    memcpy(message.at.name, net_of(a)->name.name, UM_NET_NAME_MAX);
-    memcpy(message.at.name + 2, "\0\1", 2); /* port 1 */
-    send_raw(&path, &message, sizeof(message));
-    expect_nothing(b);
+    tell_port((const unsigned char[]){0, 1});
     int ret;
     const uint64_t begun = now_ms();
     while ((ret = try_start(1, 0, LEN, &transfer)) == -EAGAIN) {
         assert_true(now_ms() < begun + PATIENCE);
+        um_net_tick(a); /* b hears of it */
         drive_both();
     }
     if (ret == -EINPROGRESS)
         ret = await(transfer);
     assert_int_equal(ret, -EPERM);
-    assert_true(((struct um_net_link *)link)->peer->from.is_unreached);
+    assert_true(((struct um_net_link *)back)->peer->from.unreached_at != 0);
     assert_int_equal(try_start(1, 0, LEN, &transfer), -EPERM);
     expect_well(&path, 1);
     expect_read(); /* of the endpoint that there is */
@@ -397,4 +521,6 @@ GROUP(net_bodies, T(what_is_shown_is_read_until_it_is_hidden), T(no_key_but_the_
       T(keys_are_random), T(nobody_sleeps_over_a_read_that_has_ended), T(nothing_comes_after_a_cancel),
       T(nothing_is_read_after_it_was_given_up), T(who_is_refused_time_and_again_shows_nothing),
       T(short_memory_is_not_shown), T(nothing_is_read_where_copies_are_off), T(the_name_of_an_endpoint_is_checked),
+      T(a_write_of_nothing_that_tells_a_value_is_dropped), T(a_peer_that_makes_no_call_is_waited_for),
+      T(a_read_that_does_not_move_is_given_up), T(a_connection_that_says_nothing_outlives_the_endpoint),
       T(where_nobody_listens_nothing_is_read_after_some_time));

@@ -1,6 +1,6 @@
 /*
  * Two ports over another provider, and messages from one to the other that are not the machine's own: net.c,
- * net_poll.c, net_end.c, net_settings.c. A message goes from the inner endpoint of `a` to the port `b`.
+ * net_poll.c, net_end.c, net_settings.c, net_bodies.c. A message goes from the inner endpoint of `a` to the port `b`.
  */
 #ifndef UM_TESTS_CONFORMANCE_NET_TWO_H
 #define UM_TESTS_CONFORMANCE_NET_TWO_H

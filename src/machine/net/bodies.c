@@ -2,14 +2,15 @@
  * Bodies that their receiver reads by the inner provider's RMA: memory that is shown, and reads of what peers show.
  * net.h.
  *
- * Both go by an inner endpoint of their own, opened when the first body is shown or read. A peer's bytes may be on
- * their way into the program's buffer for ever (its host has vanished, and comes back later), and no call of libfabric
- * ends that for certain but to close the endpoint. So it is closed when a read, or what is shown, is given up, which is
- * seldom; all other reads over it fail then, here or at peers, and those bodies come in records. The next one that is
- * shown opens a new endpoint, of which peers are told by BODIES.
+ * Both go by an endpoint of their own (rma.h), opened when the first body is shown or read. A peer's bytes may be on
+ * their way into the program's buffer for ever (its host has vanished, and comes back later). So the endpoint is
+ * stopped when a read, or what is shown, is given up, which is seldom; all other reads over it fail then, here or at
+ * peers, and those bodies come in records. The next one that is shown opens a new endpoint, of which peers are told by
+ * BODIES.
  *
  * A body can always come in records instead: where a peer has not told its endpoint, or that cannot be reached (a
- * firewall), and when a read fails. Who is refused time and again shows nothing more.
+ * firewall), and when a read fails, or does not move on while the peer is heard of. Who is refused time and again shows
+ * nothing more for a while.
  * Owns: struct um_net_bodies, struct read, struct shown. Threading: as the port's calls.
  */
 #include "machine/net/net.h"
@@ -20,77 +21,117 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 
-/* How long the inner provider may take no read for a peer before its bodies are asked for in records. */
-#define WAIT_NS UINT64_C(2000000000)
+/* Until what cannot be had is tried again. */
+#define AGAIN_NS UINT64_C(10000000000)
+/* How long a connection is tried at each call; then seldom: one that is refused is made anew each time. */
+#define TRY_NS   UINT64_C(20000000)
+/* A try that comes later than that after the one before is the first one. */
+#define FIRST_NS UINT64_C(1000000000)
 
 enum {
-    REFUSED_MAX = 8,      /* in turn */
-    SHOWN_MIN = 64 << 10, /* bytes: a shorter body comes as soon in records */
+    REFUSED_MAX = 8,         /* occasions in turn */
+    SHOWN_MIN = 64 << 10,    /* bytes: a shorter body comes as soon in records */
+    HEARD_CONNECTS = 4,      /* a peer that was heard of so often would have taken a connection: 2 s of its calls */
+    HEARD_MOVES = 40,        /* and moved some body on: 10 s of its calls or more, */
+    HEARD_BYTES = 512 << 10, /* and one more for so many bytes */
 };
 
-/* Of what a peer shows. It is freed when neither its owner nor the inner provider has it. */
+/* Of what a peer shows. */
 struct read {
-    struct um_net_context context; /* first */
+    struct um_net_rma_context context; /* first */
     struct um_transfer base;
     struct um_net_port *port;
-    struct um_list link; /* in bodies.reads, while the inner provider may have it */
-    bool is_owned;       /* transfer_poll() was not the last one, nor transfer_cancel() called */
-    bool is_inner;       /* no event came */
-    int result;          /* -EINPROGRESS: it is under way */
+    struct um_net_peer *peer;
+    size_t len;
+    struct um_list link; /* in bodies.reads, while it is under way */
+    int result;          /* -EINPROGRESS: it is */
 };
 
 struct shown {
     struct um_shown base;
     struct um_net_port *port;
     struct um_net_peer *peer;
+    struct um_net_rma *rma;
     struct fid_mr *mr;
+    uint32_t refused; /* um_net_peer.refused when it was shown: what fails together counts once */
 };
 
 /* ---- the endpoint ---- */
 
+/* It wakes who sleeps; else he looks by the clock. */
+static void wake_by(const struct um_net_port *port, int op)
+{
+    struct epoll_event readable = {.events = EPOLLIN};
+    (void)epoll_ctl(port->wait_fd, op, port->bodies.rma->own.fd, &readable);
+}
+
 static bool open_endpoint(struct um_net_port *port)
 {
     struct um_net_bodies *bodies = &port->bodies;
-    if (bodies->ep)
+    if (bodies->rma)
         return true;
-    if (bodies->is_off || !port->inner.has_rma)
+    if (bodies->is_off || !port->inner.has_rma || um_clock_coarse_ns() < bodies->open_at)
         return false;
-    if (um_net_inner_open_bodies(&port->inner, &bodies->ep, &bodies->name) != 0) {
-        bodies->is_off = true; /* logged */
+    bodies->rma = um_net_rma_open(&port->inner);
+    if (!bodies->rma) {
+        bodies->open_at = um_clock_coarse_ns() + AGAIN_NS;
         return false;
     }
     bodies->serial++;
+    wake_by(port, EPOLL_CTL_ADD);
     return true;
 }
 
-static void read_free(struct read *read)
+static void read_end(struct read *read, int result)
 {
+    struct um_net_from *from = &read->peer->from;
+    read->result = result;
+    from->reading -= read->len;
+    from->heard = 0;
     um_list_unlink(&read->link);
-    free(read);
+    read->port->bodies.ended++; /* its owner does not know */
 }
 
 /* Every read fails that has not ended. */
-static void close_endpoint(struct um_net_port *port)
+static void stop_endpoint(struct um_net_port *port)
 {
     struct um_net_bodies *bodies = &port->bodies;
-    if (!bodies->ep)
+    if (!bodies->rma)
         return;
-    um_net_inner_close_bodies(bodies->ep);
-    bodies->ep = NULL;
-    for (struct um_list *l = bodies->reads.next; l != &bodies->reads; l = l->next) {
-        struct read *read = UM_CONTAINER(l, struct read, link);
-        bodies->ended += read->is_owned && read->result == -EINPROGRESS;
-        bodies->reading -= read->result == -EINPROGRESS;
-        read->result = read->result == -EINPROGRESS ? -EPERM : read->result;
-    }
+    wake_by(port, EPOLL_CTL_DEL);
+    bodies->is_off = !um_net_rma_stop(bodies->rma) || bodies->is_off;
+    bodies->rma = NULL;
+    for (struct um_list *l; (l = um_list_first(&bodies->reads)) != NULL;)
+        read_end(UM_CONTAINER(l, struct read, link), -EPERM);
 }
 
 void um_net_bodies_close(struct um_net_port *port)
 {
-    close_endpoint(port);
-    for (struct um_list *l; (l = um_list_first(&port->bodies.reads)) != NULL;)
-        read_free(UM_CONTAINER(l, struct read, link));
+    stop_endpoint(port);
+}
+
+/* Takes what ended. A failure that is not the connection's end may leave the provider the buffer. */
+bool um_net_bodies_look(struct um_net_port *port)
+{
+    struct um_net_rma_context *context;
+    int error;
+    bool any = false;
+    while (port->bodies.rma && um_net_rma_ended(port->bodies.rma, &context, &error)) {
+        read_end((struct read *)context, error ? -EPERM : 0);
+        any = true;
+        if (error && error != FI_ECANCELED)
+            stop_endpoint(port);
+    }
+    if (port->bodies.tried_at && um_clock_coarse_ns() - port->bodies.tried_at > FIRST_NS)
+        port->bodies.tried_at = 0; /* nobody wants it any more */
+    return any;
+}
+
+bool um_net_bodies_may_sleep(struct um_net_port *port)
+{
+    return !port->bodies.ended && (!port->bodies.rma || um_net_objects_may_sleep(&port->inner, &port->bodies.rma->own));
 }
 
 /* ---- what is shown ---- */
@@ -101,7 +142,7 @@ static bool tell_endpoint(struct um_net_lane *lane)
     struct um_net_port *port = lane->port;
     struct um_net_bodies_wire message = {
         .head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id},
-        .at = port->bodies.name};
+        .at = port->bodies.rma->name};
     if (lane->peer->told_serial == port->bodies.serial)
         return true;
     if (!um_net_tell(port, lane->peer, &message, sizeof(message)))
@@ -110,162 +151,220 @@ static bool tell_endpoint(struct um_net_lane *lane)
     return true;
 }
 
-static bool can_show(const struct um_net_lane *lane)
+static bool may_show(const struct um_net_peer *peer)
 {
-    const struct um_net_port *port = lane->port;
-    return port->inner.has_rma && !port->bodies.is_off && lane->peer->refused < REFUSED_MAX;
+    return peer->refused < REFUSED_MAX || um_clock_coarse_ns() - peer->refused_at > AGAIN_NS;
 }
 
 struct um_shown *um_net_show(struct um_lane *base, const struct iovec *piece, uint64_t *key_p)
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
     struct um_net_port *port = lane->port;
-    const uint64_t key = piece->iov_len >= SHOWN_MIN && can_show(lane) ? um_net_secret() : 0;
-    if (!key || !open_endpoint(port) || !tell_endpoint(lane))
+    struct um_net_peer *peer = lane->peer;
+    if (piece->iov_len < SHOWN_MIN || !may_show(peer) || !open_endpoint(port) || !tell_endpoint(lane))
         return NULL;
-    struct shown *shown = malloc(sizeof(*shown));
+    const uint64_t key = um_net_secret();
+    struct shown *shown = key ? malloc(sizeof(*shown)) : NULL;
     if (!shown)
         return NULL;
-    *shown = (struct shown){.base.machine = port->base.machine, .port = port, .peer = lane->peer};
-    if (um_net_inner_register(&port->inner, piece, key, &shown->mr) != 0) {
+    *shown = (struct shown){.base.machine = port->base.machine,
+                            .port = port,
+                            .peer = peer,
+                            .rma = port->bodies.rma,
+                            .refused = peer->refused};
+    if (um_net_rma_register(shown->rma, piece, key, &shown->mr) != 0) {
         free(shown);
         return NULL;
     }
-    shown->peer->refs++;
+    peer->refs++;
     port->bodies.shown++;
     um_net_stir(port);
     *key_p = key;
     return &shown->base;
 }
 
+/* It was not read. Perhaps the peer has not heard of the endpoint. */
+static void was_refused(const struct shown *shown)
+{
+    struct um_net_peer *peer = shown->peer;
+    peer->told_serial = 0;
+    if (shown->rma != shown->port->bodies.rma || shown->refused != peer->refused)
+        return;
+    peer->refused += peer->refused < REFUSED_MAX;
+    peer->refused_at = um_clock_coarse_ns();
+}
+
 void um_net_hide(struct um_shown *base, enum um_hide why)
 {
     struct shown *shown = (struct shown *)base;
     struct um_net_port *port = shown->port;
-    struct um_net_peer *peer = shown->peer;
-    um_net_inner_unregister(shown->mr);
-    if (why == UM_HIDE_GIVEN_UP)
-        close_endpoint(port);
     if (why == UM_HIDE_REFUSED)
-        peer->told_serial = 0; /* perhaps it was not heard */
-    peer->refused = why == UM_HIDE_REFUSED ? peer->refused + 1 : 0;
+        was_refused(shown);
+    else if (why == UM_HIDE_READ)
+        shown->peer->refused = 0;
+    else if (shown->rma == port->bodies.rma)
+        stop_endpoint(port);
+    um_net_rma_unregister(shown->rma, shown->mr);
     port->bodies.shown--;
-    um_net_peer_put(port, peer);
+    um_net_peer_put(port, shown->peer);
     free(shown);
 }
 
 /* ---- what peers show ---- */
 
 /* A peer's other endpoint is at the address of its first one: only the port of TCP differs. */
-static bool is_beside(const struct um_net_port *port, const struct um_net_peer *peer, const struct um_net_name_wire *at)
+static bool is_beside(const struct um_net_peer *peer, const struct um_net_name_wire *at)
 {
     static const unsigned char zero[UM_NET_NAME_MAX];
     const struct um_net_addr_wire first = um_net_addr_part(&peer->addr);
     enum { PORT = 2, BEHIND = 4 }; /* of sockaddr_in and sockaddr_in6 */
-    if (at->len != first.len || memcmp(at->name + at->len, zero, sizeof(zero) - at->len) != 0)
-        return false;
-    return !port->inner.is_tcp || (memcmp(at->name, first.name, PORT) == 0 &&
-                                   memcmp(at->name + BEHIND, first.name + BEHIND, sizeof(first.name) - BEHIND) == 0);
+    return at->len == first.len && memcmp(at->name + at->len, zero, sizeof(zero) - at->len) == 0 &&
+           memcmp(at->name, first.name, PORT) == 0 &&
+           memcmp(at->name + BEHIND, first.name + BEHIND, sizeof(first.name) - BEHIND) == 0;
+}
+
+static void forget(struct um_net_port *port, struct um_net_from *from)
+{
+    if (from->serial && from->serial == port->bodies.serial && port->bodies.rma)
+        um_net_rma_remove(port->bodies.rma, from->at);
+    from->serial = 0;
 }
 
 void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer)
 {
     const struct um_net_bodies_wire *message = (const void *)buffer->message;
     struct um_net_from *from = &peer->from;
-    if (buffer->len != sizeof(*message) || !is_beside(port, peer, &message->at) || !port->inner.has_rma ||
-        (from->is_known && memcmp(&from->name, &message->at, sizeof(from->name)) == 0))
+    if (buffer->len != sizeof(*message) || !port->inner.has_rma || !is_beside(peer, &message->at) ||
+        memcmp(&from->name, &message->at, sizeof(from->name)) == 0)
         return;
-    um_net_peer_forget_from(port, peer);
-    from->is_known = um_net_inner_insert_bodies(&port->inner, &message->at, &from->at) == 0;
+    forget(port, from);
     from->name = message->at;
+    from->unreached_at = 0;
 }
 
-/* The inner provider takes no read now: while it connects, and when there are too many. */
-static int not_now(struct um_net_from *from)
+/* True: -EPERM. */
+static bool is_closed_to(const struct um_net_from *from)
 {
-    static struct um_log_limit unreached;
-    const uint64_t now = um_clock_coarse_ns();
-    if (!from->again_since)
-        from->again_since = now;
-    if (now - from->again_since < WAIT_NS)
-        return -EAGAIN;
-    from->again_since = 0;
-    from->is_unreached = !from->is_reached;
-    if (from->is_unreached)
-        um_log_limited(&unreached, UM_LOG_WARN,
-                       "the machine net cannot connect to the port of a peer by which it shows long messages, only to "
-                       "its first one: they come in pieces, which is slower; let the firewall permit all ports between "
-                       "the hosts of a job");
-    return -EPERM;
+    return !from->name.len || (from->unreached_at && um_clock_coarse_ns() - from->unreached_at < AGAIN_NS);
 }
 
 static bool can_read(const struct um_net_link *link, const struct um_copy *copy)
 {
-    return copy->key && !copy->write && !copy->window && link->peer->from.is_known && !link->peer->from.is_unreached &&
-           copy->local_count <= um_net_inner_iov_max(&link->port->inner) &&
-           copy->len <= link->port->inner.info->ep_attr->max_msg_size;
+    const struct fi_info *info = link->port->inner.info;
+    return copy->key && !copy->write && !copy->window && copy->local_count <= info->tx_attr->iov_limit &&
+           copy->len <= info->ep_attr->max_msg_size && !is_closed_to(&link->peer->from);
+}
+
+/* The peer was heard of since the last time: how often by now. */
+static uint32_t heard(struct um_net_peer *peer)
+{
+    if (peer->heard_at != peer->from.heard_at) {
+        peer->from.heard_at = peer->heard_at;
+        peer->from.heard++;
+    }
+    return peer->from.heard;
+}
+
+/* Is it time to try? Sets when the first try was, of those that follow one another. */
+static bool may_try(struct um_net_peer *peer, uint64_t now)
+{
+    struct um_net_from *from = &peer->from;
+    if (!from->first_at || now - from->tried_at > FIRST_NS) {
+        from->first_at = now;
+        from->heard = 0;
+    } else if (now - from->first_at > TRY_NS && from->tried_at == now) {
+        return false; /* the clock is a coarse one */
+    }
+    from->tried_at = now;
+    return true;
+}
+
+/*
+ * The inner provider takes no read now: while it connects, and when there are too many. A connection takes the calls of
+ * both sides, so only a peer that makes some can be found not to be there.
+ */
+static int not_now(struct um_net_port *port, struct um_net_peer *peer)
+{
+    static struct um_log_limit unreached;
+    port->bodies.tried_at = um_clock_coarse_ns();
+    if (heard(peer) < HEARD_CONNECTS || peer->from.reading)
+        return -EAGAIN;
+    peer->from.first_at = 0;
+    peer->from.unreached_at = port->bodies.tried_at;
+    um_log_limited(
+        &unreached, UM_LOG_WARN,
+        "long messages of another host come in pieces, which is slower: its port for them cannot be reached, "
+        "only its first one; let the firewall permit all ports between the hosts of a job");
+    return -EPERM;
+}
+
+static int try_read(struct um_net_port *port, struct um_net_peer *peer, const struct um_copy *copy, struct read *read)
+{
+    struct um_net_from *from = &peer->from;
+    if (from->serial != port->bodies.serial) {
+        if (um_net_rma_insert(port->bodies.rma, &from->name, &from->at) != 0)
+            return -EPERM;
+        from->serial = port->bodies.serial;
+    }
+    const struct um_net_reading reading = {
+        .local = copy->local, .count = copy->local_count, .from = from->at, .key = copy->key, .offset = copy->offset};
+    int ret = um_net_rma_read(port->bodies.rma, &reading, &read->context);
+    return ret == -FI_EAGAIN || ret == -FI_ENOMEM ? not_now(port, peer) : ret ? -EPERM : 0;
 }
 
 int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
 {
     struct um_net_link *link = (struct um_net_link *)base;
     struct um_net_port *port = link->port;
-    struct um_net_from *from = &link->peer->from;
-    if (link->peer->gone)
+    struct um_net_peer *peer = link->peer;
+    if (peer->gone)
         return -ESRCH;
     if (!can_read(link, copy) || !open_endpoint(port))
         return -EPERM; /* it comes in records */
+    if (!may_try(peer, um_clock_coarse_ns()))
+        return -EAGAIN;
     struct read *read = malloc(sizeof(*read));
     if (!read)
         return -ENOMEM;
-    *read = (struct read){.base.machine = base->machine, .port = port, .is_owned = true, .is_inner = true};
-    const struct um_net_reading reading = {
-        .local = copy->local, .count = copy->local_count, .from = from->at, .key = copy->key, .offset = copy->offset};
-    int ret = um_net_inner_readv(&port->inner, port->bodies.ep, &reading, &read->context);
+    *read = (struct read){
+        .base.machine = base->machine, .port = port, .peer = peer, .len = copy->len, .result = -EINPROGRESS};
     um_net_stir(port);
+    int ret = try_read(port, peer, copy, read);
     if (ret) {
         free(read);
-        return ret == -FI_EAGAIN || ret == -FI_ENOMEM ? not_now(from) : -EPERM;
+        return ret;
     }
-    from->is_reached = true;
-    from->again_since = 0;
-    read->result = -EINPROGRESS;
+    port->bodies.tried_at = peer->from.first_at = 0;
+    if (!peer->from.reading)
+        peer->from.heard = 0;
+    peer->from.reading += copy->len;
     um_list_append(&port->bodies.reads, &read->link);
-    port->bodies.reading++;
     *transfer_p = &read->base;
     return -EINPROGRESS;
 }
 
-void um_net_read_ended(struct um_net_port *port, struct um_net_context *context, int error)
+/* A connection that is dead may say nothing (a firewall that has forgotten it). Then no read of that peer moves on. */
+static void look_after(struct read *read)
 {
-    struct read *read = (struct read *)context;
-    read->is_inner = false;
-    um_list_unlink(&read->link);
-    if (read->result == -EINPROGRESS) {
-        read->result = error ? -EPERM : 0;
-        port->bodies.reading--;
-        port->bodies.ended++;
-    }
-    if (!read->is_owned)
-        free(read);
-}
-
-/* Its owner lets it go. */
-static void let_go(struct read *read)
-{
-    read->is_owned = false;
-    if (!read->is_inner)
-        free(read);
+    static struct um_log_limit stuck;
+    if (heard(read->peer) < HEARD_MOVES + read->peer->from.reading / HEARD_BYTES)
+        return;
+    um_log_limited(
+        &stuck, UM_LOG_WARN,
+        "a long message of another host does not come, though its sender is there: it is sent anew, in pieces");
+    stop_endpoint(read->port);
 }
 
 int um_net_transfer_poll(struct um_transfer *base)
 {
     struct read *read = UM_CONTAINER(base, struct read, base);
+    if (read->result == -EINPROGRESS)
+        look_after(read);
     const int result = read->result;
     if (result == -EINPROGRESS)
         return result;
     read->port->bodies.ended--;
-    let_go(read);
+    free(read);
     return result;
 }
 
@@ -273,7 +372,7 @@ void um_net_transfer_cancel(struct um_transfer *base)
 {
     struct read *read = UM_CONTAINER(base, struct read, base);
     if (read->result == -EINPROGRESS)
-        close_endpoint(read->port);
+        stop_endpoint(read->port);
     read->port->bodies.ended--;
-    let_go(read);
+    free(read);
 }

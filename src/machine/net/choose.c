@@ -59,9 +59,6 @@ static const struct fi_info *pick(const struct fi_info *list, const char *provid
     return NULL;
 }
 
-/* With RMA, if the provider has that without registration of local memory; messages are enough. */
-static const uint64_t wishes[] = {FI_MSG | FI_RMA, FI_MSG};
-
 static int choose_with(const char *provider, const char *address, uint64_t caps, struct fi_info **info_p)
 {
     struct fi_info *hints = hints_new(provider, caps), *list = NULL;
@@ -98,10 +95,8 @@ static void none(const char *provider, const char *address)
 /* -ENODATA: that provider has nothing for us; not logged. */
 static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
 {
-    int ret = -ENODATA;
-    for (size_t i = 0; ret == -ENODATA && i < sizeof(wishes) / sizeof(wishes[0]); i++)
-        ret = choose_with(provider, address, wishes[i], info_p);
-    return ret;
+    const bool is_tcp = strcmp(provider, PROVIDER) == 0; /* bodies are read by its RMA: rma.h */
+    return choose_with(provider, address, is_tcp ? FI_MSG | FI_RMA : FI_MSG, info_p);
 }
 
 /* Of the provider that was named, or of the first that is there. */

@@ -119,10 +119,6 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
 
 static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
-    if (!event->buffer) {
-        um_net_read_ended(port, event->read, event->error);
-        return;
-    }
     struct um_net_peer *peer = event->buffer->peer;
     if (!peer) {
         if (!take_message(port, event->buffer))
@@ -214,6 +210,8 @@ static __attribute__((noinline)) bool drive(struct um_net_port *port, bool all)
     if (!port->is_open)
         return false;
     bool any = take(port, all);
+    if (um_net_bodies_are_due(port))
+        any |= um_net_bodies_look(port);
     end_fallen(port);
     any |= push_all(port);
     return any;

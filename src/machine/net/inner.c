@@ -45,51 +45,74 @@ static int cannot_open(int ret, const struct um_net_inner *inner)
     return ret;
 }
 
-static int queue_open(struct um_net_inner *inner)
+static int queue_open(const struct um_net_inner *inner, struct um_net_objects *objects)
 {
     struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG,
                               .wait_obj = FI_WAIT_FD,
                               .size = inner->info->tx_attr->size + inner->info->rx_attr->size};
-    int ret = fi_cq_open(inner->domain, &attr, &inner->cq, NULL);
+    int ret = fi_cq_open(objects->domain, &attr, &objects->cq, NULL);
     if (ret)
         return cannot("no completion queue with a descriptor to sleep on", ret, inner);
-    ret = fi_control(&inner->cq->fid, FI_GETWAIT, &inner->fd);
+    ret = fi_control(&objects->cq->fid, FI_GETWAIT, &objects->fd);
     return ret ? cannot("no descriptor to sleep on", ret, inner) : 0;
 }
 
-static int endpoint_open(struct um_net_inner *inner, struct fid_ep **ep_p)
+static int endpoint_open(const struct um_net_inner *inner, struct um_net_objects *objects)
 {
-    struct fid_ep *ep;
-    int ret = fi_endpoint(inner->domain, inner->info, &ep, NULL);
+    int ret = fi_endpoint(objects->domain, inner->info, &objects->ep, NULL);
     if (ret)
         return cannot("no endpoint", ret, inner);
-    ret = fi_ep_bind(ep, &inner->av->fid, 0);
+    ret = fi_ep_bind(objects->ep, &objects->av->fid, 0);
     if (ret == 0)
-        ret = fi_ep_bind(ep, &inner->cq->fid, FI_SEND | FI_RECV);
+        ret = fi_ep_bind(objects->ep, &objects->cq->fid, FI_SEND | FI_RECV);
     if (ret == 0)
-        ret = fi_enable(ep);
-    if (ret) {
-        fi_close(&ep->fid);
-        return cannot("an endpoint that cannot be enabled", ret, inner);
-    }
-    *ep_p = ep;
-    return 0;
+        ret = fi_enable(objects->ep);
+    return ret ? cannot("an endpoint that cannot be enabled", ret, inner) : 0;
 }
 
-static int objects_open(struct um_net_inner *inner)
+static int open_all(const struct um_net_inner *inner, struct um_net_objects *objects)
 {
     struct fi_av_attr attr = {.type = FI_AV_TABLE};
-    int ret = um_net_api.fabric(inner->info->fabric_attr, &inner->fabric, NULL);
-    if (ret)
-        return cannot_open(ret, inner);
-    ret = fi_domain(inner->fabric, inner->info, &inner->domain, NULL);
+    int ret = fi_domain(inner->fabric, inner->info, &objects->domain, NULL);
     if (ret)
         return cannot("no domain", ret, inner);
-    ret = fi_av_open(inner->domain, &attr, &inner->av, NULL);
+    ret = fi_av_open(objects->domain, &attr, &objects->av, NULL);
     if (ret)
         return cannot("no address vector", ret, inner);
-    ret = queue_open(inner);
-    return ret ? ret : endpoint_open(inner, &inner->ep);
+    ret = queue_open(inner, objects);
+    return ret ? ret : endpoint_open(inner, objects);
+}
+
+int um_net_objects_open(const struct um_net_inner *inner, struct um_net_objects *objects)
+{
+    *objects = (struct um_net_objects){.fd = -1};
+    int ret = open_all(inner, objects);
+    if (ret)
+        um_net_objects_close(objects);
+    return ret;
+}
+
+static void fid_close(struct fid *fid)
+{
+    if (fid)
+        fi_close(fid);
+}
+
+#define CLOSE(object) fid_close((object) ? &(object)->fid : NULL)
+
+void um_net_objects_close(struct um_net_objects *objects)
+{
+    CLOSE(objects->ep);
+    CLOSE(objects->cq);
+    CLOSE(objects->av);
+    CLOSE(objects->domain);
+    *objects = (struct um_net_objects){.fd = -1};
+}
+
+static int fabric_open(struct um_net_inner *inner)
+{
+    int ret = um_net_api.fabric(inner->info->fabric_attr, &inner->fabric, NULL);
+    return ret ? cannot_open(ret, inner) : um_net_objects_open(inner, &inner->own);
 }
 
 /* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
@@ -116,9 +139,11 @@ static void learn(struct um_net_inner *inner)
     info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
-    /* Of other providers it is not known, or wrong (tcp;ofi_rxm), that a closed endpoint moves nothing more. */
-    inner->has_rma = strcmp(info->fabric_attr->prov_name, "tcp") == 0 && (info->caps & FI_RMA) &&
-                     info->domain_attr->mr_mode == 0 && info->domain_attr->mr_key_size == sizeof(uint64_t);
+    /* Of other providers it is not known, or wrong (tcp;ofi_rxm), that a closed endpoint moves nothing more; nor of tcp
+     * when the kernel sends out of the program's memory. */
+    inner->has_rma = inner->is_tcp && strcmp(info->fabric_attr->prov_name, "tcp") == 0 && (info->caps & FI_RMA) &&
+                     info->domain_attr->mr_mode == 0 && info->domain_attr->mr_key_size == sizeof(uint64_t) &&
+                     !getenv("FI_TCP_ZEROCOPY_SIZE") && !getenv("FI_TCP_IO_URING");
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
     const size_t most = message_max - sizeof(struct um_net_record_wire);
@@ -132,13 +157,13 @@ static void post(struct um_net_inner *inner);
 int um_net_inner_open(struct um_net_inner *inner)
 {
     UM_UNCANCELLED;
-    *inner = (struct um_net_inner){.fd = -1};
+    *inner = (struct um_net_inner){.own.fd = -1};
     int ret = um_net_info_choose(&inner->info);
     if (ret)
         return ret;
     learn(inner);
     ret = inner->info->ep_attr->max_msg_size < UM_NET_SMALL ? cannot("messages are too short", -FI_EMSGSIZE, inner)
-                                                            : objects_open(inner);
+                                                            : fabric_open(inner);
     if (ret == 0)
         post(inner);
     if (ret == 0 && inner->posted == 0)
@@ -148,21 +173,10 @@ int um_net_inner_open(struct um_net_inner *inner)
     return ret;
 }
 
-static void fid_close(struct fid *fid)
-{
-    if (fid)
-        fi_close(fid);
-}
-
-#define CLOSE(object) fid_close((object) ? &(object)->fid : NULL)
-
 void um_net_inner_close(struct um_net_inner *inner)
 {
     UM_UNCANCELLED;
-    CLOSE(inner->ep);
-    CLOSE(inner->cq);
-    CLOSE(inner->av);
-    CLOSE(inner->domain);
+    um_net_objects_close(&inner->own);
     CLOSE(inner->fabric);
     while (inner->all) { /* posted, sent, kept by whomever: the endpoint is closed */
         struct um_net_buffer *next = inner->all->all;
@@ -171,7 +185,7 @@ void um_net_inner_close(struct um_net_inner *inner)
     }
     if (inner->info)
         um_net_api.freeinfo(inner->info);
-    *inner = (struct um_net_inner){.fd = -1};
+    *inner = (struct um_net_inner){.own.fd = -1};
 }
 
 /* ---- addresses ---- */
@@ -184,11 +198,12 @@ uint16_t um_net_inner_hash(const struct um_net_inner *inner)
     return (uint16_t)(hash >> 16 ^ hash);
 }
 
-static int name_of(const struct um_net_inner *inner, struct fid_ep *ep, struct um_net_name_wire *name_p)
+int um_net_objects_name(const struct um_net_inner *inner, const struct um_net_objects *objects,
+                        struct um_net_name_wire *name_p)
 {
     struct um_net_name_wire name = {0};
     size_t len = sizeof(name.name);
-    int ret = fi_getname(&ep->fid, name.name, &len);
+    int ret = fi_getname(&objects->ep->fid, name.name, &len);
     if (ret == -FI_ETOOSMALL || len > sizeof(name.name)) {
         um_log(UM_LOG_WARN,
                "the machine net: names of the provider %s have %zu bytes, and an address of unimem has room for %zu: "
@@ -206,7 +221,7 @@ static int name_of(const struct um_net_inner *inner, struct fid_ep *ep, struct u
 int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p)
 {
     struct um_net_name_wire name;
-    int ret = name_of(inner, inner->ep, &name);
+    int ret = um_net_objects_name(inner, &inner->own, &name);
     if (ret)
         return ret;
     *addr_p = (struct um_net_addr_wire){
@@ -218,7 +233,7 @@ int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire 
 int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p)
 {
     UM_UNCANCELLED;
-    if (fi_av_insert(inner->av, addr->name, 1, at_p, 0, NULL) != 1)
+    if (fi_av_insert(inner->own.av, addr->name, 1, at_p, 0, NULL) != 1)
         return -EHOSTUNREACH;
     inner->peers++;
     post(inner);
@@ -228,70 +243,8 @@ int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wir
 void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at)
 {
     UM_UNCANCELLED;
-    (void)fi_av_remove(inner->av, &at, 1, 0);
+    (void)fi_av_remove(inner->own.av, &at, 1, 0);
     inner->peers--;
-}
-
-int um_net_inner_insert_bodies(struct um_net_inner *inner, const struct um_net_name_wire *name, fi_addr_t *at_p)
-{
-    UM_UNCANCELLED;
-    return fi_av_insert(inner->av, name->name, 1, at_p, 0, NULL) == 1 ? 0 : -EHOSTUNREACH;
-}
-
-void um_net_inner_remove_bodies(struct um_net_inner *inner, fi_addr_t at)
-{
-    UM_UNCANCELLED;
-    (void)fi_av_remove(inner->av, &at, 1, 0);
-}
-
-/* ---- bodies ---- */
-
-int um_net_inner_open_bodies(struct um_net_inner *inner, struct fid_ep **ep_p, struct um_net_name_wire *name_p)
-{
-    UM_UNCANCELLED;
-    struct fid_ep *ep;
-    int ret = endpoint_open(inner, &ep);
-    if (ret)
-        return ret;
-    ret = name_of(inner, ep, name_p);
-    if (ret)
-        fi_close(&ep->fid);
-    else
-        *ep_p = ep;
-    return ret;
-}
-
-void um_net_inner_close_bodies(struct fid_ep *ep)
-{
-    UM_UNCANCELLED;
-    fi_close(&ep->fid);
-}
-
-int um_net_inner_register(struct um_net_inner *inner, const struct iovec *memory, uint64_t key, struct fid_mr **mr_p)
-{
-    UM_UNCANCELLED_AMONG_THREADS;
-    return fi_mr_reg(inner->domain, memory->iov_base, memory->iov_len, FI_REMOTE_READ, 0, key, 0, mr_p, NULL);
-}
-
-void um_net_inner_unregister(struct fid_mr *mr)
-{
-    UM_UNCANCELLED_AMONG_THREADS;
-    fi_close(&mr->fid);
-}
-
-int um_net_inner_readv(struct um_net_inner *inner, struct fid_ep *ep, const struct um_net_reading *reading,
-                       struct um_net_context *context)
-{
-    UM_UNCANCELLED_AMONG_THREADS;
-    (void)inner;
-    context->is_read = true;
-    return (int)fi_readv(ep, reading->local, NULL, reading->count, reading->from, reading->offset, reading->key,
-                         &context->own);
-}
-
-size_t um_net_inner_iov_max(const struct um_net_inner *inner)
-{
-    return inner->info->tx_attr->iov_limit;
 }
 
 /* ---- buffers ---- */
@@ -311,7 +264,6 @@ static struct um_net_buffer *buffer_new(struct um_net_inner *inner, enum um_net_
     struct um_net_buffer *buffer = aligned_alloc(64, (sizeof(*buffer) + lens[size] + 63) & ~(size_t)63);
     if (!buffer)
         return NULL;
-    buffer->context.is_read = false;
     buffer->size = (uint8_t)size;
     buffer->all = inner->all;
     inner->all = buffer;
@@ -358,7 +310,7 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
     UM_UNCANCELLED_AMONG_THREADS;
-    ssize_t ret = fi_send(inner->ep, buffer->message, buffer->len, NULL, to, &buffer->context.own);
+    ssize_t ret = fi_send(inner->own.ep, buffer->message, buffer->len, NULL, to, &buffer->context);
     buffer->is_sending = ret == 0;
     inner->sending += ret == 0;
     inner->sent += ret == 0;
@@ -385,7 +337,7 @@ static void post_some(struct um_net_inner *inner, size_t count)
         if (!buffer)
             return;
         buffer->peer = NULL;
-        ssize_t ret = fi_recv(inner->ep, buffer->message, UM_NET_LARGE, NULL, FI_ADDR_UNSPEC, &buffer->context.own);
+        ssize_t ret = fi_recv(inner->own.ep, buffer->message, UM_NET_LARGE, NULL, FI_ADDR_UNSPEC, &buffer->context);
         if (ret) {
             um_net_buffer_put(inner, buffer);
             return;
@@ -413,9 +365,7 @@ uint32_t um_net_inner_more(struct um_net_inner *inner)
 
 static struct um_net_buffer *completed(struct um_net_inner *inner, void *context)
 {
-    struct um_net_buffer *buffer = context; /* begins with it */
-    if (buffer->context.is_read)
-        return NULL;
+    struct um_net_buffer *buffer = context;
     if (!buffer->peer) {
         inner->posted--;
         return buffer;
@@ -429,15 +379,14 @@ static struct um_net_buffer *completed(struct um_net_inner *inner, void *context
 static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
 {
     struct fi_cq_err_entry error = {0};
-    if (fi_cq_readerr(inner->cq, &error, 0) != 1 || !error.op_context)
+    if (fi_cq_readerr(inner->own.cq, &error, 0) != 1 || !error.op_context)
         return false;
     struct um_net_buffer *buffer = completed(inner, error.op_context);
-    if (buffer && !buffer->peer) {
+    if (!buffer->peer) {
         um_net_buffer_put(inner, buffer);
         return false;
     }
-    *event_p = (struct um_net_event){
-        .buffer = buffer, .read = buffer ? NULL : error.op_context, .error = error.err ? error.err : EIO};
+    *event_p = (struct um_net_event){.buffer = buffer, .error = error.err ? error.err : EIO};
     return true;
 }
 
@@ -445,25 +394,33 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 {
     UM_UNCANCELLED_AMONG_THREADS;
     struct fi_cq_msg_entry entries[EVENTS];
-    ssize_t count = fi_cq_read(inner->cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
+    ssize_t count = fi_cq_read(inner->own.cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
     if (count == -FI_EAVAIL) {
         count = read_error(inner, &events[0]);
         post(inner);
         return (int)count;
     }
+    int events_count = 0;
     for (ssize_t i = 0; i < count; i++) {
+        if (!entries[i].op_context)
+            continue; /* a stranger's write that tells a value: not of this program */
         struct um_net_buffer *buffer = completed(inner, entries[i].op_context);
-        if (buffer && !buffer->peer)
+        if (!buffer->peer)
             buffer->len = (uint32_t)entries[i].len;
-        events[i] = (struct um_net_event){.buffer = buffer, .read = buffer ? NULL : entries[i].op_context};
+        events[events_count++] = (struct um_net_event){.buffer = buffer};
     }
     post(inner);
-    return count > 0 ? (int)count : 0;
+    return events_count;
 }
 
 bool um_net_inner_may_sleep(const struct um_net_inner *inner)
 {
+    return um_net_objects_may_sleep(inner, &inner->own);
+}
+
+bool um_net_objects_may_sleep(const struct um_net_inner *inner, const struct um_net_objects *objects)
+{
     UM_UNCANCELLED_AMONG_THREADS;
-    struct fid *fids[] = {&inner->cq->fid};
+    struct fid *fids[] = {&objects->cq->fid};
     return fi_trywait(inner->fabric, fids, 1) == 0;
 }

@@ -7,8 +7,7 @@
  * asks for more when nothing comes. Must not know what the messages say. No call is a cancellation point. Threading: as
  * the port's calls.
  *
- * Messages go by one endpoint. Bodies that peers read go by another one, over tcp itself: closing it is the one way to
- * be sure that nothing is read or written any more.
+ * Bodies that peers read by RMA go by objects of their own: rma.h.
  */
 #ifndef UM_MACHINE_NET_INNER_H
 #define UM_MACHINE_NET_INNER_H
@@ -22,15 +21,9 @@
 struct um_net_peer;
 struct um_net_lane;
 
-/* What the inner provider has for one operation. First in what the operation is about. */
-struct um_net_context {
-    struct fi_context2 own;
-    bool is_read; /* by RMA; false: a struct um_net_buffer */
-};
-
 /* One message. Its body, behind a record's header, is aligned to a line. */
 struct um_net_buffer {
-    struct um_net_context context;
+    struct fi_context2 context; /* the inner provider's, while it is posted or sent; first */
     struct um_net_buffer *next; /* in whoever's list */
     struct um_net_buffer *all;  /* in the list of all buffers */
     struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
@@ -53,31 +46,34 @@ enum {
 static_assert((offsetof(struct um_net_buffer, message) + sizeof(struct um_net_record_wire)) % 64 == 0,
               "a body is aligned to a line");
 
-struct um_net_inner {
-    struct fi_info *info;
-    struct fid_fabric *fabric;
+/* An endpoint, and what it needs. */
+struct um_net_objects {
     struct fid_domain *domain;
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int fd;            /* readable when fi_trywait() said 0 and something came */
+    int fd; /* of the queue: readable when fi_trywait() said 0 and something came */
+};
+
+struct um_net_inner {
+    struct fi_info *info;
+    struct fid_fabric *fabric;
+    struct um_net_objects own;
     uint32_t receives; /* to be posted, and over tcp one more for each of the peers; in all what `info` permits */
     uint32_t peers;    /* addresses inserted */
     uint32_t posted;   /* are */
     uint32_t sending;  /* sends that have not completed */
     uint64_t sent;     /* sends, ever */
     bool is_tcp;       /* a name is that of a TCP port */
-    bool has_rma;      /* there can be an endpoint for bodies */
+    bool has_rma;      /* rma.h can be used */
     uint32_t body_max; /* of a record */
     struct um_net_buffer *all;
     struct um_net_buffer *free[UM_NET_SIZES];
 };
 
-/* What completed: a buffer that the caller gets, or a read. error: a positive errno, of a send or read that failed; 0.
- */
+/* What completed: a buffer that the caller gets. error: a positive errno, of a send that failed; 0. */
 struct um_net_event {
-    struct um_net_buffer *buffer; /* NULL: a read */
-    struct um_net_context *read;
+    struct um_net_buffer *buffer;
     int error;
 };
 
@@ -89,31 +85,8 @@ void um_net_inner_close(struct um_net_inner *inner);
 int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p);
 uint16_t um_net_inner_hash(const struct um_net_inner *inner);
 
-/* Of a peer; of the endpoint by which a peer shows memory. */
 int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p);
 void um_net_inner_remove(struct um_net_inner *inner, fi_addr_t at);
-int um_net_inner_insert_bodies(struct um_net_inner *inner, const struct um_net_name_wire *name, fi_addr_t *at_p);
-void um_net_inner_remove_bodies(struct um_net_inner *inner, fi_addr_t at);
-
-/* ---- memory that is shown, and read by RMA ---- */
-
-/* The endpoint for it. An error: logged. */
-int um_net_inner_open_bodies(struct um_net_inner *inner, struct fid_ep **ep_p, struct um_net_name_wire *name_p);
-/* From the return on nothing is read by it, and nothing written. What was not complete may come as an event, or not. */
-void um_net_inner_close_bodies(struct fid_ep *ep);
-/* Whoever knows the key can read the memory. */
-int um_net_inner_register(struct um_net_inner *inner, const struct iovec *memory, uint64_t key, struct fid_mr **mr_p);
-void um_net_inner_unregister(struct fid_mr *mr);
-/* What a read is to fetch, of that peer; -EAGAIN: not now; or an error. */
-struct um_net_reading {
-    const struct iovec *local;
-    size_t count;
-    fi_addr_t from;
-    uint64_t key, offset;
-};
-int um_net_inner_readv(struct um_net_inner *inner, struct fid_ep *ep, const struct um_net_reading *reading,
-                       struct um_net_context *context);
-size_t um_net_inner_iov_max(const struct um_net_inner *inner);
 
 /* For a message of len bytes; NULL: no memory. */
 struct um_net_buffer *um_net_buffer_get(struct um_net_inner *inner, size_t len);
@@ -130,7 +103,17 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 /* Posts some more receives, once: how many there are now besides one for each peer over tcp; 0: no more can be posted.
  */
 uint32_t um_net_inner_more(struct um_net_inner *inner);
-/* May the caller sleep until fd is readable? */
+/* May the caller sleep until own.fd is readable? */
 bool um_net_inner_may_sleep(const struct um_net_inner *inner);
+
+/* ---- for rma.c ---- */
+
+/* An error is logged, and leaves nothing. */
+int um_net_objects_open(const struct um_net_inner *inner, struct um_net_objects *objects);
+void um_net_objects_close(struct um_net_objects *objects);
+bool um_net_objects_may_sleep(const struct um_net_inner *inner, const struct um_net_objects *objects);
+/* The endpoint's name: -EMSGSIZE it does not fit (logged). */
+int um_net_objects_name(const struct um_net_inner *inner, const struct um_net_objects *objects,
+                        struct um_net_name_wire *name_p);
 
 #endif

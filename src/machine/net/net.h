@@ -20,7 +20,7 @@
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
  * - config, library, provider_file, choose: what the user chose; libfabric's functions; which inner provider.
- * - inner: one endpoint of the inner provider, and its buffers.
+ * - inner, rma: one endpoint of the inner provider, and its buffers; another one, for memory that is shown and read.
  * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
  * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
  * - bodies: what is shown to peers, and read of them, by the inner provider's RMA.
@@ -36,7 +36,7 @@
 #define UM_MACHINE_NET_NET_H
 
 #include "base/list.h"
-#include "machine/net/inner.h"
+#include "machine/net/rma.h"
 
 /* ---- objects ---- */
 
@@ -58,14 +58,16 @@ struct um_net_knock {
     uint64_t pause;      /* between the last two times */
 };
 
-/* Where a peer shows memory. */
+/* Where a peer shows memory, and what is known of that. */
 struct um_net_from {
-    struct um_net_name_wire name;
+    struct um_net_name_wire name; /* len 0: it has not told */
+    uint32_t serial;              /* um_net_bodies.serial of the endpoint that knows it as `at`; 0: none */
     fi_addr_t at;
-    bool is_known;        /* it has told */
-    bool is_reached;      /* a read was taken */
-    bool is_unreached;    /* none was, for long: it is not tried again */
-    uint64_t again_since; /* since when none is taken; 0: they are */
+    uint64_t reading;            /* bytes of reads under way */
+    uint64_t first_at, tried_at; /* tries in turn that were not taken: the first, the last; 0: none */
+    uint64_t unreached_at;       /* when it was found that none is taken */
+    uint64_t heard_at;           /* um_net_peer.heard_at when it was looked at last */
+    uint32_t heard;              /* how often it had changed, since the first try or since a read ended */
 };
 
 /* Whom an address leads to; links, lanes and rx of one address have one. */
@@ -74,7 +76,7 @@ struct um_net_peer {
     struct um_addr addr;      /* this machine's part */
     fi_addr_t at;
     uint32_t nonce;
-    uint32_t refs;         /* links, lanes, rx, messages that are being sent */
+    uint32_t refs;         /* links, lanes, rx, messages that are being sent, what is shown */
     bool is_here;          /* a port of this process */
     bool gone;             /* nothing more goes to it, or comes from it */
     int error;             /* why: a positive errno */
@@ -90,19 +92,20 @@ struct um_net_peer {
     struct um_list lanes, rxs;
     struct um_net_from from;
     uint32_t told_serial; /* um_net_bodies.serial of the endpoint that it was told; 0: none */
-    uint32_t refused;     /* bodies in turn that were shown to it, and that it wanted in records */
+    uint32_t refused;     /* occasions in turn on which it wanted in records what was shown to it */
+    uint64_t refused_at;  /* the last one */
 };
 
 /* Bodies that go by RMA. */
 struct um_net_bodies {
-    struct fid_ep *ep; /* NULL: there is none now */
-    struct um_net_name_wire name;
-    uint32_t serial;      /* of this endpoint */
-    bool is_off;          /* none can be opened */
-    uint32_t shown;       /* pieces of memory that are */
-    struct um_list reads; /* that the inner provider has, or may have */
-    uint32_t reading;     /* that are under way */
-    uint32_t ended;       /* that their owners do not know to have ended */
+    struct um_net_rma *rma; /* NULL: there is none now */
+    uint32_t serial;        /* of this one */
+    bool is_off;            /* there is to be none */
+    uint64_t open_at;       /* before that there is none, either */
+    uint64_t tried_at;      /* when a read was not taken last */
+    uint32_t shown;         /* pieces of memory that are */
+    struct um_list reads;   /* under way */
+    uint32_t ended;         /* reads whose owners do not know that they have */
 };
 
 /* Lanes or rx by number. */
@@ -274,8 +277,6 @@ bool um_net_peer_may_try(struct um_net_peer *peer);
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peer_heard(struct um_net_peer *peer);
-/* Where it shows memory. */
-void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer);
 /* Nothing was heard for some time of who is asked: he computes, is stopped, or his host has vanished. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now);
 /* Is somebody there? Some system calls, seldom. */
@@ -341,8 +342,14 @@ void um_net_lane_sent(struct um_net_buffer *buffer, bool failed);
 
 /* ---- bodies.c ---- */
 
-/* A read has completed; error: a positive errno. */
-void um_net_read_ended(struct um_net_port *port, struct um_net_context *context, int error);
+/* Makes progress; true: a read has ended. */
+bool um_net_bodies_look(struct um_net_port *port);
+/* Is that to be done? Nothing says that a peer reads what is shown, or connects. */
+static inline bool um_net_bodies_are_due(const struct um_net_port *port)
+{
+    return port->bodies.rma && (port->bodies.shown || !um_list_is_empty(&port->bodies.reads) || port->bodies.tried_at);
+}
+bool um_net_bodies_may_sleep(struct um_net_port *port);
 /* A peer says where it shows memory. */
 void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer);
 /* The port ends. */

@@ -112,13 +112,6 @@ int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct
     return 0;
 }
 
-void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer)
-{
-    if (peer->from.is_known)
-        um_net_inner_remove_bodies(&port->inner, peer->from.at);
-    peer->from = (struct um_net_from){0};
-}
-
 static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
 {
     struct um_net_peer **at = bucket_of(port, &peer->addr);
@@ -127,7 +120,8 @@ static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
     *at = peer->next;
     um_list_unlink(&peer->fallen);
     um_net_knock_end(&peer->knock);
-    um_net_peer_forget_from(port, peer);
+    if (peer->from.serial && peer->from.serial == port->bodies.serial && port->bodies.rma)
+        um_net_rma_remove(port->bodies.rma, peer->from.at);
     um_net_inner_remove(&port->inner, peer->at);
     free(peer);
 }

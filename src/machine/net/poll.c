@@ -14,7 +14,7 @@
 enum {
     IDLE_POLLS = 256,
     LOOK_NS = 100000,  /* between two looks, at most: a look at tcp's queue takes a microsecond */
-    SHOWN_PART = 10,   /* so much less while something is shown: nothing says that a peer reads it */
+    SHOWN_PART = 10,   /* it is divided by that while something is shown: nothing says that a peer reads it */
     TICK_NS = 4000000, /* between two ticks of the kernel's clock, often */
     PATIENCE_MAX = 4096,
     DELAY = 16, /* the time waited for a message becomes longer by a part of that, at most */
@@ -81,7 +81,7 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     /* What came is dealt with before there is more of it, unless the caller cannot. */
     const bool moved = (um_list_is_empty(&port->ready) || port->given == UM_NET_OFFERED) && um_net_drive(port);
     int ret = offer(port, rec_p);
-    patience_after(port, moved || ret || !um_list_is_empty(&port->work) || port->bodies.reading);
+    patience_after(port, moved || ret || !um_list_is_empty(&port->work) || !um_list_is_empty(&port->bodies.reads));
     if (ret) {
         port->idle = 0;
     } else if ((port->idle += polls) >= IDLE_POLLS && !um_list_is_empty(&port->lazy)) {

@@ -24,7 +24,7 @@ int um_net_wait_init(struct um_net_port *port)
     port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     port->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->wait_fd >= 0 && watch(port, port->kick_fd) == 0 && watch(port, port->timer_fd) == 0 &&
-        (!port->is_open || watch(port, port->inner.fd) == 0))
+        (!port->is_open || watch(port, port->inner.own.fd) == 0))
         return 0;
     int ret = -errno;
     um_net_wait_fini(port);
@@ -55,7 +55,15 @@ static void timer_set(struct um_net_port *port, long ns)
     port->is_timed = ns != 0;
 }
 
-/* What is to be told and cannot be sent now, nothing announces; nor that a peer fell while something was told. */
+/* Neither has anything that would not wake the port. */
+static bool may_sleep(struct um_net_port *port)
+{
+    (void)um_net_bodies_look(port);
+    return um_net_inner_may_sleep(&port->inner) && um_net_bodies_may_sleep(port);
+}
+
+/* What is to be told and cannot be sent now, nothing announces; nor that a peer fell while something was told; nor that
+ * a connection by which a body is to be read is there. */
 int um_net_arm(struct um_port *base)
 {
     UM_UNCANCELLED;
@@ -63,11 +71,11 @@ int um_net_arm(struct um_port *base)
     struct um_record rec;
     um_net_credit_due(port);
     if (um_net_poll_now(port, &rec) || um_net_lanes_news(port) || um_net_rxs_news(port) ||
-        !um_list_is_empty(&port->fallen) || port->bodies.ended ||
-        (port->is_open && !um_net_inner_may_sleep(&port->inner)))
+        !um_list_is_empty(&port->fallen) || (port->is_open && !may_sleep(port)))
         return -EAGAIN;
-    if (!um_list_is_empty(&port->work))
+    if (!um_list_is_empty(&port->work) || port->bodies.tried_at)
         timer_set(port, LOOK_NS);
+    port->bodies.tried_at = 0; /* who still wants it tries again */
     return 0;
 }
 
@@ -82,10 +90,10 @@ void um_net_disarm(struct um_port *base)
     (void)eventfd_read(port->kick_fd, &value);
     /* Neither what came nor what the inner provider has signalled makes the descriptor readable any more. */
     um_net_drive(port);
-    if (!port->is_open || um_net_inner_may_sleep(&port->inner))
+    if (!port->is_open || may_sleep(port))
         return;
     um_net_drive_all(port);
-    (void)um_net_inner_may_sleep(&port->inner);
+    (void)may_sleep(port);
 }
 
 void um_net_kick(struct um_port *base)

@@ -1,0 +1,52 @@
+/*
+ * The inner provider's RMA: an endpoint by which memory of this process is shown to peers, and theirs is read.
+ *
+ * It has a domain, an address vector and a queue of its own, so that it can be stopped: from then on nothing is read or
+ * written by it. libfabric has no other way to be sure of that while a peer may still send; and a domain of tcp must
+ * make no progress after its endpoint is closed, because connections that were accepted and have said nothing refer to
+ * what the endpoint was. Threading: as the port's calls.
+ */
+#ifndef UM_MACHINE_NET_RMA_H
+#define UM_MACHINE_NET_RMA_H
+
+#include "machine/net/inner.h"
+
+#include <sys/uio.h>
+
+struct um_net_rma {
+    struct um_net_objects own;
+    struct um_net_name_wire name; /* of the endpoint, which peers are told */
+    uint32_t refs;                /* memory that is registered; and its user, until it is stopped */
+};
+
+/* An operation under way; first in what it belongs to. */
+struct um_net_rma_context {
+    struct fi_context2 own;
+};
+
+/* NULL: logged. */
+struct um_net_rma *um_net_rma_open(const struct um_net_inner *inner);
+/* False: the provider refuses, and may go on to move bytes (logged). The object ends with the last memory. */
+bool um_net_rma_stop(struct um_net_rma *rma);
+
+/* Whoever knows the key can read the memory, from the first byte on as offset 0. An error of libfabric's. */
+int um_net_rma_register(struct um_net_rma *rma, const struct iovec *memory, uint64_t key, struct fid_mr **mr_p);
+void um_net_rma_unregister(struct um_net_rma *rma, struct fid_mr *mr);
+
+/* Of a peer's endpoint. -EHOSTUNREACH. */
+int um_net_rma_insert(struct um_net_rma *rma, const struct um_net_name_wire *name, fi_addr_t *at_p);
+void um_net_rma_remove(struct um_net_rma *rma, fi_addr_t at);
+
+/* What is read of a peer, into local memory. */
+struct um_net_reading {
+    const struct iovec *local;
+    size_t count;
+    fi_addr_t from;
+    uint64_t key, offset;
+};
+/* 0: it ends with an event; -FI_EAGAIN, -FI_ENOMEM: not now; or an error. */
+int um_net_rma_read(struct um_net_rma *rma, const struct um_net_reading *reading, struct um_net_rma_context *context);
+/* Makes progress. 1: a read has ended; *error_p: 0 or a positive errno. 0: none has. */
+int um_net_rma_ended(struct um_net_rma *rma, struct um_net_rma_context **context_p, int *error_p);
+
+#endif
