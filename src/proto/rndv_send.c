@@ -40,7 +40,7 @@ int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t co
 bool um_proto_rndv_show(struct um_core_op *op, struct um_piece *piece)
 {
     struct um_lane *lane = op->peer->lane;
-    uint64_t key;
+    uint64_t key = 0;
     if (op->buffers.count == 1)
         op->shown = lane->machine->show(lane, op->buffers.iov, &key);
     if (op->shown)
