@@ -251,7 +251,7 @@ static bool is_closed_to(const struct um_net_from *from)
 static bool can_read(const struct um_net_link *link, const struct um_copy *copy)
 {
     const struct fi_info *info = link->port->inner.info;
-    return copy->key && !copy->write && !copy->window && copy->local_count <= info->tx_attr->iov_limit &&
+    return copy->key && !copy->write && !copy->window && copy->local_count <= um_net_rma_iov_max(&link->port->inner) &&
            copy->len <= info->ep_attr->max_msg_size && !is_closed_to(&link->peer->from);
 }
 
@@ -306,8 +306,12 @@ static int try_read(struct um_net_port *port, struct um_net_peer *peer, const st
             return -EPERM;
         from->serial = port->bodies.serial;
     }
-    const struct um_net_reading reading = {
-        .local = copy->local, .count = copy->local_count, .from = from->at, .key = copy->key, .offset = copy->offset};
+    const struct um_net_reading reading = {.local = copy->local,
+                                           .count = copy->local_count,
+                                           .len = copy->len,
+                                           .from = from->at,
+                                           .key = copy->key,
+                                           .offset = copy->offset};
     int ret = um_net_rma_read(port->bodies.rma, &reading, &read->context);
     return ret == -FI_EAGAIN || ret == -FI_ENOMEM ? not_now(port, peer) : ret ? -EPERM : 0;
 }

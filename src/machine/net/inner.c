@@ -143,6 +143,7 @@ static void learn(struct um_net_inner *inner)
      * when the kernel sends out of the program's memory. */
     inner->has_rma = inner->is_tcp && strcmp(info->fabric_attr->prov_name, "tcp") == 0 && (info->caps & FI_RMA) &&
                      info->domain_attr->mr_mode == 0 && info->domain_attr->mr_key_size == sizeof(uint64_t) &&
+                     info->tx_attr->iov_limit > 1 && info->tx_attr->rma_iov_limit > 1 &&
                      !getenv("FI_TCP_ZEROCOPY_SIZE") && !getenv("FI_TCP_IO_URING");
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;

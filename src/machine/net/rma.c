@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { IOV_MAX_HERE = 4 };
+
 struct um_net_rma *um_net_rma_open(const struct um_net_inner *inner)
 {
     UM_UNCANCELLED;
@@ -82,8 +84,23 @@ void um_net_rma_remove(struct um_net_rma *rma, fi_addr_t at)
 int um_net_rma_read(struct um_net_rma *rma, const struct um_net_reading *reading, struct um_net_rma_context *context)
 {
     UM_UNCANCELLED_AMONG_THREADS;
-    return (int)fi_readv(rma->own.ep, reading->local, NULL, reading->count, reading->from, reading->offset,
-                         reading->key, &context->own);
+    struct iovec local[IOV_MAX_HERE] = {{.iov_base = context->lead, .iov_len = UM_NET_LEAD}};
+    const struct fi_rma_iov remote[] = {{.len = UM_NET_LEAD, .key = reading->key},
+                                        {.addr = reading->offset, .len = reading->len, .key = reading->key}};
+    const struct fi_msg_rma msg = {.msg_iov = local,
+                                   .iov_count = 1 + reading->count,
+                                   .addr = reading->from,
+                                   .rma_iov = remote,
+                                   .rma_iov_count = sizeof(remote) / sizeof(remote[0]),
+                                   .context = &context->own};
+    memcpy(local + 1, reading->local, reading->count * sizeof(*local));
+    return (int)fi_readmsg(rma->own.ep, &msg, FI_COMPLETION);
+}
+
+size_t um_net_rma_iov_max(const struct um_net_inner *inner)
+{
+    const size_t most = inner->info->tx_attr->iov_limit;
+    return (most < IOV_MAX_HERE ? most : IOV_MAX_HERE) - 1;
 }
 
 /* What has no context is a stranger's: a write that tells a value. */
