@@ -303,6 +303,7 @@ static void nothing_is_read_after_it_was_given_up(void **state)
 static void who_is_refused_time_and_again_shows_nothing(void **state)
 {
     (void)state;
+    enum { AGAIN = 10000 }; /* ms until it shows something again */
     uint64_t key;
     begin();
     for (int i = 0; i < REFUSALS - 1; i++)
@@ -313,7 +314,9 @@ static void who_is_refused_time_and_again_shows_nothing(void **state)
         shown[i] = show_now(LEN, &key);
     for (int i = 0; i < 2 * REFUSALS; i++)
         machine->hide(shown[i], UM_HIDE_REFUSED);
+    const uint64_t begun = now_ms();
     expect_read();
+    assert_true(now_ms() < begun + AGAIN / 2);
     for (int i = 0; i < REFUSALS; i++)
         machine->hide(show_now(LEN, &key), UM_HIDE_REFUSED);
     for (int i = 0; i < MANY; i++) {
