@@ -293,8 +293,8 @@ static int not_now(struct um_net_port *port, struct um_net_peer *peer)
     peer->from.unreached_at = port->bodies.tried_at;
     um_log_limited(
         &unreached, UM_LOG_WARN,
-        "long messages of another host come in pieces, which is slower: its port for them cannot be reached, "
-        "only its first one; let the firewall permit all ports between the hosts of a job");
+        "long messages of another host come in pieces, which is slower: connections to its port for them fail; if "
+        "there is a firewall between the hosts, let it permit all ports of a job");
     return -EPERM;
 }
 

@@ -17,6 +17,7 @@ enum {
     SENDS_MAX = 1024,
     EVENTS = 16,
     RXM_MESSAGE_MAX = 16384,
+    STRANGERS_MAX = 64, /* reads of the queue that may find nothing else */
 };
 
 /* ---- open and close ---- */
@@ -391,27 +392,39 @@ static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
     return true;
 }
 
-int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max)
+/* What has no context is a stranger's: a write of nothing that tells a value. */
+static int events_of(struct um_net_inner *inner, const struct fi_cq_msg_entry *entries, ssize_t count,
+                     struct um_net_event *events)
 {
-    UM_UNCANCELLED_AMONG_THREADS;
-    struct fi_cq_msg_entry entries[EVENTS];
-    ssize_t count = fi_cq_read(inner->own.cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
-    if (count == -FI_EAVAIL) {
-        count = read_error(inner, &events[0]);
-        post(inner);
-        return (int)count;
-    }
     int events_count = 0;
     for (ssize_t i = 0; i < count; i++) {
         if (!entries[i].op_context)
-            continue; /* a stranger's write that tells a value: not of this program */
+            continue;
         struct um_net_buffer *buffer = completed(inner, entries[i].op_context);
         if (!buffer->peer)
             buffer->len = (uint32_t)entries[i].len;
         events[events_count++] = (struct um_net_event){.buffer = buffer};
     }
-    post(inner);
     return events_count;
+}
+
+int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max)
+{
+    UM_UNCANCELLED_AMONG_THREADS;
+    struct fi_cq_msg_entry entries[EVENTS];
+    ssize_t count;
+    int found = 0;
+    for (int i = 0; i < STRANGERS_MAX && !found; i++) {
+        count = fi_cq_read(inner->own.cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
+        if (count == -FI_EAVAIL)
+            found = read_error(inner, &events[0]);
+        else
+            found = events_of(inner, entries, count, events);
+        if (count <= 0)
+            break;
+    }
+    post(inner);
+    return found;
 }
 
 bool um_net_inner_may_sleep(const struct um_net_inner *inner)
