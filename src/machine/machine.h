@@ -302,7 +302,8 @@ struct um_machine {
      * Lets the lane's peer read one piece of this process's memory, until hide(): the key goes into an announcement of
      * this lane, and the peer gives it in um_copy. May come between a claim and its commit. NULL: not this memory, or
      * not now; then the peer cannot read it, and asks for records. From the return of hide() on the peer reads nothing
-     * of it; it comes before the port closes. NULL: both, where an announcement suffices.
+     * of it, but one that lied when it answered; it comes before the port closes. NULL: both, where an announcement
+     * suffices.
      */
     struct um_shown *(*show)(struct um_lane *lane, const struct iovec *piece, uint64_t *key_p);
     void (*hide)(struct um_shown *shown, enum um_hide why);

@@ -430,22 +430,29 @@ static void a_connection_that_says_nothing_outlives_the_endpoint(void **state)
     finish();
 }
 
+/* As if a had its endpoint where it has its first one. */
+static struct um_net_bodies_wire bodies_message(void)
+{
+    const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
+    struct um_net_bodies_wire message = {
+        .head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id}};
+    message.at.len = net_of(a)->name.len;
+    memcpy(message.at.name, net_of(a)->name.name, UM_NET_NAME_MAX);
+    return message;
+}
+
 enum defect { LONGER, SHORTER, OTHER_HOST, OTHER_LENGTH, NO_LENGTH, PADDING, DEFECTS };
 
 static void the_name_of_an_endpoint_is_checked(void **state)
 {
     (void)state;
     begin();
-    const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
     const struct um_net_peer *peer = ((struct um_net_link *)back)->peer;
     for (enum defect defect = 0; defect < DEFECTS; defect++) {
         struct {
             struct um_net_bodies_wire message;
             unsigned char more[8];
-        } bad = {{.head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id}},
-                 {0}};
-        bad.message.at.len = net_of(a)->name.len;
-        memcpy(bad.message.at.name, net_of(a)->name.name, UM_NET_NAME_MAX);
+        } bad = {bodies_message(), {0}};
         bad.message.at.name[4] = (unsigned char)(bad.message.at.name[4] + (defect == OTHER_HOST)); /* of 127.0.0.1 */
         bad.message.at.len = (uint8_t)(defect == OTHER_LENGTH ? UM_NET_NAME_MAX + 1
                                        : defect == NO_LENGTH  ? 0
@@ -486,11 +493,7 @@ static void a_write_of_nothing_that_tells_a_value_is_dropped(void **state)
 /* a seems to have its endpoint at another TCP port. */
 static void tell_port(const unsigned char number[2])
 {
-    const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
-    struct um_net_bodies_wire message = {
-        .head = {.version = UM_NET_VERSION, .kind = UM_NET_BODIES, .slot = lane->rx_slot, .id = lane->rx_id}};
-    message.at.len = net_of(a)->name.len;
-    memcpy(message.at.name, net_of(a)->name.name, UM_NET_NAME_MAX);
+    struct um_net_bodies_wire message = bodies_message();
     memcpy(message.at.name + 2, number, 2);
     send_raw(&path, &message, sizeof(message));
     expect_nothing(b);

@@ -1713,14 +1713,14 @@ MUTATIONS = [
     (
         "bytes of a read over a network come after it was given up",
         "src/machine/net/bodies.c",
-        "    if (read->result == -EINPROGRESS)\n        stop_endpoint(read->port);\n",
+        "    if (read->result == -EINPROGRESS)\n        um_net_bodies_stop(read->port);\n",
         "    if (read->result == -EINPROGRESS)\n        read_end(read, -EPERM);\n",
         ["net_bodies"],
     ),
     (
         "memory over a network is read after it was given up",
         "src/machine/net/bodies.c",
-        "    else if (shown->rma == port->bodies.rma)\n        stop_endpoint(port);\n",
+        "    else if (shown->rma == port->bodies.rma)\n        um_net_bodies_stop(port);\n",
         "",
         ["net_bodies"],
     ),
@@ -1783,7 +1783,7 @@ MUTATIONS = [
     (
         "a read that does not move on is waited for",
         "src/machine/net/bodies.c",
-        "    stop_endpoint(read->port);\n}\n\nint um_net_transfer_poll",
+        "    um_net_bodies_stop(read->port);\n}\n\nint um_net_transfer_poll",
         "}\n\nint um_net_transfer_poll",
         ["net_bodies"],
     ),

@@ -95,7 +95,7 @@ static void read_end(struct read *read, int result)
 }
 
 /* Every read fails that has not ended. */
-static void stop_endpoint(struct um_net_port *port)
+void um_net_bodies_stop(struct um_net_port *port)
 {
     struct um_net_bodies *bodies = &port->bodies;
     if (!bodies->rma)
@@ -105,11 +105,6 @@ static void stop_endpoint(struct um_net_port *port)
     bodies->rma = NULL;
     for (struct um_list *l; (l = um_list_first(&bodies->reads)) != NULL;)
         read_end(UM_CONTAINER(l, struct read, link), -EPERM);
-}
-
-void um_net_bodies_close(struct um_net_port *port)
-{
-    stop_endpoint(port);
 }
 
 /* Takes what ended. A failure that is not the connection's end may leave the provider the buffer. */
@@ -122,7 +117,7 @@ bool um_net_bodies_look(struct um_net_port *port)
         read_end((struct read *)context, error ? -EPERM : 0);
         any = true;
         if (error && error != FI_ECANCELED)
-            stop_endpoint(port);
+            um_net_bodies_stop(port);
     }
     if (port->bodies.tried_at && um_clock_coarse_ns() - port->bodies.tried_at > FIRST_NS)
         port->bodies.tried_at = 0; /* nobody wants it any more */
@@ -203,7 +198,7 @@ void um_net_hide(struct um_shown *base, enum um_hide why)
     else if (why == UM_HIDE_READ)
         shown->peer->refused = 0;
     else if (shown->rma == port->bodies.rma)
-        stop_endpoint(port);
+        um_net_bodies_stop(port);
     um_net_rma_unregister(shown->rma, shown->mr);
     port->bodies.shown--;
     um_net_peer_put(port, shown->peer);
@@ -223,13 +218,6 @@ static bool is_beside(const struct um_net_peer *peer, const struct um_net_name_w
            memcmp(at->name + BEHIND, first.name + BEHIND, sizeof(first.name) - BEHIND) == 0;
 }
 
-static void forget(struct um_net_port *port, struct um_net_from *from)
-{
-    if (from->serial && from->serial == port->bodies.serial && port->bodies.rma)
-        um_net_rma_remove(port->bodies.rma, from->at);
-    from->serial = 0;
-}
-
 void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer)
 {
     const struct um_net_bodies_wire *message = (const void *)buffer->message;
@@ -237,7 +225,7 @@ void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, cons
     if (buffer->len != sizeof(*message) || !port->inner.has_rma || !is_beside(peer, &message->at) ||
         memcmp(&from->name, &message->at, sizeof(from->name)) == 0)
         return;
-    forget(port, from);
+    um_net_peer_forget_from(port, peer);
     from->name = message->at;
     from->unreached_at = 0;
 }
@@ -356,7 +344,7 @@ static void look_after(struct read *read)
     um_log_limited(
         &stuck, UM_LOG_WARN,
         "a long message of another host does not come, though its sender is there: it is sent anew, in pieces");
-    stop_endpoint(read->port);
+    um_net_bodies_stop(read->port);
 }
 
 int um_net_transfer_poll(struct um_transfer *base)
@@ -376,7 +364,7 @@ void um_net_transfer_cancel(struct um_transfer *base)
 {
     struct read *read = UM_CONTAINER(base, struct read, base);
     if (read->result == -EINPROGRESS)
-        stop_endpoint(read->port);
+        um_net_bodies_stop(read->port);
     read->port->bodies.ended--;
     free(read);
 }

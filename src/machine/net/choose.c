@@ -24,12 +24,13 @@
 
 #define PROVIDER "tcp"
 
-static struct fi_info *hints_new(const char *provider, uint64_t caps)
+/* tcp's RMA reads bodies: rma.h. */
+static struct fi_info *hints_new(const char *provider)
 {
     struct fi_info *hints = um_net_api.dupinfo(NULL);
     if (!hints)
         return NULL;
-    hints->caps = caps;
+    hints->caps = strcmp(provider, PROVIDER) == 0 ? FI_MSG | FI_RMA : FI_MSG;
     hints->mode = FI_CONTEXT | FI_CONTEXT2;
     hints->ep_attr->type = FI_EP_RDM;
     hints->domain_attr->threading = FI_THREAD_DOMAIN;
@@ -59,9 +60,10 @@ static const struct fi_info *pick(const struct fi_info *list, const char *provid
     return NULL;
 }
 
-static int choose_with(const char *provider, const char *address, uint64_t caps, struct fi_info **info_p)
+/* -ENODATA: that provider has nothing for us; not logged. */
+static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
 {
-    struct fi_info *hints = hints_new(provider, caps), *list = NULL;
+    struct fi_info *hints = hints_new(provider), *list = NULL;
     if (!hints)
         return -ENOMEM;
     int ret = um_net_api.getinfo(UM_NET_API, address, NULL, UM_NET_HIDDEN | (address ? FI_SOURCE : 0), hints, &list);
@@ -90,13 +92,6 @@ static void none(const char *provider, const char *address)
            "(fi_info -t FI_EP_RDM lists them)%s",
            provider ? provider : PROVIDER, address ? " at the address " : "", address ? address : "",
            address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
-}
-
-/* -ENODATA: that provider has nothing for us; not logged. */
-static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
-{
-    const bool is_tcp = strcmp(provider, PROVIDER) == 0; /* bodies are read by its RMA: rma.h */
-    return choose_with(provider, address, is_tcp ? FI_MSG | FI_RMA : FI_MSG, info_p);
 }
 
 /* Of the provider that was named, or of the first that is there. */

@@ -277,6 +277,8 @@ bool um_net_peer_may_try(struct um_net_peer *peer);
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peer_heard(struct um_net_peer *peer);
+/* The endpoint for bodies no longer knows the peer's. */
+void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer);
 /* Nothing was heard for some time of who is asked: he computes, is stopped, or his host has vanished. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now);
 /* Is somebody there? Some system calls, seldom. */
@@ -352,8 +354,8 @@ static inline bool um_net_bodies_are_due(const struct um_net_port *port)
 bool um_net_bodies_may_sleep(struct um_net_port *port);
 /* A peer says where it shows memory. */
 void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer);
-/* The port ends. */
-void um_net_bodies_close(struct um_net_port *port);
+/* From the return on nothing is read or written; every read fails that has not ended. */
+void um_net_bodies_stop(struct um_net_port *port);
 struct um_shown *um_net_show(struct um_lane *base, const struct iovec *piece, uint64_t *key_p);
 void um_net_hide(struct um_shown *base, enum um_hide why);
 int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p);

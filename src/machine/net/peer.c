@@ -112,6 +112,13 @@ int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct
     return 0;
 }
 
+void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer)
+{
+    if (peer->from.serial && peer->from.serial == port->bodies.serial && port->bodies.rma)
+        um_net_rma_remove(port->bodies.rma, peer->from.at);
+    peer->from.serial = 0;
+}
+
 static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
 {
     struct um_net_peer **at = bucket_of(port, &peer->addr);
@@ -120,8 +127,7 @@ static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
     *at = peer->next;
     um_list_unlink(&peer->fallen);
     um_net_knock_end(&peer->knock);
-    if (peer->from.serial && peer->from.serial == port->bodies.serial && port->bodies.rma)
-        um_net_rma_remove(port->bodies.rma, peer->from.at);
+    um_net_peer_forget_from(port, peer);
     um_net_inner_remove(&port->inner, peer->at);
     free(peer);
 }

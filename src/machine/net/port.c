@@ -136,7 +136,7 @@ void um_net_port_close(struct um_port *base)
     if (port->is_open) {
         port_end_rxs(port);
         port_flush(port);
-        um_net_bodies_close(port);
+        um_net_bodies_stop(port);
         for (uint32_t i = port->lanes.end; i-- > 0;) {
             if (i < port->lanes.end && port->lanes.at[i])
                 um_net_lane_free(port->lanes.at[i]);
