@@ -266,6 +266,15 @@ static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *
     return NULL;
 }
 
+/* Records are left: the caller of this endpoint may not come back for long. */
+static __attribute__((noinline)) void stop_early(struct um_core_ep *ep, struct um_port *port)
+{
+    if (port->machine->catch_up)
+        port->machine->catch_up(port);
+    if (ep->port_count > 1)
+        poll_next(ep);
+}
+
 static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *ep)
 {
     struct um_port *port = ep->ports[ep->polled].port;
@@ -284,14 +293,13 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
                 break;
         }
         if (!record_handle(ep, port, &rec)) { /* poll offers it again */
-            if (__builtin_expect(ep->port_count > 1, 0))
-                poll_next(ep);
+            stop_early(ep, port);
             break;
         }
         count++;
     }
-    if (__builtin_expect(count == UM_POLL_BUDGET, 0) && ep->port_count > 1)
-        poll_next(ep);
+    if (__builtin_expect(count == UM_POLL_BUDGET, 0))
+        stop_early(ep, port);
     if (!um_list_is_empty(&ep->awaiting))
         count += awaiting_progress(ep);
     if (!um_list_is_empty(&ep->jobs))

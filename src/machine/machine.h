@@ -389,6 +389,11 @@ struct um_machine {
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /* The same for a record that the receiver may have to keep: -EAGAIN also while it holds this lane (rx_hold). */
     int (*claim_message)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
+    /*
+     * The same for a record whose body is memory of the caller's, which the machine may read as it stands until the
+     * record is consumed or the lane ends: the slot has no place for it. NULL: bodies are copied.
+     */
+    int (*claim_lent)(struct um_lane *lane, const struct iovec *body, struct um_slot *slot_p);
     /* Publishes it. len: any value < 2^16 for the receiver's use when there is no body; ignored when there is one. */
     void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
@@ -420,6 +425,9 @@ struct um_machine {
      * poll may return 0 without a look, where that is expensive; the next one looks.
      */
     int (*poll)(struct um_port *port, struct um_record *rec_p);
+    /* What poll() put off telling peers because it had a record to offer: for a caller that stops before it says 0.
+     * NULL: nothing is put off. */
+    void (*catch_up)(struct um_port *port);
     /*
      * Takes up the lanes that peers opened and that poll() does not know of yet: one that died may not have come to
      * tell. True: poll() has a peer to offer that joined or left. Slow path.

@@ -6,8 +6,9 @@
  *   complete: at commit, or when               └ no receive: copy aside (unexpected) → later receive → completion
  *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is published at once
  *
- * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory.
- * Owns no state. Threading: core.h.
+ * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory. Until then
+ * the caller leaves the buffer alone, so a large body is not copied where the machine can send it out of there. Owns no
+ * state. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -30,6 +31,14 @@ void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, s
         .data = msg->data,
     };
     ep->config.complete(ep->config.arg, &c);
+}
+
+enum { LENT_MIN = 64 << 10 /* bytes: to copy a shorter body costs no more */ };
+
+static inline bool is_lent(const struct um_proto_msg *msg, const struct um_lane *lane, const struct um_core_op *op,
+                           uint32_t len)
+{
+    return op && len >= LENT_MIN && msg->count == 1 && !(msg->flags & UM_OP_INJECT) && lane->machine->claim_lent;
 }
 
 static inline void body_write(const struct um_proto_msg *msg, void *body, size_t len)
@@ -56,17 +65,19 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     uint32_t body_len = len > UM_EAGER_INLINE ? (uint32_t)len : 0;
     if (um_proto_eager_begin(msg, len, &op) != 0)
         return -ENOMEM;
-    int ret = lane->machine->claim_message(lane, body_len, &slot);
+    const bool lent = is_lent(msg, lane, op, body_len);
+    int ret =
+        lent ? lane->machine->claim_lent(lane, msg->iov, &slot) : lane->machine->claim_message(lane, body_len, &slot);
     if (__builtin_expect(ret != 0, 0))
         return um_proto_eager_refused(msg, op, ret);
     struct um_proto_eager_wire *header = slot.header;
-    const bool body_goes_first = body_len && um_proto_body_goes_first(ep, msg->peer);
+    const bool body_goes_first = body_len && !lent && um_proto_body_goes_first(ep, msg->peer);
     if (body_goes_first)
         body_write(msg, slot.body, len);
     um_proto_eager_header(header, msg->tag, msg->data);
     if (body_len == 0)
         inline_write(msg, header->body, len);
-    else if (!body_goes_first)
+    else if (!body_goes_first && !lent)
         body_write(msg, slot.body, len);
     msg->peer->out->sent++;
     ep->stats.eager++;

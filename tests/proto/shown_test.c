@@ -139,11 +139,55 @@ static void long_writes_are_read_by_their_target(void **state)
     world_close(&w);
 }
 
+/* Bytes of the last record of node 0 that lie in the program's memory. */
+static size_t lent(struct world *w)
+{
+    return ((const struct um_net_lane *)peer_of(w, 0, 1)->lane)->last->lent.iov_len;
+}
+
+/* Its buffer is not the program's again before; that of any other message is. */
+static void a_message_is_copied_unless_it_completes_when_delivered(void **state)
+{
+    (void)state;
+    enum { EAGER = 64 << 10 };
+    static const struct {
+        uint32_t flags;
+        size_t pieces, len;
+        bool is_lent;
+    } cases[] = {{UM_OP_DELIVERY, 1, EAGER, true},
+                 {0, 1, EAGER, false},
+                 {UM_OP_DELIVERY | UM_OP_INJECT, 1, EAGER, false},
+                 {UM_OP_DELIVERY, 2, EAGER, false},
+                 {UM_OP_DELIVERY, 1, EAGER - 1, false},
+                 {UM_OP_DELIVERY, 1, UM_NET_BODY_MAX, true}};
+    struct world w;
+    uint64_t r = 3;
+    open_two(&w);
+    exchange(&w, 0, LEN);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        struct iovec iov[2];
+        const uint32_t flags = UM_OP_TAGGED | cases[i].flags;
+        const size_t len = cases[i].len;
+        fill(from[0], len, (uint32_t)i);
+        memset(to[1], 0, len);
+        cut(from[0], len, iov, cases[i].pieces, &r);
+        struct um_proto_msg msg = {
+            .iov = iov, .count = cases[i].pieces, .peer = peer_of(&w, 0, 1), .context = CTX(1), .flags = flags};
+        recv_buf(&w, 1, NULL, to[1], len, 0, 0, UM_OP_TAGGED, CTX(2));
+        send_msg(&w, 0, &msg);
+        assert_int_equal(lent(&w), cases[i].is_lent ? len : 0);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+        assert_memory_equal(to[1], from[0], len);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    }
+    world_close(&w);
+}
+
 /* All connections at once, at any time. */
 static void bodies_come_whole_while_connections_break(void **state)
 {
     (void)state;
-    enum { ROUNDS = 12 };
+    enum { ROUNDS = 24, EAGER = 200000 };
     struct world w;
     uint64_t r = 77;
     int broken = 0;
@@ -151,15 +195,16 @@ static void bodies_come_whole_while_connections_break(void **state)
     exchange(&w, 0, LEN);
     for (uint32_t round = 1; round < ROUNDS; round++) {
         const uint32_t turns = rnd(&r, 40);
+        const size_t len = round % 2 ? LEN : EAGER; /* announced; in a record, out of the sender's buffer */
         fill(from[0], LEN, round);
         memset(to[1], 0, LEN);
-        recv_buf(&w, 1, NULL, to[1], LEN, round, 0, UM_OP_TAGGED, CTX(2));
-        send_buf(&w, 0, 1, from[0], LEN, round, UM_OP_TAGGED, CTX(1));
+        recv_buf(&w, 1, NULL, to[1], len, round, 0, UM_OP_TAGGED, CTX(2));
+        send_buf(&w, 0, 1, from[0], len, round, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
         for (uint32_t i = 0; i < turns; i++)
             world_progress(&w);
         broken += connections_break(FIRST_FD, rnd(&r, 2) ? BREAK_DISCONNECT : BREAK_SHUT);
         assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
-        assert_memory_equal(to[1], from[0], LEN);
+        assert_memory_equal(to[1], from[0], len);
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     }
     assert_true(broken > ROUNDS);
@@ -204,6 +249,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_bodies_are_read_and_no_record_has_a_byte_of_them),
     cmocka_unit_test(long_writes_are_read_by_their_target),
     cmocka_unit_test(what_cannot_be_read_comes_in_records),
+    cmocka_unit_test(a_message_is_copied_unless_it_completes_when_delivered),
     cmocka_unit_test(bodies_come_whole_while_connections_break),
     cmocka_unit_test(a_sender_that_leaves_in_the_middle_leaves_nothing_under_way),
 };

@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PROBE_NS = 450000000 };
+enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PUT_OFF_MAX = 2, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
@@ -204,6 +204,26 @@ static void end_fallen(struct um_net_port *port)
     }
 }
 
+/* Credit for a large record waits for that of the next one, which is to be offered now. */
+static bool is_put_off(struct um_net_port *port)
+{
+    return port->owes && !um_list_is_empty(&port->ready) && port->put_off++ < PUT_OFF_MAX;
+}
+
+static bool tell_all(struct um_net_port *port)
+{
+    port->owes = false;
+    port->put_off = 0;
+    return push_all(port);
+}
+
+void um_net_catch_up(struct um_port *base)
+{
+    struct um_net_port *port = (struct um_net_port *)base;
+    if (port->owes)
+        (void)tell_all(port);
+}
+
 /* A function of its own, so that the compiler puts what it calls into it. */
 static __attribute__((noinline)) bool drive(struct um_net_port *port, bool all)
 {
@@ -213,7 +233,8 @@ static __attribute__((noinline)) bool drive(struct um_net_port *port, bool all)
     if (um_net_bodies_are_due(port))
         any |= um_net_bodies_look(port);
     end_fallen(port);
-    any |= push_all(port);
+    if (all || !is_put_off(port))
+        any |= tell_all(port);
     return any;
 }
 

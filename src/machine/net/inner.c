@@ -267,6 +267,7 @@ static struct um_net_buffer *buffer_new(struct um_net_inner *inner, enum um_net_
     if (!buffer)
         return NULL;
     buffer->size = (uint8_t)size;
+    buffer->lent.iov_len = 0;
     buffer->all = inner->all;
     inner->all = buffer;
     return buffer;
@@ -278,6 +279,7 @@ static inline struct um_net_buffer *buffer_get(struct um_net_inner *inner, enum 
     if (!buffer)
         return buffer_new(inner, size);
     inner->free[size] = buffer->next;
+    buffer->lent.iov_len = 0;
     return buffer;
 }
 
@@ -312,7 +314,11 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
     UM_UNCANCELLED_AMONG_THREADS;
-    ssize_t ret = fi_send(inner->own.ep, buffer->message, buffer->len, NULL, to, &buffer->context);
+    const struct iovec parts[] = {{.iov_base = buffer->message, .iov_len = buffer->len - buffer->lent.iov_len},
+                                  buffer->lent};
+    ssize_t ret = buffer->lent.iov_len
+                      ? fi_sendv(inner->own.ep, parts, NULL, sizeof(parts) / sizeof(parts[0]), to, &buffer->context)
+                      : fi_send(inner->own.ep, buffer->message, buffer->len, NULL, to, &buffer->context);
     buffer->is_sending = ret == 0;
     inner->sending += ret == 0;
     inner->sent += ret == 0;

@@ -28,6 +28,7 @@ struct um_net_buffer {
     struct um_net_buffer *all;  /* in the list of all buffers */
     struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
     struct um_net_lane *lane;   /* which keeps it for as long as it may have to be sent again; or NULL */
+    struct iovec lent;          /* the end of the message, which lies in memory of a caller; no bytes: none does */
     uint32_t len;               /* of the message */
     uint8_t size;               /* enum um_net_size */
     bool is_sending;            /* the inner provider has it */

@@ -133,6 +133,8 @@ struct um_net_port {
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
     uint32_t cuts;         /* drives in turn that stopped before the inner queue was empty */
+    bool owes;             /* credit for large records is due, */
+    uint32_t put_off;      /* and was put off by so many drives */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
     uint32_t denials; /* rx that are only to tell that there is no lane */
@@ -393,6 +395,8 @@ void um_net_rx_fail(struct um_net_rx *rx, int error);
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
 /* The sender says what it has. May free the rx. */
 void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe);
+/* Credit that is due may be put off: it is for large records, and not for too many. */
+bool um_net_rx_may_owe(const struct um_net_rx *rx);
 /* A record was released: its buffer. */
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
 
@@ -411,6 +415,7 @@ int um_net_lane_open(struct um_link *base, struct um_lane **lane_p);
 void um_net_lane_close(struct um_lane *base);
 int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
 int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
+int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_slot *slot_p);
 void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
 void um_net_abort(struct um_lane *base, const struct um_slot *slot);
 uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted);
@@ -423,6 +428,7 @@ void um_net_lane_watch(struct um_lane *base, bool on);
 bool um_net_lanes_news(const struct um_net_port *port);
 
 int um_net_poll(struct um_port *base, struct um_record *rec_p);
+void um_net_catch_up(struct um_port *base);
 /* The same, and the inner queue is looked at. */
 int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p);
 bool um_net_gather(struct um_port *base);

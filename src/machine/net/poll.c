@@ -91,11 +91,12 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     return ret;
 }
 
-/* Behind the last record that a look found, a caller has something to do that should not wait for another look. */
+/* Behind the last record that a look found, a caller has something to do that should not wait for another look. But if
+ * its sender is owed credit for a large one, the look costs less than to tell of that one alone when more have come. */
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_net_port *port = (struct um_net_port *)base;
-    if (port->given != UM_NET_NOTHING && um_list_is_empty(&port->ready)) {
+    if (port->given != UM_NET_NOTHING && um_list_is_empty(&port->ready) && !port->owes) {
         port->given = UM_NET_NOTHING;
         return 0;
     }
@@ -117,8 +118,9 @@ bool um_net_gather(struct um_port *base)
 
 void um_net_release(struct um_port *base, const struct um_record *rec)
 {
+    struct um_net_port *port = (struct um_net_port *)base;
     struct um_net_rx *rx = (struct um_net_rx *)rec->rx;
-    ((struct um_net_port *)base)->given = UM_NET_RELEASED;
+    port->given = UM_NET_RELEASED;
     if (rec->op == UM_REC_JOINED)
         rx->joined_told = true;
     else if (rec->op == UM_REC_LEFT)
@@ -127,7 +129,9 @@ void um_net_release(struct um_port *base, const struct um_record *rec)
         um_net_rx_released(rx, rec->flags);
     um_list_unlink(&rx->ready); /* behind the others */
     um_net_rx_offers(rx);
-    if (!um_list_is_empty(&rx->work.link) || rx->left_told)
+    if (!um_list_is_empty(&rx->work.link) && !rx->left_told && um_net_rx_may_owe(rx))
+        port->owes = true;
+    else if (!um_list_is_empty(&rx->work.link) || rx->left_told)
         um_net_rx_push(rx);
 }
 

@@ -7,6 +7,8 @@
 
 /* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
 enum { UNTOLD_MAX = 256 << 10 };
+/* To copy so many bytes of records takes as long as to tell that they are consumed. */
+enum { OWED_MIN = 32 << 10 };
 /* Records of a lane that may wait in the buffers that they were received into, whatever is in them. */
 enum { LARGE_MAX = 16 };
 static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
@@ -245,6 +247,11 @@ static void grow(struct um_net_rx *rx)
     port->windows += rx->window;
     rx->window *= 2;
     rx->grows_at = rx->released + rx->window;
+}
+
+bool um_net_rx_may_owe(const struct um_net_rx *rx)
+{
+    return rx->bytes >= OWED_MIN && rx->bytes < UNTOLD_MAX;
 }
 
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags)

@@ -53,7 +53,8 @@ static bool has_room(const struct um_net_lane *lane)
     return lane->committed - lane->consumed < lane->window && lane->kept < UM_NET_KEPT_MAX;
 }
 
-int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
+/* in_buffer: of the body's bytes. */
+static int claim(struct um_lane *base, uint32_t body_len, uint32_t in_buffer, struct um_slot *slot_p)
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
     struct um_net_port *port = lane->port;
@@ -65,24 +66,45 @@ int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p
         return -EPIPE;
     if (!has_room(lane))
         return -EAGAIN;
-    struct um_net_buffer *buffer = um_net_buffer_get(&port->inner, sizeof(struct um_net_record_wire) + body_len);
+    struct um_net_buffer *buffer = um_net_buffer_get(&port->inner, sizeof(struct um_net_record_wire) + in_buffer);
     if (!buffer)
         return -EAGAIN;
     struct um_net_record_wire *record = (void *)buffer->message;
     lane->claimed = buffer;
-    *slot_p = (struct um_slot){.header = record->header, .body = body_len ? record + 1 : NULL, .body_len = body_len};
+    *slot_p = (struct um_slot){.header = record->header, .body = in_buffer ? record + 1 : NULL, .body_len = body_len};
     return 0;
+}
+
+int um_net_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
+{
+    return claim(base, body_len, body_len, slot_p);
+}
+
+static bool is_held(struct um_net_lane *lane)
+{
+    if (lane->held)
+        um_net_drive(lane->port);
+    lane->was_held = lane->held;
+    return lane->held && !lane->ended;
 }
 
 int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
+    return is_held((struct um_net_lane *)base) ? -EAGAIN : claim(base, body_len, body_len, slot_p);
+}
+
+/* The buffer has the record's head and header; the inner provider takes the body from where it lies. */
+int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_slot *slot_p)
+{
     struct um_net_lane *lane = (struct um_net_lane *)base;
-    if (lane->held)
-        um_net_drive(lane->port);
-    lane->was_held = lane->held;
-    if (lane->held && !lane->ended)
-        return -EAGAIN;
-    return um_net_claim(base, body_len, slot_p);
+    const uint32_t len = (uint32_t)body->iov_len;
+    const bool can_lend = lane->port->inner.info->tx_attr->iov_limit > 1;
+    int ret = is_held(lane) ? -EAGAIN : claim(base, len, can_lend ? 0 : len, slot_p);
+    if (ret == 0 && can_lend)
+        lane->claimed->lent = *body;
+    else if (ret == 0)
+        memcpy(slot_p->body, body->iov_base, len);
+    return ret;
 }
 
 /* It is kept until it is consumed. */
