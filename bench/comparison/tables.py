@@ -120,7 +120,7 @@ def describe(record: Record) -> str:
     machine, how = record["machine"], record["setting"]
     words = [extent(record)]
     if machine["load"] > 1:
-        words.append("**The machine had other work** meanwhile: its figures and ratios mean little.")
+        words.append("**The machine was busy at the start**: if that work went on, figures and ratios mean little.")
     words.append(
         f"{how['repeat']} interleaved repetitions, about {how['seconds']:g} s a figure, pinned to processors "
         f"{', '.join(map(str, how['cpus']))}. {machine['processor']}, {machine['processors']} processors, last-level cache "

@@ -117,9 +117,9 @@ class Text(unittest.TestCase):
 
     def test_a_busy_machine_is_told(self):
         busy = record([("g:ours", {"8": 1.0})])
-        self.assertNotIn("other work", tables.report(busy))
+        self.assertNotIn("busy at the start", tables.report(busy))
         busy["machine"]["load"] = 3.0
-        self.assertIn("other work", tables.report(busy))
+        self.assertIn("busy at the start", tables.report(busy))
 
     def test_tables_go_between_the_marks_of_a_document(self):
         with tempfile.TemporaryDirectory() as name:
