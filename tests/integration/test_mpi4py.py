@@ -1,4 +1,8 @@
-"""mpi4py's own test suite over the provider under test, against the same suite over libfabric's shm."""
+"""mpi4py's own test suite over the provider under test, against the same suite over libfabric's shm.
+
+What the suite gives over shm, with the pinned versions, is in mpi4py_shm.json; the long run asks shm itself, and whether
+that file is still right.
+"""
 
 import json
 import subprocess
@@ -7,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from harness import BUILD, PROGRAMS, VENV, Launcher
@@ -16,7 +21,9 @@ REFERENCE = "shm"
 # Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
 SILENCE = 100
 # Each process by itself, and two thirds of the suite's time: a short run leaves them out.
-WITHOUT_LOCAL = ["-e", "test_util_dtlib", "-e", "test_datatype", "-e", "test_pack"]
+LOCAL = ("test_util_dtlib", "test_datatype", "test_pack")
+WITHOUT_LOCAL = [word for module in LOCAL for word in ("-e", module)]
+RECORD = Path(__file__).with_name("mpi4py_shm.json")
 GOOD = ("passed", "skipped", "expected failure")
 
 # Per rank: the outcome of every test.
@@ -111,9 +118,38 @@ def test_suite_gives_the_results_of_shm(
         return outcomes
 
     ours = [run(launcher, name, provider, extra) for name, extra in sides.items()]
+    if not request.config.getoption("--long"):
+        for outcomes in ours:
+            compare_with_record(summary(outcomes), json.loads(RECORD.read_text(encoding="utf-8")))
+        return
     reference = Reference(REFERENCE, launcher).result(lambda inside: run(inside, REFERENCE, REFERENCE, {}))
     for outcomes in ours:
         compare(outcomes, reference)
+    if ranks == 2:
+        short = [{test: outcome for test, outcome in rank.items() if not test.startswith(LOCAL)} for rank in reference]
+        found = summary(short)
+        found_file = tmp_path / RECORD.name
+        found_file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        assert found == json.loads(RECORD.read_text(encoding="utf-8")), f"over shm it is otherwise now: {found_file}"
+
+
+def names(outcomes: Outcomes, outcome: str) -> list[str]:
+    return sorted(test for test, of in outcomes[0].items() if of == outcome)
+
+
+def summary(outcomes: Outcomes) -> dict[str, Any]:
+    """What is compared of a run, without the names of the tests that passed."""
+    return {
+        "tests": len(outcomes[0]),
+        "skipped": names(outcomes, "skipped"),
+        "not good": sorted(not_good(outcomes)),
+    }
+
+
+def compare_with_record(ours: dict[str, Any], record: dict[str, Any]) -> None:
+    assert ours["tests"] == record["tests"], "not the same tests ran"
+    assert set(ours["not good"]) <= set(record["not good"])
+    assert set(ours["skipped"]) <= set(record["skipped"]), "nor may a test be skipped here that runs over shm"
 
 
 def compare(ours: Outcomes, reference: Outcomes) -> None:
