@@ -1201,8 +1201,8 @@ MUTATIONS = [
     (
         "a machine whose record is left where it is stays the first that is asked",
         "src/core/progress.c",
-        "            if (__builtin_expect(ep->port_count > 1, 0))\n                poll_next(ep);\n            break;",
-        "            break;",
+        "        port->machine->catch_up(port);\n    if (ep->port_count > 1)\n        poll_next(ep);\n",
+        "        port->machine->catch_up(port);\n",
         ["proto route shm-board"],
     ),
     (
@@ -1650,8 +1650,8 @@ MUTATIONS = [
     (
         "a peer is ended though it may have sent since the last look",
         "src/machine/net/drive.c",
-        "    end_fallen(port);\n    any |= push_all(port);\n",
-        "    any |= push_all(port);\n    end_fallen(port);\n",
+        "    end_fallen(port);\n    if (all || !is_put_off(port))\n        any |= tell_all(port);\n",
+        "    if (all || !is_put_off(port))\n        any |= tell_all(port);\n    end_fallen(port);\n",
         ["net_net_end"],
     ),
     (
