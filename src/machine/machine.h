@@ -44,7 +44,7 @@ enum {
     UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
     UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
-    UM_FLAG_ACK = 0x80,       /* record flag: publish consumption at once (delivery complete) */
+    UM_FLAG_ACK = 0x80, /* record flag: tell of consumption before the caller is left to itself (delivery complete) */
     UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
     UM_ANNOUNCED_MIN = 65536, /* longer bodies are announced while the receiver wants that (rx_announce) */
@@ -391,7 +391,8 @@ struct um_machine {
     int (*claim_message)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /*
      * The same for a record whose body is memory of the caller's, which the machine may read as it stands until the
-     * record is consumed or the lane ends: the slot has no place for it. NULL: bodies are copied.
+     * record is consumed or the lane ends: the slot has no body to write. If the lane ends before, the receiver gets
+     * all of the body as it was then, or none. NULL: bodies are copied.
      */
     int (*claim_lent)(struct um_lane *lane, const struct iovec *body, struct um_slot *slot_p);
     /* Publishes it. len: any value < 2^16 for the receiver's use when there is no body; ignored when there is one. */

@@ -293,7 +293,7 @@ static void records_that_wait_take_buffers_of_their_size(void **state)
 static void a_sender_that_writes_on_and_on_is_refused(void **state)
 {
     (void)state;
-    static unsigned char message[UM_NET_LARGE];
+    static unsigned char message[sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX];
     struct um_record rec;
     const uint32_t most = UM_NET_KEPT_MAX / UM_NET_BODY_MAX + 1;
     open_two();

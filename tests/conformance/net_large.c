@@ -1,7 +1,9 @@
 /* The machine over another provider: large records, which tcp;ofi_rxm has not. `a` sends them to `b`. */
+#include "connections.h"
 #include "needs.h"
 #include "net_two.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -68,17 +70,17 @@ static void credit_of_large_records_goes_together(void **state)
 static void credit_is_put_off_for_a_few_records_only(void **state)
 {
     (void)state;
-    enum { LARGE = 40000, RECORDS = 8, MS = 20 };
+    enum { LARGE = 40000, RECORDS = 8, TOGETHER = 3, MS = 20 };
     begin();
     struct path p = path_joined(a, b);
     for (uint64_t i = 0; i < RECORDS; i++)
         message_send(p.lane, MESSAGE(i, .body_len = LARGE, .flags = UM_FLAG_ACK));
     (void)consumed(&p);
     sleep_us(MS * 1000);
-    for (uint64_t i = 0; i < RECORDS; i++)
+    for (uint64_t i = 0; i < RECORDS; i++) {
         take_large(MESSAGE(i, .body_len = LARGE, .flags = UM_FLAG_ACK));
-    assert_true(consumed(&p) >= RECORDS / 2); /* by bytes, or by drives */
-    assert_true(consumed(&p) < RECORDS);
+        assert_int_equal(consumed(&p), (i + 1) / TOGETHER * TOGETHER);
+    }
     machine->catch_up(b);
     assert_int_equal(consumed(&p), RECORDS);
     path_end(&p);
@@ -131,5 +133,116 @@ static void a_lent_body_is_sent_out_of_its_memory(void **state)
     free(memory);
 }
 
-GROUP(net_large, T(credit_of_large_records_goes_together), T(credit_is_put_off_for_a_few_records_only),
+static unsigned char *lent;
+enum { LENT = 200000, OLD = 1, NEW = 2, FIRST_FD = 3, FEW = 16384 };
+
+static void lend(const struct path *p)
+{
+    const struct iovec body = {.iov_base = lent, .iov_len = LENT};
+    struct um_slot slot;
+    assert_int_equal(machine->claim_lent(p->lane, &body, &slot), 0);
+    memset(slot.header, OLD, UM_HEADER_MAX);
+    machine->commit(p->lane, &slot, 1, UM_FLAG_ACK, 0);
+}
+
+static void begin_lending(void)
+{
+    begin();
+    lent = malloc(LENT);
+    assert_non_null(lent);
+    memset(lent, OLD, LENT);
+}
+
+static void finish_lending(void)
+{
+    close_two();
+    free(lent);
+}
+
+/* A receiver gets all of it as it was before, or nothing: the connection lives on, and takes the rest of the memory. */
+static void what_is_given_up_is_not_received(void **state)
+{
+    (void)state;
+    begin_lending();
+    struct path p = path_joined(a, b);
+    struct um_net_lane *lane = (struct um_net_lane *)p.lane;
+    struct um_record rec;
+    (void)connections_keep(FIRST_FD, FEW);
+    lend(&p);
+    assert_true(lane->first->is_sending); /* there is no room for all of it */
+    um_net_peer_fall(net_of(a), lane->peer, ECONNRESET);
+    um_net_drive(net_of(a));
+    assert_true(lane->ended);
+    memset(lent, NEW, LENT);
+    const uint64_t end = now_ms() + PATIENCE;
+    while (!poll_now(b, &rec)) {
+        assert_true(now_ms() < end);
+        um_net_drive(net_of(a));
+    }
+    assert_int_equal(rec.op, UM_REC_LEFT);
+    assert_int_equal(rec.len, ECONNRESET);
+    machine->release(b, &rec);
+    path_close(&p);
+    finish_lending();
+}
+
+/* As after a connection broke: the receiver has it, and it is under way again. */
+static void a_body_is_lent_until_nobody_reads_it(void **state)
+{
+    (void)state;
+    begin_lending();
+    struct path p = path_joined(a, b);
+    struct um_net_lane *lane = (struct um_net_lane *)p.lane;
+    struct um_record rec;
+    lend(&p);
+    send_unseen(&p, 2);
+    struct um_net_buffer *buffer = lane->first;
+    const uint64_t end = now_ms() + PATIENCE;
+    while (buffer->is_sending || !poll_now(b, &rec)) {
+        assert_true(now_ms() < end);
+        um_net_drive(net_of(a));
+    }
+    buffer->is_sending = true;
+    machine->release(b, &rec);
+    expect_message(b, p.rx, MESSAGE(2));
+    expect_nothing(b);
+    machine->tick(b);
+    while (lane->credited == 0) {
+        assert_true(now_ms() < end);
+        expect_nothing(b);
+        um_net_drive(net_of(a));
+    }
+    assert_int_equal(machine->lane_consumed(p.lane), 0);
+    buffer->is_sending = false;
+    um_net_lane_sent(buffer, false);
+    assert_int_equal(machine->lane_consumed(p.lane), lane->credited);
+    path_end(&p);
+    finish_lending();
+}
+
+enum defect { WRONG_SEAL, OTHER_LENGTH, NO_BODY, DEFECTS };
+
+static void a_seal_is_checked(void **state)
+{
+    (void)state;
+    static unsigned char message[UM_NET_LARGE];
+    begin_lending();
+    for (enum defect defect = 0; defect < DEFECTS; defect++) {
+        struct path p = path_joined(a, b);
+        struct um_net_record_wire record = record_of(&p, 1);
+        const size_t body = defect == NO_BODY ? 0 : LENT;
+        record.head.flags = UM_FLAG_MACHINE;
+        record.head.len = UM_NET_SEAL + (defect == OTHER_LENGTH);
+        const uint64_t seal = um_net_seal(&record.head) ^ (defect == WRONG_SEAL);
+        memcpy(message, &record, sizeof(record));
+        memcpy(message + sizeof(record) + body, &seal, sizeof(seal));
+        send_raw(&p, message, sizeof(record) + body + sizeof(seal));
+        expect_left(b, p.rx, defect == WRONG_SEAL ? ECONNRESET : EPROTO);
+        path_close(&p);
+    }
+    finish_lending();
+}
+
+GROUP(net_large, T(what_is_given_up_is_not_received), T(a_body_is_lent_until_nobody_reads_it), T(a_seal_is_checked),
+      T(credit_of_large_records_goes_together), T(credit_is_put_off_for_a_few_records_only),
       T(a_lent_body_is_sent_out_of_its_memory));

@@ -4,10 +4,11 @@
 #include "machine/address.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PUT_OFF_MAX = 2, PROBE_NS = 450000000 };
+enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
@@ -117,6 +118,16 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
     return false;
 }
 
+/* Sent again it would break the connection again. */
+static void cannot_read(struct um_net_port *port, struct um_net_peer *peer)
+{
+    static struct um_log_limit hole;
+    um_log_limited(&hole, UM_LOG_WARN,
+                   "the buffer of a message to another host cannot be read to its end (was it unmapped while it was "
+                   "sent?): operations with that peer end");
+    um_net_peer_fall(port, peer, ECONNRESET);
+}
+
 static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
     struct um_net_peer *peer = event->buffer->peer;
@@ -125,7 +136,9 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
             um_net_buffer_put(&port->inner, event->buffer);
         return;
     }
-    if (__builtin_expect(event->error, 0))
+    if (__builtin_expect(event->error == EFAULT && event->buffer->lent.iov_len, 0))
+        cannot_read(port, peer);
+    else if (__builtin_expect(event->error, 0))
         um_net_peer_failed(port, peer, event->error);
     else if (__builtin_expect(peer->is_broken, 0))
         peer->is_broken = false;
@@ -205,22 +218,21 @@ static void end_fallen(struct um_net_port *port)
 }
 
 /* Credit for a large record waits for that of the next one, which is to be offered now. */
-static bool is_put_off(struct um_net_port *port)
+static bool is_put_off(const struct um_net_port *port)
 {
-    return port->owes && !um_list_is_empty(&port->ready) && port->put_off++ < PUT_OFF_MAX;
+    return port->owed && !um_list_is_empty(&port->ready);
 }
 
 static bool tell_all(struct um_net_port *port)
 {
-    port->owes = false;
-    port->put_off = 0;
+    port->owed = 0;
     return push_all(port);
 }
 
 void um_net_catch_up(struct um_port *base)
 {
     struct um_net_port *port = (struct um_net_port *)base;
-    if (port->owes)
+    if (port->owed)
         (void)tell_all(port);
 }
 

@@ -18,6 +18,7 @@ enum {
     EVENTS = 16,
     RXM_MESSAGE_MAX = 16384,
     STRANGERS_MAX = 64, /* reads of the queue that may find nothing else */
+    PARTS = 3,          /* of a record with a lent body */
 };
 
 /* ---- open and close ---- */
@@ -142,13 +143,15 @@ static void learn(struct um_net_inner *inner)
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
     /* Of other providers it is not known, or wrong (tcp;ofi_rxm), that a closed endpoint moves nothing more; nor of tcp
      * when the kernel sends out of the program's memory. */
-    inner->has_rma = inner->is_tcp && strcmp(info->fabric_attr->prov_name, "tcp") == 0 && (info->caps & FI_RMA) &&
-                     info->domain_attr->mr_mode == 0 && info->domain_attr->mr_key_size == sizeof(uint64_t) &&
-                     info->tx_attr->iov_limit > 1 && info->tx_attr->rma_iov_limit > 1 &&
-                     !getenv("FI_TCP_ZEROCOPY_SIZE") && !getenv("FI_TCP_IO_URING");
+    const bool is_plain = inner->is_tcp && strcmp(info->fabric_attr->prov_name, "tcp") == 0 &&
+                          info->domain_attr->mr_mode == 0 && !getenv("FI_TCP_ZEROCOPY_SIZE") &&
+                          !getenv("FI_TCP_IO_URING");
+    inner->has_rma = is_plain && (info->caps & FI_RMA) && info->domain_attr->mr_key_size == sizeof(uint64_t) &&
+                     info->tx_attr->iov_limit > 1 && info->tx_attr->rma_iov_limit > 1;
+    inner->can_lend = is_plain && info->tx_attr->iov_limit >= PARTS;
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
-    const size_t most = message_max - sizeof(struct um_net_record_wire);
+    const size_t most = message_max - sizeof(struct um_net_record_wire) - UM_NET_SEAL;
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
     /* What finds no receive over tcp waits below. Few buffers, filled in turn, stay in the cache. */
     inner->receives = inner->is_tcp ? TCP_RECEIVES : RECEIVES;
@@ -311,13 +314,22 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 
 /* ---- messages ---- */
 
+/* The buffer has the record without its body, and the seal. */
+static __attribute__((noinline)) ssize_t send_lent(struct um_net_inner *inner, struct um_net_buffer *buffer,
+                                                   fi_addr_t to)
+{
+    const size_t record = sizeof(struct um_net_record_wire);
+    const struct iovec parts[PARTS] = {{.iov_base = buffer->message, .iov_len = record},
+                                       buffer->lent,
+                                       {.iov_base = buffer->message + record, .iov_len = UM_NET_SEAL}};
+    return fi_sendv(inner->own.ep, parts, NULL, PARTS, to, &buffer->context);
+}
+
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to)
 {
     UM_UNCANCELLED_AMONG_THREADS;
-    const struct iovec parts[] = {{.iov_base = buffer->message, .iov_len = buffer->len - buffer->lent.iov_len},
-                                  buffer->lent};
     ssize_t ret = buffer->lent.iov_len
-                      ? fi_sendv(inner->own.ep, parts, NULL, sizeof(parts) / sizeof(parts[0]), to, &buffer->context)
+                      ? send_lent(inner, buffer, to)
                       : fi_send(inner->own.ep, buffer->message, buffer->len, NULL, to, &buffer->context);
     buffer->is_sending = ret == 0;
     inner->sending += ret == 0;

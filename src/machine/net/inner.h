@@ -28,7 +28,7 @@ struct um_net_buffer {
     struct um_net_buffer *all;  /* in the list of all buffers */
     struct um_net_peer *peer;   /* to which it is sent; NULL: it is received */
     struct um_net_lane *lane;   /* which keeps it for as long as it may have to be sent again; or NULL */
-    struct iovec lent;          /* the end of the message, which lies in memory of a caller; no bytes: none does */
+    struct iovec lent;          /* a record's body, which lies in memory of a caller; no bytes: none does */
     uint32_t len;               /* of the message */
     uint8_t size;               /* enum um_net_size */
     bool is_sending;            /* the inner provider has it */
@@ -42,7 +42,7 @@ enum {
     UM_NET_MIDDLE = sizeof(struct um_net_record_wire) + 4096,
     UM_NET_16K = sizeof(struct um_net_record_wire) + 16384,
     UM_NET_64K = sizeof(struct um_net_record_wire) + 65536,
-    UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX,
+    UM_NET_LARGE = sizeof(struct um_net_record_wire) + UM_NET_BODY_MAX + UM_NET_SEAL,
 };
 static_assert((offsetof(struct um_net_buffer, message) + sizeof(struct um_net_record_wire)) % 64 == 0,
               "a body is aligned to a line");
@@ -67,6 +67,7 @@ struct um_net_inner {
     uint64_t sent;     /* sends, ever */
     bool is_tcp;       /* a name is that of a TCP port */
     bool has_rma;      /* rma.h can be used */
+    bool can_lend;     /* once a send has ended, and once the endpoint is closed, it reads no memory */
     uint32_t body_max; /* of a record */
     struct um_net_buffer *all;
     struct um_net_buffer *free[UM_NET_SIZES];

@@ -120,10 +120,25 @@ struct um_net_lane *um_net_lane_new(struct um_net_port *port, struct um_net_peer
     return lane;
 }
 
+static bool is_lent_and_sending(const struct um_net_buffer *buffer)
+{
+    return buffer->lent.iov_len && buffer->is_sending;
+}
+
+/* The program has its memory again, though the inner provider has not sent all of it. The seal, which goes last, is
+ * another one then. */
+static void break_seal(struct um_net_buffer *buffer)
+{
+    struct um_net_record_wire *record = (void *)buffer->message;
+    *(uint64_t *)(void *)(record + 1) = ~um_net_seal(&record->head);
+}
+
 /* What the inner provider still has comes back to the port. */
 static void drop_first(struct um_net_lane *lane)
 {
     struct um_net_buffer *buffer = lane->first;
+    if (is_lent_and_sending(buffer))
+        break_seal(buffer);
     lane->first = buffer->next;
     lane->kept -= buffer->len;
     if (lane->unsent == buffer)
@@ -153,10 +168,25 @@ static void send_again(struct um_net_lane *lane, struct um_net_buffer *buffer)
     um_net_work_add(lane->port, &lane->work);
 }
 
+/* Up to what the receiver told; but a lent body may be under way a second time, and is the inner provider's as long. */
+static void advance(struct um_net_lane *lane)
+{
+    while (lane->first && (int32_t)(number_of(lane->first) - lane->credited) <= 0) {
+        if (is_lent_and_sending(lane->first))
+            return;
+        lane->consumed = number_of(lane->first);
+        drop_first(lane);
+    }
+    lane->consumed = lane->credited;
+}
+
 void um_net_lane_sent(struct um_net_buffer *buffer, bool failed)
 {
+    struct um_net_lane *lane = buffer->lane;
     if (failed)
-        send_again(buffer->lane, buffer);
+        send_again(lane, buffer);
+    if (lane->consumed != lane->credited)
+        advance(lane);
 }
 
 void um_net_lane_free(struct um_net_lane *lane)
@@ -198,14 +228,14 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
 /* Not more than was sent, and not backwards: what came late is dropped. */
 static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head, uint32_t consumed)
 {
-    if (lane->committed - consumed > lane->committed - lane->consumed ||
+    if (lane->committed - consumed > lane->committed - lane->credited ||
         (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX)
         return;
     lane->credit_serial = head->op;
     lane->held = head->flags & UM_NET_HELD;
     lane->announces = head->flags & UM_NET_ANNOUNCE;
-    for (lane->consumed = consumed; lane->first && (int32_t)(number_of(lane->first) - consumed) <= 0;)
-        drop_first(lane);
+    lane->credited = consumed;
+    advance(lane);
     if (head->len > lane->window)
         lane->window = head->len < UM_NET_WINDOW_MAX ? head->len : UM_NET_WINDOW_MAX;
 }

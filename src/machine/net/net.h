@@ -133,8 +133,7 @@ struct um_net_port {
     struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
     struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
     uint32_t cuts;         /* drives in turn that stopped before the inner queue was empty */
-    bool owes;             /* credit for large records is due, */
-    uint32_t put_off;      /* and was put off by so many drives */
+    uint32_t owed;         /* large records for which credit is due, and was put off */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
     uint32_t denials; /* rx that are only to tell that there is no lane */
@@ -203,6 +202,7 @@ struct um_net_lane {
     struct um_net_buffer *unsent;       /* of those, the first that is to be sent; NULL: none */
     struct um_net_gap gap;              /* of the records */
     uint32_t committed, consumed, window;
+    uint32_t credited;                              /* what the receiver has consumed: `consumed` follows */
     uint32_t consumed_seen;                         /* what lane_consumed() told last */
     uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
     uint32_t ends_at;                               /* answers that there will be, if ends_is_known */
@@ -395,7 +395,7 @@ void um_net_rx_fail(struct um_net_rx *rx, int error);
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
 /* The sender says what it has. May free the rx. */
 void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe);
-/* Credit that is due may be put off: it is for large records, and not for too many. */
+/* May credit that is due be put off, as far as the rx is concerned? */
 bool um_net_rx_may_owe(const struct um_net_rx *rx);
 /* A record was released: its buffer. */
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);

@@ -13,9 +13,11 @@
 
 enum {
     IDLE_POLLS = 256,
-    LOOK_NS = 100000,  /* between two looks, at most: a look at tcp's queue takes a microsecond */
-    SHOWN_PART = 10,   /* it is divided by that while something is shown: nothing says that a peer reads it */
-    TICK_NS = 4000000, /* between two ticks of the kernel's clock, often */
+    OWED_MIN = 32 << 10, /* bytes of a record: to copy it takes as long as to tell that it is consumed */
+    OWED_MAX = 2,        /* such records of which that is put off */
+    LOOK_NS = 100000,    /* between two looks, at most: a look at tcp's queue takes a microsecond */
+    SHOWN_PART = 10,     /* it is divided by that while something is shown: nothing says that a peer reads it */
+    TICK_NS = 4000000,   /* between two ticks of the kernel's clock, often */
     PATIENCE_MAX = 4096,
     DELAY = 16, /* the time waited for a message becomes longer by a part of that, at most */
 };
@@ -96,7 +98,7 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_net_port *port = (struct um_net_port *)base;
-    if (port->given != UM_NET_NOTHING && um_list_is_empty(&port->ready) && !port->owes) {
+    if (port->given != UM_NET_NOTHING && um_list_is_empty(&port->ready) && !port->owed) {
         port->given = UM_NET_NOTHING;
         return 0;
     }
@@ -120,6 +122,7 @@ void um_net_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_net_port *port = (struct um_net_port *)base;
     struct um_net_rx *rx = (struct um_net_rx *)rec->rx;
+    const bool is_large = rec->body && rec->len >= OWED_MIN;
     port->given = UM_NET_RELEASED;
     if (rec->op == UM_REC_JOINED)
         rx->joined_told = true;
@@ -129,10 +132,14 @@ void um_net_release(struct um_port *base, const struct um_record *rec)
         um_net_rx_released(rx, rec->flags);
     um_list_unlink(&rx->ready); /* behind the others */
     um_net_rx_offers(rx);
-    if (!um_list_is_empty(&rx->work.link) && !rx->left_told && um_net_rx_may_owe(rx))
-        port->owes = true;
-    else if (!um_list_is_empty(&rx->work.link) || rx->left_told)
+    if (is_large && port->owed < OWED_MAX && um_net_rx_may_owe(rx)) {
+        port->owed++;
+        return;
+    }
+    if (!um_list_is_empty(&rx->work.link) || rx->left_told)
         um_net_rx_push(rx);
+    if (port->owed)
+        um_net_catch_up(base);
 }
 
 /* ---- answers, refusal, who sends ---- */

@@ -4,11 +4,10 @@
 #include "machine/address.h"
 
 #include <errno.h>
+#include <string.h>
 
 /* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
 enum { UNTOLD_MAX = 256 << 10 };
-/* To copy so many bytes of records takes as long as to tell that they are consumed. */
-enum { OWED_MIN = 32 << 10 };
 /* Records of a lane that may wait in the buffers that they were received into, whatever is in them. */
 enum { LARGE_MAX = 16 };
 static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
@@ -105,11 +104,25 @@ static bool is_good(const struct um_net_rx *rx, const struct um_net_buffer *buff
     const uint32_t body = buffer->len - (uint32_t)sizeof(struct um_net_record_wire);
     if (buffer->len < sizeof(struct um_net_record_wire) || head->op >= UM_OPCODE_MACHINE)
         return false;
-    if (head->flags & UM_FLAG_MACHINE ? !body || head->len : body)
+    const bool has_body = head->flags & UM_FLAG_MACHINE;
+    const uint32_t seal = has_body ? head->len : 0;
+    if (has_body ? body <= seal || (seal && seal != UM_NET_SEAL) || body - seal > UM_NET_BODY_MAX : body)
         return false;
     if (rx->unreleased >= UM_NET_KEPT_MAX + UM_NET_LARGE)
         return false;
     return head->number - rx->arrived - 1 < rx->window_told - (rx->arrived - rx->released);
+}
+
+/* Takes the seal away. */
+static bool is_whole(struct um_net_buffer *buffer)
+{
+    const struct um_net_head_wire *head = (const void *)buffer->message;
+    uint64_t seal;
+    if (!(head->flags & UM_FLAG_MACHINE) || !head->len)
+        return true;
+    buffer->len -= UM_NET_SEAL;
+    memcpy(&seal, buffer->message + buffer->len, sizeof(seal));
+    return seal == um_net_seal(head);
 }
 
 static uint32_t number_of(const struct um_net_buffer *buffer)
@@ -172,6 +185,10 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
         return false;
     if (!is_good(rx, buffer)) {
         um_net_rx_fail(rx, EPROTO);
+        return false;
+    }
+    if (!is_whole(buffer)) { /* its sender has given it up, and the lane with it; or its memory has a hole */
+        um_net_rx_fail(rx, ECONNRESET);
         return false;
     }
     take_taken(rx, rx->answers_taken + (uint16_t)(head->taken - rx->answers_taken));
@@ -251,7 +268,7 @@ static void grow(struct um_net_rx *rx)
 
 bool um_net_rx_may_owe(const struct um_net_rx *rx)
 {
-    return rx->bytes >= OWED_MIN && rx->bytes < UNTOLD_MAX;
+    return !um_list_is_empty(&rx->work.link) && !rx->left_told && rx->bytes < UNTOLD_MAX;
 }
 
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags)

@@ -53,7 +53,7 @@ static bool has_room(const struct um_net_lane *lane)
     return lane->committed - lane->consumed < lane->window && lane->kept < UM_NET_KEPT_MAX;
 }
 
-/* in_buffer: of the body's bytes. */
+/* The buffer has room for so many bytes behind the record's header: the body, or the seal of one that is lent. */
 static int claim(struct um_lane *base, uint32_t body_len, uint32_t in_buffer, struct um_slot *slot_p)
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
@@ -98,12 +98,13 @@ int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
     const uint32_t len = (uint32_t)body->iov_len;
-    const bool can_lend = lane->port->inner.info->tx_attr->iov_limit > 1;
-    int ret = is_held(lane) ? -EAGAIN : claim(base, len, can_lend ? 0 : len, slot_p);
+    const bool can_lend = lane->port->inner.can_lend;
+    int ret = is_held(lane) ? -EAGAIN : claim(base, len, can_lend ? UM_NET_SEAL : len, slot_p);
+    if (ret == 0 && !can_lend)
+        memcpy(slot_p->body, body->iov_base, len);
     if (ret == 0 && can_lend)
         lane->claimed->lent = *body;
-    else if (ret == 0)
-        memcpy(slot_p->body, body->iov_base, len);
+    slot_p->body = NULL;
     return ret;
 }
 
@@ -126,8 +127,9 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
     struct um_net_lane *lane = (struct um_net_lane *)base;
     struct um_net_buffer *buffer = lane->claimed;
     struct um_net_record_wire *record = (void *)buffer->message;
+    const uint32_t seal = buffer->lent.iov_len ? UM_NET_SEAL : 0;
     lane->claimed = NULL;
-    buffer->len = (uint32_t)sizeof(*record) + slot->body_len;
+    buffer->len = (uint32_t)sizeof(*record) + slot->body_len + seal;
     record->head = (struct um_net_head_wire){.version = UM_NET_VERSION,
                                              .kind = UM_NET_RECORD,
                                              .op = op,
@@ -135,8 +137,10 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
                                              .slot = lane->rx_slot,
                                              .id = lane->rx_id,
                                              .number = ++lane->committed,
-                                             .len = (uint16_t)(slot->body_len ? 0 : len),
+                                             .len = (uint16_t)(slot->body_len ? seal : len),
                                              .taken = (uint16_t)lane->answers_out};
+    if (seal)
+        *(uint64_t *)(void *)(record + 1) = um_net_seal(&record->head);
     lane->answers_told = lane->answers_out;
     um_net_stir(lane->port);
     if (lane->ended) {

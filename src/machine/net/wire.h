@@ -12,7 +12,7 @@
 #include <assert.h>
 
 enum {
-    UM_NET_VERSION = 3,
+    UM_NET_VERSION = 4,
     UM_NET_BODY_MAX = 256 << 10,
     UM_NET_WINDOW = 64,          /* records that a new lane may have unconsumed */
     UM_NET_WINDOW_MAX = 256,     /* and one that is used */
@@ -58,7 +58,7 @@ struct um_net_head_wire {
     uint8_t version;
     uint8_t kind;
     uint8_t op;
-    uint8_t flags; /* of a record: UM_FLAG_MACHINE: the rest of the message is its body, and len is 0 */
+    uint8_t flags; /* of a record: UM_FLAG_MACHINE: the rest of the message is its body, and len is 0 or UM_NET_SEAL */
     uint32_t slot;
     uint64_t id;
     uint32_t number; /* of a record: from 1 on */
@@ -67,10 +67,19 @@ struct um_net_head_wire {
 };
 static_assert(sizeof(struct um_net_head_wire) == 24, "docs/protocol.md section 13");
 
+/*
+ * A body that is sent out of the program's memory has a seal behind it (len is UM_NET_SEAL): bytes that are sent last,
+ * by which the receiver knows that the program had left the body alone until then, and that it is all there.
+ */
+enum { UM_NET_SEAL = sizeof(uint64_t) };
 struct um_net_record_wire {
     struct um_net_head_wire head;
     unsigned char header[UM_HEADER_MAX];
 };
+static inline uint64_t um_net_seal(const struct um_net_head_wire *head)
+{
+    return head->id ^ head->number;
+}
 static_assert(sizeof(struct um_net_record_wire) == 80, "docs/protocol.md section 13");
 
 struct um_net_join_wire {
