@@ -151,7 +151,7 @@ static void learn(struct um_net_inner *inner)
     inner->can_lend = is_plain && info->tx_attr->iov_limit >= PARTS;
     const bool is_fetched = inner->is_tcp && strstr(info->fabric_attr->prov_name, ";ofi_rxm");
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
-    const size_t most = message_max - sizeof(struct um_net_record_wire) - UM_NET_SEAL;
+    const size_t most = message_max - sizeof(struct um_net_record_wire) - (inner->can_lend ? UM_NET_SEAL : 0);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
     /* What finds no receive over tcp waits below. Few buffers, filled in turn, stay in the cache. */
     inner->receives = inner->is_tcp ? TCP_RECEIVES : RECEIVES;
