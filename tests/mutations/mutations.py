@@ -1524,9 +1524,9 @@ MUTATIONS = [
     (
         "a body from another host may tell a length of its own",
         "src/machine/net/rx.c",
-        "!body || head->len :",
-        "!body :",
-        ["net_net"],
+        "body <= seal || (seal && seal != UM_NET_SEAL) ||",
+        "body <= seal ||",
+        ["net_net", "net_large"],
     ),
     (
         "a peer that takes nothing is dead without a look",
