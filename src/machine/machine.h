@@ -44,7 +44,7 @@ enum {
     UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
     UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
     UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
-    UM_FLAG_ACK = 0x80, /* record flag: tell of consumption before the caller is left to itself (delivery complete) */
+    UM_FLAG_ACK = 0x80,       /* record flag: consumption is told before poll() says 0 (delivery complete) */
     UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
     UM_ANNOUNCED_MIN = 65536, /* longer bodies are announced while the receiver wants that (rx_announce) */

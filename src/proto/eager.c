@@ -4,7 +4,7 @@
  *   sender                                   receiver
  *   claim, write in place, commit  ──────→   match → copy into the posted buffer → completion
  *   complete: at commit, or when               └ no receive: copy aside (unexpected) → later receive → completion
- *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is published at once
+ *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is told without delay
  *
  * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory. Until then
  * the caller leaves the buffer alone, so a large body is not copied where the machine can send it out of there. Owns no

@@ -70,13 +70,17 @@ static void credit_of_large_records_goes_together(void **state)
 static void credit_is_put_off_for_a_few_records_only(void **state)
 {
     (void)state;
-    enum { LARGE = 40000, RECORDS = 8, TOGETHER = 3, MS = 20 };
+    enum { LARGE = 40000, RECORDS = 8, TOGETHER = 3 };
     begin();
     struct path p = path_joined(a, b);
     for (uint64_t i = 0; i < RECORDS; i++)
         message_send(p.lane, MESSAGE(i, .body_len = LARGE, .flags = UM_FLAG_ACK));
-    (void)consumed(&p);
-    sleep_us(MS * 1000);
+    const uint64_t end = now_ms() + PATIENCE;
+    while (((const struct um_net_rx *)p.rx)->arrived != RECORDS) {
+        assert_true(now_ms() < end);
+        (void)consumed(&p);
+        um_net_drive_all(net_of(b));
+    }
     for (uint64_t i = 0; i < RECORDS; i++) {
         take_large(MESSAGE(i, .body_len = LARGE, .flags = UM_FLAG_ACK));
         assert_int_equal(consumed(&p), (i + 1) / TOGETHER * TOGETHER);

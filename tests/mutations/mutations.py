@@ -1839,8 +1839,8 @@ MUTATIONS = [
     (
         "a body that was given up is received with what stands there now",
         "src/machine/net/lane.c",
-        "        break_seal(buffer);\n",
-        "        (void)break_seal;\n",
+        "        um_net_buffer_seal(buffer, false);\n",
+        "        um_net_buffer_seal(buffer, true);\n",
         ["net_large"],
     ),
     (

@@ -35,6 +35,12 @@ struct um_net_buffer {
     _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
     unsigned char message[];
 };
+/* The seal of a lent body lies behind the record's header, in the place of the body. */
+static inline void um_net_buffer_seal(struct um_net_buffer *buffer, bool is_whole)
+{
+    const uint64_t seal = um_net_seal((const void *)buffer->message);
+    *(uint64_t *)(void *)(buffer->message + sizeof(struct um_net_record_wire)) = is_whole ? seal : ~seal;
+}
 /* Buffers: for what has no body; for a short one; for longer ones, with four times as many bytes at most; for any. */
 enum um_net_size { UM_NET_OF_SMALL, UM_NET_OF_MIDDLE, UM_NET_OF_16K, UM_NET_OF_64K, UM_NET_OF_LARGE, UM_NET_SIZES };
 enum {

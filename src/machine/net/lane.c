@@ -125,20 +125,13 @@ static bool is_lent_and_sending(const struct um_net_buffer *buffer)
     return buffer->lent.iov_len && buffer->is_sending;
 }
 
-/* The program has its memory again, though the inner provider has not sent all of it. The seal, which goes last, is
- * another one then. */
-static void break_seal(struct um_net_buffer *buffer)
-{
-    struct um_net_record_wire *record = (void *)buffer->message;
-    *(uint64_t *)(void *)(record + 1) = ~um_net_seal(&record->head);
-}
-
-/* What the inner provider still has comes back to the port. */
+/* What the inner provider still has comes back to the port. The program has the memory of a lent body again, so the
+ * seal, which goes last, is another one then. */
 static void drop_first(struct um_net_lane *lane)
 {
     struct um_net_buffer *buffer = lane->first;
     if (is_lent_and_sending(buffer))
-        break_seal(buffer);
+        um_net_buffer_seal(buffer, false);
     lane->first = buffer->next;
     lane->kept -= buffer->len;
     if (lane->unsent == buffer)

@@ -100,12 +100,14 @@ int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_
     const uint32_t len = (uint32_t)body->iov_len;
     const bool can_lend = lane->port->inner.can_lend;
     int ret = is_held(lane) ? -EAGAIN : claim(base, len, can_lend ? UM_NET_SEAL : len, slot_p);
-    if (ret == 0 && !can_lend)
-        memcpy(slot_p->body, body->iov_base, len);
-    if (ret == 0 && can_lend)
+    if (ret)
+        return ret;
+    if (can_lend)
         lane->claimed->lent = *body;
+    else
+        memcpy(slot_p->body, body->iov_base, len);
     slot_p->body = NULL;
-    return ret;
+    return 0;
 }
 
 /* It is kept until it is consumed. */
@@ -140,7 +142,7 @@ void um_net_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
                                              .len = (uint16_t)(slot->body_len ? seal : len),
                                              .taken = (uint16_t)lane->answers_out};
     if (seal)
-        *(uint64_t *)(void *)(record + 1) = um_net_seal(&record->head);
+        um_net_buffer_seal(buffer, true);
     lane->answers_told = lane->answers_out;
     um_net_stir(lane->port);
     if (lane->ended) {

@@ -76,11 +76,11 @@ struct um_net_record_wire {
     struct um_net_head_wire head;
     unsigned char header[UM_HEADER_MAX];
 };
+static_assert(sizeof(struct um_net_record_wire) == 80, "docs/protocol.md section 13");
 static inline uint64_t um_net_seal(const struct um_net_head_wire *head)
 {
     return head->id ^ head->number;
 }
-static_assert(sizeof(struct um_net_record_wire) == 80, "docs/protocol.md section 13");
 
 struct um_net_join_wire {
     struct um_net_head_wire head;
