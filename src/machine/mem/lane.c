@@ -109,6 +109,21 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
     lane_ring_unless_hot(lane);
 }
 
+/*
+ * In a stream the store that begins the next record would wait for its line, which the receiver read a round ago: it is
+ * fetched between two messages, for nothing. Not behind a lone message, after which this process looks for an answer:
+ * the receiver waits for the record in that line, and a fetch takes the line away from it. (Half a round trip of 8
+ * bytes: 164 ns with that fetch, 123 without it; where the two processors share no cache, 500 and 342.)
+ */
+static inline void prefetch_next(struct um_mem_lane *lane)
+{
+    const uint32_t polls = lane->link->port->empty_polls;
+    if (polls == lane->polls)
+        um_prefetch_for_write(lane->next);
+    else
+        lane->polls = polls;
+}
+
 static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, uint32_t len)
 {
     struct um_mem_record_shm *record = lane->next;
@@ -123,7 +138,7 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
     um_store_release_u64(&record->word, word);
     /* sync: cold-check (partner cold-recheck): the record above must be visible before the state below is read. */
     um_fence_compiler();
-    um_prefetch_for_write(lane->next); /* the receiver read it a round ago: between two messages it comes for nothing */
+    prefetch_next(lane);
     lane_ring_unless_hot(lane);
 }
 

@@ -88,6 +88,7 @@ struct um_mem_lane {
     uint32_t bytes_consumed;
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
+    uint32_t polls;           /* the port's empty_polls at the last commit */
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
