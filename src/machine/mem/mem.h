@@ -122,11 +122,12 @@ struct um_mem_rx {
     bool is_hot;
     bool grown;
     bool is_wide;
+    bool expects_body; /* the last body was short: its lines are worth looking for */
     enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_mem_lane_shm *ctl;
-    const unsigned char *body_next; /* where the next body will lie, as it was known last; the record where none came */
-    uint32_t bytes_joined;          /* bytes_head when it joined */
+    const unsigned char
+        *body_next; /* lines to fetch: of the next body, as it was known last; a record where none came */
     struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;

@@ -120,6 +120,7 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
         uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
         body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
         rx->record_end = start + um_mem_body_space(len);
+        rx->expects_body = len <= UM_BODY_ALIGN;
     }
     *rec_p = (struct um_record){
         .rx = &rx->base,
@@ -183,9 +184,11 @@ static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
 }
 
 /*
- * Fetches the first lines of the next body in each empty poll, so that they come together with the line of its record
- * when the sender has written them. Who looks at the body only after the record waits for two transfers between the
- * caches, one after the other. Without effect on what is read.
+ * Fetches the lines of the next body in each empty poll, so that they come together with the line of its record when
+ * the sender has written them. Who looks at the body only after the record waits for two transfers between the caches,
+ * one after the other. Only while bodies are short: from a sender that is still writing a long one, it would take the
+ * lines away. Without effect on what is read. (Half a round trip of 64 bytes: 140 ns, 145 without it; of 512 bytes 226,
+ * 199 without it.)
  */
 static inline void rx_expect_body(const struct um_mem_rx *rx)
 {
@@ -208,8 +211,8 @@ static void rx_idle(struct um_mem_rx *rx)
         /* closing was seen before this poll found the ring empty: nothing can come any more */
         um_mem_rx_leave(rx, 0);
     } else if (due && rx->idle_due == UM_IDLE_EXPECT) {
-        if (rx->bytes_head != rx->bytes_joined) /* else the ring's memory may never have been touched */
-            rx->body_next = rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1));
+        rx->body_next = rx->expects_body ? rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1))
+                                         : (const unsigned char *)rx->ring.records;
         rx->idle_due = UM_IDLE_PUBLISH;
     } else if (due) {
         rx->idle_due = UINT32_MAX;

@@ -169,7 +169,6 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
     um_mem_ring_set(&rx->ring, port->memory + um_mem_port_lane_offset(port->lanes, number), false);
     rx->next = &rx->ring.records[rx->head & (rx->ring.record_count - 1)];
     rx->body_next = (const unsigned char *)rx->next;
-    rx->bytes_joined = rx->bytes_head;
     rx->state = UM_RX_JOINING;
     um_list_init(&rx->event);
     um_list_init(&rx->crowded);
