@@ -2,8 +2,11 @@
 #include "base/bytes.h"
 
 #include <stdint.h>
+#if UM_BYTES_NONTEMPORAL
+#include <emmintrin.h>
+#endif
 
-enum { UM_BYTES_PAGE = 4096, UM_BYTES_BEHIND = 32, UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20 };
+enum { UM_BYTES_PAGE = 4096, UM_BYTES_BEHIND = 32, UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20, UM_BYTES_LINE = 64 };
 
 typedef uint64_t um_bytes_vector __attribute__((vector_size(16), aligned(1), may_alias));
 
@@ -26,4 +29,29 @@ void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t le
         blocks_copy(to, from, len);
     else
         memcpy(to, from, len);
+}
+
+void um_bytes_copy_nontemporal(void *restrict to, const void *restrict from, size_t len)
+{
+#if UM_BYTES_NONTEMPORAL
+    char *out = to;
+    const char *in = from;
+    const size_t skew = -(uintptr_t)out % UM_BYTES_LINE, first = skew < len ? skew : len;
+    memcpy(out, in, first);
+    for (out += first, in += first, len -= first; len >= UM_BYTES_LINE; len -= UM_BYTES_LINE) {
+        const __m128i *line = (const void *)in;
+        const __m128i a = _mm_loadu_si128(line), b = _mm_loadu_si128(line + 1), c = _mm_loadu_si128(line + 2),
+                      d = _mm_loadu_si128(line + 3);
+        __m128i *to_line = (void *)out;
+        _mm_stream_si128(to_line, a);
+        _mm_stream_si128(to_line + 1, b);
+        _mm_stream_si128(to_line + 2, c);
+        _mm_stream_si128(to_line + 3, d);
+        out += UM_BYTES_LINE, in += UM_BYTES_LINE;
+    }
+    memcpy(out, in, len);
+    _mm_sfence();
+#else
+    um_bytes_copy(to, from, len);
+#endif
 }

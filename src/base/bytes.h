@@ -9,10 +9,20 @@
 #ifndef UM_BASE_BYTES_H
 #define UM_BASE_BYTES_H
 
+#include "base/atomic.h"
+
+#include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
 
 enum { UM_BYTES_LARGE = 1024 };
+
+/* Is um_bytes_copy_nontemporal() more than um_bytes_copy()? ThreadSanitizer does not see such stores. */
+#if defined(__x86_64__) && !UM_THREAD_SANITIZER
+#define UM_BYTES_NONTEMPORAL true
+#else
+#define UM_BYTES_NONTEMPORAL false
+#endif
 
 /* um_bytes_copy() for UM_BYTES_LARGE bytes and more. */
 void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t len);
@@ -24,5 +34,9 @@ static inline void um_bytes_copy(void *restrict to, const void *restrict from, s
     else
         um_bytes_copy_large(to, from, len);
 }
+
+/* The same with stores that bypass the caches, as far as whole lines of the destination are written. They come before
+ * all later stores. */
+void um_bytes_copy_nontemporal(void *restrict to, const void *restrict from, size_t len);
 
 #endif

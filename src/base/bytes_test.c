@@ -31,14 +31,22 @@ static int teardown(void **state)
     return 0;
 }
 
-static void check(size_t source, size_t behind, size_t len)
+typedef void copy(void *restrict to, const void *restrict from, size_t len);
+
+static void check_copy(copy *copy, size_t source, size_t behind, size_t len)
 {
     unsigned char *const at = to + source + behind;
     memset(to, 0xa5, ROOM);
-    um_bytes_copy(at, from + source, len);
+    copy(at, from + source, len);
     assert_memory_equal(at, from + source, len);
     for (unsigned char *p = to; p < to + ROOM; p = p + 1 == at ? at + len : p + 1)
         assert_int_equal(*p, 0xa5);
+}
+
+static void check(size_t source, size_t behind, size_t len)
+{
+    check_copy(um_bytes_copy, source, behind, len);
+    check_copy(um_bytes_copy_nontemporal, source, behind, len);
 }
 
 static void every_byte_is_copied_and_no_other(void **state)
@@ -55,10 +63,21 @@ static void every_byte_is_copied_and_no_other(void **state)
     }
 }
 
+/* Whatever lies before and behind the whole lines. */
+static void lines_and_what_is_beside_them(void **state)
+{
+    (void)state;
+    for (size_t skew = 0; skew < 65; skew++) {
+        for (size_t len = 0; len < 200; len++)
+            check_copy(um_bytes_copy_nontemporal, 3, skew, len);
+    }
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_byte_is_copied_and_no_other),
+        cmocka_unit_test(lines_and_what_is_beside_them),
     };
     return cmocka_run_group_tests_name("bytes", tests, setup, teardown);
 }

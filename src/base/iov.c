@@ -69,6 +69,16 @@ size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
     return iov_move(cur, flat, n, true);
 }
 
+size_t um_iov_gather_nontemporal(struct um_iov_cursor *cur, void *flat, size_t n)
+{
+    size_t moved = 0, len;
+    for (const void *piece; moved < n && (piece = cursor_piece(cur, n - moved, &len)); moved += len) {
+        um_bytes_copy_nontemporal((char *)flat + moved, piece, len);
+        cur->offset += len;
+    }
+    return moved;
+}
+
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
     return iov_move(cur, (unsigned char *)(uintptr_t)flat, n, false);

@@ -79,6 +79,9 @@ void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t ro
 /* list → flat; returns bytes copied (less than n when the list ends). */
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);
 
+/* The same with um_bytes_copy_nontemporal(). */
+size_t um_iov_gather_nontemporal(struct um_iov_cursor *cur, void *flat, size_t n);
+
 /* flat → list; returns bytes copied (less than n when the list ends). */
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n);
 static inline size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat, size_t n)

@@ -75,6 +75,21 @@ static void gather_goes_on_where_it_stopped(void **state)
     assert_memory_equal(flat, memory, 20);
 }
 
+static void nontemporal_stores_move_the_same_bytes(void **state)
+{
+    (void)state;
+    struct iovec iov[4] = {{memory + 500, 130}, {NULL, 0}, {memory + 10, 4}, {memory, 300}};
+    unsigned char wanted[BYTES];
+    for (size_t n = 0; n < 450; n += 7) {
+        struct um_iov_cursor cur = um_iov_begin(iov, 4), also = um_iov_begin(iov, 4);
+        memset(flat, 0, sizeof(flat));
+        memset(wanted, 0, sizeof(wanted));
+        assert_int_equal(um_iov_gather_nontemporal(&cur, flat + 3, n), um_iov_gather(&also, wanted + 3, n));
+        assert_int_equal(um_iov_gather_nontemporal(&cur, flat + 500, 20), um_iov_gather(&also, wanted + 500, 20));
+        assert_memory_equal(flat, wanted, BYTES);
+    }
+}
+
 static void copies_stop_at_the_end_of_the_list(void **state)
 {
     (void)state;
@@ -207,6 +222,7 @@ int main(void)
         TEST(gather_joins_the_entries_in_order),
         TEST(gather_goes_on_where_it_stopped),
         TEST(flatten_joins_entries_of_every_length),
+        TEST(nontemporal_stores_move_the_same_bytes),
         TEST(copies_stop_at_the_end_of_the_list),
         TEST(copies_stop_at_n),
         TEST(scatter_fills_the_entries_in_order),

@@ -37,19 +37,22 @@
 #include <sys/uio.h>
 
 enum {
-    UM_HEADER_MAX = 56,       /* bytes of header in one record */
-    UM_TOKENS = 64,           /* tokens of a lane whose answer always has a place */
-    UM_ANSWERS = 1024,        /* places of a lane for answers: UM_TOKENS for those tokens, the rest for all others */
-    UM_PROGRESS_WORDS = 4,    /* pairs of progress words that a lane has */
-    UM_OPCODE_MACHINE = 0xf0, /* opcodes from here on belong to the machine */
-    UM_REC_JOINED = 0xf0,     /* poll: a peer opened a lane to this port; header, body empty */
-    UM_REC_LEFT = 0xf1,       /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
-    UM_FLAG_ACK = 0x80,       /* record flag: consumption is told before poll() says 0 (delivery complete) */
-    UM_FLAG_MACHINE = 0x40,   /* record flag: for the machine's own use */
-    UM_FLAG_MASK = 0x3f,      /* record flags that belong to the protocols */
-    UM_ANNOUNCED_MIN = 65536, /* longer bodies are announced while the receiver wants that (rx_announce) */
-    UM_ROOM_MAX = 65536,      /* bytes of bodies that lane_has_room() is asked for at once */
-    UM_ATTACH_MAX = 80,       /* bytes of um_port_config.attach, with the zero at its end */
+    UM_HEADER_MAX = 56,        /* bytes of header in one record */
+    UM_TOKENS = 64,            /* tokens of a lane whose answer always has a place */
+    UM_ANSWERS = 1024,         /* places of a lane for answers: UM_TOKENS for those tokens, the rest for all others */
+    UM_PROGRESS_WORDS = 4,     /* pairs of progress words that a lane has */
+    UM_OPCODE_MACHINE = 0xf0,  /* opcodes from here on belong to the machine */
+    UM_REC_JOINED = 0xf0,      /* poll: a peer opened a lane to this port; header, body empty */
+    UM_REC_LEFT = 0xf1,        /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
+    UM_FLAG_ACK = 0x80,        /* record flag: consumption is told before poll() says 0 (delivery complete) */
+    UM_FLAG_MACHINE = 0x40,    /* record flag: for the machine's own use */
+    UM_FLAG_TIMED = 0x20,      /* record flag: likewise; of a record with a body */
+    UM_FLAG_KIND = 0x10,       /* likewise */
+    UM_FLAG_MASK = 0x0f,       /* record flags that belong to the protocols */
+    UM_NONTEMPORAL_MIN = 4096, /* bytes of the shortest body that may be written with non-temporal stores */
+    UM_ANNOUNCED_MIN = 65536,  /* longer bodies are announced while the receiver wants that (rx_announce) */
+    UM_ROOM_MAX = 65536,       /* bytes of bodies that lane_has_room() is asked for at once */
+    UM_ATTACH_MAX = 80,        /* bytes of um_port_config.attach, with the zero at its end */
 };
 
 /*
@@ -130,6 +133,8 @@ struct um_slot {
     void *header;
     void *body;
     uint32_t body_len;
+    bool is_nontemporal; /* of a body of at least UM_NONTEMPORAL_MIN bytes: um_bytes_copy_nontemporal() is the better
+                            way to write it. Who writes it in another way sets false. Not set for shorter ones */
     bool more; /* false after claim(). Set before commit(): the caller will soon claim the next record of this lane, and
                   polls until then; the machine may send both together */
 };
@@ -141,7 +146,7 @@ struct um_record {
     const void *body;   /* len bytes when the sender claimed a body, else NULL */
     uint32_t len;       /* bytes of body, or the value the sender committed when there is none */
     uint8_t op;         /* what commit() was given, or UM_REC_* */
-    uint8_t flags;      /* what commit() was given, UM_FLAG_MASK and UM_FLAG_ACK only */
+    uint8_t flags;      /* what commit() was given: UM_FLAG_MASK and UM_FLAG_ACK; other bits are the machine's */
 };
 
 struct um_answer {

@@ -105,6 +105,7 @@ static bool result_step(struct um_core_ep *ep, struct um_core_job *job)
         struct um_proto_result_wire *header = slot.header;
         header->offset = in->sent;
         header->token = in->token;
+        slot.is_nontemporal = false;
         memcpy(part > UM_RESULT_INLINE ? slot.body : header->body, in->result + in->sent, part);
         lane->machine->commit(lane, &slot, UM_WIRE_RESULT, 0, part);
         in->sent += part;
@@ -219,6 +220,7 @@ static int single_apply(struct um_core_ep *ep, struct um_core_peer *peer, const 
         struct um_proto_result_wire *result = slot.header;
         result->offset = 0;
         result->token = header->token;
+        slot.is_nontemporal = false;
         call.result = len > UM_RESULT_INLINE ? slot.body : result->body;
     }
     if (ret == 0)

@@ -47,6 +47,7 @@ static bool rest_step(struct um_core_ep *ep, struct um_core_job *job)
         const unsigned char *from = rest->bytes + (size_t)rest->sent * size;
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = (uint64_t)rest->sent * size, .token = op->token};
+        slot.is_nontemporal = false;
         memcpy(slot.body, from, (size_t)n * size);
         if (rest->compares)
             memcpy((char *)slot.body + (size_t)n * size, from + (size_t)rest->count * size, (size_t)n * size);
@@ -101,6 +102,7 @@ static int atomic_record(struct um_core_ep *ep, const struct um_proto_atomic *a,
     header->token = op->token;
     header->type = a->type;
     header->op = a->op;
+    slot.is_nontemporal = false;
     unsigned char *body = len > UM_ATOMIC_INLINE ? slot.body : header->body;
     if (unit) {
         struct um_iov_cursor operand = um_iov_begin(a->lists->operand, a->lists->operand_count);

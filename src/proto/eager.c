@@ -41,12 +41,15 @@ static inline bool is_lent(const struct um_proto_msg *msg, const struct um_lane 
     return op && len >= LENT_MIN && msg->count == 1 && !(msg->flags & UM_OP_INJECT) && lane->machine->claim_lent;
 }
 
-static inline void body_write(const struct um_proto_msg *msg, void *body, size_t len)
+static inline void body_write(const struct um_proto_msg *msg, const struct um_slot *slot, size_t len)
 {
+    struct um_iov_cursor cursor = um_iov_begin(msg->iov, msg->count);
     if (msg->count == 1 && len)
-        um_bytes_copy(body, msg->iov[0].iov_base, len);
+        um_proto_slot_copy(slot, msg->iov[0].iov_base, len);
+    else if (um_proto_slot_is_nontemporal(slot, len))
+        um_iov_gather_nontemporal(&cursor, slot->body, len);
     else
-        um_iov_flatten(msg->iov, msg->count, body, len);
+        um_iov_flatten(msg->iov, msg->count, slot->body, len);
 }
 
 /* A body in the record lies in the header's line. */
@@ -73,12 +76,12 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     struct um_proto_eager_wire *header = slot.header;
     const bool body_goes_first = body_len && !lent && um_proto_body_goes_first(ep, msg->peer);
     if (body_goes_first)
-        body_write(msg, slot.body, len);
+        body_write(msg, &slot, len);
     um_proto_eager_header(header, msg->tag, msg->data);
     if (body_len == 0)
         inline_write(msg, header->body, len);
     else if (!body_goes_first && !lent)
-        body_write(msg, slot.body, len);
+        body_write(msg, &slot, len);
     msg->peer->out->sent++;
     ep->stats.eager++;
     msg->peer->out->bytes_sent += len;

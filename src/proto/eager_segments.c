@@ -56,8 +56,8 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
         struct um_slot slot;
         const int ret = lane->machine->claim(lane, part, &slot);
         if (ret)
-            return moved ? -EPIPE : ret;         /* the rest cannot follow: such a lane is no use */
-        um_iov_gather(&cursor, slot.body, part); /* before the header: um_proto_body_goes_first() */
+            return moved ? -EPIPE : ret;                       /* the rest cannot follow: such a lane is no use */
+        um_proto_slot_gather(&slot, &cursor, slot.body, part); /* before the header: um_proto_body_goes_first() */
         if (moved == 0)
             *(struct um_proto_first_wire *)slot.header =
                 (struct um_proto_first_wire){.tag = msg->tag, .data = msg->data, .total = (uint32_t)len};

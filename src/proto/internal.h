@@ -384,6 +384,29 @@ static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, const s
     return is_alone;
 }
 
+/* Are n bytes of the slot's body to be written with non-temporal stores? */
+static inline bool um_proto_slot_is_nontemporal(const struct um_slot *slot, size_t n)
+{
+    return __builtin_expect(n >= UM_NONTEMPORAL_MIN, 0) && slot->is_nontemporal;
+}
+
+/* Writes n bytes of the slot's body. */
+static inline void um_proto_slot_gather(const struct um_slot *slot, struct um_iov_cursor *from, void *to, size_t n)
+{
+    if (um_proto_slot_is_nontemporal(slot, n))
+        um_iov_gather_nontemporal(from, to, n);
+    else
+        um_iov_gather(from, to, n);
+}
+
+static inline void um_proto_slot_copy(const struct um_slot *slot, const void *from, size_t n)
+{
+    if (um_proto_slot_is_nontemporal(slot, n))
+        um_bytes_copy_nontemporal(slot->body, from, n);
+    else
+        um_bytes_copy(slot->body, from, n);
+}
+
 static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uint64_t tag, uint64_t data)
 {
     header->tag = tag;

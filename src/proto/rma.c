@@ -247,7 +247,7 @@ static int write_eager(struct um_core_ep *ep, const struct um_proto_rma *rma, st
     header->data = rma->data;
     header->token = op->token;
     struct um_iov_cursor cursor = um_iov_begin(rma->iov, rma->count);
-    um_iov_gather(&cursor, body_len ? slot.body : header->body, op->len);
+    um_proto_slot_gather(&slot, &cursor, body_len ? slot.body : header->body, op->len);
     op->peer->lane->machine->commit(op->peer->lane, &slot, UM_WIRE_WRITE, um_proto_wire_flags(rma->flags),
                                     (uint32_t)op->len);
     ep->stats.eager++;

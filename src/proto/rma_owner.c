@@ -75,12 +75,13 @@ static bool return_fail(struct um_core_ep *ep, struct um_proto_inbound *in, int 
     return false;
 }
 
-static int read_guarded(struct um_core_ep *ep, void *to, const void *from, size_t len)
+/* Writes the slot's body. */
+static int read_guarded(struct um_core_ep *ep, const struct um_slot *slot, const void *from, size_t len)
 {
     int ret = um_core_ep_guard(ep, from, len);
     if (ret)
         return -EFAULT;
-    um_bytes_copy(to, from, len);
+    um_proto_slot_copy(slot, from, len);
     return um_core_ep_unguard(ep);
 }
 
@@ -98,7 +99,7 @@ static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, cons
             break;
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = in->moved, .token = in->token};
-        ret = read_guarded(ep, slot.body, from, part);
+        ret = read_guarded(ep, &slot, from, part);
         if (ret) {
             lane->machine->abort(lane, &slot);
             break;

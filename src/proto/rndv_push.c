@@ -24,7 +24,8 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
             um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
             return moved;
         }
-        um_iov_gather(&op->buffers.cursor, slot.body, part); /* before the header: um_proto_body_goes_first() */
+        /* before the header: um_proto_body_goes_first() */
+        um_proto_slot_gather(&slot, &op->buffers.cursor, slot.body, part);
         *(struct um_proto_part_wire *)slot.header =
             (struct um_proto_part_wire){.offset = op->moved, .token = op->token};
         slot.more = part < left || um_core_job_is_followed(ep, job);

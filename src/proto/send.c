@@ -90,10 +90,10 @@ static __attribute__((noinline)) int inject_body(struct um_core_ep *ep, struct u
         return inject_refused(ep, peer, buf, len, tag, data, flags, ret);
     const bool body_goes_first = um_proto_body_goes_first(ep, peer);
     if (body_goes_first)
-        um_bytes_copy(slot.body, buf, len);
+        um_proto_slot_copy(&slot, buf, len);
     um_proto_eager_header(slot.header, tag, data);
     if (!body_goes_first)
-        um_bytes_copy(slot.body, buf, len);
+        um_proto_slot_copy(&slot, buf, len);
     return inject_commit(ep, peer, &slot, len, flags);
 }
 

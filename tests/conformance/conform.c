@@ -185,7 +185,7 @@ bool message_is(const struct um_record *rec, const struct message *msg)
 {
     uint64_t header[UM_HEADER_MAX / 8];
     header_of(msg, header);
-    if ((uintptr_t)rec->header % 8 || rec->op != msg->op || rec->flags != msg->flags ||
+    if ((uintptr_t)rec->header % 8 || rec->op != msg->op || (rec->flags & (UM_FLAG_MASK | UM_FLAG_ACK)) != msg->flags ||
         memcmp(rec->header, header, sizeof(header)) != 0)
         return false;
     if (!msg->body_len)
@@ -352,7 +352,7 @@ static const struct group *const groups[] = {
     &wait_group,           &wakeup_group,     &stress_group,     &sim_group,       &process_group,  &death_group,
     &receiver_death_group, &board_group,      &between_group,    &net_group,       &net_poll_group, &net_end_group,
     &net_settings_group,   &net_broken_group, &net_bodies_group, &net_large_group, &dma_group,      &line_group,
-    &capability_group,
+    &capability_group,     &stores_group,
 };
 
 static char board_name[64];

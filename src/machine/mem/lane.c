@@ -9,6 +9,8 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/bytes.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -218,6 +220,33 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
+/* Which stores are to write a body of this length? Memory that is not coherent is left to ordinary ones. */
+static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t body_len)
+{
+    struct um_mem_stores *stores = &lane->stores;
+    if (!UM_BYTES_NONTEMPORAL || lane->link->port->mapper->observe)
+        return false;
+    if (stores->phase == UM_STORES_AWAIT) {
+        const uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: loads-take (partner credit-publish) */
+        if ((int32_t)((uint32_t)credit - stores->awaited) >= 0)
+            um_mem_stores_compare(stores, um_load_relaxed_u64(&lane->ctl->loads));
+    }
+    const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, lane->ring.byte_count);
+    if (stores->is_timed)
+        lane->write_began = um_clock_ns();
+    return kind == UM_STORES_NONTEMPORAL;
+}
+
+/* The body is written. Returns the flags of its record. */
+static __attribute__((noinline)) uint8_t lane_stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
+{
+    if (!lane->stores.is_timed)
+        return 0;
+    const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    um_mem_stores_end(&lane->stores, kind, um_clock_ns() - lane->write_began, slot->body_len, lane->head + 1);
+    return kind == UM_STORES_NONTEMPORAL ? UM_FLAG_TIMED | UM_FLAG_KIND : UM_FLAG_TIMED;
+}
+
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
                                                             struct um_slot *slot_p)
 {
@@ -235,6 +264,8 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
     if (body_len) {
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
+        if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
+            slot_p->is_nontemporal = lane_stores_begin(lane, body_len);
     } else {
         slot_p->body = NULL;
     }
@@ -276,6 +307,8 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
         len = slot->body_len;
+        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0))
+            flags |= lane_stores_end(lane, slot);
     }
     lane_publish(lane, op, flags, len);
 }

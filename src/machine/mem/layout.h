@@ -102,8 +102,8 @@ struct um_mem_lane_shm {
     uint64_t credit;  /* receiver: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
     uint32_t answers; /* receiver: answers given, modulo 2^32 (release) */
     uint32_t state;   /* receiver */
-    uint32_t reserved2[12];
-    uint64_t reserved3[8];
+    uint64_t loads;   /* receiver: um_mem_loads_add() */
+    uint64_t reserved2[13];
     /* lines 4 to 131: answer k lies at k % UM_ANSWERS */
     struct um_mem_answer_shm answer[UM_ANSWERS]; /* receiver */
     struct um_progress_words progress[UM_PROGRESS_WORDS];
@@ -112,6 +112,7 @@ static_assert(sizeof(struct um_mem_lane_shm) == 8960, "docs/protocol.md section 
 static_assert(offsetof(struct um_mem_lane_shm, closing) == 64, "the sender's words have their own line");
 static_assert(offsetof(struct um_mem_lane_shm, origin) == 88, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, credit) == 128, "the receiver's words have their own line");
+static_assert(offsetof(struct um_mem_lane_shm, loads) == 144, "docs/protocol.md section 4");
 static_assert(offsetof(struct um_mem_lane_shm, answer) == 256, "answers begin on a line");
 static_assert(offsetof(struct um_mem_lane_shm, progress) == 8448, "progress words begin on a line");
 static_assert(UM_PAGE % UM_LINE == 0 && sizeof(struct um_mem_lane_shm) % UM_LINE == 0, "lines of one lane are its own");

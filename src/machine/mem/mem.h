@@ -11,6 +11,7 @@
 #include "machine/mem/gate.h"
 #include "machine/mem/layout.h"
 #include "machine/mem/mapper.h"
+#include "machine/mem/stores.h"
 
 #include <pthread.h>
 #include <sys/types.h>
@@ -105,6 +106,8 @@ struct um_mem_lane {
     bool was_held;                       /* a claim failed because the peer holds the lane */
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
+    struct um_mem_stores stores;
+    uint64_t write_began; /* ns: the claim of the present body, if it is timed */
 };
 
 enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
@@ -136,6 +139,8 @@ struct um_mem_rx {
     bool wants_announced;   /* and to announce those of several records */
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
+    uint64_t offered_at;    /* ns: the record on offer, if it is timed */
+    struct um_mem_loads loads;
     struct um_addr origin;
     struct um_mem_mark mark;
     int wake_handle;

@@ -7,6 +7,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -121,6 +122,8 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
         body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
         rx->record_end = start + um_mem_body_space(len);
         rx->expects_body = len <= UM_BODY_ALIGN;
+        if (__builtin_expect(flags & UM_FLAG_TIMED, 0))
+            rx->offered_at = um_clock_ns();
     }
     *rec_p = (struct um_record){
         .rx = &rx->base,
@@ -128,7 +131,7 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
         .body = body,
         .len = len,
         .op = (uint8_t)(word >> 32),
-        .flags = flags & (UM_FLAG_MASK | UM_FLAG_ACK),
+        .flags = flags & (uint8_t)~UM_FLAG_MACHINE,
     };
 }
 
@@ -327,6 +330,15 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     return 0;
 }
 
+/* The body of a timed record was taken: the sender is told what that took, with the credit. */
+static __attribute__((noinline)) void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec)
+{
+    const enum um_mem_stores_kind kind = rec->flags & UM_FLAG_KIND ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    if (rec->body && rec->len >= UM_NONTEMPORAL_MIN)
+        um_store_relaxed_u64(&rx->ctl->loads,
+                             um_mem_loads_add(&rx->loads, kind, um_clock_ns() - rx->offered_at, rec->len));
+}
+
 void um_mem_release(struct um_port *base, const struct um_record *rec)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)rec->rx;
@@ -336,9 +348,12 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
     }
     rx_advance(rx);
     rx->bytes_head = rx->record_end;
-    if ((rec->flags & UM_FLAG_ACK) || rx->head - rx->published >= rx->ring.record_count / 4 ||
-        rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4)
+    if ((rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED)) || rx->head - rx->published >= rx->ring.record_count / 4 ||
+        rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4) {
+        if (__builtin_expect(rec->flags & UM_FLAG_TIMED, 0))
+            rx_loads_end(rx, rec);
         um_mem_rx_publish(rx);
+    }
 }
 
 void um_mem_rx_refuse(struct um_rx *base)

@@ -260,9 +260,21 @@ static int shm_space_open(const struct um_space_config *config, struct um_space 
     return um_mem_space_open(&um_machine_shm, &shm_mapper, config, space_p);
 }
 
+static const struct um_machine_param shm_params[] = {
+    {.key = "shm_stores",
+     .help =
+         "Which stores write bodies of 4096 bytes and more into shared memory. Allowed: cached, ordinary ones, which "
+         "are faster where the two processors share a cache; nontemporal, which bypass the caches and are faster "
+         "where they share none; auto, whichever takes less time (default: auto)",
+     .allowed = "auto, cached or nontemporal",
+     .set = um_mem_set_stores},
+};
+
 const struct um_machine um_machine_shm = {
     .name = "shm",
     .about = "the memory of this host",
+    .params = shm_params,
+    .params_count = sizeof(shm_params) / sizeof(shm_params[0]),
     .addr_kind = UM_ADDR_SHM,
     .space_open = shm_space_open,
     .port_open = shm_port_open,

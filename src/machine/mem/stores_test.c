@@ -1,0 +1,225 @@
+/* stores.h: the kind that costs both ends less is found, and found again when that changes. The copies are a model. */
+#include "machine/mem/stores.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { RING = 128 << 10, LEN = 8192, ROUND = RING / LEN };
+
+/* ns for a body: what it costs the sender and the receiver with either kind. */
+struct costs {
+    uint64_t write[UM_STORES_KINDS], read[UM_STORES_KINDS];
+};
+
+/* As measured with processors that share a cache, and with others. */
+static const struct costs near = {{800, 360}, {640, 2100}}, far = {{2800, 380}, {2200, 1900}};
+
+struct pair {
+    struct um_mem_stores stores;
+    struct um_mem_loads loads;
+    uint64_t told;                 /* by the receiver */
+    uint32_t written, nontemporal; /* bodies */
+    uint32_t lag;                  /* records that the receiver is behind */
+    bool is_mute;                  /* it tells nothing */
+};
+
+/* Passes a body, which costs either end so much more. */
+static void body_pass(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring)
+{
+    if (p->stores.phase == UM_STORES_AWAIT && (int32_t)(p->written + 1 - p->lag - p->stores.awaited) >= 0)
+        um_mem_stores_compare(&p->stores, p->told);
+    const enum um_mem_stores_kind kind = um_mem_stores_begin(&p->stores, LEN, ring);
+    const bool is_timed = p->stores.is_timed;
+    p->written++;
+    p->nontemporal += kind == UM_STORES_NONTEMPORAL;
+    um_mem_stores_end(&p->stores, kind, costs->write[kind] + more, LEN, p->written + 1);
+    if (is_timed && !p->is_mute)
+        p->told = um_mem_loads_add(&p->loads, kind, costs->read[kind] + more, LEN);
+}
+
+/* Passes bodies; returns how many of a thousand went with non-temporal stores. */
+static uint32_t run(struct pair *p, const struct costs *costs, uint32_t bodies)
+{
+    const uint32_t before = p->nontemporal;
+    for (uint32_t i = 0; i < bodies; i++)
+        body_pass(p, costs, 0, RING);
+    return (uint32_t)((p->nontemporal - before) * UINT64_C(1000) / bodies);
+}
+
+static int choose_auto(void **state)
+{
+    (void)state;
+    return um_mem_set_stores(NULL);
+}
+
+static void a_shared_cache_keeps_ordinary_stores(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    assert_in_range(run(&p, &near, 1000), 1, 100); /* with trials */
+    assert_in_range(run(&p, &near, 100000), 0, 5);
+}
+
+static void without_one_they_bypass_the_caches(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    run(&p, &far, 4 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+    assert_in_range(run(&p, &far, 100000), 970, 999); /* but in trials */
+}
+
+static void a_thread_that_moves_is_noticed(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    for (int i = 0; i < 5; i++) {
+        run(&p, &near, 600 * ROUND); /* a trial of ordinary stores comes after 512 rounds at most */
+        assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+        run(&p, &near, 200000);
+        run(&p, &far, 10 * UM_STORES_EVERY); /* they take twice as long, which is seen */
+        assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+        run(&p, &far, 200000);
+    }
+}
+
+static void a_receiver_that_is_behind_is_waited_for(void **state)
+{
+    (void)state;
+    struct pair p = {.lag = 100};
+    run(&p, &far, 4 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+    run(&p, &far, 100);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+}
+
+/* Pages that are touched for the first time cost both kinds the same, and say nothing. */
+static void a_ring_that_was_never_touched_decides_nothing(void **state)
+{
+    (void)state;
+    const struct costs seen = {{5000, 360}, {640, 640}}; /* by ordinary stores, of which that is due to the pages */
+    struct pair p = {0};
+    for (uint32_t i = 0; i < ROUND; i++)
+        body_pass(&p, &seen, 0, RING);
+    run(&p, &near, 3 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+    for (uint32_t i = 0; i < 16 * ROUND; i++) /* a longer ring */
+        body_pass(&p, &seen, 0, 16 * RING);
+    assert_in_range(p.nontemporal, 0, 12);
+    for (uint32_t i = 0; i < 64 * ROUND; i++)
+        body_pass(&p, &near, 0, 16 * RING);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+}
+
+/* One body of a few loses a time slice. */
+static void a_body_that_took_long_is_no_rule(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    srand(1);
+    for (int i = 0; i < 200000; i++)
+        body_pass(&p, &near, rand() % 8 ? 0 : 1000000, RING);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+    assert_in_range(p.nontemporal, 1, 20000);
+}
+
+/* An operation that fills its records itself. */
+static void a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    uint32_t timed = 0;
+    run(&p, &far, 4 * ROUND);
+    for (int trial = 0; trial < 2; trial++) {
+        for (int i = 0; i < 100000; i++) {
+            (void)um_mem_stores_begin(&p.stores, LEN, RING);
+            timed += p.stores.is_timed;
+            um_mem_stores_end(&p.stores, UM_STORES_CACHED, 800, LEN, ++p.written + 1);
+            if (p.stores.phase == UM_STORES_AWAIT)
+                um_mem_stores_compare(&p.stores, p.told);
+        }
+        p = (struct pair){0};
+    }
+    assert_in_range(timed, 2000, 20000);
+}
+
+static void a_receiver_that_tells_nothing_changes_nothing(void **state)
+{
+    (void)state;
+    struct pair p = {.is_mute = true};
+    run(&p, &far, 10000);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+}
+
+/* What stands in the control block is the peer's. */
+static void whatever_the_receiver_tells_there_are_two_kinds(void **state)
+{
+    (void)state;
+    static const uint64_t words[] = {0, 1, UINT64_MAX, UINT64_MAX << 32, UINT32_MAX, UINT64_C(1) << 32};
+    struct pair p = {.is_mute = true};
+    srand(2);
+    for (int i = 0; i < 200000; i++) {
+        const int pick = rand() % 8;
+        p.told = pick < 6 ? words[pick] : (uint64_t)rand() << 32 | (uint64_t)rand();
+        body_pass(&p, i % 2000 < 1000 ? &near : &far, 0, rand() % 64 ? RING : 2 * RING);
+        assert_in_range(p.stores.in_use, UM_STORES_CACHED, UM_STORES_NONTEMPORAL);
+        assert_true(p.stores.interval > 0);
+    }
+}
+
+static void a_choice_is_kept(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    assert_int_equal(um_mem_set_stores("nontemporal"), 0);
+    assert_int_equal(run(&p, &near, 1000), 1000);
+    assert_int_equal(um_mem_set_stores("cached"), 0);
+    assert_int_equal(run(&p, &far, 1000), 0);
+    assert_int_equal(um_mem_set_stores("Auto"), -EINVAL);
+    assert_int_equal(um_mem_set_stores(""), -EINVAL);
+    assert_int_equal(run(&p, &far, 1000), 0);
+    assert_int_equal(um_mem_set_stores("auto"), 0);
+}
+
+static void the_second_best_of_four_counts(void **state)
+{
+    (void)state;
+    struct um_mem_stores_cost cost = {{0}, 0};
+    static const uint64_t ns[] = {500, 300, 900, 400, 100, 200, 50};
+    static const uint32_t usual[] = {0, 0, 0, 400, 300, 200, 100};
+    for (int i = 0; i < 7; i++) {
+        um_mem_stores_cost_add(&cost, ns[i], UM_NONTEMPORAL_MIN);
+        assert_int_equal(um_mem_stores_cost_usual(&cost), usual[i]);
+    }
+    for (int i = 0; i < 4; i++)
+        um_mem_stores_cost_add(&cost, 1 << 20, 4 * UM_NONTEMPORAL_MIN);
+    assert_int_equal(um_mem_stores_cost_usual(&cost), 1 << 18); /* for UM_NONTEMPORAL_MIN bytes */
+    for (int i = 0; i < 4; i++)
+        um_mem_stores_cost_add(&cost, UINT64_MAX / UM_NONTEMPORAL_MIN, UM_NONTEMPORAL_MIN);
+    assert_int_equal(um_mem_stores_cost_usual(&cost), 1 << 24);
+    for (int i = 0; i < 4; i++)
+        um_mem_stores_cost_add(&cost, 0, UM_NONTEMPORAL_MIN);
+    assert_int_equal(um_mem_stores_cost_usual(&cost), 1);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_choice_is_kept, choose_auto),
+        cmocka_unit_test_setup(the_second_best_of_four_counts, choose_auto),
+        cmocka_unit_test_setup(a_shared_cache_keeps_ordinary_stores, choose_auto),
+        cmocka_unit_test_setup(without_one_they_bypass_the_caches, choose_auto),
+        cmocka_unit_test_setup(a_thread_that_moves_is_noticed, choose_auto),
+        cmocka_unit_test_setup(a_receiver_that_is_behind_is_waited_for, choose_auto),
+        cmocka_unit_test_setup(a_ring_that_was_never_touched_decides_nothing, choose_auto),
+        cmocka_unit_test_setup(a_body_that_took_long_is_no_rule, choose_auto),
+        cmocka_unit_test_setup(a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever, choose_auto),
+        cmocka_unit_test_setup(a_receiver_that_tells_nothing_changes_nothing, choose_auto),
+        cmocka_unit_test_setup(whatever_the_receiver_tells_there_are_two_kinds, choose_auto),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

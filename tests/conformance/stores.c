@@ -1,0 +1,193 @@
+/* Bodies in shared memory: both ends time them, and their bytes are the same whichever stores wrote them. */
+#include "conform.h"
+
+#include "base/bytes.h"
+#include "machine/mem/mem.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+static struct um_port *a, *b;
+
+static void open_two(void)
+{
+    a = port_new(0);
+    b = port_new(0);
+}
+
+static void close_two(void)
+{
+    machine->port_close(b);
+    machine->port_close(a);
+}
+
+static unsigned char source[UM_BIG_BODY + 64];
+
+static int setup(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(source); i++)
+        source[i] = (unsigned char)(i * 7 + i / 251);
+    return um_mem_set_stores(NULL);
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    return um_mem_set_stores(NULL);
+}
+
+static struct um_mem_lane *mem_lane(const struct path *p)
+{
+    return (struct um_mem_lane *)p->lane;
+}
+
+/* Memory that is not coherent is written with ordinary stores, and not timed. */
+static bool has_choice(const struct path *p)
+{
+    return UM_BYTES_NONTEMPORAL && !mem_lane(p)->link->port->mapper->observe;
+}
+
+/* Passes a body from `skew` on. Returns the flags of its record. */
+static uint8_t body_pass(const struct path *p, size_t skew, uint32_t len, bool *is_nontemporal_p)
+{
+    struct um_record rec;
+    struct um_slot slot;
+    assert_int_equal(claim_now(p->lane, len, &slot), 0);
+    *is_nontemporal_p = len >= UM_NONTEMPORAL_MIN && slot.is_nontemporal;
+    (*is_nontemporal_p ? um_bytes_copy_nontemporal : um_bytes_copy)(slot.body, source + skew, len);
+    machine->commit(p->lane, &slot, 1, 0, len);
+    assert_true(poll_now(p->to, &rec));
+    assert_int_equal(rec.len, len);
+    assert_memory_equal(rec.body, source + skew, len);
+    machine->release(p->to, &rec);
+    return rec.flags;
+}
+
+/* As wide as its ring gets: bodies of UM_NONTEMPORAL_MIN do not fit into the small one. */
+static struct path grown_path(void)
+{
+    open_two();
+    struct path p = path_joined(a, b);
+    for (int i = 0; i < 1000 && machine->lane_body_max(p.lane, UM_BIG_BODY) < UM_BIG_BODY; i++)
+        continue;
+    return p;
+}
+
+static void some_bodies_are_timed_by_both_ends(void **state)
+{
+    (void)state;
+    struct path p = grown_path();
+    const struct um_mem_lane *lane = mem_lane(&p);
+    uint32_t timed = 0, nontemporal = 0;
+    for (int i = 0; i < 3000; i++) { /* the first two rounds of a ring do not count */
+        bool is_nontemporal;
+        const uint8_t flags = body_pass(&p, 0, 8192, &is_nontemporal);
+        nontemporal += is_nontemporal;
+        if (!(flags & UM_FLAG_TIMED))
+            continue;
+        timed++;
+        assert_int_equal(flags & UM_FLAG_KIND, is_nontemporal ? UM_FLAG_KIND : 0);
+        assert_int_equal(lane->ctl->credit & UINT32_MAX, lane->head); /* told at once, with what it took */
+    }
+    if (has_choice(&p)) {
+        assert_in_range(timed, 100, 1500);
+        assert_in_range(nontemporal, UM_STORES_TRIES, 3000);
+        assert_true((uint32_t)lane->ctl->loads && lane->ctl->loads >> 32);
+        assert_true(lane->stores.was > 0); /* they were compared */
+    } else {
+        assert_int_equal(timed + nontemporal, 0);
+        assert_int_equal(lane->ctl->loads, 0);
+    }
+    path_end(&p);
+    close_two();
+}
+
+static void a_body_is_whole_whichever_stores_wrote_it(void **state)
+{
+    (void)state;
+    uint64_t seed = 1;
+    assert_int_equal(um_mem_set_stores("nontemporal"), 0);
+    struct path p = grown_path();
+    for (int i = 0; i < 1000 * effort; i++) {
+        const uint32_t len = 1 + chance(&seed, i % 2 ? UM_BIG_BODY : 2 * UM_NONTEMPORAL_MIN);
+        bool is_nontemporal;
+        const uint8_t flags = body_pass(&p, chance(&seed, 64), len, &is_nontemporal);
+        assert_int_equal(is_nontemporal, has_choice(&p) && len >= UM_NONTEMPORAL_MIN);
+        assert_int_equal(flags & UM_FLAG_TIMED, 0);
+    }
+    path_end(&p);
+    close_two();
+}
+
+/* Who writes a body in another way says so: its time counts for ordinary stores. */
+static void a_body_that_was_written_otherwise_counts_as_such(void **state)
+{
+    (void)state;
+    struct path p = grown_path();
+    for (int i = 0; i < 400; i++) {
+        struct um_record rec;
+        struct um_slot slot;
+        assert_int_equal(claim_now(p.lane, 8192, &slot), 0);
+        slot.is_nontemporal = false;
+        memcpy(slot.body, source, 8192);
+        machine->commit(p.lane, &slot, 1, 0, 8192);
+        assert_true(poll_now(p.to, &rec));
+        assert_int_equal(rec.flags & UM_FLAG_KIND, 0);
+        machine->release(p.to, &rec);
+    }
+    assert_int_equal(mem_lane(&p)->ctl->loads >> 32, 0);
+    assert_int_equal((uint32_t)mem_lane(&p)->ctl->loads > 0, has_choice(&p));
+    path_end(&p);
+    close_two();
+}
+
+enum { WORDS = UM_NONTEMPORAL_MIN / 8, BODIES = 20000 };
+
+/* The sender's thread: body n is n in each word. */
+static void *bodies_send(void *arg)
+{
+    const struct path *p = arg;
+    for (uint64_t n = 1; n <= BODIES; n++) {
+        uint64_t words[WORDS];
+        struct um_slot slot;
+        for (int i = 0; i < WORDS; i++)
+            words[i] = n;
+        int ret;
+        while ((ret = machine->claim(p->lane, sizeof(words), &slot)) == -EAGAIN)
+            sched_yield();
+        if (ret)
+            return (void *)"a claim failed";
+        (slot.is_nontemporal ? um_bytes_copy_nontemporal : um_bytes_copy)(slot.body, words, sizeof(words));
+        machine->commit(p->lane, &slot, 1, 0, sizeof(words));
+    }
+    return NULL;
+}
+
+/* On another processor, which would see a record before its body. */
+static void a_body_is_there_when_its_record_is(void **state)
+{
+    (void)state;
+    pthread_t sender;
+    void *wrong;
+    assert_int_equal(um_mem_set_stores("nontemporal"), 0);
+    struct path p = grown_path();
+    assert_int_equal(pthread_create(&sender, NULL, bodies_send, &p), 0);
+    for (uint64_t n = 1; n <= BODIES; n++) {
+        struct um_record rec;
+        while (machine->poll(p.to, &rec) != 1)
+            sched_yield();
+        const uint64_t *word = rec.body;
+        for (int i = WORDS; i-- > 0;) /* what was written last comes last */
+            assert_int_equal(word[i], n);
+        machine->release(p.to, &rec);
+    }
+    assert_int_equal(pthread_join(sender, &wrong), 0);
+    assert_null(wrong);
+    path_end(&p);
+    close_two();
+}
+
+#define S(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+GROUP(stores, S(some_bodies_are_timed_by_both_ends), S(a_body_is_whole_whichever_stores_wrote_it),
+      S(a_body_that_was_written_otherwise_counts_as_such), S(a_body_is_there_when_its_record_is));
