@@ -35,8 +35,8 @@ static inline void um_bytes_copy(void *restrict to, const void *restrict from, s
         um_bytes_copy_large(to, from, len);
 }
 
-/* The same with stores that bypass the caches, as far as whole lines of the destination are written. They come before
- * all later stores. */
+/* The same with stores that bypass the caches, as far as whole lines of the destination are written. A later release
+ * store comes after them. */
 void um_bytes_copy_nontemporal(void *restrict to, const void *restrict from, size_t len);
 
 #endif

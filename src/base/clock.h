@@ -20,6 +20,17 @@ static inline uint64_t um_clock_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+/* For short times on data paths, in the same unit in all processes of a host: the processor's time-stamp counter where
+ * there is one, at a third of the cost; else nanoseconds. */
+static inline uint64_t um_clock_ticks(void)
+{
+#if defined(__x86_64__)
+    return __builtin_ia32_rdtsc();
+#else
+    return um_clock_ns();
+#endif
+}
+
 /* Each of `things` is to be checked once a second. Returns how many to check now, passed_ns after the last call. */
 static inline uint32_t um_clock_share(uint32_t things, uint64_t passed_ns)
 {

@@ -9,7 +9,7 @@
 
 #include "machine/machines.h"
 
-enum { UM_WIRE_VERSION = 7 };
+enum { UM_WIRE_VERSION = 8 };
 
 /* Which parts there are: bits of the second byte. */
 enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_NET = 4, UM_ADDR_SIM = 128 };

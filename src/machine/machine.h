@@ -388,8 +388,9 @@ struct um_machine {
 
     /*
      * Claims the next record with a body of body_len bytes (0 for none). After success exactly one commit or abort
-     * follows. -EAGAIN full for now; -EPIPE the port closed or refused this lane; -EMSGSIZE larger than this lane can
-     * hold at its present size, which lane_body_max() tells.
+     * follows. Sets the slot's is_nontemporal if body_len is at least UM_NONTEMPORAL_MIN. -EAGAIN full for now; -EPIPE
+     * the port closed or refused this lane; -EMSGSIZE larger than this lane can hold at its present size, which
+     * lane_body_max() tells.
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /* The same for a record that the receiver may have to keep: -EAGAIN also while it holds this lane (rx_hold). */

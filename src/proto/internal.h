@@ -390,7 +390,7 @@ static inline bool um_proto_slot_is_nontemporal(const struct um_slot *slot, size
     return __builtin_expect(n >= UM_NONTEMPORAL_MIN, 0) && slot->is_nontemporal;
 }
 
-/* Writes n bytes of the slot's body. */
+/* Writes n bytes to the slot's body, or, fewer than UM_NONTEMPORAL_MIN, to its header. */
 static inline void um_proto_slot_gather(const struct um_slot *slot, struct um_iov_cursor *from, void *to, size_t n)
 {
     if (um_proto_slot_is_nontemporal(slot, n))
@@ -399,6 +399,7 @@ static inline void um_proto_slot_gather(const struct um_slot *slot, struct um_io
         um_iov_gather(from, to, n);
 }
 
+/* Writes the slot's body. */
 static inline void um_proto_slot_copy(const struct um_slot *slot, const void *from, size_t n)
 {
     if (um_proto_slot_is_nontemporal(slot, n))

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 
 static struct um_port *a, *b;
 
@@ -91,10 +92,10 @@ static void some_bodies_are_timed_by_both_ends(void **state)
         assert_int_equal(lane->ctl->credit & UINT32_MAX, lane->head); /* told at once, with what it took */
     }
     if (has_choice(&p)) {
-        assert_in_range(timed, 100, 1500);
-        assert_in_range(nontemporal, UM_STORES_TRIES, 3000);
+        assert_in_range(timed, 40, 1500);
+        assert_in_range(nontemporal, UM_STORES_SAMPLES, 3000);
         assert_true((uint32_t)lane->ctl->loads && lane->ctl->loads >> 32);
-        assert_true(lane->stores.was > 0); /* they were compared */
+        assert_true(lane->stores.usual_then > 0); /* they were compared */
     } else {
         assert_int_equal(timed + nontemporal, 0);
         assert_int_equal(lane->ctl->loads, 0);
@@ -144,50 +145,95 @@ static void a_body_that_was_written_otherwise_counts_as_such(void **state)
 
 enum { WORDS = UM_NONTEMPORAL_MIN / 8, BODIES = 20000 };
 
-/* The sender's thread: body n is n in each word. */
+/* The sender's thread. */
+struct sending {
+    const struct path *path;
+    _Atomic bool has_ended;
+    int error; /* of claim() */
+};
+
+/* Body n is n in each word. */
 static void *bodies_send(void *arg)
 {
-    const struct path *p = arg;
-    for (uint64_t n = 1; n <= BODIES; n++) {
+    struct sending *s = arg;
+    for (uint64_t n = 1; n <= BODIES && !s->error; n++) {
         uint64_t words[WORDS];
         struct um_slot slot;
         for (int i = 0; i < WORDS; i++)
             words[i] = n;
-        int ret;
-        while ((ret = machine->claim(p->lane, sizeof(words), &slot)) == -EAGAIN)
+        while ((s->error = machine->claim(s->path->lane, sizeof(words), &slot)) == -EAGAIN)
             sched_yield();
-        if (ret)
-            return (void *)"a claim failed";
+        if (s->error)
+            break;
         (slot.is_nontemporal ? um_bytes_copy_nontemporal : um_bytes_copy)(slot.body, words, sizeof(words));
-        machine->commit(p->lane, &slot, 1, 0, sizeof(words));
+        machine->commit(s->path->lane, &slot, 1, 0, sizeof(words));
     }
+    atomic_store(&s->has_ended, true);
     return NULL;
 }
 
-/* On another processor, which would see a record before its body. */
+/* A processor that reads the record from another one's cache must not find old bytes in memory. (Without the fence
+ * behind the stores this has not been seen to fail on every processor.) */
 static void a_body_is_there_when_its_record_is(void **state)
 {
     (void)state;
-    pthread_t sender;
-    void *wrong;
+    pthread_t thread;
+    uint64_t got = 0, wrong = 0;
     assert_int_equal(um_mem_set_stores("nontemporal"), 0);
     struct path p = grown_path();
-    assert_int_equal(pthread_create(&sender, NULL, bodies_send, &p), 0);
-    for (uint64_t n = 1; n <= BODIES; n++) {
+    struct sending s = {.path = &p};
+    assert_int_equal(pthread_create(&thread, NULL, bodies_send, &s), 0);
+    while (got < BODIES) {
         struct um_record rec;
-        while (machine->poll(p.to, &rec) != 1)
+        const bool is_last = atomic_load(&s.has_ended);
+        if (machine->poll(p.to, &rec) != 1) {
+            if (is_last)
+                break;
             sched_yield();
+            continue;
+        }
+        got++;
         const uint64_t *word = rec.body;
         for (int i = WORDS; i-- > 0;) /* what was written last comes last */
-            assert_int_equal(word[i], n);
+            wrong += word[i] != got;
         machine->release(p.to, &rec);
     }
-    assert_int_equal(pthread_join(sender, &wrong), 0);
-    assert_null(wrong);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(s.error, 0);
+    assert_int_equal(got, BODIES);
+    assert_int_equal(wrong, 0);
+    path_end(&p);
+    close_two();
+}
+
+/* The lane compares when the receiver has taken all of a trial, not before. */
+static void a_comparison_waits_for_the_receiver(void **state)
+{
+    (void)state;
+    struct path p = grown_path();
+    const struct um_mem_lane *lane = mem_lane(&p);
+    bool is_nontemporal;
+    for (int i = 0; i < 1000 && lane->stores.phase != UM_STORES_TRIAL; i++)
+        (void)body_pass(&p, 0, UM_NONTEMPORAL_MIN, &is_nontemporal);
+    for (int i = 0; i < 10; i++) { /* nobody polls */
+        struct um_slot slot;
+        assert_int_equal(claim_now(p.lane, UM_NONTEMPORAL_MIN, &slot), 0);
+        memcpy(slot.body, source, UM_NONTEMPORAL_MIN);
+        machine->commit(p.lane, &slot, 1, 0, UM_NONTEMPORAL_MIN);
+    }
+    assert_int_equal(lane->stores.phase, has_choice(&p) ? UM_STORES_AWAIT : UM_STORES_USE);
+    for (int i = 0; i < 10; i++) {
+        struct um_record rec;
+        assert_true(poll_now(p.to, &rec));
+        machine->release(p.to, &rec);
+    }
+    (void)body_pass(&p, 0, UM_NONTEMPORAL_MIN, &is_nontemporal);
+    assert_int_equal(lane->stores.phase, UM_STORES_USE);
     path_end(&p);
     close_two();
 }
 
 #define S(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 GROUP(stores, S(some_bodies_are_timed_by_both_ends), S(a_body_is_whole_whichever_stores_wrote_it),
-      S(a_body_that_was_written_otherwise_counts_as_such), S(a_body_is_there_when_its_record_is));
+      S(a_body_that_was_written_otherwise_counts_as_such), S(a_body_is_there_when_its_record_is),
+      S(a_comparison_waits_for_the_receiver));

@@ -78,7 +78,7 @@ static void an_address_of_wire_version_1_is_refused_by_that_name(void **state)
     memcpy(&a, old, sizeof(a));
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "an address of wire version 1: "));
-    assert_non_null(strstr(said, "speaks version 7"));
+    assert_non_null(strstr(said, "speaks version 8"));
 }
 
 static void a_port_of_another_wire_version_is_refused_naming_both(void **state)

@@ -113,9 +113,9 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
 
 /*
  * In a stream the store that begins the next record would wait for its line, which the receiver read a round ago: it is
- * fetched between two messages, for nothing. Not behind a lone message, after which this process looks for an answer:
- * the receiver waits for the record in that line, and a fetch takes the line away from it. (Half a round trip of 8
- * bytes: 164 ns with that fetch, 123 without it; where the two processors share no cache, 500 and 342.)
+ * fetched between two messages, where that costs nothing. Not behind a lone message, after which this process looks for
+ * an answer: the receiver waits for the record in that line, and a fetch takes the line away from it. (Half a round
+ * trip of 8 bytes: 164 ns with that fetch, 123 without it; where the two processors share no cache, 500 and 342.)
  */
 static inline void prefetch_next(struct um_mem_lane *lane)
 {
@@ -220,30 +220,26 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* Which stores are to write a body of this length? Memory that is not coherent is left to ordinary ones. */
+/* Which stores are to write a body of this length? */
 static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
-    if (!UM_BYTES_NONTEMPORAL || lane->link->port->mapper->observe)
-        return false;
     if (stores->phase == UM_STORES_AWAIT) {
         const uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: loads-take (partner credit-publish) */
-        if ((int32_t)((uint32_t)credit - stores->awaited) >= 0)
+        if (lane->head - (uint32_t)credit <= lane->head - stores->awaited)
             um_mem_stores_compare(stores, um_load_relaxed_u64(&lane->ctl->loads));
     }
     const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, lane->ring.byte_count);
     if (stores->is_timed)
-        lane->write_began = um_clock_ns();
+        lane->write_began = um_clock_ticks();
     return kind == UM_STORES_NONTEMPORAL;
 }
 
-/* The body is written. Returns the flags of its record. */
+/* A timed body is written. Returns the flags of its record. */
 static __attribute__((noinline)) uint8_t lane_stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
 {
-    if (!lane->stores.is_timed)
-        return 0;
     const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
-    um_mem_stores_end(&lane->stores, kind, um_clock_ns() - lane->write_began, slot->body_len, lane->head + 1);
+    um_mem_stores_end(&lane->stores, kind, um_clock_ticks() - lane->write_began, slot->body_len, lane->head + 1);
     return kind == UM_STORES_NONTEMPORAL ? UM_FLAG_TIMED | UM_FLAG_KIND : UM_FLAG_TIMED;
 }
 
@@ -265,7 +261,7 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
         if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
-            slot_p->is_nontemporal = lane_stores_begin(lane, body_len);
+            slot_p->is_nontemporal = lane->has_choice && lane_stores_begin(lane, body_len);
     } else {
         slot_p->body = NULL;
     }
@@ -307,7 +303,7 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
         len = slot->body_len;
-        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0))
+        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0) && lane->stores.is_timed)
             flags |= lane_stores_end(lane, slot);
     }
     lane_publish(lane, op, flags, len);

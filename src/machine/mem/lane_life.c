@@ -7,6 +7,7 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
+#include "base/bytes.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -78,6 +79,7 @@ int um_mem_lane_open(struct um_link *base, struct um_lane **lane_p)
     lane->base = (struct um_lane){.machine = base->machine, .body_max = UM_BIG_BODY};
     lane->link = link;
     lane->peer = peer;
+    lane->has_choice = UM_BYTES_NONTEMPORAL && !link->port->mapper->observe;
     um_list_init(&lane->watched);
     ret = lane_take(lane, link);
     um_mem_page_observe(link->port, peer); /* after the claim, for both looks at its state */

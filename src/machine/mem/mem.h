@@ -107,7 +107,8 @@ struct um_mem_lane {
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
     struct um_mem_stores stores;
-    uint64_t write_began; /* ns: the claim of the present body, if it is timed */
+    bool has_choice;      /* of stores: not where memory is not coherent, or there is one kind only */
+    uint64_t write_began; /* ticks: the claim of the body that is written now, if it is timed */
 };
 
 enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
@@ -129,8 +130,7 @@ struct um_mem_rx {
     enum um_mem_rx_state state;
     int error; /* why it leaves */
     struct um_mem_lane_shm *ctl;
-    const unsigned char
-        *body_next; /* lines to fetch: of the next body, as it was known last; a record where none came */
+    const unsigned char *body_next; /* lines to fetch: those of the next short body, or the ring's first records */
     struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;
@@ -139,7 +139,7 @@ struct um_mem_rx {
     bool wants_announced;   /* and to announce those of several records */
     struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
-    uint64_t offered_at;    /* ns: the record on offer, if it is timed */
+    uint64_t offered_at;    /* ticks: the record on offer, if it is timed */
     struct um_mem_loads loads;
     struct um_addr origin;
     struct um_mem_mark mark;

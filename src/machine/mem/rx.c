@@ -123,7 +123,7 @@ static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_r
         rx->record_end = start + um_mem_body_space(len);
         rx->expects_body = len <= UM_BODY_ALIGN;
         if (__builtin_expect(flags & UM_FLAG_TIMED, 0))
-            rx->offered_at = um_clock_ns();
+            rx->offered_at = um_clock_ticks();
     }
     *rec_p = (struct um_record){
         .rx = &rx->base,
@@ -214,6 +214,7 @@ static void rx_idle(struct um_mem_rx *rx)
         /* closing was seen before this poll found the ring empty: nothing can come any more */
         um_mem_rx_leave(rx, 0);
     } else if (due && rx->idle_due == UM_IDLE_EXPECT) {
+        /* not of rx->next: the line behind it belongs to the sender's next record */
         rx->body_next = rx->expects_body ? rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1))
                                          : (const unsigned char *)rx->ring.records;
         rx->idle_due = UM_IDLE_PUBLISH;
@@ -336,7 +337,7 @@ static __attribute__((noinline)) void rx_loads_end(struct um_mem_rx *rx, const s
     const enum um_mem_stores_kind kind = rec->flags & UM_FLAG_KIND ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
     if (rec->body && rec->len >= UM_NONTEMPORAL_MIN)
         um_store_relaxed_u64(&rx->ctl->loads,
-                             um_mem_loads_add(&rx->loads, kind, um_clock_ns() - rx->offered_at, rec->len));
+                             um_mem_loads_add(&rx->loads, kind, um_clock_ticks() - rx->offered_at, rec->len));
 }
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)

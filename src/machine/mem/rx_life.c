@@ -102,6 +102,7 @@ static void rx_recycle(struct um_mem_rx *rx)
     um_rmw_and_u64(&port->common->grown[rx->number / 64], ~((uint64_t)1 << rx->number % 64));
     rx_give_wide_back(rx);
     um_store_relaxed_u64(&ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
+    um_store_relaxed_u64(&ctl->loads, 0);
     for (int i = 0; i < UM_PROGRESS_WORDS; i++)
         um_store_relaxed_u64(&ctl->progress[i].receiver, 0);
     um_store_relaxed_u32(&ctl->state, ((state >> UM_LANE_INC_SHIFT) + 1) << UM_LANE_INC_SHIFT);

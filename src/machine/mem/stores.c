@@ -5,9 +5,17 @@
 #include <string.h>
 
 enum {
-    UM_STORES_COST_MAX = 1 << 24, /* ns: more is no measurement */
-    UM_STORES_WARM = 2,           /* bodies of a trial of non-temporal stores before the first one that is timed */
+    UM_STORES_COST_MAX = 1 << 24,    /* ns: more is no measurement */
+    UM_STORES_WARM = 2,              /* bodies of a trial of non-temporal stores before the first one that is timed */
+    UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
+    UM_STORES_BYTES_MAX = 128 << 20, /* from one comparison to the next, at most */
 };
+
+/* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs a
+ * round with what may be the slower kind. */
+static const struct {
+    uint32_t first, last;
+} rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}};
 
 static enum { CHOSEN_AUTO, CHOSEN_CACHED, CHOSEN_NONTEMPORAL } chosen;
 
@@ -28,23 +36,23 @@ int um_mem_set_stores(const char *value)
     return -EINVAL;
 }
 
-void um_mem_stores_cost_add(struct um_mem_stores_cost *cost, uint64_t ns, uint32_t len)
+void um_mem_stores_cost_add(struct um_mem_stores_cost *cost, uint64_t ticks, uint32_t len)
 {
-    const uint64_t sample = ns * UM_NONTEMPORAL_MIN / len;
-    cost->last[cost->told % UM_STORES_TRIES] = (uint32_t)(sample < 1                    ? 1
-                                                          : sample < UM_STORES_COST_MAX ? sample
-                                                                                        : UM_STORES_COST_MAX);
-    cost->told++;
-    if (cost->told == 2 * UM_STORES_TRIES)
-        cost->told = UM_STORES_TRIES;
+    const uint64_t sample = ticks * UM_NONTEMPORAL_MIN / len;
+    cost->last[cost->count % UM_STORES_SAMPLES] = (uint32_t)(sample < 1                    ? 1
+                                                             : sample < UM_STORES_COST_MAX ? sample
+                                                                                           : UM_STORES_COST_MAX);
+    cost->count++;
+    if (cost->count == 2 * UM_STORES_SAMPLES)
+        cost->count = UM_STORES_SAMPLES;
 }
 
 uint32_t um_mem_stores_cost_usual(const struct um_mem_stores_cost *cost)
 {
     uint32_t best = UINT32_MAX, second = UINT32_MAX;
-    if (cost->told < UM_STORES_TRIES)
+    if (cost->count < UM_STORES_SAMPLES)
         return 0;
-    for (int i = 0; i < UM_STORES_TRIES; i++) {
+    for (int i = 0; i < UM_STORES_SAMPLES; i++) {
         const uint32_t one = cost->last[i];
         second = one < best ? best : one < second ? one : second;
         best = one < best ? one : best;
@@ -59,38 +67,60 @@ static enum um_mem_stores_kind other_than(unsigned kind)
     return kind == UM_STORES_CACHED ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
 }
 
+/* The fixed part of what a body costs weighs less in longer ones: only bodies of one size are compared. */
+static uint8_t class_of(uint32_t len)
+{
+    return (uint8_t)(31 - __builtin_clz(len));
+}
+
 /*
- * The bytes until the next trial. One of ordinary stores takes a round of the ring before it says anything: lines that
- * were written with non-temporal stores are in memory, and the first ordinary store to each fetches it from there.
+ * The next comparison comes rounds later. By then all lines of the last trial have been written again: those of
+ * non-temporal stores are in memory, and the next ordinary store to each fetches it from there.
  */
-static uint64_t until_trial(const struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
+static void use_go_on(struct um_mem_stores *stores)
 {
-    return (uint64_t)stores->interval * (stores->in_use == UM_STORES_CACHED ? len : ring_bytes);
-}
-
-static void trial_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
-{
-    stores->phase = UM_STORES_TRIAL;
-    stores->cost[other_than(stores->in_use)] = (struct um_mem_stores_cost){0};
-    stores->bytes_left = stores->in_use == UM_STORES_CACHED ? UM_STORES_WARM * (uint64_t)len : ring_bytes;
-}
-
-static void use_begin(struct um_mem_stores *stores, unsigned kind)
-{
+    const uint64_t bytes = (uint64_t)stores->rounds * stores->ring_bytes;
     stores->phase = UM_STORES_USE;
+    stores->bytes_left = bytes < UM_STORES_BYTES_MAX ? bytes : UM_STORES_BYTES_MAX;
+}
+
+static void use_begin(struct um_mem_stores *stores, enum um_mem_stores_kind kind)
+{
     stores->in_use = (uint8_t)kind;
-    stores->interval = kind == UM_STORES_CACHED ? UM_STORES_SOON : UM_STORES_ROUNDS;
-    stores->bytes_left = 0;
-    stores->untimed = 0;
+    stores->rounds = rounds_of[kind].first;
+    use_go_on(stores);
+}
+
+/* A comparison changed nothing, or there was none: the next one comes later. */
+static void use_go_on_longer(struct um_mem_stores *stores)
+{
+    const uint32_t last = rounds_of[stores->in_use].last;
+    stores->rounds = 2 * stores->rounds < last ? 2 * stores->rounds : last;
+    use_go_on(stores);
 }
 
 /* The first body of a ring: the first round touches its memory for the first time, and says nothing. */
 static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
 {
-    use_begin(stores, stores->in_use);
     stores->ring_bytes = ring_bytes;
+    stores->usual_then = 0;
+    use_begin(stores, stores->in_use);
     stores->bytes_left = 2 * (uint64_t)ring_bytes;
-    stores->was = 0;
+}
+
+static void base_begin(struct um_mem_stores *stores, uint32_t len)
+{
+    stores->phase = UM_STORES_BASE;
+    stores->size_class = class_of(len);
+    stores->skipped = 0;
+    stores->cost[UM_STORES_CACHED] = stores->cost[UM_STORES_NONTEMPORAL] = (struct um_mem_stores_cost){{0}, 0};
+}
+
+/* Ordinary stores need a round: after non-temporal ones all lines of the ring are in memory. */
+static void trial_begin(struct um_mem_stores *stores, uint32_t len)
+{
+    stores->phase = UM_STORES_TRIAL;
+    stores->bytes_left = stores->in_use == UM_STORES_CACHED ? UM_STORES_WARM * (uint64_t)len : stores->ring_bytes;
 }
 
 static bool count_down(uint64_t *bytes_left, uint32_t len)
@@ -99,85 +129,91 @@ static bool count_down(uint64_t *bytes_left, uint32_t len)
     return *bytes_left == 0;
 }
 
+static void skip(struct um_mem_stores *stores)
+{
+    if (++stores->skipped > UM_STORES_SKIP_MAX)
+        use_go_on_longer(stores);
+}
+
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
 {
+    enum um_mem_stores_kind kind = stores->in_use;
     stores->is_timed = false;
     if (chosen != CHOSEN_AUTO)
         return chosen == CHOSEN_NONTEMPORAL ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
     if (ring_bytes != stores->ring_bytes)
         ring_begin(stores, ring_bytes);
-    if (stores->phase == UM_STORES_USE) {
-        if (stores->bytes_left == 0)
-            stores->bytes_left = until_trial(stores, len, ring_bytes);
-        if (count_down(&stores->bytes_left, len))
-            trial_begin(stores, len, ring_bytes);
+    if (stores->phase == UM_STORES_USE && count_down(&stores->bytes_left, len))
+        base_begin(stores, len);
+    if (stores->phase == UM_STORES_BASE || stores->phase == UM_STORES_TRIAL) {
+        const bool is_trial = stores->phase == UM_STORES_TRIAL;
+        const bool is_warm = !is_trial || count_down(&stores->bytes_left, len);
+        kind = is_trial ? other_than(kind) : kind;
+        stores->is_timed = is_warm && class_of(len) == stores->size_class;
+        if (is_warm && !stores->is_timed)
+            skip(stores);
+    } else {
+        stores->untimed += stores->untimed < UM_STORES_EVERY;
+        stores->is_timed = stores->untimed == UM_STORES_EVERY && class_of(len) == stores->size_class;
     }
-    if (stores->phase == UM_STORES_TRIAL) {
-        stores->is_timed = count_down(&stores->bytes_left, len);
-        return other_than(stores->in_use);
-    }
-    const bool is_before_trial =
-        stores->phase == UM_STORES_USE && stores->bytes_left <= UM_STORES_TRIES * (uint64_t)len;
-    stores->is_timed = ++stores->untimed >= UM_STORES_EVERY || is_before_trial;
     if (stores->is_timed)
         stores->untimed = 0;
-    return stores->in_use;
+    return kind;
 }
 
-/* The kind in use takes twice as long, perhaps because a thread has moved: a trial soon. */
+/* The kind in use takes twice as long, perhaps because a thread has moved: a comparison soon. */
 static void watch_use(struct um_mem_stores *stores)
 {
     const uint32_t usual = um_mem_stores_cost_usual(&stores->cost[stores->in_use]);
-    if (stores->was == 0 || usual <= 2 * stores->was)
+    const uint32_t first = rounds_of[stores->in_use].first, sooner = stores->rounds / 8;
+    if (stores->usual_then == 0 || usual <= 2 * stores->usual_then)
         return;
-    use_begin(stores, stores->in_use);
-    stores->was = usual;
-}
-
-/* What a body costs both ends; 0: one of them does not know. */
-static uint64_t cost_of(const struct um_mem_stores *stores, unsigned kind, uint64_t loads)
-{
-    const uint64_t theirs = kind == UM_STORES_CACHED ? (uint32_t)loads : loads >> 32;
-    const uint64_t own = um_mem_stores_cost_usual(&stores->cost[kind]);
-    return theirs && own ? own + theirs : 0;
+    stores->usual_then = usual;
+    stores->rounds = sooner > first ? sooner : first;
+    use_go_on(stores);
 }
 
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
 {
-    const enum um_mem_stores_kind other = other_than(stores->in_use);
-    const uint64_t here = cost_of(stores, stores->in_use, loads), there = cost_of(stores, other, loads);
-    stores->phase = UM_STORES_USE;
-    stores->bytes_left = 0;
-    if (here && there && there < here - here / 5) {
+    const enum um_mem_stores_kind in_use = stores->in_use, other = other_than(in_use);
+    const uint32_t written[] = {um_mem_stores_cost_usual(&stores->cost[UM_STORES_CACHED]),
+                                um_mem_stores_cost_usual(&stores->cost[UM_STORES_NONTEMPORAL])};
+    const uint32_t read[] = {(uint32_t)loads, (uint32_t)(loads >> 32)};
+    const bool is_known = written[0] && written[1] && read[0] && read[1];
+    const uint64_t usual = (uint64_t)written[in_use] + read[in_use], others = (uint64_t)written[other] + read[other];
+    if (is_known && others < usual - usual / 5)
         use_begin(stores, other);
-    } else {
-        const uint32_t most = stores->in_use == UM_STORES_CACHED ? UM_STORES_LATE : UM_STORES_ROUNDS_LATE;
-        stores->interval = 2 * stores->interval < most ? 2 * stores->interval : most;
-    }
-    stores->was = um_mem_stores_cost_usual(&stores->cost[stores->in_use]);
+    else
+        use_go_on_longer(stores);
+    stores->usual_then = written[stores->in_use];
 }
 
-void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ns, uint32_t len,
-                       uint32_t next)
+void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
+                       uint32_t consumed)
 {
-    if (!stores->is_timed)
+    const bool is_trial = stores->phase == UM_STORES_TRIAL, is_base = stores->phase == UM_STORES_BASE;
+    if ((is_base && kind != stores->in_use) || (is_trial && kind == stores->in_use)) {
+        skip(stores); /* it was written otherwise */
         return;
-    um_mem_stores_cost_add(&stores->cost[kind], ns, len);
-    if (stores->phase == UM_STORES_USE) {
+    }
+    um_mem_stores_cost_add(&stores->cost[kind], ticks, len);
+    if (stores->phase == UM_STORES_USE)
         watch_use(stores);
-    } else if (stores->phase == UM_STORES_TRIAL && kind == stores->in_use) {
-        um_mem_stores_compare(stores, 0); /* it was written otherwise: there is no trial */
-    } else if (stores->phase == UM_STORES_TRIAL && um_mem_stores_cost_usual(&stores->cost[kind])) {
+    if (!um_mem_stores_cost_usual(&stores->cost[kind]))
+        return;
+    if (is_base) {
+        trial_begin(stores, len);
+    } else if (is_trial) {
         stores->phase = UM_STORES_AWAIT;
-        stores->awaited = next;
+        stores->awaited = consumed;
     }
 }
 
 /* ---- the receiver ---- */
 
-uint64_t um_mem_loads_add(struct um_mem_loads *loads, enum um_mem_stores_kind kind, uint64_t ns, uint32_t len)
+uint64_t um_mem_loads_add(struct um_mem_loads *loads, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len)
 {
-    um_mem_stores_cost_add(&loads->cost[kind], ns, len);
+    um_mem_stores_cost_add(&loads->cost[kind], ticks, len);
     return (uint64_t)um_mem_stores_cost_usual(&loads->cost[UM_STORES_NONTEMPORAL]) << 32 |
            um_mem_stores_cost_usual(&loads->cost[UM_STORES_CACHED]);
 }

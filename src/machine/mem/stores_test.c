@@ -21,24 +21,50 @@ static const struct costs near = {{800, 360}, {640, 2100}}, far = {{2800, 380}, 
 struct pair {
     struct um_mem_stores stores;
     struct um_mem_loads loads;
-    uint64_t told;                 /* by the receiver */
-    uint32_t written, nontemporal; /* bodies */
-    uint32_t lag;                  /* records that the receiver is behind */
-    bool is_mute;                  /* it tells nothing */
+    uint64_t told;                                /* by the receiver */
+    uint32_t written, nontemporal, timed;         /* bodies */
+    uint32_t lag;                                 /* records that the receiver is behind */
+    bool is_mute;                                 /* it tells nothing */
+    uint32_t place;                               /* in the ring, of the next body */
+    uint8_t in_memory[RING / UM_NONTEMPORAL_MIN]; /* the lines there were written by non-temporal stores */
 };
 
-/* Passes a body, which costs either end so much more. */
-static void body_pass(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring)
+/* What an ordinary store pays more, once, for lines that are in memory. */
+static uint64_t fetch_cost(struct pair *p, enum um_mem_stores_kind kind, uint32_t len)
 {
-    if (p->stores.phase == UM_STORES_AWAIT && (int32_t)(p->written + 1 - p->lag - p->stores.awaited) >= 0)
+    uint64_t ns = 0;
+    for (uint32_t i = 0; i < len / UM_NONTEMPORAL_MIN; i++, p->place = (p->place + 1) % (RING / UM_NONTEMPORAL_MIN)) {
+        ns += kind == UM_STORES_CACHED && p->in_memory[p->place] ? 1500 : 0;
+        p->in_memory[p->place] = kind == UM_STORES_NONTEMPORAL;
+    }
+    return ns;
+}
+
+/* Passes a body of len bytes, which costs either end so much more. is_own: its writer does as it likes: ordinary
+ * stores.
+ */
+static void body_pass_as(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring, uint32_t len,
+                         bool is_own)
+{
+    if (p->stores.phase == UM_STORES_AWAIT && (int32_t)(p->written - p->lag - p->stores.awaited) >= 0)
         um_mem_stores_compare(&p->stores, p->told);
-    const enum um_mem_stores_kind kind = um_mem_stores_begin(&p->stores, LEN, ring);
-    const bool is_timed = p->stores.is_timed;
+    enum um_mem_stores_kind kind = um_mem_stores_begin(&p->stores, len, ring);
+    if (is_own)
+        kind = UM_STORES_CACHED;
     p->written++;
     p->nontemporal += kind == UM_STORES_NONTEMPORAL;
-    um_mem_stores_end(&p->stores, kind, costs->write[kind] + more, LEN, p->written + 1);
-    if (is_timed && !p->is_mute)
-        p->told = um_mem_loads_add(&p->loads, kind, costs->read[kind] + more, LEN);
+    const uint64_t write = costs->write[kind] * len / LEN + more + fetch_cost(p, kind, len);
+    if (!p->stores.is_timed)
+        return;
+    p->timed++;
+    um_mem_stores_end(&p->stores, kind, write, len, p->written);
+    if (!p->is_mute)
+        p->told = um_mem_loads_add(&p->loads, kind, costs->read[kind] * len / LEN + more, len);
+}
+
+static void body_pass(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring)
+{
+    body_pass_as(p, costs, more, ring, LEN, false);
 }
 
 /* Passes bodies; returns how many of a thousand went with non-temporal stores. */
@@ -81,7 +107,7 @@ static void a_thread_that_moves_is_noticed(void **state)
         run(&p, &near, 600 * ROUND); /* a trial of ordinary stores comes after 512 rounds at most */
         assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
         run(&p, &near, 200000);
-        run(&p, &far, 10 * UM_STORES_EVERY); /* they take twice as long, which is seen */
+        run(&p, &far, 5 * UM_STORES_EVERY + 20 * ROUND); /* they take twice as long, which is seen */
         assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
         run(&p, &far, 200000);
     }
@@ -132,19 +158,55 @@ static void a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever(void **
 {
     (void)state;
     struct pair p = {0};
-    uint32_t timed = 0;
-    run(&p, &far, 4 * ROUND);
-    for (int trial = 0; trial < 2; trial++) {
-        for (int i = 0; i < 100000; i++) {
-            (void)um_mem_stores_begin(&p.stores, LEN, RING);
-            timed += p.stores.is_timed;
-            um_mem_stores_end(&p.stores, UM_STORES_CACHED, 800, LEN, ++p.written + 1);
-            if (p.stores.phase == UM_STORES_AWAIT)
-                um_mem_stores_compare(&p.stores, p.told);
-        }
-        p = (struct pair){0};
+    for (int i = 0; i < 100000; i++)
+        body_pass_as(&p, &far, 0, RING, LEN, true);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
+    assert_in_range(p.timed, 100000 / UM_STORES_EVERY / 2, 20000);
+    p = (struct pair){0};
+    run(&p, &far, 20 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+    p.timed = 0;
+    for (int i = 0; i < 100000; i++)
+        body_pass_as(&p, &far, 0, RING, LEN, true);
+    assert_in_range(p.timed, 100000 / UM_STORES_EVERY / 2, 20000);
+}
+
+/* Half of the bodies are such ones. */
+static void such_a_writer_does_not_hide_the_better_kind(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    for (int i = 0; i < 40 * ROUND; i++)
+        body_pass_as(&p, &far, 0, RING, LEN, i % 2);
+    assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
+}
+
+/* A fixed part of the cost, such as a long search for the receive, weighs less in longer bodies. */
+static void only_bodies_of_one_size_are_compared(void **state)
+{
+    (void)state;
+    struct pair p = {0};
+    for (int i = 0; i < 200000; i++) {
+        body_pass_as(&p, &near, 4000, RING, i / 5 % 2 ? 4096 : 16384, false);
+        assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
     }
-    assert_in_range(timed, 2000, 20000);
+    assert_in_range(p.nontemporal, 2 * UM_STORES_SAMPLES, 10000);
+}
+
+/* After a trial of non-temporal stores the lines of its bodies are in memory. */
+static void a_comparison_does_not_see_the_last_trial(void **state)
+{
+    (void)state;
+    for (uint32_t len = UM_NONTEMPORAL_MIN; len <= 4 * UM_NONTEMPORAL_MIN; len *= 2) {
+        struct pair p = {0};
+        for (int i = 0; i < 100000; i++) {
+            body_pass_as(&p, &near, 0, RING, len, false);
+            if (p.stores.phase == UM_STORES_AWAIT)
+                assert_in_range(um_mem_stores_cost_usual(&p.stores.cost[UM_STORES_CACHED]), 1,
+                                near.write[UM_STORES_CACHED] * UM_NONTEMPORAL_MIN / LEN);
+        }
+        assert_in_range(p.nontemporal, 2 * UM_STORES_SAMPLES, 3000);
+    }
 }
 
 static void a_receiver_that_tells_nothing_changes_nothing(void **state)
@@ -156,7 +218,7 @@ static void a_receiver_that_tells_nothing_changes_nothing(void **state)
 }
 
 /* What stands in the control block is the peer's. */
-static void whatever_the_receiver_tells_there_are_two_kinds(void **state)
+static void a_receiver_that_lies_harms_nothing_for_long(void **state)
 {
     (void)state;
     static const uint64_t words[] = {0, 1, UINT64_MAX, UINT64_MAX << 32, UINT32_MAX, UINT64_C(1) << 32};
@@ -165,10 +227,12 @@ static void whatever_the_receiver_tells_there_are_two_kinds(void **state)
     for (int i = 0; i < 200000; i++) {
         const int pick = rand() % 8;
         p.told = pick < 6 ? words[pick] : (uint64_t)rand() << 32 | (uint64_t)rand();
-        body_pass(&p, i % 2000 < 1000 ? &near : &far, 0, rand() % 64 ? RING : 2 * RING);
-        assert_in_range(p.stores.in_use, UM_STORES_CACHED, UM_STORES_NONTEMPORAL);
-        assert_true(p.stores.interval > 0);
+        body_pass(&p, i % 2000 < 1000 ? &near : &far, 0, rand() % 4096 ? RING : 2 * RING);
     }
+    assert_in_range(p.timed, 1000, 60000); /* it cannot have all of them timed */
+    p.is_mute = false;
+    run(&p, &near, 600 * ROUND);
+    assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
 }
 
 static void a_choice_is_kept(void **state)
@@ -219,7 +283,10 @@ int main(void)
         cmocka_unit_test_setup(a_body_that_took_long_is_no_rule, choose_auto),
         cmocka_unit_test_setup(a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever, choose_auto),
         cmocka_unit_test_setup(a_receiver_that_tells_nothing_changes_nothing, choose_auto),
-        cmocka_unit_test_setup(whatever_the_receiver_tells_there_are_two_kinds, choose_auto),
+        cmocka_unit_test_setup(such_a_writer_does_not_hide_the_better_kind, choose_auto),
+        cmocka_unit_test_setup(only_bodies_of_one_size_are_compared, choose_auto),
+        cmocka_unit_test_setup(a_comparison_does_not_see_the_last_trial, choose_auto),
+        cmocka_unit_test_setup(a_receiver_that_lies_harms_nothing_for_long, choose_auto),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
