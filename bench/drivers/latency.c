@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+enum { LEARNING = 50 /* bodies */ };
 enum { TAG = 1, WARM_UP = 20, BATCH = 50, BATCH_LARGE = 4, LARGE = 65536, BATCHES = 4000, TIMES = 20000 };
 
 static uint64_t next;
@@ -115,12 +116,15 @@ static void computing_run(void)
     for (int i = 0; i < measure_options.values; i++) {
         size_t len = measure_options.value[i] < sizeof(double) ? sizeof(double) : measure_options.value[i];
         int times = measure_count(measure_options.compute * 1e-6, measure_options.seconds, WARM_UP, TIMES);
-        for (int n = 0; n < times; n++) {
+        for (int n = -LEARNING; n < times; n++) { /* the first bodies are not counted */
+            double took = 0;
             link_barrier();
             if (link_rank() == 0)
-                measure_sample[n] = body_send(b, len, sender) * 1e6;
+                took = body_send(b, len, sender) * 1e6;
             else
                 body_recv(b, len, !sender);
+            if (n >= 0)
+                measure_sample[n] = took;
         }
         if (link_rank() == 0)
             measure_figure("us", len, measure_median(times));
