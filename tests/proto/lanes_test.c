@@ -148,7 +148,7 @@ static void an_idle_lane_tells_each_time_what_it_has_consumed(void **state)
         inject_buf(&w, 1, 0, &value, sizeof(value), 1, UM_OP_TAGGED);
         recv_buf(&w, 0, NULL, &to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
-        for (int i = 0; i < 200; i++)
+        for (int i = 0; i < 300; i++)
             um_core_ep_progress(w.node[0].ep);
         struct um_lane *lane = peer_of(&w, 1, 0)->lane;
         assert_int_equal(lane->machine->lane_consumed(lane), lane->machine->lane_committed(lane));

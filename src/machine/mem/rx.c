@@ -15,11 +15,13 @@
 #include <string.h>
 
 enum {
-    UM_BURST = 16,        /* records from one lane before the next one is looked at */
-    UM_HOT_KEEP = 8,      /* number of lanes that are polled however idle they are */
-    UM_IDLE_PUBLISH = 64, /* empty polls after which the credit is published */
-    UM_SWEEP = 2048,      /* empty polls between two calls of the mapper's; looks at a lane between two sweeps */
-    UM_SWEEP_LANES = 64,  /* that count, so that many idle lanes are noticed as soon as 64 */
+    UM_BURST = 16,   /* records from one lane before the next one is looked at */
+    UM_HOT_KEEP = 8, /* number of lanes that are polled however idle they are */
+    /* Empty polls after which the credit is published: longer than a round trip takes, or the sender of the answer
+     * would wait for that line, which it looks at before it writes a record. */
+    UM_IDLE_PUBLISH = 256,
+    UM_SWEEP = 2048,     /* empty polls between two calls of the mapper's; looks at a lane between two sweeps */
+    UM_SWEEP_LANES = 64, /* that count, so that many idle lanes are noticed as soon as 64 */
 };
 
 /* Ends the rx for an error of the sender, which may sleep and await an answer. */
