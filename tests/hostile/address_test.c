@@ -65,7 +65,7 @@ static void another_wire_version_is_refused_naming_both(void **state)
     a.version = 2 * 9;
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "wire version 9"));
-    assert_non_null(strstr(said, "this process 7"));
+    assert_non_null(strstr(said, "this process 8"));
 }
 
 /* Its first 24 bytes, which are all that is read: boot id (bit 0 set), pid, start time, nonce. */
@@ -85,9 +85,9 @@ static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = 8;
+    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = 9;
     assert_int_equal(contact(&a), -EPROTO);
-    assert_non_null(strstr(said, "wire version 8"));
+    assert_non_null(strstr(said, "wire version 9"));
     ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = UM_WIRE_VERSION;
 }
 

@@ -20,6 +20,7 @@ WRONG = [
     ("FI_UNIMEM_BOARD_LIBRARY", "/nonexistent/libboard.so"),
     ("FI_UNIMEM_BOARD_STEP", "giant"),
     ("FI_UNIMEM_COPY", "maybe"),
+    ("FI_UNIMEM_SHM_STORES", "fast"),
     ("FI_UNIMEM_STATS", "2"),
     ("FI_UNIMEM_LINGER", "long"),
     ("FI_UNIMEM_ADOPT", "some"),
@@ -76,6 +77,7 @@ def test_missing_library_ends_an_mpi_program_at_once(launcher: Launcher, program
     [
         {"FI_UNIMEM_COPY": "0"},
         {"FI_UNIMEM_LINGER": "0"},
+        {"FI_UNIMEM_SHM_STORES": "nontemporal"},
         {"FI_UNIMEM_ADOPT": "0"},
         {"FI_UNIMEM_MPICH_ATOMICS": "1"},
         {"FI_UNIMEM_LANES": "4"},  # as many as a rank has peers

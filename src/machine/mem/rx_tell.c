@@ -40,7 +40,7 @@ void um_mem_rx_publish(struct um_mem_rx *rx)
 {
     rx->published = rx->head;
     rx->bytes_published = rx->bytes_head;
-    /* sync: credit-publish (partners credit-take, news-look): our reads of the records come before. */
+    /* sync: credit-publish (partners credit-take, loads-take, news-look): our reads of the records come before. */
     um_store_release_u64(&rx->ctl->credit, (uint64_t)rx->bytes_head << 32 | rx->head);
     um_mem_rx_tell_sender(rx);
 }
