@@ -42,16 +42,18 @@ void um_iov_skip(struct um_iov_cursor *cur, size_t n)
     }
 }
 
-/* Between the list and flat memory. gathers: a constant. */
+typedef void iov_copy(void *restrict to, const void *restrict from, size_t len);
+
+/* Between the list and flat memory. copy and gathers: constants. */
 static inline __attribute__((always_inline)) size_t iov_move(struct um_iov_cursor *cur, unsigned char *flat, size_t n,
-                                                             const bool gathers)
+                                                             iov_copy *copy, const bool gathers)
 {
     const struct iovec *iov = cur->iov, *const end = iov + cur->count;
     size_t offset = cur->offset, left = n;
     while (left > 0 && iov < end) {
         const size_t room = iov->iov_len - offset, len = room < left ? room : left;
         unsigned char *piece = (unsigned char *)iov->iov_base + offset;
-        um_iov_copy(gathers ? flat : piece, gathers ? piece : flat, len);
+        copy(gathers ? flat : piece, gathers ? piece : flat, len);
         flat += len;
         left -= len;
         offset += len;
@@ -66,22 +68,24 @@ static inline __attribute__((always_inline)) size_t iov_move(struct um_iov_curso
 
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
 {
-    return iov_move(cur, flat, n, true);
+    return iov_move(cur, flat, n, um_iov_copy, true);
+}
+
+/* An entry of length 0 may have no address. */
+static inline void copy_nontemporal(void *restrict to, const void *restrict from, size_t len)
+{
+    if (len)
+        um_bytes_copy_nontemporal(to, from, len);
 }
 
 size_t um_iov_gather_nontemporal(struct um_iov_cursor *cur, void *flat, size_t n)
 {
-    size_t moved = 0, len;
-    for (const void *piece; moved < n && (piece = cursor_piece(cur, n - moved, &len)); moved += len) {
-        um_bytes_copy_nontemporal((char *)flat + moved, piece, len);
-        cur->offset += len;
-    }
-    return moved;
+    return iov_move(cur, flat, n, copy_nontemporal, true);
 }
 
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
-    return iov_move(cur, (unsigned char *)(uintptr_t)flat, n, false);
+    return iov_move(cur, (unsigned char *)(uintptr_t)flat, n, um_iov_copy, false);
 }
 
 void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room)

@@ -46,9 +46,7 @@ enum {
     UM_REC_LEFT = 0xf1,        /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
     UM_FLAG_ACK = 0x80,        /* record flag: consumption is told before poll() says 0 (delivery complete) */
     UM_FLAG_MACHINE = 0x40,    /* record flag: for the machine's own use */
-    UM_FLAG_TIMED = 0x20,      /* record flag: likewise; of a record with a body */
-    UM_FLAG_KIND = 0x10,       /* likewise */
-    UM_FLAG_MASK = 0x0f,       /* record flags that belong to the protocols */
+    UM_FLAG_MASK = 0x0f,       /* record flags that belong to the protocols; 0x10 and 0x20 are a machine's, too */
     UM_NONTEMPORAL_MIN = 4096, /* bytes of the shortest body that may be written with non-temporal stores */
     UM_ANNOUNCED_MIN = 65536,  /* longer bodies are announced while the receiver wants that (rx_announce) */
     UM_ROOM_MAX = 65536,       /* bytes of bodies that lane_has_room() is asked for at once */

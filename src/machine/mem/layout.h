@@ -39,6 +39,12 @@ enum {
     UM_BODY_ALIGN = 2 * UM_LINE, /* of bodies: processors fetch lines in such pairs */
 };
 
+/* Flags of a record with a body. */
+enum {
+    UM_FLAG_TIMED = 0x20, /* the sender has timed how long it took to write it, and the receiver times what it takes */
+    UM_FLAG_KIND = 0x10,  /* a timed one: it was written with non-temporal stores */
+};
+
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
 struct um_mem_record_shm {
     uint64_t word; /* sender, released last; receiver reads first */
