@@ -1,24 +1,10 @@
 /* Conformance: how lanes and ports end. */
-#include "conform.h"
-
-static struct um_port *a, *b;
-
-static void open_two(uint32_t lanes_max)
-{
-    a = port_new(0);
-    b = port_new(lanes_max);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
+#include "two.h"
 
 static void what_was_committed_is_delivered_after_close(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     for (int grown = 0; grown < 2; grown++) {
         struct path p = path_joined(a, b);
         uint32_t max = machine->lane_body_max(p.lane, grown ? machine->body_max : 0);
@@ -37,7 +23,7 @@ static void what_was_committed_is_delivered_after_close(void **state)
 static void the_port_of_the_sender_may_close_before_delivery(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_open(a, b);
     struct um_addr origin, addr = addr_of(a);
     message_send(p.lane, MESSAGE(1, .body_len = 500));
@@ -59,7 +45,7 @@ static void the_port_of_the_sender_may_close_before_delivery(void **state)
 static void a_lane_without_records_joins_and_leaves(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     for (int i = 0; i < 100; i++) {
         struct path p = path_open(a, b);
         path_close(&p);
@@ -73,7 +59,7 @@ static void a_lane_without_records_joins_and_leaves(void **state)
 static void left_is_offered_until_it_is_released(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b);
     struct um_record rec;
     path_close(&p);
@@ -91,7 +77,7 @@ static void left_is_offered_until_it_is_released(void **state)
 static void a_record_held_during_the_close_stays_whole(void **state)
 {
     (void)state;
-    open_two(1);
+    open_two_for(1);
     struct path p = path_joined(a, b);
     struct um_record rec;
     message_send(p.lane, MESSAGE(1, .body_len = 300));
@@ -108,7 +94,7 @@ static void a_record_held_during_the_close_stays_whole(void **state)
 static void a_closed_port_is_a_broken_pipe_for_its_senders(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path joined = path_joined(a, b), unseen = path_open(a, b);
     struct um_slot slot, held;
     assert_int_equal(claim_now(joined.lane, 100, &held), 0);
@@ -132,7 +118,7 @@ static void a_closed_port_tells_all_its_senders(void **state)
     enum { N = 150 };
     static struct path p[N];
     struct um_slot slot;
-    open_two(N);
+    open_two_for(N);
     for (int i = 0; i < N; i++)
         p[i] = path_joined(a, b);
     for (int i = 1; i < N - 1; i++)
@@ -148,7 +134,7 @@ static void a_closed_port_tells_all_its_senders(void **state)
 static void a_closed_port_refuses_new_lanes(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct um_addr addr = addr_of(b);
     struct path used = path_joined(a, b);
     struct um_link *fresh;
@@ -167,7 +153,7 @@ static void a_closed_port_refuses_new_lanes(void **state)
 static void a_port_opened_later_is_not_taken_for_a_closed_one(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct um_addr addr = addr_of(b);
     struct um_link *link;
     struct um_lane *lane;
@@ -187,7 +173,7 @@ static void a_port_closes_with_lanes_in_every_state(void **state)
 {
     (void)state;
     for (int round = 0; round < 20; round++) {
-        open_two(0);
+        open_two();
         struct um_record rec;
         struct path gone = path_joined(a, b), idle = path_joined(b, b), refused = path_joined(a, b);
         struct path full = path_joined(a, b), unseen = path_open(a, b);
@@ -211,7 +197,7 @@ static void more_senders_than_lanes_must_wait(void **state)
 {
     (void)state;
     enum { LANES = 3 };
-    open_two(LANES);
+    open_two_for(LANES);
     struct path p[LANES];
     struct um_addr addr = addr_of(b);
     struct um_link *link;

@@ -1,19 +1,5 @@
 /* Conformance: first contact, order, headers, claim, commit, abort, poll, release. */
-#include "conform.h"
-
-static struct um_port *a, *b;
-
-static void open_two(void)
-{
-    a = port_new(0);
-    b = port_new(0);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
+#include "two.h"
 
 static void first_contact_needs_no_call_of_the_peer(void **state)
 {

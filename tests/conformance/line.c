@@ -1,21 +1,7 @@
 /* Conformance: the one line where the next record will be seen, on machines that have such a line. */
-#include "conform.h"
+#include "two.h"
 
 #include "base/atomic.h"
-
-static struct um_port *a, *b;
-
-static void open_two(void)
-{
-    a = port_new(0);
-    b = port_new(0);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
 
 /* Says the port that the next record of this one lane is all there is to wait for? */
 static void expect_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)

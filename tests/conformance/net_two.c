@@ -1,23 +1,9 @@
 /* See net_two.h. */
 #include "net_two.h"
 
-struct um_port *a, *b;
-
 struct um_net_port *net_of(struct um_port *port)
 {
     return (struct um_net_port *)port;
-}
-
-void open_two(void)
-{
-    a = port_new(0);
-    b = port_new(0);
-}
-
-void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
 }
 
 void send_raw(const struct path *p, const void *message, size_t len)

@@ -5,16 +5,11 @@
 #ifndef UM_TESTS_CONFORMANCE_NET_TWO_H
 #define UM_TESTS_CONFORMANCE_NET_TWO_H
 
-#include "conform.h"
+#include "two.h"
 
 #include "machine/net/net.h"
 
-extern struct um_port *a, *b;
-
 struct um_net_port *net_of(struct um_port *port);
-
-void open_two(void);
-void close_two(void);
 
 /* Any bytes from a to the port of the lane's peer. */
 void send_raw(const struct path *p, const void *message, size_t len);

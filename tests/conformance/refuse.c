@@ -1,19 +1,5 @@
 /* Conformance: a receiver ends a lane whose sender broke the protocol. */
-#include "conform.h"
-
-static struct um_port *a, *b;
-
-static void open_two(uint32_t lanes_max)
-{
-    a = port_new(0);
-    b = port_new(lanes_max);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
+#include "two.h"
 
 static void expect_broken(struct um_lane *lane)
 {
@@ -27,7 +13,7 @@ static void expect_broken(struct um_lane *lane)
 static void the_sender_sees_a_broken_pipe_and_the_receiver_the_end(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b);
     machine->rx_refuse(p.rx);
     expect_left(b, p.rx, EPROTO);
@@ -42,7 +28,7 @@ static void the_sender_sees_a_broken_pipe_and_the_receiver_the_end(void **state)
 static void a_refused_lane_does_not_grow(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b);
     uint32_t small = machine->lane_body_max(p.lane, 0);
     machine->rx_refuse(p.rx);
@@ -55,7 +41,7 @@ static void a_refused_lane_does_not_grow(void **state)
 static void what_waits_in_a_refused_lane_is_not_delivered(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b);
     for (uint64_t i = 0; i < 10; i++)
         message_send(p.lane, MESSAGE(i));
@@ -70,7 +56,7 @@ static void what_waits_in_a_refused_lane_is_not_delivered(void **state)
 static void a_record_at_hand_can_be_refused_before_its_release(void **state)
 {
     (void)state;
-    open_two(2);
+    open_two_for(2);
     for (int round = 0; round < 50; round++) {
         struct path p = path_joined(a, b);
         struct um_record rec;
@@ -91,7 +77,7 @@ static void a_record_at_hand_can_be_refused_before_its_release(void **state)
 static void a_sender_can_be_refused_as_it_joins(void **state)
 {
     (void)state;
-    open_two(2);
+    open_two_for(2);
     for (int round = 0; round < 50; round++) {
         struct path p = path_open(a, b);
         struct um_record rec;
@@ -112,7 +98,7 @@ static void a_sender_can_be_refused_as_it_joins(void **state)
 static void refusing_twice_is_once(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b);
     machine->rx_refuse(p.rx);
     machine->rx_refuse(p.rx);
@@ -126,7 +112,7 @@ static void refusing_twice_is_once(void **state)
 static void a_claim_of_before_can_still_be_committed_or_aborted(void **state)
 {
     (void)state;
-    open_two(2);
+    open_two_for(2);
     for (int round = 0; round < 20; round++) {
         struct path p = path_joined(a, b);
         struct um_slot slot;
@@ -149,7 +135,7 @@ static void a_claim_of_before_can_still_be_committed_or_aborted(void **state)
 static void other_lanes_go_on(void **state)
 {
     (void)state;
-    open_two(0);
+    open_two();
     struct path p = path_joined(a, b), bad = path_joined(a, b), q = path_joined(a, b);
     message_send(p.lane, MESSAGE(1));
     message_send(bad.lane, MESSAGE(2));
@@ -172,7 +158,7 @@ static void other_lanes_go_on(void **state)
 static void the_lane_serves_others_when_the_refused_sender_closed(void **state)
 {
     (void)state;
-    open_two(1);
+    open_two_for(1);
     struct um_addr addr = addr_of(b);
     struct um_link *link;
     struct um_lane *lane;

@@ -1,5 +1,5 @@
 /* Bodies in shared memory: both ends time them, and their bytes are the same whichever stores wrote them. */
-#include "conform.h"
+#include "two.h"
 
 #include "base/bytes.h"
 #include "machine/mem/mem.h"
@@ -7,20 +7,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-
-static struct um_port *a, *b;
-
-static void open_two(void)
-{
-    a = port_new(0);
-    b = port_new(0);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
 
 static unsigned char source[UM_BIG_BODY + 64];
 

@@ -1,5 +1,5 @@
 /* Conformance: sleeping, step by step: what arm() promises for every kind of event. */
-#include "conform.h"
+#include "two.h"
 
 #include "base/atomic.h"
 
@@ -7,20 +7,6 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-static struct um_port *a, *b;
-
-static void open_two(void)
-{
-    a = port_new(0);
-    b = port_new(0);
-}
-
-static void close_two(void)
-{
-    machine->port_close(b);
-    machine->port_close(a);
-}
 
 static bool is_awake(struct um_port *port)
 {
