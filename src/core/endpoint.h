@@ -19,7 +19,7 @@
 #include <errno.h>
 
 enum {
-    UM_OPCODES = 16,
+    UM_OPCODES = 17,
     UM_OP_IOV_SMALL = 4,
     UM_CALLS_PER_CLOCK = 23, /* calls between two looks at the clock, at most */
 };
@@ -82,6 +82,7 @@ struct um_core_op {
     bool has_token;
     bool is_unfinished; /* counted in peer->unfinished */
     bool is_helped;     /* its receiver has invited this side to copy the body with it */
+    uint8_t offer;      /* of a read that the peer executes: proto/rma_offer.c */
     uint64_t tag;
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */

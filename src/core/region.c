@@ -169,6 +169,7 @@ int um_core_regions_add(struct um_core_regions *t, struct um_core_region *region
     if (um_core_regions_find(t, region->key))
         return -EEXIST;
     um_list_init(&region->copying);
+    um_list_init(&region->offers);
     for (uint32_t i = 0; i < t->spaces; i++) {
         int ret = t->space[i]->machine->export(t->space[i], &what, &region->exported[i]);
         if (ret) {
@@ -195,7 +196,30 @@ void um_core_regions_remove(struct um_core_regions *t, struct um_core_region *re
     t->count--;
     for (struct um_list *first; (first = um_list_first(&region->copying)) != NULL;)
         um_core_copying_cancel(UM_CONTAINER(first, struct um_core_copying, link));
+    for (struct um_list *first; (first = um_list_first(&region->offers)) != NULL;) {
+        struct um_core_offer *offer = UM_CONTAINER(first, struct um_core_offer, link);
+        um_core_offer_end(offer, UM_HIDE_GIVEN_UP);
+        offer->withdrawn(offer);
+    }
     region_unexport(t, region, t->spaces);
+}
+
+void um_core_offer_begin(struct um_core_offer *offer, struct um_core_region *region, struct um_shown *shown,
+                         void (*withdrawn)(struct um_core_offer *offer))
+{
+    offer->shown = shown;
+    offer->withdrawn = withdrawn;
+    um_list_init(&offer->link);
+    um_list_append(&region->offers, &offer->link);
+}
+
+void um_core_offer_end(struct um_core_offer *offer, enum um_hide why)
+{
+    if (!offer->shown)
+        return;
+    offer->shown->machine->hide(offer->shown, why);
+    offer->shown = NULL;
+    um_list_unlink(&offer->link);
 }
 
 int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,

@@ -16,6 +16,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct um_core_region;
+
+/* Bytes of a region that peers read by the machine's key, while its registration lives. */
+struct um_core_offer {
+    struct um_shown *shown; /* NULL: there is no offer, and the other members mean nothing */
+    struct um_list link;    /* in um_core_region.offers */
+    /* The registration has ended: the bytes are hidden. */
+    void (*withdrawn)(struct um_core_offer *offer);
+};
+void um_core_offer_begin(struct um_core_offer *offer, struct um_core_region *region, struct um_shown *shown,
+                         void (*withdrawn)(struct um_core_offer *offer));
+/* If there is one: hides the bytes. */
+void um_core_offer_end(struct um_core_offer *offer, enum um_hide why);
+
 struct um_core_region {
     uint64_t key;
     uintptr_t base;    /* start in this process */
@@ -25,6 +39,7 @@ struct um_core_region {
     uint32_t counters; /* enum um_counters, of the machine's space */
     struct um_core_region *next;                   /* hash chain */
     struct um_list copying;                        /* transfers that write to its memory */
+    struct um_list offers;                         /* um_core_offer */
     struct um_exported *exported[UM_MACHINES_MAX]; /* what each machine made of it */
 };
 

@@ -183,7 +183,7 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->job.step = inbound_step;
     in->start = in->dest.cursor;
     bool lives = in->class->step(ep, in);
-    if (lives && (!in->asked || in->op == UM_WIRE_READ))
+    if (lives && (!in->asked || in->op == UM_WIRE_READ) && !in->offer.shown)
         um_core_job_start(ep, &in->job);
 }
 
@@ -215,6 +215,7 @@ static void inbound_stop(struct um_core_ep *ep, struct um_proto_inbound *in)
     um_proto_ask_forget(ep, in);
     um_proto_both_end(ep, in);
     um_core_copying_cancel(&in->copying);
+    um_core_offer_end(&in->offer, UM_HIDE_GIVEN_UP);
     um_list_unlink(&in->job.link);
 }
 

@@ -235,19 +235,21 @@ struct um_proto_inbound {
     struct um_core_peer *peer;
     struct um_proto_inbound *next; /* hash chain */
     uint32_t token;
-    uint8_t op;     /* the opcode that announced it */
-    bool matched;   /* RTS: it has a destination */
-    bool pushed;    /* the body comes, or goes, in records */
-    bool asked;     /* for the records */
-    bool shareable; /* RTS: it can be mapped here, says its sender */
-    bool is_shown;  /* its one piece is read by the key that stands in it */
-    int32_t status; /* in peer->due: the answer */
+    uint8_t op;       /* the opcode that announced it */
+    bool matched;     /* RTS: it has a destination */
+    bool pushed;      /* the body comes, or goes, in records */
+    bool asked;       /* for the records */
+    bool shareable;   /* RTS: it can be mapped here, says its sender */
+    bool is_shown;    /* its one piece is read by the key that stands in it */
+    bool was_offered; /* READ: rma_offer.c */
+    int32_t status;   /* in peer->due: the answer */
     struct um_proto_asking ask;
     struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
     struct um_iov_cursor start;     /* of the destination */
     uint64_t key, addr;             /* RMA */
+    struct um_core_offer offer;     /* READ: rma_offer.c */
     uint64_t moved;                 /* bytes */
     struct um_core_copying copying; /* of the bytes that follow */
     int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
@@ -463,6 +465,22 @@ int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, con
                       size_t len);
 
 /* ---- rma.c: the initiator's side ---- */
+/* ---- rma_offer.c ---- */
+
+/* um_core_op.offer */
+enum um_proto_offer {
+    UM_OFFER_NONE,
+    UM_OFFER_COMING,  /* the transfer is under way, or the owner is not told of its end */
+    UM_OFFER_TAKEN,   /* the owner answers DONE */
+    UM_OFFER_REFUSED, /* the owner sends parts */
+};
+/* Of a read that the peer executes. */
+extern const struct um_core_op_class um_proto_read_op;
+/* Offers all of a read, which lies here. False: it goes in records. */
+bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here);
+int um_proto_rma_offer_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
+
 int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rma_owner.c: the target's side ---- */

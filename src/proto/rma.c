@@ -281,14 +281,15 @@ static int rma_announce(struct um_core_ep *ep, const struct um_proto_rma *rma, s
     return 0;
 }
 
-/* What is read comes in records; done, without them, is only a read of nothing. */
+/* What is read comes in records; done, without them, is a read of nothing, or what was offered and taken. */
 static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
-    um_proto_op_answered(ep, op, status == UM_STATUS_DONE && op->len > 0 ? -EPROTO : status);
+    const bool is_there = op->len == 0 || op->offer == UM_OFFER_TAKEN;
+    um_proto_op_answered(ep, op, status == UM_STATUS_DONE && !is_there ? -EPROTO : status);
 }
 
-static const struct um_core_op_class write_op = {.answered = um_proto_op_answered},
-                                     read_op = {.answered = read_answered};
+static const struct um_core_op_class write_op = {.answered = um_proto_op_answered};
+const struct um_core_op_class um_proto_read_op = {.answered = read_answered};
 
 static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
 {
@@ -301,11 +302,12 @@ static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
     const bool eager =
         !is_read &&
         (len <= UM_WRITE_INLINE || (len <= lane->body_max && len <= lane->machine->lane_body_max(lane, (uint32_t)len)));
-    const struct um_core_op_class *class = is_read ? &read_op : eager ? &write_op : &um_proto_rndv_body;
+    const struct um_core_op_class *class = is_read ? &um_proto_read_op : eager ? &write_op : &um_proto_rndv_body;
     struct um_core_op *op = um_core_op_alloc(rma->peer, class, rma->context, rma->flags);
     if (!op)
         return -ENOMEM;
     op->len = len;
+    op->offer = UM_OFFER_NONE;
     ret = um_core_op_take_token(op);
     if (ret == 0)
         ret = eager ? write_eager(ep, rma, op) : rma_announce(ep, rma, op);
@@ -401,10 +403,12 @@ int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer
 {
     const struct um_proto_part_wire *header = rec->header;
     struct um_core_op *op;
-    int ret = um_proto_op_of_part(peer, &read_op, header->token, header->offset, &op);
+    int ret = um_proto_op_of_part(peer, &um_proto_read_op, header->token, header->offset, &op);
     (void)ep;
     if (ret || !op)
         return ret;
+    if (op->offer == UM_OFFER_COMING || op->offer == UM_OFFER_TAKEN)
+        return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
         um_core_op_complete(op, (int)rec->len);
         return 0;

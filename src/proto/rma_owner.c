@@ -142,6 +142,8 @@ static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)
         um_proto_inbound_finish(ep, in, -ret);
         return false;
     }
+    if (read && um_proto_rma_offer(ep, in, here))
+        return true;
     if (read)
         return return_step(ep, in, here, left);
     if (left > 0) {

@@ -27,6 +27,8 @@ enum um_proto_wire_op {
     UM_WIRE_INVITE = 12,      /* the receiver of a body copies it: the sender may copy from the end, too */
     UM_WIRE_FIRST = 13,       /* a message in segments, with the first one of its body */
     UM_WIRE_NEXT = 14,        /* the next segment */
+    UM_WIRE_OFFER = 15,       /* what was read can be taken by a transfer; from the target */
+    UM_WIRE_TAKEN = 16,       /* it was, or cannot be; from the initiator */
 };
 
 /* Record flags. */
@@ -98,6 +100,21 @@ struct um_proto_part_wire {
     uint32_t reserved;
 };
 static_assert(sizeof(struct um_proto_part_wire) == 16, "docs/protocol.md section 6.3");
+
+/* UM_WIRE_OFFER. */
+struct um_proto_offer_wire {
+    uint64_t key;   /* of the machine: show() */
+    uint32_t token; /* of the READ */
+    uint32_t reserved;
+};
+static_assert(sizeof(struct um_proto_offer_wire) == 16, "docs/protocol.md section 6.11");
+
+/* UM_WIRE_TAKEN. The record's len: 0, or 1: it is refused, and shall come in records. */
+struct um_proto_taken_wire {
+    uint32_t token;
+    uint32_t reserved;
+};
+static_assert(sizeof(struct um_proto_taken_wire) == 8, "docs/protocol.md section 6.11");
 
 /*
  * UM_WIRE_INVITE. Pieces of the receive's buffer, as in UM_WIRE_RTS; they hold all of the body. Both sides claim parts

@@ -68,7 +68,7 @@ static void result_record(struct attack *a, uint16_t token, uint64_t offset, uin
     evil_record(a, UM_WIRE_RESULT, 0, len, &header, sizeof(header));
 }
 
-enum { ATTACKS = 76 };
+enum { ATTACKS = 81 };
 
 static void invite(struct attack *a, uint32_t token, uint16_t count, uint8_t words, uint8_t shift)
 {
@@ -91,7 +91,7 @@ static void next(struct attack *a, uint32_t offset, uint32_t len)
     evil_body(a, UM_WIRE_NEXT, &header, sizeof(header), bytes, len);
 }
 
-/* Those from 67 on. */
+/* Those from 67 to 75. */
 static void attack_segments(struct attack *a)
 {
     struct um_proto_first_wire header = {.tag = 9999, .total = 100};
@@ -130,12 +130,34 @@ static void attack_segments(struct attack *a)
     }
 }
 
+/* Those from 76 on. */
+static void attack_offers(struct attack *a)
+{
+    const struct um_proto_offer_wire offer = {.token = a->argument == 76 ? READ_TOKEN : WRITE_TOKEN};
+    const struct um_proto_taken_wire taken = {.token = a->argument == 78 ? UM_TOKENS : 1};
+    switch (a->argument) {
+    case 76: /* over a machine that shows no memory */
+    case 77: /* of what is not read */
+        evil_record(a, UM_WIRE_OFFER, 0, 0, &offer, sizeof(offer));
+        break;
+    case 78: /* no token of a read */
+        evil_record(a, UM_WIRE_TAKEN, 0, 0, &taken, sizeof(taken));
+        break;
+    case 79: /* neither taken nor refused */
+        evil_record(a, UM_WIRE_TAKEN, 0, 2, &taken, sizeof(taken));
+        break;
+    default: /* with a body */
+        evil_body(a, UM_WIRE_TAKEN, &taken, sizeof(taken), &taken, sizeof(taken));
+        break;
+    }
+}
+
 /* Those from 63 on. */
 static void attack_widen(struct attack *a)
 {
     uint32_t ring;
     if (a->argument > 66) {
-        attack_segments(a);
+        (a->argument > 75 ? attack_offers : attack_segments)(a);
         return;
     }
     if (a->argument != 63) /* a lane in its small rings has no wide one */

@@ -140,6 +140,27 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "what was offered for a read stays shown when its region is closed",
+        "src/core/region.c",
+        "        um_core_offer_end(offer, UM_HIDE_GIVEN_UP);\n        offer->withdrawn(offer);",
+        "        um_list_unlink(&offer->link);",
+        ["proto shown"],
+    ),
+    (
+        "a read that could not be taken counts as taken",
+        "src/proto/rma_offer.c",
+        "    *is_refused_p = ret != 0;",
+        "    *is_refused_p = false;",
+        ["proto shown"],
+    ),
+    (
+        "memory is offered over a machine that shows none",
+        "src/proto/rma_offer.c",
+        " || !um_proto_shows(peer->lane))",
+        ")",
+        ["hostile record"],
+    ),
+    (
         "the slower kind of stores is taken",
         "src/machine/mem/stores.c",
         "    if (is_known && others < usual - usual / 5)",

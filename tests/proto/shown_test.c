@@ -139,6 +139,178 @@ static void long_writes_are_read_by_their_target(void **state)
     world_close(&w);
 }
 
+enum { READ_KEY = 9 };
+
+/* Node 1 lets peers read from[1]. */
+static struct um_core_region region_to_read(struct world *w)
+{
+    (void)w;
+    return (struct um_core_region){
+        .key = READ_KEY, .base = (uintptr_t)from[1], .len = LEN, .access = UM_ACCESS_REMOTE_READ};
+}
+
+/* Node 0 reads len bytes of it, from `at` on, to the buffers. */
+static void read_start(struct world *w, uint64_t at, const struct iovec *iov, size_t count)
+{
+    const struct um_proto_rma read = {.iov = iov,
+                                      .count = count,
+                                      .peer = peer_of(w, 0, 1),
+                                      .key = READ_KEY,
+                                      .addr = at,
+                                      .context = CTX(1),
+                                      .flags = UM_OP_READ};
+    rma(w, 0, &read);
+}
+
+static void read_whole(struct world *w, uint32_t round, uint64_t at, size_t len)
+{
+    const struct iovec iov = {.iov_base = to[0], .iov_len = len};
+    fill(from[1], LEN, round);
+    memset(to[0], 0, sizeof(to[0]));
+    read_start(w, at, &iov, 1);
+    assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+    assert_memory_equal(to[0], from[1] + at, len);
+    assert_true(is_all(to[0] + len, sizeof(to[0]) - len, 0));
+}
+
+static void long_reads_are_taken_by_their_initiator(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 4, SHORT = 1000 };
+    struct world w;
+    open_two(&w);
+    struct um_core_region region = region_to_read(&w);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+    for (uint32_t round = 0; round < ROUNDS; round++)
+        read_whole(&w, round, round * 77, LEN - 77 * ROUNDS);
+    assert_int_equal(copied(&w, 1), ROUNDS);
+    assert_int_equal(bounced(&w, 1), 0);
+    read_whole(&w, ROUNDS, 3, SHORT);
+    assert_int_equal(bounced(&w, 1), 1);
+    exchange(&w, 1, LEN);
+    um_core_regions_remove(w.node[1].regions, &region);
+    world_close(&w);
+}
+
+/* More pieces than the provider takes at once. */
+static void a_read_that_cannot_be_taken_comes_in_records(void **state)
+{
+    (void)state;
+    struct world w;
+    uint64_t r = 6;
+    struct iovec in[32];
+    open_two(&w);
+    struct um_core_region region = region_to_read(&w);
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+    for (uint32_t round = 0; round < 20; round++) { /* after some refusals nothing is offered for a while */
+        fill(from[1], LEN, round);
+        memset(to[0], 0, LEN);
+        cut(to[0], LEN, in, 32, &r);
+        read_start(&w, 0, in, 32);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_memory_equal(to[0], from[1], LEN);
+    }
+    assert_int_equal(copied(&w, 1), 0);
+    assert_int_equal(bounced(&w, 1), 20);
+    um_core_regions_remove(w.node[1].regions, &region);
+    world_close(&w);
+}
+
+/* The owner closes the region when some of it has come, or before anything has. */
+static void a_region_that_is_closed_is_read_no_more(void **state)
+{
+    (void)state;
+    for (int has_begun = 0; has_begun < 2; has_begun++) {
+        struct world w;
+        open_two(&w);
+        struct um_core_region region = region_to_read(&w);
+        const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
+        assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+        read_whole(&w, 1, 0, LEN);
+        memset(from[1], 0x55, LEN);
+        memset(to[0], 0, LEN);
+        (void)connections_keep(FIRST_FD, 16384);
+        read_start(&w, 0, &iov, 1);
+        for (int i = 0;
+             i < 200000 && (has_begun ? to[0][0] == 0 : !region.offers.next || um_list_is_empty(&region.offers)); i++)
+            world_progress(&w);
+        assert_false(um_list_is_empty(&region.offers));
+        assert_int_equal(to[0][LEN - 1], 0);
+        um_core_regions_remove(w.node[1].regions, &region);
+        memset(from[1], 0x66, LEN);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, EKEYREJECTED);
+        assert_null(memchr(to[0], 0x66, LEN));
+        memset(to[0], 0x44, LEN);
+        for (int i = 0; i < 1000; i++)
+            world_progress(&w);
+        assert_true(is_all(to[0], LEN, 0x44));
+        exchange(&w, 1, LEN);
+        world_close(&w);
+    }
+}
+
+static void reads_come_whole_while_connections_break(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 24 };
+    struct world w;
+    uint64_t r = 78;
+    int broken = 0;
+    open_two(&w);
+    struct um_core_region region = region_to_read(&w);
+    const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
+    assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+    read_whole(&w, 0, 0, LEN);
+    for (uint32_t round = 1; round < ROUNDS; round++) {
+        const uint32_t turns = rnd(&r, 60);
+        fill(from[1], LEN, round);
+        memset(to[0], 0, LEN);
+        read_start(&w, 0, &iov, 1);
+        for (uint32_t i = 0; i < turns; i++)
+            world_progress(&w);
+        broken += connections_break(FIRST_FD, rnd(&r, 2) ? BREAK_DISCONNECT : BREAK_SHUT);
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_memory_equal(to[0], from[1], LEN);
+    }
+    assert_true(broken > ROUNDS);
+    um_core_regions_remove(w.node[1].regions, &region);
+    world_close(&w);
+}
+
+/* One of the two closes its endpoint when some of what is read has come. */
+static void a_read_ends_with_either_side(void **state)
+{
+    (void)state;
+    for (int leaver = 0; leaver < 2; leaver++) {
+        struct world w;
+        open_two(&w);
+        struct um_core_region region = region_to_read(&w);
+        const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
+        assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
+        read_whole(&w, 1, 0, LEN);
+        memset(from[1], 0x55, LEN);
+        memset(to[0], 0, LEN);
+        (void)connections_keep(FIRST_FD, 16384);
+        read_start(&w, 0, &iov, 1);
+        while (to[0][0] == 0)
+            world_progress(&w);
+        um_proto_ep_close(w.node[leaver].ep);
+        w.node[leaver].ep = NULL;
+        if (leaver == 1) {
+            const int error = done_of(&w, 0, CTX(1)).error;
+            assert_true(error == ECONNRESET || error == ECONNREFUSED || error == ESHUTDOWN);
+        }
+        memset(to[0], 0x44, LEN);
+        for (int i = 0; i < 1000; i++)
+            um_core_ep_progress(w.node[1 - leaver].ep);
+        assert_true(is_all(to[0], LEN, 0x44));
+        um_core_regions_remove(w.node[1].regions, &region);
+        node_close(&w.node[leaver]);
+        node_open(&w.node[leaver], 0);
+        world_close(&w);
+    }
+}
+
 /* Bytes of the last record of node 0 that lie in the program's memory. */
 static size_t lent(struct world *w)
 {
@@ -249,6 +421,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(long_bodies_are_read_and_no_record_has_a_byte_of_them),
     cmocka_unit_test(long_writes_are_read_by_their_target),
     cmocka_unit_test(what_cannot_be_read_comes_in_records),
+    cmocka_unit_test(long_reads_are_taken_by_their_initiator),
+    cmocka_unit_test(a_read_that_cannot_be_taken_comes_in_records),
+    cmocka_unit_test(a_region_that_is_closed_is_read_no_more),
+    cmocka_unit_test(reads_come_whole_while_connections_break),
+    cmocka_unit_test(a_read_ends_with_either_side),
     cmocka_unit_test(a_message_is_copied_unless_it_completes_when_delivered),
     cmocka_unit_test(bodies_come_whole_while_connections_break),
     cmocka_unit_test(a_sender_that_leaves_in_the_middle_leaves_nothing_under_way),

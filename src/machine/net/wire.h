@@ -12,7 +12,7 @@
 #include <assert.h>
 
 enum {
-    UM_NET_VERSION = 4,
+    UM_NET_VERSION = 5,
     UM_NET_BODY_MAX = 256 << 10,
     UM_NET_WINDOW = 64,          /* records that a new lane may have unconsumed */
     UM_NET_WINDOW_MAX = 256,     /* and one that is used */

@@ -1,0 +1,150 @@
+/*
+ * RMA reads at level remote, large ones, where the machine shows memory (machine show()): the initiator takes the bytes
+ * by a transfer, instead of getting them in records.
+ *
+ *   initiator                                  owner
+ *   READ {key, addr, total, token}  ──────→    check → show the bytes
+ *                                   ←────── OFFER {token, the machine's key}
+ *   a transfer; then TAKEN {token}  ──────→    hide them
+ *   complete                        ←─ answer ─ DONE
+ *
+ *   the transfer is refused: TAKEN, refused ─→ RETURN parts, as if nothing had been offered (rma_owner.c)
+ *
+ * The registration may end meanwhile: then the bytes are hidden (core/region.h), and the owner answers with the error.
+ * Owns: nothing; an offer lies in struct um_proto_inbound. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include <errno.h>
+
+/* ---- the owner ---- */
+
+/* The registration has ended, and nobody reads the bytes any more: the next step finds that out, and answers. */
+static void withdrawn(struct um_core_offer *offer)
+{
+    struct um_proto_inbound *in = UM_CONTAINER(offer, struct um_proto_inbound, offer);
+    um_core_job_start(in->peer->ep, &in->job);
+}
+
+bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here)
+{
+    struct um_lane *lane;
+    struct um_slot slot;
+    uint64_t key;
+    if (in->was_offered || um_core_peer_lane(in->peer, &lane) != 0 || !um_proto_shows(lane))
+        return false;
+    in->was_offered = true;
+    const struct iovec piece = {.iov_base = here, .iov_len = in->arrival.len};
+    struct um_shown *shown = lane->machine->show(lane, &piece, &key);
+    if (!shown)
+        return false;
+    if (lane->machine->claim(lane, 0, &slot) != 0) { /* no credit: records need more of it */
+        in->was_offered = false;
+        shown->machine->hide(shown, UM_HIDE_READ);
+        return false;
+    }
+    um_core_offer_begin(&in->offer, um_core_regions_find(ep->config.regions, in->key), shown, withdrawn);
+    *(struct um_proto_offer_wire *)slot.header = (struct um_proto_offer_wire){.key = key, .token = in->token};
+    lane->machine->commit(lane, &slot, UM_WIRE_OFFER, 0, 0);
+    um_list_unlink(&in->job.link);
+    return true;
+}
+
+int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    const struct um_proto_taken_wire *header = rec->header;
+    struct um_proto_inbound *in = um_proto_inbound_find(peer, header->token);
+    if (rec->body || header->token >= UM_TOKENS || rec->len > 1)
+        return -EPROTO;
+    if (!in || !in->offer.shown) /* it has been withdrawn: the answer is on its way, or will be */
+        return in && !in->was_offered ? -EPROTO : 0;
+    um_core_offer_end(&in->offer, rec->len ? UM_HIDE_REFUSED : UM_HIDE_READ);
+    if (rec->len) {
+        um_core_job_start(ep, &in->job);
+        return 0;
+    }
+    in->pushed = false;
+    um_proto_inbound_finish(ep, in, 0);
+    return 0;
+}
+
+/* ---- the initiator ---- */
+
+/* 0: it moves, or has moved; -EAGAIN: not now; else it is refused. */
+static int take_start(struct um_core_op *op)
+{
+    const struct um_piece piece = {.len = op->len};
+    const struct um_copy copy = {.remote = &piece,
+                                 .remote_count = 1,
+                                 .local = op->buffers.iov,
+                                 .local_count = op->buffers.count,
+                                 .len = op->len,
+                                 .key = op->key};
+    if (!op->peer->rx || op->peer->rx->machine != op->peer->link->machine)
+        return -EPERM; /* the key is one of another machine */
+    int ret = um_core_copying_start(&op->copying, op->peer->link, &copy, NULL);
+    return ret == -ENOMEM ? -EAGAIN : ret;
+}
+
+/* Moves it on. Returns whether the owner can be told, and whether it was refused. */
+static bool take_step(struct um_core_op *op, bool *is_refused_p)
+{
+    const int ret = op->copying.transfer ? um_core_copying_poll(&op->copying) : take_start(op);
+    *is_refused_p = ret != 0;
+    return ret != -EINPROGRESS && ret != -EAGAIN;
+}
+
+static bool tell_step(struct um_core_ep *ep, struct um_core_job *job, bool is_refused)
+{
+    struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
+    struct um_lane *lane = op->peer->lane;
+    struct um_slot slot;
+    (void)ep;
+    int ret = lane->machine->claim(lane, 0, &slot);
+    if (ret) {
+        um_core_peer_claim_failed(op->peer, ret); /* -EPIPE ends the operation, and with it this job */
+        return false;
+    }
+    *(struct um_proto_taken_wire *)slot.header = (struct um_proto_taken_wire){.token = op->token};
+    lane->machine->commit(lane, &slot, UM_WIRE_TAKEN, 0, is_refused);
+    op->offer = is_refused ? UM_OFFER_REFUSED : UM_OFFER_TAKEN;
+    um_list_unlink(&job->link);
+    return true;
+}
+
+static bool tell_taken_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    return tell_step(ep, job, false);
+}
+
+static bool tell_refused_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    return tell_step(ep, job, true);
+}
+
+static bool taking_step(struct um_core_ep *ep, struct um_core_job *job)
+{
+    struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
+    bool is_refused;
+    if (!take_step(op, &is_refused))
+        return false;
+    job->step = is_refused ? tell_refused_step : tell_taken_step;
+    (void)job->step(ep, job);
+    return true;
+}
+
+int um_proto_rma_offer_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
+{
+    const struct um_proto_offer_wire *header = rec->header;
+    struct um_core_op *op;
+    int ret = um_proto_op_of_part(peer, &um_proto_read_op, header->token, 0, &op);
+    if (ret || !op)
+        return ret;
+    if (rec->body || op->offer != UM_OFFER_NONE || !um_proto_shows(peer->lane))
+        return -EPROTO;
+    op->offer = UM_OFFER_COMING;
+    op->key = header->key;
+    op->job.step = taking_step;
+    um_core_job_start(ep, &op->job);
+    return 0;
+}
