@@ -17,6 +17,8 @@
 
 #include <errno.h>
 
+enum { UM_OFFER_MIN = 256 << 10 /* bytes: shorter reads come as soon in records */ };
+
 /* ---- the owner ---- */
 
 /* The registration has ended, and nobody reads the bytes any more: the next step finds that out, and answers. */
@@ -31,7 +33,8 @@ bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void
     struct um_lane *lane;
     struct um_slot slot;
     uint64_t key;
-    if (in->was_offered || um_core_peer_lane(in->peer, &lane) != 0 || !um_proto_shows(lane))
+    if (in->was_offered || in->arrival.len < UM_OFFER_MIN || um_core_peer_lane(in->peer, &lane) != 0 ||
+        !um_proto_shows(lane))
         return false;
     in->was_offered = true;
     const struct iovec piece = {.iov_base = here, .iov_len = in->arrival.len};
