@@ -18,7 +18,7 @@
 
 struct um_core_region;
 
-/* Bytes of a region that peers read by the machine's key, while its registration lives. */
+/* Bytes of a region that a peer reads by the machine's key: until it says that it has, or the registration ends. */
 struct um_core_offer {
     struct um_shown *shown; /* NULL: there is no offer, and the other members mean nothing */
     struct um_list link;    /* in um_core_region.offers */

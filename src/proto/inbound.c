@@ -129,7 +129,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     in->shareable = is_rts && rts->reach == UM_REACH_MAPPED;
-    in->is_shown = (is_rts ? rts->reach : rma->reach) == UM_REACH_SHOWN && count == 1;
+    in->is_shown = (is_rts ? rts->reach : rma->reach) == UM_REACH_SHOWN && count == (rec->op != UM_WIRE_READ);
     in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);
@@ -239,8 +239,8 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
 
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
-    bool returned =
-        in->op == UM_WIRE_READ && in->moved > 0 && (!error || in->failed); /* the last part carries the error */
+    /* The last part carries the error. */
+    bool returned = in->op == UM_WIRE_READ && (in->failed ? error != 0 : in->moved > 0 && !error);
     if (in->ask.way == UM_WAY_MAPPED)
         ep->stats.mapped++;
     else if (in->pushed)

@@ -52,6 +52,7 @@ struct um_proto_crossing {
 
 struct um_proto_peer {
     struct um_proto_asked asked;
+    uint8_t offers_refused;               /* rma_offer.c: in turn */
     struct um_list atomics;               /* atomic_owner.c: the peer's operations that are not through */
     struct um_core_op *sending;           /* atomic.c: goes out in several records, which are not all out */
     struct um_proto_inbounds *inbound;    /* inbound.c; made when first needed */
@@ -240,7 +241,7 @@ struct um_proto_inbound {
     bool pushed;      /* the body comes, or goes, in records */
     bool asked;       /* for the records */
     bool shareable;   /* RTS: it can be mapped here, says its sender */
-    bool is_shown;    /* its one piece is read by the key that stands in it */
+    bool is_shown;    /* its one piece is read by the key that stands in it; READ: it may be offered */
     bool was_offered; /* READ: rma_offer.c */
     int32_t status;   /* in peer->due: the answer */
     struct um_proto_asking ask;
@@ -464,7 +465,6 @@ void um_proto_segments_peer_left(struct um_core_ep *ep, struct um_core_peer *pee
 int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, const struct um_window *w, uint64_t offset,
                       size_t len);
 
-/* ---- rma.c: the initiator's side ---- */
 /* ---- rma_offer.c ---- */
 
 /* um_core_op.offer */
@@ -476,11 +476,14 @@ enum um_proto_offer {
 };
 /* Of a read that the peer executes. */
 extern const struct um_core_op_class um_proto_read_op;
-/* Offers all of a read, which lies here. False: it goes in records. */
+/* Can such a read be offered to this side? */
+bool um_proto_rma_may_take(const struct um_core_op *op);
+/* Offers all of a read, which lies here, or will. False: it goes in records. */
 bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here);
 int um_proto_rma_offer_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
+/* ---- rma.c: the initiator's side ---- */
 int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rma_owner.c: the target's side ---- */

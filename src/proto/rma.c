@@ -9,7 +9,8 @@
  *
  *   WRITE {key, addr, token} + body  ──────→      check key, bounds, access → copy        answer DONE or the error
  *   WRITE_RTS {pieces}               ──────→      check → transfer, or answer PUSH         answer DONE
- *   READ {key, addr, total, token}   ──────→      check → RETURN parts through the target's own lane
+ *   READ {key, addr, total, token}   ──────→      check → RETURN parts through the target's own lane, or an offer
+ *                                                 (rma_offer.c)
  *
  * At level remote the region is looked up again before every step: a registration that was closed is not used. An error
  * while parts are under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the
@@ -273,7 +274,8 @@ static int rma_announce(struct um_core_ep *ep, const struct um_proto_rma *rma, s
                                          .token = op->token,
                                          .count = (uint16_t)count};
     um_proto_describe(op->buffers.iov, count, &header->piece, slot.body);
-    if (count == 1 && um_proto_shows(op->peer->lane) && um_proto_rndv_show(op, &header->piece))
+    if ((count == 1 && um_proto_shows(op->peer->lane) && um_proto_rndv_show(op, &header->piece)) ||
+        (count == 0 && um_proto_rma_may_take(op)))
         header->reach = UM_REACH_SHOWN;
     uint8_t op_code = rma->flags & UM_OP_READ ? UM_WIRE_READ : UM_WIRE_WRITE_RTS;
     op->peer->lane->machine->commit(op->peer->lane, &slot, op_code, um_proto_wire_flags(rma->flags), 0);
@@ -407,7 +409,7 @@ int um_proto_rma_return_arrived(struct um_core_ep *ep, struct um_core_peer *peer
     (void)ep;
     if (ret || !op)
         return ret;
-    if (op->offer == UM_OFFER_COMING || op->offer == UM_OFFER_TAKEN)
+    if (rec->body && (op->offer == UM_OFFER_COMING || op->offer == UM_OFFER_TAKEN))
         return -EPROTO;
     if (!rec->body && rec->len > 0 && rec->len <= UM_ERRNO_MAX) {
         um_core_op_complete(op, (int)rec->len);

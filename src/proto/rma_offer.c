@@ -3,75 +3,106 @@
  * by a transfer, instead of getting them in records.
  *
  *   initiator                                  owner
- *   READ {key, addr, total, token}  ──────→    check → show the bytes
+ *   READ {key, addr, total, reach}  ──────→    check → show the bytes
  *                                   ←────── OFFER {token, the machine's key}
- *   a transfer; then TAKEN {token}  ──────→    hide them
+ *   a transfer; then TAKEN          ──────→    hide them
  *   complete                        ←─ answer ─ DONE
  *
  *   the transfer is refused: TAKEN, refused ─→ RETURN parts, as if nothing had been offered (rma_owner.c)
  *
- * The registration may end meanwhile: then the bytes are hidden (core/region.h), and the owner answers with the error.
- * Owns: nothing; an offer lies in struct um_proto_inbound. Threading: core.h.
+ * The registration may end meanwhile: then the bytes are hidden (core/region.h), and the error comes in a RETURN
+ * record, behind the OFFER: an answer might overtake it. Owns: nothing; an offer lies in struct um_proto_inbound.
+ * Threading: core.h.
  */
 #include "proto/internal.h"
 
 #include <errno.h>
 
-enum { UM_OFFER_MIN = 256 << 10 /* bytes: shorter reads come as soon in records */ };
+enum {
+    UM_OFFER_MIN = 256 << 10,  /* bytes: shorter reads come as soon in records */
+    UM_OFFERS_REFUSED_MAX = 8, /* in turn: then that peer is offered nothing more */
+};
 
 /* ---- the owner ---- */
 
-/* The registration has ended, and nobody reads the bytes any more: the next step finds that out, and answers. */
+/* The registration has ended, and nobody reads the bytes any more. */
 static void withdrawn(struct um_core_offer *offer)
 {
     struct um_proto_inbound *in = UM_CONTAINER(offer, struct um_proto_inbound, offer);
+    in->failed = EKEYREJECTED;
     um_core_job_start(in->peer->ep, &in->job);
+    um_core_ep_kick(in->peer->ep); /* it may be a thread of the program that closes it */
+}
+
+/* The record that tells it, and what it tells. -EAGAIN; -ENOSYS: the machine does not show it; another error. */
+static int offer_send(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, struct um_lane *lane)
+{
+    const struct iovec piece = {.iov_base = here, .iov_len = in->arrival.len};
+    struct um_slot slot;
+    uint64_t key;
+    int ret = lane->machine->claim(lane, 0, &slot);
+    if (ret)
+        return ret;
+    struct um_shown *shown = lane->machine->show(lane, &piece, &key);
+    if (!shown) {
+        lane->machine->abort(lane, &slot);
+        return -ENOSYS;
+    }
+    um_core_offer_begin(&in->offer, um_core_regions_find(ep->config.regions, in->key), shown, withdrawn);
+    *(struct um_proto_offer_wire *)slot.header = (struct um_proto_offer_wire){.key = key, .token = in->token};
+    lane->machine->commit(lane, &slot, UM_WIRE_OFFER, 0, 0);
+    return 0;
 }
 
 bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here)
 {
     struct um_lane *lane;
-    struct um_slot slot;
-    uint64_t key;
-    if (in->was_offered || in->arrival.len < UM_OFFER_MIN || um_core_peer_lane(in->peer, &lane) != 0 ||
-        !um_proto_shows(lane))
+    if (!in->is_shown || in->was_offered || in->moved > 0 || in->arrival.len < UM_OFFER_MIN ||
+        um_proto_peer_of(in->peer)->offers_refused >= UM_OFFERS_REFUSED_MAX)
         return false;
-    in->was_offered = true;
-    const struct iovec piece = {.iov_base = here, .iov_len = in->arrival.len};
-    struct um_shown *shown = lane->machine->show(lane, &piece, &key);
-    if (!shown)
-        return false;
-    if (lane->machine->claim(lane, 0, &slot) != 0) { /* no credit: records need more of it */
-        in->was_offered = false;
-        shown->machine->hide(shown, UM_HIDE_READ);
-        return false;
+    int ret = um_core_peer_lane(in->peer, &lane);
+    if (ret == 0)
+        ret = um_proto_shows(lane) ? offer_send(ep, in, here, lane) : -ENOSYS;
+    if (ret == -EAGAIN) {
+        um_core_peer_claim_failed(in->peer, ret);
+        return true;
     }
-    um_core_offer_begin(&in->offer, um_core_regions_find(ep->config.regions, in->key), shown, withdrawn);
-    *(struct um_proto_offer_wire *)slot.header = (struct um_proto_offer_wire){.key = key, .token = in->token};
-    lane->machine->commit(lane, &slot, UM_WIRE_OFFER, 0, 0);
-    um_list_unlink(&in->job.link);
-    return true;
+    in->was_offered = ret == 0;
+    in->is_shown = ret == 0; /* else it goes in records */
+    in->pushed = ret != 0;
+    if (ret == 0)
+        um_list_unlink(&in->job.link);
+    return ret == 0;
 }
 
 int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_taken_wire *header = rec->header;
     struct um_proto_inbound *in = um_proto_inbound_find(peer, header->token);
-    if (rec->body || header->token >= UM_TOKENS || rec->len > 1)
+    uint8_t *refused = &um_proto_peer_of(peer)->offers_refused;
+    if (rec->body || header->token >= UM_TOKENS || rec->len > 1 || (in && !in->was_offered))
         return -EPROTO;
-    if (!in || !in->offer.shown) /* it has been withdrawn: the answer is on its way, or will be */
-        return in && !in->was_offered ? -EPROTO : 0;
-    um_core_offer_end(&in->offer, rec->len ? UM_HIDE_REFUSED : UM_HIDE_READ);
-    if (rec->len) {
-        um_core_job_start(ep, &in->job);
+    if (!in || !in->offer.shown) /* it was withdrawn: the error is on its way, or will be */
+        return 0;
+    um_core_offer_end(&in->offer, UM_HIDE_READ);
+    if (rec->len == 0) {
+        *refused = 0;
+        um_proto_inbound_finish(ep, in, 0);
         return 0;
     }
-    in->pushed = false;
-    um_proto_inbound_finish(ep, in, 0);
+    *refused += *refused < UM_OFFERS_REFUSED_MAX;
+    in->pushed = true;
+    um_core_job_start(ep, &in->job);
     return 0;
 }
 
 /* ---- the initiator ---- */
+
+/* One piece, which every provider takes. */
+bool um_proto_rma_may_take(const struct um_core_op *op)
+{
+    return um_proto_shows(op->peer->lane) && op->buffers.count == 1 && op->len >= UM_OFFER_MIN;
+}
 
 /* 0: it moves, or has moved; -EAGAIN: not now; else it is refused. */
 static int take_start(struct um_core_op *op)
@@ -143,7 +174,7 @@ int um_proto_rma_offer_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     int ret = um_proto_op_of_part(peer, &um_proto_read_op, header->token, 0, &op);
     if (ret || !op)
         return ret;
-    if (rec->body || op->offer != UM_OFFER_NONE || !um_proto_shows(peer->lane))
+    if (rec->body || op->offer != UM_OFFER_NONE || !rec->rx->machine->show)
         return -EPROTO;
     op->offer = UM_OFFER_COMING;
     op->key = header->key;
