@@ -41,7 +41,7 @@ class Mpi:
 
     def build(self, setting: Setting) -> None:
         """Compiles the measurements with this MPI's compiler unless that was done."""
-        names = ("main", "measure", "latency", "stream", "matching", "senders", "onesided", "collective", "link_mpi")
+        names = ("main", "measure", "latency", "line", "stream", "matching", "senders", "onesided", "collective", "link_mpi")
         sources = [DRIVERS / f"{name}.c" for name in names]
         program = self.program(setting)
         newest = max(file.stat().st_mtime for file in (*sources, *DRIVERS.glob("*.h")))

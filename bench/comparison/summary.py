@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 from .families import METRICS, Metric
 
 OURS, LIMIT = "ours", "limit"
+LINES = ("line_before_ns", "line_after_ns")  # bench/drivers/line.c
+APART = 1.6  # times the usual time of a line: the two processors are elsewhere
+LEAST = 3  # runs of a peer that a table is made of, if there are as many
 Record = dict[str, Any]  # runs.json
 
 
@@ -116,12 +119,36 @@ def failures_of(runs: Sequence[Record], peers: Sequence[dict[str, str]], missing
     return told
 
 
+def lines_of(run: Record) -> list[float]:
+    """What a cache line took before the run and after it, ns; empty: that was not measured."""
+    return [value for metric, _, value in run["figures"] if metric in LINES]
+
+
+def usual_line(record: Record) -> float | None:
+    """ns, with the two processors as close as they were in a tenth of the runs."""
+    lines = sorted(value for run in record["runs"] for value in lines_of(run))
+    return lines[len(lines) // 10] if lines else None
+
+
+def is_apart(run: Record, usual: float | None) -> bool:
+    """Were the two processors further apart at some time of it? A virtual machine's host may move them."""
+    return usual is not None and max(lines_of(run), default=0) > APART * usual
+
+
+def comparable(runs: Sequence[Record], usual: float | None) -> list[Record]:
+    """Without those that were apart, of each peer that has enough others."""
+    close: dict[str, int] = {}
+    for run in runs:
+        close[run["peer"]] = close.get(run["peer"], 0) + (bool(run["figures"]) and not is_apart(run, usual))
+    return [run for run in runs if close[run["peer"]] < LEAST or not is_apart(run, usual)]
+
+
 def section_of(record: Record, measurement: Record, group: str) -> Section:
     peers = [peer for peer in record["peers"] if peer["group"] == group]
     ids = {peer["id"] for peer in peers}
     runs = [run for run in record["runs"] if run["measurement"] == measurement["id"] and run["peer"] in ids]
     values: dict[str, dict[str, dict[str, list[float]]]] = {}  # metric, case, peer
-    for run in runs:
+    for run in comparable(runs, usual_line(record)):
         for metric, case, value in run["figures"]:
             values.setdefault(metric, {}).setdefault(str(case), {}).setdefault(run["peer"], []).append(value)
     present = {peer["name"] for peer in peers if any(run["peer"] == peer["id"] for run in runs) and peer["kind"] != LIMIT}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .families import measurements
-from .summary import Record, Row, Section, Spread, Table, sections
+from .summary import APART, Record, Row, Section, Spread, Table, is_apart, sections, usual_line
 
 BEGIN = "<!-- bench/compare writes what follows -->"
 END = "<!-- up to here -->"
@@ -127,6 +127,11 @@ def describe(record: Record) -> str:
         f"{machine['cache'] >> 10:,} KiB; {machine['system']}; load at the start {machine['load']:.2f}; {record['when']}; "
         f"unimem {record['version']}."
     )
+    usual = usual_line(record)
+    if usual is not None:
+        apart = sum(is_apart(run, usual) for run in record["runs"])
+        words.append(f"A cache line took {usual:.0f} ns from one processor to the other. In {apart} of {len(record['runs'])} runs it took "
+                     f"more than {APART} times as long: they are left out where a peer has enough others.")  # fmt: skip
     return textwrap.fill(" ".join(words), WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
 
 

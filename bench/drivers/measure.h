@@ -37,6 +37,10 @@ extern const struct measure measure_latency, measure_stream, measure_both, measu
 /* "figure METRIC CASE VALUE" on stdout. */
 void measure_figure(const char *metric, size_t which, double value);
 
+/* The figure: ns that a cache line takes from one of two processes to the other one; nothing where they share no
+ * memory, or are more. */
+void measure_line(const char *metric);
+
 /* Ends the program unless there are two processes. */
 void measure_two(void);
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from harness import BUILD, TOP, Launcher
 
 sys.path.insert(0, str(TOP / "bench"))
-from comparison import plots
+from comparison import plots, summary
 
 
 def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
     ]
     assert not any(r["error"] for r in record["runs"]), str(run)
     for r in record["runs"]:
-        assert {metric for metric, _, _ in r["figures"]} == {"us", "p50_us", "p99_us", "p999_us"}, r
+        assert {metric for metric, _, _ in r["figures"]} == {"us", "p50_us", "p99_us", "p999_us", *summary.LINES}, r
     report = (tmp_path / "report.md").read_text()
     assert "| bytes | unimem | limit | unimem : limit |" in report
     assert f"- openmpi5:sm: no mpiexec in {tmp_path}/nothing/bin" in report
@@ -37,7 +37,7 @@ def test_the_floor(launcher: Launcher, tmp_path: Path) -> None:
     run = [TOP / "bench" / "compare", *how, "--build", BUILD, "--out"]
     launcher.run([*run, tmp_path / "floor"]).succeeded()
     (found,) = json.loads((tmp_path / "floor" / "runs.json").read_text())["runs"]
-    assert not found["error"] and {metric for metric, _, _ in found["figures"]} == {"mb_s", "ns_message"}
+    assert not found["error"] and {metric for metric, _, _ in found["figures"]} == {"mb_s", "ns_message", *summary.LINES}
     carried = ["stream", "--link", "unimem", "--cases", "8", "--kind", "floor"]
     run = launcher.run([BUILD / "bench" / "compare_fabric", *carried], env={"FI_PROVIDER": "unimem", "FI_PROVIDER_PATH": str(BUILD)})
     assert run.status == 1 and "a message was carried" in run.err, str(run)

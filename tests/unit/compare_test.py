@@ -70,6 +70,34 @@ class Statistics(unittest.TestCase):
         self.assertEqual(table.rows[0].to_rival, {"ours": 2.0, "heap": 4.0})
 
 
+def with_lines(told, lines):
+    """lines: of each run, before and after it, in ns."""
+    for run, (before, after) in zip(told["runs"], lines, strict=True):
+        run["figures"] += [["line_before_ns", "0", before], ["line_after_ns", "0", after]]
+    return told
+
+
+class Apart(unittest.TestCase):
+    RUNS = [("g:ours", {"8": value}) for value in (1.0, 1.2, 1.1, 9.0)] + [("g:slow", {"8": value}) for value in (2.0, 8.0, 2.2, 2.1)]
+
+    def test_runs_with_the_processors_apart_are_left_out(self):
+        told = with_lines(record(self.RUNS), [(60, 62), (61, 95), (60, 60), (60, 250), (65, 60), (240, 250), (70, 60), (60, 60)])
+        cells = only_table(told).rows[0].cells
+        self.assertEqual((cells["ours"].median, cells["ours"].runs), (1.1, 3))
+        self.assertEqual((cells["slow"].median, cells["slow"].runs), (2.1, 3))
+        self.assertIn("A cache line took 60 ns", tables.report(told))
+        self.assertIn("In 2 of 8 runs", tables.report(told))
+
+    def test_a_peer_that_has_few_others_keeps_them(self):
+        told = with_lines(record(self.RUNS), [(60, 62), (60, 250), (60, 60), (60, 250)] + [(60, 60)] * 4)
+        self.assertEqual(only_table(told).rows[0].cells["ours"].runs, 4)
+
+    def test_where_no_line_was_measured_nothing_is_left_out(self):
+        told = record(self.RUNS)
+        self.assertEqual(only_table(told).rows[0].cells["slow"].runs, 4)
+        self.assertNotIn("cache line", tables.report(told))
+
+
 class Missing(unittest.TestCase):
     def test_a_missing_peer_is_named_with_its_reason_and_has_no_column(self):
         text = tables.report(record([("g:ours", {"8": 1.0}), ("g:slow", {"8": 2.0})], missing={"g:fast": "not installed"}))
