@@ -283,15 +283,7 @@ static int rma_announce(struct um_core_ep *ep, const struct um_proto_rma *rma, s
     return 0;
 }
 
-/* What is read comes in records; done, without them, is a read of nothing, or what was offered and taken. */
-static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
-{
-    const bool is_there = op->len == 0 || op->offer == UM_OFFER_TAKEN;
-    um_proto_op_answered(ep, op, status == UM_STATUS_DONE && !is_there ? -EPROTO : status);
-}
-
 static const struct um_core_op_class write_op = {.answered = um_proto_op_answered};
-const struct um_core_op_class um_proto_read_op = {.answered = read_answered};
 
 static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
 {

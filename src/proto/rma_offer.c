@@ -98,6 +98,15 @@ int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 
 /* ---- the initiator ---- */
 
+/* What is read comes in records; done, without them, is a read of nothing, or what was offered and taken. */
+static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
+{
+    const bool is_there = op->len == 0 || op->offer == UM_OFFER_TAKEN;
+    um_proto_op_answered(ep, op, status == UM_STATUS_DONE && !is_there ? -EPROTO : status);
+}
+
+const struct um_core_op_class um_proto_read_op = {.answered = read_answered};
+
 /* One piece, which every provider takes. */
 bool um_proto_rma_may_take(const struct um_core_op *op)
 {

@@ -56,7 +56,7 @@ static void format_break(struct world *w)
     struct um_lane *lane = peer_of(w, 1, 0)->lane;
     struct um_slot slot;
     assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
-    lane->machine->commit(lane, &slot, UM_OPCODES - 1, 0, 0);
+    lane->machine->commit(lane, &slot, UM_OPCODES, 0, 0);
 }
 
 /* The operation has ended, and the memory is its owner's. */
