@@ -251,35 +251,50 @@ void rma(struct world *w, int from, const struct um_proto_rma *op)
     assert_int_equal(ret, 0);
 }
 
-static unsigned char pattern(size_t i, uint32_t seed)
+/* The pattern: in a block of 256 bytes each byte is 31 more than the one before, modulo 256. So each block is a part of
+ * one table: that which begins with its first byte. */
+#define STEP_1(i)  (unsigned char)((i)*31)
+#define STEP_4(i)  STEP_1(i), STEP_1((i) + 1), STEP_1((i) + 2), STEP_1((i) + 3)
+#define STEP_16(i) STEP_4(i), STEP_4((i) + 4), STEP_4((i) + 8), STEP_4((i) + 12)
+#define STEP_64(i) STEP_16(i), STEP_16((i) + 16), STEP_16((i) + 32), STEP_16((i) + 48)
+#define STEP_256   STEP_64(0), STEP_64(64), STEP_64(128), STEP_64(192)
+
+enum { BLOCK = 256, INVERSE = 223 /* of 31, modulo 256 */ };
+
+/* The block that begins at byte i of a buffer. */
+static const unsigned char *pattern_block(size_t i, uint32_t seed)
 {
-    return (unsigned char)(i * 31 + (i >> 8) * 7 + (i >> 16) * 3 + seed * 101 + 1);
+    static const unsigned char table[2 * BLOCK] = {STEP_256, STEP_256};
+    const size_t first = (i >> 8) * 7 + (i >> 16) * 3 + seed * 101 + 1;
+    return table + (unsigned char)(first * INVERSE);
 }
 
 void fill(void *buf, size_t len, uint32_t seed)
 {
-    for (size_t i = 0; i < len; i++)
-        ((unsigned char *)buf)[i] = pattern(i, seed);
+    for (size_t i = 0; i < len; i += BLOCK)
+        memcpy((unsigned char *)buf + i, pattern_block(i, seed), len - i < BLOCK ? len - i : BLOCK);
 }
 
 bool is_filled(const void *buf, size_t len, uint32_t seed)
 {
-    for (size_t i = 0; i < len; i++) {
-        if (((const unsigned char *)buf)[i] != pattern(i, seed)) {
-            print_error("byte %zu of %zu is %u, not %u\n", i, len, ((const unsigned char *)buf)[i], pattern(i, seed));
-            return false;
-        }
+    for (size_t i = 0; i < len; i += BLOCK) {
+        const unsigned char *got = (const unsigned char *)buf + i, *wanted = pattern_block(i, seed);
+        const size_t n = len - i < BLOCK ? len - i : BLOCK;
+        if (!memcmp(got, wanted, n))
+            continue;
+        size_t j = 0;
+        while (got[j] == wanted[j])
+            j++;
+        print_error("byte %zu of %zu is %u, not %u\n", i + j, len, got[j], wanted[j]);
+        return false;
     }
     return true;
 }
 
 bool is_all(const void *buf, size_t len, unsigned char value)
 {
-    for (size_t i = 0; i < len; i++) {
-        if (((const unsigned char *)buf)[i] != value)
-            return false;
-    }
-    return true;
+    const unsigned char *bytes = buf;
+    return len == 0 || (bytes[0] == value && !memcmp(bytes, bytes + 1, len - 1));
 }
 
 uint32_t rnd(uint64_t *state, uint32_t n)
