@@ -1,7 +1,7 @@
 """The planted mutations: what is broken, where, and which tests must notice.
 
 Each is (name, file, old text, new text, tests). The old text must occur exactly once in the file: when the source
-changes so that it does not, tests/mutations/run.py fails and the entry here is to be renewed. The tests are names of
+changes so that it does not, tests/mutations/run fails and the entry here is to be renewed. The tests are names of
 meson tests, in the order in which they are tried; the mutation counts as found at the first that fails.
 """
 
