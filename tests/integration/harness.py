@@ -20,7 +20,7 @@ from pathlib import Path
 from rank_files import RankFiles
 
 TOP = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("UNIMEM_BUILD", TOP / "build"))
+BUILD = Path(os.environ.get("UNIMEM_BUILD", TOP / "build")).resolve()
 VENV = TOP / ".venv"
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 MARKER = "UNIMEM_TEST_MARKER"
