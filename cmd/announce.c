@@ -1,4 +1,4 @@
-/* cmd/announce.h */
+/* See cmd/announce.h. */
 #include "announce.h"
 #include "provider.h"
 
@@ -10,7 +10,7 @@ int um_cmd_announce_forced(const char *word, struct um_cmd_recognised *found)
 {
     enum um_cmd_mpi_kind kind = um_cmd_mpi_by_word(word);
     if (!kind && strcmp(word, "any") != 0) {
-        bool missing = !*word || *word == '-'; /* the end of the line, or the next option */
+        bool missing = !*word || *word == '-'; /* the command line ends, or the next option follows */
         if (missing)
             fputs("unimem: --mpi needs a name", stderr);
         else
@@ -61,7 +61,7 @@ void um_cmd_announce_doubts(const struct um_cmd_recognised *found, const struct 
     for (unsigned i = 0; i < env->count; i++) {
         const struct um_cmd_env_var *var = &env->var[i];
         bool differs = um_cmd_env_differs(var);
-        /* The line before names FI_PROVIDER, and another provider may need other settings. */
+        /* FI_PROVIDER was named in the line before; and another provider may need other settings. */
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
             fprintf(stderr, "unimem: %s=%s is yours and wins over %s: unimem may not be used\n", var->name, var->value,
                     var->ours);

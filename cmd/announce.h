@@ -5,26 +5,28 @@
 #include "mpi_env.h"
 #include "recognise.h"
 
-/* The MPI that --mpi WORD names. Returns 0 or -EINVAL after a message; *found is set only on success. */
+/* Finds the MPI that --mpi WORD names. Returns 0 or -EINVAL after a message; *found is set only on success. */
 int um_cmd_announce_forced(const char *word, struct um_cmd_recognised *found);
 
-/* One line: which MPI, its version, how it was recognised, the provider. */
+/* Prints one line: which MPI, its version and library, the provider. */
 void um_cmd_announce_choice(const struct um_cmd_recognised *found, const struct um_cmd_environment *env);
 
-/* A line if the user's FI_PROVIDER keeps unimem from being used: um_cmd_announce_choice says so as well. */
+/* Prints a line if the user's FI_PROVIDER keeps unimem from being used; um_cmd_announce_choice says so as well. */
 void um_cmd_announce_other_provider(const struct um_cmd_environment *env);
 
-/* A line for each of the user's own settings that keeps the MPI from using unimem, and for a launcher of another MPI.
+/*
+ * Prints a line for each setting of the user that may keep the MPI from using unimem, and for a launcher of another
+ * MPI.
  */
 void um_cmd_announce_doubts(const struct um_cmd_recognised *found, const struct um_cmd_environment *env);
 
-/* A line if the command is one that starts programs without our environment (sudo). argv: ended by NULL. */
+/* Prints a line if the command is one that starts programs without this environment (sudo). argv: ended by NULL. */
 void um_cmd_announce_dropped(char *const *argv);
 
-/* Every variable with its value and origin. */
+/* Prints every variable with its value and origin. */
 void um_cmd_announce_all(const struct um_cmd_environment *env);
 
-/* If this MPI cannot use unimem: why, and what to do. Returns 0, or -ENOTSUP after the message. */
+/* If this MPI cannot use unimem, prints why and what to do. Returns 0, or -ENOTSUP after the message. */
 int um_cmd_announce_refusal(const struct um_cmd_mpi *mpi);
 
 #endif

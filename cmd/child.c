@@ -1,4 +1,4 @@
-/* cmd/child.h */
+/* See cmd/child.h. */
 #include "child.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@ static long long now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* Never returns. Output of the function, or of a library's constructor, is discarded. */
+/* Runs the function and exits. What the function, or a library's constructor, prints is discarded. */
 static void child_main(um_cmd_child_fn *fn, void *arg, int out)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
@@ -42,7 +42,7 @@ static int collect(int in, char *text, size_t size, long long end)
         int ready = left > 0 ? poll(&p, 1, (int)left) : 0;
         if (ready == 0)
             return -ETIMEDOUT;
-        char rest[256]; /* output that does not fit is read and dropped, or the child would block */
+        char rest[256]; /* output that does not fit is read and dropped; otherwise the child would block */
         bool full = have == size - 1;
         ssize_t n = ready < 0 ? -1 : read(in, full ? rest : text + have, full ? sizeof rest : size - 1 - have);
         if (n < 0 && errno == EINTR)

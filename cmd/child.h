@@ -7,13 +7,13 @@
 
 #include <stddef.h>
 
-/* Runs in the child. What it writes to the descriptor `out` reaches the parent; its stdout and stderr are closed. */
+/* Runs in the child. What it writes to the descriptor `out` reaches the parent; its stdout and stderr are discarded. */
 typedef void um_cmd_child_fn(void *arg, int out);
 
 /*
  * Runs fn and collects at most size - 1 bytes of what it wrote; text is zero-terminated in any case. The child is
- * killed after timeout_ms. Returns the number of bytes, or a negative errno (-ETIMEDOUT; -ECHILD: it was killed by a
- * signal; what fork(2) and pipe(2) give).
+ * killed after timeout_ms. Returns the number of bytes, or a negative errno (-ETIMEDOUT; -ECHILD: a signal killed it;
+ * the errors of fork(2) and pipe(2)).
  */
 int um_cmd_child_run(um_cmd_child_fn *fn, void *arg, char *text, size_t size, int timeout_ms);
 

@@ -19,7 +19,7 @@ int um_cmd_run(int argc, char **argv);
 int um_cmd_env(int argc, char **argv);
 int um_cmd_info(int argc, char **argv);
 
-/* A usage error of the sub-command NAME: the message, what to do, UM_EXIT_USAGE. */
+/* Reports a usage error of a sub-command: prints the message and what to do. Returns UM_EXIT_USAGE. */
 int um_cmd_usage_error(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd/elf_file.h */
+/* See cmd/elf_file.h. */
 #include "elf_file.h"
 
 #include <elf.h>
@@ -14,7 +14,7 @@
 
 enum { OWN_CLASS = sizeof(void *) == 8 ? ELFCLASS64 : ELFCLASS32 };
 
-/* The bytes [offset, offset + size), or NULL if the file does not have them. */
+/* Returns the bytes [offset, offset + size), or NULL if the file does not have them. */
 static const void *part(const struct um_cmd_elf *elf, size_t offset, size_t size)
 {
     return offset <= elf->size && size <= elf->size - offset ? elf->bytes + offset : NULL;
@@ -29,7 +29,7 @@ static const ElfW(Phdr) * segment(const struct um_cmd_elf *elf, unsigned index)
     return offset % sizeof(void *) ? NULL : part(elf, offset, sizeof(ElfW(Phdr)));
 }
 
-/* Where in the file the byte lies that is loaded at this address; SIZE_MAX if nowhere. */
+/* Returns the file offset of the byte that is loaded at this address; SIZE_MAX: there is none. */
 static size_t offset_of(const struct um_cmd_elf *elf, size_t address)
 {
     const ElfW(Phdr) * at;
@@ -40,7 +40,7 @@ static size_t offset_of(const struct um_cmd_elf *elf, size_t address)
     return SIZE_MAX;
 }
 
-/* A zero-terminated text of the string table, or NULL. */
+/* Returns a zero-terminated text of the string table, or NULL. */
 static const char *text_at(const struct um_cmd_elf *elf, size_t table, size_t index)
 {
     if (table >= elf->size || index >= elf->size - table)
@@ -124,7 +124,7 @@ unsigned um_cmd_elf_startup(const struct um_cmd_elf *elf, struct um_cmd_elf_word
         if (count == UM_ELF_STARTUP_MAX)
             break;
         switch (dynamic[i].d_tag) {
-        case DT_INIT: /* an entry that a library's loader passes over instead: its address must not be 0 */
+        case DT_INIT: /* becomes an entry that the loader ignores in a library: an address of 0 would be called */
         case DT_FINI:
             words[count++] = (struct um_cmd_elf_word){at + offsetof(ElfW(Dyn), d_tag), DT_DEBUG};
             break;

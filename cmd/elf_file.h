@@ -1,8 +1,9 @@
 /*
- * Reads an ELF file: the libraries that it needs, its search paths, and whether it contains a text.
+ * Reads an ELF file: the libraries that it needs, its search paths, and whether it contains given bytes.
  *
- * Reads the file only; nothing is loaded. Files of another word size or byte order are not read: they could not be run
- * by this machine's libraries either. A damaged file yields an error or an empty list, never a read outside it.
+ * Reads the file only; nothing is loaded. Files of another word size are not read, and in those of another byte order
+ * nothing is found: this machine's libraries could not run them either. A damaged file yields an error or an empty
+ * list, never a read outside it.
  */
 #ifndef UM_CMD_ELF_FILE_H
 #define UM_CMD_ELF_FILE_H
@@ -19,7 +20,7 @@ struct um_cmd_elf {
     unsigned needed_count;
     const char *rpath, *runpath;   /* DT_RPATH (searched before LD_LIBRARY_PATH), DT_RUNPATH (after it), or NULL */
     const char *loader;            /* PT_INTERP: the program that loads it, or NULL */
-    size_t dynamic, dynamic_count; /* PT_DYNAMIC: where in the file its entries begin, and how many there are */
+    size_t dynamic, dynamic_count; /* PT_DYNAMIC: the file offset of its entries, and their number */
 };
 
 /* A word of the file and its new value. */
@@ -32,12 +33,12 @@ int um_cmd_elf_open(const char *path, struct um_cmd_elf *elf);
 void um_cmd_elf_close(struct um_cmd_elf *elf);
 
 /*
- * The words to change in a copy of a library so that the loader runs none of its code when it loads or unloads it.
- * Returns how many there are, at most UM_ELF_STARTUP_MAX.
+ * Lists the words to change in a copy of a library so that the loader runs none of its code when it loads or unloads
+ * the copy. Returns their number, at most UM_ELF_STARTUP_MAX.
  */
 unsigned um_cmd_elf_startup(const struct um_cmd_elf *elf, struct um_cmd_elf_word *words);
 
-/* Does the file hold these bytes, anywhere? */
+/* True if the file holds these bytes anywhere. */
 bool um_cmd_elf_holds(const struct um_cmd_elf *elf, const void *bytes, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* The rules of cmd/forward.h. */
+/* See cmd/forward.h. */
 #include "forward.h"
 #include "heap.h"
 #include "words.h"
@@ -13,7 +13,7 @@ static const char list[] = "OMPI_MCA_mca_base_env_list", delimiter[] = "OMPI_MCA
 
 extern char **environ;
 
-/* Is the name, perhaps with `=value`, an entry of the list? */
+/* True if the name, perhaps with `=value`, is an entry of the list. */
 static bool is_in(const char *entries, const char *between, const char *name, size_t len)
 {
     while (*entries) {
@@ -26,7 +26,7 @@ static bool is_in(const char *entries, const char *between, const char *name, si
     return false;
 }
 
-/* Libfabric's and unimem's variables, and the preloaded heap. */
+/* True for libfabric's and unimem's variables, and for LD_PRELOAD if it has the heap. */
 static bool is_wanted(const char *variable, size_t len)
 {
     static const char preload[] = "LD_PRELOAD";
@@ -34,7 +34,10 @@ static bool is_wanted(const char *variable, size_t len)
            (len == sizeof preload - 1 && strncmp(variable, preload, len) == 0 && um_cmd_heap_is_preloaded());
 }
 
-/* Appends, each with the text before it, the variables that are not in `entries`. Returns 0 or -ENAMETOOLONG. */
+/*
+ * Appends the names of the wanted variables that are not in `entries`, each after the text `before`. Returns 0 or
+ * -ENAMETOOLONG.
+ */
 static int names_append(char *names, size_t size, const char *before, const char *entries, const char *between)
 {
     size_t used = strlen(names);
@@ -50,7 +53,10 @@ static int names_append(char *names, size_t size, const char *before, const char
     return 0;
 }
 
-/* Open MPI 4 takes a list or -x, not both. Where no launcher is seen, every word may be handed to one. */
+/*
+ * True if the launcher has the option -x: Open MPI 4 takes a list or -x, not both. If no launcher is found, every word
+ * may be an option of one.
+ */
 static bool has_x(char *const *command, const char *launcher)
 {
     static const char *const x[] = {"x", NULL};

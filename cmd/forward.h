@@ -1,4 +1,4 @@
-/* What the ranks of other hosts are given: Open MPI's ssh takes no environment along, hydra's launchers do. */
+/* Passes variables to ranks on other hosts: Open MPI's ssh does not pass the environment on, hydra's launchers do. */
 #ifndef UM_CMD_FORWARD_H
 #define UM_CMD_FORWARD_H
 
@@ -6,10 +6,9 @@
 #include "recognise.h"
 
 /*
- * For a job of Open MPI over the machine net: names libfabric's and unimem's variables, and LD_PRELOAD if it has the
- * heap, to the launcher in OMPI_MCA_mca_base_env_list, behind what the user has there. Where the command has -x
- * instead, says on stderr what to add. Call it last, with the environment complete. Returns 0, or a negative errno
- * after a message.
+ * For a job of Open MPI over the machine net: appends libfabric's and unimem's variables, and LD_PRELOAD if it has the
+ * heap, to OMPI_MCA_mca_base_env_list, the list of what the launcher passes on. If the command has -x instead, prints
+ * on stderr what to add. Call it last, with the environment complete. Returns 0, or a negative errno after a message.
  */
 int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env);
 

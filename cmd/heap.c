@@ -1,4 +1,4 @@
-/* cmd/heap.h */
+/* See cmd/heap.h. */
 #include "heap.h"
 #include "elf_file.h"
 #include "lib_dirs.h"
@@ -11,7 +11,7 @@
 #define HEAP_LIBRARY "libunimem-heap.so"
 #define JEMALLOC     "libjemalloc.so.2"
 
-/* As the dynamic linker would find it: a program that is started has the paths of this one, or more. */
+/* Finds jemalloc as the dynamic linker would: a program that is started has the search paths of this one, or more. */
 static int jemalloc_find(char *found)
 {
     static const char own[] = "/proc/self/exe";

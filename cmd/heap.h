@@ -5,12 +5,12 @@
 #include <stdbool.h>
 
 /*
- * Sets LD_PRELOAD: what the user has, then the heap, then jemalloc behind it. Returns 0, or a negative errno after a
- * message that says what is missing.
+ * Sets LD_PRELOAD: what the user has, then the heap, then jemalloc. Returns 0, or a negative errno after a message that
+ * says what is missing.
  */
 int um_cmd_heap_preload(void);
 
-/* Is the heap in LD_PRELOAD? */
+/* True if the heap is in LD_PRELOAD. */
 bool um_cmd_heap_is_preloaded(void);
 
 #endif

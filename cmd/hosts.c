@@ -1,4 +1,4 @@
-/* hosts.h. */
+/* See cmd/hosts.h. */
 #include "hosts.h"
 #include "words.h"
 
@@ -9,16 +9,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Of hydra (MPICH, Intel MPI), Open MPI and PRRTE. */
+/* Options that name hosts: of hydra (MPICH, Intel MPI), Open MPI and PRRTE. */
 static const char *const options[] = {
     "H",        "host",         "hosts",    "hostlist",    "hosts-group", "f",
     "hostfile", "machine",      "machines", "machinelist", "machinefile", "default-hostfile",
     "add-host", "add-hostfile", NULL};
 
-/* A file with more words of the launcher: hydra's, Open MPI's. */
+/* Options that name a file with more words of the launcher: hydra's, Open MPI's. */
 static const char *const more[] = {"configfile", "app", NULL};
 
-/* Set to a file or a list of hosts: by the user, or by a batch system for more than one host (below). */
+/* Variables that the user, or a batch system for more than one host, sets to a file or a list of hosts. */
 static const char *const lists[] = {"HYDRA_HOST_FILE",
                                     "I_MPI_HYDRA_HOST_FILE",
                                     "I_MPI_HYDRA_HOSTS_GROUP",
@@ -26,10 +26,10 @@ static const char *const lists[] = {"HYDRA_HOST_FILE",
                                     "PRTE_MCA_prte_default_hostfile",
                                     NULL};
 
-/* Slurm, Flux: a number of hosts. */
+/* Variables of Slurm and Flux: a number of hosts. */
 static const char *const numbers[] = {"SLURM_JOB_NUM_NODES", "SLURM_NNODES", "FLUX_JOB_NNODES", NULL};
 
-/* PBS, Grid Engine: a file, each line of which begins with a host. */
+/* Variables of PBS and Grid Engine: a file, each line of which begins with a host. */
 static const char *const files[] = {"PBS_NODEFILE", "PE_HOSTFILE", NULL};
 
 static bool has_two_hosts(const char *path)
@@ -47,7 +47,7 @@ static bool has_two_hosts(const char *path)
     return differs;
 }
 
-/* LSF: "host ranks host ranks ...". */
+/* True if LSF's text "host ranks host ranks ..." names two hosts. */
 static bool has_four_words(const char *text)
 {
     char word[4][256];
@@ -73,7 +73,10 @@ static const char *named_by_environment(void)
     return value && has_four_words(value) ? "LSB_MCPU_HOSTS" : NULL;
 }
 
-/* Each line is a part of the job, as on the command line before a `:`; one that ends in a backslash goes on. */
+/*
+ * True if a line of such a file names hosts. Each line is a part of the job, as on the command line before a `:`; a
+ * line that ends in a backslash goes on.
+ */
 static bool line_names_hosts(struct um_cmd_words *at, char *line)
 {
     static const char blanks[] = " \t\r\n";
@@ -90,7 +93,7 @@ static bool line_names_hosts(struct um_cmd_words *at, char *line)
     return named;
 }
 
-/* What is read from a pipe would be lost to the launcher. */
+/* Reads regular files only: what is read from a pipe would be lost to the launcher. */
 static bool file_names_hosts(const char *path)
 {
     struct um_cmd_words at = {0};

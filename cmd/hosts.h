@@ -1,10 +1,12 @@
-/* Does a job run on several hosts? As far as the launcher's words and the batch system's variables tell. */
+/*
+ * Finds out whether a job runs on several hosts, as far as the launcher's words and the batch system's variables tell.
+ */
 #ifndef UM_CMD_HOSTS_H
 #define UM_CMD_HOSTS_H
 
 /*
- * argv: the command, ended by NULL; launcher: as for um_cmd_words_behind (cmd/words.h). Returns what names hosts, an
- * option or a variable, or NULL. One that names this host alone is told, too. Words of the programs tell nothing.
+ * Returns the option or variable that names hosts, or NULL; also one that names this host alone. The programs' own
+ * words do not count. argv: the command, ended by NULL; launcher: as for um_cmd_words_behind (cmd/words.h).
  */
 const char *um_cmd_hosts_named(char *const *argv, const char *launcher);
 

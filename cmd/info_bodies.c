@@ -1,9 +1,10 @@
 /*
- * cmd/info.h: large messages between two processes of this machine: read by the receiver, copied by both sides, pushed
- * by the sender, and which of these an endpoint chooses.
+ * See cmd/info.h. Measures large messages between two processes of this machine: read by the receiver, copied by both
+ * sides, pushed by the sender; and which of these an endpoint chooses.
  *
- * Two processes with an endpoint each, of this very version. "Warm" is a message from one buffer into one buffer again
- * and again; "cold" goes through FIELD bytes on both sides. Any failure ends both processes, and the report says so.
+ * Runs two processes with an endpoint each, of the same version as this command. "Warm" messages go from one buffer
+ * into one buffer again and again; "cold" ones go through FIELD bytes on both sides. Any failure ends both processes,
+ * and the report says so.
  */
 #include "child.h"
 #include "info.h"
@@ -36,7 +37,7 @@ struct side {
     unsigned completed;
 };
 
-/* The result for one size: bytes per microsecond; the way that most bodies took where it was chosen. */
+/* The result for one size: bytes per microsecond by way; and the way that most bodies took when the endpoint chose. */
 struct figure {
     unsigned rate[WAYS];
     enum way chosen;
@@ -86,14 +87,14 @@ static void side_close(struct side *s)
     um_core_regions_close(s->regions);
 }
 
-/* Messages of that size in one part of a run. */
+/* Returns the number of messages of that size in one part of a run. */
 static unsigned messages(size_t len, enum way way)
 {
     unsigned count = len > 128 << 10 ? (unsigned)((8 << 20) / (len + (256 << 10))) : 32;
     return way == CHOSE ? 3 * count : count;
 }
 
-/* Moves `count` messages. On a single processor, yields it to the other process. */
+/* Moves `count` messages. Yields after SPIN rounds without progress: the two may share a processor. */
 static void stream(struct side *s, bool sends, size_t len, size_t stride, unsigned count)
 {
     size_t places = stride ? FIELD / stride : 1;
@@ -123,7 +124,7 @@ static void sender_run(struct side *s, enum way way)
     }
 }
 
-/* What most of `count` bodies did: so many were pushed, so many copied by both sides. */
+/* Returns the way of most of `count` bodies, of which `pushed` were pushed and `joint` copied by both sides. */
 static enum way chosen(uint64_t pushed, uint64_t joint, unsigned count)
 {
     if (2 * pushed > count)
@@ -167,7 +168,7 @@ static void measure(void *arg, int out)
         return;
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     s.line = line[pid != 0];
-    close(line[pid == 0]); /* otherwise the end of the other process would go unnoticed */
+    close(line[pid == 0]); /* otherwise this process would not notice the end of the other one */
     for (int way = 0; way < WAYS; way++) {
         side_open(&s, (enum way)way);
         if (pid == 0)

@@ -1,4 +1,4 @@
-/* cmd/info.h: what the kernel offers besides memory between processes. */
+/* See cmd/info.h. What the kernel offers besides memory between processes. */
 #include "child.h"
 #include "info.h"
 
@@ -37,7 +37,7 @@ bool um_cmd_info_read(const char *path, char *text, unsigned size)
     return ok;
 }
 
-/* Opens it in the fullest mode that is allowed. */
+/* Opens a userfaultfd in the fullest mode that is allowed. *error: the errno of the first try. */
 static int open_userfaultfd(const char **mode, int *error)
 {
     int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -127,7 +127,7 @@ static void add_membarrier(struct um_cmd_report *report)
     row->remedy = "allow membarrier in the container's seccomp profile";
 }
 
-/* "always [madvise] never" -> "madvise" */
+/* Copies the chosen word: "madvise" of "always [madvise] never". */
 static void chosen(const char *path, char *word, unsigned size)
 {
     char text[128];
@@ -146,7 +146,7 @@ static void add_huge_pages(struct um_cmd_report *report)
                       "transparent: %s, for shared memory: %s; in the pool: %s", anonymous, shared, pool);
 }
 
-/* As the provider reads it. */
+/* True if the value switches FI_UNIMEM_ATTACH off, as the provider reads it. */
 static bool is_off(const char *attach)
 {
     static const char *const words[] = {"off", "0", "no", "false"};

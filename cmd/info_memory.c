@@ -1,4 +1,4 @@
-/* cmd/info.h: what two processes can do with each other's memory. */
+/* See cmd/info.h. What two processes can do with each other's memory. */
 #include "info.h"
 #include "siblings.h"
 
@@ -36,7 +36,7 @@ static bool add_shared(struct um_cmd_report *report, const struct um_cmd_sibling
     return false;
 }
 
-/* Yama's mode, or -1 if it is not active. */
+/* Returns Yama's mode, or -1 if it is not active. */
 static int yama(void)
 {
     char text[16];

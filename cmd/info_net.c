@@ -1,4 +1,4 @@
-/* cmd/info.h: how other hosts are reached. */
+/* See cmd/info.h. How other hosts are reached. */
 #include "child.h"
 #include "info.h"
 
@@ -38,7 +38,7 @@ static void address_text(const struct um_net_addr_wire *name, char *text, size_t
     snprintf(text, size, "an address of its own kind");
 }
 
-/* In the child: "tcp at 10.1.2.3 (eth0)", or "!" and why not. */
+/* In the child: writes "tcp at 10.1.2.3 (eth0)", or "!" and why there is no provider. */
 static void ask(void *arg, int out)
 {
     struct um_net_inner inner;
@@ -56,7 +56,7 @@ static void ask(void *arg, int out)
     um_net_inner_close(&inner);
 }
 
-/* The first parameter whose value is refused, and its variable; NULL: none. */
+/* Returns the first parameter whose value is refused, with its variable in name; NULL: none is. */
 static const struct um_machine_param *settings_take(char name[VARIABLE])
 {
     static const char prefix[] = "FI_UNIMEM_";

@@ -1,4 +1,4 @@
-/* cmd/info.h: how the processor can wait for a store of another core without spinning. */
+/* See cmd/info.h. How the processor can wait for a store of another core without spinning. */
 #include "info.h"
 
 #include <stdio.h>

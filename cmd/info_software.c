@@ -1,4 +1,4 @@
-/* cmd/info.h: the provider, and the libfabrics and MPIs within reach. */
+/* See cmd/info.h. The provider, and the libfabrics and MPIs within reach. */
 #include "child.h"
 #include "info.h"
 #include "lib_dirs.h"
@@ -28,7 +28,7 @@ struct search {
     struct seen dirs, launchers, libraries;
 };
 
-/* True the first time. */
+/* Adds a path to those seen. True if it exists and is new. */
 static bool meet(struct seen *seen, const char *path)
 {
     char *real = realpath(path, NULL);
@@ -53,7 +53,7 @@ static void forget(struct seen *seen)
         free(seen->path[--seen->count]);
 }
 
-/* In the child: "1.17 /usr/lib/.../libfabric.so.1", or "!" and the loader's message. */
+/* In the child: writes "1.17 /usr/lib/.../libfabric.so.1", or "!" and the loader's message. */
 static void ask_library(void *arg, int out)
 {
     Dl_info where;
@@ -141,7 +141,9 @@ static void find_mpis(struct search *search, const char *bin)
         free(entries);
 }
 
-/* The folders of programs that a user may mean: those of PATH, the active virtual environment, those of this checkout.
+/*
+ * Visits the folders of programs that a user may mean: those of the active virtual environment, of PATH, and of .venv*
+ * here and in this checkout.
  */
 static void each_bin(struct search *search, void (*visit)(struct search *search, const char *bin))
 {

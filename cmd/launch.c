@@ -1,4 +1,4 @@
-/* cmd/launch.h */
+/* See cmd/launch.h. */
 #include "launch.h"
 #include "commands.h"
 #include "elf_file.h"
@@ -41,7 +41,7 @@ int um_cmd_find_in_path(const char *word, char *path)
     return -ENOENT;
 }
 
-/* Says why the program cannot be run. Returns the status. */
+/* Prints why the program cannot be run. Returns the status. */
 __attribute__((format(printf, 3, 4))) static int fail(int status, const char *word, const char *format, ...)
 {
     va_list args;
@@ -64,7 +64,7 @@ static int not_in_path(const char *word)
                 um_cmd_launcher_name(word) ? "; ./quickstart puts MPICH's mpiexec into .venv/bin" : "");
 }
 
-/* The path leads nowhere. */
+/* Reports a path that leads nowhere. */
 static int not_there(const char *word, int error)
 {
     char other[PATH_MAX];
@@ -102,7 +102,7 @@ int um_cmd_launch_find(const char *word, char *path)
     return fail(UM_EXIT_NOEXEC, word, "it is not executable. If it is a program or a script: chmod +x %s", word);
 }
 
-/* How many bytes were read, or 0. */
+/* Reads the first bytes of a file. Returns how many, or 0. */
 static size_t read_head(const char *path, char *head)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -117,7 +117,7 @@ static bool is_elf(const char *head, size_t size)
     return size >= SELFMAG && memcmp(head, ELFMAG, SELFMAG) == 0;
 }
 
-/* Shells take a file for a script if its beginning looks like text. */
+/* True if the beginning of a file looks like text: then shells take it for a script. */
 static bool is_text(const char *head, size_t size)
 {
     static const char allowed[] = "\t\n\v\f\r\033";
@@ -129,13 +129,13 @@ static bool is_text(const char *head, size_t size)
     return size > 0 && !is_elf(head, size);
 }
 
-/* Do both headers name one kind of processor? The field lies at the same place in 32 and in 64 bits. */
+/* True if both headers name the same kind of processor. The field lies at the same place in 32 and in 64 bits. */
 static bool same_machine(const char *head, const char *other)
 {
     return !memcmp(head + offsetof(Elf64_Ehdr, e_machine), other + offsetof(Elf64_Ehdr, e_machine), sizeof(Elf64_Half));
 }
 
-/* The kernel says that the file is no program for this machine. */
+/* Reports a file that the kernel does not accept as a program of this machine. */
 static int wrong_format(const char *word, const char *head, size_t size)
 {
     char own[HEAD_MAX];
@@ -150,7 +150,7 @@ static int wrong_format(const char *word, const char *head, size_t size)
     return fail(UM_EXIT_NOEXEC, word, "it is a damaged program. Build it again, or copy it again");
 }
 
-/* A script whose interpreter is not there. */
+/* Reports a script whose interpreter does not exist. */
 static int no_interpreter(const char *word, const char *head)
 {
     size_t line = strcspn(head, "\n"), at = 2 + strspn(head + 2, " \t");
@@ -163,7 +163,7 @@ static int no_interpreter(const char *word, const char *head)
                 (int)strcspn(head + at, " \t\n"), head + at);
 }
 
-/* A program whose loader is not there: from another C library, or of another word size. */
+/* Reports a program whose loader does not exist: it is for another C library, or of another word size. */
 static int no_loader(const char *word, const char *path)
 {
     struct um_cmd_elf elf;
@@ -185,7 +185,7 @@ static int run_by_shell(const char *path, char **argv)
         return ENOMEM;
     sh[0] = argv[0];
     sh[1] = (char *)path;
-    memcpy(sh + 2, argv + 1, count * sizeof *sh); /* with the NULL at the end */
+    memcpy(sh + 2, argv + 1, count * sizeof *sh); /* including the NULL at the end */
     execv("/bin/sh", sh);
     int error = errno;
     free(sh);

@@ -1,4 +1,4 @@
-/* cmd/lib_dirs.h */
+/* See cmd/lib_dirs.h. */
 #include "lib_dirs.h"
 
 #include <dirent.h>
@@ -53,7 +53,7 @@ static bool visit_once(struct walk *walk, const char *path)
     return found;
 }
 
-/* scandir() gives its filter nothing but the entry; this program has one thread. */
+/* A global, because scandir() gives its filter nothing but the entry; this program has one thread. */
 static bool (*wanted_now)(const char *name);
 
 static int is_wanted(const struct dirent *entry)
@@ -92,7 +92,7 @@ bool um_cmd_lib_dirs_of_bin(const char *bin, bool (*wanted)(const char *name), u
     return found;
 }
 
-/* One folder of a search path of n bytes, with $ORIGIN replaced by the folder of the program. */
+/* Looks in one folder of a search path, of n bytes, with $ORIGIN replaced by the folder of the program. */
 static bool in_dir(const char *dir, size_t n, const char *origin, const char *name, char *found)
 {
     static const char *const origins[] = {"$ORIGIN", "${ORIGIN}"};

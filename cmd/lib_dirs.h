@@ -11,14 +11,15 @@ typedef bool um_cmd_lib_visit_fn(const char *path, void *arg);
 
 /*
  * Visits the files that `wanted` accepts by name, in the library folders that belong to a folder of programs: ../lib,
- * ../lib64, those of Debian's architectures, those of MPIs below them. Each file once, symbolic links resolved.
- * Returns true if a visit did.
+ * ../lib64, those of Debian's architectures, those of MPIs below them. Visits each file once, with symbolic links
+ * resolved. Returns true if a visit did.
  */
 bool um_cmd_lib_dirs_of_bin(const char *bin, bool (*wanted)(const char *name), um_cmd_lib_visit_fn *visit, void *arg);
 
 /*
- * The file that the dynamic linker would take for the library `name` that the program at path needs: the program's own
- * search path, LD_LIBRARY_PATH, the system's folders. Into found (PATH_MAX bytes). Returns 0 or -ENOENT.
+ * Finds the file that the dynamic linker would take for the library `name` that the program at path needs: in the
+ * program's own search path, LD_LIBRARY_PATH, the system's folders. Returns 0 and the file in found (PATH_MAX bytes),
+ * or -ENOENT.
  */
 int um_cmd_lib_find(const struct um_cmd_elf *elf, const char *path, const char *name, char *found);
 

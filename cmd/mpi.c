@@ -1,4 +1,4 @@
-/* cmd/mpi.h */
+/* See cmd/mpi.h. */
 #include "mpi.h"
 #include "child.h"
 #include "elf_file.h"
@@ -16,7 +16,7 @@ enum { PROBE_TIMEOUT_MS = 20000, QUICK_TIMEOUT_MS = 5000, ANSWER_MAX = 2048 };
 
 static const struct kind {
     const char *word, *title;
-    const char *says; /* how its own description names it; the version follows */
+    const char *says; /* what its own description contains before the version */
 } kinds[UM_MPI_KINDS] = {
     [UM_MPI_NONE] = {"none", "no MPI", NULL},
     [UM_MPI_MPICH] = {"mpich", "MPICH", "MPICH Version:"},
@@ -75,7 +75,7 @@ struct question {
     const char *slow; /* a library whose code must not run at loading, or NULL */
 };
 
-/* In the child: the library's own description of itself. */
+/* In the child: writes the library's description of itself. */
 static void describe(void *arg, int out)
 {
     static char text[64 << 10]; /* MPI_MAX_LIBRARY_VERSION_STRING is 8 KiB at most today */
@@ -97,7 +97,9 @@ static void describe(void *arg, int out)
     }
 }
 
-/* What follows `key` and blanks in the text, up to a blank or comma (or to the end of the line). */
+/*
+ * Copies what follows `key` and blanks in the text, up to a blank or comma, or with whole_line to the end of the line.
+ */
 static void value_after(const char *text, const char *key, bool whole_line, char *value, size_t size)
 {
     value[0] = '\0';
@@ -112,7 +114,7 @@ static void value_after(const char *text, const char *key, bool whole_line, char
 
 static enum um_cmd_mpi_kind kind_of_text(const char *text)
 {
-    /* From the back: Open MPI's OpenSHMEM also names Open MPI, Intel MPI is an MPICH. */
+    /* From the last kind to the first: Open MPI's OpenSHMEM also names Open MPI, and Intel MPI is an MPICH. */
     for (int kind = UM_MPI_KINDS - 1; kind > UM_MPI_NONE; kind--) {
         if (strstr(text, kinds[kind].says))
             return (enum um_cmd_mpi_kind)kind;
@@ -120,7 +122,7 @@ static enum um_cmd_mpi_kind kind_of_text(const char *text)
     return UM_MPI_NONE;
 }
 
-/* For a library that cannot be loaded here (what it needs is missing). */
+/* Recognises a library that cannot be loaded here (one that it needs is missing). */
 static enum um_cmd_mpi_kind kind_of_bytes(const struct um_cmd_elf *elf)
 {
     static const struct {
@@ -153,13 +155,13 @@ static bool openmpi_has_ofi(const struct um_cmd_elf *elf, const char *dir)
 {
     static const char built_in[] = "mca_mtl_ofi_component";
     return um_cmd_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
-           exists("%s/openmpi/lib/openmpi*/mca_mtl_ofi.so", dir) || /* before the pattern for a folder of thousands */
+           exists("%s/openmpi/lib/openmpi*/mca_mtl_ofi.so", dir) || /* before the search of a folder of thousands */
            exists("%s/openmpi*/lib/openmpi*/mca_mtl_ofi.so", dir) || exists("%s/../openmpi*/mca_mtl_ofi.so", dir);
 }
 
 static bool has_ofi(const struct um_cmd_mpi *mpi, const struct um_cmd_elf *elf, const char *dir)
 {
-    static const char call[] = "\0fi_getinfo"; /* as a whole name: "ofi_getinfo" stands in every MPICH */
+    static const char call[] = "\0fi_getinfo"; /* as a whole name: every MPICH contains "ofi_getinfo" */
     switch (mpi->kind) {
     case UM_MPI_OPENMPI:
         return openmpi_has_ofi(elf, dir);
@@ -174,7 +176,7 @@ static bool has_ofi(const struct um_cmd_mpi *mpi, const struct um_cmd_elf *elf, 
     }
 }
 
-/* Asks without the slow start-up code, and again with it if there was no answer. */
+/* Asks the library without the slow start-up code, and again with it if there was no answer. */
 static void ask(const char *library, char *text)
 {
     char slow[PATH_MAX];

@@ -1,4 +1,4 @@
-/* The rules of cmd/mpi_env.h. */
+/* See cmd/mpi_env.h. */
 #include "mpi_env.h"
 #include "provider.h"
 
@@ -14,7 +14,7 @@ static const char the_provider[] = "unimem";
 
 #define FOR(kind) (1u << UM_MPI_##kind)
 
-/* In this order they are set and printed. */
+/* The variables, in the order in which they are set and printed. */
 static const struct plain {
     const char *name, *value;
     unsigned kinds;
@@ -24,9 +24,9 @@ static const struct plain {
 
     /* The netmod of MPICH that speaks libfabric. */
     {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0},
-    /* Otherwise MPICH uses its own shared memory between ranks of one host, and no provider at all. */
+    /* Without it MPICH uses its own shared memory between ranks of one host, and no provider at all. */
     {"MPIR_CVAR_NOLOCAL", "1", FOR(MPICH), 0, 0},
-    /* Otherwise MPICH 5.0 executes accumulates by messages: man fi_unimem. */
+    /* Without it MPICH 5.0 executes accumulates by messages: see man fi_unimem. */
     {"FI_UNIMEM_MPICH_ATOMICS", "1", FOR(MPICH), 0, 0},
 
     /* The layer of Open MPI that leaves matching to the transport, and the transport that speaks libfabric. */
@@ -35,9 +35,9 @@ static const struct plain {
     {"OMPI_MCA_mtl_ofi_provider_include", the_provider, FOR(OPENMPI), 0, 5},
     {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0},
     /*
-     * One-sided: Open MPI chooses well by itself. Windows of MPI_Win_allocate it shares between the ranks of a host
-     * (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx is
-     * excluded: it prints an error in every rank before it is skipped.
+     * One-sided communication: Open MPI chooses well by itself. It shares windows of MPI_Win_allocate between the ranks
+     * of a host (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx
+     * is excluded: it prints an error in every rank before it is skipped.
      */
     {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0},
 
@@ -65,7 +65,10 @@ static int var_format(struct um_cmd_env_var *var, const char *prefix, const char
     return -ENAMETOOLONG;
 }
 
-/* Is dir already the first directory of the list? (`unimem run` inside `unimem run` must not grow it.) */
+/*
+ * True if dir is already the first directory of the list: `unimem run` inside `unimem run` must not make the list
+ * longer.
+ */
 static bool list_begins_with(const char *list, const char *dir)
 {
     size_t n = strlen(dir);
@@ -73,9 +76,9 @@ static bool list_begins_with(const char *list, const char *dir)
 }
 
 /*
- * When the user has chosen another provider FI_PROVIDER_PATH must stay as it is: once it is set, libfabric no longer
- * looks for its own loadable providers (verbs, efa, ...) in their usual places. Intel's libfabric has all but a few of
- * its providers as such files: they stay in reach.
+ * If the user has chosen another provider, FI_PROVIDER_PATH must stay as it is: once it is set, libfabric no longer
+ * looks for its own loadable providers (verbs, efa, ...) in their usual places. Intel's libfabric has most of its
+ * providers as such files: a new list names their folder, too.
  */
 static int fill_provider_path(struct um_cmd_env_var *var, const struct um_cmd_environment *env,
                               const struct um_cmd_mpi *mpi)
@@ -115,9 +118,9 @@ bool um_cmd_env_goes_over_net(void)
 }
 
 /*
- * In libfabric before 1.18 tcp is two providers, one upon the other, and the upper one does not find the lower one
- * where FI_PROVIDER leaves it out: both are named, net's provider by the part before its ';'. Open MPI is told besides
- * to take unimem alone.
+ * In libfabric before 1.18 tcp is two providers, one upon the other, and the upper one does not find the lower one if
+ * FI_PROVIDER leaves it out. So FI_PROVIDER names unimem and net's provider, by the part before its ';'. Other
+ * variables tell Open MPI to take unimem alone.
  */
 static const char *providers_for(const struct um_cmd_mpi *mpi)
 {
@@ -138,7 +141,7 @@ static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, con
     if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
         own = NULL; /* libfabric ignores an empty value, too */
     if (value == the_provider && env->other_provider) {
-        /* Open MPI and Intel MPI leave out some providers by default: name the user's, if it is a name. */
+        /* Open MPI and Intel MPI leave out some providers by default: name the user's, if the value is one name. */
         bool is_name = !strpbrk(env->other_provider, "^,");
         value = is_name ? env->other_provider : NULL;
     }

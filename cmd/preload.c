@@ -1,4 +1,4 @@
-/* cmd/preload.h */
+/* See cmd/preload.h. */
 #include "preload.h"
 #include "provider.h"
 

@@ -6,16 +6,18 @@
 #include <stddef.h>
 
 /*
- * The path of a library that lies beside the provider. who: what wants it, for messages. 0; -ENOENT, or what
- * um_cmd_provider_dir() returns, after a message.
+ * Finds a library that lies beside the provider. who: what needs it, for messages. Returns 0; -ENOENT or an error of
+ * um_cmd_provider_dir(), after a message.
  */
 int um_cmd_preload_find(const char *who, const char *library, char *path, size_t size);
 
-/* Appends libraries to LD_PRELOAD, behind what the user has. 0; -EINVAL, -ENAMETOOLONG after a message: nothing was
- * appended. */
+/*
+ * Appends libraries to LD_PRELOAD, behind what the user has. Returns 0; -EINVAL or -ENAMETOOLONG after a message:
+ * nothing was appended.
+ */
 int um_cmd_preload_add(const char *who, const char *const *paths, size_t count);
 
-/* Does LD_PRELOAD name it? */
+/* True if LD_PRELOAD names the library. */
 bool um_cmd_preload_has(const char *library);
 
 #endif

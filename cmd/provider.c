@@ -1,4 +1,4 @@
-/* cmd/provider.h */
+/* See cmd/provider.h. */
 #include "provider.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ int um_cmd_provider_dir(char *dir, size_t size)
     return -ENOENT;
 }
 
-/* Does the provider list (names separated by ',', layers by ';') name unimem? */
+/* True if the provider list (names separated by ',', layers by ';') names unimem. */
 static bool names_unimem(const char *list)
 {
     static const char name[] = "unimem";

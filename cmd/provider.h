@@ -8,13 +8,13 @@
 #define UM_PROVIDER_LIBRARY "libunimem-fi.so"
 
 /*
- * The folder of the library, to be named in FI_PROVIDER_PATH: the one of this executable, or where the build installs
+ * Finds the folder of the library, for FI_PROVIDER_PATH: this executable's folder, or the one where the build installs
  * it. Returns 0, or a negative errno after a message on stderr (-ENOENT: it is in neither; -EINVAL: the folder cannot
  * be named, because libfabric splits that variable at every ':'). dir is undefined on failure.
  */
 int um_cmd_provider_dir(char *dir, size_t size);
 
-/* Has the user, by this value of FI_PROVIDER, chosen providers of which unimem is none? */
+/* True if this value of FI_PROVIDER chooses providers other than unimem. */
 bool um_cmd_provider_is_another(const char *fi_provider);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd/recognise.h */
+/* See cmd/recognise.h. */
 #include "recognise.h"
 #include "elf_file.h"
 #include "launch.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { WORDS_MAX = 256 }; /* a bound for the arguments that are looked at */
+enum { WORDS_MAX = 256 }; /* bounds the arguments that are looked at */
 
 static const char *last_part(const char *path)
 {
@@ -35,7 +35,9 @@ bool um_cmd_launcher_name(const char *path)
     return false;
 }
 
-/* Whose process manager a launcher is: where several MPIs share a folder (/usr/bin), the library must be of the same.
+/*
+ * The process manager of a launcher: if several MPIs share a folder (/usr/bin), the library must belong to the same
+ * one.
  */
 enum family { ANY, HYDRA, INTEL_HYDRA, OPENMPI };
 
@@ -90,7 +92,7 @@ static bool try_library(const char *path, void *arg)
     return true;
 }
 
-/* The library that belongs to what lies in the folder of this file: ../lib and the like. */
+/* Finds the library that belongs to the folder of this file: in ../lib and the like. */
 static int look_beside(const char *file, enum family family, struct um_cmd_mpi *mpi)
 {
     struct beside beside = {.family = family, .mpi = mpi};
@@ -105,7 +107,10 @@ int um_cmd_recognise_launcher(const char *path, struct um_cmd_mpi *mpi)
     if (!realpath(path, real))
         return -ENOENT;
     enum family family = family_of(real);
-    /* A symbolic link may lead out of the folder (Debian's alternatives) or into it (a module's bin): try both ends. */
+    /*
+     * A symbolic link may lead out of the folder (Debian's alternatives) or into it (a module's bin): both ends are
+     * tried.
+     */
     if (look_beside(path, family, mpi) == 0 || look_beside(real, family, mpi) == 0)
         return 0;
     if (family == ANY)
@@ -116,7 +121,7 @@ int um_cmd_recognise_launcher(const char *path, struct um_cmd_mpi *mpi)
     return 0;
 }
 
-/* The Python of a virtual environment: mpi4py takes the MPI that was installed there. */
+/* Recognises the Python of a virtual environment: mpi4py takes the MPI that is installed there. */
 static int recognise_python(const char *path, struct um_cmd_mpi *mpi)
 {
     char mark[PATH_MAX + 16];
@@ -132,7 +137,7 @@ static int recognise_python(const char *path, struct um_cmd_mpi *mpi)
     return look_beside(path, ANY, mpi);
 }
 
-/* What the name of a library that is not found says. libmpi.so.12 may be MPICH's or Intel MPI's. */
+/* Returns what the name of a library says, if the library is not found. libmpi.so.12 may be MPICH's or Intel MPI's. */
 static enum um_cmd_mpi_kind kind_of_name(const char *name)
 {
     if (begins(name, "libsma.") || begins(name, "libshmem."))

@@ -1,4 +1,4 @@
-/* cmd/report.h */
+/* See cmd/report.h. */
 #include "report.h"
 
 #include <stdarg.h>
@@ -22,7 +22,7 @@ struct um_cmd_row *um_cmd_report_add(struct um_cmd_report *report, const char *s
     return row;
 }
 
-/* A text of several lines, each under the first. */
+/* Prints a text of several lines, the later ones aligned under the first. */
 static void print_indented(const char *label, const char *text)
 {
     printf("%-9s%-20s%s", "", "", label);

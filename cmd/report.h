@@ -1,6 +1,6 @@
 /*
- * The report of `unimem info`: rows of what there is, what is missing, what that costs and how to get it; printed as
- * text or JSON. Knows nothing of how the facts are found.
+ * The report of `unimem info`: rows that say what there is, what is missing, what that costs and how to get it; printed
+ * as text or JSON. Does not know how the facts are found.
  */
 #ifndef UM_CMD_REPORT_H
 #define UM_CMD_REPORT_H

@@ -104,7 +104,7 @@ static int env_apply(const struct um_cmd_environment *env)
     return UM_EXIT_OK;
 }
 
-/* What names hosts, if the user leaves it to us which machines carry messages. */
+/* Returns what names hosts, or NULL if nothing does or the user has chosen the machines. */
 static const char *hosts_named(char *const *program, const struct um_cmd_recognised *found)
 {
     const char *use = getenv("FI_UNIMEM_NET");
@@ -113,7 +113,7 @@ static const char *hosts_named(char *const *program, const struct um_cmd_recogni
     return um_cmd_hosts_named(program, found->launcher_word);
 }
 
-/* An option overrides a variable that was set before. */
+/* Sets FI_UNIMEM_MACHINE. --machine overrides a variable that was set before. */
 static int machine_set(const struct options *o, char *const *program, const struct um_cmd_recognised *found)
 {
     const char *by = o->machine ? "--machine" : hosts_named(program, found);
@@ -133,7 +133,7 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
 
     if (!o->mpi)
         um_cmd_recognise(program, found);
-    int ret = machine_set(o, program, found); /* first: what else is set depends on it */
+    int ret = machine_set(o, program, found); /* first: the other variables depend on it */
     if (ret != UM_EXIT_OK)
         return ret;
     if (um_cmd_announce_refusal(&found->mpi) || um_cmd_env_fill(&env, &found->mpi))

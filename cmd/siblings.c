@@ -1,4 +1,6 @@
-/* cmd/siblings.h: three processes: a supervisor, the owner of memory, and the visitor that accesses it. */
+/*
+ * See cmd/siblings.h. There are three processes: a supervisor, the owner of memory, and the visitor that accesses it.
+ */
 #include "siblings.h"
 #include "child.h"
 
@@ -17,14 +19,14 @@
 enum { TIMEOUT_MS = 30000, PAGE = 4096 };
 static const uint64_t owners_word = 0x756e696d656d0001, visitors_word = 0x756e696d656d0002;
 
-/* At the same address in both; each has its own copy. [0] is the owner's to write, [1] the visitor's. */
+/* At the same address in both processes, which have a copy each. The owner writes [0], the visitor [1]. */
 static volatile uint64_t private_words[2];
 
 struct hello {
     int memfd_error, fd;
 };
 struct verdict {
-    int shared, private; /* errno: did the visitor's word arrive? */
+    int shared, private; /* 0: the visitor's word arrived; else EBADMSG */
 };
 
 static void owner(int line)
@@ -96,7 +98,7 @@ static void visitor(int line, pid_t pid, const struct hello *hello)
     _exit(0);
 }
 
-/* Ends without an answer if anything goes wrong: its parent then says so. */
+/* Ends without an answer if anything goes wrong; its parent then reports that. */
 static void supervise(void *arg, int out)
 {
     int to_owner[2], to_visitor[2];

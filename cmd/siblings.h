@@ -1,15 +1,15 @@
 /*
- * Tries what two processes of a job do with each other's memory. Neither is the other's parent: Yama distinguishes
- * that.
+ * Tries what two processes of a job do with each other's memory. Neither is the other's parent: Yama treats those
+ * differently.
  */
 #ifndef UM_CMD_SIBLINGS_H
 #define UM_CMD_SIBLINGS_H
 
-/* Each 0, or the errno with which it failed; EBADMSG: it returned without error but the bytes were not there. */
+/* Each is 0 or the errno of the failure; EBADMSG: the call returned no error but the bytes were not there. */
 struct um_cmd_siblings {
     int memfd;    /* memfd_create */
-    int open;     /* open /proc/PID/fd/N of the other, of a memfd */
-    int map;      /* map that and see the other's stores, and it ours */
+    int open;     /* open a memfd of the other process through /proc/PID/fd/N */
+    int map;      /* map that memfd; each process sees the other's stores */
     int vm_read;  /* process_vm_readv */
     int vm_write; /* process_vm_writev */
 };

@@ -1,4 +1,4 @@
-/* cmd/startup.h */
+/* See cmd/startup.h. */
 #include "startup.h"
 #include "elf_file.h"
 #include "lib_dirs.h"
@@ -41,7 +41,7 @@ static bool is_slow(const char *name)
     return !strncmp(name, slow_name, sizeof slow_name - 1);
 }
 
-/* Its own first: that is where it mostly is. */
+/* Looks first at what the file itself needs, where the library mostly is, then at what its libraries need. */
 static int find_needed(struct search *search, const char *path, unsigned depth)
 {
     char library[PATH_MAX];

@@ -1,4 +1,4 @@
-/* cmd/words.h */
+/* See cmd/words.h. */
 #include "words.h"
 #include "launch.h"
 #include "recognise.h"
@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Not listed, because launchers or their versions differ: those that may have a value (-tune, -s, -display-topo,
- * -output-proctable, ...).
+ * Options without a value. Not listed are those that may have one, depending on the launcher or its version (-tune, -s,
+ * -display-topo, -output-proctable, ...).
  */
 static const char *const without_value[] = {
     /* hydra */
@@ -47,7 +47,7 @@ static const char *const with_value[] = {
     "report-pid", "report-uri", "rf", "rtos", "runtime-options", "set-env", "spawn-timeout", "sstore-load", "stdin",
     "stream-buffering", "timeout", "tmpdir", "unset-env", "wd", "with-ft", "x", "xml-file", "xterm", NULL};
 
-/* A name and its value. hydra's may be one word, NAME=VALUE. */
+/* Options followed by a name and its value. hydra's may be one word, NAME=VALUE. */
 static const char *const with_pair[] = {"env",     "genv",    "mca",        "gmca",        "omca", "gomca",
                                         "prtemca", "pmixmca", "append-env", "prepend-env", NULL};
 

@@ -1,33 +1,36 @@
 /*
- * The words behind a launcher (mpiexec, mpirun, ...): which are options of its own, which are values of those, and
- * which are a program and what that is given. Knows the options of hydra (MPICH, Intel MPI), Open MPI and PRRTE, by
- * name and number of values, and nothing of what they mean.
+ * Classifies the words behind a launcher (mpiexec, mpirun, ...): the launcher's options, the values of those, and
+ * programs with their arguments. Knows the options of hydra (MPICH, Intel MPI), Open MPI and PRRTE, by name and number
+ * of values, but not what they mean.
  */
 #ifndef UM_CMD_WORDS_H
 #define UM_CMD_WORDS_H
 
 #include <stdbool.h>
 
-/* How far the words are read. Zero: the first word behind the launcher comes next. */
+/* The state of reading the words. All zero: the first word behind the launcher comes next. */
 struct um_cmd_words {
-    int values;      /* so many of the next words belong to the option before them */
+    int values;      /* how many of the next words are values of the option before them */
     bool unsure;     /* the option before is not known: the next word may be its value */
-    bool in_program; /* behind the program, or a `--` before it, up to the next `:` */
+    bool in_program; /* after the program, or a `--` before it, up to the next `:` */
 };
 
 /*
- * argv: a command, ended by NULL; launcher: the launcher's word in it, or NULL for the first one that has the name of
- * a launcher and can be run. Returns where the words behind it begin, or NULL if there is none.
+ * Returns where the words behind the launcher begin, or NULL if there is no launcher. argv: a command, ended by NULL.
+ * launcher: the launcher's word in argv, or NULL for the first word that has the name of a launcher and can be run.
  */
 char *const *um_cmd_words_behind(char *const *argv, const char *launcher);
 
 /*
- * Reads the next word. Returns whether it is an option of the launcher. Behind an option that is not known a word that
- * cannot be run here is a value.
+ * Reads the next word. Returns whether it is an option of the launcher. After an unknown option, a word that cannot be
+ * run here is taken for its value.
  */
 bool um_cmd_words_take(struct um_cmd_words *at, const char *word);
 
-/* Is the word one of these options (without dashes, ended by NULL), behind one `-` or two, with or without `=VALUE`? */
+/*
+ * True if the word is one of these options (without dashes, ended by NULL), after one `-` or two, with or without
+ * `=VALUE`.
+ */
 bool um_cmd_words_is_option(const char *word, const char *const *options);
 
 #endif

@@ -1,4 +1,4 @@
-/* cmd/yield.h */
+/* See cmd/yield.h. */
 #include "yield.h"
 #include "elf_file.h"
 #include "launch.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where the user has set MPICH to another netmod or to its own shared memory, its waits are not ours to change. */
+/* False if the user has set MPICH to another netmod or to its own shared memory: its waits then stay as they are. */
 static bool runs_over_unimem(const struct um_cmd_environment *env)
 {
     if (env->other_provider)
@@ -22,7 +22,9 @@ static bool runs_over_unimem(const struct um_cmd_environment *env)
     return true;
 }
 
-/* The shared library of AddressSanitizer ends a program in which another library is preloaded before it. */
+/*
+ * True if a program has the shared library of AddressSanitizer, which ends it if another library is preloaded before.
+ */
 static bool has_address_sanitizer(char *const *words)
 {
     static const char asan[] = "libasan.so";

@@ -1,9 +1,9 @@
 /*
  * Atomics with the memory order in the name.
  *
- * Owns: the only inclusion of <stdatomic.h>. Every use of an ordered (acquire, release, rmw) call elsewhere carries a
- * label "sync: NAME (partner NAME)" in a comment; tools/check_sync.py checks that both ends exist.
- * Shared memory holds plain fixed-width integers: these functions are the only way to touch the ones that two
+ * Owns: the only inclusion of <stdatomic.h>. Every use of an ordered (acquire, release, rmw) call elsewhere has a label
+ * "sync: NAME (partner NAME)" in a comment; tools/check_sync.py checks that both ends exist.
+ * Shared memory holds plain fixed-width integers: these functions are the only way to access integers that two
  * processes use. Threading: any.
  */
 #ifndef UM_BASE_ATOMIC_H
@@ -141,8 +141,8 @@ UM_ATOMIC_WIDTH(32)
 UM_ATOMIC_WIDTH(64)
 
 /*
- * Two words at once, at a multiple of 16 bytes, only where um_cpu_has_pairs() (base/cpu_pair.h) is true. On failure
- * seen holds the current value.
+ * Compares and swaps two words at once, at a multiple of 16 bytes. Only where um_cpu_has_pairs() (base/cpu_pair.h) is
+ * true. On failure seen holds the current values.
  */
 static inline bool um_rmw_acqrel_cas_pair(uint64_t *p, uint64_t seen[2], const uint64_t v[2])
 {
@@ -172,7 +172,8 @@ static inline void um_fence_full(void)
 #endif
 }
 
-/* Earlier loads before later accesses; earlier accesses before later stores. No instruction on x86. */
+/* acquire: orders earlier loads before later accesses; release: earlier accesses before later stores. No instruction on
+ * x86. */
 static inline void um_fence_acquire(void)
 {
 #if !UM_THREAD_SANITIZER
@@ -193,8 +194,8 @@ static inline void um_fence_compiler(void)
     atomic_signal_fence(memory_order_seq_cst);
 }
 
-/* A hint: this processor will write to that line, which another one may have. For the generic x86-64 compilers make
- * this a prefetch for reading; processors without the instruction ignore it. */
+/* A hint: this processor will write to the line, which another processor may have. (For generic x86-64, compilers make
+ * __builtin_prefetch a prefetch for reading.) Processors without the instruction ignore it. */
 static inline void um_prefetch_for_write(const void *at)
 {
 #if defined(__x86_64__)
@@ -204,7 +205,7 @@ static inline void um_prefetch_for_write(const void *at)
 #endif
 }
 
-/* A hint to the processor that this is a spin loop. */
+/* Hints to the processor that this is a spin loop. */
 static inline void um_cpu_relax(void)
 {
 #if defined(__x86_64__)

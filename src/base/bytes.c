@@ -10,7 +10,7 @@ enum { UM_BYTES_PAGE = 4096, UM_BYTES_BEHIND = 32, UM_BYTES_BLOCK = 128, UM_BYTE
 
 typedef uint64_t um_bytes_vector __attribute__((vector_size(16), aligned(1), may_alias));
 
-/* By blocks of vectors: each is loaded as a whole before it is stored. */
+/* Copies blocks of vectors; loads each block as a whole before it stores the block. */
 static void blocks_copy(char *restrict to, const char *restrict from, size_t len)
 {
     for (; len >= UM_BYTES_BLOCK; len -= UM_BYTES_BLOCK, to += UM_BYTES_BLOCK, from += UM_BYTES_BLOCK) {

@@ -1,10 +1,10 @@
 /*
  * Copies of bodies between memory that does not overlap.
  *
- * memcpy, but where that is slow: from 2 KiB to about the size of the second-level cache glibc's uses `rep movsb`, and
- * AMD's Zen 3 and Zen 4 then copy 2 GB/s instead of 40 if the destination lies 1 to 31 bytes behind the source, modulo
- * the size of a page (glibc's bug 30994). Large blocks of malloc begin 16 bytes behind the begin of a page, the areas
- * of a ring at one. Threading: any.
+ * They use memcpy, except where it is slow. From 2 KiB to about the size of the second-level cache, glibc's memcpy uses
+ * `rep movsb`; AMD's Zen 3 and Zen 4 then copy 2 GB/s instead of 40 if the destination lies 1 to 31 bytes behind the
+ * source, modulo the size of a page (glibc's bug 30994). That is common: large blocks of malloc begin 16 bytes behind
+ * the start of a page, the areas of a ring at the start of one. Threading: any.
  */
 #ifndef UM_BASE_BYTES_H
 #define UM_BASE_BYTES_H
@@ -17,14 +17,15 @@
 
 enum { UM_BYTES_LARGE = 1024 };
 
-/* Is um_bytes_copy_nontemporal() more than um_bytes_copy()? ThreadSanitizer does not see such stores. */
+/* Does um_bytes_copy_nontemporal() differ from um_bytes_copy()? Not under ThreadSanitizer, which does not see such
+ * stores. */
 #if defined(__x86_64__) && !UM_THREAD_SANITIZER
 #define UM_BYTES_NONTEMPORAL true
 #else
 #define UM_BYTES_NONTEMPORAL false
 #endif
 
-/* um_bytes_copy() for UM_BYTES_LARGE bytes and more. */
+/* Does what um_bytes_copy() does, for UM_BYTES_LARGE bytes and more. */
 void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t len);
 
 static inline void um_bytes_copy(void *restrict to, const void *restrict from, size_t len)
@@ -35,8 +36,8 @@ static inline void um_bytes_copy(void *restrict to, const void *restrict from, s
         um_bytes_copy_large(to, from, len);
 }
 
-/* The same with stores that bypass the caches, as far as whole lines of the destination are written. A later release
- * store comes after them. */
+/* The same with non-temporal stores, which bypass the caches, for whole lines of the destination. A later release store
+ * is ordered after them. */
 void um_bytes_copy_nontemporal(void *restrict to, const void *restrict from, size_t len);
 
 #endif

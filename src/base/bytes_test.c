@@ -1,4 +1,4 @@
-/* bytes.h: every byte, and none beside, wherever source and destination lie. */
+/* Tests of bytes.h: copies write every byte and no other, wherever source and destination lie. */
 #include "base/bytes.h"
 
 #include <setjmp.h>
@@ -63,7 +63,7 @@ static void every_byte_is_copied_and_no_other(void **state)
     }
 }
 
-/* Whatever lies before and behind the whole lines. */
+/* Any number of bytes before and behind the whole lines. */
 static void lines_and_what_is_beside_them(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
  * Cancellation of threads (pthread_cancel(3)). Many system calls are cancellation points. A thread that is cancelled in
- * one of ours would leave locks held, descriptors open and data structures half written.
+ * a call of this library would leave locks held, descriptors open and data structures half written.
  *
  * Therefore code that makes such calls runs with cancellation disabled: the entry points of prov that are off the data
  * path, and the slow functions below those that are on it. Only blocking calls can be cancelled, while they sleep
@@ -48,7 +48,7 @@ static inline void um_cancel_restore_among_threads(const int *before)
 }
 
 /* The same for the data path: in a process of one thread nothing is disabled. If that thread has cancelled itself, it
- * may end in here, and the process with it; only exit handlers run then. */
+ * may end inside the block, and the process with it; then only exit handlers still run. */
 #define UM_UNCANCELLED_AMONG_THREADS                                                                                   \
     __attribute__((cleanup(um_cancel_restore_among_threads), unused)) const int um_cancel_before =                     \
         um_cancel_disable_among_threads()

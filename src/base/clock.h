@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The same clock as of the kernel's last timer tick: some milliseconds old, at a quarter of the cost. */
+/* The value of the same clock at the kernel's last timer tick: some milliseconds old, at a quarter of the cost. */
 static inline uint64_t um_clock_coarse_ns(void)
 {
     struct timespec ts;

@@ -20,7 +20,7 @@ static bool cpu_pairs_read(void)
 }
 #endif
 
-static uint32_t known; /* 1 + the answer, 0: not asked yet. Threads that race find the same answer */
+static uint32_t known; /* 1 + the answer; 0: not known yet. Threads that race find the same answer */
 
 bool um_cpu_has_pairs(void)
 {

@@ -1,8 +1,8 @@
 /*
  * Can the processor compare and swap two words (16 bytes) at once?
  *
- * On x86 it is CMPXCHG16B, which the first 64-bit processors lacked. Elsewhere the answer is no: AArch64 has such an
- * instruction only since ARMv8.1. Owns: the answer, found once. Threading: any.
+ * On x86 the instruction is CMPXCHG16B, which the first 64-bit processors lacked. Elsewhere the answer is no: AArch64
+ * has such an instruction only since ARMv8.1. Owns: the answer, found once. Threading: any.
  */
 #ifndef UM_BASE_CPU_PAIR_H
 #define UM_BASE_CPU_PAIR_H
@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 bool um_cpu_has_pairs(void);
-/* For tests: true: um_cpu_has_pairs() says no from now on; false: it says what the processor can. */
+/* For tests. True: um_cpu_has_pairs() returns false from now on; false: it returns what the processor can do. */
 void um_cpu_pairs_forbid(bool forbidden);
 
 #endif

@@ -14,8 +14,8 @@ enum {
     UM_WAITPKG_BIT = 5,
     UM_MONITORX_BIT = 29,
     UM_EVTSTRM_BIT = 2,
-    UM_WAIT_CYCLES = 10000,   /* of the time stamp counter: 2 to 10 us at 1 to 5 GHz */
-    UM_UMWAIT_SHALLOW = 1,    /* C0.1, the state that is left fastest */
+    UM_WAIT_CYCLES = 10000,   /* cycles of the time stamp counter: 2 to 10 us at 1 to 5 GHz */
+    UM_UMWAIT_SHALLOW = 1,    /* C0.1, the state with the fastest wake-up */
     UM_MWAITX_TIMER = 2,      /* ecx: ebx holds a bound */
     UM_MWAITX_SHALLOW = 0xf0, /* eax: no deeper state than C0 */
 };
@@ -37,7 +37,7 @@ struct um_cpu_features um_cpu_features_read(void)
     return f;
 }
 
-/* UMWAIT first: its bound is a deadline. No known processor has both. */
+/* Prefers UMWAIT: its bound is a deadline. No known processor has both. */
 enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f)
 {
     if (f->max_basic >= 7 && f->basic7_ecx >> UM_WAITPKG_BIT & 1)
@@ -51,7 +51,7 @@ enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f)
 
 enum um_cpu_wait um_cpu_wait_own(void)
 {
-    static uint32_t known; /* 1 + the choice, 0: not made yet. Threads that race make the same choice */
+    static uint32_t known; /* 1 + the choice; 0: not made yet. Threads that race make the same choice */
     uint32_t own = um_load_relaxed_u32(&known);
     if (!own) {
         struct um_cpu_features f = um_cpu_features_read();

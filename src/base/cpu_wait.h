@@ -19,7 +19,7 @@ enum um_cpu_wait {
     UM_CPU_WAIT_WFE,    /* Arm ARM section D1.6 (wait for event): until the kernel's event stream, 100 us by default */
 };
 
-/* What the choice depends on; what belongs to another architecture is 0. */
+/* What the choice depends on; members of another architecture are 0. */
 struct um_cpu_features {
     uint32_t max_basic, max_extended; /* x86: eax of CPUID 0 and 0x80000000, the highest leaves there are */
     uint32_t basic7_ecx;              /* x86: CPUID 7, subleaf 0: bit 5 WAITPKG */
@@ -30,20 +30,19 @@ struct um_cpu_features {
 struct um_cpu_features um_cpu_features_read(void);
 enum um_cpu_wait um_cpu_wait_choose(const struct um_cpu_features *f);
 
-/* What this processor has. */
+/* Returns the choice for this processor. */
 enum um_cpu_wait um_cpu_wait_own(void);
 
 /* Does the wait end by itself within a few microseconds? If not, it is usable only where that line is the only source
- * of events.
- */
+ * of events. */
 static inline bool um_cpu_wait_is_short(enum um_cpu_wait how)
 {
     return how == UM_CPU_WAIT_UMWAIT || how == UM_CPU_WAIT_MWAITX;
 }
 
 /*
- * Waits once, until *line differs from value, an interrupt, or the bound of the instruction. Returns at once if it
- * differs already. May return spuriously. UM_CPU_WAIT_NONE: returns at once.
+ * Waits once, until *line differs from value, an interrupt comes, or the bound of the instruction is reached. Returns
+ * at once if *line differs already. May return spuriously. UM_CPU_WAIT_NONE: returns at once.
  */
 void um_cpu_wait_for(enum um_cpu_wait how, const uint64_t *line, uint64_t value);
 

@@ -1,5 +1,5 @@
 /*
- * Tests of base/cpu_wait.h: the choice over processors that are made up, and what this processor can execute.
+ * Tests of base/cpu_wait.h: the choice for invented processors, and the waits that this processor can execute.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,7 +27,7 @@ static void the_processor_says_which_instruction_it_has(void **state)
 {
     const uint32_t leaf = 0x80000008u;
     (void)state;
-    /* an Intel server from Sapphire Rapids on, an AMD one from Zen on, either behind a hypervisor that hides it */
+    /* an Intel server from Sapphire Rapids on, an AMD server from Zen on, both, and a hypervisor that hides the bits */
     assert_int_equal(choice((struct um_cpu_features){.max_basic = 0x20, .max_extended = leaf, .basic7_ecx = waitpkg}),
                      UM_CPU_WAIT_UMWAIT);
     assert_int_equal(
@@ -71,7 +71,7 @@ static void the_choice_for_this_processor_stays(void **state)
 }
 
 #if defined(__x86_64__)
-/* The kernel names the same bits. */
+/* The kernel lists the same features. */
 static void the_features_are_those_that_the_kernel_lists(void **state)
 {
     static char line[16384];
@@ -89,7 +89,7 @@ static void the_features_are_those_that_the_kernel_lists(void **state)
 }
 #endif
 
-/* What this processor executes: nothing, its own instruction; on Arm WFE is always there. */
+/* Sets the waits that this processor can execute: none, its own instruction; on Arm WFE is always there. */
 static int kinds_here(enum um_cpu_wait *kinds)
 {
     int count = 0;
@@ -133,7 +133,7 @@ static void every_store_ends_a_wait(void **state)
     enum um_cpu_wait kinds[4];
     int count = kinds_here(kinds);
     (void)state;
-    for (int k = 1; k < count; k++) { /* without an instruction there is nothing that could miss it */
+    for (int k = 1; k < count; k++) { /* from 1: a wait without an instruction cannot miss a store */
         struct ball b = {.how = kinds[k]};
         pthread_t thread;
         assert_int_equal(pthread_create(&thread, NULL, throw_back, &b), 0);

@@ -2,12 +2,12 @@
  * The handler of SIGSEGV and SIGBUS behind base/fault_guard.h, installed when the first guard is opened.
  *
  * Where nothing is mapped, a page of the pool fills the hole. Where there is a mapping (beyond the end of its file, or
- * without the right to write), it is moved aside, and a page of the pool with what can be read of it stands in its
- * place. At the end the stand-in is removed and the mapping comes back, unless the program has mapped something else
- * there meanwhile. A page of the pool is recognised by the tag behind it in the pool's memory, which a second mapping
- * made by mremap(2) shows. Owns: the list of guards, never freed, so that the handler can walk it at any moment; the
- * pool and the stand-ins. Threading: one spin lock, which the handler takes, too: a thread that faults at a page that
- * another thread is handling waits for it.
+ * without the right to write), the mapping is moved aside, and a page of the pool, with what can be read of the
+ * mapping, stands in its place. At the end the stand-in is removed and the mapping comes back, unless the program has
+ * mapped something else there meanwhile. A page of the pool is recognised by the tag behind it in the pool's memory,
+ * which a second mapping made by mremap(2) shows. Owns: the list of guards, never freed, so that the handler can walk
+ * it at any moment; the pool and the stand-ins. Threading: one spin lock, which the handler takes, too: a thread that
+ * faults at a page that another thread is handling waits for it.
  */
 #include "base/fault_guard.h"
 
@@ -35,24 +35,24 @@ struct stand_in {
 };
 enum { LOST = 1 };
 
-/* Behind each page of the pool: what it is. */
+/* Lies behind each page of the pool and identifies it. */
 struct stand_in_tag {
     uint64_t mark, number;
 };
 
 static struct stand_in stand_ins[STAND_INS];
-static size_t used; /* no stand-in at or beyond it */
+static size_t used; /* all stand-ins in use have lower indices */
 static unsigned char *pool;
 /*
- * Reserved address space: one page for each stand-in to move a mapping to, then two for a second view of the pool. An
- * address chosen by the kernel might lie in the very hole that is about to fault.
+ * Reserved address space: for each stand-in one page to move a mapping to, then two pages for a second view of the
+ * pool. An address that the kernel chooses might lie in a hole that is about to fault.
  */
 static unsigned char *asides;
-static bool twin_lost;         /* its range belongs to other code, or cannot be mapped: then the check is left out */
+static bool twin_lost; /* the range of the second view belongs to other code, or cannot be mapped: nothing is checked */
 static uint64_t stand_in_lock; /* 1: held. Protects the pool, the stand-ins and the hit fields of the guards */
 uint64_t um_fault_guard_news;
 static uint64_t moving; /* the page that is being replaced at this moment, or 0 */
-static uint64_t guards; /* the first; grows only */
+static uint64_t guards; /* the first guard of the list, which only grows */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before_segv, before_bus;
 static uintptr_t page;
@@ -96,13 +96,13 @@ static void *aside_of(const struct stand_in *s)
     return asides + number_of(s) * page;
 }
 
-/* Reserves the range again. */
+/* Reserves the range (again). */
 static bool aside_reserve(void *at, size_t len, int how)
 {
     return mmap(at, len, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | how, -1, 0) == at;
 }
 
-/* Moves the mapping that was set aside back to its place, if that is still wanted. */
+/* Moves the mapping that was set aside back to its place if wanted; else removes it. Reserves the page again. */
 static void aside_end(struct stand_in *s, bool wanted)
 {
     void *aside = aside_of(s);
@@ -113,7 +113,7 @@ static void aside_end(struct stand_in *s, bool wanted)
     s->aside = false;
 }
 
-/* Maps len bytes of the pool a second time, from that page on, at a reserved address. */
+/* Maps len bytes of the pool, from that page on, a second time at a reserved address. */
 static bool pool_place(uint64_t number, size_t len, void *at)
 {
     const struct stand_in_tag tag = {stand_in_mark, number};
@@ -122,14 +122,14 @@ static bool pool_place(uint64_t number, size_t len, void *at)
     return mremap(from, 0, len, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
 }
 
-/* Is that page of the pool mapped there, with what lies behind it? */
+/* Is that page of the pool mapped there, together with the tag behind it? */
 static bool is_pool_page(const unsigned char *at, uint64_t number)
 {
     struct stand_in_tag tag = {0};
     const struct iovec to = {.iov_base = &tag, .iov_len = sizeof(tag)},
                        from = {.iov_base = (void *)(at + page), .iov_len = sizeof(tag)};
     return process_vm_readv(getpid(), &to, 1, &from, 1, 0) == (ssize_t)sizeof(tag) && tag.mark == stand_in_mark &&
-           tag.number == number; /* read by the kernel: there may be no memory behind a page of the program */
+           tag.number == number; /* the kernel reads: there may be no memory behind a page of the program */
 }
 
 /*
@@ -146,13 +146,13 @@ static bool is_in_place(const struct stand_in *s)
         (void)pool_place(STAND_INS, 2 * page, twin);
         return is;
     }
-    const bool is_other = errno == EFAULT || errno == EINVAL; /* nothing there; private memory */
+    const bool is_other = errno == EFAULT || errno == EINVAL; /* nothing is mapped there; private memory is */
     if (!is_pool_page(twin, STAND_INS))
         twin_lost = !aside_reserve(twin, 2 * page, MAP_FIXED_NOREPLACE) || !pool_place(STAND_INS, 2 * page, twin);
     return !is_other;
 }
 
-/* In a child again, in the same places. */
+/* Maps the pool and reserves the ranges; in a forked child again, at the same addresses. */
 static bool pool_map(void)
 {
     const int how = MAP_ANONYMOUS | MAP_NORESERVE | (pool ? MAP_FIXED : 0);
@@ -216,7 +216,7 @@ static void guards_tell(uintptr_t at)
         if (len == 0 || at + page <= base || at >= base + len)
             continue;
         news_add(g->hit == 0);
-        g->hit = base; /* not that of an access that begins meanwhile */
+        g->hit = base; /* the base, so that an access that begins meanwhile is not taken for it */
     }
 }
 
@@ -228,7 +228,7 @@ static void guard_forget(struct um_fault_guard *g)
 
 static void stand_in_free(struct stand_in *s)
 {
-    (void)madvise(pool_page(number_of(s)), page, MADV_REMOVE); /* the next one finds zeroes */
+    (void)madvise(pool_page(number_of(s)), page, MADV_REMOVE); /* the next stand-in finds zeroes */
     s->at = s->at == LOST ? LOST : 0;
     news_add(-1);
     while (used > 0 && stand_ins[used - 1].at <= LOST)
@@ -239,17 +239,17 @@ static void stand_in_end(struct stand_in *s)
 {
     const bool there = is_in_place(s);
     if (s->aside)
-        aside_end(s, there); /* otherwise the program removed what was there */
+        aside_end(s, there); /* not in place: the program removed what was mapped there */
     else if (there)
         munmap((void *)s->at, page);
 }
 
-/* One page only: its neighbours may be intact and in use. */
+/* Puts a stand-in at one page. Not at its neighbours, which may be intact and in use. */
 static bool stand_in(uintptr_t at)
 {
     struct stand_in *s = NULL;
     for (size_t i = 0; i < STAND_INS && (i < used || !s); i++) {
-        if (stand_ins[i].at == at && is_in_place(&stand_ins[i])) /* another thread's; or the program has protected it */
+        if (stand_ins[i].at == at && is_in_place(&stand_ins[i])) /* of another thread, or protected by the program */
             return mprotect((void *)at, page, PROT_READ | PROT_WRITE) == 0;
         if (stand_ins[i].at == at) {
             stand_in_end(&stand_ins[i]);
@@ -282,10 +282,10 @@ static void pass_on(int number, siginfo_t *info, void *context)
     else if (info->si_code > 0 || before->sa_handler == SIG_DFL)
         signal(number, SIG_DFL); /* the access is tried again, and ends the process */
     if (info->si_code <= 0 && before->sa_handler == SIG_DFL && !(before->sa_flags & SA_SIGINFO))
-        raise(number); /* somebody sent it: nothing is tried again */
+        raise(number); /* a process sent the signal: no access is tried again */
 }
 
-/* Is an access under way there? */
+/* Is a guarded access under way at this address? */
 static bool is_guarded(uintptr_t at)
 {
     const struct um_fault_guard *g = first();
@@ -294,7 +294,8 @@ static bool is_guarded(uintptr_t at)
     return g;
 }
 
-/* Another thread may have changed the mapping meanwhile: then the access is retried. */
+/* Returns whether the access can be tried again: there is a stand-in now, or another thread may have changed the
+ * mapping meanwhile. */
 static bool fault_take(uintptr_t at)
 {
     const uintptr_t start = at & ~(page - 1);
@@ -313,14 +314,14 @@ static bool fault_take(uintptr_t at)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     const int error = errno;
-    if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* otherwise the signal was sent by kill() */
+    if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* si_code <= 0: sent by kill() */
         pass_on(number, info, context);
     errno = error;
 }
 
 /* ---- outside ---- */
 
-/* Restores everything. Accesses that did not fault because of a stand-in are marked. */
+/* Removes all stand-ins and restores the mappings. Marks the accesses that did not fault because of a stand-in. */
 static void stand_ins_mend(void)
 {
     while (used > 0) {
@@ -375,7 +376,7 @@ static void forget(void)
     (void)pool_map();
 }
 
-/* Lock held. */
+/* Installs the handlers, once. Lock held. */
 static bool install(void)
 {
     static bool installed;
@@ -389,7 +390,7 @@ static bool install(void)
     return installed;
 }
 
-/* Lock held. One that nobody uses, or a new one. */
+/* Returns a guard that is not in use, or a new one. Lock held. */
 static struct um_fault_guard *spare(void)
 {
     struct um_fault_guard *g = first();

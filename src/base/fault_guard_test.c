@@ -31,7 +31,7 @@ enum kind { UNMAPPED, CUT_OFF, READ_ONLY, KINDS };
 static size_t page;
 
 struct memory {
-    volatile unsigned char *at; /* of PAGES pages the second half is as kind says */
+    volatile unsigned char *at; /* PAGES pages; the second half is as kind says */
     size_t len;
     int fd;
     enum kind kind;
@@ -80,7 +80,7 @@ static void memory_check(const struct memory *m)
         assert_false(is_mapped(half + i * page));
     if (m->kind == READ_ONLY)
         assert_true(is_all(half, m->len / 2, 0x5a));
-    if (m->kind == CUT_OFF) { /* the file's own pages, which are there again */
+    if (m->kind == CUT_OFF) { /* with its old length the file has its own pages there again */
         assert_int_equal(ftruncate(m->fd, (off_t)m->len), 0);
         assert_true(is_all(half, m->len / 2, 0));
     }
@@ -138,8 +138,8 @@ static void threads_meet(enum kind kind)
     memory_close(&m);
 }
 
-/* An access that finds another one's stand-in does not fault but gets the error; a later one, and one beside it, get
- * none. */
+/* An access that finds the stand-in of another access does not fault but gets the error; a later access, and one to the
+ * pages beside it, get none. */
 static void who_comes_later_is_told(enum kind kind)
 {
     const struct memory m = memory_open(kind);
@@ -186,7 +186,7 @@ static void the_program_changes_it(enum kind kind, enum news news)
     else
         assert_true(mmap((void *)at, page, PROT_READ | PROT_WRITE, how, -1, 0) == (void *)at);
     at[1] = 7;
-    if (news == UNMAPS) { /* that put something there again; the program does not know */
+    if (news == UNMAPS) { /* the store put a stand-in there again, of which the program does not know */
         assert_int_equal(at[0], 0);
         assert_int_equal(munmap((void *)at, page), 0);
     }
@@ -201,7 +201,7 @@ static void the_program_changes_it(enum kind kind, enum news news)
     memory_close(&m);
 }
 
-/* A child has what was there, and accesses of its own. */
+/* A forked child has the mappings as they were, and makes accesses of its own. */
 static void a_child_begins_afresh(enum kind kind)
 {
     const struct memory m = memory_open(kind);
@@ -221,7 +221,7 @@ static void a_child_begins_afresh(enum kind kind)
     }
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_int_equal(status, 0);
-    assert_int_equal(at[0], 1); /* still this process's */
+    assert_int_equal(at[0], 1); /* this process's stand-in, which the child does not share */
     assert_true(um_fault_guard_end(g));
     memory_check(&m);
     um_fault_guard_close(g);
@@ -253,7 +253,7 @@ static void wild_faults(void)
         fflush(NULL);
         pid_t pid = fork();
         if (pid == 0) {
-            alarm(20); /* it may never end */
+            alarm(20); /* the fault may repeat without end */
             if (!um_fault_guard_open())
                 _exit(0);
             const volatile unsigned char *at = (const unsigned char *)wild[i];
@@ -267,7 +267,7 @@ static void a_fault_of_the_program_is_its_own_also_at_address_0(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof(wild_status) / sizeof(wild_status[0]); i++) {
-        const int status = wild_status[i]; /* a sanitizer makes an exit of it */
+        const int status = wild_status[i]; /* a sanitizer turns the signal into an exit */
         assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGSEGV : WEXITSTATUS(status) != 0);
     }
 }

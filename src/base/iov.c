@@ -1,9 +1,9 @@
-/* Walks of base/iov.h. */
+/* The functions of base/iov.h that walk a list. */
 #include "base/iov.h"
 
 #include <stdbool.h>
 
-/* The contiguous piece at the cursor, at most max bytes; NULL at the end of the list. */
+/* Returns the contiguous piece at the cursor, at most max bytes; NULL: the end of the list. */
 static void *cursor_piece(struct um_iov_cursor *cur, size_t max, size_t *len)
 {
     while (cur->count && cur->offset == cur->iov->iov_len) {
@@ -44,7 +44,7 @@ void um_iov_skip(struct um_iov_cursor *cur, size_t n)
 
 typedef void iov_copy(void *restrict to, const void *restrict from, size_t len);
 
-/* Between the list and flat memory. copy and gathers: constants. */
+/* Copies between the list and flat memory. copy and gathers are constants at compile time. */
 static inline __attribute__((always_inline)) size_t iov_move(struct um_iov_cursor *cur, unsigned char *flat, size_t n,
                                                              iov_copy *copy, const bool gathers)
 {
@@ -71,7 +71,7 @@ size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n)
     return iov_move(cur, flat, n, um_iov_copy, true);
 }
 
-/* An entry of length 0 may have no address. */
+/* An entry of length 0 may have the address NULL. */
 static inline void copy_nontemporal(void *restrict to, const void *restrict from, size_t len)
 {
     if (len)

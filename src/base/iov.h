@@ -40,7 +40,7 @@ size_t um_iov_take(struct um_iov_cursor *cur, size_t max, struct iovec *out, siz
 /* Skips n bytes. */
 void um_iov_skip(struct um_iov_cursor *cur, size_t n);
 
-/* One piece. Lists of small messages have short ones: no call for these. */
+/* Copies one piece. Lists of small messages have short pieces: no call for 8 to 16 bytes. */
 static inline void um_iov_copy(void *to, const void *from, size_t len)
 {
     if (len - 8 <= 8) {
@@ -54,7 +54,7 @@ static inline void um_iov_copy(void *to, const void *from, size_t len)
     }
 }
 
-/* A few words, without a call. The last one may overlap the one before. */
+/* Copies a few words without a call. The last word may overlap the word before. */
 static inline void um_iov_copy_short(void *to, const void *from, size_t len)
 {
     char *out = to;
@@ -73,20 +73,20 @@ static inline void um_iov_copy_short(void *to, const void *from, size_t len)
     }
 }
 
-/* The list, to flat memory: at most as many bytes as it has room for. */
+/* Copies the list to flat memory, at most room bytes. */
 void um_iov_flatten(const struct iovec *iov, size_t count, void *flat, size_t room);
 
-/* list → flat; returns bytes copied (less than n when the list ends). */
+/* Copies n bytes from the list to flat memory; returns the bytes copied (less than n when the list ends). */
 size_t um_iov_gather(struct um_iov_cursor *cur, void *flat, size_t n);
 
 /* The same with um_bytes_copy_nontemporal(). */
 size_t um_iov_gather_nontemporal(struct um_iov_cursor *cur, void *flat, size_t n);
 
-/* flat → list; returns bytes copied (less than n when the list ends). */
+/* Copies n bytes from flat memory to the list; returns the bytes copied (less than n when the list ends). */
 size_t um_iov_scatter_list(struct um_iov_cursor *cur, const void *flat, size_t n);
 static inline size_t um_iov_scatter(struct um_iov_cursor *cur, const void *flat, size_t n)
 {
-    /* nothing to copy, to a null pointer perhaps; more than the current buffer has */
+    /* n is 0, and the buffer may be NULL; or n is more than the current buffer has */
     if (__builtin_expect(n == 0 || !cur->count || n > cur->iov->iov_len - cur->offset, 0))
         return um_iov_scatter_list(cur, flat, n);
     um_bytes_copy((char *)cur->iov->iov_base + cur->offset, flat, n);

@@ -59,7 +59,7 @@ static void flatten_joins_entries_of_every_length(void **state)
         assert_memory_equal(got, iov[i].iov_base ? iov[i].iov_base : flat, i);
     assert_int_equal(*got, 0);
     memset(flat, 0, sizeof(flat));
-    um_iov_flatten(iov + 30, 10, flat, 35); /* the lengths of a list are the caller's word */
+    um_iov_flatten(iov + 30, 10, flat, 35); /* the list has more bytes than there is room */
     assert_memory_equal(flat, iov[30].iov_base, 30);
     assert_memory_equal(flat + 30, iov[31].iov_base, 5);
     assert_int_equal(flat[35], 0);

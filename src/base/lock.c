@@ -12,11 +12,11 @@
 #endif
 
 enum {
-    UM_LOCK_SPINS = 200, /* looks between two offers of the processor */
-    UM_LOCK_YIELDS = 64, /* offers between two looks whether the holder lives (microseconds each) */
+    UM_LOCK_SPINS = 200, /* looks at the word between two calls of sched_yield() */
+    UM_LOCK_YIELDS = 64, /* calls of sched_yield() (microseconds each) between two checks whether the holder lives */
 };
 
-/* Spins for a while. Returns whether the lock was taken. *seen_p: the holder. */
+/* Spins for a while. Returns whether the lock was taken. *seen_p: the holder seen last. */
 static bool lock_spin(struct um_lock_shm *lock, uint64_t self, uint64_t *seen_p)
 {
     for (int i = 0; i < UM_LOCK_SPINS; i++) {
@@ -30,8 +30,8 @@ static bool lock_spin(struct um_lock_shm *lock, uint64_t self, uint64_t *seen_p)
 }
 
 /*
- * Dead; or it has held the lock far longer than any correct holder: it was stopped there, or the word was not written
- * by a holder.
+ * Is the holder dead? Or has it held the lock far longer than any correct holder: it was stopped while it held the
+ * lock, or no holder wrote the word?
  */
 static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, uint64_t since)
 {
@@ -45,7 +45,7 @@ static bool holder_is_gone(const struct um_lock_party *party, uint64_t holder, u
     return holder != party->self && !party->alive(holder);
 }
 
-/* With correct holders nobody waits so long, however many there are: a process must be overwriting the word. */
+/* With correct holders no wait is so long, however many they are: a process must be overwriting the word. */
 static bool waited_too_long(uint64_t begun)
 {
     if (um_clock_ns() - begun < UM_LOCK_WAIT_NS)

@@ -17,8 +17,8 @@ enum { UM_LOCKS = 64, UM_LOCK_LINE = 64 };
 
 /* Normative text: docs/protocol.md section 6.8. */
 struct um_lock_shm {
-    uint64_t
-        holder; /* 0 → holder by compare and swap, holder → 0 by itself; of a dead holder → the next one, by c.a.s. */
+    uint64_t holder; /* 0 → holder by compare and swap; holder → 0 by the holder; dead holder → next holder by compare
+                        and swap */
     uint64_t reserved[7];
 };
 static_assert(sizeof(struct um_lock_shm) == UM_LOCK_LINE, "each lock has its own cache line");
@@ -30,13 +30,14 @@ struct um_locks_shm {
 static_assert(sizeof(struct um_locks_shm) == 4096, "docs/protocol.md section 6.8");
 static_assert(offsetof(struct um_lock_shm, holder) == 0, "docs/protocol.md section 6.8");
 
-/* Who takes locks. */
+/* A process, or a thread, that takes locks. */
 struct um_lock_party {
     uint64_t self;                  /* not 0; threads of one process may share it */
-    bool (*alive)(uint64_t holder); /* false only when that holder is certainly gone. Slow path */
+    bool (*alive)(uint64_t holder); /* returns false only if that holder is certainly gone. Slow path */
 };
 
-/* Waits while a living holder has the lock, but at most a second. Slow path of um_lock_take(). */
+/* Takes the lock when its holder gives it back, is gone, or has held it for a second; after half a minute of changing
+ * holders in any case. Slow path of um_lock_take(). */
 void um_lock_wait(struct um_lock_shm *lock, const struct um_lock_party *party);
 
 static inline void um_lock_take(struct um_lock_shm *lock, const struct um_lock_party *party)
@@ -52,7 +53,7 @@ static inline void um_lock_give(struct um_lock_shm *lock)
     um_store_release_u64(&lock->holder, 0); /* sync: lock-give (partners lock-take, lock-steal) */
 }
 
-/* The lock for a number. Users of the same element must pass the same number. */
+/* Returns the lock for a number. Users of the same element must pass the same number. */
 static inline struct um_lock_shm *um_lock_of(struct um_locks_shm *locks, uint64_t number)
 {
     return &locks->lock[(number * UINT64_C(0x9e3779b97f4a7c15)) >> 58];

@@ -31,7 +31,7 @@ static void a_lock_that_a_living_holder_keeps_is_taken_over_after_a_second(void 
     (void)state;
     static struct um_locks_shm locks;
     const struct um_lock_party party = {.self = 7, .alive = lives};
-    const uint64_t holders[] = {UINT64_C(1) << 32, 7 /* a word that was overwritten: we do not hold the lock */};
+    const uint64_t holders[] = {UINT64_C(1) << 32, 7 /* the word was overwritten: party holds no lock */};
     um_log_set_sink(count);
     for (int i = 0; i < 2; i++) {
         uint64_t began = um_clock_ns();

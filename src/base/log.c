@@ -36,7 +36,7 @@ void um_log(enum um_log_level level, const char *format, ...)
     current_sink(level, text);
 }
 
-/* May another line be logged? *left_out_p: how many were left out in the last period. */
+/* May another line be logged? *left_out_p: how many lines were left out in the last period. */
 static bool limit_allows(struct um_log_limit *limit, uint64_t *left_out_p)
 {
     const uint64_t now = um_clock_ns(), since = um_load_relaxed_u64(&limit->since_ns);

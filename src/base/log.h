@@ -20,14 +20,14 @@ void um_log(enum um_log_level level, const char *format, ...) __attribute__((for
 
 /*
  * Rate limit for what may be logged with every message (a peer whose memory cannot be mapped): UM_LOG_BURST lines in
- * UM_LOG_PERIOD_NS. The first line after that says how many were left out. limit: a static object for each call site,
- * zero at the start.
+ * UM_LOG_PERIOD_NS. The first line of the next period says how many were left out. limit: a static object for each call
+ * site, initially zero.
  */
 enum { UM_LOG_BURST = 4 };
 static const uint64_t UM_LOG_PERIOD_NS = UINT64_C(10000000000);
 struct um_log_limit {
     uint64_t since_ns; /* when the period began */
-    uint64_t asked;    /* lines of this period */
+    uint64_t asked;    /* lines asked for in this period, logged or not */
 };
 void um_log_limited(struct um_log_limit *limit, enum um_log_level level, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

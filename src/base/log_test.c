@@ -47,7 +47,7 @@ static void the_first_ones_are_logged_the_others_of_the_period_are_not(void **st
     say(&limit, 1000);
     assert_int_equal(lines, UM_LOG_BURST);
     assert_string_equal(last, "number 3");
-    say(&other, 1); /* another place has a limit of its own */
+    say(&other, 1); /* another call site has its own limit */
     assert_int_equal(lines, UM_LOG_BURST + 1);
     assert_string_equal(last, "number 0");
 }

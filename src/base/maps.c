@@ -1,8 +1,8 @@
 /*
  * Reading /proc/self/maps and smaps, without the heap.
  *
- * Owns nothing; the text buffer is the caller's. Must not know what is decided from it. Threading: any; other
- * threads may change mappings meanwhile: each line is true at its moment.
+ * Owns nothing; the text buffer is the caller's. Must not know what callers decide from the mappings. Threading: any;
+ * other threads may change mappings meanwhile: each line was true when the kernel wrote it.
  * Source: proc_pid_maps(5), proc_pid_smaps(5), linux/fs.h (PROCMAP_QUERY).
  */
 #include "base/maps.h"
@@ -26,7 +26,7 @@ void um_maps_close(struct um_maps *maps)
     close(maps->fd);
 }
 
-/* The next line, or NULL at the end. A line longer than the buffer is cut. */
+/* Returns the next line, or NULL at the end. A line longer than the buffer is cut. */
 static char *line_next(struct um_maps *maps)
 {
     for (;;) {
@@ -92,7 +92,7 @@ bool um_maps_next(struct um_maps *maps, struct um_map *map_p)
 
 /* ---- one mapping at a time ---- */
 
-/* The headers may be older. */
+/* The argument of PROCMAP_QUERY, which older system headers do not have. */
 struct query {
     uint64_t size, flags, at;
     uint64_t start, end, perms, page_size, offset, ino; /* out */

@@ -1,4 +1,4 @@
-/* base/maps: what the kernel answers for one address and what its text says are the same. */
+/* Tests of base/maps.h: the kernel's answer for one address and its text say the same. */
 #include "base/maps.h"
 
 #include <setjmp.h>
@@ -22,7 +22,7 @@ struct area {
     int fd;
 };
 
-/* Four pages in a row: a file's pages 2 and 1, nothing, memory that nobody may touch. */
+/* Makes four pages in a row: a file's pages 2 and 1, a hole, memory without any access right. */
 static struct area area_make(void)
 {
     struct area a = {.page = (size_t)sysconf(_SC_PAGESIZE), .fd = memfd_create("unimem-maps-test", MFD_CLOEXEC)};
@@ -66,7 +66,7 @@ static void area_check(const struct area *a, const char *path)
     um_maps_close(&maps);
 }
 
-/* A file that says the same and answers no query, as on a kernel that knows none. */
+/* Makes a file with the same text that answers no query, like maps of a kernel without queries. */
 static int copy_of_maps(void)
 {
     char text[TEXT];

@@ -13,7 +13,7 @@
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* The same from the list of mappings; one that lies behind the end of its file passes here. */
+/* Does the same by the list of mappings, but says yes for pages behind the end of a mapped file. */
 static bool is_listed(uintptr_t addr, uintptr_t end, bool write)
 {
     UM_UNCANCELLED;

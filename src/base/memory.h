@@ -1,5 +1,5 @@
 /*
- * Is memory there? For addresses that come from somebody else. Owns nothing. Threading: any.
+ * Is memory there? For addresses that come from a peer. Owns nothing. Threading: any.
  */
 #ifndef UM_BASE_MEMORY_H
 #define UM_BASE_MEMORY_H

@@ -1,4 +1,4 @@
-/* base/memory: every kind of address that a peer could name. */
+/* Tests of base/memory.h: every kind of address that a peer could name. */
 #include "base/memory.h"
 
 #include <setjmp.h>
@@ -42,6 +42,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_there_is_found_and_nothing_else)};
     if (madvise(NULL, 0, INT_MAX) == 0)
-        return 77; /* a user-space emulator that says yes to everything */
+        return 77; /* a user-space emulator whose madvise() always succeeds */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

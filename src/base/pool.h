@@ -1,6 +1,6 @@
 /*
- * Pool of objects of one size: allocation and release are a pointer move, memory is taken from the C library in
- * chunks and returned when the pool ends.
+ * Pool of objects of one size. Allocation and release move a pointer; memory is taken from the C library in chunks and
+ * returned when the pool ends.
  *
  * Owns: the chunks. Must not know what the objects are. Threading: the caller serialises.
  */
@@ -30,7 +30,7 @@ void um_pool_fini(struct um_pool *pool);
 /* Takes a new chunk; 0 or -ENOMEM. */
 int um_pool_grow(struct um_pool *pool);
 
-/* An object of undefined content, or NULL when memory is exhausted. */
+/* Returns an object of undefined content; NULL: no memory. */
 static inline void *um_pool_alloc(struct um_pool *pool)
 {
     if (!pool->free && um_pool_grow(pool) != 0)

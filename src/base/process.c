@@ -12,8 +12,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Reads the first thread's stat: the same numbers as /proc/PID/stat. User-space emulators invent the latter,
- * differently for each thread. */
+/* Reads the first thread's stat, which has the same numbers as /proc/PID/stat. User-space emulators invent
+ * /proc/PID/stat, differently for each thread. */
 int um_process_stat_read(uint32_t pid, struct um_process_stat *stat_p)
 {
     UM_UNCANCELLED;
@@ -44,7 +44,7 @@ bool um_process_is_alive(uint32_t pid, uint32_t start)
 {
     struct um_process_stat now = {0};
     int ret = um_process_stat_read(pid, &now);
-    if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide it (hidepid): the signal tells */
+    if (ret == -ENOENT || ret == -ESRCH) /* /proc may hide the process (hidepid); kill() finds it */
         return !(kill((pid_t)pid, 0) != 0 && errno == ESRCH);
     if (ret)
         return true;
@@ -53,7 +53,7 @@ bool um_process_is_alive(uint32_t pid, uint32_t start)
     return now.state != 'Z' || now.threads > 1; /* the first thread may end before the others */
 }
 
-/* 0 until it is asked for, and again in a child. */
+/* This process's number; 0 until it is asked for, and again in a forked child. */
 static uint64_t self;
 
 static void self_forget(void)
@@ -75,7 +75,7 @@ uint64_t um_process_self(void)
     struct um_process_stat stat = {.start = 0};
     uint32_t pid = (uint32_t)getpid();
     pthread_once(&once, self_watch_forks);
-    (void)um_process_stat_read(pid, &stat); /* otherwise the pid alone is used */
+    (void)um_process_stat_read(pid, &stat); /* if that fails, the pid alone is used */
     known = (uint64_t)pid << 32 | stat.start;
     um_store_relaxed_u64(&self, known);
     return known;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-/* The class of blocks of len bytes; UM_SPARES_CLASSES: none. */
+/* Returns the class of blocks of len bytes; UM_SPARES_CLASSES: there is none. */
 static unsigned class_of(size_t len)
 {
     unsigned class = 0;

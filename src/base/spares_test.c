@@ -82,7 +82,7 @@ static void the_block_freed_last_is_given_out_first(void **state)
     assert_ptr_equal(um_spares_alloc(*state, 16000), b); /* of the same class */
     assert_ptr_equal(um_spares_alloc(*state, 9000), a);
     assert_int_equal(blocks_taken, 2);
-    void *c = um_spares_alloc(*state, 8192); /* of the one below */
+    void *c = um_spares_alloc(*state, 8192); /* of the class below */
     assert_int_equal(blocks_taken, 3);
     um_spares_release(*state, a, 9000);
     um_spares_release(*state, b, 16000);

@@ -2,7 +2,7 @@
  * The endpoint below libfabric: peers, operations in flight, progress. What prov calls besides proto/proto.h.
  *
  * Owns: the port, the peers, the dispatch of records to opcode handlers. Must not know any fi_* type nor what a
- * protocol does with a record. Few calls go upward, all function pointers: the handler of an opcode (set by proto), the
+ * protocol does with a record. The few calls upward are function pointers: the handler of an opcode (set by proto), the
  * completion of an operation and the end of a peer (set by prov).
  * Threading: calls that touch one endpoint are serialised by the caller; um_core_ep_kick() may come from any thread.
  * Errors: 0 or a negative errno.
@@ -64,25 +64,25 @@ struct um_core_stats {
     struct um_core_traffic traffic[UM_MACHINES_MAX]; /* by machine, as in the configuration */
     uint64_t eager, rendezvous;                      /* the protocol of the sent messages */
     uint64_t copied, bounced; /* bodies of rendezvous and RMA: moved by transfers; sent in records */
-    uint64_t retaken;         /* of the copied: asked for first, then taken back */
-    uint64_t mapped;          /* RMA and atomics executed by loads and stores */
-    uint64_t joint;           /* bodies of which their sender copied a part, received */
-    uint64_t unexpected;      /* arrived before their receive was posted */
+    uint64_t retaken;         /* of the copied: asked for in records first, then taken back */
+    uint64_t mapped;          /* RMA and atomics executed by loads and stores; bodies copied from mapped memory */
+    uint64_t joint;           /* received bodies of which the sender copied a part */
+    uint64_t unexpected;      /* messages that arrived before their receive was posted */
     uint64_t peers_lost;
 };
 
-/* How bodies that can be read by their receiver move. */
+/* How a body moves that its receiver can read. */
 enum um_core_bodies {
-    UM_BODIES_READ = 0, /* read by their receiver alone */
-    UM_BODIES_BOTH,     /* large ones by both: the receiver reads, its sender writes, if it attends */
-    UM_BODIES_COPY,     /* by the one or by both, whichever was faster lately (proto/choice.h) */
-    UM_BODIES_LEARN,    /* so, or pushed, whichever was faster lately */
-    UM_BODIES_PUSH,     /* pushed, unless the sender does not attend */
+    UM_BODIES_READ = 0, /* read by the receiver alone */
+    UM_BODIES_BOTH,     /* a large body by both sides: the receiver reads; the sender writes, if it makes progress */
+    UM_BODIES_COPY,     /* by the receiver alone or by both sides, whichever was faster lately (proto/choice.h) */
+    UM_BODIES_LEARN,    /* like UM_BODIES_COPY, or pushed, whichever was faster lately */
+    UM_BODIES_PUSH,     /* pushed, unless the sender makes no progress */
 };
 
-/* How bodies move that their receiver can map. */
+/* How a body moves that its receiver can map. */
 enum um_core_mapped {
-    UM_MAPPED_LEARN = 0, /* as mapped memory, or as any other body: what takes less time here */
+    UM_MAPPED_LEARN = 0, /* copied from the mapping, or moved like any other body, whichever takes less time here */
     UM_MAPPED_NEVER,
     UM_MAPPED_ALWAYS,
 };
@@ -93,11 +93,11 @@ struct um_core_ep_config {
     struct um_core_regions *regions; /* what peers may read and write; outlives the endpoint */
     void (*complete)(void *arg, const struct um_core_completion *c);
     /* The usual completion, in fewer steps: a message that fits into the one buffer of its receive. NULL: complete()
-     * has these, too. */
+     * is called for these messages, too. */
     void (*received)(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len, uint64_t tag,
                      uint64_t data);
-    /* This peer is gone and ends now: um_core_peer_gone() is to take its place. NULL: peers live as long as the
-     * endpoint. */
+    /* Called before an ended peer is freed: the caller replaces its pointers to this peer by um_core_peer_gone(). NULL:
+     * peers live as long as the endpoint. */
     void (*forget)(void *arg, struct um_core_peer *peer);
     void *arg;
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
@@ -111,10 +111,11 @@ void um_core_ep_addr(const struct um_core_ep *ep, struct um_addr *addr_p);
 void um_core_ep_set_counters(struct um_core_ep *ep, uint32_t counters);
 void um_core_ep_set_multi_min(struct um_core_ep *ep, size_t bytes);
 const struct um_core_stats *um_core_ep_stats(const struct um_core_ep *ep);
-/* By all machines together. */
+/* Returns the sum over all machines. */
 struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep);
 
-/* Moves everything that can move, within a budget; calls complete(). Returns how many records and answers it took. */
+/* Advances all pending work, within a budget; calls complete(). Returns how many records, acknowledgements and answers
+ * it took and how many jobs it advanced. */
 int um_core_ep_progress(struct um_core_ep *ep);
 
 /*
@@ -137,23 +138,23 @@ void um_core_ep_kick(struct um_core_ep *ep);
 /* Like machine watch_line(); -EAGAIN also while other work has to be polled. */
 int um_core_ep_watch_line(const struct um_core_ep *ep, const uint64_t **line_p, uint64_t *value_p);
 /*
- * How long a sleeper may sleep, in ms, before it makes progress: a few times a second while operations are pending
- * whose end depends on a peer, which may die; by a short interval where a machine does not wake (um_machine.wakes). -1:
- * until it is woken.
+ * Returns how long a sleeper may sleep, in ms, before it makes progress: a short time where a machine does not wake a
+ * sleeper (um_machine.wakes); a fraction of a second while anything depends on a peer, which may die; else -1: until it
+ * is woken.
  */
 int um_core_ep_sleep_max(const struct um_core_ep *ep);
 
-/* 0: one of the machines reaches it; or the errors of machine addr_check (already logged). */
+/* 0: one of the machines reaches the address. Else the errors of machine addr_check (already logged). */
 int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *addr);
-/* The peer of that address, made when there is none (-ENOMEM, addr_check's errors). Lives until
+/* Finds the peer of that address, or makes it (-ENOMEM, the errors of addr_check). The peer lives until
  * um_core_ep_config.forget. */
 int um_core_peer_get(struct um_core_ep *ep, const struct um_addr *addr, struct um_core_peer **peer_p);
-/* The same, but NULL if there is none. */
+/* Finds the peer of that address; NULL: there is none. */
 struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_addr *addr);
-/* A peer to which every operation fails. */
+/* Returns the peer to which every operation fails. */
 struct um_core_peer *um_core_peer_gone(struct um_core_ep *ep);
 void um_core_peer_addr(const struct um_core_peer *peer, struct um_addr *addr_p);
-/* A name that prov sets (its fi_addr_t); UM_PEER_UNNAMED until then. */
+/* The name that prov gave the peer (its fi_addr_t); UM_PEER_UNNAMED until then. */
 #define UM_PEER_UNNAMED UINT64_MAX
 uint64_t um_core_peer_name(const struct um_core_peer *peer);
 void um_core_peer_set_name(struct um_core_peer *peer, uint64_t name);

@@ -3,7 +3,7 @@
  *
  *   lost          no operation goes to it any more (um_core_peer_lose): its windows and its lane are closed
  *   and silent    nothing comes from it any more: its link is closed, and with it every mapping and descriptor
- *   not retained  no message of it waits to be received: struct um_core_peer is freed, its number given anew
+ *   not retained  no message from it waits to be received: struct um_core_peer is freed, its number is used again
  *
  * A peer that left in good order is lost when its port has closed. A peer that broke the protocol is kept as long as
  * its process lives, so that it cannot come back under another number. ep->gone replaces a freed peer: every operation
@@ -14,7 +14,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* Where no peer has its number. */
+/* The number of ep->gone, which no peer in ep->peers has. */
 enum { UM_PEER_GONE = UINT32_MAX - 1 };
 static_assert(UM_PEER_GONE != UINT32_MAX, "which receives from anybody have");
 
@@ -49,7 +49,7 @@ void um_core_peer_settle(struct um_core_peer *peer)
         um_list_append(&ep->ended, &peer->ended);
 }
 
-/* As machine gather(), of all machines. */
+/* Calls machine gather() of all ports. True if one of the calls returns true. */
 static bool ports_gather(struct um_core_ep *ep)
 {
     bool news = false;
@@ -61,11 +61,11 @@ static bool ports_gather(struct um_core_ep *ep)
 void um_core_peer_leaving_tick(struct um_core_ep *ep, struct um_list *ended)
 {
     struct um_core_peer *peer = UM_CONTAINER(ended, struct um_core_peer, ended);
-    if (peer->rx) { /* it connected again, or its last messages came late */
+    if (peer->rx) { /* the peer opened a lane again, or its last messages came late */
         um_list_unlink(&peer->ended);
     } else if (peer->lost && !peer->left) {
         if (ports_gather(ep))
-            return; /* its messages come before its loss */
+            return; /* take its messages first, then report its loss */
         um_list_unlink(&peer->ended);
         peer->left = true;
         ep->protocols->peer_left(ep, peer, ECONNRESET);
@@ -84,7 +84,7 @@ void um_core_peers_free_ended(struct um_core_ep *ep)
         struct um_core_peer *peer = UM_CONTAINER(l, struct um_core_peer, ended);
         next = l->next;
         if (!um_list_is_empty(&peer->expected))
-            continue; /* a receive waits for it, which the next tick ends */
+            continue; /* a receive waits for this peer; the next tick ends the receive */
         um_list_unlink(&peer->ended);
         ep->config.forget(ep->config.arg, peer);
         um_core_peer_free(peer);

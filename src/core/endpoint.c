@@ -15,15 +15,15 @@
 #include <unistd.h>
 
 enum {
-    UM_SLEEP_TICK_MS = 200, /* a peer that dies wakes nobody */
-    UM_SLEEP_LOOK_MS = 2,   /* where nobody wakes: with 10 us for a look, half a hundredth of a processor */
+    UM_SLEEP_TICK_MS = 200, /* a peer that dies does not wake a sleeper */
+    UM_SLEEP_LOOK_MS = 2,   /* on machines that do not wake a sleeper: a look takes 10 us, so 0.5 % of a processor */
     UM_SLEEP_FLUSH_MS = 50,
 };
 
 /* A flush gives up on peers that take nothing for this time. */
 #define UM_FLUSH_NS UINT64_C(5000000000)
 
-/* One fd for all that wake. */
+/* Makes one fd for the ports of all machines that wake a sleeper. */
 static int wait_set_open(struct um_core_ep *ep)
 {
     ep->wait_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -55,7 +55,7 @@ static void ports_close(struct um_core_ep *ep)
     }
 }
 
-/* All of them, or none. */
+/* Opens the ports of all machines, or none. */
 static int ports_open(struct um_core_ep *ep)
 {
     const struct um_machines *machines = &ep->config.machines;
@@ -66,7 +66,7 @@ static int ports_open(struct um_core_ep *ep)
         ep->config.port.alone = machines->count == 1;
         ret = machines->at[i]->port_open(&ep->config.port, &ep->ports[i].port);
         if (ret == 0 && i > 0)
-            ep->ports[i].port->left = &ep->left_out; /* the first one is polled each time */
+            ep->ports[i].port->left = &ep->left_out; /* polls may skip any port but the first */
         ep->port_count += ret == 0;
     }
     if (ret == 0 && ep->port_count > 1)
@@ -107,9 +107,9 @@ int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core
 }
 
 /*
- * The number of accepted operations that are not sent yet. A peer that only waits for room (starved) does not count:
- * nothing was accepted. Nor does an eager message whose delivery is awaited: it lies in the peer's lane and needs
- * nothing more from this side.
+ * Returns the number of accepted operations that are not sent yet. A peer that only waits for room (starved) does not
+ * count: nothing was accepted. Nor does an eager message whose delivery is awaited: it lies in the lane to the peer and
+ * needs nothing more from this side.
  */
 static uint32_t ep_pending(const struct um_core_ep *ep)
 {
@@ -139,7 +139,7 @@ void um_core_ep_flush(struct um_core_ep *ep)
             return;
         }
         const int most = um_core_ep_sleep_max(ep);
-        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN}; /* -1: only the time counts */
+        struct pollfd fd = {.fd = um_core_ep_wait_fd(ep), .events = POLLIN}; /* -1: poll() only waits for the time */
         if (um_core_ep_arm(ep) == 0) {
             poll(&fd, 1, most < 0 || most > UM_SLEEP_FLUSH_MS ? UM_SLEEP_FLUSH_MS : most);
             um_core_ep_disarm(ep);
@@ -211,7 +211,7 @@ struct um_core_traffic um_core_ep_traffic(const struct um_core_ep *ep)
     return sum;
 }
 
-/* The first port that wakes, or NULL. */
+/* Returns the first port whose machine wakes a sleeper, or NULL. */
 static struct um_port *port_that_wakes(const struct um_core_ep *ep)
 {
     for (uint32_t i = 0; i < ep->port_count; i++) {
@@ -238,8 +238,8 @@ static void ports_disarm(struct um_core_ep *ep, uint32_t count)
 int um_core_ep_arm(struct um_core_ep *ep)
 {
     if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
-        return -EAGAIN; /* there is work that no peer will announce; other jobs wait for credit, which wakes the sleeper
-                         */
+        return -EAGAIN; /* there is work left that no event announces; other jobs wait for credit, which wakes the
+                           sleeper */
     if (ep->soon)
         return -EAGAIN;
     for (uint32_t i = 0; i < ep->port_count; i++) {

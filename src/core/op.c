@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_REAP = 16 /* answers that are taken at a time */ };
+enum { UM_REAP = 16 /* answers taken at a time */ };
 
 int um_core_buffers_set_list(struct um_core_buffers *b, const struct iovec *iov, size_t count)
 {
@@ -139,7 +139,7 @@ int um_core_peer_reap(struct um_core_peer *peer)
     int count = peer->lane->machine->lane_reap(peer->lane, answers, UM_REAP);
     for (int i = 0; i < count; i++) {
         struct um_core_op *op = um_core_peer_op(peer, answers[i].token);
-        if (op) /* it has a token; else nobody awaits this answer: ignored */
+        if (op) /* NULL: no operation awaits this answer, which is ignored */
             op->class->answered(ep, op, answers[i].status);
     }
     return count < 0 ? count : acks + count;

@@ -23,7 +23,7 @@ static struct um_core_peer **bucket_of(struct um_core_ep *ep, uint32_t which, co
     return &ep->ports[which].hash[um_addr_part_hash(machine_of(ep, which), addr) & ep->peer_hash_mask];
 }
 
-/* One whose address has no part of that machine is in no table of it. */
+/* A peer whose address has no part of that machine is not in the machine's table. */
 static void hash_add(struct um_core_ep *ep, uint32_t which, struct um_core_peer *peer)
 {
     if (!um_addr_has(machine_of(ep, which), &peer->addr))
@@ -58,7 +58,7 @@ struct um_core_peer *um_core_peer_find(struct um_core_ep *ep, const struct um_ad
     return NULL;
 }
 
-/* New tables of all peers' parts. */
+/* Makes new tables of that many buckets, one for each machine, with all peers. */
 static int hash_grow(struct um_core_ep *ep, uint32_t capacity)
 {
     struct um_core_peer **hash[UM_MACHINES_MAX] = {0};
@@ -98,7 +98,7 @@ static int peers_grow(struct um_core_ep *ep)
     return 0;
 }
 
-/* The lowest number never given, or one that is free again. There is one. */
+/* Returns a number that is free again, else the lowest that was never used. The caller has made room for one. */
 static uint32_t number_take(struct um_core_ep *ep)
 {
     if (ep->peer_count < ep->peer_slots)
@@ -140,8 +140,8 @@ struct um_core_peer *um_core_peer_new(struct um_core_ep *ep)
 }
 
 /*
- * The first machine that reaches the address, in the order of the configuration. The errors of addr_check, logged for
- * the last one that is asked.
+ * Finds the first machine that reaches the address, in the order of the configuration. The errors of addr_check; only
+ * the last machine that is asked logs why not.
  */
 static int route(const struct um_core_ep *ep, const struct um_addr *addr, uint32_t *which_p)
 {
@@ -168,8 +168,8 @@ int um_core_ep_addr_check(const struct um_core_ep *ep, const struct um_addr *add
 }
 
 /*
- * The peer was known from a lane that it opened, which names one machine only. The address names the others. Nothing
- * was sent to the peer yet, so a better route may still be chosen.
+ * The peer may be known only from a lane that it opened, which names one machine. Adds the parts that the address has
+ * for other machines. If nothing was sent to the peer yet, chooses the better route that the address may offer.
  */
 static void peer_learn(struct um_core_peer *peer, const struct um_addr *addr)
 {
@@ -250,14 +250,14 @@ int um_core_peer_lane_open(struct um_core_peer *peer)
     if (ret == 0 && !um_list_is_empty(&peer->awaiting))
         peer->lane->machine->lane_watch(peer->lane, true); /* an operation waits already */
     if (ret == 0 || ret == -ECONNREFUSED || ret == -EHOSTUNREACH)
-        um_core_peer_expect(peer); /* nothing else may report that it is gone */
+        um_core_peer_expect(peer); /* there may be nothing else that reports its end */
     return ret ? um_core_peer_claim_failed(peer, ret) : 0;
 }
 
 int um_core_peer_claim_failed(struct um_core_peer *peer, int error)
 {
     if (error == -EAGAIN) {
-        peer->starved = true; /* the next tick looks whether it still lives */
+        peer->starved = true; /* the next tick checks whether the peer still lives */
         um_core_peer_await(peer);
     } else if (error == -EPIPE) {
         um_core_peer_lose(peer, ECONNRESET);
@@ -318,7 +318,7 @@ void um_core_peer_lose(struct um_core_peer *peer, int error)
     ep->stats.peers_lost += error != 0;
     error = error ? error : ECONNRESET;
     um_list_unlink(&peer->awaiting);
-    /* At most as many as there are tokens in use: a hostile peer may answer without end. */
+    /* Reaps no more often than there are tokens in use: a hostile peer may answer without end. */
     for (uint32_t left = peer->tokens.used; peer->lane && um_core_peer_reap(peer) > 0 && left > 0; left--)
         ;
     struct um_list *first;
@@ -335,7 +335,7 @@ void um_core_peer_lose(struct um_core_peer *peer, int error)
         peer->lane = NULL;
     }
     um_core_windows_close(peer);
-    if (!peer->rx) /* else its committed records are still to come; the end of its lane reports the loss */
+    if (!peer->rx) /* else records that the peer committed are still to come; the end of its lane reports the loss */
         um_core_peer_watch_leaving(peer);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Progress: records to their handlers, credit and answers to their operations, jobs a step further, the tick.
+ * Progress: hands records to their handlers, credit and answers to their operations, runs jobs and the tick.
  *
  * Owns no state. The common empty call is a handful of loads: the machine's poll and two empty lists.
  * Threading: core.h.
@@ -17,7 +17,7 @@ enum {
     UM_TICK_PEERS = 40,    /* peers that are checked in a second, at least */
 };
 
-/* A peer's first contact: the peer exists from now on, in the address vector or not. */
+/* Takes a peer's first contact: the peer exists from now on, in the address vector or not. */
 static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
 {
     struct um_addr origin;
@@ -27,7 +27,7 @@ static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
     if (ret == -ENOMEM)
         return ret;
     if (ret || peer->rx || !peer->link) {
-        rec->rx->machine->rx_refuse(rec->rx); /* not an address, a second lane of one peer, or of one that is gone */
+        rec->rx->machine->rx_refuse(rec->rx); /* no address, a second lane of a peer, or the lane of a gone peer */
         return 0;
     }
     peer->rx = rec->rx;
@@ -69,10 +69,10 @@ static __attribute__((noinline)) void causes_first(struct um_core_peer *peer)
     const bool reported = peer->ep->reported;
     if (peer->lane && um_core_peer_reap(peer) > 0) /* awaiting_progress() finds the end of the lane again */
         peer->heard = true;
-    peer->ep->reported = reported; /* a stream of sends must not delay records for ever */
+    peer->ep->reported = reported; /* acknowledgements of a stream of sends must not delay records for ever */
 }
 
-/* A peer joined or left. Returns whether the record was taken. */
+/* Handles a peer that joined or left. Returns whether the record was taken. */
 static __attribute__((noinline)) bool record_of_machine(struct um_core_ep *ep, struct um_port *port,
                                                         const struct um_record *rec)
 {
@@ -84,7 +84,7 @@ static __attribute__((noinline)) bool record_of_machine(struct um_core_ep *ep, s
     return true;
 }
 
-/* Returns whether the record was taken. */
+/* Handles any record. Returns whether it was taken. */
 static inline bool record_handle(struct um_core_ep *ep, struct um_port *port, const struct um_record *rec)
 {
     int ret = -EPROTO;
@@ -110,14 +110,14 @@ static int awaiting_progress(struct um_core_ep *ep)
     int count = 0;
     struct um_list *next;
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
-        um_core_ep_lift(ep); /* an endpoint that waits for a peer holds none: otherwise two that wait for each other
-                                could both be held */
+        um_core_ep_lift(ep); /* an endpoint that waits for a peer holds no peer: otherwise two endpoints that wait for
+                                each other could both be held */
     for (struct um_list *l = ep->awaiting.next; l != &ep->awaiting; l = next) {
         struct um_core_peer *peer = UM_CONTAINER(l, struct um_core_peer, awaiting);
         next = l->next;
         int news = peer->lane ? um_core_peer_reap(peer) : 0;
         if (news < 0 && !peer->rx && !peer->doubted) {
-            peer->doubted = true; /* it may have sent and left since this call polled: check again in the next one */
+            peer->doubted = true; /* it may have sent and left since this call polled: check again in the next call */
             continue;
         }
         if (news < 0)
@@ -136,15 +136,15 @@ static int awaiting_progress(struct um_core_ep *ep)
 int um_core_ep_jobs(struct um_core_ep *ep)
 {
     int count = 0;
-    /* The first job that moved nothing since the last one that did: when it comes again, all have been tried. It may
-     * have been freed: only its address is compared. */
+    /* The first job that moved nothing since the last job that did. When it comes again, all have been tried. The job
+     * may have been freed: only its address is compared. */
     const struct um_list *idle = NULL;
     for (int i = 0; i < UM_JOB_BUDGET; i++) {
         struct um_list *first = um_list_first(&ep->jobs);
         if (!first || first == idle)
             break;
         struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
-        /* to the end of the queue before its step, which may end it */
+        /* moved to the end of the queue before its step, because the step may free the job */
         um_list_unlink(first);
         um_list_append(&ep->jobs, first);
         const bool has_moved = job->step(ep, job);
@@ -154,7 +154,8 @@ int um_core_ep_jobs(struct um_core_ep *ep)
     return count;
 }
 
-/* A peer that never sent may have done so just before its death: it is checked again after its records were taken. */
+/* Is the peer's port gone? A peer without an rx may have sent just before its death: only the second check says yes,
+ * after its records were taken. */
 static bool is_gone(struct um_core_peer *peer)
 {
     if (peer->link->machine->link_alive(peer->link))
@@ -164,14 +165,14 @@ static bool is_gone(struct um_core_peer *peer)
     return again || peer->rx;
 }
 
-/* A receive waits for a peer that has no lane to us: does it still live? */
+/* The end of a peer that has no lane to this endpoint must be noticed: does the peer still live? */
 static void expected_tick(struct um_core_ep *ep, struct um_list *expected)
 {
     struct um_core_peer *peer = UM_CONTAINER(expected, struct um_core_peer, expected);
     if (peer->rx) { /* from now on the machine checks it */
         um_list_unlink(&peer->expected);
     } else if (peer->lost && !peer->left) {
-        return; /* its records may still come: the end of its lane reports it */
+        return; /* its records may still come; um_core_peer_leaving_tick() or the end of its lane reports the loss */
     } else if (peer->left || peer->lost) {
         um_list_unlink(&peer->expected);
         ep->protocols->peer_left(ep, peer, ECONNRESET);
@@ -181,7 +182,7 @@ static void expected_tick(struct um_core_ep *ep, struct um_list *expected)
     }
 }
 
-/* An operation waits for news of the peer's lane: does it still live? */
+/* An operation waits for news of the lane to the peer: does the peer still live? */
 static void awaiting_tick(struct um_core_ep *ep, struct um_list *awaiting)
 {
     struct um_core_peer *peer = UM_CONTAINER(awaiting, struct um_core_peer, awaiting);
@@ -192,7 +193,7 @@ static void awaiting_tick(struct um_core_ep *ep, struct um_list *awaiting)
     peer->heard = false;
 }
 
-/* Checks the first `looks` peers of the list, none twice, and moves them to its end. */
+/* Checks the first `looks` peers of the list, each once, and moves them to the end of the list. */
 static void tick_first(struct um_core_ep *ep, struct um_list *list, uint32_t looks,
                        void (*look)(struct um_core_ep *ep, struct um_list *node))
 {
@@ -230,7 +231,7 @@ static uint64_t ep_clock(struct um_core_ep *ep)
     if (__builtin_expect(since > UM_TICK_NS / 2, 0))
         fit = (uint64_t)ep->calls_counted * (UM_TICK_NS / 2) / since;
     else if (ep->calls_counted < UM_CALLS_PER_CLOCK)
-        fit = UINT64_C(2) * ep->calls_counted; /* the elapsed time may be 0, so the factor is unknown */
+        fit = UINT64_C(2) * ep->calls_counted; /* doubles: the elapsed time may be 0, so the factor is unknown */
     ep->calls_counted = fit == 0 ? 1 : fit < UM_CALLS_PER_CLOCK ? (uint32_t)fit : UM_CALLS_PER_CLOCK;
     ep->calls = (int32_t)ep->calls_counted - 1;
     if (__builtin_expect(passed < UM_TICK_NS, 1))
@@ -239,7 +240,7 @@ static uint64_t ep_clock(struct um_core_ep *ep)
     return passed;
 }
 
-/* Lets the next machine be polled first, so that none starves. */
+/* Makes the next machine the first that is polled, so that none starves. */
 static void poll_next(struct um_core_ep *ep)
 {
     ep->polled = ep->polled + 1 < ep->port_count ? ep->polled + 1 : 0;
@@ -247,8 +248,8 @@ static void poll_next(struct um_core_ep *ep)
 }
 
 /*
- * The machine that was polled first had nothing: polls the others in turn. The port that has a record, or NULL: then
- * the next calls leave them out, as many as all of them allow.
+ * The machine that was polled first had nothing: polls the others in turn. Returns the port that has a record, or NULL:
+ * then the next polls skip these others, for as many polls as each of them allows (um_port.patience).
  */
 static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *ep, struct um_record *rec_p)
 {
@@ -266,7 +267,7 @@ static __attribute__((noinline)) struct um_port *poll_others(struct um_core_ep *
     return NULL;
 }
 
-/* Records are left: the caller of this endpoint may not come back for long. */
+/* Progress ends with records left, and its next call may come late: the machine does now what it has put off. */
 static __attribute__((noinline)) void stop_early(struct um_core_ep *ep, struct um_port *port)
 {
     if (port->machine->catch_up)
@@ -307,7 +308,7 @@ static inline __attribute__((always_inline)) int ep_advance(struct um_core_ep *e
     return count;
 }
 
-/* A machine may take records in during its tick, and nothing announces those to a sleeper: they are handled now. */
+/* A machine may receive records during its tick, of which nothing tells a sleeper: handles them now. */
 static int tick_and_advance(struct um_core_ep *ep, uint64_t passed)
 {
     ep_tick(ep, passed);
@@ -318,7 +319,7 @@ __attribute__((noinline)) void um_core_ep_look(struct um_core_ep *ep)
 {
     const uint64_t passed = ep_clock(ep);
     if (passed) {
-        ep_advance(ep); /* a peer's records come before its death */
+        ep_advance(ep); /* takes a peer's records before its death is noticed */
         tick_and_advance(ep, passed);
     }
 }

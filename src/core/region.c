@@ -22,7 +22,8 @@ static size_t key_hash(uint64_t key)
     return (size_t)(key >> 20);
 }
 
-/* The first whose locks peers take themselves: they have no others. If there is none, the first. */
+/* Returns the first machine whose locks peers take themselves: such peers have no other locks. If there is none, the
+ * first machine. */
 static uint32_t home_of(const struct um_machines *machines)
 {
     for (uint32_t i = 0; i < machines->count; i++) {
@@ -96,7 +97,7 @@ void um_core_regions_counter_close(struct um_core_regions *t, uint32_t number)
     home(t)->machine->counter_close(home(t), number);
 }
 
-/* The space of the machine that has memory to give; NULL: none has. */
+/* Returns the space of the first machine with memory_alloc; NULL: none has it. */
 static struct um_space *giver(const struct um_core_regions *t)
 {
     for (uint32_t i = 0; i < t->spaces; i++) {
@@ -151,7 +152,7 @@ struct um_core_region *um_core_regions_find(const struct um_core_regions *t, uin
     return r;
 }
 
-/* On the first `machines` machines. */
+/* Unexports the region on the first `machines` machines. */
 static void region_unexport(struct um_core_regions *t, struct um_core_region *region, uint32_t machines)
 {
     for (uint32_t i = 0; i < machines; i++)
@@ -236,7 +237,7 @@ int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint6
     if (offset > r->len || len > r->len - offset)
         return -ERANGE;
     uintptr_t at = r->base + (uintptr_t)offset;
-    /* All memory is registered: a peer's wrong address must not crash this process. */
+    /* The region is all memory: a wrong address of a peer must not crash this process. */
     if (r->len == UINT64_MAX && !um_memory_is_there(at, (size_t)len, access & UM_ACCESS_REMOTE_WRITE))
         return -EFAULT;
     *ptr_p = (void *)at;

@@ -1,11 +1,11 @@
 /*
  * The memory that peers may read and write: key → base, length, access. One table per domain.
  *
- * Owns: the table, and a space of each machine that tells its peers of it. Locks and counters are those of one
- * machine, the domain's home, whoever executes: one lock table, one value of each counter, however many machines there
- * are. It is the machine whose locks peers take (um_machine.shares_locks), else the first. Must not know fi_* types or
- * protocols. Threading: the caller serialises. Every access that this process executes for a peer goes
- * through um_core_regions_resolve(), which checks key, bounds and access.
+ * Owns: the table, and one space per machine, which exports the table's regions to peers. Whoever executes, locks and
+ * counters are those of one machine, the domain's home: there is one lock table, and each counter has one value,
+ * however many machines there are. Home is the machine whose locks peers take (um_machine.shares_locks), else the
+ * first. Must not know fi_* types or protocols. Threading: the caller serialises. Every access that this process
+ * executes for a peer goes through um_core_regions_resolve(), which checks key, bounds and access.
  */
 #ifndef UM_CORE_REGION_H
 #define UM_CORE_REGION_H
@@ -18,16 +18,17 @@
 
 struct um_core_region;
 
-/* Bytes of a region that a peer reads by the machine's key: until it says that it has, or the registration ends. */
+/* Bytes of a region that a peer may read by the machine's key, until the peer says that it has read them, or the
+ * registration ends. */
 struct um_core_offer {
     struct um_shown *shown; /* NULL: there is no offer, and the other members mean nothing */
     struct um_list link;    /* in um_core_region.offers */
-    /* The registration has ended: the bytes are hidden. */
+    /* Called when the registration has ended and the bytes are hidden. */
     void (*withdrawn)(struct um_core_offer *offer);
 };
 void um_core_offer_begin(struct um_core_offer *offer, struct um_core_region *region, struct um_shown *shown,
                          void (*withdrawn)(struct um_core_offer *offer));
-/* If there is one: hides the bytes. */
+/* Hides the bytes, if there is an offer. */
 void um_core_offer_end(struct um_core_offer *offer, enum um_hide why);
 
 struct um_core_region {
@@ -36,11 +37,11 @@ struct um_core_region {
     uint64_t len;      /* bytes; UINT64_MAX with base 0 is all memory */
     uint64_t origin;   /* the address a peer gives for the first byte: base (virtual addressing) or 0 (offsets) */
     uint32_t access;   /* enum um_access */
-    uint32_t counters; /* enum um_counters, of the machine's space */
+    uint32_t counters; /* enum um_counters, of the home's space */
     struct um_core_region *next;                   /* hash chain */
-    struct um_list copying;                        /* transfers that write to its memory */
+    struct um_list copying;                        /* um_core_copying: transfers that write to its memory */
     struct um_list offers;                         /* um_core_offer */
-    struct um_exported *exported[UM_MACHINES_MAX]; /* what each machine made of it */
+    struct um_exported *exported[UM_MACHINES_MAX]; /* the region as each machine exports it */
 };
 
 struct um_core_regions;
@@ -51,32 +52,33 @@ int um_core_regions_open(const struct um_machines *machines, const struct um_spa
 void um_core_regions_close(struct um_core_regions *t);
 /* Adds a region (the caller owns the struct). -EEXIST: the key is in use; -ENOMEM. */
 int um_core_regions_add(struct um_core_regions *t, struct um_core_region *region);
-/* The level at which peers reach it by the home's machine. */
+/* Returns the level at which peers reach the region on the domain's home. */
 enum um_level um_core_regions_level(const struct um_core_regions *t, const struct um_core_region *region);
-/* No peer's operation that starts after the return reaches it, and no transfer that is under way here. */
+/* Removes a region. No operation that a peer starts after the return reaches it; transfers of this process that are
+ * under way write no more to it. */
 void um_core_regions_remove(struct um_core_regions *t, struct um_core_region *region);
-/* Sets the counters for peers' accesses to it. */
+/* Sets the counters for peers' accesses to the region. */
 void um_core_regions_set_counters(struct um_core_regions *t, struct um_core_region *region, uint32_t counters);
-/* The space of each machine that ports of the domain belong to. */
+/* Returns the space of that machine, which ports of the domain belong to. */
 struct um_space *um_core_regions_space(const struct um_core_regions *t, uint32_t machine);
 /* Counters that peers add to: machine.h. */
 int um_core_regions_counter_open(struct um_core_regions *t, uint32_t *number_p, const uint64_t **value_p);
 void um_core_regions_counter_close(struct um_core_regions *t, uint32_t number);
-/* The locks of wide and misaligned atomics, which peers with a mapped window take, too. */
+/* Returns the locks of wide and misaligned atomics. Peers with a mapped window take the same locks. */
 struct um_locks_shm *um_core_regions_locks(const struct um_core_regions *t);
-/* Memory that one of the machines moves best, as machine.h memory_alloc and memory_free; have: is there such a machine?
- */
+/* Memory that one of the machines transfers best (machine.h, memory_alloc and memory_free). have: is there such a
+ * machine? */
 bool um_core_regions_have_memory(const struct um_core_regions *t);
 int um_core_regions_memory_alloc(struct um_core_regions *t, size_t len, void **memory_p);
 int um_core_regions_memory_free(struct um_core_regions *t, void *memory);
 struct um_core_region *um_core_regions_find(const struct um_core_regions *t, uint64_t key);
-/* -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT: nothing there. *ptr_p: the
- * first byte. */
+/* Finds the first byte (*ptr_p). -EKEYREJECTED: no such key; -EACCES: not that access; -ERANGE: out of bounds; -EFAULT:
+ * no memory is mapped there that permits it. */
 int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
                             void **ptr_p);
-/* Counts an access of any region: enum um_counters. */
+/* Counts an access to any region: at counters (enum um_counters), with UM_COUNT_*_SHIFT. */
 void um_core_regions_count_any(struct um_core_regions *t, uint32_t counters, unsigned shift);
-/* Counts an access under that key that was executed here: UM_COUNT_*_SHIFT. */
+/* Counts an access under that key that this process executed: with UM_COUNT_*_SHIFT. */
 void um_core_regions_count(struct um_core_regions *t, uint64_t key, unsigned shift);
 
 #endif

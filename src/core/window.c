@@ -55,7 +55,8 @@ static bool windows_grow(struct um_core_peer *peer)
     return true;
 }
 
-/* A place for a new window of that key: an empty or ended one, else after growing, else that of the older window. */
+/* Returns a place for a new window of that key: an empty one, or that of a window that is not current; else grows the
+ * cache and tries again; else evicts the older window. */
 static struct um_window **windows_place(struct um_core_peer *peer, uint64_t key)
 {
     for (;;) {
@@ -94,12 +95,12 @@ struct um_window *um_core_window_open(struct um_core_peer *peer, uint64_t key)
     if (peer->link->machine->window_open(peer->link, key, &w) != 0)
         return NULL;
     if (w->region.len > UINT64_MAX - w->region.origin)
-        w->level = UM_LEVEL_REMOTE; /* it wraps around: left to its owner */
+        w->level = UM_LEVEL_REMOTE; /* the region wraps around: its owner executes */
     um_core_window_set_level(w, w->level);
     *place = w;
     peer->window = w;
     if (w->level != UM_LEVEL_REMOTE || w->use)
-        um_core_peer_expect(peer); /* there may never be a lane that reports its death */
+        um_core_peer_expect(peer); /* there may never be a lane that reports the peer's death */
     return w;
 }
 

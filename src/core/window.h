@@ -14,8 +14,8 @@
 #include <errno.h>
 
 /*
- * at_once: what loads and stores may do there (enum um_access), 0 below UM_LEVEL_MAPPED: the fast paths need one test
- * instead of two.
+ * Sets the level, and at_once: what loads and stores may do with the region (enum um_access), 0 below UM_LEVEL_MAPPED.
+ * So the fast paths need one test instead of two.
  */
 static inline void um_core_window_set_level(struct um_window *w, enum um_level level)
 {
@@ -29,13 +29,13 @@ static inline bool um_core_window_is_current(const struct um_window *w)
     return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
-/* Its memory disappeared while it was used: the access had no effect and must be repeated. */
+/* Has the memory disappeared while the window was used? Then the access had no effect and must be repeated. */
 static inline bool um_core_window_is_gone(const struct um_window *w)
 {
     return um_load_relaxed_u64(&w->changes) == UINT64_MAX;
 }
 
-/* After an access: did it end before the registration did, and was its memory there? */
+/* After an access: did the access end before the registration did, and was the memory there? */
 static inline bool um_core_window_was_current(const struct um_window *w)
 {
     um_fence_acquire();
@@ -44,17 +44,17 @@ static inline bool um_core_window_was_current(const struct um_window *w)
 }
 
 /*
- * The entry changed during an operation through the window. Closes the window and returns the region's new one, if the
- * registration lives (the operation was in time). NULL: the registration has ended, or its memory is gone.
+ * For an operation during which the table's entry changed. Closes the window and returns the region's new window, if
+ * the registration lives: the operation was in time. NULL: the registration has ended, or its memory is gone.
  */
 struct um_window *um_core_window_renewed(struct um_core_peer *peer, const struct um_window *w);
 
-/* The slow side of um_core_window_find(). */
+/* The slow path of um_core_window_find(). */
 struct um_window *um_core_window_open(struct um_core_peer *peer, uint64_t key);
 void um_core_windows_close(struct um_core_peer *peer);
 
-/* The window of the region under that key; NULL or level remote: only the peer itself can reach it. Valid until the
- * next call. */
+/* Returns the window of the region under that key, valid until the next call. NULL or level remote: only the peer
+ * itself can reach the region. */
 static inline struct um_window *um_core_window_find(struct um_core_peer *peer, uint64_t key)
 {
     struct um_window *w = peer->window;
@@ -63,7 +63,7 @@ static inline struct um_window *um_core_window_find(struct um_core_peer *peer, u
     return um_core_window_open(peer, key);
 }
 
-/* Does the peer count what is executed through the window? */
+/* Does the peer count accesses through the window? */
 static inline bool um_core_window_has_counters(const struct um_window *w)
 {
     return (w->region.counters | um_load_relaxed_u32(w->port_counters)) != 0;
@@ -77,8 +77,8 @@ static inline void um_core_window_count(struct um_window *w, unsigned shift)
 }
 
 /*
- * For an operation that needs a higher level than the window has. -EAGAIN: the owner is told, and will raise the level
- * without a call of its program. 0: the level stays; the owner must execute the operation.
+ * For an operation that needs a higher level than the window has. -EAGAIN: the owner is notified, and will raise the
+ * level without a call of its program. 0: the level stays; the owner must execute the operation.
  */
 static inline int um_core_window_await(struct um_window *w)
 {

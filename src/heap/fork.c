@@ -1,10 +1,10 @@
 /*
  * Children: after fork() a child shares no page of the heap with its parent.
  *
- * The child copies the populated pages into a memory file of its own before anything else runs in it, and its parent's
- * fork() returns only then; until it does, the lock keeps extents as they are. Read from the parent's file, because the
- * program may have protected a page. Where there is no file for the child its copies are ordinary memory. vfork(2),
- * posix_spawn() and system() run no such handlers and need none. Threading: internal.h.
+ * The child copies the populated pages into a memory file of its own before anything else runs in it. Its parent's
+ * fork() returns only then; until it does, the lock keeps extents as they are. The child reads the pages from the
+ * parent's file, because the program may have protected a page. If no file can be made for the child, its copies are
+ * ordinary memory. vfork(2), posix_spawn() and system() run no such handlers and need none. Threading: internal.h.
  */
 #include "base/maps.h"
 #include "heap/internal.h"
@@ -17,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static int child_pipe[2]; /* of the fork under way */
+static int child_pipe[2]; /* for the fork under way */
 
 /* In a child: its parent's file. */
 static struct parent {
@@ -33,7 +33,7 @@ static void prepare(void)
         child_pipe[0] = child_pipe[1] = -1; /* no descriptor left: the parent does not wait */
 }
 
-/* Waits until the child has its copies, or has died, or fork() failed: then the other end of the pipe is closed. */
+/* Waits until the child has its copies, or has died, or fork() failed: in each case the pipe's other end is closed. */
 static void in_parent(void)
 {
     UM_UNCANCELLED;
@@ -47,7 +47,7 @@ static void in_parent(void)
     pthread_mutex_unlock(&um_heap.lock);
 }
 
-/* Ends the child: it could write into its parent's memory. */
+/* Ends the child, which could otherwise write into its parent's memory. */
 static void give_up(const char *why)
 {
     um_heap_say("a forked child cannot get its own copy of the heap and ends:");
@@ -66,7 +66,7 @@ static void copy_from_file(char *to, off_t from, off_t end)
     }
 }
 
-/* The populated pages of the file's bytes [start, end), to a fresh mapping. */
+/* Copies the populated pages of the file's bytes [start, end) to a fresh mapping. */
 static void copy_populated(char *to, off_t start, off_t end)
 {
     off_t data, hole = start;
@@ -77,7 +77,7 @@ static void copy_populated(char *to, off_t start, off_t end)
     }
 }
 
-/* A part of a mapping moves to the child's file. */
+/* Moves a part of a mapping to the child's file, or to private memory if there is none. */
 static void isolate(uintptr_t start, uintptr_t end, int prot)
 {
     const size_t len = end - start;
@@ -115,7 +115,7 @@ static void isolate_all(void)
     static char text[1 << 16];
     struct um_maps maps;
     struct um_map map;
-    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0) { /* without it protections are lost */
+    if (um_maps_open(&maps, "/proc/self/maps", text, sizeof(text)) != 0) { /* without the list protections are lost */
         for (size_t i = 0; i < um_heap.count; i++)
             isolate(um_heap.run[i].start, um_heap.run[i].end, PROT_READ | PROT_WRITE);
         return;
@@ -133,7 +133,7 @@ static void in_child(void)
     parent = (struct parent){um_heap_file_is_ours() ? um_heap.fd : -1, um_heap.dev, um_heap.ino};
     um_heap.fd = -1;
     if (child_pipe[0] >= 0)
-        close(child_pipe[0]); /* and so there is a descriptor for what is read now */
+        close(child_pipe[0]); /* frees a descriptor for the files that are opened below */
     if (um_heap.count > 0) {
         bool shareable = um_heap_file_new() >= 0;
         isolate_all();

@@ -17,7 +17,7 @@
 
 struct um_heap_je_hooks;
 typedef struct um_heap_je_hooks um_heap_je_hooks;
-/* Those that return bool return true when they did nothing. */
+/* Hooks that return bool return true if they did nothing. */
 struct um_heap_je_hooks {
     void *(*alloc)(um_heap_je_hooks *hooks, void *at, size_t size, size_t alignment, bool *zero, bool *commit,
                    unsigned arena);

@@ -1,10 +1,10 @@
 /*
  * The allocation calls: blocks of more than 32 KiB come from the heap's arenas, the others from the next allocator.
  *
- * jemalloc's functions are the next definitions of these names. They are asked for by dlsym() when this library
- * is initialised, before any other (-z initfirst); calls that come earlier, the dynamic linker's own, are answered by
- * mallocx(), which needs no lookup. free() is jemalloc's itself: it finds a block's arena.
- * Owns the arenas. Must not know where their memory comes from. Threading: any.
+ * jemalloc's functions are the next definitions of these names. dlsym() finds them when this library is initialised,
+ * before any other (-z initfirst). Earlier calls, which the dynamic linker makes, are answered by mallocx(), which
+ * needs no lookup. free() is jemalloc's itself: it finds a block's arena. Owns the arenas. Must not know where their
+ * memory comes from. Threading: any.
  */
 #include "heap/internal.h"
 
@@ -21,7 +21,7 @@
 
 enum { ARENAS_MAX = 4 }; /* number of threads that can allocate large blocks at a time without waiting */
 
-/* glibc's, used when there is no jemalloc. */
+/* glibc's functions, used when there is no jemalloc. */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *block, size_t size);
@@ -83,7 +83,7 @@ static void *first_block(size_t size, int flags)
     return block;
 }
 
-static bool reached; /* the name malloc leads here */
+static bool reached; /* a call of malloc() came here: the name is this library's */
 
 static void *first_malloc(size_t size)
 {
@@ -132,7 +132,7 @@ UM_EXPORT void *calloc(size_t nmemb, size_t size)
     return next.calloc ? next.calloc(nmemb, size) : first_calloc(nmemb, size);
 }
 
-/* A block that outgrows the small sizes moves once; a block of the heap grows in place if possible. */
+/* Moves a block that outgrows the small sizes to the heap; grows a block of the heap in place if possible. */
 static void *grow(void *block, size_t size)
 {
     size_t had = sallocx(block, 0);
@@ -215,14 +215,14 @@ static bool same_library(const void *a, const void *b)
 
 static void next_find(void)
 {
-    /* ISO C has no conversion from void * to a function: dlsym(3) does it so. */
+    /* ISO C has no conversion from void * to a pointer to a function: dlsym(3) shows this way. */
     *(void **)&next.calloc = dlsym(RTLD_NEXT, "calloc");
     *(void **)&next.realloc = dlsym(RTLD_NEXT, "realloc");
     *(void **)&next.memalign = dlsym(RTLD_NEXT, "memalign");
     *(void **)&next.malloc = dlsym(RTLD_NEXT, "malloc");
 }
 
-/* Makes an arena whose metadata lies in ordinary memory: it gets its hooks only after it was made. */
+/* Makes an arena whose metadata lies in ordinary memory: the arena gets its hooks only after it was made. */
 static bool arena_create(unsigned *number_p)
 {
     um_heap_je_hooks *hooks = &um_heap_hooks;

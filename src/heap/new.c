@@ -1,7 +1,7 @@
 /*
- * C++: operator new of more than 32 KiB comes from the same arenas as malloc. jemalloc has operators of its own.
+ * C++: operator new takes more than 32 KiB from the same arenas as malloc. jemalloc has operators of its own.
  *
- * Smaller ones, and those that fail and must throw, are the next library's. operator delete is jemalloc's itself.
+ * Smaller requests, and those that fail and must throw, go to the next library. operator delete is jemalloc's itself.
  * Names: Itanium C++ ABI, section 5.1. Threading: any.
  */
 #include "heap/internal.h"
@@ -29,7 +29,8 @@ enum name { NEW, NEW_NOTHROW, NEW_ALIGNED, NEW_ALIGNED_NOTHROW };
 static const char *const names[] = {"_Znwm", "_ZnwmRKSt9nothrow_t", "_ZnwmSt11align_val_t",
                                     "_ZnwmSt11align_val_tRKSt9nothrow_t"};
 
-/* Threads that race write the same value. NULL: there is none, because the C++ library is not in the global scope. */
+/* Returns the next definition. NULL: there is none, because the C++ library is not in the global scope. Threads that
+ * race write the same value. */
 static void *next_new(enum name which)
 {
     static uint64_t next[4];
@@ -41,7 +42,7 @@ static void *next_new(enum name which)
     return at;
 }
 
-/* Without the C++ library nothing can throw, either. */
+/* For a process without the C++ library, in which nothing can throw, either. */
 static void *plain_new(size_t size, size_t alignment)
 {
     void *at = alignment > sizeof(max_align_t) ? memalign(alignment, size) : malloc(size);

@@ -1,8 +1,8 @@
 /*
  * The memory of the blocks: the memory file, and jemalloc's extent hooks over it.
  *
- * Owns the file and the list of shareable runs, which only grows. What is not in the list is ordinary private memory:
- * extents for which there was no file. The two never merge.
+ * Owns the file and the list of shareable runs; memory is only ever added to the list. Extents that are not in it are
+ * ordinary private memory: there was no file for them. Shareable and private extents never merge.
  * Must not know who allocates. Threading: one lock; it is held during a fork.
  */
 #include "heap/internal.h"
@@ -20,7 +20,7 @@
 struct um_heap_state um_heap = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
 #if defined(__x86_64__)
-static const off_t file_size = (off_t)1 << 47; /* every address of a user */
+static const off_t file_size = (off_t)1 << 47; /* an offset for every user address */
 #else
 static const off_t file_size = (off_t)1 << 48;
 #endif
@@ -30,7 +30,7 @@ static const off_t file_size = (off_t)1 << 48;
 static int file_create(void)
 {
     UM_UNCANCELLED;
-    struct rlimit most; /* beyond it ftruncate would not only fail: SIGXFSZ would end the process */
+    struct rlimit most; /* beyond the limit ftruncate() does not only fail: SIGXFSZ ends the process */
     if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY && most.rlim_cur < (rlim_t)file_size)
         return -EFBIG;
     int fd = memfd_create("unimem-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -90,8 +90,8 @@ int um_heap_file_new(void)
     return fd;
 }
 
-/* The descriptor or a negative errno. If the program has closed the file, no new one is made: peers may know the old
- * one. */
+/* Returns the descriptor or a negative errno. If the program has closed the file, makes no new file: peers may know the
+ * old file. */
 static int file_get(void)
 {
     if (um_heap.fd < 0)
@@ -111,7 +111,7 @@ int unimem_heap_fd(void)
 
 /* ---- the list of runs ---- */
 
-/* The first that ends after an address. */
+/* Returns the index of the first run that ends after an address. */
 static size_t run_find(uintptr_t at)
 {
     size_t low = 0, high = um_heap.count;
@@ -164,7 +164,7 @@ static void run_add(uintptr_t start, uintptr_t end)
         run_insert(i, start, end);
 }
 
-/* Is all of it shareable? */
+/* Is all of [start, end) shareable? */
 static bool run_holds(uintptr_t start, uintptr_t end)
 {
     size_t i = run_find(start);
@@ -210,8 +210,8 @@ static char *place_reserve(void *at, size_t size, size_t alignment)
 }
 
 /*
- * Maps the file over a reserved place. Not where the file has pages: the provider's adopted pages lie in it, too, and
- * the program may have unmapped or moved some that are still registered.
+ * Maps the file over a reserved place. Refuses a place where the file has pages already: the provider's adopted pages
+ * lie in the file, too, and the program may have unmapped or moved some that are still registered.
  */
 static bool place_share(char *place, size_t size)
 {
@@ -254,7 +254,7 @@ static void *extent_alloc(um_heap_je_hooks *hooks, void *at, size_t size, size_t
     return place;
 }
 
-/* Gives the pages back; they read as zero. MADV_REMOVE punches the hole in the file, and needs no descriptor. */
+/* Gives the pages back; they read as zero then. MADV_REMOVE punches a hole in the file, and needs no descriptor. */
 static bool pages_purge(uintptr_t start, uintptr_t end)
 {
     if (run_holds(start, end))
@@ -302,8 +302,8 @@ static bool extent_merge(um_heap_je_hooks *hooks, void *a, size_t size_a, void *
 }
 
 /*
- * No dalloc: an extent that is not needed is purged, and its addresses stay the arena's. (jemalloc 5.3 takes what lies
- * behind a part that was unmapped for a continuation of whatever the kernel puts there, even of another arena.)
+ * No dalloc: an extent that is not needed is purged, and its addresses stay the arena's. (When a part is unmapped,
+ * jemalloc 5.3 merges what lies behind it with whatever the kernel maps there next, even for another arena.)
  */
 um_heap_je_hooks um_heap_hooks = {
     .alloc = extent_alloc,

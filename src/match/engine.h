@@ -1,24 +1,26 @@
 /*
  * The engine of match.h: what recvs.c, msgs.c and valid.c share.
  *
- * Receives are hashed late. If a message does not match the oldest receive, all but the newest UM_MATCH_SHORT are
- * hashed; those are walked. If more than UM_MATCH_LATE are not hashed, the oldest are hashed in any case. So a program
- * whose messages come in the order of its receives, or that posts and matches at once, pays for no hash. Most receives
- * stand in the coarse table, whose key is the tag without the bits that any of its masks ignores: its rings are walked,
- * and take UM_MATCH_RING receives each. All others stand in the table of their class, an ignore mask, which has two:
- * for receives with a source and for those for any. So a message finds the oldest receive by one look-up per non-empty
- * table, and programs whose tags differ outside of the ignored bits have one.
+ * Receives are hashed late. If a message does not match the oldest receive, all receives but the newest UM_MATCH_SHORT
+ * are hashed; these newest ones are walked. If more than UM_MATCH_LATE receives are not hashed, the oldest of them is
+ * hashed in any case. So a program whose messages come in the order of its receives, or that posts and matches at once,
+ * pays for no hash. Most hashed receives stand in the coarse table, whose key is the tag without all bits that any mask
+ * in the table ignores. Its rings are walked, and take UM_MATCH_RING receives each. The other receives stand in a table
+ * of their class. A class is an ignore mask and has two tables: for receives from one source and for receives from any
+ * source. So a message finds the oldest receive by one look-up per non-empty table, and a program whose tags differ
+ * outside of the ignored bits has one such table.
  *
- * Messages are indexed by the searches, not by their arrival. There is a coarse table, too, and two for each class of
- * searches. Each table indexes the oldest messages up to some message: a search that finds nothing there goes on from
- * that one, and indexes what it passes. It looks into the table of its class only if it has walked UM_MATCH_RING
- * messages of the coarse one in vain. So a search costs a look-up or two and what no search of its kind has passed
- * before; what is received in the order of its arrival is seldom indexed.
+ * Messages are indexed when a search passes them, not when they arrive. There are a coarse table and two tables for
+ * each class of searches here, too. Each table indexes the oldest messages up to some message. A search that finds
+ * nothing in the table walks on from that message, and indexes the messages that it passes. A search looks into the
+ * table of its class only after it has walked UM_MATCH_RING messages of the coarse table in vain. So a search costs a
+ * look-up or two, and a walk over the messages that no search of its kind has passed before. A message that is received
+ * in the order of its arrival is seldom indexed.
  *
  * Invariants (um_match_is_valid):
- *   receives up to `hashed` stand in posted[their table] or in `further`, and rise in order; the others, `unhashed` of
- *     them, in neither
- *   an entry of a message for table t stands in queued[t]; the messages that have one are those up to indexed[t]
+ *   receives up to `hashed` stand in posted[their table] or in `further`, with rising `order`; the others, `unhashed`
+ *     of them, stand in neither
+ *   an entry of a message for table t stands in queued[t]; exactly the messages up to indexed[t] have such an entry
  *   nothing else stands in a table; bit t of `live` is set exactly when posted[t] has a key
  *   a class's mask changes only when neither of its tables has a key
  *
@@ -34,14 +36,14 @@
 #include <assert.h>
 #include <stddef.h>
 
-/* Table 2c of posted holds class c's receives by source, table 2c + 1 those for any; so do those of queued. */
+/* Table 2c of posted holds class c's receives from one source, table 2c + 1 those from any source; queued is alike. */
 enum {
     UM_MATCH_COARSE = 2 * UM_MATCH_CLASSES,
-    UM_MATCH_TABLES, /* as a receive's table: it stands in `further`; UM_MATCH_UNHASHED: in none */
+    UM_MATCH_TABLES, /* in um_match_recv.table: the receive stands in `further`; UM_MATCH_UNHASHED: in no table */
     UM_MATCH_LATE = 16 * UM_MATCH_SHORT,
     UM_MATCH_RING = 4,
-    UM_MATCH_MASK_BITS = 16, /* ignored bits of a mask that the coarse table takes */
-    UM_MATCH_ALL_BITS = 40,  /* of all of them together */
+    UM_MATCH_MASK_BITS = 16, /* most ignored bits of one mask that the coarse table takes */
+    UM_MATCH_ALL_BITS = 40,  /* most ignored bits of all its masks together */
 };
 
 /* Ignore masks that have tables 2c and 2c + 1 of their own. */
@@ -51,9 +53,9 @@ struct um_match_classes {
 };
 
 struct um_match {
-    struct um_list recvs;   /* with the next one, as struct um_match_front */
-    uint32_t unhashed;      /* those behind `hashed` */
-    struct um_list *hashed; /* of recvs: the last one that is hashed, or the head */
+    struct um_list recvs;   /* this member and the next are struct um_match_front */
+    uint32_t unhashed;      /* receives behind `hashed` */
+    struct um_list *hashed; /* in recvs: the last receive that is hashed, or the head */
     struct um_list msgs;
     uint32_t msg_count;
     uint32_t live;                               /* bit t: posted[t] is not empty */
@@ -63,7 +65,7 @@ struct um_match {
     struct um_list further;                      /* hashed receives whose mask has no class */
     struct um_match_table posted[UM_MATCH_TABLES];
     struct um_match_table queued[UM_MATCH_TABLES];
-    struct um_list *indexed[UM_MATCH_TABLES]; /* of msgs: the last message that stands in queued[t], or the head */
+    struct um_list *indexed[UM_MATCH_TABLES]; /* in msgs: the last message that stands in queued[t], or the head */
     struct um_pool entries;
 };
 
@@ -96,7 +98,7 @@ static inline struct um_match_entry *entry_of(struct um_match_node *node)
     return UM_CONTAINER(node, struct um_match_entry, node);
 }
 
-/* The mask's class, or UM_MATCH_CLASSES: it has none. */
+/* Returns the mask's class, or UM_MATCH_CLASSES: it has none. */
 static inline uint32_t class_find(const struct um_match_classes *classes, uint64_t ignore)
 {
     uint32_t c = 0;
@@ -105,7 +107,7 @@ static inline uint32_t class_find(const struct um_match_classes *classes, uint64
     return c < classes->count ? c : UM_MATCH_CLASSES;
 }
 
-/* The same; a mask that has none gets the first whose tables are empty. UM_MATCH_CLASSES: there is no such place. */
+/* The same, but a mask without a class gets the first class whose tables are empty. UM_MATCH_CLASSES: there is none. */
 static inline uint32_t class_take(struct um_match_classes *classes, const struct um_match_table *tables,
                                   uint64_t ignore)
 {
@@ -122,7 +124,7 @@ static inline uint32_t class_take(struct um_match_classes *classes, const struct
     return c;
 }
 
-/* May the mask join those of a coarse table? */
+/* May the mask join the masks of a coarse table? all: the bits that these ignore. */
 static inline bool may_join(uint64_t all, uint64_t ignore)
 {
     return __builtin_popcountll(ignore) <= UM_MATCH_MASK_BITS &&

@@ -5,11 +5,12 @@
  * Must not know operations, lanes or libfabric. Threading: the caller serialises.
  *
  * A message has a tag and a source; a receive has a tag, an ignore mask and a source or UM_MATCH_ANY. They match when
- * the tags agree outside the mask and the sources agree or the receive takes any. Of several candidates the oldest
- * wins. Cost: a message looks into one bucket, and one more per ignore mask and kind of source that engine.h keeps
- * apart, of which programs have few; a receive looks into two. Of these masks UM_MATCH_CLASSES are hashed; receives
- * with further ones stand in one ordered list, and search all queued messages. A mask's place is free again when
- * nothing stands under it. Untagged messages use an engine of their own with tag 0 and mask 0.
+ * the tags agree outside the mask and the sources agree or the receive takes any source. Of several candidates the
+ * oldest wins. Cost: a message looks into one bucket, and into one more for each ignore mask and kind of source (one or
+ * any) that engine.h keeps apart; programs have few of them. A receive looks into two buckets. Of these masks
+ * UM_MATCH_CLASSES have hash tables; receives with further masks stand in one ordered list, and search all queued
+ * messages. A mask's tables can serve another mask when they are empty. Untagged messages use an engine of their own
+ * with tag 0 and mask 0.
  */
 #ifndef UM_MATCH_MATCH_H
 #define UM_MATCH_MATCH_H
@@ -21,7 +22,8 @@
 
 #define UM_MATCH_ANY UINT32_MAX
 
-/* Receives that are not hashed, at least. The tests also build with 0: always hashed. */
+/* The newest receives, this many, are never hashed; up to as many messages are searched without a table. The tests also
+ * build with 0: all are hashed. */
 #ifndef UM_MATCH_SHORT
 #define UM_MATCH_SHORT 8
 #endif
@@ -36,7 +38,7 @@ struct um_match_node {
     struct um_match_node **place; /* what points to this node in the bucket; NULL unless it is the oldest of its key */
     uint64_t tag;                 /* masked */
     uint32_t source;              /* or UM_MATCH_ANY */
-    uint32_t table;               /* um_match_entry: which one */
+    uint32_t table;               /* of an um_match_entry: the number of the table */
 };
 
 /* In a posted receive. The caller sets tag, ignore, source, stays; the rest belongs to the engine, most of it for long
@@ -45,10 +47,10 @@ struct um_match_recv {
     uint64_t tag;
     uint64_t ignore;
     uint32_t source;    /* number of the peer, or UM_MATCH_ANY */
-    uint16_t table;     /* which table it stands in, or the number of tables for the list of further masks */
-    bool stays;         /* posted when a message takes it: um_match_take_recv() */
+    uint16_t table;     /* the table it stands in; UM_MATCH_TABLES: the list of further masks; UM_MATCH_UNHASHED */
+    bool stays;         /* stays posted when a message takes it: um_match_take_recv() */
     struct um_list all; /* every posted receive, oldest first */
-    uint64_t order;     /* this and what follows: once it is hashed */
+    uint64_t order;     /* this member and those below: valid once the receive is hashed */
     union {
         struct um_match_node node;
         struct um_list further; /* the list of further masks, oldest first */
@@ -60,22 +62,22 @@ struct um_match_msg {
     uint64_t tag;
     uint32_t source;
     struct um_list all;             /* every unexpected message, by arrival */
-    struct um_match_entry *entries; /* its places in the index; NULL: no search has come past it */
+    struct um_match_entry *entries; /* its places in the index; NULL: no search has indexed it */
 };
 
-/* A place of an unexpected message in the index. The engine's. */
+/* A place of an unexpected message in the index. Belongs to the engine. */
 struct um_match_entry {
     struct um_match_node node;
-    struct um_match_entry *sibling; /* the message's next */
+    struct um_match_entry *sibling; /* the next entry of the message */
     struct um_match_msg *msg;
 };
 
 struct um_match;
 
-/* How struct um_match begins. The engine's. */
+/* The first members of struct um_match. Belong to the engine. */
 struct um_match_front {
     struct um_list recvs; /* posted, oldest first */
-    uint32_t unhashed;    /* of those, how many are in no table: the last ones */
+    uint32_t unhashed;    /* how many receives, the last of them, are in no table */
 };
 
 /* Does a receive for (tag, ignore, wanted) match a message with (msg_tag, source)? */
@@ -84,21 +86,21 @@ static inline bool um_match_takes(uint64_t tag, uint64_t ignore, uint32_t wanted
     return ((tag ^ msg_tag) & ~ignore) == 0 && (wanted == source || wanted == UM_MATCH_ANY);
 }
 
-/* NULL when memory is exhausted. Nothing else here can fail. */
+/* NULL: no memory. No other call here can fail. */
 struct um_match *um_match_open(void);
 /* Nodes that are still queued are not freed. */
 void um_match_close(struct um_match *m);
 
-/* Posts a receive (behind all posted before). The caller looked for an unexpected message first. */
+/* Posts a receive, behind all others. The caller has looked for an unexpected message first. */
 void um_match_post(struct um_match *m, struct um_match_recv *recv);
 /* Removes a posted receive (cancel, close). */
 void um_match_unpost(struct um_match *m, struct um_match_recv *recv);
-/* The oldest posted receive that matches (tag, source), or NULL. It stays posted. */
+/* Returns the oldest posted receive that matches (tag, source), or NULL. It stays posted. */
 struct um_match_recv *um_match_find_recv(struct um_match *m, uint64_t tag, uint32_t source);
 
-/* The same for a message that takes it: it is posted no longer unless it stays. */
+/* The same for a message that takes the receive: unposts it unless its `stays` is set. */
 struct um_match_recv *um_match_take_any(struct um_match *m, uint64_t tag, uint32_t source);
-/* Inline: for the oldest receive, if it is in no table. */
+/* The same; inline if the oldest receive matches and is in no table. */
 static inline struct um_match_recv *um_match_take_recv(struct um_match *m, uint64_t tag, uint32_t source)
 {
     struct um_match_front *front = (struct um_match_front *)(void *)m;
@@ -114,16 +116,16 @@ static inline struct um_match_recv *um_match_take_recv(struct um_match *m, uint6
     return recv;
 }
 
-/* Queues an unexpected message (behind all queued before). */
+/* Queues an unexpected message, behind all others. */
 void um_match_enqueue(struct um_match *m, struct um_match_msg *msg);
 void um_match_dequeue(struct um_match *m, struct um_match_msg *msg);
-/* The oldest unexpected message that matches (tag, ignore, source), or NULL. It stays queued. */
+/* Returns the oldest unexpected message that matches (tag, ignore, source), or NULL. It stays queued. */
 struct um_match_msg *um_match_find_msg(struct um_match *m, uint64_t tag, uint64_t ignore, uint32_t source);
 
-/* The oldest posted receive or queued message, to empty the engine; NULL when there is none. */
+/* Return the oldest posted receive or queued message, to empty the engine; NULL: there is none. */
 struct um_match_recv *um_match_any_recv(struct um_match *m);
 struct um_match_msg *um_match_any_msg(struct um_match *m);
-/* The receive that was posted next after that one; NULL: there is none. */
+/* Returns the receive that was posted next after recv; NULL: there is none. */
 struct um_match_recv *um_match_next_recv(struct um_match *m, struct um_match_recv *recv);
 
 /* Are the invariants kept? For tests and debug builds; O(n). */

@@ -10,7 +10,7 @@ struct model {
     struct um_match *m;
     struct um_match_recv recv_pool[MODEL_MAX];
     struct um_match_msg msg_pool[MODEL_MAX];
-    struct um_match_recv *recvs[MODEL_MAX]; /* oldest first; the free ones behind recv_count */
+    struct um_match_recv *recvs[MODEL_MAX]; /* oldest first; from recv_count on, free ones */
     struct um_match_msg *msgs[MODEL_MAX];
     int recv_count;
     int msg_count;
@@ -49,7 +49,7 @@ static bool model_takes(uint64_t tag, uint64_t ignore, uint32_t wanted, const st
     return (tag & ~ignore) == (msg->tag & ~ignore) && (wanted == UM_MATCH_ANY || wanted == msg->source);
 }
 
-/* Takes entry i out, keeping the order, and puts it behind the rest, where the free ones are. */
+/* Takes entry i out, keeps the order of the others, and puts the entry behind them, where the free ones are. */
 static void model_remove(void **list, int *count, int i)
 {
     void *gone = list[i];
@@ -69,7 +69,7 @@ static void model_dequeue(struct model *x, int i)
     model_remove((void **)x->msgs, &x->msg_count, i);
 }
 
-/* A receive: takes the oldest message that fits, else is posted. */
+/* A receive takes the oldest message that matches, else it is posted. */
 static void model_receive(struct model *x)
 {
     uint64_t tag = rnd_tag(x), ignore = rnd_mask(x);
@@ -85,7 +85,7 @@ static void model_receive(struct model *x)
         post(x->m, x->recvs[x->recv_count++], tag, ignore, source);
 }
 
-/* A message: takes the oldest receive that fits, else is queued. */
+/* A message takes the oldest receive that matches, else it is queued. */
 static void model_arrive(struct model *x)
 {
     struct um_match_msg msg = {.tag = rnd_tag(x), .source = rnd(x, x->sources)};
@@ -124,7 +124,7 @@ static void model_disturb(struct model *x)
 
 static void model_walk(struct model *x, int steps)
 {
-    uint32_t lean = 50; /* percent of receives among receives and arrivals: changes, so that both queues get deep */
+    uint32_t lean = 50; /* receives among receives and arrivals, in percent; changes, so that both queues get deep */
     for (int i = 0; i < steps; i++) {
         if (i % 500 == 0) {
             lean = 20 + rnd(x, 61);

@@ -216,7 +216,7 @@ static uint64_t visits(void)
     return n;
 }
 
-/* Keys as programs build them: plain counters, one field of a packed tag, sources with one tag, a grid of both. */
+/* Keys as programs build them: plain counters, one field of a packed tag, many sources with one tag, a grid of both. */
 static void deep_key(int pattern, uint32_t i, uint64_t *tag, uint32_t *source)
 {
     *tag = pattern == 0 ? i : pattern == 1 ? (uint64_t)i << 24 : pattern == 2 ? 5 : (uint64_t)(i / 100) << 48;
@@ -327,7 +327,7 @@ static void an_index_ends_with_its_messages(void **state)
     struct um_match *m = *state;
     struct um_match_msg msg[N];
     for (uint32_t i = 0; i < 6 * UM_MATCH_CLASSES; i++) {
-        /* by turns masks that have a class each, and masks for the coarse table */
+        /* alternates masks that have a class of their own with masks for the coarse table */
         const uint64_t mask = (i % 2 ? UINT64_C(0xfffff) : 1) << i / 2;
         for (uint32_t k = 0; k < N; k++)
             enqueue(m, &msg[k], (uint64_t)k << 32, 1);
@@ -382,7 +382,7 @@ static void an_empty_queue_costs_no_visit(void **state)
     assert_int_equal(visits(), 0);
 }
 
-/* A window of receives whose messages come in their order, or nearly so. */
+/* A window of receives whose messages come in the order of the posts. */
 static void receives_in_the_order_of_their_messages_are_not_hashed(void **state)
 {
     struct um_match *m = *state; /* NOLINT(clang-analyzer-deadcode.DeadStores): read unless this build hashes always */
@@ -402,7 +402,7 @@ static void receives_in_the_order_of_their_messages_are_not_hashed(void **state)
     assert_int_equal(m->orders, 0); /* none was hashed */
 }
 
-/* The mark goes back with the receives that are hashed, to the head at last. */
+/* `hashed` goes back as hashed receives are unposted, to the head at last. */
 static void an_emptied_queue_is_not_hashed(void **state)
 {
     struct um_match *m = *state;

@@ -29,7 +29,7 @@ void um_match_dequeue(struct um_match *m, struct um_match_msg *msg)
     m->msg_count--;
 }
 
-/* Adds the message behind the last one that stands in the table. False: no memory. */
+/* Adds to table t the message behind the last one that stands there. False: no memory. */
 static bool index_msg(struct um_match *m, uint32_t t, struct um_match_msg *msg)
 {
     struct um_match_entry *e = um_pool_alloc(&m->entries);
@@ -52,7 +52,8 @@ struct wanted {
     uint32_t source;
 };
 
-/* Goes on behind what table t indexes, and indexes what it passes. UM_MATCH_TABLES: from the first one, without. */
+/* Searches the messages behind those that table t indexes, and indexes what it passes. t is UM_MATCH_TABLES: searches
+ * all messages, indexes none. */
 static struct um_match_msg *search_on(struct um_match *m, const struct wanted *w, uint32_t t)
 {
     bool indexes = t < UM_MATCH_TABLES;
@@ -66,7 +67,7 @@ static struct um_match_msg *search_on(struct um_match *m, const struct wanted *w
     return NULL;
 }
 
-/* By the table of its class. */
+/* Searches by the table of the mask's class. */
 static struct um_match_msg *search_class(struct um_match *m, const struct wanted *w)
 {
     const uint32_t c = class_take(&m->asked, m->queued, w->ignore), t = 2 * c + (w->source == UM_MATCH_ANY);
@@ -84,7 +85,7 @@ static struct um_match_entry *coarse_entry(const struct um_match_msg *msg)
     return e;
 }
 
-/* The key of the coarse table changes: what it indexes leaves it and comes again. */
+/* Changes the key of the coarse table: its messages are taken out and inserted again. */
 static __attribute__((noinline, cold)) void coarse_change(struct um_match *m, uint64_t ignore)
 {
     struct um_match_table *const coarse = &m->queued[UM_MATCH_COARSE];
@@ -102,7 +103,8 @@ static __attribute__((noinline, cold)) void coarse_change(struct um_match *m, ui
     }
 }
 
-/* May searches with the mask use the coarse table? It keeps its masks when it is empty, unless they leave no room. */
+/* May searches with the mask use the coarse table? Adds the mask to the table's if it has to and can. An empty table
+ * keeps its masks unless they leave no room for this one. */
 static inline bool is_coarse(struct um_match *m, uint64_t ignore)
 {
     uint64_t all = m->asked_coarse_ignore;

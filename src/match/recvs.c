@@ -29,7 +29,7 @@ void um_match_close(struct um_match *m)
     free(m);
 }
 
-/* Are there as many nodes of the key as a ring of the coarse table takes? */
+/* Does the ring have UM_MATCH_RING nodes or more? The coarse table takes no further ones. */
 static inline bool is_full(const struct um_match_node *oldest)
 {
     const struct um_match_node *node = oldest;
@@ -82,7 +82,8 @@ static void take_out(struct um_match *m, struct um_match_recv *recv)
         m->live &= ~(1u << t);
 }
 
-/* Does the mask of a receive that will be hashed join those of the coarse table? */
+/* Adds the mask of a receive that will be hashed to those of the coarse table. True: it was new, so the table's key has
+ * changed. False: the table has it already, or cannot take it. */
 static inline bool joins(struct um_match *m, uint64_t ignore)
 {
     if (__builtin_expect((ignore & ~m->coarse_ignore) == 0, 1) || class_find(&m->classes, ignore) < UM_MATCH_CLASSES ||
@@ -92,7 +93,7 @@ static inline bool joins(struct um_match *m, uint64_t ignore)
     return true;
 }
 
-/* The key of the coarse table has changed. */
+/* Hashes the hashed receives again: the key of the coarse table has changed. */
 static __attribute__((noinline, cold)) void rehash(struct um_match *m)
 {
     struct um_list *end = m->hashed->next;
@@ -102,7 +103,7 @@ static __attribute__((noinline, cold)) void rehash(struct um_match *m)
         hash_recv(m, recv_of_all(l));
 }
 
-/* Hashes the oldest receive that is not. */
+/* Hashes the oldest receive that is not hashed. */
 static __attribute__((noinline)) void hash_next(struct um_match *m)
 {
     struct um_list *next = m->hashed->next;
@@ -139,7 +140,7 @@ void um_match_unpost(struct um_match *m, struct um_match_recv *recv)
     um_list_unlink(&recv->all);
 }
 
-/* The oldest receive without a class that matches the message; `found` if that is older. */
+/* Returns the oldest receive without a class that matches the message, or `found` if that is older or there is none. */
 static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint32_t source,
                                           struct um_match_recv *found)
 {
@@ -154,7 +155,7 @@ static struct um_match_recv *find_further(struct um_match *m, uint64_t tag, uint
     return found;
 }
 
-/* The oldest receive of the coarse table that matches the message. */
+/* Returns the oldest receive of the coarse table that matches the message, or NULL. */
 static inline struct um_match_recv *find_coarse(const struct um_match *m, uint64_t tag, uint32_t source)
 {
     struct um_match_node *oldest =
@@ -181,7 +182,7 @@ static struct um_match_recv *find_hashed(struct um_match *m, uint64_t tag, uint3
     return __builtin_expect(um_list_is_empty(&m->further), 1) ? found : find_further(m, tag, source, found);
 }
 
-/* Not the first one. Those that are hashed are older than those that are not. */
+/* Finds a receive when the oldest does not match. Hashed receives are older than the others: they come first. */
 static __attribute__((noinline)) struct um_match_recv *find_behind(struct um_match *m, uint64_t tag, uint32_t source)
 {
     while (m->unhashed > UM_MATCH_SHORT)

@@ -16,9 +16,9 @@ enum { UM_TABLE_FIRST_BITS = 4 };
 
 struct um_match_table {
     struct um_match_node **buckets;
-    uint32_t shift; /* a hash's bucket is hash >> shift: there are 2^(64 - shift) */
+    uint32_t shift; /* a hash's bucket is hash >> shift; there are 2^(64 - shift) buckets */
     uint32_t keys;
-    struct um_match_node *first[1 << UM_TABLE_FIRST_BITS]; /* so that a small table needs no memory */
+    struct um_match_node *first[1 << UM_TABLE_FIRST_BITS]; /* buckets of a small table: it needs no memory */
 };
 
 /* Nodes visited by searches. Only the tests of O(1) count them. */
@@ -59,7 +59,7 @@ static inline struct um_match_node **um_match_table_bucket(const struct um_match
     return &t->buckets[h >> t->shift];
 }
 
-/* The oldest node of the key, or NULL. */
+/* Returns the oldest node of the key, or NULL. */
 static inline struct um_match_node *um_match_table_find(const struct um_match_table *t, uint64_t tag, uint32_t source)
 {
     struct um_match_node *node = *um_match_table_bucket(t, tag, source);
@@ -109,7 +109,7 @@ static __attribute__((noinline, cold)) void um_match_table_grow(struct um_match_
     um_match_table_fini(&old);
 }
 
-/* Adds node, whose tag and source are set, as the youngest of its key. oldest: of that key, or NULL. */
+/* Adds node, whose tag and source are set, as the youngest of its key. oldest: the oldest node of that key, or NULL. */
 static inline void um_match_table_add(struct um_match_table *t, struct um_match_node *node,
                                       struct um_match_node *oldest)
 {
@@ -151,7 +151,7 @@ static inline void um_match_table_remove(struct um_match_table *t, struct um_mat
 
 /* ---- for um_match_is_valid ---- */
 
-/* Is the ring closed, of one key, with its oldest and no other in a chain? Returns its length, 0 when broken. */
+/* Is the ring closed, of one key, and its oldest node the only one in a chain? Returns its length; 0: it is broken. */
 static inline uint32_t um_match_table_ring_length(const struct um_match_node *oldest)
 {
     uint32_t n = 0;
@@ -185,7 +185,7 @@ static inline bool um_match_table_is_valid(const struct um_match_table *t, uint3
     return keys == t->keys;
 }
 
-/* Does node stand in the table under this key? Together with the count of nodes: in this very ring. */
+/* Does node stand in the table under this key? Together with the count of nodes this shows that it is in this ring. */
 static inline bool um_match_table_holds(const struct um_match_table *t, const struct um_match_node *node, uint64_t tag,
                                         uint32_t source)
 {

@@ -48,7 +48,7 @@ static bool recvs_are_valid(const struct um_match *m)
     return further == &m->further && !is_hashed && unhashed == m->unhashed && unhashed <= UM_MATCH_LATE;
 }
 
-/* The tables that searches use, as bits. */
+/* Returns the tables that searches use, as bits. */
 static uint32_t tables_asked(const struct um_match *m)
 {
     return ((1u << 2 * m->asked.count) - 1) | 1u << UM_MATCH_COARSE;
@@ -64,7 +64,7 @@ static bool entry_is_valid(const struct um_match *m, const struct um_match_entry
     return um_match_table_holds(&m->queued[t], &e->node, tag, coarse || t & 1 ? UM_MATCH_ANY : msg->source);
 }
 
-/* Does the message stand in exactly the tables that have not ended before it? Bit t of *ended_p: table t has. */
+/* Does the message stand in exactly the tables that reach it? Bit t of *ended_p: table t ends before the message. */
 static bool msg_is_valid(const struct um_match *m, const struct um_match_msg *msg, uint32_t *ended_p)
 {
     uint32_t in = 0;

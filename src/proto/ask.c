@@ -10,10 +10,10 @@
  *   PUSH parts, committed before it saw the answer → dropped
  *
  * A sender that makes no progress delays nobody: a body is taken back (read after all) when no part has come for
- * UM_QUIET_NS and at two looks. Other bodies asked of that sender are then taken back at once, one in each call, until
- * a part comes. The next bodies of that sender are read; their number grows each time this happens. The sender uses the
- * token again only after DONE, and its lane keeps the order: what comes before the next announcement of a token belongs
- * to what was taken back.
+ * UM_QUIET_NS and at UM_QUIET_LOOKS looks. Other bodies that this sender was asked for are then taken back without a
+ * wait, one in each call of progress, until a part comes. The next bodies of the sender are read without asking; their
+ * number grows each time this happens. The sender uses the token again only after DONE, and its lane keeps the order: a
+ * part that comes before the next announcement of its token belongs to the body that was taken back.
  * Owns: struct um_proto_bodies_known. Threading: core.h.
  */
 #include "proto/internal.h"
@@ -23,15 +23,16 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A sender that makes progress begins within about two microseconds; one that posts many messages in a row, when it is
- * done. */
+/* How long no part comes before a body is taken back. A sender that makes progress begins to push within about two
+ * microseconds; one that posts many messages in a row begins when it has posted them. */
 #define UM_QUIET_NS INT64_C(40000)
 
-/* Bodies shorter than UM_SHORT_BODY are charged more than they took, lone ones up to UM_LONG_BODY: copy_cost(). */
+/* bytes. Bodies below UM_SHORT_BODY, and lone ones below UM_LONG_BODY, are charged more time than they took:
+ * copy_cost(). */
 #define UM_SHORT_BODY UINT64_C(65536)
 #define UM_LONG_BODY  UINT64_C(1048576)
 
-/* A body that comes so long after the end of the one before is none of a stream. */
+/* A body that comes later than this after the end of the one before is not part of a stream. */
 #define UM_LONE_NS INT64_C(3000)
 
 enum { UM_QUIET_LOOKS = 2, UM_SHY_MAX = 255 };
@@ -43,21 +44,21 @@ enum { UM_HELP_BOTH, UM_HELP_ALONE };
 
 struct um_proto_bodies_known {
     struct um_proto_choice body;
-    struct um_proto_choice map;   /* of what can be mapped */
-    struct um_proto_choice help;  /* of what is read */
-    uint64_t mapped_at;           /* ns: when a mapped body was complete last */
-    uint64_t ended_at;            /* ns: when a body was last, that came by any way */
-    uint64_t read_ns;             /* what reading bodies has taken */
-    uint64_t read_at;             /* ns: when one was read last */
-    uint32_t read_in;             /* call of progress in which that was */
-    uint64_t pushed;              /* bytes of bodies that were asked for and came */
-    struct um_proto_rate reading; /* of bodies that this side reads or maps */
-    struct um_proto_rate placing; /* of parts of pushed bodies, out of their records */
+    struct um_proto_choice map;   /* for bodies that can be mapped */
+    struct um_proto_choice help;  /* for bodies that are read */
+    uint64_t mapped_at;           /* ns; when the last mapped body was complete */
+    uint64_t ended_at;            /* ns; when the last body, by any way, was complete */
+    uint64_t read_ns;             /* ns; what reading bodies has taken in all */
+    uint64_t read_at;             /* ns; when the last read ended; 0: parts came since */
+    uint32_t read_in;             /* the call of progress (ep->turns) in which that was */
+    uint64_t pushed;              /* bytes of bodies that were asked for and have come */
+    struct um_proto_rate reading; /* rate of bodies that this side reads or maps */
+    struct um_proto_rate placing; /* rate of copying parts of pushed bodies out of their records */
     struct {
         uint64_t at, read_ns, pushed;
-    } came;            /* when the last one was complete: ns, and the above */
-    uint32_t taken_at; /* call of progress in which one was taken back */
-    uint32_t clock_at; /* call of progress in which the clock was looked at */
+    } came;            /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
+    uint32_t taken_at; /* the call of progress in which the last body was taken back */
+    uint32_t clock_at; /* the call of progress in which the clock was read */
     uint64_t clock_ns;
 };
 
@@ -79,16 +80,16 @@ void um_proto_ask_close(struct um_core_ep *ep)
 
 static bool watch_step(struct um_core_ep *ep, struct um_core_job *job);
 
-/* No body that can be read is to be pushed, whatever it costs. */
+/* True if no body that can be read may be pushed, by the configuration. */
 static bool is_never_asked(const struct um_core_ep *ep)
 {
     return ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY;
 }
 
 /*
- * Shall the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. A body that
- * could be mapped and is not is pushed: mapping was found slower than pushing, and reading moves the same lines as
- * mapping and costs a system call as well.
+ * Should the body be asked for? Not if the message is too long for its receive: only a part of it is wanted. A body
+ * that could be mapped and is not is pushed: mapping was found slower than pushing, and reading moves the same lines as
+ * mapping and costs a system call in addition.
  */
 static bool is_worth_asking(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
@@ -120,7 +121,7 @@ bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound 
     return takes;
 }
 
-/* What a trial has pushed says nothing of the next ones. */
+/* A body that was pushed as a trial says nothing about the next ones: the learned choice decides. */
 bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
 {
     const struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
@@ -161,8 +162,8 @@ bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in)
 }
 
 /*
- * In a series of reads the gap before this one, which is work for each body, counts as a cost of reading: the sender of
- * a pushed body copies meanwhile. A gap in which the caller did something else does not count.
+ * Returns the gap before this read (ns). In a series of reads it counts as a cost of reading: it is work for each body,
+ * and the sender of a pushed body copies meanwhile. 0 for a gap in which the caller did something else.
  */
 static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64_t took)
 {
@@ -171,14 +172,14 @@ static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64
 }
 
 /*
- * What a body cost, ns, that was copied out of the sender's memory in so much time. Its lines were in the sender's
- * cache and are in both now: the sender has to get each again before it writes the next body there, which the receiver
- * does not see. That share is added to what it saw: for short bodies, and for lone ones below UM_LONG_BODY. The sender
- * of a stream writes other bodies meanwhile.
+ * Returns the cost (ns) of a body that was copied out of the sender's memory in ns. Its lines were in the sender's
+ * cache and are in both caches now: the sender has to get each line again before it writes the next body there, and the
+ * receiver does not see that. That share is added to what the receiver measured, for short bodies and for lone ones
+ * below UM_LONG_BODY. The sender of a stream writes other bodies meanwhile.
  *
- * The factors are such that the better way is found with bodies that are used, and with those that nobody touches.
- * (Half a round trip of 256 KiB, us: read 57 and 12, of which the receiver sees 26 and 12; mapped 34 and 5, seen 8.5
- * and 4.2; pushed 26 and 19, seen 20 and 17.)
+ * The factors are such that the better way is found both with bodies that are used and with bodies that nobody touches.
+ * (Half a round trip of 256 KiB, us, used and untouched: read 57 and 12, of which the receiver sees 26 and 12; mapped
+ * 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 17.)
  */
 static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
 {
@@ -193,13 +194,13 @@ static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint6
     return counts_more ? ns + ns / 8 : ns;
 }
 
-/* Longer after the last body ended than it took itself. */
+/* Did the body begin later after the end of the last one than it took itself? */
 static bool came_alone(const struct um_proto_bodies_known *b, uint64_t began, uint64_t took)
 {
     return began > b->ended_at && began - b->ended_at > took;
 }
 
-/* The copy has ended: what it took. */
+/* Notes what a copy took that has ended. Returns ret. */
 static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
 {
     struct um_proto_bodies_known *b = um_proto_ep_of(ep)->bodies;
@@ -232,8 +233,8 @@ int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS || in->ask.way == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
 }
 
-/* One of a stream of bodies that are just long enough: its sender has little to spare, and inviting it takes as long as
- * it would save. */
+/* Is it a body of a stream, and only just long enough for help? Its sender has little time to spare, and inviting the
+ * sender takes as long as its help would save. */
 static bool is_short_of_many(const struct um_proto_bodies_known *b, uint64_t len)
 {
     return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
@@ -258,7 +259,7 @@ int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
 }
 
-/* The first part, if its sender reads bodies of this side meanwhile: crossing_cost(). */
+/* Only the first part is timed, and only if its sender reads bodies of this side meanwhile: crossing_cost(). */
 uint64_t um_proto_ask_coming(const struct um_proto_inbound *in)
 {
     return in->moved == 0 && um_proto_peer_of(in->peer)->crossing.read != in->ask.peer_read ? um_clock_ns() : 0;
@@ -290,7 +291,7 @@ static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
     ep->soon--;
 }
 
-/* Reads the parts that have not come. */
+/* Takes a body back: reads the parts of it that have not come. */
 static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
@@ -357,19 +358,21 @@ bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in)
 bool um_proto_ask_drops(struct um_proto_inbound *in)
 {
     if (!in)
-        return true; /* it has ended */
+        return true; /* the body has ended */
     if (!in->ask.is_taken_back)
         return false;
     in->ask.went_on = true;
     return true;
 }
 
-/* What pushed bodies are measured by: since `start`, ns, so many bytes came; own_ns of it this side read other ones. */
+/* A measurement of pushed bodies: `bytes` came from `start` to `now` (ns); for own_ns of that time this side read other
+ * bodies. */
 struct pushed {
     uint64_t start, now, own_ns, bytes;
 };
 
-/* What they cost. Their sender may have read bodies of this side meanwhile: that is left out, as a loan. */
+/* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
+ * as a loan. */
 static uint64_t crossing_cost(struct um_proto_bodies_known *b, const struct um_proto_inbound *in,
                               const struct pushed *p)
 {
@@ -382,9 +385,8 @@ static uint64_t crossing_cost(struct um_proto_bodies_known *b, const struct um_p
     return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, p->bytes));
 }
 
-/* Pushed bodies overlap: what is measured begins at the end of the one before, or when this one was asked for, if that
- * is later.
- */
+/* Pushed bodies overlap: the measurement begins at the end of the one before or when this one was asked for, whichever
+ * is later. */
 static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const bool alone = b->came.at <= in->ask.asked_at;
@@ -401,7 +403,8 @@ static void learn_pushed(struct um_proto_bodies_known *b, const struct um_proto_
         um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_PUSHED, ns, p.bytes);
 }
 
-/* Several may be copied at a time: from the end of the one before. */
+/* Several mapped bodies may be copied at a time: the measurement begins at the end of the one before or at the begin of
+ * this one, whichever is later. */
 static void learn_mapped(struct um_proto_bodies_known *b, const struct um_proto_inbound *in)
 {
     const uint64_t now = um_clock_ns();

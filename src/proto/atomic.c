@@ -10,9 +10,10 @@
  *   complete                  ←── RESULT {…}* ───  fetched: through the owner's own lane, after the last part
  *
  * At level copy the owner executes, too. Order: operations to one peer take effect in the order of their calls: an
- * operation through a window waits (-EAGAIN) while the peer has not answered the operations that it executes, and so
- * does an operation behind one of several records while those are going out. This file is what the initiator does
- * itself, atomic_remote.c its side of the rest, atomic_owner.c the owner's. Owns no state. Threading: core.h.
+ * operation through a window waits (-EAGAIN) while the peer has not answered the operations that it executes. An
+ * operation that the owner executes waits while the records of an earlier one are still going out. This file is what
+ * the initiator executes itself, atomic_remote.c the initiator's side of what the owner executes, atomic_owner.c the
+ * owner's side. Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -21,13 +22,14 @@
 #include <errno.h>
 
 enum {
-    UM_ATOMIC_AT_ONCE = 4, /* elements that are executed without more ado */
+    UM_ATOMIC_AT_ONCE = 4, /* elements, at most, of an operation on the fast path */
     UM_PAGE_LEAST = 4096,  /* bytes of a page, at least */
 };
 
 /* ---- by a window ---- */
 
-/* The number of bytes, at most max, that are contiguous in all lists at their cursors. */
+/* Returns how many bytes, at most max, are contiguous in all used lists at their cursors. Moves the cursors past them,
+ * and sets at. */
 static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used[3], size_t max, void *at[3])
 {
     for (int i = 0; i < 3; i++) {
@@ -45,7 +47,7 @@ static size_t common_piece(struct um_iov_cursor *const lists[3], const bool used
     return max;
 }
 
-/* call says where; the lists, what. */
+/* Applies the operation to the target of the call, with the buffers of the lists, piece by piece. */
 static void apply_lists(const struct um_proto_atomic *a, struct um_proto_atomic_call *call)
 {
     struct um_iov_cursor operand = um_iov_begin(a->lists->operand, a->lists->operand_count);
@@ -83,7 +85,7 @@ static bool is_lockless(uint64_t owners_addr, size_t size)
     return size <= 8 && (owners_addr & (size - 1)) == 0;
 }
 
-/* What is missing when the access begins is missing for all of its elements. */
+/* Does the access lie in one page? If that is missing when the access begins, it is missing for all elements. */
 static bool is_in_one_page(const void *target, size_t len)
 {
     return ((uintptr_t)target & (UM_PAGE_LEAST - 1)) + len <= UM_PAGE_LEAST;
@@ -109,7 +111,7 @@ static inline __attribute__((always_inline)) int atomic_executed(struct um_core_
     return UM_EXECUTED;
 }
 
-/* It was accepted, and ends with this error. */
+/* Completes an accepted operation with this error. */
 static int atomic_fail(struct um_core_ep *ep, const struct um_proto_atomic *a, int error)
 {
     const size_t len = a->count * um_proto_atomic_size(a->type);
@@ -126,7 +128,7 @@ static int atomic_fail(struct um_core_ep *ep, const struct um_proto_atomic *a, i
     return 0;
 }
 
-/* What the operation does to memory at that offset of the window: all but the buffers. */
+/* Returns the call for that offset of the window, all of it but the buffers and the count. */
 static struct um_proto_atomic_call window_call(const struct um_proto_atomic *a, const struct um_window *w,
                                                uint64_t offset)
 {
@@ -137,7 +139,7 @@ static struct um_proto_atomic_call window_call(const struct um_proto_atomic *a, 
                                          .locks = w->locks};
 }
 
-/* Executes it here. -EAGAIN: the peer still has operations to execute, which this would overtake. */
+/* Executes the operation here. -EAGAIN: the peer still has operations to execute, which this one would overtake. */
 static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic *a, struct um_window *w)
 {
     const size_t len = a->count * um_proto_atomic_size(a->type);
@@ -149,7 +151,7 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
     if (ret)
         return atomic_fail(ep, a, -ret);
     struct um_proto_atomic_call call = window_call(a, w, offset);
-    um_core_ep_settle(ep); /* one that only reads, or whose comparison fails, is no barrier */
+    um_core_ep_settle(ep); /* an atomic that only reads, or whose comparison fails, is no barrier */
     if (own)
         um_fault_guard_begin(w->guard, call.target, len);
     if (__builtin_expect(!a->lists, 1))
@@ -165,7 +167,7 @@ static int atomic_by_window(struct um_core_ep *ep, const struct um_proto_atomic 
     return atomic_executed(ep, a, w, len);
 }
 
-/* False: the memory is gone, or does not permit the access. */
+/* Executes the call once. False: the memory is gone, or does not permit the access, or the region has changed. */
 static inline __attribute__((always_inline)) bool apply_once(struct um_window *w,
                                                              const struct um_proto_atomic_call *call, size_t len)
 {
@@ -179,7 +181,7 @@ static inline __attribute__((always_inline)) bool apply_once(struct um_window *w
     return um_core_window_was_current(w);
 }
 
-/* Operands and results as lists, which the owner's side takes. */
+/* Leaves the operation to the owner: makes lists of operands and results, which um_proto_atomic_by_owner() takes. */
 static int atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
     if (a->lists)
@@ -199,7 +201,7 @@ static int atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *
     return um_proto_atomic_by_owner(ep, &listed);
 }
 
-/* Whatever was not executed at once. */
+/* Handles what was not executed at once. */
 static __attribute__((noinline)) int atomic_slow(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
     if (__builtin_expect(a->peer->lost, 0))
@@ -215,10 +217,11 @@ static __attribute__((noinline)) int atomic_slow(struct um_core_ep *ep, const st
 }
 
 /*
- * The access found its memory missing, or its registration ended meanwhile. Of a missing element nothing was updated:
- * the slow path does it again, or finds the error. Of several in this process the first may have been updated before
- * the page went. Whether a registration ended before the update is unknown. Nothing must be updated twice: then, and
- * without a new registration, the operation fails.
+ * Called when the access found its memory missing, or the region has changed meanwhile. No element may be updated
+ * twice. Elements whose memory was missing were not updated: the slow path tries again, or finds the error. But of
+ * several elements in this process's own memory the first ones may have been updated before the page went: the
+ * operation fails. If the registration still lives, the operation was in time. If it has ended, it is unknown whether
+ * the update came before that: the operation fails.
  */
 static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const struct um_proto_atomic *a,
                                                  struct um_window *w)
@@ -232,7 +235,7 @@ static __attribute__((noinline)) int atomic_late(struct um_core_ep *ep, const st
     return atomic_executed(ep, a, w, a->count * um_proto_atomic_size_of(a->type));
 }
 
-/* A few elements that the processor updates itself, with nothing in their way: executed at once. */
+/* The fast path: a few elements that the processor updates itself, with nothing in their way, are executed at once. */
 int um_proto_atomic_start(struct um_core_ep *ep, const struct um_proto_atomic *a)
 {
     if (um_core_ep_is_due(ep))

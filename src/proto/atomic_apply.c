@@ -4,12 +4,12 @@
 #include <complex.h>
 #include <string.h>
 
-/* For the preprocessor, which compares them. */
+/* The values of K_CLASS, which the preprocessor compares. */
 #define K_INTEGER 0
 #define K_REAL    1
 #define K_COMPLEX 2
 
-/* ISO C has no name for it. */
+/* ISO C has no 128-bit integers. */
 __extension__ typedef __int128 um_proto_int128;
 __extension__ typedef unsigned __int128 um_proto_uint128;
 
@@ -124,7 +124,7 @@ struct um_proto_kernels {
     uint8_t size;
 };
 
-/* What the processor accesses itself, and what is wider. */
+/* Datatypes that the processor accesses itself, and wider ones. */
 #define UM_NARROW(name, op)                                                                                            \
     {                                                                                                                  \
         name##op, name##_block##op                                                                                     \

@@ -66,7 +66,7 @@ enum um_proto_atomic_op {
 enum um_proto_atomic_kind {
     UM_ATOMIC_BASE,    /* updates */
     UM_ATOMIC_FETCH,   /* updates or reads, and returns the old value */
-    UM_ATOMIC_COMPARE, /* the same, after a comparison */
+    UM_ATOMIC_COMPARE, /* as FETCH, after a comparison */
     UM_ATOMIC_KINDS,
 };
 
@@ -81,7 +81,7 @@ struct um_proto_atomic_call {
     size_t count; /* elements, 1 at least */
     void *target;
     const void *operand; /* count elements, any alignment; ignored by READ */
-    const void *compare; /* CSWAP and its kin, MSWAP */
+    const void *compare; /* count elements; for CSWAP and its variants, and MSWAP */
     void *result;        /* count elements: the old values; NULL: not wanted. READ needs it */
     uint64_t lock_key;   /* the target's address in its owner's process; congruent to target modulo 64 */
     struct um_locks_shm *locks;
@@ -96,7 +96,7 @@ void um_proto_atomic_apply_lockless(const struct um_proto_atomic_call *call);
 /* The operations of each kind that a datatype has, one bit each. */
 extern const uint32_t um_proto_atomic_ops[UM_TYPES][UM_ATOMIC_KINDS];
 
-/* Any numbers are allowed. */
+/* True if the datatype has this operation in calls of this kind. Any numbers are allowed. */
 static inline bool um_proto_atomic_is_valid(enum um_proto_atomic_kind kind, uint32_t type, uint32_t op)
 {
     return type < UM_TYPES && op < UM_ATOMIC_OPS && um_proto_atomic_ops[type][kind] >> op & 1;
@@ -117,7 +117,7 @@ static inline size_t um_proto_atomic_size_of(uint32_t type)
     return (size_t)1 << um_proto_atomic_shift[type];
 }
 
-/* Elements that one operation takes. */
+/* Returns the most elements that one operation takes; 0: no such datatype. */
 static inline size_t um_proto_atomic_count_max(uint32_t type)
 {
     return type < UM_TYPES ? (size_t)UM_ATOMIC_BYTES >> um_proto_atomic_shift[type] : 0;

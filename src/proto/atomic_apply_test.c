@@ -12,7 +12,7 @@ enum { FEW = 9, BYTES_MAX = 700, ROOM = BYTES_MAX + 3 * 64 };
 static unsigned char target[ROOM] __attribute__((aligned(64)));
 static unsigned char expected[ROOM] __attribute__((aligned(64)));
 
-/* All but these bytes of the room are what they were filled with. */
+/* Checks that the room still has its fill value everywhere but in these bytes. */
 static void check_beside(const unsigned char *room, size_t from, size_t len, unsigned char fill)
 {
     bool same = true;
@@ -21,7 +21,7 @@ static void check_beside(const unsigned char *room, size_t from, size_t len, uns
     assert_true(same);
 }
 
-/* One call at this distance from an aligned address; operand, compare and result lie anywhere. */
+/* Checks one call at this distance from an aligned address; operand, compare and result lie anywhere. */
 static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bool wants_result)
 {
     unsigned char operand[ROOM], compare[ROOM], result[ROOM], before[ROOM];
@@ -97,7 +97,7 @@ static void every_datatype_and_operation_agrees_with_the_reference(void **state)
     assert_int_equal(pairs, 10 * (12 + 13 + 7) + 3 * (9 + 10 + 6) + 3 * (7 + 8 + 2));
 }
 
-/* What a provider of the complete matrix has to have. */
+/* What a provider with the complete matrix must have. */
 static void the_matrix_is_that_of_fi_atomic(void **state)
 {
     (void)state;

@@ -1,11 +1,11 @@
 /*
  * Many elements in one operation. See atomic_bulk.h.
  *
- * Aligned elements of up to 8 bytes: a stage of the target is read, the kernel computes in a copy of it what is to
- * stand there, then each aligned 8 or 16 bytes are compared and swapped; words that have changed meanwhile are computed
- * again, and only those. Reading and computing a stage ahead matters: the processor starts nothing new before a locked
- * access has completed. Such an access covers elements of this operation only: no byte beside them is touched, and none
- * crosses a cache line. Other processes may update single elements of any width in the same place at the same time.
+ * Aligned elements of up to 8 bytes: a stage of the target is read, the kernel computes the new contents in a copy of
+ * it, then each aligned 8 or 16 bytes are compared and swapped. Only words that have changed meanwhile are computed
+ * again. Reading and computing a whole stage ahead matters, because the processor starts nothing new before a locked
+ * access has completed. Such an access covers elements of this operation only: it touches no byte beside them, and
+ * crosses no cache line. Other processes may update single elements of any width in the same place at the same time.
  */
 #include "proto/atomic_bulk.h"
 
@@ -15,7 +15,7 @@
 
 enum { UM_WORD = sizeof(uint64_t), UM_PAIR = 2 * UM_WORD, UM_STAGE_WORDS = 32, UM_STAGE = UM_STAGE_WORDS * UM_WORD };
 
-/* An operation on its way. */
+/* An operation in progress. */
 struct um_proto_bulk {
     const struct um_proto_atomic_call *c;
     const struct um_proto_kernel *kernel;
@@ -28,13 +28,13 @@ struct um_proto_stage {
     uint64_t old[UM_STAGE_WORDS], next[UM_STAGE_WORDS];
 };
 
-/* The elements at `at` of an array, if the operation has it. */
+/* Returns the elements at byte `at` of an array; NULL if the operation has no such array. */
 static inline const void *element_at(const void *array, size_t at)
 {
     return array ? (const unsigned char *)array + at : NULL;
 }
 
-/* The next bytes by single elements. */
+/* Updates the next bytes element by element. */
 static void bulk_singly(struct um_proto_bulk *b, size_t len)
 {
     struct um_proto_atomic_call part = *b->c;
@@ -48,7 +48,7 @@ static void bulk_singly(struct um_proto_bulk *b, size_t len)
     b->at += len;
 }
 
-/* Computes the new contents; `next` holds the old ones. */
+/* Computes the new contents in `next`, which holds the old ones. */
 static inline void next_compute(const struct um_proto_bulk *b, struct um_proto_stage *s, size_t word, size_t words)
 {
     size_t at = b->at + word * UM_WORD;
@@ -56,7 +56,7 @@ static inline void next_compute(const struct um_proto_bulk *b, struct um_proto_s
                      words * UM_WORD >> b->shift);
 }
 
-/* One access; none if nothing changes. */
+/* Updates a word by one access, or by none if nothing changes. */
 static inline void swap_word(const struct um_proto_bulk *b, struct um_proto_stage *s, uint64_t *there, size_t word)
 {
     /* sync: atomic-element (partner atomic-element): who sees the new value sees what came before it. */
@@ -77,7 +77,7 @@ static inline void swap_pair(const struct um_proto_bulk *b, struct um_proto_stag
     }
 }
 
-/* The next words, a multiple of what one access covers. */
+/* Updates the next len bytes, a multiple of what one access covers. */
 static void bulk_update(struct um_proto_bulk *b, size_t len, bool pairs)
 {
     for (size_t end = b->at + len; b->at < end;) {
@@ -111,7 +111,7 @@ static void bulk_read(struct um_proto_bulk *b, size_t len)
     b->at += len;
 }
 
-/* The old values are not wanted: plain stores do, if they become visible before later loads. */
+/* Writes words whose old values are not wanted: plain stores suffice, if they become visible before later loads. */
 static void bulk_write(struct um_proto_bulk *b, size_t len)
 {
     uint64_t *there = (uint64_t *)(void *)((unsigned char *)b->c->target + b->at);
@@ -125,7 +125,7 @@ static void bulk_write(struct um_proto_bulk *b, size_t len)
     b->at += len;
 }
 
-/* Bytes until a multiple of unit, of `left` that there are. */
+/* Returns the bytes before the next multiple of unit, at most `left`. */
 static size_t bytes_before(const struct um_proto_bulk *b, size_t unit, size_t left)
 {
     size_t before = -((uintptr_t)b->c->target + b->at) & (unit - 1);
@@ -138,9 +138,8 @@ void um_proto_atomic_bulk(const struct um_proto_atomic_call *c, const struct um_
     const bool reads = c->op == UM_ATOMIC_READ && c->result, writes = c->op == UM_ATOMIC_WRITE && !c->result;
     const bool pairs = um_cpu_has_pairs();
     const size_t len = c->count << b.shift;
-    /* Word by word: a double-word access takes as long as two single ones, and the processor adds to a word without a
-     * comparison.
-     */
+    /* Elements of one word go one by one: an access to two words takes as long as two to single ones, and the processor
+     * adds to a word without a comparison. */
     if (len < UM_PAIR || (1u << b.shift == UM_WORD && !reads && !writes)) {
         kernel->one(c);
         return;

@@ -1,5 +1,5 @@
 /*
- * Many elements of one atomic operation: what atomic_apply.c has atomic_bulk.c do.
+ * Atomic operations on many elements, which atomic_apply.c leaves to atomic_bulk.c.
  *
  * Owns nothing. Must not know datatypes: a kernel does. Threading: atomic_apply.h.
  */
@@ -8,20 +8,21 @@
 
 #include "proto/atomic_apply.h"
 
-/* A datatype's operation. */
+/* The functions for one operation on one datatype. */
 struct um_proto_kernel {
-    /* On the target, each element by itself. NULL: the processor has no access of that width. */
+    /* Updates the target, each element by an access of its own. NULL: the processor has no access of that width. */
     void (*one)(const struct um_proto_atomic_call *c);
-    /* In memory that nobody else sees: count elements there become what they are to become. Any alignment. */
+    /* Updates count elements in memory that nobody else sees. Any alignment. */
     void (*block)(void *block, const void *operand, const void *compare, size_t count);
 };
 
 /*
- * Elements of up to 8 bytes, at multiples of their size: as many at a time as the processor compares and swaps, and
- * single ones where such an access would reach beyond the target's first or last byte.
+ * For elements of up to 8 bytes, at multiples of their size. Updates as many at a time as the processor compares and
+ * swaps, and single ones where such an access would reach beyond the target's first or last byte.
  */
 void um_proto_atomic_bulk(const struct um_proto_atomic_call *c, const struct um_proto_kernel *kernel);
-/* Elements that are no single access: those that begin in one cache line at a time, under its lock. */
+/* For elements that the processor does not access atomically. Updates those that begin in one cache line at a time,
+ * under the lock of that line. */
 void um_proto_atomic_locked(const struct um_proto_atomic_call *c, const struct um_proto_kernel *kernel, size_t size);
 
 #endif

@@ -5,7 +5,7 @@
  *   K_CLASS  K_INTEGER, K_REAL or K_COMPLEX             K_WIDE   integers: the unsigned type to calculate in
  *   K_BITS   the width of the processor's atomic that fits (8 to 64); 0: there is none
  *
- * and undefined again at the end. It has no guard of its own. Owns nothing. Threading: atomic_apply.h.
+ * and undefined again at the end. It has no include guard. Owns nothing. Threading: atomic_apply.h.
  */
 #define K_PASTE_RAW(a, b) a##b
 #define K_PASTE(a, b)     K_PASTE_RAW(a, b)
@@ -109,7 +109,7 @@ static inline __attribute__((always_inline)) void K(_block)(void *block, const v
 #define K_RMW(name) K_PASTE(um_rmw_acqrel_##name##_bits, K_BITS)
 static_assert(sizeof(K_TYPE) * 8 == K_BITS, "the element is as wide as the access");
 
-/* One element by compare and swap. */
+/* Updates one element by compare and swap; returns the old value. */
 /* sync: atomic-element (partner atomic-element): who sees the new value sees what came before it. */
 static inline __attribute__((always_inline)) K_UINT K(_swap)(K_UINT *at, const unsigned op, K_UINT operand,
                                                              K_UINT compare)
@@ -129,7 +129,7 @@ static inline __attribute__((always_inline)) K_UINT K(_swap)(K_UINT *at, const u
     }
 }
 
-/* One element; returns what stood there. */
+/* Accesses one element; returns the old value. */
 /* sync: atomic-element (partner atomic-element) */
 static inline __attribute__((always_inline)) K_UINT K(_access)(K_UINT *at, const unsigned op, K_UINT operand,
                                                                K_UINT compare)
@@ -159,7 +159,7 @@ static inline __attribute__((always_inline)) K_UINT K(_access)(K_UINT *at, const
     }
 }
 
-/* Two loops, so that atomics without a result are used where the old value is not wanted. */
+/* The two cases let the compiler use atomics without a result where the old value is not wanted. */
 static inline __attribute__((always_inline)) void K(_run)(const struct um_proto_atomic_call *c, const unsigned op)
 {
     K_UINT *target = c->target;

@@ -21,7 +21,7 @@ void um_proto_atomic_execute(struct um_proto_atomic_call *call)
     call->party = NULL;
 }
 
-/* In memory of this process. 0, or -EFAULT: some elements may have been updated. */
+/* Applies the operation to memory of this process. 0; -EFAULT: some elements may have been updated; -ENOMEM. */
 static int apply_here(struct um_core_ep *ep, struct um_proto_atomic_call *call)
 {
     int ret = um_core_ep_guard(ep, call->target, call->count * um_proto_atomic_size(call->type));
@@ -73,8 +73,8 @@ void um_proto_atomic_peer_left(struct um_core_peer *peer)
         inbound_end(UM_CONTAINER(first, struct um_proto_atomic_inbound, link));
 }
 
-/* A fetching operation counts as a read, one that changes memory as a write: an OpenSHMEM library sleeps on the count
- * of writes. */
+/* Counts a finished operation: as a read if it fetches, as a write if it changes memory. An OpenSHMEM library sleeps on
+ * the count of writes. */
 static void op_finished(struct um_core_peer *peer, uint64_t key, uint64_t bytes, bool fetch, uint8_t op)
 {
     if (fetch)
@@ -125,7 +125,7 @@ static bool result_step(struct um_core_ep *ep, struct um_core_job *job)
     return moved;
 }
 
-/* The last part was applied or skipped. */
+/* Ends an operation whose last part was applied or skipped. */
 static void inbound_finish(struct um_core_ep *ep, struct um_proto_atomic_inbound *in)
 {
     if (in->failed || !in->fetch) {
@@ -163,7 +163,7 @@ static void inbound_apply(struct um_core_ep *ep, struct um_proto_atomic_inbound 
         inbound_finish(ep, in);
 }
 
-/* The number of elements whose operands take len bytes; 0: len is impossible. */
+/* Returns the number of elements whose operands take len bytes; 0: len is impossible. */
 static uint32_t part_elements(uint8_t op, uint32_t size, uint32_t left, uint32_t len)
 {
     uint32_t unit = um_proto_atomic_compares(op) ? 2 * size : size;
@@ -201,7 +201,7 @@ static int inbound_open(struct um_core_ep *ep, struct um_core_peer *peer, const 
     return 0;
 }
 
-/* An operation of one record; -EAGAIN: there is no room for its results. */
+/* Executes an operation of one record. -EAGAIN: there is no room for its results. */
 static int single_apply(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec,
                         const struct um_proto_atomic_wire *header, const unsigned char *body)
 {
@@ -209,7 +209,7 @@ static int single_apply(struct um_core_ep *ep, struct um_core_peer *peer, const 
     bool fetch = rec->flags & UM_WIRE_FETCH;
     struct um_proto_atomic_call call = {
         .type = header->type, .op = header->op, .count = header->count, .operand = body, .compare = body + len};
-    struct um_lane *lane = NULL; /* the results' */
+    struct um_lane *lane = NULL; /* for the results */
     struct um_slot slot;
     int ret = um_core_regions_resolve(ep->config.regions, header->key, header->addr, len,
                                       um_proto_atomic_access(header->op, fetch), &call.target);

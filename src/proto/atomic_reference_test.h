@@ -134,7 +134,7 @@ static inline bool int_reference(unsigned type, unsigned op, u128 old, u128 src,
     }
 }
 
-/* A real or complex number as two of the widest. */
+/* A real or complex number, in the widest type. */
 struct real {
     long double re, im;
 };
@@ -238,7 +238,7 @@ static inline void reference(unsigned type, unsigned op, unsigned char *target, 
     }
 }
 
-/* Equal as values: a long double has bytes without meaning, and one NaN is like another. */
+/* Are the values equal? A long double has bytes without meaning, and all NaNs count as equal. */
 static inline bool is_same(unsigned type, const void *a, const void *b)
 {
     if (is_integer(type))
@@ -247,7 +247,8 @@ static inline bool is_same(unsigned type, const void *a, const void *b)
     return (x.re == y.re || (x.re != x.re && y.re != y.re)) && (x.im == y.im || (x.im != x.im && y.im != y.im));
 }
 
-/* A value that often equals another one, often lies at an edge. Reals stay small multiples of 1/4: sums are exact. */
+/* Makes a value that is often equal to another one, and often at the edge of its range. Reals are small multiples of
+ * 1/4, so that sums are exact. */
 static inline void any_value(unsigned type, void *to)
 {
     size_t size = um_proto_atomic_size(type);

@@ -1,7 +1,7 @@
 /*
- * Atomic operations that their memory's owner executes: the initiator's side of atomic.c, where the picture is.
+ * Atomic operations that the owner of the memory executes: the initiator's side of atomic.c, which has the diagram.
  *
- * Owns: operands on their way. Threading: core.h.
+ * Owns: operands that are still to be sent. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Operands that are still to be sent: all of them, then all values to compare with. In um_core_op.copy. */
+/* Operands of an operation of several records: all operands, then all values to compare with. In um_core_op.copy. */
 struct um_proto_atomic_rest {
     uint32_t count, sent; /* elements */
     uint32_t size;        /* bytes of an element */
@@ -17,7 +17,7 @@ struct um_proto_atomic_rest {
     unsigned char bytes[];
 };
 
-/* Elements that the lane takes in one record, at most count. unit: bytes each needs there. */
+/* Returns how many elements, at most count, the lane takes in one record. unit: bytes that each element needs there. */
 static uint32_t record_elements(struct um_lane *lane, uint32_t unit, uint32_t count)
 {
     uint64_t wanted = (uint64_t)unit * count;
@@ -120,7 +120,7 @@ static int atomic_record(struct um_core_ep *ep, const struct um_proto_atomic *a,
     return 0;
 }
 
-/* An error may come while the rest still goes out. */
+/* An error may come while the other operands are still going out. */
 static void atomic_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     struct um_proto_peer *own = um_proto_peer_of(op->peer);
@@ -132,10 +132,10 @@ static void atomic_answered(struct um_core_ep *ep, struct um_core_op *op, int32_
 static void base_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     const bool is_whole = um_list_is_empty(&op->job.link);
-    atomic_answered(ep, op, status == UM_STATUS_DONE && !is_whole ? -EPROTO : status); /* not all of it is out */
+    atomic_answered(ep, op, status == UM_STATUS_DONE && !is_whole ? -EPROTO : status); /* not all operands are out */
 }
 
-/* What is fetched comes in records. */
+/* Fetched values come in records: an answer DONE is wrong. */
 static void fetch_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     atomic_answered(ep, op, status == UM_STATUS_DONE ? -EPROTO : status);

@@ -54,13 +54,13 @@ static void one_of(unsigned type, void *to)
         real_put(type, (struct real){1, is_complex(type)}, to);
 }
 
-/* The number that process p adds its part to: misaligned by 4 where that makes a difference. */
+/* The n-th cell: aligned, or, from UM_TYPES on, misaligned. */
 static unsigned char *cell_of(struct shared *s, unsigned n)
 {
     return s->cell[n] + (n >= UM_TYPES ? 61 : 0);
 }
 
-/* Those that all processes go for at once. */
+/* Cells that all processes update very often at the same time. */
 static bool is_hammered(unsigned n)
 {
     return n == UM_TYPE_INT128 || n == UM_TYPE_DOUBLE || n == UM_TYPES + UM_TYPE_UINT64;
@@ -156,8 +156,8 @@ static_assert(ROUNDS % 8 == 0 && ROUNDS / 8 % 2 == 1 && PROCESSES == 4, "the fli
 /* ---- many elements at a time, single ones, and stores beside them ---- */
 
 enum {
-    FIELD = 512,       /* bytes that both bulk initiators may update, from BESIDE on */
-    BESIDE = 72,       /* before them, in the same word: stores */
+    FIELD = 512,       /* bytes that the processes with many elements update, from BESIDE on */
+    BESIDE = 72,       /* bytes before the field and behind it; next to the elements they get stores */
     MANY_ROUNDS = 6000 /* of each process */
 };
 
@@ -197,7 +197,7 @@ static void field_sum(struct field *f, unsigned type, size_t skew, struct part p
                                                          .party = &self});
 }
 
-/* What each of the processes updates in a round: the whole, nearly the whole, one element. */
+/* What each process updates in a round: the whole field, nearly the whole field, one element. */
 static struct part part_of(unsigned process, uint64_t round, size_t count)
 {
     if (process == 0)
@@ -279,8 +279,8 @@ static void field_run(unsigned type, size_t skew)
 }
 
 /*
- * Two processes update many elements at a time, one single ones, one stores to the bytes beside them. The skews leave
- * elements at both ends that share a word, or a pair of words, with those bytes.
+ * Two processes update many elements at a time, one updates single ones, and one stores to the bytes beside them. The
+ * skews leave elements at both ends that share a word, or a pair of words, with those bytes.
  */
 static void no_update_is_lost_to_many_at_a_time(void **state)
 {

@@ -1,6 +1,6 @@
 /*
- * Between the two sides of a body that both copy (rndv_both.c has the picture): the words by which they claim parts,
- * and the copying of a part. Threading: core.h.
+ * What the two sides of a body that both copy have in common (rndv_both.c has the diagram): the progress words by which
+ * they claim parts, and the copying of a part. Threading: core.h.
  */
 #ifndef UM_PROTO_BOTH_H
 #define UM_PROTO_BOTH_H
@@ -10,9 +10,9 @@
 #include "core/copying.h"
 #include "machine/machine.h"
 
-enum { UM_PARTS_MAX = 0xffffff /* what a word can say */ };
+enum { UM_PARTS_MAX = 0xffffff /* the most parts that a word can count */ };
 
-/* What a word says: parts that a side has claimed, and those of them that it has copied. */
+/* What a progress word says: how many parts a side has claimed, and how many of these it has copied. */
 struct um_proto_claims {
     uint32_t claimed, copied;
 };
@@ -23,7 +23,8 @@ static inline uint64_t um_proto_claims_word(uint16_t round, uint32_t claimed, ui
     return (uint64_t)round << 48 | (uint64_t)claimed << 24 | copied;
 }
 
-/* What a word says of that round, of a body of so many parts, whatever the other process has written there. */
+/* Reads a word of a body of that round with so many parts. The other process may have written anything: a word of
+ * another round, or an impossible one, counts as 0 and 0. */
 static inline struct um_proto_claims um_proto_claims_read(const uint64_t *word, uint16_t round, uint32_t parts)
 {
     uint64_t w = um_load_acquire_u64(word); /* sync: part-seen (partner part-copied) */
@@ -44,18 +45,19 @@ struct um_proto_sides {
     const struct um_piece *piece;
     uint32_t count;
     struct um_iov_cursor local;      /* from the first byte on */
-    struct um_core_copying *copying; /* of a part that takes its time */
+    struct um_core_copying *copying; /* the transfer of a part that has not ended yet */
     bool to_peer;
-    bool is_mapped; /* the peer's memory is; else transfers reach it */
+    bool is_mapped; /* the peer's memory is mapped here; else transfers reach it */
 };
 
-/* Moves a part of the body, or goes on with it: as transfer_start() and transfer_poll(). -EPERM: some of it cannot be
- * mapped now. */
+/* Moves a part of the body, or continues its transfer. Results as transfer_start() and transfer_poll(); -EPERM also:
+ * some of the part cannot be mapped now. */
 int um_proto_part_move(const struct um_proto_sides *sides, uint32_t part, uint8_t shift, uint64_t total);
-/* The part of a body of so many pieces that has len bytes from an offset on, in at most count pieces; how many. */
+/* Cuts len bytes, from an offset on, out of a body of count pieces. Returns how many pieces that are (at most count),
+ * described in cut. */
 uint32_t um_proto_pieces_cut(const struct um_piece *piece, uint32_t count, uint64_t offset, uint64_t len,
                              struct um_piece *cut);
-/* Can all of it be mapped here? */
+/* Can all of the pieces be mapped here? */
 bool um_proto_can_map(struct um_link *link, const struct um_piece *piece, uint32_t count);
 
 #endif

@@ -1,22 +1,22 @@
-/* choice.h. */
+/* See choice.h. */
 #include "proto/choice.h"
 
 enum {
-    UM_OCTAVE = 64,             /* units of a cost in a factor of two */
-    UM_STEP_MAX = UM_OCTAVE,    /* largest step of the average: a body that lost a time slice is no rule */
-    UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much */
+    UM_OCTAVE = 64,          /* units of a cost for a factor of two */
+    UM_STEP_MAX = UM_OCTAVE, /* largest deviation of a body that counts: one that lost a time slice is an exception */
+    UM_MARGIN = UM_OCTAVE / 16, /* the other way must be better by this much to be taken */
     UM_CLEARLY = UM_OCTAVE / 4,
     UM_MUCH = UM_OCTAVE / 2,
     UM_CLASS_SHIFT = 14, /* log2 of the bytes at which class 0 begins */
 };
 
-/* log2 in 64ths, between powers of two along the chord: monotone, at most 6 % off. */
+/* Returns log2 in 64ths, linear between powers of two: monotone, at most 6 % off. */
 static uint16_t log2_of(uint64_t value)
 {
     if (value < 2)
         return 1;
     unsigned whole = 63 - (unsigned)__builtin_clzll(value);
-    uint64_t rest = value << (63 - whole) << 1; /* the bits below the first one, at the top */
+    uint64_t rest = value << (63 - whole) << 1; /* the bits below the leading one, moved to the top */
     return (uint16_t)(whole * UM_OCTAVE + (unsigned)(rest >> 58));
 }
 
@@ -34,9 +34,9 @@ static bool has_compared(const struct um_proto_choice_class *c)
 }
 
 /*
- * The first body of a class. If the next smaller or the next larger class knows the better way, it is in use here too
- * until a trial shows otherwise: a program that sends a few bodies of each size does not pay for trials of each size.
- * Otherwise a trial of the one way begins, then one of the other way.
+ * Called with the first body of a class. If the next smaller or the next larger class knows the better way, that way is
+ * in use here too until a trial shows otherwise: a program that sends a few bodies of each size does not pay for trials
+ * of each size. Otherwise a trial of the one way begins, then one of the other way.
  */
 static void class_begin(struct um_proto_choice *choice, struct um_proto_choice_class *c)
 {
@@ -96,7 +96,8 @@ static void usual_learn(struct um_proto_choice_class *c, uint16_t sample)
     }
 }
 
-/* Two bodies that are worse than the way in use decide, and one that takes more than twice as long. */
+/* True if the trial has failed: after two bodies that cost more than the way in use, or one that takes more than twice
+ * as long. */
 static bool trial_has_failed(const struct um_proto_choice_class *c)
 {
     const uint16_t usual = c->cost[c->way];
@@ -124,7 +125,8 @@ static bool trial_learn(struct um_proto_choice_class *c, uint16_t sample)
     return true;
 }
 
-/* The first trials meet memory that was never touched and rings that have not grown: they say little. */
+/* Returns the interval until the next trial: so many times the present one, up to UM_CHOICE_LATE. The first trials
+ * leave it as it is: they say little, because memory was never touched and rings have not grown. */
 static uint16_t later(const struct um_proto_choice_class *c, unsigned times)
 {
     if (c->trials < UM_CHOICE_FIRST)
@@ -157,7 +159,7 @@ void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned
     }
 }
 
-/* A rate forgets half of what it knows when it knows more bytes. */
+/* bytes; a rate that knows more forgets half of what it knows. */
 static const uint64_t UM_RATE_BYTES = UINT64_C(1) << 17;
 
 void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes)
@@ -167,7 +169,7 @@ void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes)
         rate->ns /= 2;
         rate->bytes /= 2;
     }
-    rate->ns += usual && ns > 4 * usual ? 4 * usual : ns; /* one that lost a time slice is no rule */
+    rate->ns += usual && ns > 4 * usual ? 4 * usual : ns; /* a body that lost a time slice is an exception */
     rate->bytes += bytes;
 }
 

@@ -1,5 +1,6 @@
 /*
- * Which of two ways a large body takes: read by its receiver (transfer), say, or pushed by its sender in records.
+ * The choice between two ways for a large body: say, read by its receiver (transfer), or pushed by its sender in
+ * records.
  *
  * Neither way is better everywhere. On one machine the system's copy has a quarter of the bandwidth of two processors
  * that copy through a ring; on another one it is faster. It also depends on where the two processors are, on the size,
@@ -10,8 +11,8 @@
  * come soon after one another; later ones that change nothing become rarer. A class that is new begins with the way
  * that its neighbour has found better.
  *
- * Owns: what an endpoint has learned. Must not know bodies, peers, records nor the clock, nor what way 0 and way 1 are:
- * who owns a choice names them. Threading: core.h.
+ * Owns: what an endpoint has learned. Must not know bodies, peers, records or the clock, nor what way 0 and way 1 are:
+ * the owner of a choice names them. Threading: core.h.
  */
 #ifndef UM_PROTO_CHOICE_H
 #define UM_PROTO_CHOICE_H
@@ -21,38 +22,38 @@
 
 enum {
     UM_CHOICE_WAYS = 2,
-    UM_CHOICE_CLASSES = 10, /* of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
+    UM_CHOICE_CLASSES = 10, /* classes of sizes: below 32 KiB, below 64 KiB, ..., 8 MiB and more */
     UM_CHOICE_TRIES = 3,    /* bodies of a trial */
-    UM_CHOICE_PROOF = 8,    /* bodies that a way in use has, before it is compared */
+    UM_CHOICE_PROOF = 8,    /* bodies that the way in use has moved, before it is compared */
     UM_CHOICE_SOON = 16,    /* bodies between two trials, at least */
-    UM_CHOICE_LATE = 1024,  /* at most */
-    UM_CHOICE_FIRST = 4,    /* trials behind which the next one comes soon */
+    UM_CHOICE_LATE = 1024,  /* bodies between two trials, at most */
+    UM_CHOICE_FIRST = 4,    /* number of first trials after which the next one comes soon */
 };
 
 struct um_proto_choice_class {
     uint16_t cost[UM_CHOICE_WAYS]; /* log2 of ns for 2^20 bytes, in 64ths; 0: not known */
     uint16_t was;                  /* cost of the way in use at the last comparison */
-    uint16_t best, middle;         /* of the present trial */
+    uint16_t best, middle;         /* lowest and second lowest cost in the present trial */
     uint16_t left;                 /* bodies until the next trial */
-    uint16_t interval;             /* between two trials */
-    uint8_t way;                   /* the better one */
-    uint8_t told;                  /* bodies since it is in use, up to UM_CHOICE_PROOF */
+    uint16_t interval;             /* bodies between two trials */
+    uint8_t way;                   /* the way in use: the better one */
+    uint8_t told;                  /* bodies measured since this way is in use, up to UM_CHOICE_PROOF */
     uint8_t trial, tried;          /* bodies of the present trial: chosen, measured */
-    uint8_t trials;                /* that ended, up to UM_CHOICE_FIRST */
+    uint8_t trials;                /* trials that have ended, up to UM_CHOICE_FIRST */
 };
 
 struct um_proto_choice {
     struct um_proto_choice_class of[UM_CHOICE_CLASSES];
 };
 
-/* The class of a size: they are measured and decided together. */
+/* Returns the class of a size. The bodies of a class are measured and decided together. */
 unsigned um_proto_choice_class(uint64_t len);
-/* The way of the next body. */
+/* Returns the way of the next body, which has len bytes. */
 unsigned um_proto_choice_take(struct um_proto_choice *choice, uint64_t len);
 /* Was that way found better for such bodies? */
 bool um_proto_choice_prefers(const struct um_proto_choice *choice, uint64_t len, unsigned way);
-/* A body of len bytes moved that way; meanwhile `bytes` bytes moved the same way in ns (several bodies may move at a
- * time). */
+/* Learns from a body of len bytes that moved that way. Meanwhile `bytes` bytes moved that way in ns (several bodies may
+ * move at a time). */
 void um_proto_choice_tell(struct um_proto_choice *choice, uint64_t len, unsigned way, uint64_t ns, uint64_t bytes);
 
 /* How fast bytes moved of late. All zero: not known. */
@@ -61,37 +62,39 @@ struct um_proto_rate {
 };
 
 void um_proto_rate_add(struct um_proto_rate *rate, uint64_t ns, uint64_t bytes);
-/* ns for so many bytes at that rate; 0: not known. */
+/* Returns the ns that so many bytes take at that rate; 0: not known. */
 uint64_t um_proto_rate_ns(const struct um_proto_rate *rate, uint64_t bytes);
 
 /*
- * What pushed bodies cost that came in ns. busy_ns: so long of that, their sender read, or mapped, bodies that this
- * side sends. copy_ns: what this side's half of the work took, copying them out of the records; 0: not known.
+ * Returns the cost (ns) of pushed bodies that came in ns. busy_ns: the part of ns in which their sender read or mapped
+ * bodies that this side sends. copy_ns: what this side's half of the work took, copying the bodies out of the records;
+ * 0: not known.
  *
- * Where bodies go both ways, each side finds reading faster as long as the other side reads: what it asks for waits for
- * those reads. If both push, nothing waits for them, and a body costs each side about copy_ns, in either direction. So
- * busy_ns is left out, down to twice copy_ns.
+ * Where bodies go both ways, each side finds reading faster while the other side reads: a body that it asks for waits
+ * for those reads. If both sides push, no body waits for reads, and a body costs each side about copy_ns, in either
+ * direction. So busy_ns is subtracted, but no less than twice copy_ns remains (or ns, if that is less).
  */
 uint64_t um_proto_choice_pushed_ns(uint64_t ns, uint64_t busy_ns, uint64_t copy_ns);
 
 /*
- * That is a loan to a sender: if it goes on reading, then for it that is the better way, and what it reads delays the
- * push indeed. It gets no more after UM_LOAN_MAX bodies, until UM_LOAN_PAUSE_NS later.
+ * What is subtracted is a loan to a sender. If the sender goes on reading, then reading is the better way for it, and
+ * its reads do delay what it pushes. After UM_LOAN_MAX bodies it gets no loan for UM_LOAN_PAUSE_NS.
  */
 struct um_proto_loan {
-    uint64_t again_at; /* ns: until then there is none */
-    uint32_t lent;     /* bodies */
+    uint64_t again_at; /* ns; until then there is no loan */
+    uint32_t lent;     /* bodies that had a loan */
     uint32_t still;    /* bodies since the sender read one */
 };
 
 enum {
-    UM_LOAN_MAX = 2 * UM_CHOICE_LATE, /* the sender has tried to have its bodies pushed by then */
-    UM_LOAN_STILL = 64,               /* and does, if it has read nothing for so long */
+    UM_LOAN_MAX = 2 * UM_CHOICE_LATE, /* bodies; by then the sender has tried to ask for its bodies, too */
+    UM_LOAN_STILL = 64,               /* bodies; a sender that has read nothing for so many asks for its bodies */
 };
 
 #define UM_LOAN_PAUSE_NS UINT64_C(1000000000)
 
-/* A pushed body came; reads: its sender read bodies of this side meanwhile. Is that left out? now: ns. */
+/* Called when a pushed body came. reads: its sender read bodies of this side meanwhile. Returns whether those reads are
+ * left out of its cost. now: ns. */
 bool um_proto_loan_take(struct um_proto_loan *loan, bool reads, uint64_t now);
 
 #endif

@@ -1,4 +1,4 @@
-/* choice.h: what is learned from bodies whose times are made up. */
+/* Tests of choice.h, with bodies whose times are made up. */
 #include "proto/choice.h"
 
 #include <setjmp.h>
@@ -22,7 +22,8 @@ static uint32_t rnd(uint32_t n)
     return (uint32_t)(random_state >> 33) % n;
 }
 
-/* So many bodies that take so long; how many of them were pushed. slice: every so many-th takes 500 times as long. */
+/* Moves bodies that take ns[way] and up to a fifth more. Returns how many of them were pushed. slice: about one body in
+ * so many takes 500 times as long; 0: none. */
 static unsigned run(struct um_proto_choice *c, uint64_t len, unsigned bodies, const uint64_t ns[UM_CHOICE_WAYS],
                     unsigned slice)
 {
@@ -57,7 +58,7 @@ static void each_class_of_sizes_learns_by_itself(void **state)
     assert_true(run(&c, 40000, 100, ring_is_fast, 0) >= 90);
     assert_true(run(&c, 4000000, 100, system_is_fast, 0) <= 10);
     run(&c, 0, 20, ring_is_fast, 0);
-    run(&c, UINT64_MAX, 20, ring_is_fast, 0); /* of any size */
+    run(&c, UINT64_MAX, 20, ring_is_fast, 0); /* any size is accepted */
 }
 
 static void a_new_class_begins_like_its_neighbour(void **state)
@@ -70,7 +71,7 @@ static void a_new_class_begins_like_its_neighbour(void **state)
     assert_int_equal(run(&push, LEN / 2, UM_CHOICE_SOON, ring_is_fast, 0), UM_CHOICE_SOON);
     run(&read, LEN, 1000, system_is_fast, 0);
     assert_int_equal(run(&read, 2 * LEN, UM_CHOICE_SOON, system_is_fast, 0), 0);
-    /* where it is the other way round, that is found out */
+    /* where the other way is better, that is noticed */
     assert_true(run(&push, 4 * LEN, 100, system_is_fast, 0) <= 30);
 }
 
@@ -83,7 +84,7 @@ static void a_trial_of_a_slow_way_costs_one_body(void **state)
     assert_int_equal(run(&some, LEN, UM_CHOICE_TRIES + 2 + UM_CHOICE_SOON, slower, 0), 2);
 }
 
-/* Neither before there is a comparison nor by a trial of the other way. */
+/* No way is preferred before a comparison, and none because of a trial of the other way. */
 static void what_is_preferred_has_been_compared(void **state)
 {
     (void)state;
@@ -119,10 +120,10 @@ static void what_changes_is_noticed(void **state)
     struct um_proto_choice c = {0};
     const uint64_t ring_is_fast[] = {10000, 2500}, system_is_fast[] = {10000, 40000}, ring_again[] = {10000, 5000};
     run(&c, LEN, 1000, ring_is_fast, 0);
-    run(&c, LEN, 20, system_is_fast, 0); /* what is in use is seen at every body */
+    run(&c, LEN, 20, system_is_fast, 0); /* the way in use is measured with every body */
     assert_true(run(&c, LEN, 100, system_is_fast, 0) <= 10);
     run(&c, LEN, 2000, system_is_fast, 0);
-    run(&c, LEN, 2 * UM_CHOICE_LATE, ring_again, 0); /* what is not in use is tried now and then */
+    run(&c, LEN, 2 * UM_CHOICE_LATE, ring_again, 0); /* the other way is tried now and then */
     assert_true(run(&c, LEN, 100, ring_again, 0) >= 90);
 }
 
@@ -141,7 +142,7 @@ static void bodies_announced_together_are_not_all_trials(void **state)
     struct um_proto_choice c = {0};
     unsigned way[64];
     unsigned pushed = 0;
-    for (int i = 0; i < 64; i++) { /* none has ended when the last one is announced, but those that are read */
+    for (int i = 0; i < 64; i++) { /* when the last one is announced, only those that are read have ended */
         way[i] = um_proto_choice_take(&c, LEN);
         if (way[i] == READ)
             um_proto_choice_tell(&c, LEN, READ, 10000, LEN);
@@ -160,8 +161,8 @@ static void bodies_announced_together_are_not_all_trials(void **state)
 
 enum { SIDES = 2 };
 
-/* So many bodies in either direction at once; how many of them were pushed. Each side copies its half of a pushed body
- * in copy_ns, reads one in read_ns, and does all that is asked of it before it waits. */
+/* Moves bodies in both directions at once. Returns how many of them were pushed. Each side copies its half of a pushed
+ * body in copy_ns, reads a body in read_ns, and does all that is asked of it before it waits. */
 static unsigned run_both_ways(struct um_proto_choice c[SIDES], unsigned bodies, uint64_t copy_ns, uint64_t read_ns)
 {
     unsigned pushed = 0;
@@ -199,15 +200,15 @@ static void both_sides_find_what_is_better_for_both(void **state)
 static void only_the_reads_of_the_sender_are_left_out(void **state)
 {
     (void)state;
-    assert_int_equal(um_proto_choice_pushed_ns(10000, 0, 1000), 10000);   /* it did something else */
-    assert_int_equal(um_proto_choice_pushed_ns(10000, 3000, 1000), 7000); /* and that, too */
-    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 1000), 2000); /* its half takes as long as ours */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 0, 1000), 10000);   /* the sender did not read */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 3000, 1000), 7000); /* what is not reading counts */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 1000), 2000); /* at least both halves remain */
     assert_int_equal(um_proto_choice_pushed_ns(10000, 20000, 1000), 2000);
     assert_int_equal(um_proto_choice_pushed_ns(1500, 20000, 1000), 1500); /* never longer than it took */
-    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 0), 10000);   /* ours is not known */
+    assert_int_equal(um_proto_choice_pushed_ns(10000, 9500, 0), 10000);   /* this side's half is not known */
 }
 
-/* How many of so many bodies have a loan. */
+/* Returns how many of these bodies have a loan. */
 static unsigned loans(struct um_proto_loan *loan, unsigned bodies, bool reads, uint64_t now)
 {
     unsigned lent = 0;
@@ -225,7 +226,7 @@ static void a_loan_ends_and_is_given_again(void **state)
     assert_int_equal(loans(&loan, 100, true, UM_LOAN_PAUSE_NS), 0);
     assert_int_equal(loans(&loan, 3 * UM_LOAN_MAX, true, UM_LOAN_PAUSE_NS + 1), UM_LOAN_MAX);
     loan = (struct um_proto_loan){0};
-    for (unsigned i = 0; i < 4 * UM_LOAN_MAX; i++) { /* it reads now and then: that is no end of its reading */
+    for (unsigned i = 0; i < 4 * UM_LOAN_MAX; i++) { /* a sender that reads now and then has not ceased to read */
         loans(&loan, 1, true, 1);
         loans(&loan, UM_LOAN_STILL / 2, false, 1);
     }

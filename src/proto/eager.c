@@ -4,11 +4,11 @@
  *   sender                                   receiver
  *   claim, write in place, commit  ──────→   match → copy into the posted buffer → completion
  *   complete: at commit, or when               └ no receive: copy aside (unexpected) → later receive → completion
- *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is told without delay
+ *   consumed (UM_OP_DELIVERY)      ←──────   release; with UM_FLAG_ACK the credit is published at once
  *
- * Delivered means: taken by the receiver's endpoint, in the posted buffer or in the receiver's own memory. Until then
- * the caller leaves the buffer alone, so a large body is not copied where the machine can send it out of there. Owns no
- * state. Threading: core.h.
+ * Delivered means: taken by the receiver's endpoint, into the posted buffer or into the receiver's own memory. Until
+ * then the application leaves the buffer alone, so the machine can send a large body from there without a copy
+ * (claim_lent). Owns no state. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -33,7 +33,7 @@ void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     ep->config.complete(ep->config.arg, &c);
 }
 
-enum { LENT_MIN = 64 << 10 /* bytes: to copy a shorter body costs no more */ };
+enum { LENT_MIN = 64 << 10 /* bytes; copying a shorter body costs no more */ };
 
 static inline bool is_lent(const struct um_proto_msg *msg, const struct um_lane *lane, const struct um_core_op *op,
                            uint32_t len)
@@ -52,7 +52,7 @@ static inline void body_write(const struct um_proto_msg *msg, const struct um_sl
         um_iov_flatten(msg->iov, msg->count, slot->body, len);
 }
 
-/* A body in the record lies in the header's line. */
+/* Writes a body that lies in the header, in the line of the record. */
 static inline void inline_write(const struct um_proto_msg *msg, void *body, size_t len)
 {
     if (msg->count == 1)
@@ -91,7 +91,8 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
     return 0;
 }
 
-/* Not the usual message: a multi-receive or a list of buffers takes it, it is too long, or there is no receive. */
+/* Takes a message that is not the usual one: it goes to a multi-receive or a list of buffers, is too long for its
+ * receive, or has no receive. */
 static __attribute__((noinline)) int eager_other(struct um_core_ep *ep, struct um_core_peer *peer,
                                                  const struct um_record *rec, uint64_t tag, const void *body,
                                                  struct um_proto_posted_recv *recv)

@@ -9,10 +9,10 @@
  *   NEXT {offset}, ...             ──────→   there, too; the last one: completion
  *   complete: at the last commit
  *
- * The receiver permits it for bodies that it would ask for in any case, since it found that faster than reading them
- * (choice.h), or mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced all the same, so
- * that it can learn otherwise and say so. A message that follows another one without a call of progress in between is
- * announced: no round trip is lost there, and the receiver may read it.
+ * The receiver permits this for bodies that it would ask for in any case, because it found that faster than reading
+ * them (choice.h), or than mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced all the
+ * same, so that the receiver can learn otherwise and say so. A message that follows another one without a call of
+ * progress in between is announced, too: that loses no round trip, and the receiver may read the body.
  * Owns: struct um_proto_segmented. Threading: core.h.
  */
 #include "proto/receive.h"
@@ -25,7 +25,8 @@ enum { UM_UNASKED_SERIES = 256 };
 
 /* ---- the sender ---- */
 
-/* The bit of um_proto_peer.unasked: what the receiver measures apart from other bodies is permitted apart. */
+/* Returns the bit of a message's class in um_proto_peer.unasked. Classes that the receiver measures apart are permitted
+ * apart. */
 static uint8_t class_bit(size_t len, bool is_shareable)
 {
     return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
@@ -45,7 +46,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     return lane->machine->lane_has_room(lane, ((uint32_t)len + most - 1) / most, most) ? most : 0;
 }
 
-/* most: bytes of a segment. */
+/* Commits the segments of a message. most: bytes of a segment. */
 static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, size_t len, uint32_t most,
                           bool wants_ack)
 {
@@ -56,7 +57,7 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
         struct um_slot slot;
         const int ret = lane->machine->claim(lane, part, &slot);
         if (ret)
-            return moved ? -EPIPE : ret;                       /* the rest cannot follow: such a lane is no use */
+            return moved ? -EPIPE : ret;                       /* the rest cannot follow: the lane is of no more use */
         um_proto_slot_gather(&slot, &cursor, slot.body, part); /* before the header: um_proto_body_goes_first() */
         if (moved == 0)
             *(struct um_proto_first_wire *)slot.header =
@@ -79,7 +80,7 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     if (um_proto_eager_begin(msg, len, &op) != 0)
         return -ENOMEM;
     const int ret = segments_write(msg, lane, len, most, op != NULL);
-    if (ret) /* -EPIPE: the receiver drops what has come of it */
+    if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
     msg->peer->out->sent++;
     msg->peer->out->bytes_sent += len;
@@ -111,7 +112,7 @@ static void segment_place(struct um_proto_segmented *s, const void *bytes, uint3
     s->moved += len;
 }
 
-/* The message has come, or failed: positive errno. */
+/* Ends a message that has come as a whole, or has failed (error: positive errno). */
 static void segmented_end(struct um_core_ep *ep, struct um_proto_segmented *s, int error)
 {
     s->is_open = false;
@@ -123,7 +124,7 @@ static void segmented_end(struct um_core_ep *ep, struct um_proto_segmented *s, i
     }
 }
 
-/* The peer's message in segments that begins: NULL: no memory. */
+/* Returns the place for a message in segments that begins; NULL: no memory. */
 static struct um_proto_segmented *segmented_of(struct um_proto_peer *own)
 {
     if (!own->segmented)

@@ -4,9 +4,10 @@
  *   announced → matched → moving (job), or asked for (it comes in records) → answered
  *                              no place for the answer: due, answered by a job ─┘
  *
- * When a sender leaves, its bodies end in any state. Memory alone bounds how many can be announced at a time. If an
- * answer finds no place, because the sender has not taken earlier ones, a job sends it later. Owns: struct
- * um_proto_inbound and the table of a peer's. Threading: core.h.
+ * When a sender leaves, its bodies end in any state; one that waits for its receive ends when it is matched. Only
+ * memory bounds how many bodies can be announced at a time. If an answer finds no place, because the sender has not
+ * taken earlier ones, a job sends it later. Owns: struct um_proto_inbound and the table of a peer's bodies. Threading:
+ * core.h.
  */
 #include "proto/internal.h"
 
@@ -55,7 +56,8 @@ static struct um_proto_inbounds *table_new(uint32_t buckets)
     return t;
 }
 
-/* One body per bucket on the average. Without memory for more buckets it is slower, not wrong. */
+/* Makes room for one body per bucket on average. Without memory for more buckets look-ups are slower, not wrong.
+ * -ENOMEM: there is no table at all. */
 static int table_reserve(struct um_core_peer *peer)
 {
     struct um_proto_inbounds *old = um_proto_peer_of(peer)->inbound;
@@ -162,7 +164,7 @@ void um_proto_inbound_drop(struct um_proto_inbound *in)
 
 /* ---- moving ---- */
 
-/* Unless it is watched (ask.c). */
+/* The step of a body's job, unless the body is watched (ask.c). */
 static bool inbound_step(struct um_core_ep *ep, struct um_core_job *job)
 {
     struct um_proto_inbound *in = UM_CONTAINER(job, struct um_proto_inbound, job);
@@ -209,7 +211,7 @@ static bool answer_step(struct um_core_ep *ep, struct um_core_job *job)
     return moved;
 }
 
-/* From the return on nobody writes into its destination. */
+/* From the return on nobody writes into the body's destination. */
 static void inbound_stop(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     um_proto_ask_forget(ep, in);
@@ -239,7 +241,7 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
 
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
-    /* The last part carries the error. */
+    /* Have RETURN records ended the READ, with the error, if there is one? Then no answer follows. */
     bool returned = in->op == UM_WIRE_READ && (in->failed ? error != 0 : in->moved > 0 && !error);
     if (in->ask.way == UM_WAY_MAPPED)
         ep->stats.mapped++;
@@ -250,7 +252,7 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
     if (in->ask.way != UM_WAY_NONE && !error)
         um_proto_ask_learn(ep, in);
     const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_ask_prefers_pushed(ep, in);
-    inbound_stop(ep, in); /* before the buffer is the caller's again */
+    inbound_stop(ep, in); /* before the buffer is the application's again */
     in->class->ended(ep, in, error);
     um_proto_inbound_end(ep, in, may_come ? UM_STATUS_PUSHED : -error, !returned);
 }

@@ -1,5 +1,5 @@
 /*
- * Between the protocol files: what one offers the others. Nothing of it is for prov. Threading: core.h.
+ * What the protocol files offer to each other. None of it is for prov. Threading: core.h.
  */
 #ifndef UM_PROTO_INTERNAL_H
 #define UM_PROTO_INTERNAL_H
@@ -31,46 +31,46 @@ static inline uint32_t um_proto_wire_op_flags(uint8_t wire_flags)
            (wire_flags & UM_WIRE_DATA ? (uint32_t)UM_OP_DATA : 0);
 }
 
-/* ---- behind a peer, and behind an endpoint ---- */
+/* ---- what the protocols keep, in memory behind a peer and behind an endpoint ---- */
 
-/* Of proto/ask: how the peer answers when it is asked for a body. */
+/* Of ask.c: how the peer reacts when this side asks it for a body. */
 struct um_proto_asked {
-    uint64_t stalled_at; /* ns: when a body was taken back, if no part has come since; else 0 */
-    uint32_t parts;      /* parts that came and bodies that were taken back: if it changes, the peer makes progress */
-    uint16_t shy;        /* bodies that are read at once after one that did not come: 0, 1, 3, 7, ... */
-    uint16_t left;       /* how many of these are still to come */
-    bool drops;          /* a body was taken back at some time: parts of it may still come */
-    bool is_unreadable;  /* its memory cannot be read: it is asked, and waited for */
+    uint64_t stalled_at; /* ns; when a body was taken back; 0: a part has come since, or none was taken back */
+    uint32_t parts;      /* parts that came and bodies taken back: a change restarts the wait for other bodies */
+    uint16_t shy;        /* how many bodies are read without asking after one that did not come: 0, 1, 3, 7, ... */
+    uint16_t left;       /* how many of these bodies are still to come */
+    bool drops;          /* a body of the peer was taken back at some time: parts of it may still come */
+    bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
 
-/* Of proto/ask: bodies that go both ways. */
+/* Of ask.c: bodies that move in both directions. */
 struct um_proto_crossing {
-    uint64_t read;      /* bytes of the bodies sent by this side that the peer has read or mapped, at most */
-    uint64_t read_came; /* of these, when the last body that it pushed was complete */
+    uint64_t read;      /* bytes; upper bound of what the peer has read or mapped of the bodies that this side sent */
+    uint64_t read_came; /* `read` when the last body that the peer pushed was complete */
     struct um_proto_loan loan;
 };
 
 struct um_proto_peer {
     struct um_proto_asked asked;
-    uint8_t offers_refused;               /* rma_offer.c: in turn */
-    struct um_list atomics;               /* atomic_owner.c: the peer's operations that are not through */
-    struct um_core_op *sending;           /* atomic.c: goes out in several records, which are not all out */
-    struct um_proto_inbounds *inbound;    /* inbound.c; made when first needed */
-    struct um_list due;                   /* inbound.c: bodies that have ended and whose answer found no place */
-    struct um_core_job answering;         /* inbound.c: answers them, while there are any */
-    uint16_t round;                       /* rndv_both.c: the last one */
-    bool cannot_invite;                   /* rndv_both.c: no lane to the peer could be opened for that */
-    uint8_t words_used;                   /* rndv_both.c: bit i: a body of the peer uses the i-th progress words */
-    uint32_t body_sent_in;                /* ep->turns, when an eager message with a body went to the peer last */
-    struct um_proto_segmented *segmented; /* eager_segments.c: from the peer; made when first needed */
-    uint8_t unasked;                      /* eager_segments.c: the classes whose messages may go to it in segments */
-    uint8_t unasked_sent;                 /* such messages, modulo 256 */
+    uint8_t offers_refused;            /* rma_offer.c: offers in a row that the peer refused */
+    struct um_list atomics;            /* atomic_owner.c: the peer's operations that have not ended */
+    struct um_core_op *sending;        /* atomic_remote.c: the operation whose records are not all committed yet */
+    struct um_proto_inbounds *inbound; /* inbound.c; allocated when first needed */
+    struct um_list due;                /* inbound.c: bodies that have ended; their answers wait for a place */
+    struct um_core_job answering;      /* inbound.c: sends these answers, while there are any */
+    uint16_t round;                    /* rndv_both.c: the last round number used */
+    bool cannot_invite;                /* rndv_both.c: no lane to the peer could be opened for an invitation */
+    uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th pair of progress words */
+    uint32_t body_sent_in;             /* ep->turns when the last eager message with a body was sent to the peer */
+    struct um_proto_segmented *segmented; /* eager_segments.c: what comes from the peer; allocated when first needed */
+    uint8_t unasked;      /* eager_segments.c: bits of the classes whose messages may go to the peer in segments */
+    uint8_t unasked_sent; /* eager_segments.c: number of such messages, modulo 256 */
     struct um_proto_crossing crossing;
 };
 
 struct um_proto_ep {
-    struct um_proto_receive *receive;     /* receive.c: posted and unexpected */
-    struct um_proto_bodies_known *bodies; /* ask.c; NULL: bodies are read */
+    struct um_proto_receive *receive;     /* receive.h: posted receives and unexpected messages */
+    struct um_proto_bodies_known *bodies; /* ask.c; NULL: no body that can be read is asked for */
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -90,18 +90,20 @@ static inline struct um_proto_ep *um_proto_ep_of(const struct um_core_ep *ep)
 
 /* ---- op.c: operations at their initiator ---- */
 
-/* um_core_op_class.answered of one that ends with the peer's answer, whatever it says. */
+/* um_core_op_class.answered of an operation that ends with the peer's answer: 0 or a negative errno. A positive status
+ * is ignored. */
 void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status);
 /*
- * The operation of that class whose next part begins at that offset. 0 and *op_p, or NULL: it ended with its peer,
- * whose other records are still taken. -EPROTO: there is no such operation.
+ * Finds the operation of that class whose next part begins at that offset. 0 and *op_p. *op_p is NULL if the operation
+ * ended because its peer is lost: records of a lost peer are still taken. -EPROTO: there is no such operation.
  */
 int um_proto_op_of_part(const struct um_core_peer *peer, const struct um_core_op_class *class, uint32_t token,
                         uint64_t offset, struct um_core_op **op_p);
-/* The next len bytes of what it reads or fetches; the last ones complete it. -EPROTO: there are none, or too many. */
+/* Stores the next len bytes that the operation reads or fetches. The last bytes complete it. -EPROTO: len is 0, or more
+ * than is missing. */
 int um_proto_op_part_arrived(struct um_core_op *op, const void *bytes, uint32_t len);
 
-/* Describes buffers to the peer: count pieces, in piece when there is one, else in the record's body. */
+/* Describes buffers to the peer as count pieces: in *piece if there is one, else in the record's body. */
 static inline void um_proto_describe(const struct iovec *iov, size_t count, struct um_piece *piece, void *body)
 {
     struct um_piece *to = count > 1 ? body : piece;
@@ -111,20 +113,20 @@ static inline void um_proto_describe(const struct iovec *iov, size_t count, stru
 
 /* ---- receive.c: posted receives and unexpected messages ---- */
 
-/* A posted receive. The usual one, of one buffer for one message, is in its first line alone. */
+/* A posted receive. The usual receive (one buffer for one message) uses only the first line of this struct. */
 struct um_proto_posted_recv {
     _Alignas(64) void *context;
-    void *base;   /* the usual one: its buffer */
-    int32_t room; /* and the bytes of that; else -1 */
+    void *base;   /* usual receive: its buffer */
+    int32_t room; /* usual receive: bytes of its buffer; others: -1 */
     uint32_t flags;
     struct um_match_recv match;
-    size_t len;                     /* not the usual one: bytes of the buffers; of what is left of a multi-receive */
-    struct um_core_buffers buffers; /* multi-receive: small[0] is what is left */
+    size_t len;                     /* other receives: bytes of the buffers; multi-receive: bytes that are left */
+    struct um_core_buffers buffers; /* other receives; multi-receive: small[0] is the part that is left */
     uint32_t in_flight;             /* multi-receive: bodies on their way into the buffer */
     bool spent;                     /* multi-receive: takes no further message */
 };
 
-/* A message that a receive takes: what its completion says. */
+/* A message, as the completion of its receive tells of it. */
 struct um_proto_arrival {
     struct um_core_peer *peer;
     uint64_t tag;
@@ -133,16 +135,17 @@ struct um_proto_arrival {
     uint32_t flags; /* UM_OP_TAGGED, UM_OP_DATA */
 };
 
-/* Where a message goes. */
+/* Where the body of a message goes. */
 struct um_proto_destination {
     struct um_proto_posted_recv *recv;
     struct um_iov_cursor cursor;
-    void *base;         /* multi-receive: where it begins */
-    struct iovec piece; /* multi-receive: the part of the buffer it may take */
-    size_t len;         /* bytes it may take */
+    void *base;         /* multi-receive: where the message begins; else NULL */
+    struct iovec piece; /* multi-receive: the part of the buffer that the message may take */
+    size_t len;         /* bytes that the message may take */
 };
 
-/* The next bytes of a message that comes in parts, of which so many have moved: those that have a place. */
+/* Copies the next bytes of a message that comes in parts, as far as the destination has room for them. moved: bytes of
+ * the message that came before. */
 static inline void um_proto_destination_place(struct um_proto_destination *dest, uint64_t moved, const void *bytes,
                                               uint32_t len)
 {
@@ -153,78 +156,80 @@ static inline void um_proto_destination_place(struct um_proto_destination *dest,
 int um_proto_receive_open(struct um_core_ep *ep);
 /* Ends every posted receive with ECANCELED. */
 void um_proto_receive_cancel_all(struct um_core_ep *ep);
-/* Nothing is posted any more. */
+/* Frees the unexpected messages and the match engines. No receive is posted any more. */
 void um_proto_receive_close(struct um_core_ep *ep);
-/* The posted receive for a message, taken out of the match (a multi-receive stays while it has room), or false. */
+/* Takes the posted receive for a message out of the match engine (a multi-receive stays while it has room) and sets the
+ * destination. False: there is none. */
 bool um_proto_receive_match(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                             struct um_proto_destination *dest_p);
-/* A message whose body is here: copies it, and completes the receive. recv: what um_proto_receive_take() gave. False:
- * there is none. */
+/* Copies the body of a message, all of which is here, and completes the receive. recv: the result of
+ * um_proto_receive_take(). False: no receive takes the message. */
 bool um_proto_receive_body(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
                            const struct um_proto_arrival *arrival, const void *body);
-/* The message is in its destination (or failed: positive errno): completes the receive. */
+/* Completes the receive of a message that is in its destination, or has failed (error: positive errno). */
 void um_proto_receive_finish(struct um_core_ep *ep, struct um_proto_destination *dest,
                              const struct um_proto_arrival *arrival, int error);
 /*
- * Queues a message: the rendezvous it announces, or, without one, room for its body, which the caller puts there. 0 and
- * *u_p; -ENOMEM; -EAGAIN: not now, because this call of progress has completed something, and the caller may post the
- * receive upon it; -EPROTO.
+ * Queues an unexpected message. inbound: the rendezvous that it announces; NULL: the caller copies its body to
+ * (*u_p)->body. 0 and *u_p; -ENOMEM; -EAGAIN: not in this call of progress, because the call has completed something
+ * upon which the application may post the receive, or may take no more messages without a receive; -EPROTO: the sender
+ * ignores a hold.
  */
 struct um_proto_unexpected;
 int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arrival *arrival,
                                 struct um_proto_inbound *inbound, struct um_proto_unexpected **u_p);
-/* Nothing more comes from the peer: receives directed at it end with this error. */
+/* Nothing more comes from the peer: ends the receives that wait for this peer alone, with this error. */
 void um_proto_receive_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- inbound.c: bodies that a peer announced ---- */
 
 enum um_proto_way {
-    UM_WAY_READ,   /* by its receiver */
-    UM_WAY_PUSH,   /* by its sender, in records */
-    UM_WAY_MAPPED, /* copied out of the receiver's mapping */
-    UM_WAY_NONE    /* not decided */
+    UM_WAY_READ,   /* read by its receiver */
+    UM_WAY_PUSH,   /* sent by its sender, in records */
+    UM_WAY_MAPPED, /* copied from the receiver's mapping of the sender's memory */
+    UM_WAY_NONE    /* not decided yet */
 };
 
-/* What ask.c notes of a body. */
+/* What ask.c notes about a body. */
 struct um_proto_asking {
     uint8_t way;        /* enum um_proto_way */
-    bool is_taken_back; /* asked for, and then read */
-    bool went_on;       /* after that parts came and were dropped, or something was read */
+    bool is_taken_back; /* it was asked for, then read after all */
+    bool went_on;       /* since then parts came and were dropped, or bytes were read */
     bool is_watched;
-    bool is_lone;    /* read: longer after the last body ended, by whatever way, than that took */
-    bool has_choice; /* read: by this side alone, or by both */
-    bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* of its job, while it is watched */
-    bool is_mappable;                                             /* and yet it goes another way */
-    uint32_t quiet;                                               /* looks since a part came from its peer */
-    uint32_t parts;                                               /* of its peer, at the last look */
-    uint64_t quiet_at;                                            /* ns: since when it is quiet */
+    bool is_lone;    /* read: more time had passed since the last body (of any way) ended than its copy took */
+    bool has_choice; /* read: it is measured for the choice between this side alone and both */
+    bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* the step that its job had before it was watched */
+    bool is_mappable;                                             /* it can be mapped, but goes another way */
+    uint32_t quiet;                                               /* looks since its peer last made progress */
+    uint32_t parts;                                               /* asked.parts of its peer, at the last look */
+    uint64_t quiet_at;                                            /* ns; when its peer last made progress */
     uint64_t asked_at;                                            /* ns */
-    uint64_t read_began;                                          /* ns: the copy under way */
-    uint64_t read_ns;   /* what reading it took; asked for: what reading had taken when it was */
-    uint64_t pushed;    /* bytes that had been pushed when it was asked for */
-    uint64_t peer_read; /* crossing.read of its peer, when it was asked for */
+    uint64_t read_began;                                          /* ns; when the copy under way began */
+    uint64_t read_ns;   /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
+    uint64_t pushed;    /* bytes; `pushed` of the endpoint when it was asked for */
+    uint64_t peer_read; /* bytes; crossing.read of its peer when it was asked for */
 };
 
-/* What rndv_both.c notes of a body. */
+/* What rndv_both.c notes about a body. */
 struct um_proto_both {
     uint32_t parts;           /* of the body */
-    uint32_t claimed, copied; /* by this side, from the front */
-    uint16_t round;           /* as in the words */
+    uint32_t claimed, copied; /* parts, by this side, from the front */
+    uint16_t round;           /* as in the progress words */
     uint8_t shift;            /* log2 of the bytes of a part */
-    int8_t words;             /* the progress words; -1: the sender takes no part */
-    bool is_wanted;           /* once there is a pair of words */
+    int8_t words;             /* number of its pair of progress words; -1: the sender takes no part */
+    bool is_wanted;           /* um_proto_both_begin() is still to be done: it may wait for a pair of words */
     bool is_helped;           /* the sender was invited */
-    bool has_waited;          /* for the sender's last part */
-    int error;                /* negative errno: it ends so, once the sender copies no part of it */
+    bool has_waited;          /* this side has waited for the sender's last part */
+    int error;                /* negative errno; the body ends with it once the sender copies no part of it */
     struct um_progress_words *at;
     uint64_t began_at; /* ns */
 };
 
 /* The kind of an announced body: of a message, or of RMA that this process executes. */
 struct um_proto_inbound_class {
-    /* Moves some of it. Returns whether it still lives. */
+    /* Moves some of the body. Returns whether the body still lives. */
     bool (*step)(struct um_core_ep *ep, struct um_proto_inbound *in);
-    /* It has ended, with 0 or a positive errno: completes what there is to complete here. */
+    /* Completes the receive or the RMA here, when the body has ended. error: 0 or a positive errno. */
     void (*ended)(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
 };
 
@@ -232,29 +237,29 @@ struct um_proto_inbound_class {
 struct um_proto_inbound {
     const struct um_proto_inbound_class *class;
     struct um_core_job job;
-    struct um_list due; /* in peer->due */
+    struct um_list due; /* in um_proto_peer.due */
     struct um_core_peer *peer;
     struct um_proto_inbound *next; /* hash chain */
     uint32_t token;
     uint8_t op;       /* the opcode that announced it */
     bool matched;     /* RTS: it has a destination */
     bool pushed;      /* the body comes, or goes, in records */
-    bool asked;       /* for the records */
-    bool shareable;   /* RTS: it can be mapped here, says its sender */
-    bool is_shown;    /* its one piece is read by the key that stands in it; READ: it may be offered */
+    bool asked;       /* its peer was asked for the records */
+    bool shareable;   /* RTS: its sender says that it can be mapped here */
+    bool is_shown;    /* the address of its one piece is a key (machine show()); READ: it may be offered */
     bool was_offered; /* READ: rma_offer.c */
-    int32_t status;   /* in peer->due: the answer */
+    int32_t status;   /* in um_proto_peer.due: the answer that waits */
     struct um_proto_asking ask;
     struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
-    struct um_iov_cursor start;     /* of the destination */
+    struct um_iov_cursor start;     /* dest.cursor at the body's first byte */
     uint64_t key, addr;             /* RMA */
     struct um_core_offer offer;     /* READ: rma_offer.c */
     uint64_t moved;                 /* bytes */
-    struct um_core_copying copying; /* of the bytes that follow */
-    int failed; /* RMA, pushed: the error (positive errno) that ends it once the parts under way are out */
-    int left;   /* its peer left, with this errno, before it was matched */
+    struct um_core_copying copying; /* the transfer of the bytes behind `moved` */
+    int failed;                     /* RMA, pushed: positive errno; ends the body once the parts under way are out */
+    int left;                       /* positive errno: its peer left before the message was matched */
     uint32_t count;
     struct um_piece piece[]; /* count */
 };
@@ -262,25 +267,27 @@ struct um_proto_inbound {
 /* Reads the announcement of a body. NULL and *error_p: -EPROTO or -ENOMEM. */
 struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const struct um_record *rec,
                                                const struct um_proto_inbound_class *class, int *error_p);
-/* The destination is known: moves what can be moved now. */
+/* Moves what can be moved now. The destination is known. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* By its token, as the peer gave it; NULL. */
+/* Finds a body by the token that the peer gave it. NULL: there is none. */
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
-/* Answers and frees it, without a completion here. */
+/* Ends the body without a completion here: sends the answer, if one is due (answer), and frees the body. */
 void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);
-/* The same for one that nobody queued: the peer will announce it again. */
+/* Frees a body that was not queued, without an answer: its record stays in the lane and will be offered again, unless
+ * the lane ends. */
 void um_proto_inbound_drop(struct um_proto_inbound *in);
-/* Completes what it is a body of, answers and ends it. error: 0 or a positive errno. */
+/* Completes the receive or the RMA that the body belongs to, answers, and frees the body. error: 0 or a positive
+ * errno. */
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
-/* Its peer left: what moves ends with this error; what waits for a receive keeps it. */
+/* Its peer left: bodies that move end with this error; those that wait for a receive end with it later. */
 void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 
 int um_proto_rndv_send(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len);
 int um_proto_rndv_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
-/* What the next record of a body in parts takes. The receiver places one part while the next one is on its way, so
- * parts are not as large as a machine permits. */
+/* Returns the most bytes that the next record of a body in parts takes: no more than UM_PART_MAX, so that the receiver
+ * places one part while the next one is on its way. */
 enum { UM_PART_MAX = 64 << 10 };
 static inline uint32_t um_proto_part_max(struct um_lane *lane)
 {
@@ -288,52 +295,53 @@ static inline uint32_t um_proto_part_max(struct um_lane *lane)
     return most < UM_PART_MAX ? most : UM_PART_MAX;
 }
 
-/* Has a peer to be told how it reads memory of this process? */
+/* Does a peer need a key (machine show()) to read memory of this process? */
 static inline bool um_proto_shows(const struct um_lane *lane)
 {
     return __builtin_expect(lane->machine->show != NULL, 0);
 }
-/* Shows the operation's buffer, if it is one piece and the machine can: then piece is what is announced. */
+/* Shows the operation's buffer to the peer, if it is one piece and the machine can. Then puts the key into piece->addr,
+ * for the announcement. False: it is not shown. */
 bool um_proto_rndv_show(struct um_core_op *op, struct um_piece *piece);
 /* Keeps the operation's buffers, or, with UM_OP_INJECT, a copy of their bytes. */
 int um_proto_rndv_keep(struct um_core_op *op, const struct iovec *iov, size_t count, size_t len);
 
 /* ---- rndv_read.c ---- */
 
-/* Of a message. */
+/* The class of a message's body. */
 extern const struct um_proto_inbound_class um_proto_message_body;
-/* How many bytes to read at once, of so many that are left. */
+/* Returns how many of the `left` bytes to read in one step. */
 size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left);
 /*
- * RMA: moves len bytes from the peer's pieces to here, in a region; or what a transfer that is under way moves. 0
- * (in->pushed: refused, use records) or -1: ended.
+ * RMA: moves len bytes from the peer's pieces to `here`, which lies in a region, or continues the transfer that is
+ * under way. 0: the body lives (in->pushed: reading was refused, use records); -1: it has ended.
  */
 int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, size_t len);
 
 /* ---- rndv_both.c ---- */
 
-/* Bytes of a body that is worth the help of its sender. */
+/* bytes; the shortest read body that is worth the help of its sender */
 #define UM_HELP_MIN UINT64_C(65536)
 /* Can the body be mapped here? */
 bool um_proto_both_can(const struct um_core_ep *ep, struct um_proto_inbound *in);
-/* It will be mapped, or read: invites the sender to copy as well. False: so many bodies of that sender are copied by
- * both that it could not help with this one; it has to wait. */
+/* Begins a body that will be mapped, or read with help: invites the sender to copy as well. False: all pairs of
+ * progress words of that sender's lane are in use; the body has to wait. */
 bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Copies some of it. 0: all of it is there; -EAGAIN: not yet; else as transfer_start() and transfer_poll(). */
+/* Copies some of the body. 0: all of it is there; -EAGAIN: not yet; else as transfer_start() and transfer_poll(). */
 int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* The body, or the rest of it, comes in another way, from the first byte on. */
+/* Stops copying by both sides: the body comes in another way, from its first byte on. */
 void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* The body ends: from the return on its sender writes no byte of the buffer. */
+/* Called when the body ends. From the return on its sender writes no byte of the receive's buffer. */
 void um_proto_both_end(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- rndv_help.c ---- */
-/* Its receiver wants the body in another way: copies no more of it. */
+/* Copies no more of the body: its receiver wants it in another way. */
 void um_proto_help_stop(struct um_core_op *op);
 int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- rndv_push.c ---- */
 
-/* An operation whose body the peer reads, or asks for. */
+/* The class of an operation whose body the peer reads or asks for. */
 extern const struct um_core_op_class um_proto_rndv_body;
 int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
@@ -341,42 +349,44 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 
 int um_proto_ask_open(struct um_core_ep *ep);
 void um_proto_ask_close(struct um_core_ep *ep);
-/* Asks for the body in records. False: not now. */
+/* Asks the sender to send the body in records. False: the answer finds no place now. */
 bool um_proto_ask_records(struct um_proto_inbound *in);
-/* For a message whose destination is known: chooses the way. True: the body was asked for. False: read it. */
+/* Chooses the way of a message whose destination is known. True: the body was asked for. False: read it. */
 bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Starts a copy of it, or moves on the one that is under way: as transfer_start() and transfer_poll(). */
+/* Starts a copy of the body, or continues the one under way. Results as transfer_start() and transfer_poll(). */
 int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
 int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* For one that is read: shall its sender copy as well? */
+/* Should the sender of a body that is read copy as well? */
 bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* um_proto_both_copy() of one that is read. */
+/* um_proto_both_copy() for a body that is read; measures the time that it takes. */
 int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* For one that can be mapped: is that the better way? Then it is its way. */
+/* Is mapping the better way for a body that can be mapped? If so, it becomes the body's way. */
 bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* A part of a body that was asked for came, and will be copied: the time for um_proto_ask_came(), or 0: not needed. */
+/* Called before a part of a body that was asked for is copied. Returns the time (ns) for um_proto_ask_came(); 0: it is
+ * not needed. */
 uint64_t um_proto_ask_coming(const struct um_proto_inbound *in);
-/* It was copied. */
+/* Called after the part was copied. */
 void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
-/* The peer has read or mapped a body that this side announced. */
+/* Notes that the peer has read or mapped a body that this side announced. */
 void um_proto_ask_peer_read(struct um_core_op *op);
-/* Is this a part of a body that was taken back? in: NULL when there is none with its token. */
+/* Must a part be dropped, because its body was taken back? in: NULL when there is no body with its token. */
 bool um_proto_ask_drops(struct um_proto_inbound *in);
-/* A body that was taken back cannot be read: wait for its parts again. False: too late, parts were dropped. */
+/* Waits again for the parts of a body that was taken back and cannot be read. False: too late, parts were dropped or
+ * bytes were read. */
 bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* For a message that has come: would the next one like it be asked for, as this one was? */
+/* Would the next message like this one, which has come, be asked for as this one was? */
 bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
-/* learn: the body has moved. forget: it ends, moved or not. */
+/* learn: called when the body has moved. forget: called when it ends, moved or not. */
 void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
 
 /*
- * Shall the body be written before the header of its record? A receiver that waits looks at the line of the record all
- * the time, and takes it out of this processor's cache: who writes the header early has to get the line twice. In a
- * stream, where the receiver is busy with earlier messages, the line comes while the body is written. A message is one
- * of a stream if there was no call of progress since the last one with a body. No matter which: the record is published
+ * Should the body be written before the header of its record? A waiting receiver polls the line of the record, and
+ * takes it out of this processor's cache: a sender that writes the header early has to fetch the line twice. In a
+ * stream the receiver is busy with earlier messages, and the line arrives while the body is written. A message belongs
+ * to a stream if there was no call of progress since the last one with a body. In either order the record is published
  * last.
  */
 static inline bool um_proto_body_goes_first(const struct um_core_ep *ep, const struct um_core_peer *peer)
@@ -393,7 +403,7 @@ static inline bool um_proto_slot_is_nontemporal(const struct um_slot *slot, size
     return __builtin_expect(n >= UM_NONTEMPORAL_MIN, 0) && slot->is_nontemporal;
 }
 
-/* Writes n bytes to the slot's body, or, fewer than UM_NONTEMPORAL_MIN, to its header. */
+/* Writes n bytes to the slot's body or, if they are fewer than UM_NONTEMPORAL_MIN, to its header. */
 static inline void um_proto_slot_gather(const struct um_slot *slot, struct um_iov_cursor *from, void *to, size_t n)
 {
     if (um_proto_slot_is_nontemporal(slot, n))
@@ -418,7 +428,8 @@ static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uin
 }
 
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
-/* The operation of a message whose sender waits until it is consumed (UM_OP_DELIVERY), else NULL. 0; -ENOMEM. */
+/* Makes the operation of a message that completes when it is consumed (UM_OP_DELIVERY); *op_p is NULL for others. 0;
+ * -ENOMEM. */
 static inline int um_proto_eager_begin(const struct um_proto_msg *msg, size_t len, struct um_core_op **op_p)
 {
     *op_p = NULL;
@@ -432,27 +443,29 @@ static inline int um_proto_eager_begin(const struct um_proto_msg *msg, size_t le
     *op_p = op;
     return 0;
 }
-/* Its claim failed. Returns the error of the call. */
+/* Frees the operation of a message whose claim failed. Returns the error of the call. */
 static inline int um_proto_eager_refused(const struct um_proto_msg *msg, struct um_core_op *op, int error)
 {
     if (op)
         um_core_op_free(op);
     return um_core_peer_claim_failed(msg->peer, error);
 }
-/* All of the message is in the lane: completes it, or its operation (UM_OP_DELIVERY) awaits that it is consumed. */
+/* Called when all of the message is in the lane: completes it, or lets its operation (UM_OP_DELIVERY) wait until the
+ * message is consumed. */
 void um_proto_eager_end(struct um_core_ep *ep, const struct um_proto_msg *msg, size_t len, struct um_core_op *op);
 int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- eager_segments.c ---- */
 
-/* May the message go in segments, unasked, and is there room for all of them? Then the bytes of one, else 0. Called
- * once for a message. */
+/* Returns the bytes of one segment if the message may go in segments, unasked, and the lane has room for all of them;
+ * else 0. To be called once for each message. */
 uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
                                size_t len);
-/* Sends one that does. */
+/* Sends a message in segments. most: the result of um_proto_segments_fit(). */
 int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                            uint32_t most);
-/* Notes what the answer to an announced message says of the next ones. Returns the status of this one. */
+/* Notes whether the answer to an announced message permits segments for the next ones. Returns the status of this
+ * message. */
 int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status);
 int um_proto_segments_first_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
@@ -460,8 +473,8 @@ int um_proto_segments_next_arrived(struct um_core_ep *ep, struct um_core_peer *p
 void um_proto_segments_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
 
 /* ---- rma_copy.c ---- */
-/* The bytes of an operation through a window below level mapped: the results of transfer_start(). -EINPROGRESS: it was
- * accepted, and will complete. */
+/* Moves the bytes of an operation through a window by a transfer. Results as transfer_start(); -EINPROGRESS: the
+ * operation was accepted, and will complete. */
 int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, const struct um_window *w, uint64_t offset,
                       size_t len);
 
@@ -470,15 +483,16 @@ int um_proto_rma_copy(struct um_core_ep *ep, const struct um_proto_rma *rma, con
 /* um_core_op.offer */
 enum um_proto_offer {
     UM_OFFER_NONE,
-    UM_OFFER_COMING,  /* the transfer is under way, or the owner is not told of its end */
-    UM_OFFER_TAKEN,   /* the owner answers DONE */
-    UM_OFFER_REFUSED, /* the owner sends parts */
+    UM_OFFER_COMING,  /* the transfer is under way, or its end (TAKEN) is still to be sent */
+    UM_OFFER_TAKEN,   /* TAKEN was sent: the owner answers DONE */
+    UM_OFFER_REFUSED, /* TAKEN was sent, refused: the owner sends parts */
 };
-/* Of a read that the peer executes. */
+/* The class of a read that the peer executes. */
 extern const struct um_core_op_class um_proto_read_op;
-/* Can such a read be offered to this side? */
+/* Can the owner offer such a read to this side? */
 bool um_proto_rma_may_take(const struct um_core_op *op);
-/* Offers all of a read, which lies here, or will. False: it goes in records. */
+/* Offers the peer all bytes of its read, which lie at `here`. True: they are offered, or will be. False: they go in
+ * records. */
 bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here);
 int um_proto_rma_offer_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
@@ -492,13 +506,13 @@ int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer
 int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- atomic_remote.c: the initiator's side ---- */
-/* a->lists is not NULL. */
+/* a->lists must not be NULL. */
 int um_proto_atomic_by_owner(struct um_core_ep *ep, const struct um_proto_atomic *a);
-enum { UM_ATOMIC_STEP = 8 }; /* records one step of a job fills */
+enum { UM_ATOMIC_STEP = 8 }; /* records that one step of a job fills */
 int um_proto_atomic_result_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
 /* ---- atomic_owner.c ---- */
-/* um_proto_atomic_apply() by this process: party is set here. */
+/* um_proto_atomic_apply() with this process as the party of the locks: sets call->party. */
 void um_proto_atomic_execute(struct um_proto_atomic_call *call);
 /* The access that an operation needs of a region (enum um_access). */
 static inline uint32_t um_proto_atomic_access(uint32_t op, bool fetch)

@@ -1,6 +1,6 @@
 /*
  * Operations at their initiator: how they end, by an answer of the peer or by the last part of what they read or fetch.
- * What the peer says is checked. Owns no state. Threading: core.h.
+ * Values from the peer are checked. Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -11,7 +11,7 @@ void um_proto_op_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
     (void)ep;
     if (status <= 0)
         um_core_op_complete(op, status < -UM_ERRNO_MAX ? EPROTO : -status);
-    /* else: a meaningless answer; the operation goes on */
+    /* else: an answer without a meaning here; the operation goes on */
 }
 
 int um_proto_op_of_part(const struct um_core_peer *peer, const struct um_core_op_class *class, uint32_t token,

@@ -1,5 +1,5 @@
 /*
- * The protocols as one: the table that core dispatches by, opening and closing, limits. Threading: core.h.
+ * All protocols together: the table by which core dispatches, opening and closing, limits. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -24,7 +24,7 @@ static void peer_opened(struct um_core_peer *peer)
 
 static void peer_rerouted(struct um_core_peer *peer)
 {
-    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was known of the other machine */
+    um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was known of the previous machine only */
 }
 
 static void peer_freed(struct um_core_peer *peer)
@@ -61,7 +61,7 @@ static const struct um_core_protocols protocols = {
     .peer_left = peer_left,
 };
 
-/* An injected message has no place but the record: it must not be one that a receiver may want announced. */
+/* An injected message must fit into a record: so its body must not be one that a receiver may want announced. */
 void um_proto_limits_get(const struct um_machines *machines, struct um_proto_limits *limits_p)
 {
     *limits_p = (struct um_proto_limits){.inject_max = UINT32_MAX, .iov_max = UM_IOV_LIMIT, .rma_iov_max = 1};

@@ -3,10 +3,10 @@
  *
  * Owns: the choice of protocol and both ends of each (one file per protocol). Must not know fi_* types.
  * Threading: as core/core.h. Every call returns at once.
- * Acceptance: 0 means accepted (um_proto_inject() excepted): exactly one completion follows (even with UM_OP_NO_EVENT,
- * which travels in its flags: the caller decides what an unwanted one becomes), possibly before the call returns. Every
- * other value means that nothing happened: -EAGAIN try again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES,
- * -EPROTO, -EHOSTUNREACH the peer cannot be reached.
+ * Acceptance: 0 means accepted (except from um_proto_inject()): exactly one completion follows, possibly before the
+ * call returns. It follows with UM_OP_NO_EVENT, too: the flag is in the completion's flags, and the caller decides what
+ * to do with an unwanted completion. Every other value, except UM_EXECUTED, means that nothing happened: -EAGAIN try
+ * again after progress; -ENOMEM; -EPIPE, -ECONNREFUSED, -EACCES, -EPROTO, -EHOSTUNREACH the peer cannot be reached.
  */
 #ifndef UM_PROTO_PROTO_H
 #define UM_PROTO_PROTO_H
@@ -26,8 +26,8 @@ void um_proto_limits_get(const struct um_machines *machines, struct um_proto_lim
 /* An endpoint that speaks these protocols. Errors: machine port_open's, -ENOMEM. */
 int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep **ep_p);
 /*
- * Flushes what was accepted (bounded: peers that do not take it are named in a warning), then ends the endpoint.
- * Receives that are still posted complete with ECANCELED.
+ * Flushes accepted operations (for a bounded time: a warning names the peers that do not take them), then closes the
+ * endpoint. Receives that are still posted complete with ECANCELED.
  */
 void um_proto_ep_close(struct um_core_ep *ep);
 
@@ -46,8 +46,9 @@ struct um_proto_msg {
 /* Sends. With UM_OP_INJECT the length is at most um_proto_limits.inject_max. */
 int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg);
 /*
- * The fast path: one buffer of at most inject_max bytes, free at return. 0: sent, no completion follows. 1: accepted as
- * a rendezvous, because it is larger than the lane's body; one completion follows, with UM_OP_NO_EVENT.
+ * The fast path: sends one buffer of at most inject_max bytes, which the caller may reuse at return. 0: sent, no
+ * completion follows. 1: accepted as a rendezvous, because the lane does not take so large a body; one completion
+ * follows, with UM_OP_NO_EVENT.
  */
 int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
                     uint64_t data, uint32_t flags);
@@ -57,25 +58,28 @@ int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void
  * context; -ENOMSG when there is none.
  */
 int um_proto_recv(struct um_core_ep *ep, const struct um_proto_msg *msg);
-/* The same with one buffer and without those flags. peer: NULL: any. */
+/* The same with one buffer and without UM_OP_MULTI and UM_OP_CLAIM. peer: NULL for any source. */
 int um_proto_recv_one(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len, uint64_t tag,
                       uint64_t ignore, void *context, uint32_t flags);
 /*
- * Looks for an unexpected message. 0 and *found_p (len, tag, data, source, flags; the message stays queued, or is
- * reserved under the context with UM_OP_CLAIM, or dropped with UM_OP_DISCARD), or -ENOMSG. No completion is called.
+ * Looks for an unexpected message. 0 and *found_p (len, tag, data, source, flags), or -ENOMSG. The message stays
+ * queued; with UM_OP_CLAIM it is reserved under the context instead, with UM_OP_DISCARD it is dropped. No completion
+ * follows.
  */
 int um_proto_peek(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_core_completion *found_p);
 /*
- * Cancels a posted receive with this context, the oldest of the untagged ones, then of the tagged ones: it completes
- * with ECANCELED. -ENOENT: there is none (more).
+ * Cancels one posted receive with this context: the oldest untagged one, else the oldest tagged one. The receive
+ * completes with ECANCELED; but a multi-receive with bodies on their way ends with the last of them. -ENOENT: there is
+ * none (any more).
  */
 int um_proto_cancel(struct um_core_ep *ep, void *context);
 
 /*
- * One-sided operations: by this process where it reaches the memory, else by the target's progress. One call for each
- * operation, whatever its buffers and flags: the call chooses the way. UM_EXECUTED: it has been executed, and no
- * completion follows; then the caller reports it (len bytes, no error). Else as above. Operations to one peer take
- * effect in the order of the calls: -EAGAIN also while one would overtake an earlier operation that is not complete.
+ * One-sided operations: executed by this process where it reaches the memory, else by the target's progress. There is
+ * one call for each operation, whatever its buffers and flags; the call chooses the way. UM_EXECUTED: the operation has
+ * been executed and no completion follows; the caller reports it (len bytes, no error). Other results as above.
+ * Operations to one peer take effect in the order of the calls: -EAGAIN also while one would overtake an earlier
+ * operation that is not complete.
  */
 enum { UM_EXECUTED = 1 };
 
@@ -94,7 +98,7 @@ int um_proto_rma_write(struct um_core_ep *ep, const struct um_proto_rma *rma);
 /* A read or a write (flags) of no bytes: key and addr are ignored. The target gets the data of a write. */
 int um_proto_rma_empty(struct um_core_ep *ep, const struct um_proto_rma *rma);
 
-/* Buffers in pieces: each list has whole elements, count elements in all. No operands for READ. */
+/* Buffers in pieces. Each piece has whole elements, each list count elements in all. READ has no operands. */
 struct um_proto_atomic_lists {
     const struct iovec *operand;
     size_t operand_count;
@@ -108,7 +112,7 @@ struct um_proto_atomic {
     const void *operand;                       /* count elements each; ignored by READ */
     const void *compare;                       /* kind COMPARE */
     void *result;                              /* kinds FETCH and COMPARE */
-    const struct um_proto_atomic_lists *lists; /* not NULL: instead of these three */
+    const struct um_proto_atomic_lists *lists; /* not NULL: used instead of operand, compare and result */
     struct um_core_peer *peer;
     uint64_t addr; /* as the owner's registration has it */
     uint64_t key;

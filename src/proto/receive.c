@@ -41,7 +41,7 @@ void um_proto_posted_recv_end(struct um_core_ep *ep, struct um_proto_posted_recv
     um_proto_posted_recv_free(ep, recv);
 }
 
-/* A multi-receive buffer takes no more messages. */
+/* Unposts a multi-receive buffer, which takes no more messages. */
 static void multi_spend(struct um_core_ep *ep, struct um_proto_posted_recv *recv)
 {
     recv_unpost(ep, recv);
@@ -89,8 +89,8 @@ void um_proto_posted_recv_destine(struct um_proto_posted_recv *recv, struct um_p
     dest->base = NULL;
 }
 
-/* The destination of a message, once a receive was taken for it. False: that was a multi-receive without room, and
- * there is no other receive. */
+/* Sets the destination of a message for which recv was taken. False: recv was NULL, or a multi-receive without room
+ * behind which there is no other receive. */
 static bool receive_place(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
                           const struct um_proto_arrival *arrival, struct um_proto_destination *dest)
 {
@@ -171,13 +171,13 @@ static void recv_abandon(struct um_core_ep *ep, struct um_proto_posted_recv *rec
     if (recv->flags & UM_OP_MULTI) {
         recv->spent = true;
         if (recv->in_flight > 0)
-            return; /* the last message on its way ends it */
+            return; /* the last message on its way completes it */
     }
     recv_complete(ep, recv, recv->flags & UM_OP_MULTI ? (uint32_t)UM_OP_MULTI_END : 0, error);
     um_proto_posted_recv_free(ep, recv);
 }
 
-/* The posted receives of an engine one by one, oldest first: the one behind recv, at first NULL. */
+/* Walks the posted receives of an engine, oldest first. Returns the one behind recv (NULL: the first one). */
 static struct um_proto_posted_recv *posted_next(struct um_match *engine, struct um_proto_posted_recv *recv)
 {
     struct um_match_recv *next = recv ? um_match_next_recv(engine, &recv->match) : um_match_any_recv(engine);

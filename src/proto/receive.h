@@ -11,20 +11,20 @@
 enum {
     UM_UNEXPECTED_INLINE = 128,
     UM_UNEXPECTED_DEFAULT = 64 << 20, /* bytes */
-    UM_UNEXPECTED_SPARE = 16,         /* of the bytes that unexpected messages may take, that part is kept when free */
+    UM_UNEXPECTED_SPARE = 16,         /* kept_max divided by this: bytes of freed bodies that are kept */
     UM_INBOUND_SIZE = sizeof(struct um_proto_inbound) + sizeof(struct um_piece),
-    UM_INDEX_SIZE = 2 * sizeof(struct um_match_entry), /* what the searches under one mask add to a message */
-    UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound for a peek that found nothing: eight full lanes */
+    UM_INDEX_SIZE = 2 * sizeof(struct um_match_entry), /* bytes that the searches under one mask add to a message */
+    UM_PEEK_LOOKS = 4096, /* messages that are taken beyond the bound after a peek found nothing: eight full lanes */
 };
 
 struct um_proto_unexpected {
     struct um_match_msg match;
-    struct um_list link; /* in claimed */
-    void *claimed_by;    /* context */
+    struct um_list link; /* in um_proto_receive.claimed */
+    void *claimed_by;    /* context of the peek that reserved it */
     struct um_proto_arrival arrival;
-    struct um_proto_inbound *inbound;     /* a rendezvous; else the body is below */
-    struct um_proto_segmented *segmented; /* its last segment has not come yet */
-    int error;                            /* positive errno: it will not come */
+    struct um_proto_inbound *inbound;     /* a rendezvous; NULL: the body is below */
+    struct um_proto_segmented *segmented; /* not NULL: its last segment has not come yet */
+    int error;                            /* positive errno: the message failed, and the rest of it will not come */
     size_t size;                          /* bytes that it takes, its announced body's description included */
     void *body;
     unsigned char small[UM_UNEXPECTED_INLINE];
@@ -32,7 +32,7 @@ struct um_proto_unexpected {
 
 struct um_proto_receive {
     struct um_match *engine[2]; /* untagged, tagged */
-    struct um_list claimed;     /* um_proto_unexpected */
+    struct um_list claimed;     /* um_proto_unexpected: those that a peek reserved */
     size_t kept, kept_max;      /* bytes that unexpected messages take, and the bound */
     uint32_t peek_looks;        /* messages that may still be taken past the bound, because a peek waits */
     struct um_pool recvs;
@@ -51,7 +51,7 @@ static inline bool um_proto_receive_is_idle(const struct um_proto_receive *r)
     return !um_match_any_recv(r->engine[0]) && !um_match_any_recv(r->engine[1]);
 }
 
-/* All that the usual receive has but its room and its buffer. */
+/* Sets all that the usual receive has, except its room and its buffer. */
 static inline void um_proto_posted_recv_init(struct um_proto_posted_recv *recv, const struct um_core_peer *peer,
                                              void *context, uint32_t flags, uint64_t tag, uint64_t ignore)
 {
@@ -66,7 +66,7 @@ static inline void um_proto_posted_recv_init(struct um_proto_posted_recv *recv, 
 static_assert(offsetof(struct um_proto_posted_recv, match) + offsetof(struct um_match_recv, order) == 64,
               "the usual receive is in one line");
 
-/* The posted receive for a message, or NULL; it is posted no longer, unless it is a multi-receive. */
+/* Returns the posted receive for a message, or NULL. The receive is no longer posted, unless it is a multi-receive. */
 static inline struct um_proto_posted_recv *um_proto_receive_take(struct um_match *engine, uint64_t tag,
                                                                  const struct um_core_peer *peer)
 {
@@ -74,13 +74,14 @@ static inline struct um_proto_posted_recv *um_proto_receive_take(struct um_match
     return found ? UM_CONTAINER(found, struct um_proto_posted_recv, match) : NULL;
 }
 
-/* The whole buffer of a receive as a message's destination. */
+/* Makes the whole buffer of a receive the destination of a message. */
 void um_proto_posted_recv_destine(struct um_proto_posted_recv *recv, struct um_proto_destination *dest);
 
-/* A receive that is not posted yet. NULL: no memory. */
+/* Makes a receive, not posted yet. NULL: no memory. */
 struct um_proto_posted_recv *um_proto_posted_recv_alloc(struct um_core_ep *ep, const struct um_proto_msg *msg);
 void um_proto_posted_recv_free(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
-/* A multi-receive buffer that takes no more messages: the caller gets it back, when no body is on its way into it. */
+/* Completes a multi-receive buffer that takes no more messages, unless bodies are still on their way into it: then the
+ * last one completes it. */
 void um_proto_posted_recv_end(struct um_core_ep *ep, struct um_proto_posted_recv *recv);
 /* Counts a message that is received. */
 static inline void um_proto_arrival_count(struct um_core_ep *ep, const struct um_core_peer *peer, size_t len)
@@ -91,7 +92,8 @@ static inline void um_proto_arrival_count(struct um_core_ep *ep, const struct um
     ep->reported = true;
 }
 
-/* The completion of a message's receive, without context and flags. room: bytes that had a place. */
+/* Counts a message and returns the completion of its receive, without context and flags of the receive. room: bytes
+ * that the receive's buffer has for the message. */
 static inline struct um_core_completion
 um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arrival, size_t room, int error)
 {
@@ -111,12 +113,12 @@ um_proto_arrival_end(struct um_core_ep *ep, const struct um_proto_arrival *arriv
     return c;
 }
 
-/* A message in segments, from the first one to the last one. A peer sends one at a time. */
+/* A message in segments, from its first segment to its last. A peer sends one such message at a time. */
 struct um_proto_segmented {
     bool is_open;
     struct um_proto_arrival arrival;
-    struct um_proto_destination dest;    /* recv: NULL as long as it has none */
-    struct um_proto_unexpected *waiting; /* takes the segments until then; NULL, too: nobody wants them */
+    struct um_proto_destination dest;    /* recv is NULL while the message has no receive */
+    struct um_proto_unexpected *waiting; /* takes the segments until then; if this is NULL, too, they are dropped */
     size_t moved;                        /* bytes */
 };
 
@@ -126,7 +128,7 @@ static inline bool um_proto_unexpected_is_whole(const struct um_proto_unexpected
 {
     return !u->inbound && !u->segmented && !u->error;
 }
-/* The destination that the message will use: its own one, if it has to outlive the call, else the caller's. */
+/* Returns the destination that the message will use: its own if it has to outlive the call, else the caller's. */
 static inline struct um_proto_destination *um_proto_unexpected_dest(struct um_proto_unexpected *u,
                                                                     struct um_proto_destination *local)
 {
@@ -134,21 +136,22 @@ static inline struct um_proto_destination *um_proto_unexpected_dest(struct um_pr
         return &u->inbound->dest;
     return u->segmented ? &u->segmented->dest : local;
 }
-/* The oldest message that matches the receive or the peek; NULL. It stays queued. */
+/* Returns the oldest unexpected message that matches the receive or the peek; NULL: there is none. The message stays
+ * queued. */
 struct um_proto_unexpected *um_proto_unexpected_find(struct um_core_ep *ep, const struct um_proto_msg *msg);
-/* A receive or a peek waits for a message: ends all holds. */
+/* Ends all holds, because a receive or a peek waits for a message. */
 static inline void um_proto_unexpected_lift(struct um_core_ep *ep)
 {
     if (__builtin_expect(!um_list_is_empty(&ep->held), 0))
         um_core_ep_lift(ep);
 }
-/* Gives it to a receive that is not posted. It is no longer queued. */
+/* Gives a message, which is no longer queued, to a receive that is not posted. */
 void um_proto_unexpected_give(struct um_core_ep *ep, struct um_proto_posted_recv *recv, struct um_proto_unexpected *u);
-/* The same to *dest, which um_proto_unexpected_dest() chose, and which is set. */
+/* The same to *dest, which um_proto_unexpected_dest() chose and the caller has set. */
 void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
                                  struct um_proto_destination *dest);
 void um_proto_unexpected_free(struct um_core_ep *ep, struct um_proto_unexpected *u);
-/* The receive of a message that a peek reserved. */
+/* Receives the message that a peek reserved under this context. -ENOMSG: there is none; -ENOMEM. */
 int um_proto_unexpected_receive_claimed(struct um_core_ep *ep, const struct um_proto_msg *msg);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * The call that receives: it takes the unexpected message that matches, or posts the receive. receive.c has the
- * picture.
+ * diagram.
  *
  * Owns: struct um_proto_receive, with the two match engines (tagged, untagged). Threading: core.h.
  */
@@ -59,16 +59,16 @@ void um_proto_receive_close(struct um_core_ep *ep)
     um_proto_ep_of(ep)->receive = NULL;
 }
 
-/* A new multi-receive buffer takes the messages that wait. */
+/* Fills a new multi-receive buffer with the unexpected messages that match. */
 static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv, const struct um_proto_msg *msg)
 {
     struct um_proto_unexpected *u;
-    recv->in_flight++; /* keeps it while it fills */
+    recv->in_flight++; /* keeps the receive while it is filled */
     while (!recv->spent && (u = um_proto_unexpected_find(ep, msg)) != NULL) {
         struct um_proto_destination local;
         struct um_proto_destination *dest = um_proto_unexpected_dest(u, &local);
         if (!um_proto_receive_match(ep, &u->arrival, dest))
-            break; /* the message used up this buffer, and there is no other one */
+            break; /* the message does not fit, and there is no other receive */
         um_match_dequeue(um_proto_receive_engine(ep, msg->flags), &u->match);
         um_proto_unexpected_deliver(ep, u, dest);
     }
@@ -77,7 +77,7 @@ static void multi_fill(struct um_core_ep *ep, struct um_proto_posted_recv *recv,
         um_proto_posted_recv_end(ep, recv);
 }
 
-/* The message is here with its body: its receive need not be posted. */
+/* Receives a message that is here with all of its body: the receive need not be posted. */
 static void recv_now(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_proto_unexpected *u)
 {
     const size_t room = msg->count == 1 ? msg->iov->iov_len : um_iov_length(msg->iov, msg->count);
@@ -146,8 +146,8 @@ static __attribute__((noinline)) int recv_other(struct um_core_ep *ep, struct um
     return um_proto_recv(ep, &msg);
 }
 
-/* Here: while no message waits for any receive, and no sender is held. Nothing is live across a call: no registers are
- * saved. */
+/* Posts the receive here while no message waits for any receive and no sender is held. No variable is live across a
+ * call, so no registers are saved. */
 /* NOLINTNEXTLINE(readability-function-size): what libfabric's call brings, by values */
 int um_proto_recv_one(struct um_core_ep *ep, struct um_core_peer *peer, void *buf, size_t len, uint64_t tag,
                       uint64_t ignore, void *context, uint32_t flags)

@@ -1,7 +1,7 @@
 /*
- * RMA. The initiator executes it wherever it reaches the region (a window at level mapped or copy): done at return, or
- * when its transfer has ended, and the target's process takes no part. Otherwise the target's progress does (level
- * remote):
+ * RMA. The initiator executes an operation wherever it reaches the region (a window at level mapped or copy): the
+ * operation is done at return, or when its transfer has ended, and the target's process takes no part. Otherwise the
+ * target's progress executes it (level remote):
  *
  *   initiator                                     target
  *   loads, stores, or a transfer (rma_copy.c)     -
@@ -13,8 +13,8 @@
  *                                                 (rma_offer.c)
  *
  * At level remote the region is looked up again before every step: a registration that was closed is not used. An error
- * while parts are under way is told behind them: PUSH parts are taken and dropped, the answer follows the last; the
- * RETURN parts are followed by one without a body, whose len is the errno.
+ * while parts are under way follows them: the remaining PUSH parts are taken and dropped, and the answer follows the
+ * last one; after the RETURN parts comes one without a body, whose len is the errno.
  * Order: operations to one peer take effect in the order of their calls: an operation through a window waits (-EAGAIN)
  * while the peer has not answered the operations that it executes. This file is the initiator's side, rma_owner.c the
  * target's. Owns no state. Threading: core.h.
@@ -28,10 +28,11 @@
 
 /* ---- by a window ---- */
 
-/* What a system call costs beyond loads and stores. A write takes two calls. */
+/* What copying by system calls costs beyond loads and stores: ns for each call, of which a write takes two; and bytes
+ * that take 1 ns. */
 enum { COPY_CALL_NS = 512, COPY_BYTES_A_NS = 16 };
 
-/* An element that the processor stores in one access is copied in one access: peers may poll it. */
+/* Copies 8 aligned bytes in one access, because peers may poll them. */
 static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to, const unsigned char *from, size_t len)
 {
     if (len == 8 && !(((uintptr_t)to | (uintptr_t)from) & 7))
@@ -40,7 +41,7 @@ static inline __attribute__((always_inline)) void mapped_copy(unsigned char *to,
         um_bytes_copy(to, from, len);
 }
 
-/* The flags say which way. */
+/* Copies between buffers and mapped memory; the flags say in which direction. */
 static inline __attribute__((always_inline)) void
 mapped_move(struct um_core_ep *ep, uint32_t flags, const struct iovec *iov, size_t count, unsigned char *there)
 {
@@ -72,7 +73,8 @@ static inline uint32_t access_wanted(uint32_t flags)
     return flags & UM_OP_READ ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE;
 }
 
-/* False: the memory is gone or does not permit the access, or there are more bytes than a fault guard covers. */
+/* Executes the operation by loads and stores. False: the memory is gone or does not permit the access, the region has
+ * changed, or there are more bytes than a fault guard covers. */
 static inline __attribute__((always_inline)) bool window_access(struct um_core_ep *ep, struct um_window *w,
                                                                 uint64_t offset, uint32_t flags,
                                                                 const struct iovec *iov, size_t count)
@@ -92,7 +94,7 @@ static inline __attribute__((always_inline)) bool window_access(struct um_core_e
     return um_core_window_was_current(w);
 }
 
-/* More bytes than a fault guard covers: copies in pieces, which count as one access. False: the memory is gone or does
+/* Copies more bytes than a fault guard covers, in pieces, which count as one access. False: the memory is gone or does
  * not permit the access. */
 static bool own_access_large(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w,
                              uint64_t offset)
@@ -114,7 +116,8 @@ static bool own_access_large(struct um_core_ep *ep, const struct um_proto_rma *r
     return there;
 }
 
-/* 0, or the error the operation ends with; -EPERM: this level cannot be had; -EINPROGRESS: it will complete. */
+/* Moves the bytes of an operation through its window. 0; -EPERM: this level cannot be had; -EINPROGRESS: the operation
+ * will complete; -EAGAIN, -ENOMEM: try again; another error: the operation ends with it. */
 static int window_move(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w, uint64_t offset,
                        size_t len)
 {
@@ -131,8 +134,8 @@ static int window_move(struct um_core_ep *ep, const struct um_proto_rma *rma, st
                 um_core_window_count(w, shift);
             return w ? 0 : -EAGAIN; /* the registration has ended: the next look-up finds that, or a new one */
         }
-        /* By a system call, which fails cleanly where memory is missing; a new window might fault again and again.
-         */
+        /* A system call comes next: it fails cleanly where memory is missing. A new window might fault again and
+         * again. */
     }
     int ret = um_proto_rma_copy(ep, rma, w, offset, len);
     if (ret == 0) {
@@ -142,10 +145,10 @@ static int window_move(struct um_core_ep *ep, const struct um_proto_rma *rma, st
         ep->stats.copied++;
         um_core_window_count(w, shift);
     }
-    return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* of oneself there is no better way to ask */
+    return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret; /* own memory: there is no other way */
 }
 
-/* It was accepted, and ends with this error. */
+/* Completes an accepted operation with this error. */
 static void rma_fail(struct um_core_ep *ep, const struct um_proto_rma *rma, size_t len, int error)
 {
     const struct um_core_completion c = {.context = rma->context, .flags = rma->flags, .error = error, .len = len};
@@ -162,8 +165,9 @@ static int rma_executed(struct um_core_ep *ep, struct um_core_peer *peer, size_t
 }
 
 /*
- * A write with data: the record that tells it is claimed before the bytes move, and given up when they move later. No
- * window: none move. UM_EXECUTED; 0: it completes when the record is delivered; else as window_move().
+ * Executes a write with data. Its NOTIFY record is claimed before the bytes move, and aborted if they do not move in
+ * this call. w is NULL for a write of no bytes. UM_EXECUTED; 0: the operation completes when the record is consumed;
+ * else as window_move().
  */
 static int window_notify(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w, uint64_t offset,
                          size_t len)
@@ -198,7 +202,7 @@ static int window_notify(struct um_core_ep *ep, const struct um_proto_rma *rma, 
     return 0;
 }
 
-/* Executes it here. -EPERM: it cannot be, nothing happened. */
+/* Executes the operation here. -EPERM: that is not possible, and nothing happened. */
 static int rma_by_window(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_window *w)
 {
     const size_t len = um_iov_length(rma->iov, rma->count);
@@ -234,7 +238,7 @@ static int rma_by_window(struct um_core_ep *ep, const struct um_proto_rma *rma, 
 
 /* ---- by the target ---- */
 
-/* The body travels in the record. */
+/* Sends a write whose body travels in the record. */
 static int write_eager(struct um_core_ep *ep, const struct um_proto_rma *rma, struct um_core_op *op)
 {
     struct um_slot slot;
@@ -318,7 +322,7 @@ static int rma_by_target(struct um_core_ep *ep, const struct um_proto_rma *rma)
 
 /* ---- the calls ---- */
 
-/* Whatever was not executed at once. direction: UM_OP_READ or UM_OP_WRITE. */
+/* Handles what was not executed at once. direction: UM_OP_READ or UM_OP_WRITE. */
 static __attribute__((noinline)) int rma_slow(struct um_core_ep *ep, const struct um_proto_rma *what,
                                               uint32_t direction)
 {
@@ -340,7 +344,7 @@ static __attribute__((noinline)) int rma_slow(struct um_core_ep *ep, const struc
 /*
  * The fast path: one buffer, by loads and stores, executed at once. What does not qualify goes to rma_slow(). So does
  * an operation whose registration ended during the copy: the slow path copies the bytes again, or reports the error.
- * direction: a constant, so that the code of the other one is left out.
+ * direction: a constant, so that the compiler leaves out the code for the other direction.
  */
 static inline __attribute__((always_inline)) int rma_start(struct um_core_ep *ep, const struct um_proto_rma *rma,
                                                            const uint32_t direction)

@@ -1,8 +1,8 @@
 /*
- * RMA through a window below level mapped: the bytes move by a transfer of the machine's.
+ * RMA through a window below level mapped: the bytes move by a transfer of the machine.
  *
  *   it ends in the call that starts it → nothing to do here
- *   under way: an operation, whose job asks for the end
+ *   under way: an operation, whose job polls the transfer
  *     ├ without data → completion
  *     └ with data    → NOTIFY as soon as there is credit → completion, or acknowledgement
  *
@@ -14,7 +14,7 @@
 
 #include <errno.h>
 
-/* Tells the target of the data. -EAGAIN: not now. */
+/* Sends NOTIFY, which tells the target of the data. -EAGAIN: not now. */
 static int notify(struct um_core_op *op)
 {
     struct um_lane *lane;
@@ -31,7 +31,8 @@ static int notify(struct um_core_op *op)
     return 0;
 }
 
-/* The bytes have moved: it counts where the peer asked for it, if the region is still what it was. */
+/* Called when the bytes have moved. Counts the operation where the peer asked for that, if the registration is still
+ * the same. */
 static void moved(struct um_core_ep *ep, struct um_core_op *op)
 {
     struct um_window *w = um_core_window_find(op->peer, op->key);
@@ -72,7 +73,7 @@ static bool copying_step(struct um_core_ep *ep, struct um_core_job *job)
     return true;
 }
 
-/* By an operation, which keeps what the transfer needs. As um_proto_rma_copy(). */
+/* Starts the transfer for an operation, which keeps what the transfer needs. Results as um_proto_rma_copy(). */
 static int copy_kept(struct um_core_ep *ep, const struct um_proto_rma *rma, const struct um_window *w,
                      struct um_copy *copy)
 {

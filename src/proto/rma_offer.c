@@ -1,6 +1,6 @@
 /*
- * RMA reads at level remote, large ones, where the machine shows memory (machine show()): the initiator takes the bytes
- * by a transfer, instead of getting them in records.
+ * Large RMA reads at level remote, where the machine shows memory (machine show()): the initiator takes the bytes by a
+ * transfer, instead of getting them in records.
  *
  *   initiator                                  owner
  *   READ {key, addr, total, reach}  ──────→    check → show the bytes
@@ -11,30 +11,30 @@
  *   the transfer is refused: TAKEN, refused ─→ RETURN parts, as if nothing had been offered (rma_owner.c)
  *
  * The registration may end meanwhile: then the bytes are hidden (core/region.h), and the error comes in a RETURN
- * record, behind the OFFER: an answer might overtake it. Owns: nothing; an offer lies in struct um_proto_inbound.
- * Threading: core.h.
+ * record, behind the OFFER, because an answer might overtake the OFFER. Owns: nothing; an offer lies in struct
+ * um_proto_inbound. Threading: core.h.
  */
 #include "proto/internal.h"
 
 #include <errno.h>
 
 enum {
-    UM_OFFER_MIN = 256 << 10,  /* bytes: shorter reads come as soon in records */
-    UM_OFFERS_REFUSED_MAX = 8, /* in turn: then that peer is offered nothing more */
+    UM_OFFER_MIN = 256 << 10,  /* bytes; shorter reads are no slower in records */
+    UM_OFFERS_REFUSED_MAX = 8, /* refusals in a row; then the peer gets no more offers */
 };
 
 /* ---- the owner ---- */
 
-/* The registration has ended, and nobody reads the bytes any more. */
+/* Called when the registration has ended and nobody reads the bytes any more: the read ends with an error. */
 static void withdrawn(struct um_core_offer *offer)
 {
     struct um_proto_inbound *in = UM_CONTAINER(offer, struct um_proto_inbound, offer);
     in->failed = EKEYREJECTED;
     um_core_job_start(in->peer->ep, &in->job);
-    um_core_ep_kick(in->peer->ep); /* it may be a thread of the program that closes it */
+    um_core_ep_kick(in->peer->ep); /* a thread of the program may have closed the registration */
 }
 
-/* The record that tells it, and what it tells. -EAGAIN; -ENOSYS: the machine does not show it; another error. */
+/* Shows the bytes and sends the OFFER. 0; -EAGAIN; -ENOSYS: the machine does not show this memory; another error. */
 static int offer_send(struct um_core_ep *ep, struct um_proto_inbound *in, void *here, struct um_lane *lane)
 {
     const struct iovec piece = {.iov_base = here, .iov_len = in->arrival.len};
@@ -68,7 +68,7 @@ bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void
         return true;
     }
     in->was_offered = ret == 0;
-    in->is_shown = ret == 0; /* else it goes in records */
+    in->is_shown = ret == 0; /* else the bytes go in records */
     in->pushed = ret != 0;
     if (ret == 0)
         um_list_unlink(&in->job.link);
@@ -82,7 +82,7 @@ int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     uint8_t *refused = &um_proto_peer_of(peer)->offers_refused;
     if (rec->body || header->token >= UM_TOKENS || rec->len > 1 || (in && !in->was_offered))
         return -EPROTO;
-    if (!in || !in->offer.shown) /* it was withdrawn: the error is on its way, or will be */
+    if (!in || !in->offer.shown) /* the offer was withdrawn: the error is on its way, or will be */
         return 0;
     um_core_offer_end(&in->offer, UM_HIDE_READ);
     if (rec->len == 0) {
@@ -98,7 +98,8 @@ int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
 
 /* ---- the initiator ---- */
 
-/* What is read comes in records; done, without them, is a read of nothing, or what was offered and taken. */
+/* The bytes of a read come in records. DONE without records is valid only for a read of no bytes, and after an offer
+ * was taken. */
 static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t status)
 {
     const bool is_there = op->len == 0 || op->offer == UM_OFFER_TAKEN;
@@ -107,13 +108,13 @@ static void read_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
 
 const struct um_core_op_class um_proto_read_op = {.answered = read_answered};
 
-/* One piece, which every provider takes. */
+/* Only a read into one piece, which every provider takes. */
 bool um_proto_rma_may_take(const struct um_core_op *op)
 {
     return um_proto_shows(op->peer->lane) && op->buffers.count == 1 && op->len >= UM_OFFER_MIN;
 }
 
-/* 0: it moves, or has moved; -EAGAIN: not now; else it is refused. */
+/* Starts the transfer. 0: all bytes have moved; -EINPROGRESS: they move; -EAGAIN: not now; else it is refused. */
 static int take_start(struct um_core_op *op)
 {
     const struct um_piece piece = {.len = op->len};
@@ -129,7 +130,8 @@ static int take_start(struct um_core_op *op)
     return ret == -ENOMEM ? -EAGAIN : ret;
 }
 
-/* Moves it on. Returns whether the owner can be told, and whether it was refused. */
+/* Starts or continues the transfer. Returns whether it has ended, so that the owner can be told; *is_refused_p: the
+ * offer is refused. */
 static bool take_step(struct um_core_op *op, bool *is_refused_p)
 {
     const int ret = op->copying.transfer ? um_core_copying_poll(&op->copying) : take_start(op);

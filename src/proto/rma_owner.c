@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <string.h>
 
-enum { UM_RETURN_STEP = 8 /* records */ };
+enum { UM_RETURN_STEP = 8 /* records that one step fills */ };
 
-/* The target gets a completion only for a write with data. */
+/* Counts a write at the target, and completes it there if it has data. */
 static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uint64_t len, uint64_t data,
                            bool with_data)
 {
@@ -53,7 +53,7 @@ int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer
     return 0;
 }
 
-/* Parts were returned already: sends the error behind them. Returns whether the body still lives. */
+/* Sends the error in a RETURN record, behind the parts that were returned. Returns whether the body still lives. */
 static bool return_fail(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
     struct um_lane *lane;
@@ -75,7 +75,7 @@ static bool return_fail(struct um_core_ep *ep, struct um_proto_inbound *in, int 
     return false;
 }
 
-/* Writes the slot's body. */
+/* Writes the slot's body, from memory that may be missing. 0; -EFAULT. */
 static int read_guarded(struct um_core_ep *ep, const struct um_slot *slot, const void *from, size_t len)
 {
     int ret = um_core_ep_guard(ep, from, len);

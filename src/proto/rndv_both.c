@@ -9,12 +9,12 @@
  *          ╰──────── progress words of the lane ────────╯  until they meet
  *   complete                        ←── answer ── DONE
  *
- * Nobody waits for a side that makes no calls: the other one copies every part that is not claimed. Only a side that is
- * stopped while it copies a part holds up the other one, until it goes on or dies: it may still write. A side writes
- * its claim, fences, and reads the claim of the other one: of two that claim the same part at least one sees it. Then
- * the sender gives way, and the receiver waits until the sender has given way or copied the part.
+ * Neither side waits for one that makes no calls: the other side copies every part that is not claimed. Only a side
+ * that is stopped while it copies a part holds up the other side, until it goes on or dies: it may still write. A side
+ * writes its claim, fences, and reads the claim of the other side: of two that claim the same part at least one sees
+ * it. Then the sender yields, and the receiver waits until the sender has yielded or copied the part.
  *
- * A word says whose body it speaks of (round), so an invitation that the sender reads late does no harm: the round has
+ * A word says which body it belongs to (round), so an invitation that the sender reads late does no harm: its round has
  * ended. This file is the receiver's half; rndv_help.c is the sender's. Owns no state. Threading: core.h.
  */
 #include "proto/both.h"
@@ -28,17 +28,17 @@
 
 enum {
     UM_PART_SHIFT = 15,       /* log2 of the bytes of a part, at least */
-    UM_PART_SHIFT_MAX = 17,   /* and at most, unless the body has too many */
+    UM_PART_SHIFT_MAX = 17,   /* at most, unless that makes too many parts */
     UM_PARTS_STEP = 8,        /* parts that one step copies */
     UM_PARTS_GOOD = 16,       /* parts that are enough to share the work evenly */
-    UM_PARTS_FEW = 2,         /* of a body that is read: each costs a system call */
-    UM_READ_SHIFT_MAX = 18,   /* as UM_PART_SHIFT_MAX, of a body that is read */
-    UM_BOTH_MIN = 128 * 1024, /* bytes of a mapped body that is worth an invitation */
+    UM_PARTS_FEW = 2,         /* the same for a body that is read: each part costs a system call */
+    UM_READ_SHIFT_MAX = 18,   /* UM_PART_SHIFT_MAX for a body that is read */
+    UM_BOTH_MIN = 128 * 1024, /* bytes; the shortest mapped body that is worth an invitation */
 };
 
-/* How long a receiver waits for the last part, ns. */
+/* How long a receiver waits for the sender's last part, ns. */
 #define UM_TAIL_NS       INT64_C(20000)
-/* How long the end of a peer or of an endpoint waits for a sender that has claimed a part of a buffer, ns. */
+/* How long the end of a body, a peer or an endpoint waits for a sender that has claimed a part of a buffer, ns. */
 #define UM_BOTH_PATIENCE INT64_C(5000000000)
 
 /* ---- bytes ---- */
@@ -63,7 +63,7 @@ uint32_t um_proto_pieces_cut(const struct um_piece *piece, uint32_t count, uint6
     return pieces;
 }
 
-/* With loads and stores. False: a piece cannot be mapped. */
+/* Copies pieces with loads and stores. False: a piece cannot be mapped. */
 static bool pieces_copy(const struct um_proto_sides *sides, struct um_iov_cursor *local, const struct um_piece *piece,
                         uint32_t count)
 {
@@ -132,8 +132,9 @@ static uint8_t shift_of(uint64_t len, bool is_mapped)
 }
 
 /*
- * A round that the sender's word does not name: never 0, what a word says at first, and not an earlier round that had
- * the same number. A sender that takes no part leaves its word as it is, so that it can be any earlier one.
+ * Returns a round that the sender's word does not name. It is never 0, which a word names at first, and not the number
+ * that the word still has from an earlier round: a sender that takes no part leaves its word as it is, so the word may
+ * name any earlier round.
  */
 static uint16_t round_next(struct um_core_peer *peer, const struct um_progress_words *pair)
 {
@@ -152,7 +153,7 @@ static bool words_are_all_used(const struct um_core_peer *peer)
     return um_proto_peer_of(peer)->words_used == ALL;
 }
 
-/* A pair of words that no body of the peer uses; there is one. */
+/* Takes a pair of words that no body of the peer uses. There must be one. */
 static int words_take(struct um_core_peer *peer)
 {
     struct um_proto_peer *own = um_proto_peer_of(peer);
@@ -168,7 +169,8 @@ static void words_drop(struct um_core_peer *peer, int words)
     um_proto_peer_of(peer)->words_used &= (uint8_t) ~(1u << words);
 }
 
-/* The lane by which the sender is invited. One that cannot be opened is not tried again: it costs others theirs. */
+/* Returns the lane by which the sender is invited, or NULL. If it cannot be opened, that is not tried again: other
+ * senders need the lanes. */
 static struct um_lane *lane_back(struct um_core_peer *peer)
 {
     struct um_lane *lane;
@@ -179,7 +181,7 @@ static struct um_lane *lane_back(struct um_core_peer *peer)
     return own->cannot_invite ? NULL : lane;
 }
 
-/* Sends the invitation, unless there is no place for it now. */
+/* Sends the invitation. False: there is no place for it now. */
 static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const struct iovec *iov, uint32_t count)
 {
     struct um_slot slot;
@@ -197,7 +199,7 @@ static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const stru
     return true;
 }
 
-/* Lets the sender copy as well. */
+/* Invites the sender to copy as well, if that is possible now. */
 static void sender_invite(struct um_core_ep *ep, struct um_proto_inbound *in, const struct iovec *iov, uint32_t count)
 {
     struct um_core_peer *peer = in->peer;
@@ -251,7 +253,7 @@ bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
 
 enum turn { TURN_COPY, TURN_WAIT, TURN_OVER };
 
-/* Claims the next part, or looks how the claim stands. */
+/* Claims the next part, or looks again whether the claimed part is this side's. */
 static enum turn turn_take(struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
@@ -276,8 +278,8 @@ static enum turn turn_take(struct um_proto_inbound *in)
 }
 
 /*
- * The same, but if the sender is at the last part, it mostly ends within a part's time: the caller may have other
- * bodies to move before it comes here again, and the sender could help with none of them.
+ * The same, but waits for a sender that is at its last part: it mostly ends within a part's time. Otherwise the caller
+ * might move other bodies before it comes here again, and the sender could help with none of them.
  */
 static enum turn turn_await(struct um_proto_inbound *in)
 {
@@ -291,7 +293,7 @@ static enum turn turn_await(struct um_proto_inbound *in)
     return turn;
 }
 
-/* Claims all: the sender begins with no other part. */
+/* Claims all parts, so that the sender begins with no other part. */
 static void sender_stop(struct um_proto_inbound *in)
 {
     struct um_proto_both *b = &in->both;
@@ -300,7 +302,7 @@ static void sender_stop(struct um_proto_inbound *in)
     um_fence_full();
 }
 
-/* Has it, once stopped, copied the part that it had claimed? */
+/* After sender_stop(): has the sender copied its claimed part, or given it back? True also if it is gone. */
 static bool sender_is_done(const struct um_proto_inbound *in)
 {
     const struct um_proto_both *b = &in->both;
@@ -308,7 +310,8 @@ static bool sender_is_done(const struct um_proto_inbound *in)
     return sender.claimed == sender.copied || !in->peer->link->machine->link_alive(in->peer->link);
 }
 
-/* The body has to end in this call: its peer or its endpoint does. */
+/* Stops the sender and waits until its part is done. For a body that has to end in this call (its peer or its endpoint
+ * does), or that changes its way. */
 static void sender_await(struct um_proto_inbound *in)
 {
     const uint64_t began = um_clock_ns();
@@ -344,7 +347,7 @@ void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->moved = 0;
 }
 
-/* The body ends in an error, but not as long as the sender writes into the buffer. */
+/* Ends the body in an error, but -EAGAIN as long as the sender may write into the buffer. */
 static int both_fail(struct um_proto_inbound *in, int error)
 {
     if (in->both.words < 0)

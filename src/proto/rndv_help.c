@@ -1,6 +1,6 @@
 /*
- * Rendezvous, both: the sender's half. It was invited, and copies parts from the end into the receive's buffer.
- * rndv_both.c has the picture. Owns no state. Threading: core.h.
+ * Rendezvous, both: the sender's half. The sender was invited, and copies parts from the end into the receive's buffer.
+ * rndv_both.c has the diagram. Owns no state. Threading: core.h.
  */
 #include "proto/both.h"
 #include "proto/internal.h"
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of an operation whose receiver has invited this side. */
+/* What is kept of an operation whose receiver has invited this side. */
 struct helping {
     uint16_t round;
     uint8_t words, shift;
-    bool is_mapped; /* the receive's buffer is; else transfers write it */
+    bool is_mapped; /* the receive's buffer is mapped here; else transfers write it */
     uint32_t copied, parts, count;
     struct um_piece piece[]; /* count */
 };
@@ -27,7 +27,7 @@ static void help_end(struct um_core_op *op)
     op->copy = NULL;
 }
 
-/* The next part from the end: is it this side's? */
+/* Claims the next part from the end. Returns whether the part is this side's. */
 static bool part_claim(const struct helping *h, struct um_progress_words *w)
 {
     /* sync: part-claim (partner part-claim) */
@@ -68,7 +68,7 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     return ret == 0;
 }
 
-/* The invitation may be late: then the token is another operation's, or nobody's. */
+/* Can the invitation be followed? It may be late: then the token is that of another operation. */
 static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op *op, const struct helping *h)
 {
     uint64_t sum = 0;
@@ -84,7 +84,7 @@ static bool is_welcome(const struct um_core_peer *peer, const struct um_core_op 
     return sum == op->len && (!h->is_mapped || um_proto_can_map(peer->link, h->piece, h->count));
 }
 
-/* What the record says is copied once, then checked: its sender can go on writing there. */
+/* The contents of the record are copied once, then checked: the peer can go on writing there. */
 int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     struct um_proto_invite_wire header;

@@ -1,13 +1,13 @@
 /*
  * Rendezvous, push: the sender's job fills records with the body, and the receiver takes them out. rndv_send.c has the
- * picture. Owns no state. Threading: core.h.
+ * diagram. Owns no state. Threading: core.h.
  */
 #include "proto/internal.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum { UM_PUSH_STEP = 8 /* records one step fills */ };
+enum { UM_PUSH_STEP = 8 /* records that one step fills */ };
 
 static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
 {
@@ -51,7 +51,7 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
     }
     um_proto_help_stop(op);
     if (op->len == 0 || op->moved != 0 || !um_list_is_empty(&op->job.link))
-        return; /* there is none, or it was asked for twice: the peer errs */
+        return; /* there is no body, or it was asked for twice: the peer errs */
     op->job.step = push_step;
     um_core_job_start(ep, &op->job);
 }

@@ -2,7 +2,7 @@
  * Rendezvous, read: the receiver reads the body from where it lies, in steps, alone or with the sender's help
  * (rndv_both.c). rndv_send.c has the picture.
  *
- * What cannot be read is asked for in records, from the first byte on. Owns no state. Threading: core.h.
+ * A body that cannot be read is asked for in records, from its first byte on. Owns no state. Threading: core.h.
  */
 #include "proto/both.h"
 #include "proto/internal.h"
@@ -17,13 +17,14 @@ size_t um_proto_rndv_step(const struct um_proto_inbound *in, uint64_t left)
     return is_step ? (size_t)UM_READ_STEP : (size_t)left;
 }
 
-/* The address of what is shown is a key of the machine by which it was announced. */
+/* Is the body shown by another machine than the one that reaches the peer? Its key is of the machine that carried the
+ * announcement. */
 static bool is_elsewhere(const struct um_proto_inbound *in)
 {
     return in->is_shown && (!in->peer->rx || in->peer->rx->machine != in->peer->link->machine);
 }
 
-/* A copy of the next len bytes of the source, from moved on. remote has UM_IOV_LIMIT places. */
+/* Describes a copy of the next len bytes of the body, behind `moved`. remote has UM_IOV_LIMIT places. */
 static struct um_copy copy_of(const struct um_proto_inbound *in, size_t len, struct um_piece *remote)
 {
     struct um_copy copy = {.remote = remote, .len = len};
@@ -35,7 +36,7 @@ static struct um_copy copy_of(const struct um_proto_inbound *in, size_t len, str
     return copy;
 }
 
-/* The outcome of reading a part: moved; not now, or in records from now on; ended. */
+/* The outcome of reading a part: it has moved; not now, or in records from now on; the body has ended. */
 enum read_outcome { READ_MOVED, READ_NOT_NOW, READ_ENDED };
 
 static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
@@ -45,7 +46,7 @@ static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbo
     if (ret == -EPERM && in->ask.is_taken_back) {
         if (um_proto_ask_resume(ep, in))
             return READ_NOT_NOW;
-        um_proto_inbound_finish(ep, in, EIO); /* parts of it came and were dropped */
+        um_proto_inbound_finish(ep, in, EIO); /* it is too late to wait for parts */
         return READ_ENDED;
     }
     if (ret == -EPERM) { /* all of it comes in records, from the first byte on */
@@ -86,7 +87,8 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
     return outcome == READ_ENDED ? -1 : 0;
 }
 
-/* The next bytes of a message, at most limit in all; how many, once they have moved. */
+/* Reads the next bytes of a message, up to `limit` bytes in all. *len_p: how many bytes move now. Results as
+ * transfer_start() and transfer_poll(). */
 static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint64_t limit, size_t *len_p)
 {
     if (in->copying.transfer) {
@@ -107,7 +109,7 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     return um_proto_ask_read(ep, in, &copy);
 }
 
-/* What can be mapped. If it is not reached any more, it comes in another way. */
+/* One step of a body that is mapped. If it can no longer be reached so, it comes in another way. */
 static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     int ret = um_proto_both_copy(ep, in);
@@ -118,7 +120,7 @@ static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     return ret != 0;
 }
 
-/* What is read, and its sender was invited to copy as well. */
+/* One step of a body that is read and whose sender was invited to copy as well. */
 static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     enum read_outcome outcome = read_result(ep, in, um_proto_ask_read_helped(ep, in));
@@ -137,7 +139,7 @@ static bool way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
     return false;
 }
 
-/* One step; returns whether the body still lives. */
+/* One step of a message's body. Returns whether the body still lives. */
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;

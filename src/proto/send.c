@@ -2,8 +2,8 @@
  * Sending: the choice between eager, segments and rendezvous, and the fast path of small injected messages.
  *
  *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes)
- *   up to 64 KiB, and the receiver prefers them pushed   → eager_segments.c, one alone
- *   longer, or a body that the machine rather transfers  → rndv_send.c
+ *   up to 64 KiB, and the receiver prefers them pushed   → eager_segments.c, if sent alone
+ *   longer, or the machine prefers to transfer the body  → rndv_send.c
  *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
  *
  * Owns no state. Threading: core.h.
@@ -41,7 +41,8 @@ int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg)
 }
 
 /*
- * The lane is not open, or has not grown far enough for this body: 0: try again; 1: the message went by rendezvous.
+ * For a lane that is not open, or has not grown far enough for this body. 0: try again; 1: the message went by
+ * rendezvous; else the error.
  */
 static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
 {
@@ -55,7 +56,7 @@ static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
     return ret ? ret : 1;
 }
 
-/* No record could be claimed for it. */
+/* Called when no record could be claimed for the message. */
 /* NOLINTNEXTLINE(readability-function-size): what um_proto_inject() was called with */
 static __attribute__((noinline)) int inject_refused(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
                                                     size_t len, uint64_t tag, uint64_t data, uint32_t flags, int ret)
@@ -97,7 +98,7 @@ static __attribute__((noinline)) int inject_body(struct um_core_ep *ep, struct u
     return inject_commit(ep, peer, &slot, len, flags);
 }
 
-/* Inline what fits into a record. */
+/* Inline: messages that fit into the record itself. */
 int um_proto_inject(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf, size_t len, uint64_t tag,
                     uint64_t data, uint32_t flags)
 {

@@ -2,11 +2,11 @@
  * Messages that came before their receive: queue, peek, claim, discard, delivery.
  *
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
- * a posted receive or a peek that found nothing may need a message behind these, and a peer that this endpoint waits
- * for might be blocked by the hold. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane.
- * At a quarter of the bound, senders of large bodies and of segments are asked to announce them (machine rx_announce).
- * That cannot deadlock, so it has no condition. Owns: struct um_proto_unexpected. receive.c has the picture. Threading:
- * core.h.
+ * a posted receive or a peek that found nothing may need a message behind these, and the hold might block a peer that
+ * this endpoint waits for. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane. At a
+ * quarter of the bound, senders of large bodies and of segments are asked to announce them (machine rx_announce). That
+ * request cannot deadlock, so it has no condition.
+ * Owns: struct um_proto_unexpected. receive.c has the diagram. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -15,8 +15,8 @@
 #include <errno.h>
 #include <string.h>
 
-/* A message with a body of len bytes here came from a held sender. -EPROTO: it has sent more than it can have claimed
- * before it saw the hold. */
+/* Counts a message from a held sender; len bytes of its body are here. -EPROTO: the sender has sent more than it can
+ * have claimed before it saw the hold. */
 static int unexpected_past_hold(struct um_core_peer *sender, size_t len)
 {
     static struct um_log_limit limit;
@@ -29,13 +29,13 @@ static int unexpected_past_hold(struct um_core_peer *sender, size_t len)
     return -EPROTO;
 }
 
-/* Could it have been announced instead? */
+/* Would its sender announce such a body on request (rx_announce)? */
 static bool is_long(const struct um_core_peer *sender, size_t len)
 {
     return len > UM_ANNOUNCED_MIN || len > sender->rx->machine->body_max;
 }
 
-/* Counts one more unexpected message, with a body of len bytes here. 0; -EPROTO. */
+/* Applies the bounds after one more unexpected message; len bytes of its body are here. 0; -EPROTO. */
 static int unexpected_bound(struct um_core_ep *ep, struct um_proto_receive *r, struct um_core_peer *sender, size_t len)
 {
     if (__builtin_expect(r->kept > r->kept_max / 4, 0) && is_long(sender, len))
@@ -72,7 +72,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
 {
     struct um_proto_receive *r = um_proto_ep_of(ep)->receive;
     if (ep->reported || ep->unexpected_left == 0)
-        return -EAGAIN; /* upon what was just reported, the caller may post the receive, which saves the copy */
+        return -EAGAIN; /* upon what was just reported the application may post the receive, which saves the copy */
     struct um_proto_unexpected *u = um_pool_alloc(&r->unexpected);
     if (!u)
         return -ENOMEM;
@@ -107,7 +107,7 @@ int um_proto_receive_unexpected(struct um_core_ep *ep, const struct um_proto_arr
     return 0;
 }
 
-/* Delivers the message to *dest, which is set. What has not come of it yet goes there, too. */
+/* Delivers the message to *dest, which is set. The part of the message that has not come yet will go there, too. */
 void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpected *u,
                                  struct um_proto_destination *dest)
 {
@@ -116,7 +116,7 @@ void um_proto_unexpected_deliver(struct um_core_ep *ep, struct um_proto_unexpect
         in->matched = true;
         um_proto_inbound_start(ep, in);
     } else {
-        const size_t whole = u->error ? 0 : (size_t)u->arrival.len; /* of one that failed, nothing is given */
+        const size_t whole = u->error ? 0 : (size_t)u->arrival.len; /* nothing of a message that failed is copied */
         const size_t here = u->segmented ? u->segmented->moved : whole;
         um_iov_scatter(&dest->cursor, u->body, here < dest->len ? here : dest->len);
         if (!u->segmented)
@@ -160,7 +160,7 @@ static void unexpected_discard(struct um_core_ep *ep, struct um_proto_unexpected
     um_proto_unexpected_free(ep, u);
 }
 
-/* The receive of a message that a peek reserved. */
+/* Receives or drops a message that a peek reserved. */
 int um_proto_unexpected_receive_claimed(struct um_core_ep *ep, const struct um_proto_msg *msg)
 {
     struct um_proto_unexpected *u = claimed_find(ep, msg->context);

@@ -19,23 +19,23 @@ enum um_proto_wire_op {
     UM_WIRE_WRITE = 4,        /* RMA write with its body */
     UM_WIRE_WRITE_RTS = 5,    /* RMA write whose body waits at the initiator */
     UM_WIRE_READ = 6,         /* RMA read */
-    UM_WIRE_RETURN = 7,       /* a part of what was read, by record; from the target */
+    UM_WIRE_RETURN = 7,       /* a part of what a READ reads; from the target */
     UM_WIRE_NOTIFY = 8,       /* an RMA write with data that the initiator has executed */
     UM_WIRE_ATOMIC = 9,       /* an atomic operation with its operands, or their first part */
-    UM_WIRE_ATOMIC_MORE = 10, /* the next part of them */
+    UM_WIRE_ATOMIC_MORE = 10, /* the next part of the operands */
     UM_WIRE_RESULT = 11,      /* what an atomic operation fetched, or a part of it; from the owner */
     UM_WIRE_INVITE = 12,      /* the receiver of a body copies it: the sender may copy from the end, too */
     UM_WIRE_FIRST = 13,       /* a message in segments, with the first one of its body */
     UM_WIRE_NEXT = 14,        /* the next segment */
-    UM_WIRE_OFFER = 15,       /* what was read can be taken by a transfer; from the target */
-    UM_WIRE_TAKEN = 16,       /* it was, or cannot be; from the initiator */
+    UM_WIRE_OFFER = 15,       /* what a READ reads can be taken by a transfer; from the target */
+    UM_WIRE_TAKEN = 16,       /* the offer was taken, or cannot be; from the initiator */
 };
 
 /* Record flags. */
 enum um_proto_wire_flag {
     UM_WIRE_TAGGED = 1,
     UM_WIRE_DATA = 2,  /* the data field is for the receiver's completion */
-    UM_WIRE_FETCH = 4, /* UM_WIRE_ATOMIC: the initiator wants what stood there */
+    UM_WIRE_FETCH = 4, /* UM_WIRE_ATOMIC: the initiator wants the old values */
 };
 
 /* Statuses of answers: 0 done, below 0 a negative errno, or: */
@@ -48,7 +48,7 @@ enum {
 
 enum { UM_EAGER_INLINE = 40, UM_WRITE_INLINE = 16, UM_ATOMIC_INLINE = 32, UM_RESULT_INLINE = 40 };
 
-enum { UM_SEGMENTED_MAX = UM_ROOM_MAX }; /* bytes of a message in segments */
+enum { UM_SEGMENTED_MAX = UM_ROOM_MAX }; /* bytes; longest message in segments */
 
 /* UM_WIRE_EAGER. A body of up to UM_EAGER_INLINE bytes lies in the header; the record's len tells how many. */
 struct um_proto_eager_wire {
@@ -67,7 +67,8 @@ struct um_proto_first_wire {
 };
 static_assert(sizeof(struct um_proto_first_wire) == 24, "docs/protocol.md section 6.10");
 
-/* UM_WIRE_NEXT. The record's body goes to offset. Segments come in order, and no other record of the lane between. */
+/* UM_WIRE_NEXT. The record's body goes to offset. Segments come in order, without another record of the lane between
+ * them. */
 struct um_proto_next_wire {
     uint32_t offset;
     uint32_t reserved;
@@ -78,7 +79,7 @@ static_assert(sizeof(struct um_proto_next_wire) == 8, "docs/protocol.md section 
 enum um_proto_reach {
     UM_REACH_COPY = 0,   /* by transfers */
     UM_REACH_MAPPED = 1, /* it can map all of them (machine peer_memory()) */
-    UM_REACH_SHOWN = 2,  /* by transfers of the one piece, which the machine shows (show()): its addr is the key */
+    UM_REACH_SHOWN = 2,  /* by transfers of its one piece, which the machine shows (show()); addr is the key */
 };
 
 /* UM_WIRE_RTS. Pieces of the source: one in the header, or count of them as the record's body. */
@@ -109,7 +110,7 @@ struct um_proto_offer_wire {
 };
 static_assert(sizeof(struct um_proto_offer_wire) == 16, "docs/protocol.md section 6.11");
 
-/* UM_WIRE_TAKEN. The record's len: 0, or 1: it is refused, and shall come in records. */
+/* UM_WIRE_TAKEN. The record's len is 0: taken; or 1: refused, the bytes shall come in records. */
 struct um_proto_taken_wire {
     uint32_t token;
     uint32_t reserved;
@@ -122,7 +123,7 @@ static_assert(sizeof(struct um_proto_taken_wire) == 8, "docs/protocol.md section
  */
 struct um_proto_invite_wire {
     uint32_t token;
-    uint16_t round; /* as in the words */
+    uint16_t round; /* as in the progress words */
     uint8_t words;
     uint8_t shift;
     uint16_t count;
@@ -150,8 +151,8 @@ struct um_proto_notify_wire {
 };
 static_assert(sizeof(struct um_proto_notify_wire) == 16, "docs/protocol.md section 6.6");
 
-/* UM_WIRE_WRITE_RTS, UM_WIRE_READ (which has no pieces: what is read comes back in records). Pieces of the initiator's
- * buffer: one in the header, or count of them as the body. */
+/* UM_WIRE_WRITE_RTS, UM_WIRE_READ (without pieces: what is read comes back in records, or is offered). Pieces of the
+ * initiator's buffer: one in the header, or count of them as the body. */
 struct um_proto_rma_wire {
     uint64_t key;
     uint64_t addr;
@@ -166,8 +167,8 @@ struct um_proto_rma_wire {
 static_assert(sizeof(struct um_proto_rma_wire) == UM_HEADER_MAX, "docs/protocol.md section 6.5");
 
 /*
- * UM_WIRE_ATOMIC. The operands of as many elements as fit, then (compare and swap) as many values to compare with: in
- * the header up to UM_ATOMIC_INLINE bytes, whose number is the record's len, else as the record's body.
+ * UM_WIRE_ATOMIC. Operands of as many elements as fit, then (compare and swap) as many values to compare with. Up to
+ * UM_ATOMIC_INLINE bytes lie in the header, and the record's len tells how many; more are the record's body.
  */
 struct um_proto_atomic_wire {
     uint64_t key;

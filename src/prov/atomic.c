@@ -2,8 +2,8 @@
  * Atomics: fi_atomic, fi_fetch_atomic, fi_compare_atomic and their variants, as calls of proto; what is supported.
  *
  * Owns: the correspondence of libfabric's datatypes and operations with proto's (the numbers are the same). Threading:
- * see post.h. Descriptors of local memory are ignored: none is needed, NULL is fine. The data of a message is, too: an
- * atomic tells the target nothing.
+ * see post.h. Descriptors of local memory are ignored: none is needed, NULL is fine. So is the data of a message: an
+ * atomic reports nothing at the target.
  */
 #include "prov/atomic_post.h"
 
@@ -35,12 +35,12 @@ static_assert((int)UM_ATOMIC_CSWAP == FI_CSWAP && (int)UM_ATOMIC_CSWAP_NE == FI_
 /* ---- what is supported ---- */
 
 /*
- * 0 and the elements of one call, or -FI_EOPNOTSUPP.
+ * Returns 0 and the most elements of one call, or -FI_EOPNOTSUPP.
  *
- * FI_UNIMEM_MPICH_ATOMICS: MPICH 5.0 fills a table by libfabric's numbers of operations and reads it by its own when it
- * asks whether all accumulates of a window can be native (load_acc_hint): under MIN it looks for a compare-and-swap,
- * under ATOMIC_READ for BXOR. MPICH never calls an operation that is missing; a provider with exact answers gets active
- * messages.
+ * FI_UNIMEM_MPICH_ATOMICS: MPICH 5.0 fills a table by libfabric's numbers of operations, but reads it by its own
+ * numbers when it asks whether all accumulates of a window can be native (load_acc_hint): under MIN it looks for a
+ * compare-and-swap, under ATOMIC_READ for BXOR. With exact answers MPICH therefore uses active messages. It never calls
+ * an operation that is missing.
  */
 static int um_prov_atomic_check(const struct um_prov_domain *d, enum um_proto_atomic_kind kind, enum fi_datatype type,
                                 enum fi_op op, size_t *count_p)
@@ -69,7 +69,7 @@ static int um_prov_atomic_compwritevalid(struct fid_ep *ep, enum fi_datatype typ
     return um_prov_atomic_check(um_prov_post_ep(ep)->domain, UM_ATOMIC_COMPARE, type, op, count);
 }
 
-/* FI_TAGGED would be atomics on receive buffers. */
+/* FI_TAGGED asks for atomics on receive buffers, which are not supported. */
 int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
                          uint64_t flags)
 {
@@ -124,7 +124,7 @@ static ssize_t um_prov_atomic_writemsg(struct fid_ep *fid, const struct fi_msg_a
     return um_prov_atomic_post_msg(um_prov_post_ep(fid), m, UM_ATOMIC_BASE, &l, flags);
 }
 
-/* No event. The counter counts when the operation has ended, at the endpoint's completion level. */
+/* Reports no event. The counter counts when the operation has ended, at the endpoint's completion level. */
 static ssize_t um_prov_atomic_inject(struct fid_ep *fid, const void *buf, size_t count, fi_addr_t dest, uint64_t addr,
                                      uint64_t key, enum fi_datatype type, enum fi_op op)
 {

@@ -11,7 +11,10 @@ int um_prov_atomic_check_count(const struct um_prov_ep *ep, const struct um_prot
     return 0;
 }
 
-/* -FI_EINVAL: too many pieces, or not as many elements as the operation has. */
+/*
+ * Turns a list of the application into a buffer list. -FI_EINVAL: it has too many pieces, or not as many elements as
+ * the operation.
+ */
 static int um_prov_atomic_list(const struct um_prov_ep *ep, const struct fi_ioc *ioc, size_t pieces,
                                const struct um_proto_atomic *a, struct iovec *iov)
 {

@@ -11,13 +11,13 @@
 
 #include <rdma/fi_atomic.h>
 
-/* Lists as the application has them. */
+/* The lists that the application passed. */
 struct um_prov_atomic_lists {
     const struct fi_ioc *operand, *compare, *result;
     size_t operand_count, compare_count, result_count;
 };
 
-/* What a call says besides its buffers. */
+/* The arguments of a call besides its buffers. */
 struct um_prov_atomic_call {
     enum um_proto_atomic_kind kind;
     enum fi_datatype type;
@@ -32,7 +32,7 @@ int um_prov_atomic_check_count(const struct um_prov_ep *ep, const struct um_prot
 ssize_t um_prov_atomic_post_pieces(struct um_prov_ep *ep, struct um_proto_atomic *a,
                                    const struct um_prov_atomic_lists *l, const struct um_prov_atomic_call *call);
 
-/* An operation whose buffers have been checked. kind: that of `a`, a constant. */
+/* Posts an operation whose buffers have been checked. kind is a->kind, as a constant. */
 static inline __attribute__((always_inline)) ssize_t um_prov_atomic_post(struct um_prov_ep *ep,
                                                                          struct um_proto_atomic *a,
                                                                          const enum um_proto_atomic_kind kind,
@@ -60,7 +60,7 @@ static inline __attribute__((always_inline)) ssize_t um_prov_atomic_post(struct 
     return ret;
 }
 
-/* With one buffer of each kind. `a` has all but what the call says. */
+/* Posts an operation with one buffer of each kind. `a` has all that `call` does not say. */
 static inline __attribute__((always_inline)) ssize_t
 um_prov_atomic_post_buffers(struct um_prov_ep *ep, struct um_proto_atomic *a, const struct um_prov_atomic_call call)
 {
@@ -80,7 +80,7 @@ static inline bool um_prov_ioc_is_one(const struct fi_ioc *ioc, size_t pieces, s
     return pieces == 1 && ioc->count == count;
 }
 
-/* With lists, which often have one piece each. */
+/* Posts an operation with lists, which often have one piece each. */
 static inline __attribute__((always_inline)) ssize_t um_prov_atomic_post_lists(struct um_prov_ep *ep,
                                                                                struct um_proto_atomic *a,
                                                                                const struct um_prov_atomic_lists *l,

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_AV_HINT_MAX = 65536 }; /* entries that a table is made for beforehand; it grows anyway */
+enum { UM_AV_HINT_MAX = 65536 }; /* most entries that a table is sized for in advance; it grows anyway */
 
 static bool um_prov_av_is_zero(const struct um_addr *addr)
 {
@@ -26,7 +26,7 @@ static const struct um_machines *um_prov_av_machines(const struct um_prov_av *av
     return &av->domain->env.machines;
 }
 
-/* The bucket of an address in the table of one machine. False: the address has no part of that machine. */
+/* Finds the bucket of an address in the table of one machine. False: the address has no part of that machine. */
 static bool um_prov_av_bucket(const struct um_prov_av *av, uint32_t machine, const struct um_addr *addr,
                               uint32_t **bucket_p)
 {
@@ -53,7 +53,7 @@ bool um_prov_av_addr_locked(const struct um_prov_av *av, fi_addr_t index, struct
     return !um_prov_av_is_zero(addr_p);
 }
 
-/* The entry must exist. */
+/* Sets the address of an entry, which must exist. */
 static void um_prov_av_set(struct um_prov_av *av, uint64_t index, const struct um_addr *addr)
 {
     struct um_prov_av_entry *entry = um_prov_av_entry_at(av, index);
@@ -61,7 +61,7 @@ static void um_prov_av_set(struct um_prov_av *av, uint64_t index, const struct u
         memcpy(entry->word, addr, av->addr_len);
 }
 
-/* The first entry with that part in the rest of a bucket. */
+/* Finds the first entry with the address's part of a machine, in a bucket from entry i on. */
 static fi_addr_t um_prov_av_chain_find(const struct um_prov_av *av, uint32_t machine, uint32_t i,
                                        const struct um_addr *addr)
 {
@@ -98,7 +98,7 @@ fi_addr_t um_prov_av_find_locked(const struct um_prov_av *av, const struct um_ad
     return found;
 }
 
-/* Links an entry behind those of its buckets, so that of duplicates the oldest is found. */
+/* Appends an entry to its buckets, so that a search finds the oldest of duplicates. */
 static void um_prov_av_link(struct um_prov_av *av, uint32_t index)
 {
     struct um_addr addr;
@@ -114,8 +114,7 @@ static void um_prov_av_link(struct um_prov_av *av, uint32_t index)
     }
 }
 
-/* Makes tables with at least as many buckets as expected entries. Without memory for new ones the old ones stay.
- */
+/* Makes tables with at least as many buckets as expected entries. -FI_ENOMEM: the old tables stay. */
 static int um_prov_av_rehash(struct um_prov_av *av, uint64_t expected)
 {
     const uint32_t machines = um_prov_av_machines(av)->count;
@@ -145,7 +144,7 @@ static int um_prov_av_rehash(struct um_prov_av *av, uint64_t expected)
     return 0;
 }
 
-/* The lowest free index, with memory behind it. */
+/* Allocates the lowest free index, with the memory of its entry. */
 static int um_prov_av_alloc(struct um_prov_av *av, uint64_t *index_p)
 {
     unsigned chunk;
@@ -168,7 +167,10 @@ static int um_prov_av_alloc(struct um_prov_av *av, uint64_t *index_p)
     return 0;
 }
 
-/* 0, or the fabric error for this address. An endpoint that exists already checks whether it reaches the address. */
+/*
+ * Inserts one address. Returns 0, or the fabric error for this address. An endpoint that is open already checks whether
+ * it reaches the address.
+ */
 static int um_prov_av_insert_one(struct um_prov_av *av, const struct um_addr *addr, fi_addr_t *index_p)
 {
     if (um_prov_av_is_zero(addr))

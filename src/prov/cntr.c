@@ -26,7 +26,7 @@ static uint64_t um_prov_cntr_value_locked(struct um_prov_cntr *cntr)
     return um_prov_cntr_known(cntr);
 }
 
-/* sync: event-look (partners event-count, event-wake): the port is armed, the count is looked at once more. */
+/* sync: event-look (partners event-count, event-wake): looks at the count once more, after the port was armed. */
 static bool um_prov_cntr_has_news(const struct um_prov_event_source *s)
 {
     const struct um_prov_cntr *cntr = UM_CONTAINER(s, struct um_prov_cntr, source);
@@ -211,7 +211,7 @@ static int um_prov_cntr_seterr(struct fid_cntr *fid, uint64_t value)
     return 0;
 }
 
-/* 0: the threshold is reached. -FI_EAVAIL: an operation failed meanwhile. */
+/* Returns 0: the threshold is reached; -FI_EAVAIL: an operation failed meanwhile. */
 static int um_prov_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeout)
 {
     struct um_prov_wait wait = um_prov_wait_enter(timeout);
@@ -223,7 +223,7 @@ static int um_prov_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeo
         if (um_prov_cntr_value_locked(cntr) >= threshold)
             break;
         ret = cntr->errors == errors ? um_prov_source_wait_locked(&cntr->source, &wait) : -FI_EAVAIL;
-        if (ret && ret != -FI_EINTR) /* callers take any error for the end of the program; the signal was handled */
+        if (ret && ret != -FI_EINTR) /* a handled signal does not end the wait: callers treat errors as fatal */
             break;
     }
     um_prov_cntr_unlock(cntr);

@@ -1,5 +1,5 @@
 /*
- * What the libfabric 1.17 headers lack and newer API versions want. The only file that depends on header versions.
+ * What newer API versions need and the libfabric 1.17 headers lack. The only file that depends on header versions.
  *
  * One library, built against 1.17, serves libfabric 1.17 to 2.x: constants keep their values and structures only grow
  * at the end. A field beyond the 1.17 structures is accessed only when the application's API version has it: then
@@ -21,7 +21,10 @@
 #include <rdma/providers/fi_prov.h>
 #include <string.h>
 
-/* Values of later headers, under our names: most are enumerators there, which the preprocessor cannot test for. */
+/*
+ * Values of later headers, under names of this provider: most are enumerators there, which the preprocessor cannot test
+ * for.
+ */
 enum {
     UM_FI_PROGRESS_CONTROL_UNIFIED = 3,     /* enum fi_progress, 2.0 */
     UM_FI_DIFF = 19,                        /* enum fi_op, 2.0 */
@@ -41,7 +44,7 @@ enum {
 /* Registration modes of API versions before 1.5: macros that warn in 2.x headers. */
 enum { UM_MR_UNSPEC = 0, UM_MR_BASIC = 1 << 0, UM_MR_SCALABLE = 1 << 1 };
 
-/* Addresses, protocol: values of our own, in the range that the headers leave to providers. */
+/* The address format and the protocol: this provider's own values, in the range that the headers leave to providers. */
 #define UM_PROV_SPECIFIC (1U << 31)
 #define UM_ADDR_FORMAT   (UM_PROV_SPECIFIC | 0x756d)
 #define UM_PROTOCOL      (UM_PROV_SPECIFIC | 0x756d)
@@ -58,7 +61,7 @@ struct um_prov_domain_attr_tail {
 static_assert(offsetof(struct fi_domain_attr, tclass) + 8 == UM_DOMAIN_ATTR_TAIL_OFFSET,
               "fi_domain_attr: the fields up to tclass take 192 bytes in every version");
 
-/* The hints' values of the fields that the API version has; 0 for the others. */
+/* Returns the hints' values of the fields that the API version has, and 0 for the others. */
 static inline struct um_prov_domain_attr_tail um_prov_domain_attr_tail_asked(const struct fi_domain_attr *attr,
                                                                              uint32_t version)
 {
@@ -72,7 +75,7 @@ static inline struct um_prov_domain_attr_tail um_prov_domain_attr_tail_asked(con
     return asked;
 }
 
-/* The fields of the API version; NULL before 2.5. */
+/* Returns the fields that are there in API version 2.5 and later; NULL before. */
 static inline struct um_prov_domain_attr_tail *um_prov_domain_attr_tail_of(struct fi_domain_attr *attr,
                                                                            uint32_t version)
 {

@@ -94,8 +94,8 @@ static inline void um_prov_complete_fill_from(struct fi_cq_tagged_entry *to, con
 }
 
 /*
- * Writes into the reader's array if it waits with one, else into the ring. Field by field: wider copies would stall on
- * store forwarding.
+ * Writes into the array of a waiting reader, or else into the ring. Field by field: wider copies would stall on store
+ * forwarding.
  */
 static inline void um_prov_complete_write(struct um_prov_cq *cq, const struct um_core_completion *c, uint64_t flags,
                                           fi_addr_t source)
@@ -129,7 +129,7 @@ static __attribute__((noinline)) fi_addr_t um_prov_complete_find(struct um_prov_
     return name;
 }
 
-/* FI_SOURCE_ERR: received from an address that is not in the address vector. */
+/* Reports a message from an address that is not in the address vector as an error (FI_SOURCE_ERR). */
 static __attribute__((noinline)) void um_prov_complete_stranger(struct um_prov_ep *ep,
                                                                 const struct um_core_completion *c, uint64_t flags)
 {
@@ -152,7 +152,7 @@ static __attribute__((noinline)) void um_prov_complete_failed(struct um_prov_ep 
         um_prov_cq_write_error_locked(cq, &entry, &error);
 }
 
-/* A message, or RMA data that arrived. */
+/* Reports a received message, or data that arrived with an RMA write. */
 static __attribute__((noinline)) void
 um_prov_complete_received(struct um_prov_ep *ep, const struct um_core_completion *c, struct um_prov_cntr *cntr)
 {
@@ -198,8 +198,7 @@ static inline void um_prov_received_fill(struct fi_cq_tagged_entry *to, void *co
         len, NULL, flags & UM_OP_DATA ? data : 0, tag);
 }
 
-/* The usual case first: no counter of receives, no sources wanted, and a reader, if one waits, with the largest format.
- */
+/* The usual case comes first: no counter of receives, no wish for sources, and the largest format if a reader waits. */
 void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len,
                          uint64_t tag, uint64_t data)
 {
@@ -225,7 +224,7 @@ void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, 
     um_prov_cq_filled_locked(cq);
 }
 
-/* Operations that this side posted: sends, reads, writes, atomics. */
+/* Reports operations that this side posted: sends, reads, writes, atomics. */
 static __attribute__((noinline)) void um_prov_complete_posted(struct um_prov_ep *ep, const struct um_core_completion *c)
 {
     struct um_prov_cntr *cntr = um_prov_complete_cntr(ep, c->flags);
@@ -238,7 +237,7 @@ static __attribute__((noinline)) void um_prov_complete_posted(struct um_prov_ep 
     }
     if (cntr)
         um_prov_cntr_count_locked(cntr, c->len);
-    if (!(c->flags & UM_OP_NO_EVENT) && ep->tx_cq) /* none: of a one-sided operation without the capability */
+    if (!(c->flags & UM_OP_NO_EVENT) && ep->tx_cq) /* NULL: opened without the capability */
         um_prov_complete_write(ep->tx_cq, c, um_prov_complete_flags(c->flags), FI_ADDR_NOTAVAIL);
 }
 

@@ -21,16 +21,15 @@
 
 enum {
     UM_CQ_FIRST_ROOM = 256,
-    UM_CQ_LOOK = 16, /* empty reads between two looks at the clock */
-    UM_CQ_LOOK_NS =
-        80000, /* so many empty reads within this time: the caller spins and shares its processor with nobody */
-    UM_CQ_LINGER_POLLS = 128, /* about a microsecond */
+    UM_CQ_LOOK = 16,       /* empty reads between two looks at the clock */
+    UM_CQ_LOOK_NS = 80000, /* ns; UM_CQ_LOOK empty reads within it: the caller spins and has its processor to itself */
+    UM_CQ_LINGER_POLLS = 128, /* polls of a read that lingers: about a microsecond */
     UM_CQ_LINGER_MOST = 64,   /* empty reads that linger in vain before lingering stops */
-    UM_CQ_LINGER_EARNED = 8,  /* for a wait that was short */
-    UM_CQ_LINGER_READS = 4,   /* usual reads in the time of one that lingers, about */
-    UM_CQ_SHORT_WAIT = 16,    /* reads */
-    UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress */
-    UM_CQ_READ_EACH = 4,      /* of these, for each unexpected message that the next progress may take */
+    UM_CQ_LINGER_EARNED = 8,  /* of these, added for a wait that was short */
+    UM_CQ_LINGER_READS = 4,   /* ordinary reads in the time of one that lingers, about */
+    UM_CQ_SHORT_WAIT = 16,    /* empty reads in a wait that counts as short */
+    UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress, at most */
+    UM_CQ_READ_EACH = 4,      /* of these reads, for each unexpected message that the next progress may take */
 };
 
 bool um_prov_cq_ready_locked(const struct um_prov_cq *cq)
@@ -96,14 +95,17 @@ void um_prov_cq_write_error_locked(struct um_prov_cq *cq, struct um_prov_cq_entr
     um_prov_cq_push(cq, entry);
 }
 
-/* Relaxed: the compiler joins no such loads. */
+/* Loads with relaxed order: the compiler does not merge such loads into wider ones. */
 static inline void um_prov_cq_copy_word(char *to, const struct um_prov_cq_entry *entry, size_t at)
 {
     const uint64_t word = um_load_relaxed_u64((const uint64_t *)(const void *)((const char *)entry + at));
     memcpy(to + at, &word, sizeof(word));
 }
 
-/* Copies the format's part of an entry word by word: it may just have been stored so, and a wider load would stall. */
+/*
+ * Copies the part of an entry that the format has, word by word: the entry may just have been stored in words, and a
+ * wider load would stall.
+ */
 static inline void um_prov_cq_copy(char *to, const struct um_prov_cq_entry *entry, size_t size)
 {
     um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, context));
@@ -119,7 +121,10 @@ static inline void um_prov_cq_copy(char *to, const struct um_prov_cq_entry *entr
         um_prov_cq_copy_word(to, entry, offsetof(struct um_prov_cq_entry, tag));
 }
 
-/* Makes progress after several reads that made none; the longer those took, the fewer next time. May move the ring. */
+/*
+ * Makes progress after several reads that made none. The longer those took, the fewer follow until the next time. May
+ * move the ring.
+ */
 static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
 {
     const struct um_prov_ep_set *set = &cq->source.eps;
@@ -136,7 +141,7 @@ static __attribute__((noinline)) void um_prov_cq_look(struct um_prov_cq *cq)
     cq->drains_most = cq->drains;
 }
 
-/* An error stands first. */
+/* Answers a read whose first entry is an error. Makes progress: see um_prov_cq_drain(). */
 static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *cq)
 {
     um_prov_source_progress_locked(&cq->source);
@@ -144,7 +149,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *
     return -FI_EAVAIL;
 }
 
-/* From the ring, which is not empty, into the caller's array, up to the first error. count: not 0. */
+/* Moves entries from the ring, which is not empty, into the caller's array, up to the first error. count is not 0. */
 static inline ssize_t um_prov_cq_unload(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     /* in locals: for the compiler, a store to the caller's array might change the members */
@@ -172,7 +177,7 @@ static inline ssize_t um_prov_cq_unload(struct um_prov_cq *cq, void *buf, size_t
     return (ssize_t)done;
 }
 
-/* The same after progress. */
+/* Makes progress, then does the same. */
 static __attribute__((noinline)) ssize_t um_prov_cq_drain_looked(struct um_prov_cq *cq, void *buf, size_t count,
                                                                  fi_addr_t *source)
 {
@@ -181,9 +186,10 @@ static __attribute__((noinline)) ssize_t um_prov_cq_drain_looked(struct um_prov_
 }
 
 /*
- * The ring may have an entry at every read: the error entry of a peek that found nothing (Open MPI's probes peek, read
- * once and peek again), or the completion of the caller's last send. Messages from peers must still arrive, so such
- * reads make progress, too: always at an error entry, otherwise every UM_CQ_DRAINS reads. New completions go behind.
+ * Reads from the ring, which is not empty. It may have an entry at every read: the error entry of a peek that found
+ * nothing (Open MPI's probes peek, read once and peek again), or the completion of the caller's last send. Messages
+ * from peers must still arrive, so such reads make progress, too: always at an error entry, otherwise at least every
+ * UM_CQ_DRAINS reads. New completions go to the end of the ring.
  */
 static __attribute__((noinline)) ssize_t um_prov_cq_drain(struct um_prov_cq *cq, void *buf, size_t count,
                                                           fi_addr_t *source)
@@ -198,7 +204,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_drain(struct um_prov_cq *cq,
 }
 
 /*
- * The common case: the ring is empty, or the call has no entries and is for progress alone. New completions go into the
+ * The common case: the ring is empty, or the call asks for no entries but progress alone. New completions go into the
  * caller's array.
  */
 static inline ssize_t um_prov_cq_take_new(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
@@ -218,7 +224,7 @@ static inline ssize_t um_prov_cq_take_new(struct um_prov_cq *cq, void *buf, size
     if (__builtin_expect(cq->head == cq->tail, 1))
         return __builtin_expect(cq->overrun, 0) ? -FI_EOVERRUN : -FI_EAGAIN;
     return count ? um_prov_cq_drain(cq, cq->direct, count, cq->direct_source)
-                 : 0; /* untouched: nothing was written there */
+                 : 0; /* cq->direct is still buf: nothing was written there */
 }
 
 static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
@@ -231,16 +237,16 @@ static inline ssize_t um_prov_cq_take(struct um_prov_cq *cq, void *buf, size_t c
 /*
  * Lingering: an empty read by a caller that spins polls for about a microsecond before it returns. MPICH yields the
  * processor after every empty read, and a message that comes meanwhile would wait for the end of that system call. A
- * caller that computes between its reads, or whose yield lets another process run, does not make UM_CQ_LOOK reads
- * within UM_CQ_LOOK_NS (with src/yield some turns later). Callers that await no message do not linger: one that posts
- * one-sided operations (um_prov_cq_stop_lingering()), one that reads a counter (MPICH's flush, even of nothing), one
- * that asks for progress with no entries; nor one of a process with several threads, which may wait for a lock of the
- * caller's meanwhile (MPICH's, under MPI_THREAD_MULTIPLE). The first empty read after a read that returned completions
- * does not linger either: MPICH reads once more when its operation is complete, and the microsecond would be lost (an
- * accumulate by active messages took half as long again).
+ * caller that computes between its reads does not make UM_CQ_LOOK reads within UM_CQ_LOOK_NS; nor does one whose yield
+ * lets another process run (with src/yield, which leaves out most yields, this shows some turns later). Reads do not
+ * linger if the caller awaits no message: it posts one-sided operations (um_prov_cq_stop_lingering()), reads a counter
+ * (MPICH's flush, even of nothing), or asks for progress with no entries. Nor do they in a process with several
+ * threads, of which another may wait for a lock that the caller holds (MPICH's, under MPI_THREAD_MULTIPLE). The first
+ * empty read after a read that returned completions does not linger either: MPICH reads once more when its operation is
+ * complete, and the microsecond would be lost (an accumulate by active messages took half as long again).
  *
- * A caller that tests for messages between pieces of its own work makes as many reads, and would do its work in the
- * rest of the time. So there is an allowance for lingering in vain, and only short waits add to it.
+ * A caller that tests for messages between pieces of its own work makes as many reads, and lingering takes time from
+ * its work. So there is an allowance for lingering in vain, and only short waits add to it.
  */
 static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
 {
@@ -259,7 +265,7 @@ static ssize_t um_prov_cq_linger(struct um_prov_cq *cq, void *buf, size_t count)
     return ret;
 }
 
-/* The first empty read after one that returned completions. */
+/* Called at the first empty read after one that returned completions. A short wait for those adds to the allowance. */
 static void um_prov_cq_waited(struct um_prov_cq *cq)
 {
     if (cq->waited > 0 && cq->waited <= UM_CQ_SHORT_WAIT)
@@ -271,9 +277,9 @@ static void um_prov_cq_waited(struct um_prov_cq *cq)
 }
 
 /*
- * A read that found nothing. Where ranks outnumber processors, the awaited rank may wait for this processor: a caller
- * that spins shall yield (*yields_p) after it has released the domain lock. Open MPI's mtl/ofi does not yield in a
- * blocking send, which then took a time slice. count 0: this read does not linger.
+ * Handles a read that found nothing. Where ranks outnumber processors, the awaited rank may wait for this processor: a
+ * caller that spins shall yield (*yields_p) after it has released the domain lock. Open MPI's mtl/ofi does not yield in
+ * a blocking send, which took a time slice without this. count 0: this read does not linger.
  */
 static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq, void *buf, size_t count,
                                                           bool *yields_p)
@@ -290,12 +296,12 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }
-    if (count == 0 || cq->source.domain->lock.used) /* never while other threads may want the lock */
+    if (count == 0 || cq->source.domain->lock.used) /* no lingering while other threads may want the lock */
         return -FI_EAGAIN;
     return um_prov_cq_linger(cq, buf, count);
 }
 
-/* Yields the processor. The time meanwhile does not count against the caller: the next reads measure anew. */
+/* Yields the processor. The time away does not count against the caller: the measurement starts anew. */
 static __attribute__((noinline)) void um_prov_cq_yield(struct um_prov_cq *cq)
 {
     sched_yield();
@@ -304,7 +310,7 @@ static __attribute__((noinline)) void um_prov_cq_yield(struct um_prov_cq *cq)
     um_prov_domain_unlock(&cq->source.domain->lock);
 }
 
-/* The rest of a read that found nothing. Releases the domain lock. */
+/* Finishes a read that found nothing. Releases the domain lock. */
 static __attribute__((noinline)) ssize_t um_prov_cq_read_empty(struct um_prov_cq *cq, void *buf, size_t count)
 {
     bool yields = false;
@@ -315,7 +321,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_read_empty(struct um_prov_cq
     return ret;
 }
 
-/* A read while the ring is empty. Releases the domain lock. */
+/* Reads while the ring is empty, or for progress alone. Releases the domain lock. */
 static __attribute__((noinline)) ssize_t um_prov_cq_read_new(struct um_prov_cq *cq, void *buf, size_t count,
                                                              fi_addr_t *source)
 {
@@ -339,7 +345,7 @@ static __attribute__((noinline)) ssize_t um_prov_cq_read_guarded(struct um_prov_
     return ret;
 }
 
-/* Three separate paths, so that none saves registers for another one. */
+/* Has three separate paths, so that none saves registers for another one. */
 static inline ssize_t um_prov_cq_read_any(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
     if (cq->source.domain->lock.used)
@@ -359,7 +365,7 @@ static ssize_t um_prov_cq_read(struct fid_cq *fid, void *buf, size_t count)
     return um_prov_cq_read_any(UM_CONTAINER(fid, struct um_prov_cq, fid), buf, count, NULL);
 }
 
-/* The condition of an sread is an optimisation that a provider may ignore: we return with the first completion. */
+/* The condition of an sread is an optimisation that a provider may ignore: this one returns at the first completion. */
 static ssize_t um_prov_cq_sreadfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source, const void *cond,
                                     int timeout)
 {
@@ -454,7 +460,7 @@ static struct fi_ops um_prov_cq_fid_ops = {
     .ops_open = um_prov_cq_ops_open,
 };
 
-/* 0: no such format. */
+/* Returns the size of an entry in bytes. 0: there is no such format. */
 static size_t um_prov_cq_entry_size(enum fi_cq_format format)
 {
     switch (format) {

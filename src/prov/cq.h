@@ -28,9 +28,9 @@ static_assert(sizeof(struct um_prov_cq_entry) == 64, "one cache line");
 struct um_prov_cq_error {
     size_t olen;
     int err;        /* fabric errno */
-    int prov_errno; /* ours */
+    int prov_errno; /* errno of the layers below */
     bool has_addr;
-    struct um_addr addr; /* the raw source: FI_EADDRNOTAVAIL */
+    struct um_addr addr; /* the sender's raw address, for FI_EADDRNOTAVAIL */
 };
 
 struct um_prov_cq {
@@ -42,20 +42,20 @@ struct um_prov_cq {
     fi_addr_t *direct_source;
     size_t direct_left;
     size_t direct_done;
-    /* ring[head & mask .. tail & mask): completions not read yet; grows, so none is ever lost */
+    /* ring[head & mask .. tail & mask): completions not read yet; grows, so that none is lost while there is memory */
     struct um_prov_cq_entry *ring;
     uint64_t head, tail, mask;
     struct um_addr err_data; /* err_data of the last error entry points to this */
     bool signaled;
-    bool unsettled; /* the ring holds completions of operations by loads and stores, and no full fence followed the last
-                       one */
+    bool unsettled; /* the ring holds completions of operations by loads and stores, and no full fence has followed the
+                       last of them */
     bool lingers;   /* the caller spins: see um_prov_cq_linger() */
     bool told;      /* the last read returned completions: the next empty one does not linger */
     uint8_t linger_left; /* how often an empty read may still linger in vain */
     uint32_t waited;     /* empty reads of the present wait, without the first; one that lingered counts four times */
     uint32_t empties;    /* empty reads */
-    int32_t drains;      /* reads from the ring without progress that may follow */
-    int32_t drains_most; /* since the last one with progress */
+    int32_t drains;      /* reads from the ring that may follow before one makes progress */
+    int32_t drains_most; /* drains after the last progress of such a read */
     uint64_t looked_at;  /* the last look at the clock, ns */
     bool overrun;        /* memory ran out while growing: completions were lost */
     uint32_t refs;
@@ -64,8 +64,8 @@ struct um_prov_cq {
 
 int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct fid_cq **cq, void *context);
 /*
- * Where the next completion goes if a reader waits with an array of struct fi_cq_tagged_entry. The caller fills all
- * fields. NULL: use um_prov_cq_write_locked().
+ * Returns the place of the next completion if a reader waits with an array of struct fi_cq_tagged_entry. The caller
+ * fills all fields. NULL: use um_prov_cq_slot_locked() or um_prov_cq_write_locked().
  */
 static inline struct fi_cq_tagged_entry *um_prov_cq_direct_locked(struct um_prov_cq *cq, fi_addr_t source)
 {
@@ -81,7 +81,7 @@ static inline struct fi_cq_tagged_entry *um_prov_cq_direct_locked(struct um_prov
 }
 
 /*
- * The next place in the ring. The caller fills all fields, error and source included, then calls
+ * Returns the next place in the ring. The caller fills all fields, error and source included, then calls
  * um_prov_cq_filled_locked(). NULL: a reader of another format waits, or the ring is full: use
  * um_prov_cq_write_locked().
  */
@@ -90,7 +90,10 @@ static inline struct um_prov_cq_entry *um_prov_cq_slot_locked(struct um_prov_cq 
     return cq->direct_left || cq->tail - cq->head > cq->mask ? NULL : &cq->ring[cq->tail & cq->mask];
 }
 
-/* The entry may belong to a store through a window: a reader gets it after a full fence. */
+/*
+ * Notes that an entry may complete a store through a window: a reader then issues a full fence before it gets the
+ * entry.
+ */
 static inline void um_prov_cq_unsettle_locked(struct um_prov_cq *cq, uint32_t op_flags)
 {
     if (op_flags & UM_OP_WRITE)
@@ -103,7 +106,7 @@ static inline void um_prov_cq_filled_locked(struct um_prov_cq *cq)
     um_prov_waiter_signal(&cq->source.waiter);
 }
 
-/* The caller does not await messages now: it lingers again only after UM_CQ_LOOK empty reads. */
+/* Called when the caller is not waiting for a message: its reads linger again only after UM_CQ_LOOK empty ones. */
 static inline void um_prov_cq_stop_lingering(struct um_prov_cq *cq)
 {
     if (cq) {
@@ -114,7 +117,7 @@ static inline void um_prov_cq_stop_lingering(struct um_prov_cq *cq)
 
 /* Writes into the ring, or into a reader's array of any format. */
 void um_prov_cq_write_locked(struct um_prov_cq *cq, const struct um_prov_cq_entry *entry);
-/* The entry's error is filled from *error. */
+/* Writes an error entry. entry->error becomes a copy of *error. */
 void um_prov_cq_write_error_locked(struct um_prov_cq *cq, struct um_prov_cq_entry *entry,
                                    const struct um_prov_cq_error *error);
 ssize_t um_prov_cq_readerr(struct fid_cq *fid, struct fi_cq_err_entry *buf, uint64_t flags);

@@ -1,5 +1,5 @@
 /*
- * Completion queues: the way of error entries to the application.
+ * Completion queues: how the application reads error entries.
  *
  * Owns: what err_data points to. Threading: under the domain lock.
  */
@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Into the caller's buffer if there is one (API 1.5), else into the queue's, valid until the next read. */
+/*
+ * Copies the error data into the caller's buffer if there is one (API 1.5), else into the queue's, where it is valid
+ * until the next error is read.
+ */
 static void um_prov_cq_fill_err_data(struct um_prov_cq *cq, const struct um_prov_cq_error *error,
                                      struct fi_cq_err_entry *buf)
 {

@@ -2,7 +2,7 @@
  * The domain object: settings, the domain lock, the table of registered memory, and the opening of all objects below
  * it.
  *
- * Owns: struct um_prov_domain. Must not know how they work. Threading: see prov.h.
+ * Owns: struct um_prov_domain. Must not know how these objects work. Threading: see prov.h.
  */
 #include "prov/prov.h"
 

@@ -20,7 +20,7 @@
 #define UM_MEMORY_MIN (64ull << 10)
 #define UM_MEMORY_MAX (1ull << 40)
 
-/* "shm, the memory of this host; ...": what the machines are, each. */
+/* Lists the machines, each with what it is: "shm, the memory of this host; ...". */
 static void um_prov_env_machines_about(char *text, size_t size)
 {
     size_t at = 0;
@@ -85,7 +85,7 @@ void um_prov_env_define(void)
                     "Print what an endpoint has done to stderr when it is closed (default: 0)");
 }
 
-/* Warns once a variable: fi_getinfo is called several times. key: as it was defined. */
+/* Warns once for each variable, because fi_getinfo is called several times. key: the name as it was defined. */
 static int um_prov_env_refuse(uint32_t variable, const char *key, const char *value, const char *allowed)
 {
     static uint64_t warned; /* sync: none (a flag; nothing is published with it) */
@@ -130,7 +130,7 @@ static int um_prov_env_number(const char *text, uint64_t min, uint64_t max, uint
     return 0;
 }
 
-/* A directory: a socket's name must still fit behind it. */
+/* Reads FI_UNIMEM_ATTACH. A directory must leave room for a socket's name behind it. */
 static int um_prov_env_attach(const char *text, char *attach)
 {
     bool is_on = true;
@@ -142,7 +142,7 @@ static int um_prov_env_attach(const char *text, char *attach)
     return 0;
 }
 
-/* Off, directly, or learned. */
+/* Reads FI_UNIMEM_COPY: off, always directly, or learned. */
 static int um_prov_env_copy(const char *text, struct um_prov_env *env)
 {
     env->bodies = UM_BODIES_LEARN;
@@ -197,7 +197,7 @@ static int um_prov_env_read_machines(struct um_prov_env *env)
     return -FI_ENODATA;
 }
 
-/* Those of all machines: a hint may ask for one that the variable does not name. */
+/* Reads the parameters of all machines: a hint may ask for a machine that FI_UNIMEM_MACHINE does not name. */
 static int um_prov_env_read_params(void)
 {
     uint32_t variable = 16;

@@ -19,7 +19,7 @@
 
 enum { UM_PEERS_FIRST = 64 };
 
-/* Makes room for that index of the address vector. Unused parts take no memory: calloc. */
+/* Makes room for an index of the address vector. Memory of calloc: unused parts take none. */
 static int um_prov_ep_peers_grow(struct um_prov_ep *ep, fi_addr_t index)
 {
     uint64_t room = ep->peers_room ? ep->peers_room : UM_PEERS_FIRST;
@@ -52,14 +52,13 @@ int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_core_
     return 0;
 }
 
-/* The peer is gone: whatever is posted to one of its addresses fails from now on. */
+/* Replaces a peer that is gone: operations that are posted to any of its addresses fail from now on. */
 static void um_prov_ep_end_peer(void *arg, struct um_core_peer *peer)
 {
     const struct um_prov_ep *ep = arg;
     struct um_addr addr;
     um_core_peer_addr(peer, &addr);
-    for (uint32_t m = 0; m < ep->domain->env.machines.count;
-         m++) { /* an entry may have the part of one machine alone */
+    for (uint32_t m = 0; m < ep->domain->env.machines.count; m++) { /* an entry may have one machine's part only */
         for (fi_addr_t at = um_prov_av_find_part_locked(ep->av, m, &addr); at != FI_ADDR_NOTAVAIL;
              at = um_prov_av_next_part_locked(ep->av, m, at)) {
             if (at < ep->peers_room && ep->peers[at] == peer)
@@ -102,7 +101,7 @@ void um_prov_ep_disarm_locked(struct um_prov_ep *ep)
     if (ep->arms && ep->armed) {
         ep->stale = true;
     } else if (ep->arms && ep->core) {
-        um_core_ep_kick(ep->core); /* a thread that still sleeps would never wake up */
+        um_core_ep_kick(ep->core); /* otherwise a thread that still sleeps would never wake up */
     } else if (ep->armed) {
         um_core_ep_disarm(ep->core);
         ep->armed = false;
@@ -147,7 +146,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
     return ret;
 }
 
-/* The queues and counters that this endpoint feeds. Returns how many; some may come twice. */
+/* Lists the queues and counters that this endpoint feeds. Returns their number; some may be listed twice. */
 static size_t um_prov_ep_sources(struct um_prov_ep *ep,
                                  struct um_prov_event_source *out[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS])
 {
@@ -320,7 +319,7 @@ static struct fi_ops um_prov_ep_fid_ops = {
     .ops_open = um_prov_ep_ops_open,
 };
 
-/* Sets the flags for calls without flags, from the defaults and the bindings. */
+/* Sets the flags for calls that take no flags, from the defaults and the bindings. */
 void um_prov_ep_set_flags(struct um_prov_ep *ep)
 {
     ep->tx_flags = um_prov_ep_level_flags(ep->tx_op_flags) |
@@ -351,7 +350,7 @@ int um_prov_ep_open(struct fid_domain *domain, struct fi_info *info, struct fid_
     const struct fi_ep_attr *attr = info->ep_attr;
     if (attr && attr->type != FI_EP_RDM && attr->type != FI_EP_UNSPEC)
         return -FI_EINVAL;
-    if (attr && (attr->tx_ctx_cnt > 1 || attr->rx_ctx_cnt > 1)) /* among them FI_SHARED_CONTEXT */
+    if (attr && (attr->tx_ctx_cnt > 1 || attr->rx_ctx_cnt > 1)) /* FI_SHARED_CONTEXT is one of these values */
         return -FI_ENOSYS;
     struct um_prov_ep *ep = calloc(1, sizeof(*ep));
     if (!ep)

@@ -32,7 +32,7 @@ static int um_prov_bind_cq_locked(struct um_prov_ep *ep, struct um_prov_cq *cq, 
     return 0;
 }
 
-/* Also after the endpoint was enabled: Sandia OpenSHMEM does that. */
+/* Binds a counter, also after the endpoint was enabled: Sandia OpenSHMEM does that. */
 static int um_prov_bind_cntr_locked(struct um_prov_ep *ep, struct um_prov_cntr *cntr, uint64_t flags)
 {
     static const uint64_t kinds[UM_CNTR_KINDS] = {

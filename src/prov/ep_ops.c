@@ -68,7 +68,7 @@ static int um_prov_ep_setopt(fid_t fid, int level, int optname, const void *optv
     size_t value = 0;
     if (level != FI_OPT_ENDPOINT)
         return -FI_ENOPROTOOPT;
-    if (optname == UM_FI_OPT_SHARED_MEMORY_PERMITTED) /* a bool; this provider is always shared memory */
+    if (optname == UM_FI_OPT_SHARED_MEMORY_PERMITTED) /* a bool; only true is granted: no machine is left out */
         return optlen && *(const char *)optval ? 0 : -FI_EOPNOTSUPP;
     if (!um_prov_opt_known(optname))
         return -FI_ENOPROTOOPT;
@@ -136,7 +136,7 @@ static int um_prov_ep_setname(fid_t fid, void *addr, size_t addrlen)
     return -FI_ENOSYS; /* the machine makes addresses */
 }
 
-/* Also before the endpoint is enabled: programs exchange names first. */
+/* Works before the endpoint is enabled, too: programs exchange names first. */
 static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
 {
     UM_UNCANCELLED;

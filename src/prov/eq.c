@@ -16,7 +16,7 @@ struct um_prov_eq_event {
     uint32_t event;
     int err; /* fabric errno, or 0 */
     size_t len;
-    unsigned char data[]; /* for an error a struct fi_eq_entry */
+    unsigned char data[]; /* of an error event: a struct fi_eq_entry */
 };
 
 void um_prov_eq_hold(struct um_prov_eq *eq)

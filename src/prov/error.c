@@ -3,8 +3,8 @@
  *
  * Owns nothing. Threading: any.
  *
- * Below, an error is an errno. Above, libfabric's clients compare with FI_E* values; most of those are the errno of the
- * same name. The table holds the errors that need another value; all others stay as they are.
+ * The layers below report an errno. libfabric's clients compare with FI_E* values; most of those are the errno of the
+ * same name. The table holds the errors that need another value or a text of their own; all others stay as they are.
  */
 #include "prov/prov.h"
 

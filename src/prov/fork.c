@@ -1,10 +1,11 @@
 /*
  * fork(): the list of objects, and what happens to them in the child.
  *
- * Owns: the list of this process's objects. In a child they get the tables of inherited.h before other code runs there,
- * so no call has to check whether its object was inherited. vfork(2) and posix_spawn(3) run no handlers and need none.
- * Threading: a lock of its own, held from before a fork until after, so that the child finds the list whole. Nothing
- * else is locked while it is held.
+ * Owns: the list of this process's objects. In a child the objects get the tables of inherited.h before other code runs
+ * there, so no call has to check whether its object was inherited. vfork(2) and posix_spawn(3) run no handlers and need
+ * none.
+ * Threading: a lock of its own, held from before a fork until after, so that the child finds the list complete. No
+ * other lock is taken while it is held.
  */
 #include "prov/inherited.h"
 
@@ -95,7 +96,7 @@ static void um_prov_fork_in_parent(void)
     pthread_mutex_unlock(&um_prov_live_lock);
 }
 
-/* A child of the child finds the tables replaced already. */
+/* Empties the list: a child of the child finds the tables replaced already. */
 static void um_prov_fork_in_child(void)
 {
     for (struct um_list *l; (l = um_list_first(&um_prov_live_all)) != NULL; um_list_unlink(l))

@@ -1,8 +1,8 @@
 /*
- * The hints of fi_getinfo against the offer: exactly, field by field, each refusal with its reason.
+ * Compares the hints of fi_getinfo with the offer, exactly and field by field, and logs the reason of each refusal.
  *
- * Owns nothing. No field is skipped: a provider that accepts a wrong endpoint type or an unknown capability is layered
- * under another one, or used for what it cannot do. Threading: any.
+ * Owns nothing. No field is skipped: if a provider accepts a wrong endpoint type or an unknown capability, libfabric
+ * layers it under another provider, or a program uses it for what it cannot do. Threading: any.
  */
 #include "prov/info.h"
 
@@ -25,7 +25,7 @@ static int um_prov_hints_limits(const struct um_prov_limit_row *rows, size_t cou
     return 0;
 }
 
-/* One field of bits of which only the offered ones may be set. */
+/* One field of bits. Only the offered ones may be set. */
 struct um_prov_bits_row {
     const char *name;
     uint64_t asked;
@@ -100,7 +100,7 @@ static int um_prov_hints_mr_mode(uint32_t version, int mode)
         if (mode == UM_MR_UNSPEC || mode == UM_MR_BASIC || mode == UM_MR_SCALABLE)
             return 0;
     } else if (!(mode & (UM_MR_BASIC | UM_MR_SCALABLE)) || mode == UM_MR_BASIC || mode == UM_MR_SCALABLE) {
-        return 0; /* any other bits are accepted: they ask for less than we offer */
+        return 0; /* other bits only permit requirements, and the offer makes none */
     }
     return um_prov_info_refuse("domain_attr->mr_mode = 0x%x mixes FI_MR_BASIC or FI_MR_SCALABLE with other bits", mode);
 }

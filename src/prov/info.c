@@ -107,7 +107,7 @@ static struct fi_info *um_prov_offer_new(const struct um_prov_env *env, const st
     info->ep_attr->protocol = UM_PROTOCOL;
     info->ep_attr->protocol_version = 1;
     info->ep_attr->max_msg_size = SIZE_MAX;
-    /* operations that msg_order orders, of any size */
+    /* msg_order holds for operations of any size */
     info->ep_attr->max_order_raw_size = SIZE_MAX;
     info->ep_attr->max_order_war_size = SIZE_MAX;
     info->ep_attr->max_order_waw_size = SIZE_MAX;
@@ -125,7 +125,7 @@ static struct fi_info *um_prov_offer_new(const struct um_prov_env *env, const st
     return info;
 }
 
-/* The capabilities to open with: those asked for, with both directions if none was given. */
+/* Returns the capabilities to open with: those asked for, with both directions if none was given. */
 static uint64_t um_prov_answer_caps(uint64_t asked)
 {
     if (!(asked & (FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC)))
@@ -209,7 +209,9 @@ static int um_prov_answer_fill(struct fi_info *info, const struct fi_info *hints
     return 0;
 }
 
-/* The machines that the hints' domain name selects, or else those of FI_UNIMEM_MACHINE. False: one is not usable here.
+/*
+ * Returns the machines that the hints' domain name selects, or else those of FI_UNIMEM_MACHINE. False: a name is
+ * unknown, or a machine is not usable here.
  */
 static bool um_prov_info_machines(const struct um_prov_env *env, const struct fi_info *hints,
                                   struct um_machines *machines_p)

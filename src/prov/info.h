@@ -40,7 +40,7 @@ static inline uint64_t um_prov_caps_all(uint32_t version)
     return version >= FI_VERSION(2, 0) ? caps | UM_FI_TAGGED_DIRECTED_RECV : caps;
 }
 
-/* Those a transmit or receive context can have. */
+/* Those that a receive context can have. */
 static inline uint64_t um_prov_caps_rx(uint32_t version)
 {
     return um_prov_caps_all(version) & ~(UM_CAPS_DOMAIN | FI_SEND | FI_READ | FI_WRITE | FI_FENCE);
@@ -49,7 +49,7 @@ static inline uint64_t um_prov_caps_rx(uint32_t version)
 /* 0, or -FI_ENODATA: the hints ask for more than the offer has; logged at info level. */
 int um_prov_hints_check(uint32_t version, const struct fi_info *hints, const struct fi_info *offer);
 
-/* Logs why there is no answer. Always -FI_ENODATA. */
+/* Logs why fi_getinfo has no answer. Always returns -FI_ENODATA. */
 int um_prov_info_refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 #endif

@@ -273,7 +273,7 @@ struct fi_ops_cq um_prov_inherited_cq_ops = {
     .strerror = um_prov_cq_strerror,
 };
 
-/* These two cannot return an error: the last known value; and one error more, for the fork. */
+/* These two cannot return an error. The first returns the last known value, the second one error more, for the fork. */
 static uint64_t um_prov_inherited_cntr_read(struct fid_cntr *cntr)
 {
     return um_prov_cntr_known(UM_CONTAINER(cntr, struct um_prov_cntr, fid));
@@ -360,7 +360,7 @@ struct fi_ops_eq um_prov_inherited_eq_ops = {
     .strerror = um_prov_eq_strerror,
 };
 
-/* Frees the object's own memory, which begins with the fid. What else it owned ends with the child. */
+/* Frees the object's own memory, which begins with the fid. What else it owned is released when the child ends. */
 static int um_prov_inherited_fid_close(struct fid *fid)
 {
     free(fid);

@@ -1,9 +1,11 @@
 /*
- * The objects of a parent in its forked child (inherited*.c): every call answers that this is not their process.
+ * The objects of a parent in its forked child (inherited*.c): every call fails, because the objects belong to the
+ * parent.
  *
- * An endpoint is a process's: its lanes, registrations and peers know the parent by its number, and its memory is not
- * mapped in the child. So the child's copies of the objects get tables of their own (fork.c), whose functions answer
- * -FI_EOPBADSTATE and touch nothing that the parent still uses; closing frees the object's own memory.
+ * An endpoint belongs to one process: its lanes, registrations and peers name the parent by its process id, and its
+ * memory is not mapped in the child. So the child's copies of the objects get tables of their own (fork.c), whose
+ * functions return -FI_EOPBADSTATE and touch nothing that the parent still uses. Closing an object frees its own
+ * memory.
  */
 #ifndef UM_PROV_INHERITED_H
 #define UM_PROV_INHERITED_H

@@ -1,5 +1,5 @@
 /*
- * The plug-in: entry point, name and version, and the way of log lines from the layers below to libfabric's log.
+ * The plug-in: entry point, name and version, and what takes log lines from the layers below to libfabric's log.
  *
  * Owns: struct fi_provider. Must not know any other object.
  * Threading: libfabric calls the entry point once, under its own lock. Logging may come from any thread.

@@ -28,7 +28,7 @@ static int um_prov_mr_close(struct fid *fid)
     return 0;
 }
 
-/* Also to a region that peers use already: Sandia OpenSHMEM does that. */
+/* Binds a counter, also to a region that peers use already: Sandia OpenSHMEM does that. */
 static int um_prov_mr_bind_cntr(struct um_prov_mr *mr, struct um_prov_cntr *cntr, uint64_t flags)
 {
     if (cntr->source.domain != mr->domain)
@@ -42,7 +42,7 @@ static int um_prov_mr_bind_cntr(struct um_prov_mr *mr, struct um_prov_cntr *cntr
     return ret;
 }
 
-/* Any endpoint of the domain reaches every region, so a binding to one changes nothing. */
+/* Every region is reached through any endpoint of the domain, so a binding to an endpoint changes nothing. */
 static int um_prov_mr_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
     UM_UNCANCELLED;
@@ -100,8 +100,8 @@ enum { UM_MR_USELESS_PAUSES = 3 };
 
 /*
  * Static data can be adopted only while the process has one thread, and the progress thread is a second one. If it is
- * the only other thread, it ends for a moment and the region is added again. Called under the domain lock, which is
- * released meanwhile.
+ * the only other thread, it is stopped for a moment and the region is added again. Called under the domain lock, which
+ * is released meanwhile.
  */
 static int um_prov_mr_add_alone_locked(struct um_prov_domain *d, struct um_prov_mr *mr)
 {
@@ -124,7 +124,7 @@ static int um_prov_mr_add_alone_locked(struct um_prov_domain *d, struct um_prov_
     return ret ? ret : resumed;
 }
 
-/* Registers from the fields that every API version has. */
+/* Registers memory, from the fields that every API version has. */
 static int um_prov_mr_register(struct um_prov_domain *d, const struct fi_mr_attr *attr, struct fid_mr **mr_p)
 {
     UM_UNCANCELLED;

@@ -1,5 +1,5 @@
 /*
- * Posting an operation: the slow ends of post.h.
+ * Posting an operation: the slow parts of post.h.
  *
  * Owns nothing. Threading: as each function says.
  */
@@ -20,14 +20,14 @@ int um_prov_ep_refused(struct um_prov_ep *ep, int ret)
 
 /*
  * An operation that was executed at once does not come here: it changes nothing that a sleeper waits for, so it wakes
- * none. With automatic progress, every put would wake the progress thread.
+ * none. With automatic progress, every put would otherwise wake the progress thread.
  */
 int um_prov_post_started_locked(struct um_prov_ep *ep, int started)
 {
     um_prov_cq_stop_lingering(ep->tx_cq);
     if (started)
         return um_prov_ep_refused(ep, started);
-    ep->pending++; /* its completion takes that back, or has done so, if the call has found an error */
+    ep->pending++; /* its completion undoes this, or has done so already if the call found an error */
     um_prov_ep_touch_locked(ep);
     return 0;
 }
@@ -37,7 +37,7 @@ ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int s
     if (__builtin_expect(sent < 0, 0))
         return um_prov_ep_refused(ep, sent);
     if (__builtin_expect(sent > 0, 0))
-        ep->pending++; /* its completion takes it back */
+        ep->pending++; /* its completion undoes this */
     else if (ep->cntr[UM_CNTR_SEND])
         um_prov_cntr_count_locked(ep->cntr[UM_CNTR_SEND], len);
     um_prov_ep_touch_locked(ep);
@@ -78,7 +78,7 @@ static int um_prov_post_peek_locked(struct um_prov_ep *ep, const struct um_proto
     struct um_core_completion found = {0};
     int ret = um_proto_peek(ep->core, msg, &found);
     /*
-     * No progress here: reading the answer makes it (um_prov_cq_drain). MPICH searches its own queues (a message to
+     * No progress here: the read of the answer makes it (um_prov_cq_drain). MPICH searches its own queues (a message to
      * self), then peeks. A peek that made progress would put messages of other sources before one that was already
      * there.
      */

@@ -3,8 +3,8 @@
  * the fence, the count of pending operations, what is done after a refusal. Inline: these are the hot paths.
  *
  * Owns nothing. Threading: um_prov_post_send, um_prov_post_inject, um_prov_post_recv and um_prov_post_peek take the
- * domain lock. Those named *_locked, um_prov_post_is_fenced_off and um_prov_post_source want it held. The others need
- * none.
+ * domain lock. The callers of those named *_locked, of um_prov_post_is_fenced_off and of um_prov_post_source hold it.
+ * The others need no lock.
  */
 #ifndef UM_PROV_POST_H
 #define UM_PROV_POST_H
@@ -33,11 +33,16 @@ static inline void um_prov_post_executed_locked(struct um_prov_ep *ep, uint32_t 
         um_prov_cntr_count_locked(cntr, len);
 }
 
-/* One that was not: accepted (started 0), or refused. The result of the posting function. */
+/*
+ * Finishes posting a one-sided operation that was not executed at once: it was accepted (started is 0) or refused.
+ * Returns the result of the posting function.
+ */
 int um_prov_post_started_locked(struct um_prov_ep *ep, int started);
 
-/* The flags that calls take: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). FI_MORE, FI_PRIORITY, FI_AFFINITY:
- * hints. */
+/*
+ * The flags that calls take: fi_msg(3), fi_tagged(3), fi_rma(3), fi_atomic(3). FI_MORE, FI_PRIORITY and FI_AFFINITY are
+ * hints and change nothing.
+ */
 #define UM_HINT_FLAGS (FI_MORE | FI_PRIORITY | FI_AFFINITY)
 #define UM_RMA_FLAGS                                                                                                   \
     (UM_HINT_FLAGS | FI_COMPLETION | FI_INJECT | FI_REMOTE_CQ_DATA | FI_FENCE | FI_INJECT_COMPLETE |                   \
@@ -61,7 +66,7 @@ static inline int um_prov_post_check_recv(uint64_t fi_flags, uint64_t known)
     return um_prov_post_check_flags(fi_flags, known);
 }
 
-/* 0; -FI_EINVAL: too many pieces, or too large to inject; what um_prov_post_check_flags() says. */
+/* 0; -FI_EINVAL: too many pieces, or too large to inject; the errors of um_prov_post_check_flags(). */
 static inline int um_prov_post_check_size(const struct um_prov_ep *ep, size_t count, size_t len, uint64_t fi_flags,
                                           uint64_t known)
 {
@@ -82,12 +87,12 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
                                         uint64_t fi_flags)
 {
     if (__builtin_expect(!ep->tx_cq, 0))
-        return -FI_EOPNOTSUPP; /* it was opened without FI_SEND */
+        return -FI_EOPNOTSUPP; /* the endpoint was opened without FI_SEND */
     um_prov_domain_lock(&ep->domain->lock);
     int ret = um_prov_ep_peer(ep, dest, &msg->peer);
     if (ret == 0) {
         const bool waits = um_prov_post_is_fenced_off(ep, fi_flags);
-        ep->pending++; /* before: the completion may come before the call returns */
+        ep->pending++; /* beforehand: the completion may come before um_proto_send() returns */
         int sent = waits ? -EAGAIN : um_proto_send(ep->core, msg);
         if (__builtin_expect(sent == 0, 1)) {
             um_prov_ep_touch_locked(ep);
@@ -102,10 +107,15 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
 
 ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                                   uint64_t tag, uint32_t flags);
-/* Under the domain lock: what um_proto_inject() said. It has no completion: its counter counts now. */
+/*
+ * Finishes an inject, under the domain lock. sent is the result of um_proto_inject(). A message that was sent has no
+ * completion, so its counter counts now.
+ */
 ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int sent);
-/* Inline if the domain needs no lock, the peer was used before and no counter is bound; else
- * um_prov_post_inject_other() does it. */
+/*
+ * Posts an inject. Inline if the domain needs no lock and the peer was used before, with
+ * um_prov_post_inject_done_locked() if a counter is bound; else um_prov_post_inject_other() does it.
+ */
 static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data,
                                           fi_addr_t dest, uint64_t tag, uint32_t flags)
 {
@@ -118,7 +128,7 @@ static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf
                : 0;
 }
 
-/* The source of a receive: a peer, or NULL for any. */
+/* Finds the source of a receive. *peer_p: a peer, or NULL for any. */
 static inline int um_prov_post_source(struct um_prov_ep *ep, bool directed, fi_addr_t source,
                                       struct um_core_peer **peer_p)
 {
@@ -144,10 +154,12 @@ static inline ssize_t um_prov_post_recv(struct um_prov_ep *ep, struct um_proto_m
 
 ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
                                 void *context, uint32_t flags, bool directed, fi_addr_t source);
-/* Under the domain lock: what um_proto_recv() said. */
+/* Finishes a receive, under the domain lock. ret is the result of um_proto_recv_one(). */
 ssize_t um_prov_post_recv_done_locked(struct um_prov_ep *ep, int ret);
-/* A receive of one buffer, without flags of a call. Inline if the domain needs no lock and it is for anybody, or for a
- * peer that was used before. */
+/*
+ * Posts a receive of one buffer, for a call that takes no flags. Inline if the domain needs no lock and the receive is
+ * from any source or from a peer that was used before.
+ */
 static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
                                             void *context, uint32_t flags, bool directed, fi_addr_t source)
 {
@@ -159,10 +171,10 @@ static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, si
     return __builtin_expect(ret || ep->armed, 0) ? um_prov_post_recv_done_locked(ep, ret) : 0;
 }
 
-/* FI_PEEK, with the call's other flags. The result goes to the completion queue. */
+/* Executes FI_PEEK with the call's other flags. The result goes to the completion queue. */
 ssize_t um_prov_post_peek(struct um_prov_ep *ep, struct um_proto_msg *msg, bool directed, fi_addr_t source);
 
-/* The flags of a receive whose call gave fi_flags. */
+/* Returns the um_core_op_flag of a receive that was posted with fi_flags. */
 static inline uint32_t um_prov_post_recv_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
     uint32_t flags = 0;

@@ -46,7 +46,7 @@ static bool um_prov_progress_has_news(const struct um_prov_event_source *s)
     return um_prov_cntrs_have_news_locked(s->domain);
 }
 
-/* The application handles signals: the thread takes none but those of its own faults (fault guards). */
+/* The application's threads handle signals: this one takes only those of its own faults (fault guards). */
 static int um_prov_progress_spawn(struct um_prov_progress *p)
 {
     sigset_t all, before;
@@ -56,7 +56,7 @@ static int um_prov_progress_spawn(struct um_prov_progress *p)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int error = pthread_create(&p->thread, NULL, um_prov_progress_run, p);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error == EAGAIN ? -ENOMEM : -error; /* who calls again at once would find the same limit of threads */
+    return error == EAGAIN ? -ENOMEM : -error; /* a caller that tries again at once meets the same limit of threads */
 }
 
 int um_prov_progress_start(struct um_prov_domain *d)

@@ -6,7 +6,7 @@
  * Threading: one lock per domain (the domain lock) covers everything that belongs to the domain. It is taken unless the
  * application promised FI_THREAD_DOMAIN and makes progress itself. The other models are not enough to leave it out:
  * FI_THREAD_COMPLETION and FI_THREAD_ENDPOINT still let one thread register memory or insert addresses while another
- * one moves messages. The domain lock is never held while sleeping. Functions named *_locked want it held.
+ * one moves messages. No thread sleeps with the domain lock held. The caller of a function named *_locked holds it.
  */
 #ifndef UM_PROV_PROV_H
 #define UM_PROV_PROV_H
@@ -43,17 +43,20 @@ struct um_prov_env {
     bool mpich_atomics;
 };
 void um_prov_env_define(void);
-/* 0 and the settings; -FI_EINVAL or -FI_ENODATA (no such machine): the reason was logged. */
+/*
+ * Reads the variables. Returns 0 and the settings, or logs the reason and returns -FI_EINVAL or -FI_ENODATA (no such
+ * machine).
+ */
 int um_prov_env_read(struct um_prov_env *env_p);
 
-/* A positive errno of the layers below → the positive fabric errno that libfabric's clients know. */
+/* Maps a positive errno of the layers below to the positive fabric errno that libfabric's clients know. */
 int um_prov_error_to_fi(int error);
-/* The same for results: 0 or a negative errno → 0 or a negative fabric errno. */
+/* Does the same for results: 0 or a negative errno becomes 0 or a negative fabric errno. */
 static inline int um_prov_error_result(int ret)
 {
     return __builtin_expect(ret == 0, 1) ? 0 : -um_prov_error_to_fi(-ret);
 }
-/* What an internal error means, in words. */
+/* Returns a text for a positive errno of the layers below. */
 const char *um_prov_error_text(int error);
 
 /* ---- the domain lock ---- */
@@ -77,17 +80,17 @@ static inline void um_prov_domain_unlock(struct um_prov_domain_mutex *g)
 
 /* ---- fork.c ---- */
 
-/* An object in the list of those that a forked child must not use: the last member of its struct. */
+/* The list entry of an object that a forked child must not use. It is the last member of the object's struct. */
 struct um_prov_live {
     struct um_list link;
     struct fid *fid;
 };
-/* Before any object. 0 or -FI_ENOMEM. */
+/* Installs the fork handlers, before any object is opened. Returns 0 or -FI_ENOMEM. */
 int um_prov_fork_watch(void);
-/* When the object is whole; before anything of it ends. */
+/* Adds an object when it is complete; removes it before any part of it is released. */
 void um_prov_live_add(struct um_prov_live *live, struct fid *fid);
 void um_prov_live_remove(struct um_prov_live *live);
-/* Was the object inherited from the parent process? */
+/* True if the object was inherited from the parent process. */
 bool um_prov_fork_is_inherited(const struct fid *fid);
 
 /* ---- fabric, domain ---- */
@@ -109,11 +112,11 @@ struct um_prov_domain {
     struct um_prov_env env;
     struct um_proto_limits limits;
     struct um_core_regions *regions;
-    bool virtual_addresses; /* peers give virtual addresses, not offsets */
+    bool virtual_addresses; /* peers address a region by virtual addresses, not by offsets */
     bool provider_keys;
     uint64_t next_key;
     uint32_t processors; /* online when the domain was opened: the query takes microseconds */
-    bool counter_read;   /* the caller read a counter: it may await no message (cq.c) */
+    bool counter_read;   /* the caller read a counter, so it may not be waiting for a message (cq.c) */
     uint32_t refs;
     struct um_list eps;                /* enabled endpoints */
     struct um_list remote_cntrs;       /* counters that peers add to */
@@ -137,11 +140,16 @@ static inline uint32_t um_prov_domain_api(const struct um_prov_domain *d)
 /* memory.c: fi_open_ops() on a domain */
 int um_prov_memory_ops_open(struct fid *fid, const char *name, uint64_t flags, void **ops, void *context);
 
-/* progress.c: the thread that moves a domain's endpoints when the application asked for automatic progress */
+/*
+ * progress.c: the thread that makes the progress of a domain's endpoints when the application asked for automatic
+ * progress
+ */
 int um_prov_progress_start(struct um_prov_domain *d);
 void um_prov_progress_stop(struct um_prov_domain *d);
-/* Ends the thread for a while, if it is the only one beside the caller's. False: it is not. Called without the domain
- * lock. */
+/*
+ * Stops the thread until um_prov_progress_resume() if it and the caller's thread are the only ones of the process.
+ * False: nothing was stopped. Called without the domain lock.
+ */
 bool um_prov_progress_pause(struct um_prov_domain *d);
 int um_prov_progress_resume(struct um_prov_domain *d);
 int um_prov_progress_add_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
@@ -159,12 +167,12 @@ struct um_prov_cntr {
     uint64_t errors;
     bool bytes; /* counts bytes instead of completions */
     uint32_t refs;
-    /* A target's counter: peers add to *remote; value holds what was counted otherwise. */
-    uint32_t remote_number; /* 0: it is none */
+    /* A counter of a target: peers add to *remote; value holds the rest of the count. */
+    uint32_t remote_number; /* 0: peers do not add to this counter */
     const uint64_t *remote;
-    uint64_t remote_base; /* *remote where our value was 0 */
-    uint64_t remote_seen; /* what the caller knows of */
-    uint64_t remote_told; /* what sleepers were woken for */
+    uint64_t remote_base; /* *remote when the counter became a target's or was last set */
+    uint64_t remote_seen; /* *remote when the caller last read the counter */
+    uint64_t remote_told; /* *remote when sleepers were last woken */
     struct um_list remote_link;
     struct um_prov_live live;
 };
@@ -176,27 +184,33 @@ static inline void um_prov_cntr_count_locked(struct um_prov_cntr *cntr, size_t l
     um_prov_waiter_signal(&cntr->source.waiter);
 }
 void um_prov_cntr_fail_locked(struct um_prov_cntr *cntr);
-/* The value at the last look. */
+/* Returns the value at the last look at *remote. */
 static inline uint64_t um_prov_cntr_known(const struct um_prov_cntr *cntr)
 {
     return cntr->value + (cntr->remote ? cntr->remote_seen - cntr->remote_base : 0);
 }
-/* Makes it a counter that peers add to: its number among those of the domain's space. -FI_ENOSYS: it counts bytes. */
+/*
+ * Turns it into a counter that peers add to. *number_p: its number among the counters of the domain's space.
+ * -FI_ENOSYS: it counts bytes.
+ */
 int um_prov_cntr_make_remote_locked(struct um_prov_cntr *cntr, uint32_t *number_p);
 /* Wakes sleepers on counters that peers have added to. */
 void um_prov_cntrs_tell_locked(struct um_prov_domain *d);
-/* Has a peer added to one since then? */
+/* True if a peer has added to a counter since um_prov_cntrs_tell_locked(). */
 bool um_prov_cntrs_have_news_locked(const struct um_prov_domain *d);
-/* An endpoint of the domain was enabled, or is closed: peers' operations come by way of it. */
+/*
+ * Called when an endpoint of the domain is enabled or closed. Peers' operations arrive through it, so all these
+ * counters depend on its progress.
+ */
 int um_prov_cntrs_add_ep_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
 void um_prov_cntrs_remove_ep_locked(struct um_prov_domain *d, struct um_prov_ep *ep);
 
-/* What peers' accesses are counted as. */
+/* The kinds of peers' accesses that a counter counts. */
 enum um_prov_remote_kind { UM_REMOTE_WRITE, UM_REMOTE_READ, UM_REMOTE_KINDS };
 /*
- * Binds a counter for FI_REMOTE_WRITE, FI_REMOTE_READ or both, to what has these counters. 0 and the new set for the
- * machine (enum um_counters); -FI_EBADFLAGS, -FI_EINVAL: there is one already; um_prov_cntr_make_remote_locked()'s
- * errors.
+ * Binds a counter for FI_REMOTE_WRITE, FI_REMOTE_READ or both to the endpoint or region whose counters are bound[].
+ * Returns 0 and in *counters_p the new set for the machine (enum um_counters); -FI_EBADFLAGS; -FI_EINVAL: one is bound
+ * already; the errors of um_prov_cntr_make_remote_locked().
  */
 int um_prov_cntr_bind_remote_locked(struct um_prov_cntr *cntr, uint64_t flags,
                                     struct um_prov_cntr *bound[UM_REMOTE_KINDS], uint32_t *counters_p);
@@ -214,7 +228,7 @@ struct um_prov_eq {
 int um_prov_eq_open(struct fid_fabric *fabric, struct fi_eq_attr *attr, struct fid_eq **eq_p, void *context);
 void um_prov_eq_hold(struct um_prov_eq *eq);
 void um_prov_eq_drop(struct um_prov_eq *eq);
-/* err 0: an ordinary event. */
+/* Queues an event. err: 0 for an ordinary event, else the fabric errno of an error event. */
 int um_prov_eq_post(struct um_prov_eq *eq, uint32_t event, const struct fi_eq_entry *entry, int err);
 /* fi_trywait(): 0 or -FI_EAGAIN. */
 int um_prov_eq_arm(struct um_prov_eq *eq);
@@ -222,10 +236,10 @@ const char *um_prov_eq_strerror(struct fid_eq *fid, int prov_errno, const void *
 
 /* ---- av.c ---- */
 
-/* As many words as an address of the domain has. */
+/* An entry. word[] has as many words as an address of the domain. */
 struct um_prov_av_entry {
-    uint32_t next[UM_MACHINES_MAX]; /* the next one whose part of that machine has this hash, or UM_AV_NONE */
-    uint64_t word[];                /* of the address; all zero: free */
+    uint32_t next[UM_MACHINES_MAX]; /* by machine: the next entry of the same bucket, or UM_AV_NONE */
+    uint64_t word[];                /* the address; all words zero: the entry is free */
 };
 static_assert(sizeof(struct um_prov_av_entry) + 48 == 56,
               "with 4 to 8 bytes of hash table: at most 64 a known address");
@@ -239,11 +253,11 @@ struct um_prov_av {
     bool events; /* FI_EVENT: insertions report to the EQ */
     unsigned char *chunks[UM_VECTOR_CHUNKS];
     size_t addr_len;                    /* bytes of an address */
-    size_t entry_size;                  /* of struct um_prov_av_entry with that */
-    uint64_t used;                      /* entries ever used: indices below it */
-    uint64_t freed;                     /* of these, free again */
-    uint64_t low;                       /* no free one below this index */
-    uint32_t *buckets[UM_MACHINES_MAX]; /* one table for the parts of each machine */
+    size_t entry_size;                  /* bytes of a struct um_prov_av_entry with its address */
+    uint64_t used;                      /* entries ever used: all indices are below it */
+    uint64_t freed;                     /* of these, entries that are free again */
+    uint64_t low;                       /* no entry below this index is free */
+    uint32_t *buckets[UM_MACHINES_MAX]; /* by machine: the hash table of its parts of addresses */
     uint64_t bucket_mask;
     uint64_t count;
     struct um_list eps; /* bound endpoints */
@@ -252,12 +266,15 @@ struct um_prov_av {
 };
 
 int um_prov_av_open(struct fid_domain *domain, struct fi_av_attr *attr, struct fid_av **av, void *context);
-/* False: no such entry. */
+/* Returns in *addr_p the address of an entry. False: there is no such entry. */
 bool um_prov_av_addr_locked(const struct um_prov_av *av, fi_addr_t index, struct um_addr *addr_p);
-/* The first entry that has a part in common with the address. FI_ADDR_NOTAVAIL: there is none. */
+/* Finds the first entry that has a part in common with the address. FI_ADDR_NOTAVAIL: there is none. */
 fi_addr_t um_prov_av_find_locked(const struct um_prov_av *av, const struct um_addr *addr);
 const char *um_prov_av_straddr(struct fid_av *fid, const void *addr, char *buf, size_t *len);
-/* The first entry that has the address's part of one machine, and the next one that has the same as that. */
+/*
+ * Finds the first entry with the address's part of one machine, and the next entry with the same part as the entry at
+ * index. FI_ADDR_NOTAVAIL: there is none.
+ */
 fi_addr_t um_prov_av_find_part_locked(const struct um_prov_av *av, uint32_t machine, const struct um_addr *addr);
 fi_addr_t um_prov_av_next_part_locked(const struct um_prov_av *av, uint32_t machine, fi_addr_t index);
 
@@ -288,15 +305,15 @@ struct um_prov_ep {
     struct um_prov_cq *tx_cq, *rx_cq;
     struct um_prov_cntr *cntr[UM_CNTR_KINDS];
     struct um_prov_cntr *remote_cntr[UM_REMOTE_KINDS];
-    uint32_t remote_counters; /* their numbers, enum um_counters */
+    uint32_t remote_counters; /* the numbers of remote_cntr[], as enum um_counters */
     struct um_prov_eq *eq;
     struct um_core_peer **peers;       /* by fi_addr_t; filled at first use */
-    uint64_t peers_room;               /* its entries */
-    uint64_t pending;                  /* accepted transmissions that will complete */
-    uint32_t tx_flags, rx_flags;       /* um_core_op_flag of the calls without flags */
-    uint64_t tx_op_flags, rx_op_flags; /* defaults, as libfabric has them */
+    uint64_t peers_room;               /* entries of peers[] */
+    uint64_t pending;                  /* accepted transmissions that have not completed */
+    uint32_t tx_flags, rx_flags;       /* um_core_op_flag for calls that take no flags */
+    uint64_t tx_op_flags, rx_op_flags; /* the default FI_* flags */
     bool tx_selective, rx_selective;
-    bool directed, tagged_directed; /* receives look at their source address */
+    bool directed, tagged_directed; /* untagged, tagged receives match by their source address */
     bool wants_source, wants_source_err;
     bool enabled;
     bool closing;
@@ -329,13 +346,13 @@ void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_core_completion *c);
 void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len,
                          uint64_t tag, uint64_t data);
-/* The event of a one-sided operation that was executed while it was posted. */
+/* Reports the completion of a one-sided operation that was executed while it was posted. */
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_core_completion *c);
 /*
- * Sleepers share the port's one arm. Every arm needs its disarm, also after -EAGAIN (there is work to do first).
- * Posting or progress by another thread can invalidate the arm: um_prov_ep_touch_locked() then wakes the sleepers to
- * look again.
+ * All sleepers share one arming of the endpoint's ports. Each um_prov_ep_arm_locked() needs its
+ * um_prov_ep_disarm_locked(), even after -EAGAIN (there is work to do first). Posting or progress by another thread can
+ * invalidate the arming: um_prov_ep_touch_locked() then wakes the sleepers, which look again.
  */
 int um_prov_ep_arm_locked(struct um_prov_ep *ep);
 void um_prov_ep_disarm_locked(struct um_prov_ep *ep);
@@ -354,9 +371,12 @@ static inline void um_prov_source_progress_locked(struct um_prov_event_source *s
     }
 }
 
-/* The address at this index is gone: forget the peer under that name. */
+/* Forgets the peer at an index whose address is removed from the address vector. */
 void um_prov_ep_forget_locked(struct um_prov_ep *ep, fi_addr_t index, const struct um_addr *addr);
-/* 0; -FI_EINVAL not in the AV; -FI_EOPBADSTATE not enabled; core's errors. */
+/*
+ * Finds or makes the peer at an index. Returns 0; -FI_EINVAL: not in the AV; -FI_EOPBADSTATE: not enabled; core's
+ * errors.
+ */
 int um_prov_ep_peer_slow(struct um_prov_ep *ep, fi_addr_t index, struct um_core_peer **peer_p);
 
 static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct um_core_peer **peer_p)
@@ -369,7 +389,7 @@ static inline int um_prov_ep_peer(struct um_prov_ep *ep, fi_addr_t index, struct
     return um_prov_ep_peer_slow(ep, index, peer_p);
 }
 
-/* The flag of a completion level. */
+/* Returns the um_core_op_flag of a completion level. */
 static inline uint32_t um_prov_ep_level_flags(uint64_t fi_flags)
 {
     return (fi_flags & FI_DELIVERY_COMPLETE ? (uint32_t)UM_OP_DELIVERY : 0) |
@@ -378,7 +398,10 @@ static inline uint32_t um_prov_ep_level_flags(uint64_t fi_flags)
 
 #define UM_LEVELS (FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE)
 
-/* The flags of a transmission whose call gave fi_flags: completion level, data, inject, event or not. */
+/*
+ * Returns the um_core_op_flag of a transmission that was posted with fi_flags: completion level, data, inject, no
+ * event.
+ */
 static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t fi_flags)
 {
     uint32_t flags = ep->tx_flags & (UM_OP_DELIVERY | UM_OP_MATCH);
@@ -392,7 +415,9 @@ static inline uint32_t um_prov_ep_tx_flags(const struct um_prov_ep *ep, uint64_t
     return flags;
 }
 
-/* The return value of a posting function whose operation was refused. Makes progress, so that there is room next time.
+/*
+ * Returns the result of a posting function whose operation was refused with ret. After -EAGAIN it makes progress, so
+ * that there is room next time.
  */
 int um_prov_ep_refused(struct um_prov_ep *ep, int ret);
 

@@ -5,10 +5,13 @@
  */
 #include "prov/post.h"
 
-/* The operation of proto that a call posts. */
+/* The function of proto that starts the operation of a call. */
 typedef int (*um_prov_rma_start)(struct um_core_ep *ep, const struct um_proto_rma *rma);
 
-/* what: UM_OP_READ or UM_OP_WRITE, and UM_OP_NO_EVENT if no event is wanted, whatever rma->flags are: a constant. */
+/*
+ * Posts an operation. what is a constant: UM_OP_READ or UM_OP_WRITE, with UM_OP_NO_EVENT if no event is wanted whatever
+ * rma->flags say.
+ */
 static inline __attribute__((always_inline)) ssize_t um_prov_rma_post(struct um_prov_ep *ep, struct um_proto_rma *rma,
                                                                       size_t len, fi_addr_t dest, uint64_t fi_flags,
                                                                       const uint32_t what,
@@ -31,7 +34,7 @@ static inline __attribute__((always_inline)) ssize_t um_prov_rma_post(struct um_
     return ret;
 }
 
-/* Not the peer; nor the data, which counts only with UM_OP_DATA. */
+/* Sets all but the peer and the data, which is used only with UM_OP_DATA. */
 static inline void um_prov_rma_set(struct um_proto_rma *rma, const struct iovec *iov, size_t count, uint64_t addr,
                                    uint64_t key, void *context, uint32_t flags)
 {
@@ -79,8 +82,8 @@ static ssize_t um_prov_rma_writedata(struct fid_ep *fid, const void *buf, size_t
 }
 
 /*
- * No event. The counter counts when the operation has ended, at the endpoint's completion level: MPI flushes by waiting
- * for that counter.
+ * Posts an inject, which reports no event. The counter counts when the operation has ended, at the endpoint's
+ * completion level: MPI flushes by waiting for that counter.
  */
 static inline __attribute__((always_inline)) ssize_t
 um_prov_rma_inject_any(struct um_prov_ep *ep, struct um_proto_rma *rma, size_t len, fi_addr_t dest)
@@ -138,7 +141,10 @@ static ssize_t um_prov_rma_writev(struct fid_ep *fid, const struct iovec *iov, v
     return um_prov_rma_postv(ep, &rma, dest, UM_OP_WRITE, um_proto_rma_write);
 }
 
-/* No target: nothing to move. */
+/*
+ * Posts a message without a target. -FI_EINVAL: the target has another length than the buffers, or there is something
+ * to move.
+ */
 static __attribute__((noinline)) ssize_t um_prov_rma_msg_empty(struct um_prov_ep *ep, const struct fi_msg_rma *m,
                                                                size_t len, uint64_t flags, uint32_t what)
 {
@@ -150,7 +156,7 @@ static __attribute__((noinline)) ssize_t um_prov_rma_msg_empty(struct um_prov_ep
     return um_prov_rma_post(ep, &rma, 0, m->addr, flags, what, um_proto_rma_empty);
 }
 
-/* The target is one piece at most (rma_iov_limit), and none only when there is nothing to move. */
+/* Posts a message. Its target has one piece at most (rma_iov_limit), and none only when there is nothing to move. */
 static inline __attribute__((always_inline)) ssize_t um_prov_rma_msg(struct um_prov_ep *ep, const struct fi_msg_rma *m,
                                                                      uint64_t flags, const uint32_t what,
                                                                      const um_prov_rma_start start)

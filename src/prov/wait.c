@@ -6,9 +6,9 @@
  *
  * A sleeper arms every endpoint of the set, so that a peer makes their wait fds readable, and sleeps in an epoll set
  * over those fds. Events of this process (another thread's call completes something) come through an eventfd.
- * How long a sleep may be, the endpoints say (um_core_ep_sleep_max): a peer that dies wakes nobody, and some machines
- * wake nobody at all. A blocking call makes progress after that time; for the fd that an application waits on there is
- * a timer in the set, which makes it readable.
+ * The endpoints bound the length of a sleep (um_core_ep_sleep_max): a peer that dies wakes nobody, and some machines
+ * wake nobody at all. A blocking call makes progress after that time. If the application waits on the fd, a timer in
+ * the set makes the fd readable.
  *
  * A blocking call goes through stages: it spins for about as long as going to sleep and waking up would take; then, if
  * the event is a store to one known line and the processor can wait for that (base/cpu_wait.h), it rests at the line;
@@ -147,7 +147,7 @@ static int um_prov_source_watch_ep(struct um_prov_event_source *s, struct um_pro
     return fd < 0 ? 0 : um_prov_waiter_watch(&s->waiter, fd);
 }
 
-/* Threads that sleep now need the new endpoint armed as well; they look first. */
+/* Arms the new endpoint for the threads that sleep now, and wakes them, so that they look at it first. */
 static void um_prov_source_catch_up(struct um_prov_event_source *s, struct um_prov_ep *ep)
 {
     for (uint32_t i = 0; s->arms && i < s->waiter.sleepers; i++)
@@ -159,7 +159,7 @@ int um_prov_source_add_locked(struct um_prov_event_source *s, struct um_prov_ep 
 {
     struct um_prov_ep_set *set = &s->eps;
     for (size_t i = 0; i < set->count; i++) {
-        if (set->eps[i] == ep) /* perhaps from before it was enabled: watched twice is watched once */
+        if (set->eps[i] == ep) /* perhaps added before it was enabled; watching it twice does no harm */
             return um_prov_error_result(um_prov_source_watch_ep(s, ep));
     }
     if (set->count == set->room) {
@@ -216,7 +216,7 @@ static int um_prov_source_arm_eps(struct um_prov_event_source *s)
     return ret ? -FI_EAGAIN : 0;
 }
 
-/* The longest sleep that the endpoints allow, in ms; -1: any. */
+/* Returns the longest sleep that the endpoints allow, in ms; -1: no limit. */
 static int um_prov_source_sleep_max(const struct um_prov_event_source *s)
 {
     int most = -1;
@@ -228,7 +228,7 @@ static int um_prov_source_sleep_max(const struct um_prov_event_source *s)
     return most;
 }
 
-/* Opens the wait object that nobody had asked for. */
+/* Opens the wait object if it is not open. */
 static int um_prov_source_ensure(struct um_prov_event_source *s)
 {
     if (s->waiter.poll_fd >= 0)
@@ -267,7 +267,9 @@ void um_prov_source_disarm_locked(struct um_prov_event_source *s)
         um_prov_waiter_drain(&s->waiter);
 }
 
-/* After a sleep. The last sleeper drains the fd: the others that were woken must not find it empty and sleep on. */
+/*
+ * Ends a sleep. Only the last sleeper drains the fd: else the others that were woken would find it empty and sleep on.
+ */
 static void um_prov_source_wake_locked(struct um_prov_event_source *s)
 {
     um_prov_source_disarm_eps(s);
@@ -300,7 +302,7 @@ int um_prov_source_sleep_locked(struct um_prov_event_source *s, int ms, int canc
     if (ret)
         return ret;
     int most = um_prov_source_sleep_max(s);
-    if (__builtin_expect(!s->arms && !s->domain->progress, 0)) /* its thread could not be started again: nobody arms */
+    if (__builtin_expect(!s->arms && !s->domain->progress, 0)) /* the thread could not be restarted: nobody arms */
         most = UM_UNARMED_MS;
     if (most >= 0 && (ms < 0 || ms > most))
         ms = most;
@@ -322,7 +324,7 @@ bool um_prov_source_has_processors(const struct um_prov_event_source *s)
     return ranks <= s->domain->processors;
 }
 
-/* The one word whose change is the next event. False: there is none, or there are several. */
+/* Finds the one word whose change is the next event. False: there is none, or there are several. */
 static bool um_prov_source_find_line(const struct um_prov_event_source *s, const uint64_t **line_p, uint64_t *value_p)
 {
     const uint64_t *line = s->watched ? s->watched(s, value_p) : NULL;
@@ -331,8 +333,10 @@ static bool um_prov_source_find_line(const struct um_prov_event_source *s, const
         int lines = s->eps.eps[i]->core ? um_core_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
         if (lines < 0 || (lines > 0 && line))
             return false;
-        /* The lane may end while the thread rests without the domain lock, and records of other lanes wait for the end
-         * of the rest. */
+        /*
+         * Another thread may end the lane while this one rests without the domain lock; and records of other lanes wait
+         * until the rest ends.
+         */
         if (lines > 0 && (s->domain->lock.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
             return false;
         line = lines > 0 ? next : line;
@@ -361,7 +365,7 @@ static void um_prov_wait_begin(const struct um_prov_event_source *s, struct um_p
     w->until = spins ? um_clock_ns() + UM_SPIN_NS : 0;
 }
 
-/* A round of spinning or resting; false when that is over. */
+/* Does one round of spinning or resting. False: both stages are over. */
 static bool um_prov_wait_awake_locked(struct um_prov_event_source *s, struct um_prov_wait *w)
 {
     if (w->stage == UM_WAIT_SPIN) {

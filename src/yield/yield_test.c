@@ -1,4 +1,4 @@
-/* yield.c is compiled in, with a kernel and a clock of the test's own. */
+/* Tests of yield.c, which is compiled in, with a kernel and a clock of the test's own. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -36,7 +36,7 @@ static int test_clock_gettime(clockid_t id, struct timespec *ts)
 #define sched_yield   test_sched_yield
 #include "yield/yield.c" /* NOLINT(bugprone-suspicious-include): so that it can be told what time it is */
 
-/* So many calls, each of which takes so long in the kernel; how many got there. */
+/* Makes count calls, each of which takes ns in the kernel. Returns how many went to the kernel. */
 static unsigned yields(unsigned count, uint64_t ns)
 {
     calls = 0;
@@ -65,9 +65,9 @@ static void where_another_one_runs_meanwhile_each_is(void **state)
 {
     (void)state;
     yields(64, 400);
-    yields(32, 9000); /* one of these */
+    yields(32, 9000); /* one of these calls is a system call */
     assert_int_equal(yields(2000, 9000), 2000);
-    assert_int_equal(yields(UM_YIELD_SHARED / 2, 400), UM_YIELD_SHARED / 2); /* it may come back */
+    assert_int_equal(yields(UM_YIELD_SHARED / 2, 400), UM_YIELD_SHARED / 2); /* the other thread may come back */
     assert_int_equal(yields(UM_YIELD_SHARED, 9000), UM_YIELD_SHARED);
 }
 
@@ -75,7 +75,7 @@ static void a_few_quick_calls_prove_nothing(void **state)
 {
     (void)state;
     yields(64, 400);
-    while (yields(1, 9000) == 0) /* the next one that is a system call */
+    while (yields(1, 9000) == 0) /* up to the next call that is a system call */
         ;
     const unsigned few = UM_YIELD_SHARED - UM_YIELD_PROOF / 2;
     assert_int_equal(yields(few, 400), few);
@@ -90,7 +90,7 @@ static void when_the_other_one_has_gone_they_are_left_out_again(void **state)
     assert_in_range(yields(3200, 400), 99, 101);
 }
 
-/* Each call lets another one run: what is quick is not known. */
+/* Each call lets another thread run: the time of a quick call is not known. */
 static void who_begins_on_a_shared_processor_finds_out(void **state)
 {
     (void)state;

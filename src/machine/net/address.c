@@ -27,7 +27,7 @@ static bool is_whole(const struct um_net_addr_wire *part)
            memcmp(part->name + part->len, zero, sizeof(zero) - part->len) == 0;
 }
 
-/* 0, or why the part cannot be one that this port reaches. */
+/* Returns 0, or a negative errno: why this port cannot reach an address with this part. */
 static int part_check(const struct um_net_port *port, const struct um_net_addr_wire *part, bool is_logged)
 {
     static struct um_log_limit broken, other, closed;

@@ -2,15 +2,15 @@
  * Bodies that their receiver reads by the inner provider's RMA: memory that is shown, and reads of what peers show.
  * net.h.
  *
- * Both go by an endpoint of their own (rma.h), opened when the first body is shown or read. A peer's bytes may be on
- * their way into the program's buffer for ever (its host has vanished, and comes back later). So the endpoint is
- * stopped when a read, or what is shown, is given up, which is seldom; all other reads over it fail then, here or at
- * peers, and those bodies come in records. The next one that is shown opens a new endpoint, of which peers are told by
- * BODIES.
+ * Both use a second endpoint (rma.h), opened when the first body is shown or read. A read that is given up may still
+ * write into the program's buffer at any later time (the peer's host has vanished, and comes back). So the endpoint is
+ * stopped when a read, or memory that is shown, is given up, which is seldom. All other reads over it fail then, here
+ * and at peers, and those bodies come in records. The next body that is shown or read opens a new endpoint; BODIES
+ * tells its name to the peers to which memory is shown.
  *
- * A body can always come in records instead: where a peer has not told its endpoint, or that cannot be reached (a
- * firewall), and when a read fails, or does not move on while the peer is heard of. Who is refused time and again shows
- * nothing more for a while.
+ * A body can always come in records instead. It does so when the peer has not sent the name of its endpoint, when that
+ * cannot be reached (a firewall), when a read fails, and when a read does not move on while the peer is heard. A port
+ * whose bodies a peer refuses time and again shows that peer nothing for a while.
  * Owns: struct um_net_bodies, struct read, struct shown. Threading: as the port's calls.
  */
 #include "machine/net/net.h"
@@ -23,22 +23,23 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-/* Until what cannot be had is tried again. */
+/* After this time, what has failed is tried again. */
 #define AGAIN_NS UINT64_C(10000000000)
-/* How long a connection is tried at each call; then seldom: one that is refused is made anew each time. */
+/* For this time each call tries to connect; after it, one call for each tick of the coarse clock: a connection that is
+ * refused is made anew by each try. */
 #define TRY_NS   UINT64_C(20000000)
-/* A try that comes later than that after the one before is the first one. */
+/* A try that comes more than this after the one before begins a new series. */
 #define FIRST_NS UINT64_C(1000000000)
 
 enum {
     REFUSED_MAX = 8,         /* occasions in turn */
-    SHOWN_MIN = 64 << 10,    /* bytes: a shorter body comes as soon in records */
-    HEARD_CONNECTS = 4,      /* a peer that was heard of so often would have taken a connection: 2 s of its calls */
-    HEARD_MOVES = 40,        /* and moved some body on: 10 s of its calls or more, */
-    HEARD_BYTES = 512 << 10, /* and one more for so many bytes */
+    SHOWN_MIN = 64 << 10,    /* bytes; a shorter body comes as soon in records */
+    HEARD_CONNECTS = 4,      /* a peer heard so often would have accepted a connection: 2 s of its calls */
+    HEARD_MOVES = 40,        /* a peer heard so often would have ended a read: 10 s of its calls or more; */
+    HEARD_BYTES = 512 << 10, /* heard once more for each so many bytes under way */
 };
 
-/* Of what a peer shows. */
+/* A read of memory that a peer shows. */
 struct read {
     struct um_net_rma_context context; /* first */
     struct um_transfer base;
@@ -46,7 +47,7 @@ struct read {
     struct um_net_peer *peer;
     size_t len;
     struct um_list link; /* in bodies.reads, while it is under way */
-    int result;          /* -EINPROGRESS: it is */
+    int result;          /* -EINPROGRESS while it is under way */
 };
 
 struct shown {
@@ -55,12 +56,13 @@ struct shown {
     struct um_net_peer *peer;
     struct um_net_rma *rma;
     struct fid_mr *mr;
-    uint32_t refused; /* um_net_peer.refused when it was shown: what fails together counts once */
+    uint32_t refused; /* um_net_peer.refused when it was shown: bodies that fail together count once */
 };
 
 /* ---- the endpoint ---- */
 
-/* It wakes who sleeps; else he looks by the clock. */
+/* Adds the endpoint's queue to the descriptors that wake a sleeper, or removes it. If that fails, sleepers look by the
+ * clock. */
 static void wake_by(const struct um_net_port *port, int op)
 {
     struct epoll_event readable = {.events = EPOLLIN};
@@ -91,10 +93,10 @@ static void read_end(struct read *read, int result)
     from->reading -= read->len;
     from->heard = 0;
     um_list_unlink(&read->link);
-    read->port->bodies.ended++; /* its owner does not know */
+    read->port->bodies.ended++; /* its owner does not know that yet */
 }
 
-/* Every read fails that has not ended. */
+/* Reads that have not ended fail. */
 void um_net_bodies_stop(struct um_net_port *port)
 {
     struct um_net_bodies *bodies = &port->bodies;
@@ -107,7 +109,8 @@ void um_net_bodies_stop(struct um_net_port *port)
         read_end(UM_CONTAINER(l, struct read, link), -EPERM);
 }
 
-/* Takes what ended. A failure that is not the connection's end may leave the provider the buffer. */
+/* Takes the reads that have ended. After a failure other than the end of the connection (FI_ECANCELED) the provider may
+ * still use the buffer, so the endpoint is stopped. */
 bool um_net_bodies_look(struct um_net_port *port)
 {
     struct um_net_rma_context *context;
@@ -120,7 +123,7 @@ bool um_net_bodies_look(struct um_net_port *port)
             um_net_bodies_stop(port);
     }
     if (port->bodies.tried_at && um_clock_coarse_ns() - port->bodies.tried_at > FIRST_NS)
-        port->bodies.tried_at = 0; /* nobody wants it any more */
+        port->bodies.tried_at = 0; /* no caller wants that read any more */
     return any;
 }
 
@@ -131,7 +134,7 @@ bool um_net_bodies_may_sleep(struct um_net_port *port)
 
 /* ---- what is shown ---- */
 
-/* The peer knows by which endpoint. */
+/* Sends BODIES if the peer does not know this endpoint yet. True: the peer knows it, or will. */
 static bool tell_endpoint(struct um_net_lane *lane)
 {
     struct um_net_port *port = lane->port;
@@ -178,7 +181,7 @@ struct um_shown *um_net_show(struct um_lane *base, const struct iovec *piece, ui
     return &shown->base;
 }
 
-/* It was not read. Perhaps the peer has not heard of the endpoint. */
+/* The peer has refused to read. Perhaps BODIES did not reach it, so it is sent again. */
 static void was_refused(const struct shown *shown)
 {
     struct um_net_peer *peer = shown->peer;
@@ -207,7 +210,7 @@ void um_net_hide(struct um_shown *base, enum um_hide why)
 
 /* ---- what peers show ---- */
 
-/* A peer's other endpoint is at the address of its first one: only the port of TCP differs. */
+/* True if that is a name for a peer's second endpoint: the address of its first one, except for the TCP port. */
 static bool is_beside(const struct um_net_peer *peer, const struct um_net_name_wire *at)
 {
     static const unsigned char zero[UM_NET_NAME_MAX];
@@ -230,7 +233,7 @@ void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, cons
     from->unreached_at = 0;
 }
 
-/* True: -EPERM. */
+/* True if nothing can be read now from the peer: its endpoint is not known, or was not reached lately. */
 static bool is_closed_to(const struct um_net_from *from)
 {
     return !from->name.len || (from->unreached_at && um_clock_coarse_ns() - from->unreached_at < AGAIN_NS);
@@ -243,7 +246,7 @@ static bool can_read(const struct um_net_link *link, const struct um_copy *copy)
            copy->len <= info->ep_attr->max_msg_size && !is_closed_to(&link->peer->from);
 }
 
-/* The peer was heard of since the last time: how often by now. */
+/* Counts whether the peer was heard since the last call; returns the count. */
 static uint32_t heard(struct um_net_peer *peer)
 {
     if (peer->heard_at != peer->from.heard_at) {
@@ -253,7 +256,7 @@ static uint32_t heard(struct um_net_peer *peer)
     return peer->from.heard;
 }
 
-/* Is it time to try? Sets when the first try was, of those that follow one another. */
+/* True if it is time to try; notes the time of this try, and that of the first one of a series. */
 static bool may_try(struct um_net_peer *peer, uint64_t now)
 {
     struct um_net_from *from = &peer->from;
@@ -261,15 +264,16 @@ static bool may_try(struct um_net_peer *peer, uint64_t now)
         from->first_at = now;
         from->heard = 0;
     } else if (now - from->first_at > TRY_NS && from->tried_at == now) {
-        return false; /* the clock is a coarse one */
+        return false; /* one try for each tick of the coarse clock */
     }
     from->tried_at = now;
     return true;
 }
 
 /*
- * The inner provider takes no read now: while it connects, and when there are too many. A connection takes the calls of
- * both sides, so only a peer that makes some can be found not to be there.
+ * The inner provider does not accept a read now: it is connecting, or too many are under way. Returns -EAGAIN; or
+ * -EPERM: the peer's endpoint cannot be reached. A connection needs calls on both sides, so the latter is concluded
+ * only of a peer that is heard.
  */
 static int not_now(struct um_net_port *port, struct um_net_peer *peer)
 {
@@ -312,7 +316,7 @@ int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, stru
     if (peer->gone)
         return -ESRCH;
     if (!can_read(link, copy) || !open_endpoint(port))
-        return -EPERM; /* it comes in records */
+        return -EPERM; /* the body comes in records */
     if (!may_try(peer, um_clock_coarse_ns()))
         return -EAGAIN;
     struct read *read = malloc(sizeof(*read));
@@ -335,7 +339,8 @@ int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, stru
     return -EINPROGRESS;
 }
 
-/* A connection that is dead may say nothing (a firewall that has forgotten it). Then no read of that peer moves on. */
+/* Stops the endpoint if no read of the peer has ended though the peer was heard often enough: a dead connection may
+ * report nothing (a firewall has forgotten it). */
 static void look_after(struct read *read)
 {
     static struct um_log_limit stuck;

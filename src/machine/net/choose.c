@@ -2,9 +2,9 @@
  * choose.h: the rule.
  *
  * tcp, by itself or, where it has no endpoint of type FI_EP_RDM, by ofi_rxm; the first interface that is not the
- * loopback, if there is one. fi_getinfo() is safe here, from the opening of an endpoint; it is not from a provider's
- * init and cleanup. FI_PROVIDER=unimem restricts the application, not this machine: the flag finds the other
- * providers.
+ * loopback, if there is one. It is safe to call fi_getinfo() here, while an endpoint is opened; it is not in a
+ * provider's init and cleanup. FI_PROVIDER=unimem restricts the application, not this machine: with UM_NET_HIDDEN,
+ * fi_getinfo() finds the other providers, too.
  */
 #include "machine/net/choose.h"
 
@@ -24,7 +24,7 @@
 
 #define PROVIDER "tcp"
 
-/* tcp's RMA reads bodies: rma.h. */
+/* Only tcp is asked for RMA, which reads bodies: rma.h. */
 static struct fi_info *hints_new(const char *provider)
 {
     struct fi_info *hints = um_net_api.dupinfo(NULL);
@@ -49,7 +49,8 @@ static bool is_loopback(const struct fi_info *info)
     return info->domain_attr->name && !strcmp(info->domain_attr->name, "lo");
 }
 
-/* The first of exactly that provider: a list for "tcp" has "tcp;ofi_rxm", too. A provider itself names no provider. */
+/* Returns the first fi_info of exactly that provider: a list for "tcp" has "tcp;ofi_rxm", too. One without a name comes
+ * from a provider's own getinfo. */
 static const struct fi_info *pick(const struct fi_info *list, const char *provider, bool loopback)
 {
     for (const struct fi_info *info = list; info; info = info->next) {
@@ -60,7 +61,7 @@ static const struct fi_info *pick(const struct fi_info *list, const char *provid
     return NULL;
 }
 
-/* -ENODATA: that provider has nothing for us; not logged. */
+/* -ENODATA: that provider has no endpoint that can be used; not logged. */
 static int choose_from(const char *provider, const char *address, struct fi_info **info_p)
 {
     struct fi_info *hints = hints_new(provider), *list = NULL;
@@ -94,7 +95,7 @@ static void none(const char *provider, const char *address)
            address ? ", or another address of this host by FI_UNIMEM_NET_ADDRESS" : "");
 }
 
-/* Of the provider that was named, or of the first that is there. */
+/* Chooses from the provider that was named, or from the first one by rule that is there. */
 static int choose_among(const char *named, const char *address, struct fi_info **info_p)
 {
     static const char *const by_rule[] = {PROVIDER, PROVIDER ";ofi_rxm"};
@@ -106,7 +107,7 @@ static int choose_among(const char *named, const char *address, struct fi_info *
     return ret;
 }
 
-/* Has libfabric the provider, at whatever address? Then no file can help. */
+/* True if libfabric has the provider, whatever the address. Then no provider file can help. */
 static bool is_loaded(const char *named)
 {
     struct fi_info *info;

@@ -4,8 +4,8 @@
 
 #include "machine/net/library.h"
 
-/* Of the provider and the address that were chosen (config.h), or by rule. Valid until the caller frees it. -ENODATA,
- * -ENOENT: there is none (logged, with the remedy). */
+/* Returns the fi_info of the provider and the address that the user chose (config.h), or by a rule (choose.c). The
+ * caller frees it. -ENODATA, -ENOENT: there is none (logged, with the remedy). */
 int um_net_info_choose(struct fi_info **info_p);
 
 #endif

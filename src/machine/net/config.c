@@ -33,7 +33,7 @@ const struct um_machine_param um_net_params[UM_NET_PARAMS] = {
      .set = um_net_set_timeout},
 };
 
-/* Letters, digits, and what else stands in names and addresses. */
+/* True if the value has only letters, digits, -, _, . and the others, is not empty, and not too long. */
 static bool is_name(const char *value, const char *others)
 {
     static const char common[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -93,7 +93,7 @@ const char *um_net_chosen_address(void)
     return *chosen.address ? chosen.address : NULL;
 }
 
-/* A positive number; 0: it is not set, or none. */
+/* Returns the variable's positive number; 0: it is not set, or is no number. */
 static unsigned long number_of(const char *name)
 {
     const char *text = getenv(name);
@@ -102,7 +102,7 @@ static unsigned long number_of(const char *name)
 
 bool um_net_job_is_on_one_host(void)
 {
-    /* Ranks here, ranks in all: MPICH's and Intel's hydra; Open MPI; PRRTE sets Open MPI's for its jobs. */
+    /* Ranks here, ranks in all: of MPICH's and Intel's hydra; of Open MPI (PRRTE sets these for its jobs, too). */
     static const char *const sizes[][2] = {{"MPI_LOCALNRANKS", "PMI_SIZE"},
                                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"}};
     static const char *const hosts[] = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"};

@@ -1,5 +1,6 @@
 /*
- * What a user can choose about the machine over another provider, and what the launcher says. It holds for the process.
+ * What a user can choose about the machine over another provider, and what the launcher says. It is the same for all
+ * ports of the process.
  *
  * Threading: set before the machine is used, or again with the same values.
  */
@@ -16,15 +17,15 @@ int um_net_set_use(const char *value);
 int um_net_set_address(const char *value);
 int um_net_set_timeout(const char *value);
 
-/* Is an inner provider to be opened? alone: the endpoint has no other machine. */
+/* True if an inner endpoint shall be opened. alone: the endpoint has no other machine. */
 bool um_net_is_wanted(bool alone);
-/* The inner provider that was named, the address that was; NULL: none. */
+/* Return the inner provider and the address that the user named; NULL: none. */
 const char *um_net_chosen_provider(void);
 const char *um_net_chosen_address(void);
-/* How long a host may not answer before it counts as gone; 0: for ever. */
+/* Returns for how many ns a host may not answer before it counts as gone; 0: for ever. */
 uint64_t um_net_chosen_timeout_ns(void);
 
-/* Does the launcher say by its environment that all ranks of the job are on this host? */
+/* True if the launcher's environment says that all ranks of the job are on this host. */
 bool um_net_job_is_on_one_host(void);
 
 #endif

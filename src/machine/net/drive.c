@@ -1,4 +1,4 @@
-/* The driver: what came to the objects that it is for, and what is to be told. net.h. */
+/* The driver: hands messages that came to their lanes and rx, and sends what is due. net.h. */
 #include "machine/net/net.h"
 
 #include "machine/address.h"
@@ -24,7 +24,7 @@ static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, ui
     return rx && rx->id == id ? rx : NULL;
 }
 
-/* What it asks for is not here: says so. */
+/* Answers a PROBE whose lane or rx is not here by UNKNOWN. */
 static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe)
 {
     const struct um_net_head_wire *head = &probe->head;
@@ -37,7 +37,7 @@ static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe
                                              .flags = head->flags & UM_NET_OF_RX,
                                              .slot = probe->slot,
                                              .id = head->id};
-    (void)um_net_tell(port, peer, &unknown, sizeof(unknown)); /* it asks again */
+    (void)um_net_tell(port, peer, &unknown, sizeof(unknown)); /* if it is not sent, the peer asks again */
     um_net_peer_put(port, peer);
 }
 
@@ -63,7 +63,7 @@ static void take_probe(struct um_net_port *port, const struct um_net_buffer *buf
         um_net_rx_take_probe(rx, probe);
 }
 
-/* Another port is where the peer was, or the peer does not know what it had granted. */
+/* UNKNOWN came: another port is in the place of the peer, or the peer has given up its side of the lane or rx. */
 static void take_unknown(struct um_net_port *port, const struct um_net_head_wire *head)
 {
     struct um_net_lane *lane = head->flags & UM_NET_OF_RX ? NULL : um_net_slot(&port->lanes, head->slot);
@@ -71,7 +71,7 @@ static void take_unknown(struct um_net_port *port, const struct um_net_head_wire
     if (lane && lane->state == UM_NET_OPEN && lane->rx_id == head->id)
         um_net_lane_fall(lane);
     else if (rx && rx->lane_id == head->id)
-        um_net_rx_fall(rx, rx->arrived ? ECONNRESET : 0); /* who sent nothing may have asked twice */
+        um_net_rx_fall(rx, rx->arrived ? ECONNRESET : 0); /* a sender of no record may have sent JOIN twice */
     else
         port->strays++;
 }
@@ -118,7 +118,7 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
     return false;
 }
 
-/* Sent again it would break the connection again. */
+/* Ends the peer: the message, if sent again, would break the connection again. */
 static void cannot_read(struct um_net_port *port, struct um_net_peer *peer)
 {
     static struct um_log_limit hole;
@@ -149,14 +149,15 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
     um_net_peer_put(port, peer);
 }
 
-/* What is to be offered should not wait for the next look, a system call, and should stay in the cache: the rest is the
- * inner provider's to keep. What a peer sent before it fell is all taken. */
+/* True if a look may end here: there is something to offer. That should not wait for the next look, a system call, and
+ * should stay in the cache; the rest stays with the inner provider. While the list `fallen` has a peer, looks go on, so
+ * that all that it sent is taken. */
 static bool is_enough(const struct um_net_port *port)
 {
     return !um_list_is_empty(&port->ready) && um_list_is_empty(&port->fallen);
 }
 
-/* all: also what comes behind something that is to be offered. */
+/* all: does not stop when there is something to offer. True: an operation has completed. */
 static bool take(struct um_net_port *port, bool all)
 {
     struct um_net_event events[EVENTS];
@@ -173,7 +174,7 @@ static bool take(struct um_net_port *port, bool all)
 
 /* ---- what is to be told ---- */
 
-/* Each once: what is left stands behind the others then. */
+/* Runs each entry of the list once; an entry with something left goes to the end. True: a message was sent. */
 static bool push_all(struct um_net_port *port)
 {
     struct um_list now;
@@ -181,7 +182,7 @@ static bool push_all(struct um_net_port *port)
     if (um_list_is_empty(&port->work))
         return false;
     um_list_init(&now);
-    um_list_append(&port->work, &now); /* a mark */
+    um_list_append(&port->work, &now); /* marks the end of the present entries */
     for (struct um_list *first; (first = um_list_first(&port->work)) != &now;) {
         um_list_unlink(first);
         any |= UM_CONTAINER(first, struct um_net_work, link)->push(UM_CONTAINER(first, struct um_net_work, link));
@@ -205,8 +206,9 @@ static void end_peer(struct um_net_port *port, struct um_net_peer *peer)
     um_net_peer_put(port, peer);
 }
 
-/* Behind a look, before anything is told: who falls while something is told may have sent since. When the inner queue
- * was empty, all that they sent before they fell has been taken; others who send without end put it off for a while. */
+/* Ends the lanes and rx of peers that are gone. Comes after a look and before anything is sent: a peer found gone while
+ * something is sent may have sent messages since the look. Waits until a look has emptied the inner queue, because then
+ * all that these peers sent before is taken; but for CUTS_MAX looks at most, because others may send without end. */
 static void end_fallen(struct um_net_port *port)
 {
     for (struct um_list *l = port->fallen.next, *next; l != &port->fallen; l = next) {
@@ -217,7 +219,7 @@ static void end_fallen(struct um_net_port *port)
     }
 }
 
-/* Credit for a large record waits for that of the next one, which is to be offered now. */
+/* True if credit for a large record waits to go with that for the next one, which is offered now. */
 static bool is_put_off(const struct um_net_port *port)
 {
     return port->owed && !um_list_is_empty(&port->ready);
@@ -236,7 +238,7 @@ void um_net_catch_up(struct um_port *base)
         (void)tell_all(port);
 }
 
-/* A function of its own, so that the compiler puts what it calls into it. */
+/* A function of its own, so that the compiler inlines into it what it calls. */
 static __attribute__((noinline)) bool drive(struct um_net_port *port, bool all)
 {
     if (!port->is_open)
@@ -263,8 +265,8 @@ void um_net_drive_all(struct um_net_port *port)
 
 /* ---- who is there? ---- */
 
-/* Not more often, however often tick() is called: who does not run takes nothing out of his sockets. What did not go is
- * tried again. */
+/* True if a PROBE is due: once in PROBE_NS, however often tick() is called, because a peer that does not run takes
+ * nothing out of its sockets. While the inner provider accepts nothing for the peer, each call tries. */
 static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t now)
 {
     if (!peer->again_since && now - *probed_at < PROBE_NS)
@@ -273,8 +275,7 @@ static bool is_due(const struct um_net_peer *peer, uint64_t *probed_at, uint64_t
     return true;
 }
 
-/* A peer that says nothing, or for which the inner provider takes nothing, is asked by other means. True: it says
- * nothing. */
+/* Checks by other means a peer that is silent, or for which the inner provider accepts nothing. True: it is silent. */
 static bool probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool is_told, uint64_t now)
 {
     const bool is_silent = um_net_is_silent(peer->heard_at, now);
@@ -294,23 +295,23 @@ static bool probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t no
     return !rx->closed && is_due(rx->peer, &rx->probed_at, now) && probe_peer(port, rx->peer, um_net_rx_probe(rx), now);
 }
 
-/* Nobody says anything. Perhaps messages that stop in the middle have all receives, of strangers or of peers that have
- * vanished: then what waits comes with some more, and so many are needed from now on. */
+/* No peer is heard. Perhaps incomplete messages of strangers or of vanished peers occupy all receives. Posts some more;
+ * if a message comes then, as many stay posted from now on. */
 static void look_with_more(struct um_net_port *port)
 {
     const uint32_t receives = um_net_inner_more(&port->inner), posted = port->inner.posted;
     if (receives)
         (void)drive(port, true);
-    const bool was_taken = port->inner.posted < posted; /* one, and none was posted in its place */
+    const bool was_taken = port->inner.posted < posted; /* a receive, and none was posted in its place */
     if (was_taken && receives > port->inner.receives)
         port->inner.receives = receives;
 }
 
 void um_net_probe(struct um_net_port *port, uint64_t now)
 {
-    const uint64_t passed = (now - port->ticked_at) * 2; /* each is looked at twice a second */
+    const uint64_t passed = (now - port->ticked_at) * 2; /* each slot is looked at twice a second */
     uint32_t lanes = um_clock_share(port->lanes.end, passed), rxs = um_clock_share(port->rxs.end, passed);
-    bool is_silent = !port->lanes.end && !port->rxs.end; /* nobody is here who could say anything */
+    bool is_silent = !port->lanes.end && !port->rxs.end; /* there is no peer that could send a PROBE */
     port->ticked_at = now;
     for (; lanes && port->lanes.end; lanes--) {
         port->probe_lane = port->probe_lane + 1 < port->lanes.end ? port->probe_lane + 1 : 0;

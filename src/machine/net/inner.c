@@ -17,8 +17,8 @@ enum {
     SENDS_MAX = 1024,
     EVENTS = 16,
     RXM_MESSAGE_MAX = 16384,
-    STRANGERS_MAX = 64, /* reads of the queue that may find nothing else */
-    PARTS = 3,          /* of a record with a lent body */
+    STRANGERS_MAX = 64, /* reads of the queue in one call, while they find only what strangers did */
+    PARTS = 3,          /* of a record with a lent body: head and header, body, seal */
 };
 
 /* ---- open and close ---- */
@@ -33,7 +33,7 @@ static int cannot(const char *what, int ret, const struct um_net_inner *inner)
     return ret;
 }
 
-/* Before libfabric 1.18 or so, a layered provider does not find the one below it where FI_PROVIDER hides that. */
+/* Before libfabric 1.18 or so, a layered provider does not find the provider below it if FI_PROVIDER excludes that. */
 static int cannot_open(int ret, const struct um_net_inner *inner)
 {
     const char *name = inner->info->fabric_attr->prov_name, *layer = strchr(name, ';');
@@ -117,7 +117,8 @@ static int fabric_open(struct um_net_inner *inner)
     return ret ? cannot_open(ret, inner) : um_net_objects_open(inner, &inner->own);
 }
 
-/* A larger message of ofi_rxm is fetched by its receiver, and a sender that sleeps does not wake for that. */
+/* Returns the length of the longest message for ofi_rxm. A longer one would be fetched by its receiver, which needs
+ * calls of the sender, and does not wake a sender that sleeps. */
 static size_t rxm_message_max(void)
 {
     static struct um_log_limit odd;
@@ -133,7 +134,8 @@ static size_t rxm_message_max(void)
     return set < UM_NET_SMALL ? UM_NET_SMALL : set < RXM_MESSAGE_MAX ? set : RXM_MESSAGE_MAX;
 }
 
-/* What depends on the provider. Its queues need not be longer than what we post: some have memory for all of it. */
+/* Sets what depends on the provider. Its queues need not be longer than what is posted: some providers allocate memory
+ * for all of it. */
 static void learn(struct um_net_inner *inner)
 {
     struct fi_info *info = inner->info;
@@ -141,8 +143,8 @@ static void learn(struct um_net_inner *inner)
     info->rx_attr->size = info->rx_attr->size < RECEIVES_MAX ? info->rx_attr->size : RECEIVES_MAX;
     inner->is_tcp = strncmp(info->fabric_attr->prov_name, "tcp", 3) == 0 &&
                     (info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6);
-    /* Of other providers it is not known, or wrong (tcp;ofi_rxm), that a closed endpoint moves nothing more; nor of tcp
-     * when the kernel sends out of the program's memory. */
+    /* A closed endpoint of tcp moves no more bytes, unless the kernel sends out of the program's memory (the two
+     * variables). Of other providers that is not known, or wrong (tcp;ofi_rxm). */
     const bool is_plain = inner->is_tcp && strcmp(info->fabric_attr->prov_name, "tcp") == 0 &&
                           info->domain_attr->mr_mode == 0 && !getenv("FI_TCP_ZEROCOPY_SIZE") &&
                           !getenv("FI_TCP_IO_URING");
@@ -153,7 +155,7 @@ static void learn(struct um_net_inner *inner)
     const size_t message_max = is_fetched ? rxm_message_max() : info->ep_attr->max_msg_size;
     const size_t most = message_max - sizeof(struct um_net_record_wire) - (inner->can_lend ? UM_NET_SEAL : 0);
     inner->body_max = most < UM_NET_BODY_MAX ? (uint32_t)most : UM_NET_BODY_MAX;
-    /* What finds no receive over tcp waits below. Few buffers, filled in turn, stay in the cache. */
+    /* Over tcp a message that finds no receive waits in the socket. Few buffers, filled in turn, stay in the cache. */
     inner->receives = inner->is_tcp ? TCP_RECEIVES : RECEIVES;
 }
 
@@ -183,7 +185,7 @@ void um_net_inner_close(struct um_net_inner *inner)
     UM_UNCANCELLED;
     um_net_objects_close(&inner->own);
     CLOSE(inner->fabric);
-    while (inner->all) { /* posted, sent, kept by whomever: the endpoint is closed */
+    while (inner->all) { /* posted, being sent, or kept by a user: the endpoint is closed */
         struct um_net_buffer *next = inner->all->all;
         free(inner->all);
         inner->all = next;
@@ -314,7 +316,7 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 
 /* ---- messages ---- */
 
-/* The buffer has the record without its body, and the seal. */
+/* Sends a record with a lent body: the buffer has the record without its body, and the seal. */
 static __attribute__((noinline)) ssize_t send_lent(struct um_net_inner *inner, struct um_net_buffer *buffer,
                                                    fi_addr_t to)
 {
@@ -337,8 +339,9 @@ int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, 
     return (int)ret;
 }
 
-/* Over tcp a message takes its receive when its first bytes have come, so a peer that stops in the middle of one keeps
- * it: each has one more, as far as the provider's queue goes. */
+/* Returns how many receives are posted because there are peers. Over tcp a message takes a receive when its first bytes
+ * have come, and a peer that stops in the middle of it occupies that receive: so there is one for each peer, as far as
+ * the provider's queue permits. */
 static uint32_t receives_of_peers(const struct um_net_inner *inner)
 {
     return inner->is_tcp ? inner->peers : 0;
@@ -366,7 +369,7 @@ static void post_some(struct um_net_inner *inner, size_t count)
     }
 }
 
-/* As many receives as there are to be. What cannot be posted now is with the next completion. */
+/* Posts receives up to the number wanted. What cannot be posted now is tried again at the next look. */
 static void post(struct um_net_inner *inner)
 {
     const size_t count = receives_wanted(inner);
@@ -395,7 +398,7 @@ static struct um_net_buffer *completed(struct um_net_inner *inner, void *context
     return buffer;
 }
 
-/* An operation that failed: a send's buffer is told of, a receive's is posted again. */
+/* Takes an operation that failed. True: a send, in *event_p. Of a receive it frees the buffer; post() posts another. */
 static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
 {
     struct fi_cq_err_entry error = {0};
@@ -410,7 +413,8 @@ static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
     return true;
 }
 
-/* What has no context is a stranger's: a write of nothing that tells a value. */
+/* Turns completions into events; returns how many. A completion without a context is that of a stranger's write of no
+ * bytes with immediate data; it is dropped. */
 static int events_of(struct um_net_inner *inner, const struct fi_cq_msg_entry *entries, ssize_t count,
                      struct um_net_event *events)
 {

@@ -1,16 +1,17 @@
 /*
- * Is anybody at a peer's TCP port, and does its host live? net.h.
+ * Does anybody listen at a peer's TCP port, and does the peer's host live? net.h.
  *
- * libfabric's tcp says -FI_EAGAIN for as long as it cannot connect, be it that nobody listens any more or that the peer
- * has not come to accept. The kernel of the peer's host tells these apart without the peer's program: it completes a
- * connection to a port that is open, and refuses one to a port that is not. The connection is reset at once; nothing
- * is sent. (If it were closed, the tcp of libfabric 1.17 would look at it for ever, and its descriptor stay readable.)
- * So a peer that computes or is stopped for however long is not taken for dead.
+ * libfabric's tcp returns -FI_EAGAIN while it cannot connect: both when nobody listens any more, and when the peer has
+ * not accepted the connection yet. The kernel of the peer's host tells these apart without the peer's program: it
+ * completes a connection to a port that is open, and refuses one to a port that is not. The connection is reset at
+ * once; nothing is sent. (If it were closed instead, the tcp of libfabric 1.17 at the peer would look at it for ever,
+ * and its descriptor would stay readable.) So a peer that computes or is stopped, however long, is not taken for dead.
  *
- * A host that does not answer for a time that the user chose (FI_UNIMEM_NET_TIMEOUT) has vanished; until then its link
- * may come back. A port whose queue of connections is full does not answer either: a process that is stopped accepts
- * none, and each question stays in its queue. So a port that is surely closed is asked, too: a living host refuses
- * that. A peer counts as dead only when both have been silent for some seconds, and the time has passed.
+ * A host that does not answer for the time that the user chose (FI_UNIMEM_NET_TIMEOUT) has vanished; until then its
+ * link may come back. A port whose queue of connections is full does not answer either: a process that is stopped
+ * accepts no connection, and each question stays in its queue. So a port that is surely closed is asked, too: a living
+ * host refuses that connection. A peer counts as dead only when both ports have been silent for some seconds, and the
+ * time has passed.
  *
  * Owns: struct um_net_knock. Threading: as the port's calls.
  */
@@ -33,16 +34,16 @@
 /* The pause after an answer doubles: each question stays in the queue of a process that is stopped. */
 #define PAUSE_FIRST SECOND
 #define PAUSE_MAX   (256 * SECOND)
-/* The host is asked when its port has not answered for that long. */
+/* The host is asked when the peer's port has not answered for this time. */
 #define HOST_AFTER  SECOND
-/* An attempt that has no answer for that long is silent. */
+/* An attempt without an answer for this time is silent. */
 #define PATIENCE    (3 * SECOND)
-/* It is then made again: the kernel repeats one attempt after pauses that double. */
+/* After this time an attempt is made anew, because the kernel repeats a single one only after pauses that double. */
 #define RENEW       (8 * SECOND)
 
-enum { CLOSED_PORT = 1 }; /* tcpmux, which nobody has */
+enum { CLOSED_PORT = 1 }; /* tcpmux, which nobody uses */
 
-/* Of a question. */
+/* The answer to a question. */
 enum answer { NONE, THERE, REFUSED, CANNOT_ASK };
 
 static void question_end(struct um_net_question *q)
@@ -67,8 +68,8 @@ void um_net_knock_forget(struct um_net_knock *knock)
     knock->pause = knock->at = 0;
 }
 
-/* Begins to connect to the peer's port, or to that port of its host. What connect(2) gives; -EMFILE: there is no
- * socket; -EAFNOSUPPORT: it is no address of IP. */
+/* Begins to connect to the peer's port (port 0), or to another port of its host. 0 or the negative errno of connect(2);
+ * -EMFILE: there is no socket; -EAFNOSUPPORT: the peer's is not an address of IP. */
 static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
 {
     const struct um_net_addr_wire part = um_net_addr_part(&peer->addr);
@@ -90,6 +91,7 @@ static int begin(const struct um_net_peer *peer, uint16_t port, int *fd)
     return connect(*fd, (const struct sockaddr *)&to, part.len) ? -errno : 0;
 }
 
+/* Returns 0, -EINPROGRESS, or the negative errno of an attempt to connect. */
 static int outcome(int fd)
 {
     struct pollfd poll_fd = {.fd = fd, .events = POLLOUT};
@@ -118,14 +120,14 @@ static enum answer answer_of(int ret)
     }
 }
 
-/* Looks for the answer to a question, and asks it if it is not under way, or has been for long. */
+/* Looks for the answer to a question. Asks it if it is not under way, and anew if it has been for RENEW. */
 static enum answer ask(const struct um_net_peer *peer, uint16_t port, struct um_net_question *q, uint64_t now)
 {
     if (q->fd >= 0) {
         const int ret = outcome(q->fd);
         if (answer_of(ret) == THERE || answer_of(ret) == REFUSED)
             return answer_of(ret);
-        if (ret != -ETIMEDOUT) /* then the kernel gave up, perhaps long ago */
+        if (ret != -ETIMEDOUT) /* else the kernel gave up, perhaps long ago */
             q->is_silent |= ret != -EINPROGRESS || now - q->begun >= PATIENCE;
         if (ret == -EINPROGRESS && now - q->begun < RENEW)
             return NONE;
@@ -163,7 +165,7 @@ static void answered(struct um_net_knock *knock, uint64_t now)
     knock->at = now + knock->pause;
 }
 
-/* True: it has been silent for the time that the user chose. Of a time without looks some seconds count. */
+/* True: there was no answer for the time that the user chose. Of a time without looks at most RENEW counts. */
 static bool is_over(struct um_net_knock *knock, uint64_t passed)
 {
     const uint64_t limit = um_net_chosen_timeout_ns();
@@ -184,7 +186,7 @@ bool um_net_knock(struct um_net_peer *peer, uint64_t now)
         asking_begins(knock, now);
     const uint64_t passed = now - knock->looked_at;
     knock->looked_at = now;
-    if (passed > RENEW) /* this process did not look for long: what it knew is old */
+    if (passed > RENEW) /* this process did not look for long: what it knew is out of date */
         knock->port.is_silent = knock->host.is_silent = false;
     enum answer answer = ask(peer, 0, &knock->port, now);
     if (answer == REFUSED)

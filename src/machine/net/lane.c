@@ -1,11 +1,11 @@
-/* The sender's end of a lane: what it tells the receiver, and what it is told. net.h. */
+/* The sender's end of a lane: its messages to the receiver, and the receiver's to it. net.h. */
 #include "machine/net/net.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is told to the receiver ---- */
+/* ---- messages to the receiver ---- */
 
 static struct um_net_head_wire head_of(const struct um_net_lane *lane, enum um_net_kind kind)
 {
@@ -25,7 +25,8 @@ static bool tell_join(struct um_net_lane *lane)
     return is_told;
 }
 
-/* What is committed, in its order. Of what goes again, the inner provider may still have some. */
+/* Sends committed records in order. The inner provider may still own the buffer of a record that must be sent again; it
+ * is skipped. */
 static bool tell_records(struct um_net_lane *lane)
 {
     for (; lane->unsent; lane->unsent = lane->unsent->next) {
@@ -62,7 +63,7 @@ static bool tell_close(struct um_net_lane *lane)
     return lane->close_told;
 }
 
-/* A lane that was asked for and closed tells so when it is granted. */
+/* True if the lane can be freed. One closed between JOIN and GRANT waits for the GRANT, and sends CLOSE then. */
 static bool is_done(const struct um_net_lane *lane)
 {
     if (!lane->closed)
@@ -77,7 +78,7 @@ void um_net_lane_push(struct um_net_lane *lane)
     bool all = lane->peer->gone;
     if (!all && !lane->asked && !lane->closed)
         all = tell_join(lane);
-    else if (!all && lane->state == UM_NET_OPEN) /* who ended it keeps its place until CLOSE comes */
+    else if (!all && lane->state == UM_NET_OPEN) /* an rx that ended the lane keeps its place until CLOSE comes */
         all = (lane->ended || (tell_records(lane) && tell_taken(lane))) && tell_close(lane);
     else if (!all)
         all = true;
@@ -125,8 +126,8 @@ static bool is_lent_and_sending(const struct um_net_buffer *buffer)
     return buffer->lent.iov_len && buffer->is_sending;
 }
 
-/* What the inner provider still has comes back to the port. The program has the memory of a lent body again, so the
- * seal, which goes last, is another one then. */
+/* Drops the first record. A buffer that the inner provider still owns comes back to the port when its send completes.
+ * The program gets the memory of a lent body back now; so the seal, which is sent last, becomes a wrong one. */
 static void drop_first(struct um_net_lane *lane)
 {
     struct um_net_buffer *buffer = lane->first;
@@ -152,7 +153,7 @@ static uint32_t number_of(const struct um_net_buffer *buffer)
     return ((const struct um_net_head_wire *)(const void *)buffer->message)->number;
 }
 
-/* It and those behind it are sent again. The receiver drops what it has. */
+/* Lets this record and those behind it be sent again. The receiver drops those that it has. */
 static void send_again(struct um_net_lane *lane, struct um_net_buffer *buffer)
 {
     if (lane->unsent && (int32_t)(number_of(lane->unsent) - number_of(buffer)) <= 0)
@@ -161,7 +162,8 @@ static void send_again(struct um_net_lane *lane, struct um_net_buffer *buffer)
     um_net_work_add(lane->port, &lane->work);
 }
 
-/* Up to what the receiver told; but a lent body may be under way a second time, and is the inner provider's as long. */
+/* Drops the records that the receiver has consumed, but stops at a lent body that is being sent a second time: the
+ * inner provider still reads it. */
 static void advance(struct um_net_lane *lane)
 {
     while (lane->first && (int32_t)(number_of(lane->first) - lane->credited) <= 0) {
@@ -203,7 +205,7 @@ void um_net_lane_fall(struct um_net_lane *lane)
         um_net_lane_free(lane);
 }
 
-/* ---- what the receiver tells ---- */
+/* ---- messages from the receiver ---- */
 
 static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buffer)
 {
@@ -218,7 +220,7 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
     lane->window = window;
 }
 
-/* Not more than was sent, and not backwards: what came late is dropped. */
+/* Takes credit. Drops credit for more than was committed, and older credit that comes late. */
 static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head, uint32_t consumed)
 {
     if (lane->committed - consumed > lane->committed - lane->credited ||
@@ -239,8 +241,8 @@ static void end_if_all_came(struct um_net_lane *lane)
         lane->ended = true;
 }
 
-/* Those behind the ones that came; what came before is dropped. A receiver that sends more than there are places for
- * only loses its own answers. */
+/* Takes the answers that follow those that have come, and drops those that have come before. A receiver that sends more
+ * than there are places for only loses its own answers. */
 static void take_answers(struct um_net_lane *lane, const struct um_net_buffer *buffer)
 {
     const struct um_net_answers_wire *answers = (const void *)buffer->message;

@@ -27,7 +27,7 @@ static const struct {
 };
 static_assert(sizeof(symbols) / sizeof(symbols[0]) == sizeof(struct um_net_library) / sizeof(void *), "all of them");
 
-/* One that is in the process already has that name: it is the one that loaded this provider. */
+/* A libfabric that is in the process already has this name, so dlopen(3) finds it: it has loaded this provider. */
 static void load(void)
 {
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);

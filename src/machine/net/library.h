@@ -1,8 +1,8 @@
 /*
  * libfabric, as this machine uses it from below the provider: the functions of the libfabric that is in the process.
  *
- * They are looked up when first needed, so that what uses no inner provider (tests, the command) links no libfabric,
- * and so that a process with a libfabric of its own (an MPI's) has only that one. Threading: any.
+ * They are looked up when first needed. So programs that use no inner provider (tests, the command) link no libfabric,
+ * and a process with a libfabric of its own (an MPI's) has only that one. Threading: any.
  */
 #ifndef UM_MACHINE_NET_LIBRARY_H
 #define UM_MACHINE_NET_LIBRARY_H
@@ -26,12 +26,12 @@ struct um_net_library {
 /* Valid after um_net_library_load() has returned 0. */
 extern struct um_net_library um_net_api;
 
-/* 0; -ENOENT: there is none (logged). */
+/* Looks up the functions. 0; -ENOENT: there is no libfabric that can be used (logged). */
 int um_net_library_load(void);
 /*
- * getinfo and fabric are from now on those of the provider in a file of its own: in the folders of FI_PROVIDER_PATH, or
- * beside libfabric. -ENOENT: there is no such file, or it is no provider that can be loaded. Threading: the caller sees
- * to it that nobody else uses um_net_api.
+ * Loads a provider from a file of its own, in the folders of FI_PROVIDER_PATH or beside libfabric. From then on getinfo
+ * and fabric of um_net_api are the provider's. -ENOENT: there is no such file, or it is no provider that can be loaded.
+ * Threading: the caller ensures that no other thread uses um_net_api.
  */
 int um_net_library_take_file(const char *provider);
 

@@ -1,4 +1,4 @@
-/* The table of the machine over another provider: above all its files. net.h. */
+/* The table of the machine over another provider: the highest of its files. net.h. */
 #include "machine/net/net.h"
 
 #include "machine/machines.h"

@@ -1,36 +1,36 @@
 /*
  * The machine over another libfabric provider: what its files share.
  *
- * Each port has an endpoint of the inner provider of its own (inner.c), so ports of one process share nothing, and
- * there is no lock. Records are messages of that endpoint under the port's own lanes (docs/protocol.md section 13): a
- * lane that opens asks its receiver (JOIN) and is granted (GRANT) a window of records that it may have unconsumed.
+ * Each port has its own endpoint of the inner provider (inner.c), so ports of one process share nothing, and there is
+ * no lock. Records are messages of that endpoint under the port's own lanes (docs/protocol.md section 13): a lane that
+ * opens asks its receiver (JOIN) and is granted (GRANT) a window: the number of records that it may have unconsumed.
  * claim() gives a buffer, commit() hands that buffer to the inner provider: nothing is copied. A record is offered in
- * the buffer that it was received into, which is kept until it is released; the inner endpoint has got another one by
- * then.
+ * the buffer that it was received into. The buffer is kept until the record is released; another one has been posted
+ * in its place.
  *
- * What a peer must be told is kept as state ("told up to here"), so an inner provider that takes nothing now only
- * delays: a lane or rx with something to tell stands in the port's list `work`, and every drive tries again. What
- * arrives is always taken first.
+ * What must be sent to a peer is kept as state ("told up to here"). So an inner provider that accepts no message now
+ * only causes delay: a lane or rx with something to send is in the port's list `work`, and every drive tries again.
+ * What has arrived is always taken first.
  *
- * An inner provider that is done with a message has not delivered it: when a TCP connection breaks, what neither side
- * has read is lost without a word. So a lane keeps its records until they are consumed, an rx its answers until they
- * are taken, and each tells in its PROBE what has come to it. What a peer still lacks some time after it was told, it
- * is told again, and it takes everything once, by numbers.
+ * A send that has completed is not delivered yet: when a TCP connection breaks, data that neither side has read are
+ * lost, and no error reports that. So a lane keeps its records until they are consumed, an rx keeps its answers until
+ * they are taken, and each says in its PROBE what it has received. What a peer still lacks some time after it was sent
+ * is sent again. The peer takes each item once, by its number.
  *
  * The files, from the lowest one up; none calls one above it (tests/unit/circles_test.py):
  *
  * - config, library, provider_file, choose: what the user chose; libfabric's functions; which inner provider.
  * - inner, rma: one endpoint of the inner provider, and its buffers; another one, for memory that is shown and read.
- * - address, knock, peer: parts of addresses; does a TCP port still listen; who is reached.
+ * - address, knock, peer: parts of addresses; does a TCP port still listen; the peers of a port.
  * - slots, tell: lanes and rx by number; one message to a peer, and whether it was lost.
- * - bodies: what is shown to peers, and read of them, by the inner provider's RMA.
- * - lane; rx_life, rx_tell, rx: what is told to peers and what they tell, each about its kind of object.
- * - drive: all of these at once.
+ * - bodies: memory that is shown to peers, and reads of what peers show, by the inner provider's RMA.
+ * - lane; rx_life, rx_tell, rx: messages to and from the peer, of a lane; of an rx.
+ * - drive: progress of all of these.
  * - send, poll, space, wait: the calls of machine.h, which drive.
  * - port, net: the rest of them; their table.
  *
- * Threading: machine.h. A forked child has its parent's sockets and must not touch them: the layer above sees to that
- * for ports that it inherits.
+ * Threading: machine.h. A forked child has its parent's sockets and must not touch them: the layer above prevents that
+ * for ports that a child inherits.
  */
 #ifndef UM_MACHINE_NET_NET_H
 #define UM_MACHINE_NET_NET_H
@@ -40,83 +40,83 @@
 
 /* ---- objects ---- */
 
-/* An attempt to connect, which may be made again. */
+/* A question: an attempt to connect, which may be repeated. */
 struct um_net_question {
     int fd;         /* or -1 */
-    uint64_t begun; /* this attempt */
-    bool is_silent; /* for some seconds there was no answer, or nobody could be reached */
+    uint64_t begun; /* when this attempt began */
+    bool is_silent; /* no answer for some seconds, or the destination is unreachable */
 };
 
-/* Is anybody at a peer's port? And, if that is silent, is its host there? */
+/* Two questions: does anybody listen at a peer's port? If the port is silent, does its host answer? */
 struct um_net_knock {
     struct um_net_question port, host;
     bool is_asking;
-    uint64_t asked_at;   /* since when it is asking */
-    uint64_t looked_at;  /* when answers were looked for last */
-    uint64_t unanswered; /* ns for which there has been no answer, as far as somebody looked */
-    uint64_t at;         /* the next time to ask */
-    uint64_t pause;      /* between the last two times */
+    uint64_t asked_at;   /* when is_asking became true */
+    uint64_t looked_at;  /* when it last looked for answers */
+    uint64_t unanswered; /* ns without an answer; a time without looks counts up to a limit */
+    uint64_t at;         /* when to ask next */
+    uint64_t pause;      /* ns from the last answer to `at` */
 };
 
-/* Where a peer shows memory, and what is known of that. */
+/* The endpoint by which a peer shows memory, and what is known of it. */
 struct um_net_from {
-    struct um_net_name_wire name; /* len 0: it has not told */
-    uint32_t serial;              /* um_net_bodies.serial of the endpoint that knows it as `at`; 0: none */
+    struct um_net_name_wire name; /* len 0: the peer has not sent it */
+    uint32_t serial;              /* um_net_bodies.serial of the own endpoint in which `at` is valid; 0: none */
     fi_addr_t at;
     uint64_t reading;            /* bytes of reads under way */
-    uint64_t first_at, tried_at; /* tries in turn that were not taken: the first, the last; 0: none */
-    uint64_t unreached_at;       /* when it was found that none is taken */
-    uint64_t heard_at;           /* um_net_peer.heard_at when it was looked at last */
-    uint32_t heard;              /* how often it had changed, since the first try or since a read ended */
+    uint64_t first_at, tried_at; /* first and last of a series of reads that were not accepted; 0: none */
+    uint64_t unreached_at;       /* when it was found that no connection comes about; 0: it was not */
+    uint64_t heard_at;           /* um_net_peer.heard_at at the last look */
+    uint32_t heard; /* changes of it that looks found since the first try, or since a read began or ended */
 };
 
-/* Whom an address leads to; links, lanes and rx of one address have one. */
+/* The peer at an address; links, lanes and rx of one address share it. */
 struct um_net_peer {
     struct um_net_peer *next; /* in its bucket */
     struct um_addr addr;      /* this machine's part */
     fi_addr_t at;
     uint32_t nonce;
-    uint32_t refs;         /* links, lanes, rx, messages that are being sent, what is shown */
+    uint32_t refs;         /* links, lanes, rx, messages being sent, pieces of memory shown to it */
     bool is_here;          /* a port of this process */
-    bool gone;             /* nothing more goes to it, or comes from it */
-    int error;             /* why: a positive errno */
-    uint64_t again_since;  /* since when the inner provider takes nothing for it; 0: it does */
-    uint64_t retry_at;     /* and when it is to be tried next */
-    uint64_t failed_since; /* since when messages to it fail, now and then, and nothing was heard of it */
-    uint64_t failed_at;    /* when one did last */
-    bool is_broken;        /* and none went since */
-    uint64_t heard_at;     /* when a PROBE of it came last, or it was got to know */
+    bool gone;             /* nothing more is sent to it or comes from it */
+    int error;             /* why it is gone: a positive errno */
+    uint64_t again_since;  /* since when the inner provider accepts no message for it; 0: it does */
+    uint64_t retry_at;     /* not before that time is the next try; 0: at once */
+    uint64_t failed_since; /* start of a series of failed messages without a PROBE from it; 0: none */
+    uint64_t failed_at;    /* when the last one failed */
+    bool is_broken;        /* a message failed, and no send has succeeded since */
+    uint64_t heard_at;     /* when its last PROBE came, or it became known */
     struct um_net_knock knock;
-    struct um_list fallen; /* in the port's list */
-    uint32_t cuts;         /* looks since then that stopped before the inner queue was empty */
+    struct um_list fallen; /* in the port's list, from `gone` until its lanes and rx are ended */
+    uint32_t cuts;         /* looks since `gone` that stopped before the inner queue was empty */
     struct um_list lanes, rxs;
     struct um_net_from from;
-    uint32_t told_serial; /* um_net_bodies.serial of the endpoint that it was told; 0: none */
-    uint32_t refused;     /* occasions in turn on which it wanted in records what was shown to it */
-    uint64_t refused_at;  /* the last one */
+    uint32_t told_serial; /* um_net_bodies.serial of the endpoint that BODIES named to it; 0: none */
+    uint32_t refused;     /* successive occasions on which it asked for records instead of reading */
+    uint64_t refused_at;  /* when the last one was */
 };
 
 /* Bodies that go by RMA. */
 struct um_net_bodies {
-    struct um_net_rma *rma; /* NULL: there is none now */
-    uint32_t serial;        /* of this one */
-    bool is_off;            /* there is to be none */
-    uint64_t open_at;       /* before that there is none, either */
-    uint64_t tried_at;      /* when a read was not taken last */
-    uint32_t shown;         /* pieces of memory that are */
-    struct um_list reads;   /* under way */
-    uint32_t ended;         /* reads whose owners do not know that they have */
+    struct um_net_rma *rma; /* the endpoint; NULL: none now */
+    uint32_t serial;        /* of the endpoint, from 1 on */
+    bool is_off;            /* no endpoint is to be opened */
+    uint64_t open_at;       /* nor before that time */
+    uint64_t tried_at;      /* when the provider last did not accept a read; 0: none waits */
+    uint32_t shown;         /* pieces of memory that are shown */
+    struct um_list reads;   /* reads under way */
+    uint32_t ended;         /* ended reads whose owners have not learned that yet */
 };
 
 /* Lanes or rx by number. */
 struct um_net_table {
     void **at;
-    uint32_t capacity, end; /* end: above the last that is used */
+    uint32_t capacity, end; /* end: one more than the highest number in use */
 };
 
 enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
 
-/* What the last poll gave: nothing; the record of the first rx in the list `ready`; one that was released since. */
+/* What the last poll returned: nothing; the record of the first rx in the list `ready`; a record released since. */
 enum um_net_given { UM_NET_NOTHING, UM_NET_OFFERED, UM_NET_RELEASED };
 
 struct um_net_port {
@@ -127,48 +127,47 @@ struct um_net_port {
     struct um_net_addr_wire name;
     struct um_net_table lanes, rxs;
     struct um_net_peer *peers[UM_NET_BUCKETS];
-    struct um_list work;  /* lanes and rx that have something to tell: struct um_net_work */
-    struct um_list ready; /* rx that have something to offer */
+    struct um_list work;  /* lanes and rx with something to send: struct um_net_work */
+    struct um_list ready; /* rx with something to offer to poll() */
     enum um_net_given given;
-    struct um_list lazy;   /* rx whose sender does not know yet what was consumed */
-    struct um_list fallen; /* peers that are gone: their lanes and rx are to be ended */
-    uint32_t cuts;         /* drives in turn that stopped before the inner queue was empty */
-    uint32_t owed;         /* large records for which credit is due, and was put off */
+    struct um_list lazy;   /* rx with released records; their credit goes at the latest when the port is idle */
+    struct um_list fallen; /* peers that are gone, whose lanes and rx must still be ended */
+    uint32_t cuts;         /* successive drives that stopped before the inner queue was empty */
+    uint32_t owed;         /* large records whose credit is due and was put off */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
-    uint32_t denials; /* rx that are only to tell that there is no lane */
-    /* Records that all incoming lanes may have unconsumed beyond their first windows. A first window's records have
-     * UM_NET_KEPT_MAX bytes at most. */
+    uint32_t denials; /* rx that only send a denial (GRANT) */
+    /* Records by which the windows of all incoming lanes exceed their first windows: now, and at most. The records of
+     * one first window take UM_NET_KEPT_MAX bytes at most. */
     uint32_t windows, windows_max;
-    uint32_t idle;  /* polls since the last record */
-    uint32_t quiet; /* polls since something happened */
-    uint32_t fit;   /* polls that may be left out at most, as often as the caller polls */
-    uint32_t polls; /* since the kernel's clock was seen to tick */
-    uint64_t ticked_at_coarse;
-    uint64_t ticked_at;
-    uint64_t heard_at;             /* when a PROBE of anybody came last, or it was seen to that they can come */
-    uint32_t probe_lane, probe_rx; /* slots that tick() looks at next */
-    uint64_t strays;               /* messages for nothing that is here */
-    int wait_fd;                   /* epoll: kick_fd, timer_fd, the inner queue's */
+    uint32_t idle;             /* polls since the last record, or since lazy credit became due */
+    uint32_t quiet;            /* polls since something happened */
+    uint32_t fit;              /* most polls that may be skipped, at the rate at which the caller polls */
+    uint32_t polls;            /* polls since the coarse clock was last seen to tick */
+    uint64_t ticked_at_coarse; /* when that was */
+    uint64_t ticked_at;        /* when um_net_probe() was called last */
+    uint64_t heard_at;         /* when the last PROBE of any peer came, or more receives were posted for want of one */
+    uint32_t probe_lane, probe_rx; /* slots that um_net_probe() looked at last */
+    uint64_t strays;               /* dropped messages: malformed, or for no lane or rx here */
+    int wait_fd;                   /* epoll: kick_fd, timer_fd, the descriptors of the inner queues */
     int kick_fd, timer_fd;
-    bool is_timed;
+    bool is_timed; /* the timer is set */
 };
 
 struct um_net_link {
     struct um_link base;
     struct um_net_port *port;
     struct um_net_peer *peer;
-    struct um_net_lane *opening; /* asked for, and not granted yet */
+    struct um_net_lane *opening; /* the lane of lane_open() until that returns its result; or NULL */
 };
 
-/* What stands in a port's list `work`. push: tells what there is to tell; true: nothing is left, and the object may
- * be gone. */
+/* An entry of a port's list `work`. push: sends what is due; true: a message was sent. It may free the object. */
 struct um_net_work {
     struct um_list link;
     bool (*push)(struct um_net_work *work);
 };
 
-/* What may be lost: the peer has reported `has` items, the same since `since`, when `told` had been sent. */
+/* What a peer may lack: since `since`, when `told` items had been sent, it has reported the same number, `has`. */
 struct um_net_gap {
     uint32_t has, told;
     uint64_t since;
@@ -183,29 +182,29 @@ struct um_net_lane {
     struct um_net_peer *peer;
     struct um_list of_peer;
     uint32_t slot, rx_slot;
-    uint64_t id, rx_id; /* its secret number, the rx's */
+    uint64_t id, rx_id; /* secret numbers: of the lane, of the rx */
     enum um_net_lane_state state;
     uint64_t probed_at;
     bool asked;              /* JOIN was sent */
-    bool closed, close_told; /* by lane_close(); CLOSE was sent */
-    bool bye;                /* the receiver has all of it */
-    bool ended;              /* by the peer, or it is gone */
-    bool ended_seen;         /* lane_reap() told */
+    bool closed, close_told; /* by lane_close() or a failed opening; CLOSE was sent */
+    bool bye;                /* BYE came: the receiver has all records */
+    bool ended;              /* the peer ended it, or is gone */
+    bool ended_seen;         /* lane_reap() returned -EPIPE */
     bool watched;
     uint8_t credit_serial; /* of the last CREDIT */
-    bool held, was_held;   /* the receiver wants no messages now; a claim failed because of it */
-    bool announces;        /* it wants large bodies to be announced */
-    int error;             /* why it was denied: a negative errno */
+    bool held, was_held;   /* the receiver wants no messages now; a claim failed because of that */
+    bool announces;        /* the receiver wants large bodies to be announced */
+    int error;             /* why the lane was denied: a negative errno */
     struct um_net_buffer *claimed;
-    struct um_net_buffer *first, *last; /* committed, and not known to be consumed */
-    uint64_t kept;                      /* bytes of those */
-    struct um_net_buffer *unsent;       /* of those, the first that is to be sent; NULL: none */
+    struct um_net_buffer *first, *last; /* records committed and not known to be consumed */
+    uint64_t kept;                      /* bytes of their messages */
+    struct um_net_buffer *unsent;       /* the first of them that must be sent, perhaps again; NULL: none */
     struct um_net_gap gap;              /* of the records */
     uint32_t committed, consumed, window;
-    uint32_t credited;                              /* what the receiver has consumed: `consumed` follows */
-    uint32_t consumed_seen;                         /* what lane_consumed() told last */
-    uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped ones that the receiver knows of */
-    uint32_t ends_at;                               /* answers that there will be, if ends_is_known */
+    uint32_t credited;                              /* records that the receiver has consumed: `consumed` follows */
+    uint32_t consumed_seen;                         /* what lane_consumed() returned last */
+    uint32_t answers_in, answers_out, answers_told; /* received; reaped; reaped as far as the receiver was told */
+    uint32_t ends_at;                               /* answers that there will be in all, if ends_is_known */
     bool ends_is_known;
     struct um_answer answers[UM_ANSWERS];
 };
@@ -218,72 +217,77 @@ struct um_net_rx {
     struct um_list of_peer;
     struct um_list ready, lazy;
     uint32_t slot, lane_slot;
-    uint64_t id, lane_id; /* its secret number, the lane's */
+    uint64_t id, lane_id; /* secret numbers: of the rx, of the lane */
     uint64_t probed_at;
-    enum um_net_grant denied;     /* there is no lane: only GRANT is to be sent */
+    enum um_net_grant denied;     /* not UM_NET_GRANTED: no lane; the rx only sends GRANT with this denial */
     bool granted;                 /* GRANT was sent */
     bool joined_told;             /* UM_REC_JOINED was released */
     bool left_told;               /* UM_REC_LEFT was released */
-    bool closing;                 /* CLOSE came: close_at records are all */
-    bool closed;                  /* and they are here; or the sender is gone */
+    bool closing;                 /* CLOSE came: there are close_at records in all */
+    bool closed;                  /* CLOSE came, and all records, or the rx is refused; or the sender is gone */
     bool bye_told;                /* BYE was sent */
-    bool refused;                 /* ENDED is to be sent */
+    bool refused;                 /* by this side: ENDED must be sent */
     bool end_told;                /* ENDED was sent */
     bool crowded;                 /* an answer found no place */
-    bool held, held_told;         /* the sender is to send no messages; knows it */
-    bool announce, announce_told; /* it is to announce large bodies; knows it */
-    int error;                    /* what UM_REC_LEFT tells */
+    bool held, held_told;         /* the sender shall send no messages; was told so */
+    bool announce, announce_told; /* the sender shall announce large bodies; was told so */
+    int error;                    /* a positive errno for UM_REC_LEFT, or 0 */
     uint32_t close_at;
-    struct um_net_buffer *first, *last; /* records that are to be offered */
-    struct um_net_buffer *ahead;        /* records that came before others, by number */
-    uint32_t arrived, released;         /* records */
+    struct um_net_buffer *first, *last; /* records to be offered */
+    struct um_net_buffer *ahead;        /* records that came before earlier ones, sorted by number */
+    uint32_t arrived, released;         /* records that have come in order; that were released */
     uint8_t credit_serial;              /* of the last CREDIT */
-    uint32_t credit_due, credit_told;   /* released records: to be told, told */
+    uint32_t credit_due, credit_told;   /* released records: whose credit is due; whose credit was sent */
     uint32_t window, window_told;
-    uint32_t grows_at;                               /* released records after which the window grows */
-    uint32_t bytes;                                  /* of records that were released since credit was told */
-    uint64_t unreleased;                             /* bytes of records that have come */
+    uint32_t grows_at;                               /* the value of `released` at which the window grows */
+    uint32_t bytes;                                  /* bytes of records released since credit was sent */
+    uint64_t unreleased;                             /* bytes of records that have come and are not released */
     struct um_net_gap gap;                           /* of the answers */
-    uint32_t answers_in, answers_out, answers_taken; /* given, sent, known to be taken */
+    uint32_t answers_in, answers_out, answers_taken; /* given; sent; known to be taken */
     struct um_answer answers[UM_ANSWERS];
 };
 
 /* ---- address.c ---- */
 
 void um_net_addr_set(const struct um_net_port *port, struct um_addr *addr_p);
-/* Its part. */
+/* Returns the address's part of this machine. */
 struct um_net_addr_wire um_net_addr_part(const struct um_addr *addr);
 int um_net_addr_check(const struct um_port *base, const struct um_addr *addr, bool is_last);
 
 /* ---- knock.c: does a TCP port still listen, does its host live? ---- */
 
-/* Looks after the attempt, or begins one when it is time. True: nobody listens there, or the host has vanished. */
+/* Looks for an answer to the attempt under way, or begins one when it is time. True: nobody listens at the peer's port,
+ * or its host has vanished. */
 bool um_net_knock(struct um_net_peer *peer, uint64_t now);
 void um_net_knock_end(struct um_net_knock *knock);
-/* The peer was heard of: the next silence is another one. */
+/* The peer was heard: the next silence starts afresh. */
 void um_net_knock_forget(struct um_net_knock *knock);
 
 /* ---- peer.c ---- */
 
-/* The peer with that address, one more reference. -ENOMEM, -EHOSTUNREACH: the inner provider does not take it. */
+/* Returns the peer with that address, with a reference for the caller. -ENOMEM; -EHOSTUNREACH: the inner provider does
+ * not accept the address. */
 int um_net_peer_get(struct um_net_port *port, const struct um_addr *addr, struct um_net_peer **peer_p);
 void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer);
-/* A message to it has failed: it is gone; or, over tcp, its connection has broken, and another one may be made. */
+/* A message to the peer has failed: the peer is gone; or, over tcp, its connection has broken, and another one may be
+ * made. */
 void um_net_peer_failed(struct um_net_port *port, struct um_net_peer *peer, int error);
-/* Its lanes and rx are to be ended. */
+/* Marks the peer as gone; the next drives end its lanes and rx. */
 void um_net_peer_fall(struct um_net_port *port, struct um_net_peer *peer, int error);
-/* It sends again, if it was gone and what it had has ended. */
+/* The peer has sent a message: it is no longer gone, if it was and its lanes and rx have been ended. */
 void um_net_peer_revive(struct um_net_peer *peer);
-/* The inner provider took a message for it, or none: may it be tried now? */
+/* True if a message to the peer may be tried now. */
 bool um_net_peer_may_try(struct um_net_peer *peer);
+/* The inner provider accepted a message to the peer; or did not. */
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
+/* A PROBE of the peer came. */
 void um_net_peer_heard(struct um_net_peer *peer);
-/* The endpoint for bodies no longer knows the peer's. */
+/* Removes the peer's address from the endpoint for bodies. */
 void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer);
-/* Nothing was heard for some time of who is asked: he computes, is stopped, or his host has vanished. */
+/* True if a peer that is asked was heard last too long ago: it computes, is stopped, or its host has vanished. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now);
-/* Is somebody there? Some system calls, seldom. */
+/* Checks, over tcp, whether anybody listens at the peer's port; if not, the peer is gone. Some system calls, seldom. */
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_peers_end(struct um_net_port *port);
 /* The ports of this process, by their nonces. */
@@ -300,24 +304,25 @@ static inline void *um_net_slot(const struct um_net_table *table, uint32_t slot)
 {
     return slot < table->end ? table->at[slot] : NULL;
 }
-/* A number that nobody guesses. 0: the system gives none. */
+/* Returns a random number that nobody can guess. 0: the system gives none. */
 uint64_t um_net_secret(void);
 
 /* ---- tell.c ---- */
 
-/* Sends a message of len bytes. False: not now; or the peer is gone. */
+/* Sends a message of len bytes. False: not possible now, or the peer is gone. */
 bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len);
-/* The same for a record. */
+/* The same for a message in a buffer; on failure the buffer stays the caller's. */
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer);
-/* The peer says what it has of what it was told. True: it has long lacked some of that: it is to be told again. */
+/* The peer reports `has` of the `told` items that were sent to it. True: it has lacked the same items for some time, so
+ * they must be sent again. */
 bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told);
-/* Something happens: the next polls look at the inner queue. */
+/* Notes activity: the next polls look at the inner queue. */
 static inline void um_net_stir(struct um_net_port *port)
 {
     port->quiet = 0;
     um_port_stir(&port->base);
 }
-/* It has something to tell. */
+/* Notes that the lane or rx has something to send. */
 static inline void um_net_work_add(struct um_net_port *port, struct um_net_work *work)
 {
     um_net_stir(port);
@@ -327,36 +332,38 @@ static inline void um_net_work_add(struct um_net_port *port, struct um_net_work 
 
 /* ---- lane.c ---- */
 
-/* A new lane to that peer, of which it takes a reference. NULL: no memory. */
+/* Returns a new lane to that peer, with a reference to the peer. NULL: no memory. */
 struct um_net_lane *um_net_lane_new(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_lane_free(struct um_net_lane *lane);
-/* Tells what it can. May free the lane. */
+/* Sends what is due, as far as possible now. May free the lane. */
 void um_net_lane_push(struct um_net_lane *lane);
 bool um_net_lane_taken_is_due(const struct um_net_lane *lane);
-/* Its peer is gone, or has ended it. May free the lane. */
+/* Ends the lane: its peer is gone, or does not know it any more. May free the lane. */
 void um_net_lane_fall(struct um_net_lane *lane);
-/* A message for it. */
+/* Takes a message for the lane. May free the lane. */
 void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buffer);
-/* The receiver says what it has. */
+/* Takes a PROBE of the receiver, which says what the receiver has. May free the lane. */
 void um_net_lane_take_probe(struct um_net_lane *lane, const struct um_net_probe_wire *probe);
-/* Asks the receiver whether it is there, and says what this side has. False: not now. */
+/* Sends a PROBE: asks whether the receiver is there, and says what this side has. False: not possible now. */
 bool um_net_lane_probe(struct um_net_lane *lane);
-/* The inner provider is done with a record. */
+/* The send of a record has completed, or failed. */
 void um_net_lane_sent(struct um_net_buffer *buffer, bool failed);
 
 /* ---- bodies.c ---- */
 
-/* Makes progress; true: a read has ended. */
+/* Makes progress of the reads; true: one has ended. */
 bool um_net_bodies_look(struct um_net_port *port);
-/* Is that to be done? Nothing says that a peer reads what is shown, or connects. */
+/* True if um_net_bodies_look() must be called. Memory that is shown needs that, too: no event reports that a peer reads
+ * it, or connects. */
 static inline bool um_net_bodies_are_due(const struct um_net_port *port)
 {
     return port->bodies.rma && (port->bodies.shown || !um_list_is_empty(&port->bodies.reads) || port->bodies.tried_at);
 }
+/* True if no ended read waits for its owner, and the next event of the endpoint for bodies wakes a sleeper. */
 bool um_net_bodies_may_sleep(struct um_net_port *port);
-/* A peer says where it shows memory. */
+/* Takes BODIES: the endpoint by which a peer shows memory. */
 void um_net_bodies_take(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_buffer *buffer);
-/* From the return on nothing is read or written; every read fails that has not ended. */
+/* Stops the endpoint: from the return on nothing is read or written. Reads that have not ended fail. */
 void um_net_bodies_stop(struct um_net_port *port);
 struct um_shown *um_net_show(struct um_lane *base, const struct iovec *piece, uint64_t *key_p);
 void um_net_hide(struct um_shown *base, enum um_hide why);
@@ -366,47 +373,51 @@ void um_net_transfer_cancel(struct um_transfer *base);
 
 /* ---- rx_life.c ---- */
 
-/* denied: it is only to tell that. Takes a reference of the peer; the caller sets work.push. NULL: no memory. */
+/* Returns a new rx, with a reference to the peer; the caller sets work.push. denied: the rx only sends the denial.
+ * NULL: no memory. */
 struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer, enum um_net_grant denied);
 void um_net_rx_free(struct um_net_rx *rx);
-/* Gives the buffers of one of its lists back. */
+/* Gives back the buffers of one of the rx's lists. */
 void um_net_rx_drop(struct um_net_rx *rx, struct um_net_buffer **list);
-/* It may have something to offer: into the list, or out of it. */
+/* Puts the rx into the list `ready` if it has something to offer, else takes it out. */
 void um_net_rx_offers(struct um_net_rx *rx);
 
 /* ---- rx_tell.c ---- */
 
-/* Tells what it can. May free the rx. */
+/* Sends what is due, as far as possible now. May free the rx. */
 void um_net_rx_push(struct um_net_rx *rx);
 /* The same, as the rx's um_net_work.push. */
 bool um_net_rx_work(struct um_net_work *work);
-/* As um_net_lane_probe(), to the sender. */
+/* Sends a PROBE to the sender, as um_net_lane_probe() to the receiver. */
 bool um_net_rx_probe(struct um_net_rx *rx);
-/* Lazy credit is due. */
+/* Sends the credit of all rx in the list `lazy`. */
 void um_net_credit_due(struct um_net_port *port);
 
 /* ---- rx.c ---- */
 
+/* Takes JOIN: a sender opens a lane. */
 void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer);
+/* Ends the rx: its sender is gone, or does not know it any more. May free the rx. */
 void um_net_rx_fall(struct um_net_rx *rx, int error);
-/* Its sender broke the format, or is not wanted any more: it ends with that error. */
+/* Ends the rx from this side with that error: its sender broke the format, or is refused; or, error 0, the port
+ * closes. */
 void um_net_rx_fail(struct um_net_rx *rx, int error);
-/* A message for it; true: the buffer is kept. */
+/* Takes a message for the rx; true: the buffer is kept. */
 bool um_net_rx_take(struct um_net_rx *rx, struct um_net_buffer *buffer);
-/* The sender says what it has. May free the rx. */
+/* Takes a PROBE of the sender, which says what the sender has. May free the rx. */
 void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *probe);
-/* May credit that is due be put off, as far as the rx is concerned? */
+/* True if the rx's credit is due, and nothing in the rx forbids to put it off. */
 bool um_net_rx_may_owe(const struct um_net_rx *rx);
-/* A record was released: its buffer. */
+/* The first record was released: gives its buffer back, and makes credit due or lazy. */
 void um_net_rx_released(struct um_net_rx *rx, uint8_t flags);
 
 /* ---- drive.c ---- */
 
-/* Takes what came and tells what is to be told; true: something moved. */
+/* Takes messages that came, and sends what is due. True: an operation has completed, or a message was sent. */
 bool um_net_drive(struct um_net_port *port);
-/* Takes all that came, too, as far as others do not send without end. */
+/* The same until the inner queue is empty; bounded, because peers may send without end. */
 void um_net_drive_all(struct um_net_port *port);
-/* Asks the peers of lanes and rx whether they are there, each about twice a second. */
+/* Sends a PROBE to the peer of each lane and rx about twice a second. */
 void um_net_probe(struct um_net_port *port, uint64_t now);
 
 /* ---- send.c, poll.c, space.c, wait.c, port.c: machine.h ---- */
@@ -424,12 +435,12 @@ uint32_t um_net_lane_committed(const struct um_lane *base);
 uint32_t um_net_lane_consumed(const struct um_lane *base);
 int um_net_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
 void um_net_lane_watch(struct um_lane *base, bool on);
-/* Is there news of a lane that is watched? */
+/* True if there is news of a watched lane. */
 bool um_net_lanes_news(const struct um_net_port *port);
 
 int um_net_poll(struct um_port *base, struct um_record *rec_p);
 void um_net_catch_up(struct um_port *base);
-/* The same, and the inner queue is looked at. */
+/* As um_net_poll(), but never returns 0 without a look at the inner queue. */
 int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p);
 bool um_net_gather(struct um_port *base);
 void um_net_release(struct um_port *base, const struct um_record *rec);
@@ -438,7 +449,7 @@ void um_net_rx_hold(struct um_rx *base, bool on);
 void um_net_rx_announce(struct um_rx *base, bool on);
 void um_net_rx_refuse(struct um_rx *base);
 void um_net_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
-/* Has a sender for whom an answer found no place made room? */
+/* True if an answer that found no place would find one now. */
 bool um_net_rxs_news(const struct um_net_port *port);
 
 int um_net_space_open(const struct um_machine *machine, struct um_space **space_p);
@@ -455,7 +466,7 @@ struct um_locks_shm *um_net_space_locks(struct um_space *base);
 int um_net_window_open(struct um_link *base, uint64_t key, struct um_window **window_p);
 void um_net_window_close(struct um_window *window);
 
-/* Its descriptors: 0 or an error. */
+/* Opens the port's descriptors. 0 or a negative errno. */
 int um_net_wait_init(struct um_net_port *port);
 void um_net_wait_fini(struct um_net_port *port);
 int um_net_wait_fd(const struct um_port *base);

@@ -1,8 +1,8 @@
 /*
- * Whom addresses lead to: one object for all links, lanes and rx of an address. net.h.
+ * Peers: one object for all links, lanes and rx of an address. net.h.
  *
  * Owns: struct um_net_peer, the tables of them, and the process's list of ports, by which a port knows that a peer is
- * another one of its own process. Threading: as the port's calls; the list has a lock.
+ * a port of its own process. Threading: as the port's calls; the list has a lock.
  */
 #include "machine/net/net.h"
 
@@ -27,7 +27,7 @@ enum { STALL_NS = 10000000, SILENCE_NS = 50000000, RETRY_NS = 2000000 };
 static pthread_mutex_t ports_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list ports = {&ports, &ports};
 
-/* In a child: the ports are its parent's, and another thread of that may have held the lock. */
+/* In a forked child: the ports are the parent's, and another thread of the parent may have held the lock. */
 static void ports_forget(void)
 {
     ports_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -122,7 +122,7 @@ void um_net_peer_forget_from(struct um_net_port *port, struct um_net_peer *peer)
 static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
 {
     struct um_net_peer **at = bucket_of(port, &peer->addr);
-    while (*at != peer) /* NOLINT(clang-analyzer-core.NullDereference): it is in there */
+    while (*at != peer) /* NOLINT(clang-analyzer-core.NullDereference): the peer is in its bucket */
         at = &(*at)->next;
     *at = peer->next;
     um_list_unlink(&peer->fallen);
@@ -169,7 +169,8 @@ void um_net_peer_revive(struct um_net_peer *peer)
     um_net_peer_took(peer);
 }
 
-/* Whether somebody is there, the kernel of the peer's host tells: at once, and not after the pause of earlier looks. */
+/* Over tcp the kernel of the peer's host is asked whether the port still listens: at the first failure at once, not
+ * after the pause from earlier answers. */
 void um_net_peer_failed(struct um_net_port *port, struct um_net_peer *peer, int error)
 {
     const uint64_t now = um_clock_coarse_ns();
@@ -198,10 +199,10 @@ void um_net_peer_took(struct um_net_peer *peer)
     if (!peer->again_since)
         return;
     peer->again_since = peer->retry_at = 0;
-    peer->knock.pause = peer->knock.at = 0; /* the next silence is another one */
+    peer->knock.pause = peer->knock.at = 0; /* the next silence starts afresh */
 }
 
-/* It is tried at each call at first, later now and then. */
+/* The peer is tried at each call for STALL_NS, then each RETRY_NS; after SILENCE_NS its TCP port is asked, too. */
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer)
 {
     const uint64_t now = um_clock_coarse_ns();
@@ -222,7 +223,7 @@ void um_net_peer_heard(struct um_net_peer *peer)
     um_net_knock_forget(&peer->knock);
 }
 
-/* Without a time-out the longest silence applies. */
+/* The limit is a sixth of the time-out, from SILENT_MIN to SILENT_MAX; without a time-out SILENT_MAX. */
 bool um_net_is_silent(uint64_t heard_at, uint64_t now)
 {
     const uint64_t timeout = um_net_chosen_timeout_ns(), part = timeout / 6;

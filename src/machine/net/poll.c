@@ -1,9 +1,9 @@
 /*
  * Receiving as machine.h has it: records, answers, holds. net.h.
  *
- * To look at the inner queue costs a system call where that is tcp's. A port on which nothing happens lets polls pass
- * (um_port.patience): the more the longer it has been quiet, and at most as many as the caller makes in LOOK_NS, which
- * the kernel's clock tells from one tick to the next.
+ * A look at the inner queue costs a system call if that is tcp's. A port on which nothing happens lets its caller skip
+ * polls (um_port.patience): the more the longer it has been quiet, and at most as many as the caller makes in LOOK_NS.
+ * That number is measured from one tick of the coarse clock to the next.
  */
 #include "machine/net/net.h"
 
@@ -13,13 +13,13 @@
 
 enum {
     IDLE_POLLS = 256,
-    OWED_MIN = 32 << 10, /* bytes of a record: to copy it takes as long as to tell that it is consumed */
-    OWED_MAX = 2,        /* such records of which that is put off */
-    LOOK_NS = 100000,    /* between two looks, at most: a look at tcp's queue takes a microsecond */
-    SHOWN_PART = 10,     /* it is divided by that while something is shown: nothing says that a peer reads it */
-    TICK_NS = 4000000,   /* between two ticks of the kernel's clock, often */
+    OWED_MIN = 32 << 10, /* bytes; to copy a body of this size takes as long as to send credit for it */
+    OWED_MAX = 2,        /* such records whose credit may be put off */
+    LOOK_NS = 100000,    /* ns between two looks, at most: a look at tcp's queue takes a microsecond */
+    SHOWN_PART = 10,     /* LOOK_NS is divided by that while memory is shown: no event reports that a peer reads it */
+    TICK_NS = 4000000,   /* ns between two ticks of the kernel's clock, often */
     PATIENCE_MAX = 4096,
-    DELAY = 16, /* the time waited for a message becomes longer by a part of that, at most */
+    DELAY = 16, /* to skip polls makes the wait for a message longer by this fraction (1/16) at most */
 };
 
 /* ---- records ---- */
@@ -38,7 +38,7 @@ static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
                                 .flags = record->head.flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
 }
 
-/* What the first rx in the list has. */
+/* Offers what the first rx in the list `ready` has; returns 0 if the list is empty. */
 static int offer(struct um_net_port *port, struct um_record *rec_p)
 {
     struct um_list *first = um_list_first(&port->ready);
@@ -56,8 +56,8 @@ static int offer(struct um_net_port *port, struct um_record *rec_p)
 }
 
 /*
- * How many polls to leave out after this look. A caller that polls less often than before is noticed when the kernel's
- * clock ticks, one that polls more often at once.
+ * Sets how many polls the caller may skip after this look. That the caller polls less often than before is noticed when
+ * the kernel's clock ticks; that it polls more often, at once.
  */
 static void patience_after(struct um_net_port *port, bool moved)
 {
@@ -80,21 +80,22 @@ int um_net_poll_now(struct um_net_port *port, struct um_record *rec_p)
     const uint32_t polls = 1 + (port->base.left ? port->base.patience : 0);
     port->polls += polls;
     port->quiet += port->quiet < UINT32_MAX / 2 ? polls : 0;
-    /* What came is dealt with before there is more of it, unless the caller cannot. */
+    /* What came is offered before more is taken, unless the caller did not release the last record. */
     const bool moved = (um_list_is_empty(&port->ready) || port->given == UM_NET_OFFERED) && um_net_drive(port);
     int ret = offer(port, rec_p);
     patience_after(port, moved || ret || !um_list_is_empty(&port->work) || !um_list_is_empty(&port->bodies.reads));
     if (ret) {
         port->idle = 0;
     } else if ((port->idle += polls) >= IDLE_POLLS && !um_list_is_empty(&port->lazy)) {
-        port->idle = 0; /* not at once: an answer to what was just taken may be on its way */
+        port->idle = 0; /* not earlier: an answer to the record that was just taken may be on its way */
         um_net_credit_due(port);
     }
     return ret;
 }
 
-/* Behind the last record that a look found, a caller has something to do that should not wait for another look. But if
- * its sender is owed credit for a large one, the look costs less than to tell of that one alone when more have come. */
+/* After the last record that a look found, returns 0 without another look: the caller has something to do that should
+ * not wait. But if credit for a large record was put off, it looks: a look costs less than to send credit for that
+ * record alone, if more records have come. */
 int um_net_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_net_port *port = (struct um_net_port *)base;
@@ -105,7 +106,7 @@ int um_net_poll(struct um_port *base, struct um_record *rec_p)
     return um_net_poll_now(port, rec_p);
 }
 
-/* A sender that opens a lane is known as soon as the inner queue is read, to its end. */
+/* Reads the inner queue to its end: then all senders are known that opened a lane. */
 bool um_net_gather(struct um_port *base)
 {
     struct um_net_port *port = (struct um_net_port *)base;
@@ -130,7 +131,7 @@ void um_net_release(struct um_port *base, const struct um_record *rec)
         rx->left_told = true;
     else
         um_net_rx_released(rx, rec->flags);
-    um_list_unlink(&rx->ready); /* behind the others */
+    um_list_unlink(&rx->ready); /* to go behind the others */
     um_net_rx_offers(rx);
     if (is_large && port->owed < OWED_MAX && um_net_rx_may_owe(rx)) {
         port->owed++;
@@ -142,7 +143,7 @@ void um_net_release(struct um_port *base, const struct um_record *rec)
         um_net_catch_up(base);
 }
 
-/* ---- answers, refusal, who sends ---- */
+/* ---- answers, refusal, origin ---- */
 
 static bool has_room(const struct um_net_rx *rx)
 {
@@ -157,7 +158,7 @@ int um_net_answer(struct um_rx *base, uint32_t token, int32_t status)
     rx->crowded = token >= UM_TOKENS && !has_room(rx);
     if (rx->crowded)
         return -EAGAIN;
-    if (rx->answers_in - rx->answers_taken == UM_ANSWERS) { /* it names tokens anew whose answers it has not taken */
+    if (rx->answers_in - rx->answers_taken == UM_ANSWERS) { /* the sender reused tokens before it took their answers */
         um_net_rx_refuse(base);
         return 0;
     }

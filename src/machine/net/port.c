@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What a port waits for when it closes: that its peers have what it sent; that they know that it ends. */
+/* How long a port that closes waits: until its peers have what it sent; until they know that it ends. */
 #define FLUSH_NS   UINT64_C(5000000000)
 #define GOODBYE_NS UINT64_C(1000000000)
 
@@ -78,8 +78,8 @@ void um_net_port_addr(const struct um_port *base, struct um_addr *addr_p)
         um_net_addr_set(port, addr_p);
 }
 
-/* What to wait for: 0: nothing; 1: that peers hear of the end; 2: that they get what was sent. Peers in this process
- * are not waited for: their thread may be this one. */
+/* Returns what to wait for: 0: nothing; 1: that the peer learns of the end; 2: that it gets what was sent. A peer in
+ * this process is not waited for: its thread may be this one. */
 static int lane_flush_state(const struct um_net_lane *lane)
 {
     if (lane->peer->gone || lane->ended || lane->peer->is_here || lane->state != UM_NET_OPEN)
@@ -116,7 +116,7 @@ static void port_flush(struct um_net_port *port)
     }
 }
 
-/* Answers that were given still go, then the end. */
+/* Ends all rx: each sends the answers that were given, then ENDED. */
 static void port_end_rxs(struct um_net_port *port)
 {
     um_net_credit_due(port);
@@ -187,7 +187,7 @@ void um_net_link_close(struct um_link *base)
     free(link);
 }
 
-/* Who has a lane or an rx here is asked by tick(). */
+/* A peer with a lane or an rx here is asked by tick(); another one is checked here. */
 bool um_net_link_alive(struct um_link *base)
 {
     UM_UNCANCELLED;
@@ -203,6 +203,6 @@ void um_net_tick(struct um_port *base)
     struct um_net_port *port = (struct um_net_port *)base;
     if (!port->is_open)
         return;
-    um_net_drive_all(port); /* what PROBE does not tell of is sent again */
+    um_net_drive_all(port); /* first: the peer sends again what a PROBE does not report as received */
     um_net_probe(port, um_clock_coarse_ns());
 }

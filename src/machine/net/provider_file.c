@@ -1,9 +1,9 @@
 /*
- * A provider that libfabric has not loaded, out of its own file lib<name>-fi.so. library.h.
+ * Loads a provider that libfabric has not loaded from its own file lib<name>-fi.so. library.h.
  *
- * Intel's libfabric has its providers as files, and loads those of the first folder of FI_PROVIDER_PATH only: where it
- * finds unimem, it does not find tcp. What such a file exports (fi_prov_ini, rdma/providers/fi_prov.h) has the
- * functions of fi_getinfo(3) and fi_fabric(3).
+ * Intel's libfabric has its providers as files, and loads those of the first folder of FI_PROVIDER_PATH only: if it
+ * finds unimem there, it does not find tcp. Such a file exports fi_prov_ini (rdma/providers/fi_prov.h), which returns
+ * the provider's functions for fi_getinfo(3) and fi_fabric(3).
  */
 #include "machine/net/library.h"
 
@@ -30,14 +30,14 @@ static int take(const char *path)
     memcpy(&ini, &symbol, sizeof(ini));
     struct fi_provider *provider = symbol ? ini() : NULL;
     if (!provider || !provider->getinfo || !provider->fabric)
-        return -ENOENT; /* and stays loaded: it may have started something */
+        return -ENOENT; /* the library stays loaded: it may have started something */
     um_net_api.getinfo = provider->getinfo;
     um_net_api.fabric = provider->fabric;
     um_log(UM_LOG_INFO, "the machine net takes the provider %s out of %s", provider->name, path);
     return 0;
 }
 
-/* In that folder, of len characters, or in one below it. */
+/* Looks in that folder (len characters) and in two folders below it. */
 static int take_from(const char *folder, size_t len, const char *provider)
 {
     static const char *const below[] = {"", "/prov", "/libfabric"};

@@ -103,7 +103,7 @@ size_t um_net_rma_iov_max(const struct um_net_inner *inner)
     return (most < IOV_MAX_HERE ? most : IOV_MAX_HERE) - 1;
 }
 
-/* What ends next, with its context. */
+/* Takes one completion: its context, and 0 or a positive errno. False: there is none. */
 static bool next_ended(struct um_net_rma *rma, void **context_p, int *error_p)
 {
     struct fi_cq_msg_entry entry = {0};
@@ -119,7 +119,7 @@ static bool next_ended(struct um_net_rma *rma, void **context_p, int *error_p)
     return count == 1;
 }
 
-/* What has no context is a stranger's: a write of nothing that tells a value. */
+/* Drops completions without a context: each is that of a stranger's write of no bytes with immediate data. */
 int um_net_rma_ended(struct um_net_rma *rma, struct um_net_rma_context **context_p, int *error_p)
 {
     UM_UNCANCELLED_AMONG_THREADS;

@@ -1,4 +1,4 @@
-/* The receiver's end of a lane: what the sender tells it. net.h. */
+/* The receiver's end of a lane: messages from the sender. net.h. */
 #include "machine/net/net.h"
 
 #include "machine/address.h"
@@ -6,9 +6,9 @@
 #include <errno.h>
 #include <string.h>
 
-/* Bytes that a sender keeps in vain: of records that were consumed, before it knows. */
+/* Bytes of consumed records from which on credit is due: until it comes, the sender keeps these records in vain. */
 enum { UNTOLD_MAX = 256 << 10 };
-/* Records of a lane that may wait in the buffers that they were received into, whatever is in them. */
+/* Records of a lane that may wait before long ones, too, are copied out of the buffers that they were received into. */
 enum { LARGE_MAX = 16 };
 static_assert((int)UNTOLD_MAX <= (int)UM_NET_KEPT_MAX,
               "a sender that may keep no more is told without waiting for idle polls");
@@ -37,7 +37,7 @@ void um_net_rx_fail(struct um_net_rx *rx, int error)
     um_net_work_add(rx->port, &rx->work);
 }
 
-/* Of a refused lane there is nothing that is told in the end but BYE. */
+/* Closes the rx if CLOSE and all records have come. A refused rx does not wait for records: it only sends BYE. */
 static void end_if_all_came(struct um_net_rx *rx)
 {
     if (!rx->closing || rx->closed || (!rx->refused && rx->arrived != rx->close_at))
@@ -49,7 +49,7 @@ static void end_if_all_came(struct um_net_rx *rx)
 
 /* ---- who opens a lane ---- */
 
-/* Why there is no lane for it, or UM_NET_GRANTED. */
+/* Returns why the sender gets no lane, or UM_NET_GRANTED. */
 static enum um_net_grant denial(const struct um_net_port *port, const struct um_net_join_wire *join)
 {
     if (join->head.number != port->name.nonce)
@@ -57,7 +57,7 @@ static enum um_net_grant denial(const struct um_net_port *port, const struct um_
     return port->rx_used < port->rx_max ? UM_NET_GRANTED : UM_NET_NONE_FREE;
 }
 
-/* It has asked before, and perhaps not heard. True: it is told again. */
+/* True if the sender has asked for this lane before. GRANT is sent again then: the first one may be lost. */
 static bool is_known(const struct um_net_peer *peer, const struct um_net_join_wire *join)
 {
     for (struct um_list *l = peer->rxs.next; l != &peer->rxs; l = l->next) {
@@ -97,7 +97,7 @@ void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer
 
 /* ---- records ---- */
 
-/* Is it one that its sender may have sent? */
+/* True if a correct sender may have sent this record. */
 static bool is_good(const struct um_net_rx *rx, const struct um_net_buffer *buffer)
 {
     const struct um_net_head_wire *head = (const void *)buffer->message;
@@ -113,7 +113,7 @@ static bool is_good(const struct um_net_rx *rx, const struct um_net_buffer *buff
     return head->number - rx->arrived - 1 < rx->window_told - (rx->arrived - rx->released);
 }
 
-/* Takes the seal away. */
+/* Removes the seal, if there is one. True: there is none, or it is right. */
 static bool is_whole(struct um_net_buffer *buffer)
 {
     const struct um_net_head_wire *head = (const void *)buffer->message;
@@ -141,20 +141,22 @@ static void append(struct um_net_rx *rx, struct um_net_buffer *buffer)
     rx->arrived++;
 }
 
-/* Behind others it stays for long. To copy much costs more than it is worth, unless there are many. */
+/* Copies a record that has to wait behind others into a buffer of its size. To copy a long one costs more than it is
+ * worth, unless many wait. */
 static struct um_net_buffer *fit(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
     const bool is_one_of_many = rx->arrived - rx->released >= LARGE_MAX;
     return um_net_buffer_fit(&rx->port->inner, buffer, is_one_of_many ? UM_NET_LARGE : UM_NET_MIDDLE);
 }
 
-/* It was told again, and once would have done. */
+/* True if the record has come before: it was sent again. */
 static bool is_old(const struct um_net_rx *rx, uint32_t number)
 {
     return (int32_t)(number - rx->arrived) <= 0;
 }
 
-/* Keeps it behind those with lower numbers, for as long as its sender likes; false: it is there already. */
+/* Keeps a record that came before earlier ones, sorted by number. The sender decides how long it waits, so it is always
+ * copied into a buffer of its size. False: it is there already. */
 static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
 {
     struct um_net_buffer **at = &rx->ahead;
@@ -169,7 +171,7 @@ static bool keep_ahead(struct um_net_rx *rx, struct um_net_buffer *buffer)
     return true;
 }
 
-/* Not more than were sent, and not backwards. */
+/* Takes the number of answers that the sender has taken. Drops one beyond those sent, or lower than before. */
 static void take_taken(struct um_net_rx *rx, uint32_t taken)
 {
     if (taken - rx->answers_taken <= rx->answers_out - rx->answers_taken)
@@ -187,7 +189,7 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
         um_net_rx_fail(rx, EPROTO);
         return false;
     }
-    if (!is_whole(buffer)) { /* its sender has given it up, and the lane with it; or its memory has a hole */
+    if (!is_whole(buffer)) { /* the sender gave up the body, and the lane with it; or its memory has a hole */
         um_net_rx_fail(rx, ECONNRESET);
         return false;
     }
@@ -205,7 +207,7 @@ static bool take_record(struct um_net_rx *rx, struct um_net_buffer *buffer)
     return true;
 }
 
-/* It tells how many records there are: no more than it may have sent. */
+/* Takes CLOSE: the number of records in all, which must not exceed what the sender may have sent. */
 static void take_close(struct um_net_rx *rx, uint32_t number)
 {
     if (rx->closing)
@@ -216,7 +218,7 @@ static void take_close(struct um_net_rx *rx, uint32_t number)
     rx->close_at = number;
 }
 
-/* Sends the answers from that one on again: they have their places until they are taken. */
+/* Lets the answers from that one on be sent again: they keep their places until they are taken. */
 static void send_again(struct um_net_rx *rx, uint32_t from)
 {
     rx->answers_out = from;
@@ -232,7 +234,7 @@ void um_net_rx_take_probe(struct um_net_rx *rx, const struct um_net_probe_wire *
     if (probe->head.flags & UM_NET_CLOSED)
         take_close(rx, probe->sent);
     end_if_all_came(rx);
-    if (rx->end_told || rx->bye_told) { /* which the lane does not know */
+    if (rx->end_told || rx->bye_told) { /* the lane did not learn that */
         rx->end_told = rx->bye_told = false;
         um_net_rx_push(rx);
     }

@@ -1,4 +1,4 @@
-/* The receiver's end of a lane: as an object. net.h. */
+/* The receiver's end of a lane: making and freeing the object. net.h. */
 #include "machine/net/net.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *pe
     rx->port = port;
     rx->peer = peer;
     rx->denied = denied;
-    rx->left_told = rx->closed = rx->bye_told = denied != UM_NET_GRANTED; /* nothing is offered, nothing comes */
+    rx->left_told = rx->closed = rx->bye_told = denied != UM_NET_GRANTED; /* it offers nothing, and no records come */
     rx->window = rx->window_told = rx->grows_at = UM_NET_WINDOW;
     peer->refs++;
     um_list_append(&peer->rxs, &rx->of_peer);

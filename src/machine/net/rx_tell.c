@@ -1,4 +1,4 @@
-/* The receiver's end of a lane: what it tells the sender. net.h. */
+/* The receiver's end of a lane: messages to the sender. net.h. */
 #include "machine/net/net.h"
 
 static struct um_net_head_wire head_of(const struct um_net_rx *rx, enum um_net_kind kind)
@@ -39,7 +39,7 @@ static bool tell_answers(struct um_net_rx *rx)
     return true;
 }
 
-/* What CREDIT says, and PROBE does by the way. */
+/* Sets what CREDIT says; the PROBE of an rx says it, too. */
 static void set_credit(const struct um_net_rx *rx, struct um_net_head_wire *head)
 {
     head->len = (uint16_t)rx->window;
@@ -87,7 +87,7 @@ bool um_net_rx_probe(struct um_net_rx *rx)
     return true;
 }
 
-/* All answers before the end; BYE to who closed it. */
+/* Sends ENDED, behind all answers, if this side refused the lane; and BYE if the sender closed it. */
 static bool tell_end(struct um_net_rx *rx)
 {
     struct um_net_head_wire ended = head_of(rx, UM_NET_ENDED), bye = head_of(rx, UM_NET_BYE);

@@ -53,7 +53,7 @@ static bool has_room(const struct um_net_lane *lane)
     return lane->committed - lane->consumed < lane->window && lane->kept < UM_NET_KEPT_MAX;
 }
 
-/* The buffer has room for so many bytes behind the record's header: the body, or the seal of one that is lent. */
+/* in_buffer: bytes that the buffer has behind the record's header: for the body, or for the seal of a lent one. */
 static int claim(struct um_lane *base, uint32_t body_len, uint32_t in_buffer, struct um_slot *slot_p)
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
@@ -93,7 +93,7 @@ int um_net_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
     return is_held((struct um_net_lane *)base) ? -EAGAIN : claim(base, body_len, body_len, slot_p);
 }
 
-/* The buffer has the record's head and header; the inner provider takes the body from where it lies. */
+/* The buffer has the record's head, header and seal; the inner provider takes the body out of the caller's memory. */
 int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_slot *slot_p)
 {
     struct um_net_lane *lane = (struct um_net_lane *)base;
@@ -110,7 +110,7 @@ int um_net_claim_lent(struct um_lane *base, const struct iovec *body, struct um_
     return 0;
 }
 
-/* It is kept until it is consumed. */
+/* Keeps a record until it is consumed. */
 static void keep(struct um_net_lane *lane, struct um_net_buffer *buffer)
 {
     lane->kept += buffer->len;
@@ -164,7 +164,7 @@ void um_net_abort(struct um_lane *base, const struct um_slot *slot)
     lane->claimed = NULL;
 }
 
-/* ---- what is known: what the last drive took ---- */
+/* ---- state, as of the last drive ---- */
 
 uint32_t um_net_lane_body_max(struct um_lane *base, uint32_t wanted)
 {
@@ -205,7 +205,7 @@ int um_net_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     return -EPIPE;
 }
 
-/* Every message wakes a sleeping port; a watch covers what came before it sleeps. */
+/* Every message wakes a sleeping port. A watch only makes arm() refuse when news came before. */
 void um_net_lane_watch(struct um_lane *base, bool on)
 {
     ((struct um_net_lane *)base)->watched = on;

@@ -1,4 +1,4 @@
-/* Lanes and rx by number, and the secret numbers by which they are known. net.h. */
+/* Lanes and rx by number, and the secret numbers that identify them. net.h. */
 #include "machine/net/net.h"
 
 #include "base/cancel.h"

@@ -2,7 +2,7 @@
  * Spaces and windows of the machine over another provider: all regions are at level remote. net.h.
  *
  * The owner executes every access, so there is no table that peers read: what is exported is known to the layers above,
- * and a window says only that the peer is to be asked. Threading: machine.h.
+ * and a window says only that the peer must be asked. Threading: machine.h.
  */
 #include "machine/net/net.h"
 
@@ -90,7 +90,7 @@ struct um_locks_shm *um_net_space_locks(struct um_space *base)
     return &space_of(base)->counts.locks;
 }
 
-/* It stays what it is: the peer, asked each time, knows what it exports. */
+/* The window stays current: the peer is asked for each access, and knows what it exports. */
 int um_net_window_open(struct um_link *base, uint64_t key, struct um_window **window_p)
 {
     static const uint64_t never;

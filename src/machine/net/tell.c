@@ -1,4 +1,4 @@
-/* One message to a peer, and whether what was told was lost. net.h. */
+/* Sends one message to a peer; decides whether what was sent is lost. net.h. */
 #include "machine/net/net.h"
 
 #include "base/clock.h"
@@ -42,7 +42,8 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
     return false;
 }
 
-/* By this side's clock: who did not run finds what several PROBEs said long ago. */
+/* The time counts by this side's clock, when it takes a PROBE: a process that did not run takes several old ones at
+ * once. */
 bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told)
 {
     const uint64_t now = um_clock_coarse_ns();

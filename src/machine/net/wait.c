@@ -9,7 +9,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* A port with something to tell that the inner provider does not take now looks again after this time. */
+/* A port with messages that the inner provider does not accept now looks again after this time (ns). */
 enum { LOOK_NS = 2000000 };
 
 static int watch(const struct um_net_port *port, int fd)
@@ -55,15 +55,16 @@ static void timer_set(struct um_net_port *port, long ns)
     port->is_timed = ns != 0;
 }
 
-/* Neither has anything that would not wake the port. */
+/* True if neither the inner endpoint nor the one for bodies has an event that would not wake the port. */
 static bool may_sleep(struct um_net_port *port)
 {
     (void)um_net_bodies_look(port);
     return um_net_inner_may_sleep(&port->inner) && um_net_bodies_may_sleep(port);
 }
 
-/* What is to be told and cannot be sent now, nothing announces; nor that a peer fell while something was told; nor that
- * a connection by which a body is to be read is there. */
+/* No event reports that a message can be sent that the inner provider did not accept, nor that a connection to read a
+ * body has come about: a timer runs for these. And no event reports that a peer was found gone while something was
+ * sent: then the port does not sleep. */
 int um_net_arm(struct um_port *base)
 {
     UM_UNCANCELLED;
@@ -75,7 +76,7 @@ int um_net_arm(struct um_port *base)
         return -EAGAIN;
     if (!um_list_is_empty(&port->work) || port->bodies.tried_at)
         timer_set(port, LOOK_NS);
-    port->bodies.tried_at = 0; /* who still wants it tries again */
+    port->bodies.tried_at = 0; /* a caller that still wants the read tries again */
     return 0;
 }
 
@@ -88,7 +89,7 @@ void um_net_disarm(struct um_port *base)
         timer_set(port, 0);
     um_net_stir(port);
     (void)eventfd_read(port->kick_fd, &value);
-    /* Neither what came nor what the inner provider has signalled makes the descriptor readable any more. */
+    /* Drains the descriptor: takes what came, and what the inner provider has signalled. */
     um_net_drive(port);
     if (!port->is_open || may_sleep(port))
         return;

@@ -1,8 +1,8 @@
 /*
  * What the machine over another provider sends: docs/protocol.md section 13.
  *
- * Fixed-width fields, little endian. Every message is one FI_MSG of the inner provider, received into memory of this
- * process alone; every value is checked before use.
+ * Fixed-width fields, little endian. Every message is one FI_MSG of the inner provider, received into private memory of
+ * this process; every value is checked before use.
  */
 #ifndef UM_MACHINE_NET_WIRE_H
 #define UM_MACHINE_NET_WIRE_H
@@ -15,45 +15,44 @@ enum {
     UM_NET_VERSION = 5,
     UM_NET_BODY_MAX = 256 << 10,
     UM_NET_WINDOW = 64,          /* records that a new lane may have unconsumed */
-    UM_NET_WINDOW_MAX = 256,     /* and one that is used */
-    UM_NET_KEPT_MAX = 768 << 10, /* bytes that a lane commits before it learns that some were consumed */
-    UM_NET_LANES_MAX = 4096,     /* incoming, by default */
+    UM_NET_WINDOW_MAX = 256,     /* and a lane that is used, at most */
+    UM_NET_KEPT_MAX = 768 << 10, /* bytes; a lane with so many unconsumed takes no claim */
+    UM_NET_LANES_MAX = 4096,     /* incoming lanes of a port, by default */
     UM_NET_BATCH = 16,           /* answers in one message */
 };
 
-/* Its part of an address: all of the tail. */
+/* This machine's part of an address: all of the tail. */
 enum { UM_NET_ADDR_FIRST = UM_ADDR_TAIL, UM_NET_ADDR_WORDS = 5, UM_NET_NAME_MAX = 32 };
 struct um_net_addr_wire {
     uint8_t format; /* of the name: libfabric's FI_SOCKADDR_IN, ... */
     uint8_t len;    /* of the name */
-    uint16_t
-        inner; /* um_net_inner_hash(), of the version and the inner provider's name: hosts that differ are told so */
-    uint32_t nonce;                      /* random, not 0: a port opened later at the same place is another one */
-    unsigned char name[UM_NET_NAME_MAX]; /* the inner endpoint's; zero behind its end */
+    uint16_t inner; /* um_net_inner_hash(): of the version and the inner provider's name, to detect hosts that differ */
+    uint32_t nonce; /* random, not 0: differs for a port opened later at the same place */
+    unsigned char name[UM_NET_NAME_MAX]; /* the inner endpoint's name; zero behind its end */
 };
 static_assert(sizeof(struct um_net_addr_wire) == sizeof(uint64_t) * UM_NET_ADDR_WORDS, "docs/protocol.md section 13");
 
 enum um_net_kind {
     UM_NET_RECORD = 1, /* to an rx: struct um_net_record_wire, body */
-    UM_NET_JOIN,       /* to a port: struct um_net_join_wire; number: its nonce */
+    UM_NET_JOIN,       /* to a port: struct um_net_join_wire; number: the port's nonce */
     UM_NET_GRANT,      /* to a lane: struct um_net_grant_wire; number: enum um_net_grant */
-    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: its window, flags: UM_NET_HELD, UM_NET_ANNOUNCE;
-                          op: a running number */
-    UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: how many; number: answers before them */
+    UM_NET_CREDIT,     /* to a lane: number: records consumed, len: the lane's window, flags: UM_NET_HELD,
+                          UM_NET_ANNOUNCE; op: a running number */
+    UM_NET_ANSWERS,    /* to a lane: struct um_net_answers_wire; len: number of answers; number: answers before them */
     UM_NET_TAKEN,      /* to an rx: number: answers taken */
     UM_NET_CLOSE,      /* to an rx: number: records sent in all; no more come */
-    UM_NET_BYE,        /* to a lane: all that was sent has come */
+    UM_NET_BYE,        /* to a lane: all records have come, and the rx sends nothing more */
     UM_NET_ENDED,      /* to a lane: the receiver ended it; number: answers sent in all */
     UM_NET_PROBE,      /* to a lane or an rx: struct um_net_probe_wire */
-    UM_NET_UNKNOWN,    /* to a lane or an rx: what it had probed is not there; id: as in the PROBE. flags: as there */
+    UM_NET_UNKNOWN,    /* to a lane or an rx: the object of its PROBE is not there; id, flags: as in the PROBE */
     UM_NET_BODIES,     /* to an rx: struct um_net_bodies_wire */
     UM_NET_KINDS
 };
 
 enum um_net_grant { UM_NET_GRANTED = 0, UM_NET_NONE_FREE = 1, UM_NET_NOT_HERE = 2 };
 
-/* Every message begins with it. slot and id: of the lane or rx that it is for; zero where nothing is said of a field.
- */
+/* Every message begins with this head. slot and id: of the lane or rx that the message is for. A field without a
+ * meaning for the kind is zero. */
 struct um_net_head_wire {
     uint8_t version;
     uint8_t kind;
@@ -63,13 +62,13 @@ struct um_net_head_wire {
     uint64_t id;
     uint32_t number; /* of a record: from 1 on */
     uint16_t len;
-    uint16_t taken; /* of a record: the sender has taken so many answers, modulo 2^16 */
+    uint16_t taken; /* of a record: answers that the sender has taken, modulo 2^16 */
 };
 static_assert(sizeof(struct um_net_head_wire) == 24, "docs/protocol.md section 13");
 
 /*
- * A body that is sent out of the program's memory has a seal behind it (len is UM_NET_SEAL): bytes that are sent last,
- * by which the receiver knows that the program had left the body alone until then, and that it is all there.
+ * A body that is sent out of the program's memory has a seal behind it (len is UM_NET_SEAL). The seal is sent last. A
+ * right seal tells the receiver that the program had not got the memory back until then, and that the body is complete.
  */
 enum { UM_NET_SEAL = sizeof(uint64_t) };
 struct um_net_record_wire {
@@ -87,7 +86,7 @@ struct um_net_join_wire {
     uint64_t id; /* of the lane */
     uint32_t slot;
     uint32_t zero;
-    struct um_addr origin; /* the sender's, with its part of the machine alone */
+    struct um_addr origin; /* the sender's address, of which only this machine's part is set */
 };
 static_assert(sizeof(struct um_net_join_wire) == 104, "docs/protocol.md section 13");
 
@@ -106,15 +105,15 @@ struct um_net_answers_wire {
 static_assert(sizeof(struct um_net_answers_wire) == 24 + UM_NET_BATCH * 8, "docs/protocol.md section 13");
 
 /*
- * flags of the head: UM_NET_OF_RX: it is for a lane, and comes from an rx; else the other way round. UM_NET_HELD: of a
- * lane that is held. UM_NET_CLOSED: the lane is closed, and `sent` is what CLOSE tells. UM_NET_ANNOUNCE: large bodies
- * of messages are to be announced. From an rx it is a CREDIT, too: op, len.
+ * flags of the head: UM_NET_OF_RX: from an rx to its lane; else from a lane to its rx. UM_NET_HELD: the lane is held.
+ * UM_NET_CLOSED: the lane is closed, and `sent` is the number of CLOSE. UM_NET_ANNOUNCE: large bodies of messages shall
+ * be announced. A PROBE from an rx is a CREDIT, too: op, len.
  */
 enum { UM_NET_HELD = 1, UM_NET_OF_RX = 2, UM_NET_CLOSED = 4, UM_NET_ANNOUNCE = 8 };
 struct um_net_probe_wire {
-    struct um_net_head_wire head; /* number: what has come to who asks: records, answers */
-    uint32_t slot;                /* of who asks */
-    uint32_t taken;               /* of that: records consumed, answers taken */
+    struct um_net_head_wire head; /* number: what has come to the sender of the PROBE: records, answers */
+    uint32_t slot;                /* of the sender of the PROBE */
+    uint32_t taken;               /* of what has come: records consumed, answers taken */
     uint32_t sent;                /* what it has sent in all: answers, records */
     uint32_t zero;
     struct um_addr origin;
@@ -129,7 +128,7 @@ struct um_net_name_wire {
 };
 static_assert(sizeof(struct um_net_name_wire) == 40, "docs/protocol.md section 13");
 
-/* By which endpoint the sender shows memory from now on. */
+/* The endpoint by which the sender shows memory from now on. */
 struct um_net_bodies_wire {
     struct um_net_head_wire head;
     struct um_net_name_wire at;
