@@ -3,10 +3,11 @@
  * programs register the buffer of each operation and deregister it at once (Open MPI's one-sided operations, on the
  * local side): for them adoption is pure cost.
  *
- * A registration was not worth moving for if it lived less than 8 times what that took. The time for those is a debt,
- * which shrinks by a tenth of the time that passes. Above 250 ms of debt nothing is moved, so that in the long run such
- * registrations take at most a tenth of the time. Registrations made then stay at UM_LEVEL_COPY and wait: the first
- * change of the space after one has lived long enough moves it.
+ * A registration was not worth moving for if it lived less than 8 times as long as the move took. The time spent on
+ * such registrations is a debt, which shrinks by a tenth of the time that passes. Above 250 ms of debt nothing is
+ * moved, so that in the long run such registrations take at most a tenth of the time. Registrations made then stay at
+ * UM_LEVEL_COPY and wait: the first change of the space after such a registration has lived long enough moves its
+ * memory.
  *
  * Owns: struct um_mem_budget. Must not know how memory moves. Threading: machine.h.
  */
@@ -41,7 +42,7 @@ void um_mem_budget_ended(struct um_mem_budget *budget, const struct um_mem_expor
     budget->cost_len = exported->what.len;
 }
 
-/* What moving this much will take, after the last that was not worth it. */
+/* The expected time for moving len bytes, from that of the last registration that was not worth it. */
 static uint64_t expected_ns(const struct um_mem_budget *budget, uint64_t len)
 {
     return len <= budget->cost_len ? budget->cost_ns : budget->cost_ns * (len / budget->cost_len);

@@ -87,7 +87,7 @@ static int tear_down(void **state)
     return moved_now; /* what was moved has gone back */
 }
 
-/* Registers for a moment until that is not moved any more. */
+/* Makes short registrations until they are not moved any more. */
 static void exhaust(void)
 {
     for (int i = 0; i < 100; i++) {
@@ -135,7 +135,7 @@ static void one_that_was_not_moved_and_lasts_is_moved_later(void **state)
         um_mem_unexport(&space->base, &export()->base); /* any change of the space */
     }
     assert_int_equal(level_for_peers(lasting), UM_LEVEL_MAPPED);
-    assert_true(lasting->region->changes != changes); /* peers see that what they know has ended */
+    assert_true(lasting->region->changes != changes); /* the change ends the windows of peers */
     um_mem_unexport(&space->base, &lasting->base);
 }
 
@@ -161,7 +161,7 @@ static void what_was_spent_is_forgiven_in_time(void **state)
     assert_false(um_mem_budget_allows(&budget, 3000));
     assert_false(um_mem_budget_allows(&budget, 400000000));
     assert_true(um_mem_budget_allows(&budget, 600000000));
-    um_mem_budget_ended(&budget, &brief, 2000, UINT64_MAX / 2); /* one that is huge */
+    um_mem_budget_ended(&budget, &brief, 2000, UINT64_MAX / 2); /* a huge cost */
     assert_false(um_mem_budget_allows(&budget, 600001000));
     assert_true(um_mem_budget_allows(&budget, 600000000 + 2600000000u));
 }

@@ -6,7 +6,7 @@
  * the program may compute for any time without calling the provider.
  *
  * Owns: struct um_mem_deferred. Must not know how memory moves. Threading: the thread and the caller of the space's
- * functions share what the lock is for; a part moves without the lock.
+ * functions share what the lock guards; a part moves without the lock.
  */
 #include "machine/mem/mem.h"
 
@@ -37,8 +37,8 @@ void um_mem_deferred_init(struct um_mem_space *space)
 
 /* ---- the thread ---- */
 
-/* Does a peer need the level, or have peers used the region as much as moving it costs (1 ns a byte, there and back)?
- */
+/* True if a peer needs the mapped level, or peers would have saved what moving the region costs (1 ns a byte, there and
+ * back). */
 static bool is_wanted(struct um_mem_space *space, struct um_mem_exported *exported)
 {
     /* sync: use-look (partner use-told) */
@@ -80,7 +80,7 @@ static void settle(struct um_mem_space *space, struct um_mem_exported *exported,
     exported->adopted = mapped;
     if (mapped) {
         space->mapper->partial_end(space, &exported->what, &exported->partial);
-        exported->partial.done = 0; /* all of it is one count of its own */
+        exported->partial.done = 0; /* the whole region is one count now */
     } else {
         um_mem_deferred_give_back(space, exported);
     }
@@ -96,7 +96,7 @@ static void busy_wait(struct um_mem_deferred *later)
     pthread_mutex_lock(&later->lock);
 }
 
-/* Moves a part, without the lock. */
+/* Moves the next part of a region. The lock is released meanwhile. */
 static void part_move(struct um_mem_space *space, struct um_mem_exported *exported)
 {
     struct um_mem_deferred *later = &space->deferred;
@@ -142,7 +142,7 @@ static void *later_run(void *arg)
     return NULL;
 }
 
-/* The application handles signals: the thread takes none. Lock held. */
+/* Starts the thread, unless it runs. The application handles signals: the thread takes none. Lock held. */
 static bool thread_start(struct um_mem_space *space)
 {
     struct um_mem_deferred *later = &space->deferred;

@@ -3,7 +3,8 @@
  * line in the log.
  *
  * Owns: the words of the entries, and the header's changes. They are written here and read by peers (window.c): an
- * entry is a sequence lock, and its changes tell a peer that what it knows has ended. Threading: machine.h.
+ * entry is a sequence lock, and its word `changes` tells a peer that what it knows is no longer current. Threading:
+ * machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -52,7 +53,7 @@ void um_mem_exported_log(const struct um_mem_exported *exported, const char *why
 {
     const struct um_region_desc *what = &exported->what;
     if (!why)
-        why = ""; /* not each refusal has a reason to tell */
+        why = ""; /* not every refusal has a reason */
     um_log(UM_LOG_INFO, "registration of %" PRIu64 " bytes at 0x%" PRIx64 ", key 0x%" PRIx64 ": %s%s%s", what->len,
            what->base, what->key, level_name(exported->level), *why ? ": " : "", why);
 }

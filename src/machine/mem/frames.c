@@ -1,6 +1,6 @@
 /*
- * The mapped frames of a peer's shareable memory: by number, a bounded number of them. None is given up before the link
- * ends: what a body needs of them stays until it has moved.
+ * The mapped frames of a peer's shareable memory, found by number; at most UM_FRAMES of them. None is unmapped before
+ * the link closes: so the frames that a body needs stay until it has moved.
  *
  * Owns: struct um_mem_frames. Must not know how a frame is mapped: link.c. Threading: machine.h.
  */

@@ -14,9 +14,9 @@
 #define STOPPED_NS UINT64_C(100000000)
 
 enum {
-    SPINS = 200,  /* looks between two offers of the processor */
-    YIELDS = 16,  /* offers between two looks whether the writer lives */
-    LOOKS = 1000, /* of a writer, at doors that are shut */
+    SPINS = 200,  /* looks at a door between two calls of sched_yield() */
+    YIELDS = 16,  /* such calls between two checks whether the writer lives */
+    LOOKS = 1000, /* of a writer, at all doors, before it takes over one of a dead writer */
 };
 
 static pthread_mutex_t gate_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -51,8 +51,8 @@ static uint64_t *door_of(struct um_mem_doors_shm *doors, uint64_t number)
 /* ---- the owner ---- */
 
 /*
- * The writer holds no page: it is dead, or stopped for long, or the word names no writer. The delay is needed: a
- * process stops thread by thread, and the one that writes may still be in its call, which moves 1 MiB at most.
+ * True if the writer holds no page: it is dead, or stopped for long, or the word names no writer. The delay is needed:
+ * a process stops thread by thread, and the thread that writes may still be in its call, which copies at most 1 MiB.
  */
 static bool writer_is_away(uint64_t writer, uint64_t since)
 {
@@ -85,7 +85,7 @@ static void door_take(uint64_t *door, uint64_t mine, uint64_t since)
             um_cpu_relax();
         }
         seen = um_load_relaxed_u64(door);
-        /* sync: gate-shut (partners gate-enter, gate-leave, gate-open): as if it had left */
+        /* sync: gate-shut (partners gate-enter, gate-leave, gate-open): as if the writer had left */
         if (turn % YIELDS == 0 && seen != 0 && (writer_is_away(seen, since) || is_late(since)) &&
             um_rmw_acqrel_cas_bits64(door, &seen, mine))
             return;
@@ -126,14 +126,14 @@ void um_mem_gate_end(struct um_mem_gate *gate)
 {
     um_mem_gate_open(gate);
     for (struct um_list *l = gated_ports.next; gate->count && l != &gated_ports; l = l->next)
-        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->doors); /* more than there was room for */
+        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->doors); /* gate->doors had no room for all */
     gate->count = 0;
     pthread_mutex_unlock(&gate_lock);
 }
 
 /* ---- writers ---- */
 
-/* A free door, or one of a dead writer. */
+/* Takes a free door; with look, also that of a dead writer. */
 static int door_find(struct um_mem_doors_shm *doors, uint64_t self, bool look, uint64_t **door_p)
 {
     const uint64_t first = (self * UINT64_C(0x9e3779b97f4a7c15)) >> 32;
@@ -167,6 +167,6 @@ int um_mem_gate_enter(struct um_mem_doors_shm *doors, uint64_t **door_p)
 void um_mem_gate_leave(uint64_t *door)
 {
     uint64_t self = um_process_self();
-    /* sync: gate-leave (partners gate-enter, gate-shut): unless it was taken over meanwhile */
+    /* sync: gate-leave (partners gate-enter, gate-shut): unless the door was taken over meanwhile */
     (void)um_rmw_acqrel_cas_bits64(door, &self, 0);
 }

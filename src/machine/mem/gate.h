@@ -30,17 +30,19 @@ struct um_mem_gated {
 
 void um_mem_gate_add(struct um_mem_gated *gated, struct um_mem_doors_shm *doors);
 void um_mem_gate_remove(struct um_mem_gated *gated);
-/* In a child: it has no ports. */
+/* For a forked child, which has no ports. */
 void um_mem_gate_forget(void);
 
 /* At the return no writer of a peer holds a page of this process. Bounded: does not wait for dead or stopped writers,
  * or for one that stays for seconds. */
 void um_mem_gate_shut(struct um_mem_gate *gate);
-/* Opens the doors for writers again, as far as possible. Touches the stack and shared memory only; NULL: nothing. */
+/* Opens the doors for writers again, those of UM_GATE_PORTS ports at most; end: the others, too. open touches only the
+ * stack and shared memory; with NULL it does nothing. */
 void um_mem_gate_open(struct um_mem_gate *gate);
 void um_mem_gate_end(struct um_mem_gate *gate);
 
-/* The writer's side, at the doors of the peer's port. 0 and the door; -EAGAIN: the peer is moving pages. */
+/* For a writer, at the doors of the peer's port. 0 and the door; -EAGAIN: the peer is moving pages, or other writers
+ * have all doors. */
 int um_mem_gate_enter(struct um_mem_doors_shm *doors, uint64_t **door_p);
 void um_mem_gate_leave(uint64_t *door);
 

@@ -19,7 +19,7 @@
 
 enum { INSIDE = 1, LEFT = 2, SOME_US = 50000 };
 
-static struct um_mem_doors_shm *doors; /* as of a port; the children's words behind them */
+static struct um_mem_doors_shm *doors; /* like those of a port; behind them the word() that children write */
 static struct um_mem_gated gated;
 
 static uint32_t *word(void)
@@ -33,7 +33,7 @@ static void wait_until(uint32_t value)
         usleep(100);
 }
 
-/* A child goes in, and leaves after some time, or never. */
+/* A child takes a door, and leaves it after some time, or never. */
 static pid_t writer_start(bool leaves)
 {
     um_store_release_u32(word(), 0);
@@ -83,7 +83,7 @@ static void nobody_enters_while_it_is_shut_and_all_may_afterwards(void **state)
     um_mem_gate_end(&gate);
     for (int i = 0; i < UM_DOORS; i++)
         assert_int_equal(um_mem_gate_enter(doors, &door[i]), 0);
-    assert_int_equal(um_mem_gate_enter(doors, &door[UM_DOORS]), -EAGAIN); /* all are taken, by the living */
+    assert_int_equal(um_mem_gate_enter(doors, &door[UM_DOORS]), -EAGAIN); /* living writers have all doors */
     for (int i = 0; i < UM_DOORS; i++)
         um_mem_gate_leave(door[i]);
 }
@@ -119,7 +119,7 @@ static void a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others(void 
     um_mem_gate_shut(&gate);
     kill(pid, SIGCONT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
-    for (int i = 0; i < UM_DOORS; i++) /* it has left: the owner has its door all the same */
+    for (int i = 0; i < UM_DOORS; i++) /* the writer has left, and the owner still has its door */
         assert_true(doors->door[i].writer & UM_DOOR_OWNERS);
     um_mem_gate_end(&gate);
 }

@@ -2,9 +2,9 @@
  * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c. The memory that
  * it takes to grow: lane_memory.c.
  *
- * Owns: struct um_mem_lane. What it writes: records and bodies in the peer's memory, the sender's lines of the control
- * block, the peer's bells. What it reads there is the peer's: credit and answers are checked before use. Threading:
- * machine.h.
+ * Owns: struct um_mem_lane. It writes records and bodies in the peer's memory, the sender's lines of the control block,
+ * and the peer's bells. What it reads there was written by the peer: credit and answers are checked before use.
+ * Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -54,7 +54,7 @@ void um_mem_lane_ring_bell(struct um_mem_lane *lane)
     uint64_t bit = (uint64_t)1 << (lane->number % 64);
     uint64_t word = (uint64_t)1 << (lane->number / 64);
     uint64_t *bell = &peer->bell[lane->number / 64];
-    /* sync: bell-ring (partners bell-collect, bell-look). A sender may have died between the two bits. */
+    /* sync: bell-ring (partners bell-collect, bell-look). A sender may have died between setting the two bits. */
     if (!(um_load_relaxed_u64(bell) & bit))
         um_rmw_or_u64(bell, bit);
     if (!(um_load_relaxed_u64(&peer->bell_summary) & word))
@@ -95,7 +95,8 @@ static inline void lane_ring_unless_hot(struct um_mem_lane *lane)
         um_mem_lane_ring_bell(lane);
 }
 
-/* Where a store is not enough: no membarrier reaches one of the two, or memory is not coherent. */
+/* Publishes a record where a store is not enough: membarrier does not reach one of the two sides, or memory is not
+ * coherent. */
 static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *lane, struct um_mem_record_shm *record,
                                                           uint64_t word)
 {
@@ -112,10 +113,11 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
 }
 
 /*
- * In a stream the store that begins the next record would wait for its line, which the receiver read a round ago: it is
- * fetched between two messages, where that costs nothing. Not behind a lone message, after which this process looks for
- * an answer: the receiver waits for the record in that line, and a fetch takes the line away from it. (Half a round
- * trip of 8 bytes: 164 ns with that fetch, 123 without it; where the two processors share no cache, 500 and 342.)
+ * In a stream the store that begins the next record would wait for its line, which the receiver read a round ago. So
+ * the line is fetched between two messages, where that costs nothing. It is not fetched behind a lone message, after
+ * which this process looks for an answer: the receiver waits for the next record in that line, and a fetch takes the
+ * line away from it. (Half a round trip of 8 bytes: 164 ns with that fetch, 123 without it; where the two processors
+ * share no cache, 500 and 342.)
  */
 static inline void prefetch_next(struct um_mem_lane *lane)
 {
@@ -144,7 +146,8 @@ static void lane_publish(struct um_mem_lane *lane, uint8_t op, uint8_t flags, ui
     lane_ring_unless_hot(lane);
 }
 
-/* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is kept for this. */
+/* Goes on in the big rings, if the receiver's memory cap allows it. One record of the small ring is reserved for GROW.
+ */
 static void lane_grow(struct um_mem_lane *lane)
 {
     if (lane->grown || lane->grow_denied)
@@ -158,7 +161,8 @@ static void lane_grow(struct um_mem_lane *lane)
     lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
 }
 
-/* Goes on with its bodies in a wide ring, if the receiver has one for it. There is room for a record. */
+/* Goes on with its bodies in a wide ring, if the receiver has a free one. The caller has checked that there is room for
+ * a record. */
 static void lane_widen(struct um_mem_lane *lane)
 {
     uint32_t ring;
@@ -189,10 +193,10 @@ static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * After 32 claims that ran out of credit and then found new credit for bodies, the lane has carried some 8 to 32 times
- * its big byte ring: it has much to carry, and what it takes to get a wide ring's pages is little beside that. Lines of
- * a ring of 128 KiB that a stream comes back to are up to three times as slow to write as those of a longer one
- * (docs/design.md). A lane that waits for its receiver counts nothing.
+ * Counts a claim that ran out of credit and found new credit for bodies. True after 32 of them, when a wide ring is
+ * due: the lane has filled its big byte ring some 8 to 32 times by then, and getting a wide ring's pages costs little
+ * beside that. When a stream comes back to the lines of a ring of 128 KiB, they are up to three times as slow to write
+ * as those of a longer ring (docs/design.md). While a lane waits for its receiver, nothing is counted.
  */
 static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
 {
@@ -202,7 +206,7 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
     return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
 }
 
-/* The slow side of a claim: reads the credit again, and grows a lane that is full. */
+/* The slow path of a claim: reads the credit again, and grows a lane that is full. */
 static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 {
     const uint32_t bytes_before = lane->bytes_consumed;
@@ -220,7 +224,7 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* Which stores are to write a body of this length? */
+/* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. */
 static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
@@ -235,7 +239,7 @@ static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane
     return kind == UM_STORES_NONTEMPORAL;
 }
 
-/* A timed body is written. Returns the flags of its record. */
+/* Ends the timing of a body that was written. Returns the flags of its record. */
 static __attribute__((noinline)) uint8_t lane_stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
 {
     const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
@@ -276,7 +280,7 @@ int um_mem_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p
     return lane_claim(lane, body_len, slot_p);
 }
 
-/* Open, hot or not, and the receiver wants all messages. */
+/* True if the lane is open, hot or not, and the receiver has neither held it nor asked for announcements. */
 static bool lane_is_plain(const struct um_mem_lane *lane)
 {
     uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
@@ -326,10 +330,11 @@ uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
     return lane->ring.body_max;
 }
 
-/* A body that would run over the end of the ring begins at its front: that may take the place of one more. */
+/* True if there is room for so many records with bodies of that length. It counts one body more: a body that would run
+ * over the end of the ring begins at its front, which may take up to the space of another one. */
 static bool lane_takes(const struct um_mem_lane *lane, uint32_t records, uint32_t body_len)
 {
-    const uint64_t used = lane->bytes_head - lane->bytes_consumed; /* the receiver says it: it may be more than all */
+    const uint64_t used = lane->bytes_head - lane->bytes_consumed; /* from the peer: it may be more than the ring */
     const uint64_t bytes = ((uint64_t)records + 1) * um_mem_body_space(body_len);
     return lane_room(lane) >= records && used + bytes <= lane->ring.byte_count;
 }
@@ -359,7 +364,8 @@ uint32_t um_mem_lane_consumed(const struct um_lane *base)
     return lane->consumed;
 }
 
-/* The places of the answers taken are free again. The receiver may sleep and wait for that. */
+/* Tells the receiver how many answers were taken: their places are free again. The receiver may sleep and wait for
+ * that. */
 static void lane_tell_taken(struct um_mem_lane *lane)
 {
     lane->answers_told = lane->answers_seen;
@@ -373,7 +379,7 @@ static void lane_tell_taken(struct um_mem_lane *lane)
     um_mem_link_wake(lane->link);
 }
 
-/* The answers from the last one seen on, after their number. */
+/* Observes the answers behind the last one seen; to be called after the look at their number. */
 static void lane_observe_answers(struct um_mem_lane *lane, uint32_t count)
 {
     struct um_mem_port *port = lane->link->port;

@@ -1,8 +1,8 @@
 /*
- * The life of the sending end of a lane: first contact, the end, and whether a sleeper waits for it.
+ * The life of the sending end of a lane: first contact, the end, and whether a sleeping port watches it.
  *
- * Owns: what the sender says of itself in the control block. What it finds there is the receiver's: it is checked
- * before use. Threading: machine.h.
+ * Owns: what the sender says of itself in the control block. What the receiver wrote there is checked before use.
+ * Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -30,7 +30,7 @@ static int lane_take(struct um_mem_lane *lane, struct um_mem_link *link)
             }
         }
     }
-    if (!link->full_logged) { /* later tries fail for the same reason */
+    if (!link->full_logged) { /* logged once: later tries fail for the same reason */
         link->full_logged = true;
         um_log(
             UM_LOG_WARN,
@@ -41,7 +41,7 @@ static int lane_take(struct um_mem_lane *lane, struct um_mem_link *link)
     return -EAGAIN;
 }
 
-/* Writes the sender's address and the start of the record sequence. */
+/* Writes the sender's address and its other words. The lane's records begin at the receiver's credit. */
 static void lane_introduce(struct um_mem_lane *lane)
 {
     struct um_mem_lane_shm *ctl = lane->ctl;

@@ -1,8 +1,8 @@
 /*
  * What a lane may take of its receiver's memory besides its small rings: a share for its big ones, a wide ring.
  *
- * Owns nothing. What a sender that died had taken, the receiver gives back when it frees the lane (rx_life.c).
- * Threading: machine.h.
+ * Owns nothing. The receiver gives back what a lane has taken when it frees the lane (rx_life.c), also after its sender
+ * died. Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -12,8 +12,8 @@
 #include <errno.h>
 
 /*
- * Takes a share of the memory that grown lanes may take together: this lane's bit, unless there are too many then. If
- * the sender dies in between, the receiver knows whose bit it is.
+ * Takes a share of the memory that grown lanes may take together: sets this lane's bit, and clears it again if too many
+ * are set then. If the sender dies in between, the receiver knows whose bit it is.
  */
 bool um_mem_lane_take_share(struct um_mem_lane *lane)
 {
@@ -21,7 +21,7 @@ bool um_mem_lane_take_share(struct um_mem_lane *lane)
     uint64_t *word = &peer->grown[lane->number / 64], bit = (uint64_t)1 << lane->number % 64;
     uint64_t grown = 0;
     um_rmw_or_u64(word, bit); /* sync: grown-take (partner grown-give) */
-    um_fence_full(); /* set before the others are counted: of two that take the last share at once, none misses both */
+    um_fence_full();          /* set before the count: if two take the last share at once, one of them counts both */
     for (uint32_t w = 0; w < (lane->link->lanes + 63) / 64; w++)
         grown += (uint64_t)__builtin_popcountll(um_load_relaxed_u64(&peer->grown[w]));
     if (grown <= um_load_relaxed_u64(&lane->peer->grown_max))
@@ -30,7 +30,7 @@ bool um_mem_lane_take_share(struct um_mem_lane *lane)
     return false;
 }
 
-/* The number of a wide ring that is this lane's now; -ENOSPC: all are taken. */
+/* Claims a free wide ring for this lane; *ring_p: its number. -ENOSPC: all are taken. */
 static int wide_claim(struct um_mem_lane *lane, uint32_t *ring_p)
 {
     uint32_t *wide = lane->link->common->wide;
@@ -48,11 +48,11 @@ static int wide_claim(struct um_mem_lane *lane, uint32_t *ring_p)
 
 static void wide_release(const struct um_mem_lane *lane, uint32_t ring)
 {
-    um_store_relaxed_u32(&lane->link->common->wide[ring], 0); /* untouched */
+    um_store_relaxed_u32(&lane->link->common->wide[ring], 0); /* nothing was written to it */
 }
 
-/* Maps the ring. The peer's memory is found anew: is it still the peer's? A port that closes says so before its file
- * may be another one's. */
+/* Maps the ring. The peer's file is looked up again for that, so it may be another one by now. A port stores that it is
+ * closed before that can happen: the state is checked after the mapping. */
 static int wide_map(struct um_mem_lane *lane, uint32_t ring, struct um_mem_mapping *map_p)
 {
     struct um_mem_link *link = lane->link;

@@ -2,9 +2,10 @@
  * What lies in shared memory: the port, its lanes, their records. Normative text: docs/protocol.md sections 3 to 5.
  *
  * Fixed-width integers and offsets only. Each field says who writes it: "receiver" is the port's process,
- * "sender" the process that claimed the lane. A word on the data path has one writer, and so has its line: memory that
- * is not coherent moves by lines (um_mem_publish, um_mem_observe). What several processes write, by read-modify-write,
- * stays coherent and has lines of its own: struct um_mem_common_shm, the first line of a lane, and all of a space.
+ * "sender" the process that claimed the lane. A word on the data path has one writer, and so has its line, because
+ * memory that is not coherent moves by lines (um_mem_publish, um_mem_observe). Words that several processes write, by
+ * read-modify-write, stay coherent and have lines of their own: struct um_mem_common_shm, the first line of a lane, and
+ * all of a space.
  */
 #ifndef UM_MACHINE_MEM_LAYOUT_H
 #define UM_MACHINE_MEM_LAYOUT_H
@@ -17,7 +18,7 @@
 #define UM_PORT_MAGIC  0x31306d656d696e75u /* "unimem01", little endian */
 #define UM_SPACE_MAGIC 0x3130656361707375u /* "uspace01", little endian */
 #define UM_NO_HANDLE   UINT32_MAX
-#define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory that has no handle: for those who map it already */
+#define UM_JOIN_HANDLE (UINT32_MAX - 1) /* memory without a handle: reached only by peers that map it already */
 
 enum {
     UM_LINE = 64,
@@ -26,7 +27,7 @@ enum {
     UM_PAGE = 4096,
 };
 
-/* The sizes of a lane's rings. All powers of two; a byte ring holds at least four of the largest body. */
+/* The sizes of a lane's rings. All powers of two; a byte ring holds at least four of its largest bodies. */
 enum {
     UM_SMALL_RECORDS = 64,
     UM_SMALL_BYTES = 4096,
@@ -36,24 +37,24 @@ enum {
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
     UM_WIDE_RINGS = 64,          /* of a port, for all its lanes */
-    UM_BODY_ALIGN = 2 * UM_LINE, /* of bodies: processors fetch lines in such pairs */
+    UM_BODY_ALIGN = 2 * UM_LINE, /* alignment of bodies: processors fetch lines in such pairs */
 };
 
 /* Flags of a record with a body. */
 enum {
-    UM_FLAG_TIMED = 0x20, /* the sender has timed how long it took to write it, and the receiver times what it takes */
-    UM_FLAG_KIND = 0x10,  /* a timed one: it was written with non-temporal stores */
+    UM_FLAG_TIMED = 0x20, /* the sender has timed the copy into the record; the receiver times the copy out of it */
+    UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores */
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
 struct um_mem_record_shm {
-    uint64_t word; /* sender, released last; receiver reads first */
+    uint64_t word; /* sender: written last (release); the receiver reads it first */
     uint64_t header[7];
 };
 static_assert(sizeof(struct um_mem_record_shm) == UM_LINE, "a record is one cache line");
 
-/* Machine opcodes: after this record the lane goes on in its big rings; with its bodies in a wide ring, whose number is
- * the record's len. Never seen outside mem/. */
+/* Opcodes of the machine, never seen outside mem/. GROW: the next record lies in the lane's big rings. WIDEN: later
+ * bodies lie in a wide ring, whose number is the record's len. */
 enum { UM_OPCODE_GROW = 0xf8, UM_OPCODE_WIDEN = 0xf9 };
 
 /* Offsets of the rings within one lane's area. */
@@ -77,8 +78,8 @@ enum {
     UM_LANE_HOT = 1,       /* the receiver polls it; else the sender rings the bell after a commit */
     UM_LANE_CLOSED = 2,    /* the port is gone */
     UM_LANE_REFUSED = 4,   /* the receiver ended this lane */
-    UM_LANE_HELD = 8,      /* the receiver wants no messages now */
-    UM_LANE_ANNOUNCE = 16, /* it wants those of several records to be announced */
+    UM_LANE_HELD = 8,      /* the receiver wants no messages for now */
+    UM_LANE_ANNOUNCE = 16, /* the receiver wants messages of several records to be announced */
     UM_LANE_LIVE = UM_LANE_HOT | UM_LANE_HELD | UM_LANE_ANNOUNCE, /* flags of a lane that goes on */
     UM_LANE_INC_SHIFT = 8,
 };
@@ -92,14 +93,14 @@ static_assert(sizeof(struct um_mem_answer_shm) == 8, "docs/protocol.md section 7
 
 /* Control block of one lane. */
 struct um_mem_lane_shm {
-    /* line 0: who has the lane (um_mem_lane_sender) */
+    /* line 0: who claimed the lane (um_mem_lane_sender) */
     uint64_t sender; /* sender, by compare and swap from 0: pid << 32 | 1; reset to 0 by the receiver */
     uint64_t reserved0[7];
     /* line 1: the sender's words */
     uint32_t closing;    /* sender: 1 after its last commit (release) */
     uint32_t want_wake;  /* sender: 1 while it sleeps and awaits answers or credit */
     uint32_t want_fence; /* sender: 1 when it cannot use membarrier, so that the receiver must fence */
-    uint32_t taken;      /* sender: answers taken, told by quarters of the places, modulo 2^32 (release) */
+    uint32_t taken;      /* sender: answers taken, stored after each quarter of the places, modulo 2^32 (release) */
     uint32_t ready;      /* sender: incarnation + 1 once origin is valid (release) */
     uint32_t reserved1;
     uint64_t origin[UM_ADDR_LOCAL_WORDS]; /* sender: its own port */
@@ -108,7 +109,7 @@ struct um_mem_lane_shm {
     uint64_t credit;  /* receiver: records consumed (low half), body bytes consumed (high half); both modulo 2^32 */
     uint32_t answers; /* receiver: answers given, modulo 2^32 (release) */
     uint32_t state;   /* receiver */
-    uint64_t loads;   /* receiver: um_mem_loads_add() */
+    uint64_t loads;   /* receiver: the last result of um_mem_loads_add(); 0: not known */
     uint64_t reserved2[13];
     /* lines 4 to 131: answer k lies at k % UM_ANSWERS */
     struct um_mem_answer_shm answer[UM_ANSWERS]; /* receiver */
@@ -126,21 +127,21 @@ static_assert(UM_PAGE % UM_LINE == 0 && sizeof(struct um_mem_lane_shm) % UM_LINE
 enum { UM_PORT_OPEN = 1, UM_PORT_CLOSED = 2 };
 
 /*
- * The words of a port that stay coherent: those that several processes write by read-modify-write, and what windows
- * look at. Reached by um_mem_port.common and um_mem_link.common only.
+ * The words of a port that stay coherent: those that several processes write by read-modify-write, and those that
+ * windows look at. Reached by um_mem_port.common and um_mem_link.common only.
  */
 struct um_mem_common_shm {
-    uint64_t bell_summary; /* bit w: bell[w] may be set; senders or, receiver swaps */
+    uint64_t bell_summary; /* bit w: bell[w] may have bits set; senders set it (or), the receiver swaps with 0 */
     uint64_t reserved0[7];
-    uint64_t bell[64]; /* bit l of word w: lane 64 w + l has something */
+    uint64_t bell[64]; /* bit l of word w: lane 64 w + l has news */
     /* Set by the lane's sender, cleared by it or by the receiver when the lane is free again */
     uint64_t grown[64]; /* bit l of word w: lane 64 w + l has grown, or wants to (read-modify-write) */
-    /* Who has a wide ring: 0, or the number of its lane + 1. Set by the lane's sender (compare and swap), reset by it
-     * or by the receiver when the lane is free again */
+    /* Which lane has a wide ring: its number + 1; 0: none. Set by the lane's sender (compare and swap), reset by it or
+     * by the receiver when the lane is free again */
     uint32_t wide[UM_WIDE_RINGS];
-    uint32_t sleeping; /* receiver: 0, or odd and another one each time; who woke it: +1 (compare and swap) */
+    uint32_t sleeping; /* receiver: 0, or odd, new for each sleep; a peer that woke it: +1 (compare and swap) */
     uint32_t reserved1[15];
-    uint32_t counters; /* receiver: what accesses by way of this port count, enum um_counters */
+    uint32_t counters; /* receiver: the counters of accesses through this port, enum um_counters */
     uint32_t reserved2[15];
 };
 static_assert(sizeof(struct um_mem_common_shm) == 1472, "docs/protocol.md section 3");
@@ -150,9 +151,9 @@ static_assert(offsetof(struct um_mem_common_shm, wide) == 1088, "own lines");
 static_assert(offsetof(struct um_mem_common_shm, sleeping) == 1344, "own line");
 static_assert(offsetof(struct um_mem_common_shm, counters) == 1408, "own line");
 
-/* Who writes into the memory of the port's process by system calls now: gate.h. */
+/* The peers that are writing into the memory of the port's process by system calls: gate.h. */
 struct um_mem_door_shm {
-    uint64_t writer; /* any: 0 → itself by compare and swap, itself → 0; the owner (UM_DOOR_OWNERS) while pages go */
+    uint64_t writer; /* any: a writer, 0 → its word → 0 (compare and swap); UM_DOOR_OWNERS: the owner moves pages */
     uint64_t reserved[7];
 };
 enum { UM_DOORS = 32 };
@@ -168,14 +169,14 @@ struct um_mem_port_shm {
     /* line 0: constant once state is UM_PORT_OPEN */
     uint64_t magic;
     uint32_t version;
-    uint32_t lanes; /* control blocks and areas */
+    uint32_t lanes; /* number of control blocks and of areas */
     uint64_t lane_offset;
     uint64_t area_offset;
     uint64_t area_stride;
     uint64_t nonce; /* as in the address */
     uint32_t want_fence;
     uint32_t space;       /* the space's memory, as the mapper names it; UM_NO_HANDLE: none */
-    uint64_t space_nonce; /* as it stands there */
+    uint64_t space_nonce; /* the nonce in that space */
     /* line 1 */
     uint32_t state; /* receiver */
     uint32_t reserved1[15];
@@ -196,16 +197,17 @@ static_assert(offsetof(struct um_mem_port_shm, nonce_at) == 144, "docs/protocol.
 static_assert(offsetof(struct um_mem_port_shm, common) == 192, "own lines");
 static_assert(offsetof(struct um_mem_port_shm, doors) == 1664, "own lines");
 
-/* One exported region, or none. All by the owner; changes is odd while it writes, and another one after each change. */
+/* One exported region, or none. The owner writes all of it; changes is odd meanwhile, and another number after each
+ * change. */
 struct um_mem_region_shm {
     uint64_t changes;
-    uint64_t meta; /* access (bits 0-31), level (32-39), number of its use (40-45), birth (46-61), DEFERRED, USED */
+    uint64_t meta; /* access (bits 0-31), level (32-39), use number (40-45), birth (46-61), DEFERRED, USED */
     uint64_t key;
     uint64_t base;
     uint64_t len;
     uint64_t origin;
     uint32_t counters; /* enum um_counters */
-    uint32_t file;     /* level mapped: the memory that it lies in, as the mapper names it */
+    uint32_t file;     /* level mapped: the memory that the region lies in, as the mapper names it */
     uint64_t offset;   /* of the byte at base in that memory */
 };
 static_assert(sizeof(struct um_mem_region_shm) == UM_LINE, "a region is one cache line");
@@ -214,7 +216,7 @@ static_assert(sizeof(struct um_mem_region_shm) == UM_LINE, "a region is one cach
 #define UM_REGION_DEFERRED (UINT64_C(1) << 62) /* it becomes mapped when peers make enough use of it */
 enum { UM_REGION_LEVEL_SHIFT = 32, UM_REGION_USE_SHIFT = 40, UM_REGION_BIRTH_SHIFT = 46, UM_USES = 64 };
 
-/* A counter: the exception to one writer a word, and only where an application asked to be told of accesses. */
+/* A counter: an exception to the rule of one writer for a word, used only where an application counts accesses. */
 struct um_mem_counter_shm {
     uint64_t value; /* any: fetch-and-add */
     uint64_t reserved[7];
@@ -225,29 +227,30 @@ static_assert(sizeof(struct um_mem_counter_shm) == UM_LINE, "a counter has a cac
 struct um_mem_space_shm {
     uint64_t magic; /* constant once state is UM_PORT_OPEN */
     uint32_t version;
-    uint32_t memory; /* the memory that adopted pages lie in, likewise; UM_NO_HANDLE: none yet (owner) */
+    uint32_t memory; /* owner: the memory that adopted pages lie in, as the mapper names it; UM_NO_HANDLE: none yet */
     uint64_t nonce;
     uint32_t state;   /* owner */
     uint32_t moving;  /* owner: odd while it moves pages, another number after each time */
     uint64_t changes; /* owner: another number after each change of an entry (release) */
-    uint32_t asked;   /* any: fetch-and-add, when the owner is to look at what follows; it sleeps on this (futex) */
+    uint32_t asked;   /* any: fetch-and-add: the owner is to look at must and saved_ns; it sleeps on this (futex) */
     uint32_t reserved1;
-    uint64_t must; /* any: fetch-and-or of bit n: what is DEFERRED with number n cannot be done without; owner clears */
+    uint64_t must; /* any: fetch-and-or of bit n: a DEFERRED region with use number n must be mapped; owner clears it */
     uint64_t reserved2;
 };
 static_assert(sizeof(struct um_mem_space_shm) == UM_LINE, "docs/protocol.md section 9");
 
-/* What peers did with regions that are DEFERRED, by their number. As a counter it is an exception to one writer a word.
- */
+/* What peers report of DEFERRED regions, by use number. Like counters, an exception to the rule of one writer for a
+ * word. */
 struct um_mem_uses_shm {
-    uint64_t saved_ns[UM_USES]; /* any: fetch-and-add: what the operations would have saved at level mapped */
+    uint64_t saved_ns[UM_USES]; /* any: fetch-and-add of the time that an operation would have saved at level mapped */
 };
 enum { UM_USES_OFFSET = 512, UM_USE_STEP_SHIFT = 20 /* asked changes each time a sum passes a multiple of 2^this */ };
 static_assert(sizeof(struct um_mem_uses_shm) == 512, "docs/protocol.md section 9");
 
 /*
- * Regions lie in segments, each twice as large as the one before. A key has one place per segment, the hash of the key
- * modulo its size, and the UM_SEGMENT_PROBE - 1 after it, cyclically; its region is in one of them.
+ * Regions lie in segments, each twice as large as the one before. A key has UM_SEGMENT_PROBE places in each segment:
+ * the entry at the key's hash modulo the segment's size, and those after it, cyclically. Its region is in one of its
+ * places.
  */
 enum {
     UM_SEGMENTS = 12,
@@ -284,7 +287,7 @@ static inline uint64_t um_mem_port_area_offset(uint32_t lanes)
     return (control + UM_PAGE - 1) / UM_PAGE * UM_PAGE;
 }
 
-/* The area of a lane; that of number `lanes` would begin where the wide rings do. */
+/* Where the area of a lane begins; with number `lanes`, where the wide rings begin. */
 static inline uint64_t um_mem_port_lane_offset(uint32_t lanes, uint32_t number)
 {
     return um_mem_port_area_offset(lanes) + (uint64_t)number * UM_AREA_SIZE;

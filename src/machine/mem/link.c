@@ -1,5 +1,5 @@
 /*
- * Links: a port's handles on its peers, what of the peer is mapped here, private copies.
+ * Links: a port's handles on its peers, what is mapped here of a peer's memory, and copies between private memories.
  *
  * Owns: struct um_mem_link. What the peer's port says of itself is checked before use. Threading: machine.h.
  */
@@ -11,8 +11,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-/* A peer's pages are missing for milliseconds while it moves them: how often one call looks and retries before it
- * returns -EAGAIN. */
+/* A peer's pages are missing for milliseconds while it moves them: how often one call looks, and how often it retries,
+ * before it returns -EAGAIN. */
 enum { UM_MOVE_LOOKS = 1000, UM_MOVE_TRIES = 8 };
 
 enum { UM_FRAME_SHIFT = 28 /* log2 of the bytes of a frame */ };
@@ -56,8 +56,11 @@ bool um_mem_link_alive(struct um_link *base)
 void um_mem_link_wake(struct um_mem_link *link)
 {
     struct um_mem_common_shm *peer = link->common;
-    /* sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
-     * awake all the same. It sleeps on if it could not be woken (no descriptor is left here): somebody else may. */
+    /*
+     * sync: sleeper-wake (partner sleeper-arm). Wake first, then write: if this process dies in between, the sleeper is
+     * awake all the same. If it could not be woken (no descriptor is left here) the word stays: another peer may wake
+     * the sleeper.
+     */
     uint32_t sleeping = um_load_relaxed_u32(&peer->sleeping);
     if (sleeping & 1 && um_mem_wake(link->port, &link->addr, &link->wake_handle))
         um_rmw_cas_u32(&peer->sleeping, sleeping, sleeping + 1);
@@ -83,7 +86,7 @@ static int peer_port_check(const struct um_mem_link *link, const struct um_mem_p
     return 0;
 }
 
-/* Maps the peer's first page, then, its size known, all control blocks. */
+/* Maps the peer's first page, then, as the number of lanes is known, all control blocks. */
 static int control_map(struct um_mem_link *link)
 {
     struct um_mem_port *port = link->port;
@@ -117,7 +120,8 @@ static int control_map(struct um_mem_link *link)
     return 0;
 }
 
-/* Is what was mapped the peer's? The first look, as a rule: while what stands in the port is what its owner wrote. */
+/* Checks that the mapped port is the peer's. As a rule this is the first look, while only the owner has written to it.
+ */
 static int control_prove(struct um_mem_link *link)
 {
     if (um_mem_link_alive(&link->base))
@@ -143,7 +147,7 @@ int um_mem_link_map_control(struct um_mem_link *link)
     return ret;
 }
 
-/* Another space, or another file, may have taken its place. */
+/* True if this is the peer's space: another space, or another file, may have taken its place. */
 static bool peer_space_is_right(const struct um_mem_space_shm *shm, uint64_t nonce)
 {
     /* sync: space-seen (partner space-ready) */
@@ -181,8 +185,8 @@ int um_mem_link_map_space(struct um_mem_link *link)
 /* ---- private copies ---- */
 
 /*
- * The peer's pages were missing. 0: they may have been moving, try again; -EAGAIN: the peer is moving them now, for an
- * unknown time; -EFAULT: they do not exist.
+ * Waits for a moment after a copy that found the peer's pages missing. 0: they may have been moving, try again;
+ * -EAGAIN: the peer is moving them now, for an unknown time; -EFAULT: they do not exist.
  */
 static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 {
@@ -205,9 +209,9 @@ static int link_await_pages(struct um_mem_link *link, int try, uint32_t *seen_p)
 }
 
 /*
- * Whose memory it is has to be known: where the peer's process holds the nonce stands in its port. What a failed copy
- * has to look at is mapped before: later it might come to lie where the program has just unmapped a buffer of the copy,
- * and be taken for that when the copy is tried again.
+ * Maps what a copy needs. The peer's port tells where its process holds the nonce, which proves whose memory is copied.
+ * The space, at which a failed copy looks, is mapped beforehand, too: mapped later, it might come to lie where the
+ * program has just unmapped a buffer of the copy, and the next try would take it for that buffer.
  */
 static int link_copy_begin(struct um_mem_link *link)
 {
@@ -215,7 +219,7 @@ static int link_copy_begin(struct um_mem_link *link)
         return -EPERM;
     int ret = um_mem_link_map_control(link);
     if (ret == 0)
-        (void)um_mem_link_map_space(link); /* it may have none: no page of it moves */
+        (void)um_mem_link_map_space(link); /* a peer without a space moves no pages */
     return ret == -ECONNREFUSED || ret == -EHOSTUNREACH ? -ESRCH : ret ? -EPERM : 0;
 }
 
@@ -244,8 +248,8 @@ int um_mem_transfer_start(struct um_link *base, const struct um_copy *copy, stru
 
 /* ---- shareable memory ---- */
 
-/* Such memory lies in the file that the peer's space names, each page at its own address. What the peer says of an
- * address is only that: a page that is none of its memory reads as zero, and is nobody else's. */
+/* Shareable memory lies in the file that the peer's space names, each page at the offset of its address. That the peer
+ * says so of an address proves nothing: a page that is not its memory reads as zero, and is nobody else's. */
 static unsigned char *frame_map(struct um_mem_link *link, uint64_t number)
 {
     const struct um_mem_mapper *mapper = link->port->mapper;
@@ -255,7 +259,7 @@ static unsigned char *frame_map(struct um_mem_link *link, uint64_t number)
                               (size_t)1 << UM_FRAME_SHIFT, &map) != 0)
         return NULL;
     unsigned char *base = map.base;
-    /* if the peer has died, it may be the file of another process */
+    /* if the peer has died, this may be the file of another process */
     if (um_mem_link_alive(&link->base) && um_mem_frames_add(&link->frames, number, &map) == 0)
         return base;
     mapper->detach(&map);

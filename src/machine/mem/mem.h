@@ -34,11 +34,11 @@ struct um_mem_port {
     struct um_addr addr;
     unsigned char *memory; /* um_mem_port_memory_size(lanes) bytes */
     void *coherent;        /* as um_mem_mapping.coherent */
-    uint32_t wake;         /* as um_mem_port_shm has them */
+    uint32_t wake;         /* this and nonce_at: as in um_mem_port_shm */
     uint64_t nonce_at;
     struct um_mem_port_shm *shm;
     struct um_mem_common_shm *common;
-    uint32_t lanes;         /* our own: what stands in shared memory is only for the peers */
+    uint32_t lanes;         /* private copy: the word in shared memory is for peers only */
     uint32_t wide_max;      /* likewise */
     struct um_mem_rx **rx;  /* by lane number; NULL where no sender is known */
     struct um_mem_rx **hot; /* rx that are polled */
@@ -46,17 +46,17 @@ struct um_mem_port {
     uint32_t hot_next;
     uint32_t burst; /* records taken in a row from hot[hot_next] */
     uint32_t empty_polls;
-    int32_t vain_left;     /* looks at polled lanes that have nothing, until idle ones are looked for */
+    int32_t vain_left;     /* looks in vain at polled lanes before hot_sweep() searches for idle ones */
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
     struct um_list rx_crowded; /* um_mem_rx.crowded */
     int wait_read, wait_write; /* the wake-up pipe */
-    int wait_set;              /* an epoll set of wait_read and what else ends a sleep; -1: only that does */
+    int wait_set;              /* an epoll set: wait_read and all else that ends a sleep; -1: only wait_read does */
     uint32_t lanes_high;       /* lanes at and above this number were never claimed, as far as known */
-    bool fence;                /* no membarrier reaches this process: more than a store at every commit and answer */
+    bool fence;                /* no membarrier here, or memory is not coherent: each commit and answer fences */
     uint32_t tick_next;
-    uint64_t tick_at;          /* the last one, ns */
-    uint32_t sleeps;           /* what was last written to shm->sleeping; odd */
+    uint64_t tick_at;          /* ns; time of the last tick */
+    uint32_t sleeps;           /* the odd value that was last written to common->sleeping */
     struct um_list of_process; /* all ports of this process */
     struct um_mem_gated gated;
 };
@@ -65,18 +65,18 @@ struct um_mem_link {
     struct um_link base;
     struct um_mem_port *port;
     struct um_addr addr;
-    struct um_mem_mapping control;    /* the peer's um_mem_port_shm and control blocks, once they were needed */
+    struct um_mem_mapping control;    /* the peer's um_mem_port_shm and control blocks; mapped when first needed */
     struct um_mem_common_shm *common; /* of that port */
     struct um_mem_mapping space;      /* the peer's um_mem_space_shm and regions, likewise */
-    struct um_mem_frames *frames;     /* of its shareable memory; made when first needed */
-    uint32_t lanes;                   /* of the peer, as checked: what stands there may change */
+    struct um_mem_frames *frames;     /* of the peer's shareable memory; made when first needed */
+    uint32_t lanes;                   /* of the peer, as checked: the peer may change its own word */
     uint64_t nonce_at;                /* likewise */
     uint64_t proven_at;               /* struct um_mem_copy_peer */
     int wake_handle;
     struct um_mem_mark mark;
     bool is_apart;    /* mapper.h */
-    bool full_logged; /* that the peer has no free lane */
-    bool frames_end;  /* one more frame could not be mapped: no more are tried */
+    bool full_logged; /* it was logged that the peer has no free lane */
+    bool frames_end;  /* a frame could not be mapped: no further one is tried */
 };
 
 struct um_mem_lane {
@@ -84,8 +84,8 @@ struct um_mem_lane {
     struct um_mem_record_shm *next; /* where the next record goes */
     struct um_mem_lane_shm *ctl;
     uint32_t head;       /* records committed */
-    uint32_t bytes_head; /* body bytes claimed and committed, with what was skipped at the end of the ring */
-    uint32_t consumed;   /* last known */
+    uint32_t bytes_head; /* body bytes committed, including those skipped at the end of the ring */
+    uint32_t consumed;   /* records consumed, as last known */
     uint32_t bytes_consumed;
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
@@ -94,21 +94,21 @@ struct um_mem_lane {
     bool grown;
     bool grow_denied;
     bool widen_tried;
-    bool fence; /* ours or the peer's: um_mem_port.fence */
+    bool fence; /* um_mem_port.fence of this port, or the peer's want_fence */
     struct um_mem_link *link;
     struct um_mem_port_shm *peer;
     unsigned char *area;
     struct um_mem_mapping area_map;
-    struct um_mem_mapping wide_map;      /* its wide ring, if it has one */
-    uint32_t refreshes;                  /* of credit, for bodies, since it has grown */
-    uint32_t number;                     /* in the peer's port */
-    uint32_t answers_seen, answers_told; /* taken; told to the peer */
+    struct um_mem_mapping wide_map; /* its wide ring, if it has one */
+    uint32_t refreshes; /* claims that ran out of credit and found new one for bodies, since the lane grew */
+    uint32_t number;    /* of the lane in the peer's port */
+    uint32_t answers_seen, answers_told; /* answers taken; how many of them the peer was told of */
     bool was_held;                       /* a claim failed because the peer holds the lane */
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
     struct um_mem_stores stores;
-    bool has_choice;      /* of stores: not where memory is not coherent, or there is one kind only */
-    uint64_t write_began; /* ticks: the claim of the body that is written now, if it is timed */
+    bool has_choice;      /* of stores; false if memory is not coherent, or there is only one kind */
+    uint64_t write_began; /* ticks; when the body that is being written was claimed, if it is timed */
 };
 
 enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
@@ -126,20 +126,20 @@ struct um_mem_rx {
     bool is_hot;
     bool grown;
     bool is_wide;
-    bool expects_body; /* the last body was short: its lines are worth looking for */
+    bool expects_body; /* the last body was short: a prefetch of the next one's lines is worth while */
     enum um_mem_rx_state state;
-    int error; /* why it leaves */
+    int error; /* positive errno of its end; 0: an orderly one */
     struct um_mem_lane_shm *ctl;
-    const unsigned char *body_next; /* lines to fetch: those of the next short body, or the ring's first records */
+    const unsigned char *body_next; /* lines to prefetch: those of the next short body, or the ring's first records */
     struct um_mem_ring ring;
     struct um_mem_port *port;
     uint32_t number;
     uint32_t answers;
     bool held;              /* the sender is asked to send no messages */
-    bool wants_announced;   /* and to announce those of several records */
-    struct um_list crowded; /* in rx_crowded: an answer found no place since the last one that did */
+    bool wants_announced;   /* the sender is asked to announce messages of several records */
+    struct um_list crowded; /* in rx_crowded: the last answer to an unbounded token found no place */
     uint32_t record_end;    /* bytes_head after the record on offer is released */
-    uint64_t offered_at;    /* ticks: the record on offer, if it is timed */
+    uint64_t offered_at;    /* ticks; when the record on offer was last offered, if it is timed */
     struct um_mem_loads loads;
     struct um_addr origin;
     struct um_mem_mark mark;
@@ -147,7 +147,7 @@ struct um_mem_rx {
     struct um_list event;
 };
 
-enum { UM_IDLE_EXPECT = 4 }; /* empty polls after which the next body is looked for: no stream is under way */
+enum { UM_IDLE_EXPECT = 4 }; /* empty polls before the next body is prefetched: then no stream is under way */
 
 static inline void um_mem_rx_not_idle(struct um_mem_rx *rx)
 {
@@ -155,23 +155,23 @@ static inline void um_mem_rx_not_idle(struct um_mem_rx *rx)
     rx->idle = 0;
 }
 
-/* What moving memory for registrations that ended soon has cost: budget.c. */
+/* The cost of moving memory for registrations that ended soon: budget.c. */
 struct um_mem_budget {
     uint64_t debt_ns;
-    uint64_t at_ns;             /* when debt_ns was true */
-    uint64_t cost_ns, cost_len; /* of the last one that was not worth it */
-    struct um_list waiting;     /* um_mem_exported that may be worth it later; looked at in turn */
+    uint64_t at_ns;             /* the time at which debt_ns was computed */
+    uint64_t cost_ns, cost_len; /* of the last registration that was not worth moving */
+    struct um_list waiting;     /* um_mem_exported that may be worth moving later; looked at in turn */
 };
 
 /* Regions that become mapped when peers make enough use of them, and the thread that does it: deferred.c. */
 struct um_mem_deferred {
-    pthread_mutex_t lock; /* also of the table's entries: um_mem_region_write() */
+    pthread_mutex_t lock; /* guards the table's entries, too: um_mem_region_write() */
     pthread_cond_t idle;  /* a part has moved */
     struct um_list regions;
     pthread_t thread;
-    pid_t pid; /* whose thread it is: a forked child has none; 0: there is none */
+    pid_t pid; /* the process that has the thread (a forked child has none); 0: there is no thread */
     bool stop;
-    uint32_t next; /* number of a use to be given */
+    uint32_t next; /* the next use number, modulo UM_USES */
 };
 
 struct um_mem_space {
@@ -186,7 +186,7 @@ struct um_mem_space {
     uint64_t counters_used[UM_COUNTERS / 64]; /* bit n % 64 of word n / 64; counter 0 is none */
     uint64_t changes;                         /* what was last written to shm->changes; even */
     struct um_mem_exported *
-        *place[UM_SEGMENTS];   /* who has which entry of the table; a segment is made when it is used */
+        *place[UM_SEGMENTS];   /* the region in each entry of the table; a segment is allocated when first used */
     struct um_list of_process; /* all spaces of this process */
     uint16_t births;
     struct um_mem_budget budget;
@@ -196,29 +196,32 @@ struct um_mem_space {
 struct um_mem_exported {
     struct um_exported base;
     struct um_mem_region_shm *region; /* NULL: there was no place in the table */
-    struct um_mem_exported **place;   /* its twin in um_mem_space.place */
-    struct um_region_desc what;       /* our own: what stands in shared memory is only for the peers */
+    struct um_mem_exported **place;   /* its slot in um_mem_space.place */
+    struct um_region_desc what;       /* private copy: the entry in shared memory is for peers only */
     uint32_t level;                   /* enum um_level; changes under the lock of the process (own.c) */
     struct um_mem_place at;           /* level mapped */
     bool adopted, shared;
     uint64_t since_ns, cost_ns; /* when it was exported, and what moving its memory took */
-    struct um_list waiting;     /* of budget */
-    struct um_list deferred;    /* of struct um_mem_deferred, whose lock is for what follows */
+    struct um_list waiting;     /* in um_mem_budget.waiting */
+    struct um_list deferred;    /* in um_mem_deferred.regions; the lock there guards the members below */
     struct um_mem_partial partial;
-    bool is_deferred, moving; /* a part of it moves now: without the lock */
+    bool is_deferred, moving; /* moving: a part is being moved, without the lock */
     uint16_t birth;           /* which of the space's registrations it is, modulo 2^16 */
-    uint32_t use, tries;      /* the number of its use; parts that could not be moved for now */
-    uint64_t use_from, needs; /* the use's sum when it was given; what it is to grow by; 0: not known yet */
+    uint32_t use, tries;      /* its use number; how often a part was busy (-EBUSY) */
+    uint64_t use_from, needs; /* ns; the sum of its use number at first; by how much it must grow (0: unknown) */
 };
 
 struct um_mem_window {
     struct um_window window;
     struct um_mem_link *link;
-    struct um_mem_mapping map; /* what window.base points into; no base: nothing was mapped for it */
+    struct um_mem_mapping map; /* the mapping that window.base points into; map.base NULL: there is none */
 };
 
-/* The adoption budget (budget.c). allows: may memory be moved for a new registration now? ended: one has ended
- * whose memory was moved. ripe: one that waits and has lived long enough to be worth it, or NULL. */
+/*
+ * The adoption budget (budget.c). allows: may memory be moved for a new registration now? ended: a registration whose
+ * memory was moved has ended. ripe: takes out a waiting registration that has lived long enough to be worth moving, or
+ * NULL.
+ */
 void um_mem_budget_init(struct um_mem_budget *budget, uint64_t now_ns);
 bool um_mem_budget_allows(struct um_mem_budget *budget, uint64_t now_ns);
 void um_mem_budget_ended(struct um_mem_budget *budget, const struct um_mem_exported *exported, uint64_t end_ns,
@@ -226,20 +229,21 @@ void um_mem_budget_ended(struct um_mem_budget *budget, const struct um_mem_expor
 struct um_mem_exported *um_mem_budget_ripe(struct um_mem_budget *budget, uint64_t now_ns);
 
 /* ---- deferred.c: regions that are adopted after peers have used them enough ---- */
-/* Of space->deferred. fini ends the thread. */
+/* Begin and end space->deferred. fini ends the thread. */
 void um_mem_deferred_init(struct um_mem_space *space);
 void um_mem_deferred_fini(struct um_mem_space *space);
-/* Shall the region begin at level copy, and be adopted later? True: it has a use number, and there is a thread. */
+/* True if the region begins at level copy and is adopted later: it has a use number then, and there is a thread. */
 bool um_mem_deferred_take(struct um_mem_space *space, struct um_mem_exported *exported);
-/* Its entry is in the table now: puts it among those that the thread looks at. With the lock of space->deferred. */
+/* Adds the region, whose entry is in the table now, to those that the thread looks at, if it is deferred. The caller
+ * has the lock of space->deferred. */
 void um_mem_deferred_begin(struct um_mem_space *space, struct um_mem_exported *exported);
-/* Takes it from the thread: when this returns, no part of it moves any more. */
+/* Takes the region from the thread: after the return no part of it moves any more. */
 void um_mem_deferred_end(struct um_mem_space *space, struct um_mem_exported *exported);
-/* Moves the parts back of a region that has not moved whole. */
+/* Moves back the parts of a region of which only some have moved. */
 void um_mem_deferred_give_back(struct um_mem_space *space, struct um_mem_exported *exported);
-/* Ends the thread for a moment; false: there is none. */
+/* Ends the thread until um_mem_deferred_resume(). False: there is none. */
 bool um_mem_deferred_pause(struct um_mem_space *space);
-/* Starts it again, if a region waits for it. */
+/* Starts the thread again, if a region waits for it. */
 void um_mem_deferred_resume(struct um_mem_space *space);
 
 /* Writes the table's entry of a region, or empties it. The caller has the lock of space->deferred. */
@@ -257,8 +261,8 @@ int um_mem_port_open(const struct um_machine *machine, const struct um_mem_mappe
                      const struct um_port_config *config, struct um_port **port_p);
 void um_mem_port_close(struct um_port *base);
 
-/* Mapped frames of a peer's shareable memory (frames.c). find: NULL when it is none of them. add takes the mapping
- * over; -ENOMEM. */
+/* Mapped frames of a peer's shareable memory (frames.c). find: NULL if that frame is not mapped. add takes over the
+ * mapping; -ENOMEM, -ENOSPC. */
 unsigned char *um_mem_frames_find(const struct um_mem_frames *f, uint64_t number);
 int um_mem_frames_add(struct um_mem_frames **frames_p, uint64_t number, const struct um_mem_mapping *map);
 void um_mem_frames_close(struct um_mem_frames *f, const struct um_mem_mapper *mapper);
@@ -301,7 +305,7 @@ void um_mem_lane_watch(struct um_lane *base, bool on);
 struct um_progress_words *um_mem_lane_progress(struct um_lane *base);
 struct um_progress_words *um_mem_rx_progress(struct um_rx *base);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
-/* The same, for machines whose memory is not coherent: these observe what the plain ones look at. */
+/* Forms of these operations for memory that is not coherent: they observe what the plain forms look at. */
 int um_mem_claim_observed(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
 int um_mem_claim_message_observed(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
 uint32_t um_mem_lane_consumed_observed(const struct um_lane *base);
@@ -312,7 +316,7 @@ void um_mem_release(struct um_port *base, const struct um_record *rec);
 int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status);
 void um_mem_rx_hold(struct um_rx *base, bool on);
 void um_mem_rx_announce(struct um_rx *base, bool on);
-/* Has the sender of an rx for whom an answer found no place made room since? */
+/* True if an answer to an unbounded token has a place: the sender has taken enough earlier ones. */
 bool um_mem_rx_has_room(const struct um_mem_rx *rx);
 void um_mem_rx_refuse(struct um_rx *base);
 void um_mem_rx_origin(const struct um_rx *base, struct um_addr *addr_p);
@@ -326,60 +330,64 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
-/* Bodies go into that wide ring from now on. */
+/* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);
-/* Fills in wide_map. -ENOSPC: all wide rings are taken; -ECONNREFUSED: the peer is gone; the errors of
- * um_mem_mapper.attach. */
+/* Takes a wide ring for the lane and fills in wide_map. -ENOSPC: all are taken; -ECONNREFUSED: the peer is gone; the
+ * errors of um_mem_mapper.attach. */
 int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p);
 struct um_mem_lane_shm *um_mem_lane_ctl(void *control, uint32_t number);
-/* The word that says who has a lane: in the coherent view of a port's memory. */
+/* The word that names the sender of a lane, in the coherent view of a port's memory. */
 uint64_t *um_mem_lane_sender(void *coherent, uint32_t number);
-/* Maps the control blocks of the link's peer, unless they are. The errors of lane_open. */
+/* Maps the control blocks of the link's peer, unless they are mapped already. The errors of lane_open. */
 int um_mem_link_map_control(struct um_mem_link *link);
-/* The same for its space. -ENOENT: it has none. */
+/* The same for the peer's space. -ENOENT: the peer has none. */
 int um_mem_link_map_space(struct um_mem_link *link);
 /* ---- own.c: what this process exports, in private memory ---- */
 void um_mem_own_port_add(struct um_mem_port *port);
 void um_mem_own_port_remove(struct um_mem_port *port);
 void um_mem_own_space_add(struct um_mem_space *space);
 void um_mem_own_space_remove(struct um_mem_space *space);
-/* The space of a port of this process. -ENOENT: it has none, or there is no such port. */
+/* The handle of the space of a port of this process. -ENOENT: the port has none, or there is no such port. */
 int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p);
-/* A free place for what.key; without one place and region stay NULL. -ENOMEM. */
+/* Sets place and region to a free place for what.key; if the table has none, they stay NULL. -ENOMEM. */
 int um_mem_own_place(struct um_mem_space *space, struct um_mem_exported *exported);
-/* From now on this process finds the region at this level, with these counters; no more. */
+/* list: from now on this process finds the region at this level, with these counters. unlist: it finds it no more. */
 void um_mem_own_list(struct um_mem_exported *exported, enum um_level level, uint32_t counters);
 void um_mem_own_unlist(struct um_mem_exported *exported);
-/* Fills in the region with w's key that a port of this process exports; level remote: there is none. */
+/* Fills in w with the region of its key that the port at addr, of this process, exports; level remote: there is none.
+ */
 void um_mem_own_find(const struct um_addr *addr, struct um_window *w);
-/* Around everything that moves pages of this process. */
+/* To be called before and after everything that moves pages of this process. */
 void um_mem_own_move_begin(void);
 void um_mem_own_move_end(void);
 
-/* Adds to a counter of a space's memory, if the number is one. */
+/* Adds 1 to the counter with that number in a space's memory; does nothing if there is no such counter. */
 void um_mem_count(void *space_memory, uint32_t number);
-/* Makes the wait fd of that port readable. *handle: what that takes, -1 at first. False: no descriptor could be opened.
- */
+/* Makes the wait fd of the port at addr readable. *handle: as wake_open() of the mapper gave it, -1 at first. False:
+ * there is none, and it could not be opened. */
 bool um_mem_wake(struct um_mem_port *port, const struct um_addr *addr, int *handle);
-/* Wakes the link's peer if it sleeps: what it is to find was written before. */
+/* Wakes the link's peer if it sleeps. What the peer is to find must have been written before. */
 void um_mem_link_wake(struct um_mem_link *link);
 /* Takes the bells that rang: cold lanes become hot, new senders join. */
 void um_mem_bells_collect(struct um_mem_port *port);
 void um_mem_rx_set_hot(struct um_mem_rx *rx);
-/* Makes the rx of a lane whose sender has introduced itself; nothing when it has not. -ENOMEM. */
+/* Makes the rx of a lane whose sender has introduced itself; does nothing if it has not. -ENOMEM. */
 int um_mem_rx_join(struct um_mem_port *port, uint32_t number);
 /* Stops polling the rx; the caller issues the barrier and then checks um_mem_rx_has_record(). */
 void um_mem_rx_set_cold(struct um_mem_rx *rx);
 bool um_mem_rx_has_record(const struct um_mem_rx *rx);
 void um_mem_rx_publish(struct um_mem_rx *rx);
-/* Lets the sender see what was just written into the receiver's line, and wakes it if it sleeps and awaits that. */
+/* Makes what was just written into the receiver's line visible to the sender, and wakes the sender if it sleeps and
+ * waits for that. */
 void um_mem_rx_tell_sender(struct um_mem_rx *rx);
-/* Looks whether the sender left in good order and everything was taken. */
+/* If the sender has closed its lane: lets the rx leave once its ring is empty, or frees the lane if its end was
+ * reported. */
 void um_mem_rx_check_closing(struct um_mem_rx *rx);
-/* The sender's process is gone: ends the rx once everything it committed is taken. */
+/* The sender's process is gone: ends the rx once all records that it committed are taken, or frees the lane if the end
+ * was reported. */
 void um_mem_rx_sender_died(struct um_mem_rx *rx);
-/* Offers JOINED or LEFT of the first rx that has one to tell; it is dealt with. */
+/* offer: UM_REC_JOINED or UM_REC_LEFT of the first rx that has an event. release: that record is dealt with. */
 int um_mem_event_offer(struct um_mem_port *port, struct um_record *rec_p);
 void um_mem_event_release(struct um_mem_port *port, const struct um_record *rec);
 /* Ends an rx: UM_REC_LEFT will be offered. */
@@ -388,9 +396,9 @@ void um_mem_port_barrier(struct um_mem_port *port);
 bool um_mem_lane_has_news(const struct um_mem_lane *lane);
 
 /*
- * Publish what this process wrote, observe what a peer wrote, by whole lines; nothing on coherent memory. Publish
- * before what tells of it: a body before its record, answers before their number. Observe before each look, and what a
- * word tells of after that word.
+ * Publish what this process wrote, observe what a peer wrote, by whole lines; both do nothing on coherent memory.
+ * Publish data before the word that tells of it: a body before its record, answers before their number. Observe a word
+ * before each look at it, then the data that it tells of.
  */
 static inline void um_mem_publish(struct um_mem_port *port, const void *at, size_t len)
 {
@@ -425,7 +433,7 @@ static inline void um_mem_receiver_observe(struct um_mem_port *port, const struc
     um_mem_observe(port, &ctl->credit, UM_LINE);
 }
 
-/* Everything of a port's first page that is not coherent. */
+/* Observes all that is not coherent of a port's first page. */
 static inline void um_mem_page_observe(struct um_mem_port *port, const struct um_mem_port_shm *peer)
 {
     um_mem_observe(port, peer, offsetof(struct um_mem_port_shm, common));
@@ -442,13 +450,14 @@ static inline bool um_mem_is_own(const struct um_mem_link *link)
     return mapper->is_own && mapper->is_own(link->port, &link->addr);
 }
 
-/* What tells this port from every other one, also from an earlier one of the same process. */
+/* The number that distinguishes this port from every other one, also from an earlier port of the same process. */
 static inline uint64_t um_mem_nonce(const struct um_addr *addr)
 {
     return addr->word[2];
 }
 
-/* Is that the first word of the record with that number? Memory that was never written is none, whatever the number. */
+/* True if this is the first word of the record with that number. The 0 of memory that was never written is no record,
+ * whatever the number. */
 static inline bool um_mem_is_record(uint64_t word, uint32_t number)
 {
     return (uint32_t)word == number && word != 0;
@@ -467,10 +476,12 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
-/* All members but: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
+/*
+ * All members except: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
  * claim_message, lane_consumed, lane_reap and poll, which have an observed form; lane_has_room, unexport and the three
- * of transfers, which a machine may wrap or not have; memory_alloc, memory_free and prefers_rndv, which memory that
- * processors copy does not need; those of UM_MEM_WAKE_OPS. */
+ * of transfers, which a machine may wrap or lack; memory_alloc, memory_free, prefers_rndv, claim_lent, show, hide,
+ * catch_up and transfers_whole, which memory that processors copy does not need; those of UM_MEM_WAKE_OPS.
+ */
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
@@ -487,7 +498,7 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .rx_announce = um_mem_rx_announce, .lane_body_max = um_mem_lane_body_max, .lane_committed = um_mem_lane_committed, \
     .lane_watch = um_mem_lane_watch, .gather = um_mem_gather, .release = um_mem_release, .answer = um_mem_answer,      \
     .rx_refuse = um_mem_rx_refuse, .rx_origin = um_mem_rx_origin, .tick = um_mem_tick, .watch_line = um_mem_watch_line
-/* and for one whose peers can wake a sleeper */
+/* The same for a machine whose peers can wake a sleeper. */
 #define UM_MEM_WAKE_OPS                                                                                                \
     .wakes = true, .wait_fd = um_mem_wait_fd, .arm = um_mem_arm, .disarm = um_mem_disarm, .kick = um_mem_kick
 

@@ -1,12 +1,12 @@
 /*
- * The operations of the data path for memory that is not coherent: each observes what it looks at, then does as the
- * plain one. Coherent memory pays no test for it. The fifth, um_mem_poll_observed(), looks at many lanes: rx.c.
+ * The operations of the data path for memory that is not coherent: each observes what it looks at, then calls the plain
+ * form. So coherent memory pays no test for it. The fifth, um_mem_poll_observed(), looks at many lanes and is in rx.c.
  *
  * Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
-/* Credit, the number of answers, and state: what the receiver tells its sender. */
+/* Observes what the receiver tells its sender: credit, the number of answers, and state. */
 static struct um_lane *receiver_observe(const struct um_lane *base)
 {
     const struct um_mem_lane *lane = (const struct um_mem_lane *)base;

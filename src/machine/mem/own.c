@@ -1,5 +1,5 @@
 /*
- * The private copy of what this process exports: its ports, its spaces and their regions.
+ * A private copy of what this process exports: its ports, its spaces and their regions.
  *
  * Peers can write every word of the tables that they map. So this process decides everything about its own regions (RMA
  * to itself, the choice of a place in the table) by this copy, never by the shared one. Owns: the lists of ports and
@@ -25,8 +25,8 @@ static _Alignas(UM_LINE) uint64_t own_changes = 1; /* another number after each 
 /* ---- children ---- */
 
 /*
- * A forked child has none of these: they belong to the parent, whose memory is not mapped in the child. Another thread
- * of the parent may have held the lock.
+ * In a forked child, which has no ports and spaces: they belong to the parent, and their memory is not mapped here. The
+ * lock is made anew because another thread of the parent may have held it.
  */
 static void own_forget(void)
 {
@@ -109,7 +109,7 @@ int um_mem_own_space_handle(const struct um_addr *addr, uint32_t *handle_p)
 
 /* ---- places of regions ---- */
 
-/* The private twin of the i-th place of a key; its segment must be there. */
+/* The private copy of the i-th place of a key, whose segment must exist. */
 static struct um_mem_exported **place_at(struct um_mem_space *space, uint64_t key, uint32_t i)
 {
     uint32_t s = i / UM_SEGMENT_PROBE;
@@ -144,7 +144,7 @@ int um_mem_own_place(struct um_mem_space *space, struct um_mem_exported *exporte
     return 0;
 }
 
-/* Lock held. Windows of this process on itself are looked up again. */
+/* Lock held. Windows of this process on itself are no longer current: they are looked up again. */
 static void changed(void)
 {
     um_store_release_u64(&own_changes, own_changes + 1); /* sync: own-change (partner region-current) */
@@ -199,8 +199,8 @@ void um_mem_own_find(const struct um_addr *addr, struct um_window *w)
 /* ---- pages that move ---- */
 
 /*
- * Pages move for the whole process, whichever domain asked for it. Every space says so, so that a peer that finds pages
- * missing knows why (link.c). Lock held.
+ * Pages move for the whole process, whichever domain asked for it. So the word `moving` of every space changes, and a
+ * peer that finds pages missing knows why (link.c). Lock held.
  */
 static void spaces_tell(void)
 {
@@ -209,7 +209,7 @@ static void spaces_tell(void)
         uint32_t *moving = &UM_CONTAINER(l, struct um_mem_space, of_process)->shm->moving;
         um_store_release_u32(moving, own_moves); /* sync: pages-moving (partner pages-away) */
     }
-    um_fence_full(); /* sync: pages-moving (partner pages-away): told before anything moves */
+    um_fence_full(); /* sync: pages-moving (partner pages-away): the words change before anything moves */
 }
 
 void um_mem_own_move_begin(void)

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 enum {
-    UM_TICK_LANES = 40,                  /* lanes whose sender is checked in a second, at least */
+    UM_TICK_LANES = 40,                  /* lanes whose senders are checked per second, at least */
     UM_MEMORY_DEFAULT = 64 * 1024 * 1024 /* bytes of grown lanes */
 };
 
@@ -120,7 +120,7 @@ void um_mem_port_close(struct um_port *base)
     um_store_relaxed_u32(&port->common->sleeping,
                          0); /* peers must not write into the pipe, or into a file that gets its number */
     uint32_t free_run = 0;
-    /* Above the lanes that ever joined, only senders in first contact use lanes. */
+    /* Beyond the lanes that ever joined, only senders in first contact have lanes. */
     for (uint32_t n = 0; n < port->lanes && (n < port->lanes_high || free_run < 64); n++) {
         struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, n);
         struct um_mem_rx *rx = port->rx[n];
@@ -175,7 +175,7 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         uint64_t sender = um_load_acquire_u64(sender_at); /* sync: sender-look (partner lane-claim) */
         if (sender == 0 || port->mapper->sender_alive(port, sender))
             return;
-        /* If it had introduced itself, its committed records are still delivered. */
+        /* If the sender had introduced itself, its committed records are still delivered. */
         if (um_mem_rx_join(port, number) != 0 || port->rx[number])
             return;
         /* A claim whose claimer died before its introduction: the lane is free again. */
@@ -195,7 +195,8 @@ static void lane_tick(struct um_mem_port *port, uint32_t number)
         um_mem_rx_sender_died(rx);
 }
 
-/* Above the lanes that ever joined, a sender takes the first free one: the rest of the table need not be checked. */
+/* A sender takes the first free lane: beyond the lanes that ever joined, the search ends after 64 free ones in a row.
+ */
 bool um_mem_gather(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;

@@ -17,11 +17,11 @@
 enum {
     UM_BURST = 16,   /* records from one lane before the next one is looked at */
     UM_HOT_KEEP = 8, /* number of lanes that are polled however idle they are */
-    /* Empty polls after which the credit is published: longer than a round trip takes, or the sender of the answer
-     * would wait for that line, which it looks at before it writes a record. */
+    /* Empty polls after which the credit is published: more than a round trip takes. Otherwise a peer that replies
+     * would wait for the credit's line, which it reads before it writes a record. */
     UM_IDLE_PUBLISH = 256,
-    UM_SWEEP = 2048,     /* empty polls between two calls of the mapper's; looks at a lane between two sweeps */
-    UM_SWEEP_LANES = 64, /* that count, so that many idle lanes are noticed as soon as 64 */
+    UM_SWEEP = 2048,     /* empty polls between two serve() calls; vain looks at a lane between two sweeps */
+    UM_SWEEP_LANES = 64, /* lanes that count for the latter, so that a sweep of more lanes comes as soon */
 };
 
 /* Ends the rx for an error of the sender, which may sleep and await an answer. */
@@ -78,7 +78,7 @@ static void rx_go_on_grown(struct um_mem_rx *rx)
     rx_advance(rx);
 }
 
-/* The sender says that it has that wide ring: has it? It took it before it wrote the record. */
+/* True if the sender has the wide ring that its record names: it took the ring before it wrote the record. */
 static bool rx_may_widen(const struct um_mem_rx *rx, uint32_t ring)
 {
     return rx->grown && !rx->is_wide && ring < rx->port->wide_max &&
@@ -97,7 +97,7 @@ static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
     return um_mem_is_record(word, rx->head + 1);
 }
 
-/* Is it a record for the layers above, as far as its first word tells? */
+/* True if it is a valid record for the layers above, as far as its first word tells. */
 static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
@@ -158,9 +158,9 @@ static void rx_take_other(struct um_mem_rx *rx, uint64_t word)
 }
 
 /*
- * If there are many hot lanes, stops polling those that are idle for long: for half of the rounds since the last time.
- * Their senders ring the bell from then on. Looks in vain are counted whether other lanes have records or not, so that
- * a busy receiver does not go on looking at idle lanes.
+ * If there are many hot lanes, makes those cold that have been idle for half of the rounds since the last sweep. Their
+ * senders ring the bell from then on. Vain looks count whether other lanes have records or not, so that a busy receiver
+ * does not go on looking at idle lanes.
  */
 static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
 {
@@ -170,7 +170,7 @@ static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
     if (lanes <= UM_HOT_KEEP)
         return;
     const uint32_t limit = (uint32_t)port->vain_left / 2 / lanes;
-    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of what was cooled */
+    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of the rx that were made cold */
     for (uint32_t i = lanes; i-- > 0;) {
         struct um_mem_rx *rx = port->hot[i];
         if (rx->state == UM_RX_LIVE && rx->idle > limit) {
@@ -189,11 +189,11 @@ static __attribute__((noinline)) void hot_sweep(struct um_mem_port *port)
 }
 
 /*
- * Fetches the lines of the next body in each empty poll, so that they come together with the line of its record when
- * the sender has written them. Who looks at the body only after the record waits for two transfers between the caches,
- * one after the other. Only while bodies are short: from a sender that is still writing a long one, it would take the
- * lines away. Without effect on what is read. (Half a round trip of 64 bytes: 140 ns, 145 without it; of 512 bytes 226,
- * 199 without it.)
+ * Prefetches the lines of the next body in each empty poll, so that they come together with the line of its record when
+ * the sender has written them. A receiver that touches the body only after it has seen the record waits for two
+ * transfers between the caches, one after the other. Done only while bodies are short: a prefetch would take the lines
+ * of a long body away from a sender that is still writing it. It has no effect on what is read. (Half a round trip of
+ * 64 bytes: 140 ns, 145 without it; of 512 bytes 226, 199 without it.)
  */
 static inline void rx_expect_body(const struct um_mem_rx *rx)
 {
@@ -201,13 +201,14 @@ static inline void rx_expect_body(const struct um_mem_rx *rx)
     __builtin_prefetch(rx->body_next + UM_LINE);
 }
 
-/* Does its next empty poll have to do more than count? */
+/* True if the next empty poll of this rx has to do more than count. */
 static inline bool rx_is_idle_due(const struct um_mem_rx *rx)
 {
     return rx->state == UM_RX_LEAVING || rx->idle == rx->idle_due;
 }
 
-/* An idle lane looks for its next body, then publishes its credit, then only counts. */
+/* An empty poll of a lane. While it stays idle, it begins to prefetch its next body, then publishes its credit, then
+ * only counts. */
 static void rx_idle(struct um_mem_rx *rx)
 {
     const bool due = rx->idle == rx->idle_due;
@@ -216,7 +217,7 @@ static void rx_idle(struct um_mem_rx *rx)
         /* closing was seen before this poll found the ring empty: nothing can come any more */
         um_mem_rx_leave(rx, 0);
     } else if (due && rx->idle_due == UM_IDLE_EXPECT) {
-        /* not of rx->next: the line behind it belongs to the sender's next record */
+        /* not from rx->next on: the line behind that is the one of the sender's next record */
         rx->body_next = rx->expects_body ? rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1))
                                          : (const unsigned char *)rx->ring.records;
         rx->idle_due = UM_IDLE_PUBLISH;
@@ -227,7 +228,7 @@ static void rx_idle(struct um_mem_rx *rx)
     }
 }
 
-/* Every polled lane, from the one whose turn it is. observe: memory is not coherent. */
+/* Polls every hot lane, beginning with the one whose turn it is. observe: memory is not coherent. */
 static inline __attribute__((always_inline)) int poll_each(struct um_mem_port *port, struct um_record *rec_p,
                                                            const bool observe)
 {
@@ -333,7 +334,7 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
     return 0;
 }
 
-/* The body of a timed record was taken: the sender is told what that took, with the credit. */
+/* The body of a timed record was taken: stores the time for the sender, which reads it with the credit. */
 static __attribute__((noinline)) void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec)
 {
     const enum um_mem_stores_kind kind = rec->flags & UM_FLAG_KIND ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;

@@ -2,8 +2,8 @@
  * The life of the receiving end of a lane: it joins, is polled or left to its bell, leaves, and is given to the next
  * sender.
  *
- * Owns: the list of polled lanes, the events of joining and leaving. What the control block says is the sender's: it is
- * copied once and checked. Threading: machine.h.
+ * Owns: the list of polled lanes, the events of joining and leaving. The sender wrote what the control block says of
+ * it: that is copied once and checked. Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -74,7 +74,7 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error)
         um_list_append(&rx->port->events, &rx->event);
 }
 
-/* The wide rings that the sender took: one, or more if it ignores the protocol. */
+/* Gives back the wide rings that the sender took: at most one, or more if it ignores the protocol. */
 static void rx_give_wide_back(const struct um_mem_rx *rx)
 {
     struct um_mem_port *port = rx->port;
@@ -86,14 +86,14 @@ static void rx_give_wide_back(const struct um_mem_rx *rx)
     }
 }
 
-/* Makes the lane free for the next sender. The records go on from where they are, so that no old one is ever taken. */
+/* Frees the lane for the next sender. Record numbers go on from where they are, so that no old record is ever taken. */
 static void rx_recycle(struct um_mem_rx *rx)
 {
     struct um_mem_port *port = rx->port;
     struct um_mem_lane_shm *ctl = rx->ctl;
     uint32_t state = um_load_relaxed_u32(&ctl->state);
     const uint64_t area = um_mem_port_lane_offset(port->lanes, rx->number);
-    /* The records of a refused sender were not taken: they must not be found ahead of the next sender's. */
+    /* Records of a refused sender were not taken: the next sender's rx must not find them. */
     if (rx->error)
         port->mapper->punch(port, area, UM_AREA_SIZE); /* it may have grown without a GROW record */
     else if (rx->grown)
@@ -179,7 +179,7 @@ int um_mem_rx_join(struct um_mem_port *port, uint32_t number)
         port->lanes_high = number + 1;
     if (port->mapper->addr_check(port, &origin, true) != 0)
         um_mem_rx_leave(rx, EPROTO);
-    else /* the first look, while only the owner has written to that port */
+    else /* the first look at the sender's port, while only its owner has written to it */
         (void)port->mapper->alive(port, &rx->origin, &rx->mark);
     return 0;
 }

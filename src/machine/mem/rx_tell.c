@@ -16,7 +16,8 @@ static inline void rx_wake_if_wanted(struct um_mem_rx *rx)
         um_mem_wake(rx->port, &rx->origin, &rx->wake_handle);
 }
 
-/* Where stores are not enough: no membarrier reaches one of the two, or memory is not coherent. */
+/* Tells the sender where stores are not enough: membarrier does not reach one of the two sides, or memory is not
+ * coherent. */
 static __attribute__((noinline)) void rx_tell_fenced(struct um_mem_rx *rx)
 {
     um_mem_receiver_publish(rx->port, rx->ctl);
@@ -74,14 +75,14 @@ int um_mem_answer(struct um_rx *base, uint32_t token, int32_t status)
     return 0;
 }
 
-/* Tells the sender, once. Returns whether that is news. */
+/* Sets or clears a flag of the lane's state. False: it already was so, or the rx has ended. */
 static bool rx_set_flag(struct um_mem_rx *rx, bool *is_on, uint32_t flag, bool on)
 {
     if (*is_on == on || rx->state == UM_RX_ZOMBIE)
         return false;
     *is_on = on;
     uint32_t state = um_load_relaxed_u32(&rx->ctl->state);
-    /* sync: hold-end (partner hold-look); who is asked to announce looks at the flag alone */
+    /* sync: hold-end (partner hold-look); a sender that is asked to announce looks at the flag alone */
     um_store_release_u32(&rx->ctl->state, on ? state | flag : state & ~flag);
     um_mem_receiver_publish(rx->port, rx->ctl);
     return true;
@@ -94,7 +95,7 @@ void um_mem_rx_hold(struct um_rx *base, bool on)
         um_mem_rx_tell_sender(rx);
 }
 
-/* Nobody waits for its end. */
+/* No sender waits for the end of this request, so none is woken. */
 void um_mem_rx_announce(struct um_rx *base, bool on)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)base;

@@ -1,7 +1,7 @@
 /*
  * Spaces: what a domain exports, in a table that peers read without asking (layout.h, docs/protocol.md section 9).
  *
- * Owns: struct um_mem_space, struct um_mem_exported. entry.c writes what stands in the table. Must not know how memory
+ * Owns: struct um_mem_space, struct um_mem_exported. entry.c writes the entries of the table. Must not know how memory
  * is made mapped (mapper.h). Threading: machine.h.
  */
 #include "machine/mem/mem.h"
@@ -106,7 +106,7 @@ static bool is_range(const struct um_region_desc *what)
     return what->base && what->len && what->len <= UINT64_MAX - what->base;
 }
 
-/* Why peers may map no memory of this space; NULL: they may. */
+/* Why peers may not map this memory; NULL: they may. */
 static const char *never_mapped(const struct um_mem_space *space, const struct um_region_desc *what)
 {
     if (!space->adopt)
@@ -116,7 +116,7 @@ static const char *never_mapped(const struct um_mem_space *space, const struct u
     return is_range(what) ? NULL : "it is not a range of memory";
 }
 
-/* Moves private memory so that peers can map it. False, and *why_p. */
+/* Moves private memory so that peers can map it. False: *why_p says why not. */
 static bool exported_adopt(struct um_mem_space *space, struct um_mem_exported *exported, const char **why_p)
 {
     const struct um_region_desc *what = &exported->what;
@@ -130,7 +130,8 @@ static bool exported_adopt(struct um_mem_space *space, struct um_mem_exported *e
     return exported->adopted;
 }
 
-/* Static data can be moved only while there is one thread: the space's own ends for a moment. */
+/* Static data can be moved only while the process has one thread: after a failure ends the space's own thread, and
+ * tries again. */
 static bool exported_adopt_alone(struct um_mem_space *space, struct um_mem_exported *exported, const char **why_p)
 {
     if (exported_adopt(space, exported, why_p))
@@ -160,7 +161,7 @@ static enum um_level exported_map(struct um_mem_space *space, struct um_mem_expo
     return mapped ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
 }
 
-/* The level that peers get; *why_p: why it is this one. */
+/* Returns the level that peers get; *why_p: why it is this one. */
 static enum um_level exported_prepare(struct um_mem_space *space, struct um_mem_exported *exported, const char **why_p)
 {
     const struct um_region_desc *what = &exported->what;
@@ -183,7 +184,7 @@ static enum um_level exported_prepare(struct um_mem_space *space, struct um_mem_
     return UM_LEVEL_COPY;
 }
 
-/* Regions that were not moved at registration may be worth it now. */
+/* Moves a region that was not moved at registration, if it is worth it now. */
 static void waiting_adopt(struct um_mem_space *space, uint64_t now)
 {
     struct um_mem_exported *exported = um_mem_budget_ripe(&space->budget, now);

@@ -5,10 +5,10 @@
 #include <string.h>
 
 enum {
-    UM_STORES_COST_MAX = 1 << 24,    /* ns: more is no measurement */
-    UM_STORES_WARM = 2,              /* bodies of a trial of non-temporal stores before the first one that is timed */
+    UM_STORES_COST_MAX = 1 << 24,    /* ticks; a longer time counts as this */
+    UM_STORES_WARM = 2,              /* a trial of non-temporal stores is timed from this body on, counted from 1 */
     UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
-    UM_STORES_BYTES_MAX = 128 << 20, /* from one comparison to the next, at most */
+    UM_STORES_BYTES_MAX = 128 << 20, /* bytes of bodies from one comparison to the next, at most */
 };
 
 /* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs a
@@ -67,15 +67,15 @@ static enum um_mem_stores_kind other_than(unsigned kind)
     return kind == UM_STORES_CACHED ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
 }
 
-/* The fixed part of what a body costs weighs less in longer ones: only bodies of one size are compared. */
+/* The fixed part of a body's cost weighs less in longer bodies, so only bodies of one size are compared. */
 static uint8_t class_of(uint32_t len)
 {
     return (uint8_t)(31 - __builtin_clz(len));
 }
 
 /*
- * The next comparison comes rounds later. By then all lines of the last trial have been written again: those of
- * non-temporal stores are in memory, and the next ordinary store to each fetches it from there.
+ * The next comparison comes some rounds of the ring later. By then all lines of the last trial have been written again:
+ * lines written by non-temporal stores are in memory, and the next ordinary store to each fetches it from there.
  */
 static void use_go_on(struct um_mem_stores *stores)
 {
@@ -99,7 +99,7 @@ static void use_go_on_longer(struct um_mem_stores *stores)
     use_go_on(stores);
 }
 
-/* The first body of a ring: the first round touches its memory for the first time, and says nothing. */
+/* The first body in a ring. The first round touches the ring's memory for the first time, so its times say nothing. */
 static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
 {
     stores->ring_bytes = ring_bytes;
@@ -116,7 +116,7 @@ static void base_begin(struct um_mem_stores *stores, uint32_t len)
     stores->cost[UM_STORES_CACHED] = stores->cost[UM_STORES_NONTEMPORAL] = (struct um_mem_stores_cost){{0}, 0};
 }
 
-/* Ordinary stores need a round: after non-temporal ones all lines of the ring are in memory. */
+/* A trial of ordinary stores needs a round first: after non-temporal stores all lines of the ring are in memory. */
 static void trial_begin(struct um_mem_stores *stores, uint32_t len)
 {
     stores->phase = UM_STORES_TRIAL;
@@ -161,7 +161,7 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
     return kind;
 }
 
-/* The kind in use takes twice as long, perhaps because a thread has moved: a comparison soon. */
+/* The next comparison comes soon if the kind in use takes twice as long as at the last one: a thread may have moved. */
 static void watch_use(struct um_mem_stores *stores)
 {
     const uint32_t usual = um_mem_stores_cost_usual(&stores->cost[stores->in_use]);

@@ -4,9 +4,9 @@
  * Where the sender's and the receiver's processor share a cache, ordinary stores take half the time: the receiver finds
  * the lines there. Where they do not, each line is fetched from the receiver's cache before it is written, and from the
  * sender's when it is read, and memory is the faster way for both. A process cannot see where the two are: a virtual
- * machine does not tell, and threads move. So it is measured. The sender times some of the copies into records, the
- * receiver times how long it takes it to move the same bodies away, and says so in the lane's control block. The kind
- * for which the sum is less is in use. From time to time a trial compares it with the other one.
+ * machine does not tell, and threads move. So it is measured. The sender times some of the copies into records. The
+ * receiver times how long it takes to move the same bodies away, and stores that in the lane's control block. The kind
+ * with the smaller sum is in use. From time to time a trial compares it with the other kind.
  *
  * Owns: what the two ends of a lane have learned, and the user's choice. Must not know lanes, records nor the clock.
  * Threading: a struct is its caller's; the choice is made before lanes are open.
@@ -20,63 +20,63 @@ enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_KIN
 
 enum {
     UM_STORES_SAMPLES = 4, /* timed bodies of either kind that a comparison takes */
-    UM_STORES_EVERY = 64, /* between comparisons one of so many bodies is timed, if it has the size of those compared */
+    UM_STORES_EVERY = 64,  /* between comparisons one body in so many is timed, if it has the size of those compared */
 };
 
-/* What the last bodies that were timed cost one end with one kind of stores, in ticks (base/clock.h) for
- * UM_NONTEMPORAL_MIN bytes. All zero at first. */
+/* The cost of the last timed bodies at one end, with one kind of stores: ticks (base/clock.h) for UM_NONTEMPORAL_MIN
+ * bytes. All zero at first. */
 struct um_mem_stores_cost {
     uint32_t last[UM_STORES_SAMPLES];
-    uint32_t count; /* bodies since it was zero, up to 2 UM_STORES_SAMPLES - 1 */
+    uint32_t count; /* bodies added; from 2 UM_STORES_SAMPLES - 1 on to UM_STORES_SAMPLES again */
 };
 
 void um_mem_stores_cost_add(struct um_mem_stores_cost *cost, uint64_t ticks, uint32_t len);
-/* The second best of them: one that lost a time slice, or touched memory for the first time, is no rule. 0: there are
- * fewer than UM_STORES_SAMPLES. */
+/* Returns the second best of the last costs: a body that lost a time slice, or touched memory for the first time, does
+ * not count. 0: there are fewer than UM_STORES_SAMPLES. */
 uint32_t um_mem_stores_cost_usual(const struct um_mem_stores_cost *cost);
 
 enum um_mem_stores_phase {
     UM_STORES_USE,   /* between comparisons */
     UM_STORES_BASE,  /* bodies with the kind in use, to compare with */
     UM_STORES_TRIAL, /* bodies with the other kind */
-    UM_STORES_AWAIT, /* the receiver has not taken all of these */
+    UM_STORES_AWAIT, /* the trial is over; the receiver has not taken all of its bodies */
 };
 
-/* The sender's. All zero at first. */
+/* What the sender has learned. All zero at first. */
 struct um_mem_stores {
     struct um_mem_stores_cost cost[UM_STORES_KINDS];
-    uint64_t bytes_left; /* of bodies, until the next comparison; in a trial: until the first body that is timed */
+    uint64_t bytes_left; /* bytes of bodies until the next comparison; in a trial: until the first timed body */
     uint32_t usual_then; /* the usual cost of the kind in use at the last comparison; 0: there was none */
-    uint32_t awaited;    /* records that are consumed when the receiver has taken all of the trial */
-    uint32_t ring_bytes; /* of the ring that the last body went into */
-    uint32_t rounds;     /* of that ring from one comparison to the next */
+    uint32_t awaited;    /* the count of consumed records at which the receiver has taken all of the trial */
+    uint32_t ring_bytes; /* bytes of the ring that the last body went into */
+    uint32_t rounds;     /* rounds of that ring from one comparison to the next */
     uint8_t phase;       /* enum um_mem_stores_phase */
     uint8_t in_use;      /* enum um_mem_stores_kind */
-    uint8_t size_class;  /* of the bodies that were compared last: log2 of their length; 0: there were none */
-    uint8_t skipped;     /* bodies of a comparison that could not be timed, or were written otherwise */
+    uint8_t size_class;  /* log2 of the length of the bodies that were compared last; 0: there were none */
+    uint8_t skipped;     /* bodies of a comparison that could not be timed, or were written with the other kind */
     uint8_t untimed;     /* bodies since one was timed */
     bool is_timed;       /* the body that is written now */
 };
 
-/* The receiver's. All zero at first. */
+/* What the receiver has learned. All zero at first. */
 struct um_mem_loads {
     struct um_mem_stores_cost cost[UM_STORES_KINDS];
 };
 
 /*
- * A body of len bytes, at least UM_NONTEMPORAL_MIN, is about to be written into a ring of ring_bytes. Returns which
- * stores are to write it, and sets is_timed: tell what it took.
+ * A body of len bytes, at least UM_NONTEMPORAL_MIN, is about to be written into a ring of ring_bytes. Returns the kind
+ * of stores that is to write it. If that sets is_timed, um_mem_stores_end() is to follow.
  */
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes);
-/* It was timed, and written with that kind, whatever um_mem_stores_begin() said. consumed: the receiver's count of
- * records once it has taken this one. */
+/* Adds the ticks that a timed body took, written with that kind, whatever um_mem_stores_begin() returned. consumed: the
+ * receiver's count of records once it has taken this one. */
 void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
                        uint32_t consumed);
-/* In phase UM_STORES_AWAIT, when the receiver's count has reached `awaited`. loads: as it published them, which may be
- * anything. */
+/* Ends a trial: to be called in phase UM_STORES_AWAIT, when the receiver's count has reached `awaited`. loads: as the
+ * receiver published it, which may be anything. */
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads);
 
-/* It took the receiver so long to move a timed body away. Returns what it publishes. */
+/* Adds the ticks that the receiver took to move a timed body away. Returns what it is to publish. */
 uint64_t um_mem_loads_add(struct um_mem_loads *loads, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len);
 
 /* Chooses for the process: auto, cached or nontemporal; NULL: auto. machine.h, um_machine_param.set. */

@@ -29,7 +29,7 @@ struct pair {
     uint8_t in_memory[RING / UM_NONTEMPORAL_MIN]; /* the lines there were written by non-temporal stores */
 };
 
-/* What an ordinary store pays more, once, for lines that are in memory. */
+/* The extra cost of ordinary stores to lines that are in memory; paid once. */
 static uint64_t fetch_cost(struct pair *p, enum um_mem_stores_kind kind, uint32_t len)
 {
     uint64_t ns = 0;
@@ -40,9 +40,8 @@ static uint64_t fetch_cost(struct pair *p, enum um_mem_stores_kind kind, uint32_
     return ns;
 }
 
-/* Passes a body of len bytes, which costs either end so much more. is_own: its writer does as it likes: ordinary
- * stores.
- */
+/* Passes a body of len bytes. more: what it costs either end in addition. is_own: its writer uses ordinary stores,
+ * whatever it was told. */
 static void body_pass_as(struct pair *p, const struct costs *costs, uint64_t more, uint32_t ring, uint32_t len,
                          bool is_own)
 {
@@ -96,7 +95,7 @@ static void without_one_they_bypass_the_caches(void **state)
     struct pair p = {0};
     run(&p, &far, 4 * ROUND);
     assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
-    assert_in_range(run(&p, &far, 100000), 970, 999); /* but in trials */
+    assert_in_range(run(&p, &far, 100000), 970, 999); /* all but trials */
 }
 
 static void a_thread_that_moves_is_noticed(void **state)
@@ -107,7 +106,7 @@ static void a_thread_that_moves_is_noticed(void **state)
         run(&p, &near, 600 * ROUND); /* a trial of ordinary stores comes after 512 rounds at most */
         assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
         run(&p, &near, 200000);
-        run(&p, &far, 5 * UM_STORES_EVERY + 20 * ROUND); /* they take twice as long, which is seen */
+        run(&p, &far, 5 * UM_STORES_EVERY + 20 * ROUND); /* bodies take twice as long, which is noticed */
         assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
         run(&p, &far, 200000);
     }
@@ -123,11 +122,11 @@ static void a_receiver_that_is_behind_is_waited_for(void **state)
     assert_int_equal(p.stores.in_use, UM_STORES_NONTEMPORAL);
 }
 
-/* Pages that are touched for the first time cost both kinds the same, and say nothing. */
+/* Touching pages for the first time costs both kinds the same, so it must not decide. */
 static void a_ring_that_was_never_touched_decides_nothing(void **state)
 {
     (void)state;
-    const struct costs seen = {{5000, 360}, {640, 640}}; /* by ordinary stores, of which that is due to the pages */
+    const struct costs seen = {{5000, 360}, {640, 640}}; /* the 5000 of ordinary stores is due to the pages */
     struct pair p = {0};
     for (uint32_t i = 0; i < ROUND; i++)
         body_pass(&p, &seen, 0, RING);
@@ -141,7 +140,7 @@ static void a_ring_that_was_never_touched_decides_nothing(void **state)
     assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
 }
 
-/* One body of a few loses a time slice. */
+/* One body in eight loses a time slice. */
 static void a_body_that_took_long_is_no_rule(void **state)
 {
     (void)state;
@@ -171,7 +170,7 @@ static void a_writer_that_keeps_to_ordinary_stores_is_not_timed_for_ever(void **
     assert_in_range(p.timed, 100000 / UM_STORES_EVERY / 2, 20000);
 }
 
-/* Half of the bodies are such ones. */
+/* Half of the bodies come from such a writer. */
 static void such_a_writer_does_not_hide_the_better_kind(void **state)
 {
     (void)state;
@@ -217,7 +216,7 @@ static void a_receiver_that_tells_nothing_changes_nothing(void **state)
     assert_int_equal(p.stores.in_use, UM_STORES_CACHED);
 }
 
-/* What stands in the control block is the peer's. */
+/* The peer may write anything into the control block. */
 static void a_receiver_that_lies_harms_nothing_for_long(void **state)
 {
     (void)state;
@@ -229,7 +228,7 @@ static void a_receiver_that_lies_harms_nothing_for_long(void **state)
         p.told = pick < 6 ? words[pick] : (uint64_t)rand() << 32 | (uint64_t)rand();
         body_pass(&p, i % 2000 < 1000 ? &near : &far, 0, rand() % 4096 ? RING : 2 * RING);
     }
-    assert_in_range(p.timed, 1000, 60000); /* it cannot have all of them timed */
+    assert_in_range(p.timed, 1000, 60000); /* the peer cannot make the sender time all bodies */
     p.is_mute = false;
     run(&p, &near, 600 * ROUND);
     assert_int_equal(p.stores.in_use, UM_STORES_CACHED);

@@ -1,8 +1,9 @@
 /*
- * Sleeping on a port: the Dekker patterns between a sleeper and those who have news for it (wake.c).
+ * Sleeping on a port: the Dekker patterns between a sleeper and the peers that have news for it (wake.c).
  *
  * The sleeper makes its lanes cold, raises its flags, issues a barrier that also orders its peers (membarrier), and
- * looks again; only then does it sleep. A peer pays one plain load per message. Threading: machine.h; kick() from any.
+ * looks again; only then does it sleep. A peer pays one plain load per message. Threading: machine.h; kick() from any
+ * thread.
  */
 #include "machine/mem/mem.h"
 
@@ -41,8 +42,11 @@ static void port_drain(struct um_mem_port *port)
         ;
 }
 
-/* Is there anything to do, looking after the barrier? The first `cooled` rx of hot[], which has none, were hot: one
- * that has news is again. It takes a place in front of those that are still to be looked at. */
+/*
+ * True if there is anything to do; to be called after the barrier. hot_count is 0, but the first `cooled` entries of
+ * hot[] are the rx that were hot before: one with a record becomes hot again. Its new place in hot[] is never behind
+ * its old one, so no entry is overwritten that is still to be looked at.
+ */
 static bool port_has_news(struct um_mem_port *port, uint32_t cooled)
 {
     /* sync: bell-look (partner bell-ring) */
@@ -65,7 +69,7 @@ static bool port_has_news(struct um_mem_port *port, uint32_t cooled)
 int um_mem_arm(struct um_port *base)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
-    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of what was cooled */
+    /* hot[] keeps its entries beyond hot_count, so it also serves as the list of the rx that were made cold */
     uint32_t count = 0;
     for (uint32_t i = port->hot_count; i-- > 0;) {
         struct um_mem_rx *rx = port->hot[i];
@@ -100,7 +104,7 @@ void um_mem_kick(struct um_port *base)
     UM_UNCANCELLED;
     const struct um_mem_port *port = (const struct um_mem_port *)base;
     char byte = 0;
-    ssize_t written = write(port->wait_write, &byte, 1); /* full: it is readable already */
+    ssize_t written = write(port->wait_write, &byte, 1); /* a full pipe is readable already */
     (void)written;
 }
 

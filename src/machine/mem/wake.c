@@ -1,5 +1,5 @@
 /*
- * Waking a peer's port, and the barrier between a sleeper and those who have news for it (wait.c has the pattern).
+ * Waking a peer's port, and the barrier between a sleeper and the peers that have news for it (wait.c has the pattern).
  *
  * Owns: the handles of peers' wake-up pipes. Threading: machine.h.
  */
@@ -17,9 +17,9 @@ void um_mem_port_barrier(struct um_mem_port *port)
 }
 
 /*
- * Opens the wake-up pipe of the port of that address, or leaves *handle. A port that closes says so first: if it is
- * still open when its pipe was opened, the pipe was that port's, and not of something that the process has opened under
- * its number since.
+ * Opens the wake-up pipe of the port at that address; on failure leaves *handle as it is. A port stores that it is
+ * closed before it closes its pipe. So if the port is still open after its pipe was opened here, that was the port's
+ * pipe, and not a file that the process has opened since under the same number.
  */
 static void pipe_open(struct um_mem_port *port, const struct um_addr *addr, int *handle)
 {

@@ -2,8 +2,8 @@
  * Windows: a peer's regions as they are reached from here.
  *
  * Owns: struct um_mem_window. The peer controls its table: values are copied once and checked; a region with impossible
- * bounds is ignored. For regions of this process itself the table is not read, but the private copy (own.c). Threading:
- * machine.h.
+ * bounds is ignored. For regions of this process itself the private copy (own.c) is read instead of the table.
+ * Threading: machine.h.
  */
 #include "machine/mem/mem.h"
 
@@ -17,7 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A consistent copy of an entry, if it is the key's. */
+/* Reads a consistent copy of an entry. False: it is not the key's, or it is being written. */
 static bool region_read(const struct um_mem_region_shm *r, struct um_mem_uses_shm *uses, struct um_window *w,
                         struct um_mem_place *place_p)
 {
@@ -46,7 +46,7 @@ static bool region_read(const struct um_mem_region_shm *r, struct um_mem_uses_sh
            w->region.len <= UINT64_MAX - w->region.origin;
 }
 
-/* The key's region in the peer's table; level remote: there is none, as long as the table does not change. */
+/* Finds the key's region in the peer's table. Level remote: there is none as long as the table does not change. */
 static void region_find(const struct um_mem_link *link, struct um_window *w, struct um_mem_place *place_p)
 {
     const struct um_mem_space_shm *shm = link->space.base;
@@ -71,7 +71,7 @@ static bool is_whole(const struct um_window *w)
     return w->region.len == UINT64_MAX; /* all memory: by system calls, which fail cleanly where there is none */
 }
 
-/* This process's own region: it is here. */
+/* Sets how this process reaches a region of its own, which is here already. */
 static void window_reach_own(const struct um_mem_port *port, struct um_window *w)
 {
     bool copies = port->config.private_copy;
@@ -84,7 +84,7 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
     }
 }
 
-/* Maps what the level promises, or lowers the level. A region that can be joined through a mapping of this process may
+/* Maps what the level promises, or lowers the level. A region whose file this process maps itself (UM_JOIN_HANDLE) may
  * get a higher one. */
 static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_mem_place *place)
 {

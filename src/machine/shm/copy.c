@@ -2,8 +2,8 @@
  * Copies between private memories of two processes: process_vm_readv(2) and process_vm_writev(2).
  *
  * Every read begins with eight bytes of proof: the peer's nonce, read at the address that its port names; before a
- * write they are read by themselves, unless that was done less than PROOF_NS ago (docs/adr/0010). A process
- * that has taken over the pid of a dead peer does not have it, so its memory is neither taken for the peer's nor
+ * write they are read by a call of their own, unless that was done less than PROOF_NS ago (docs/adr/0010). A process
+ * that has got the pid of a dead peer does not have the nonce, so its memory is neither taken for the peer's nor
  * written. Threading: machine.h.
  */
 #include "machine/shm/shm.h"
@@ -23,7 +23,7 @@ enum { COPY_PART = 1 << 20 };
 /* How long the proof of a write holds, ns. A peer that becomes another program within this time may be written to. */
 #define PROOF_NS INT64_C(100000)
 
-/* Who is copied from or to, and where its process holds the nonce. */
+/* The peer of a copy, and where its process holds the nonce. */
 struct holder {
     const struct um_addr *addr;
     uint32_t pid;
@@ -32,8 +32,8 @@ struct holder {
 };
 
 /*
- * Memory of devices, and memfd_secret(2)'s, which the system copies for nobody but the process itself. A look into
- * /proc: for copies that failed.
+ * True if a piece lies in memory of a device or of memfd_secret(2), which the system copies only for the process
+ * itself. Reads /proc: for copies that failed.
  */
 static bool is_unreachable(const struct holder *peer, const struct um_piece *piece, size_t count)
 {
@@ -54,8 +54,9 @@ static bool is_unreachable(const struct holder *peer, const struct um_piece *pie
 }
 
 /*
- * EPERM and ENOSYS: Yama, seccomp, another user. It stays refused: the caller goes on with records. Of a process whose
- * first thread has ended the system says ESRCH, as of one that is gone.
+ * The operation's error for that of a copy. EPERM and ENOSYS come from Yama, seccomp, or another user's process; copies
+ * stay refused, and the caller goes on with records. The system says ESRCH also of a process of which only the first
+ * thread has ended.
  */
 static int copy_error(struct um_mem_port *port, const struct holder *peer, int error)
 {
@@ -74,7 +75,7 @@ static int copy_error(struct um_mem_port *port, const struct holder *peer, int e
     return -EPERM;
 }
 
-/* One system call. The bytes that moved, perhaps fewer than asked for, or a negative errno. */
+/* Makes one system call. The bytes that moved, perhaps fewer than asked for, or a negative errno. */
 static ssize_t copy_call(const struct holder *peer, bool write, struct iovec *local, size_t local_count,
                          struct iovec *remote, size_t remote_count)
 {
@@ -107,7 +108,7 @@ static int proof_check(struct um_mem_port *port, const struct holder *peer)
     return moved == (ssize_t)sizeof(nonce) && nonce == peer->nonce ? 0 : -ESRCH;
 }
 
-/* The proof of a write, unless there was one a moment ago. */
+/* Checks the proof for a write, unless that was done a moment ago. */
 static int proof_renew(struct um_mem_port *port, const struct holder *peer, uint64_t *proven_at)
 {
     const uint64_t now = um_clock_ns();
@@ -119,13 +120,13 @@ static int proof_renew(struct um_mem_port *port, const struct holder *peer, uint
     return ret;
 }
 
-/* What moved, or a negative errno of the operation. */
+/* The bytes that moved, or a negative errno of the operation. */
 static ssize_t copy_moved(struct um_mem_port *port, const struct holder *peer, const struct um_copy *copy,
                           ssize_t moved)
 {
     if (moved >= 0)
         return moved;
-    if (moved == -EFAULT || moved == -EINVAL) { /* no process can have such an address; the local ones are valid */
+    if (moved == -EFAULT || moved == -EINVAL) { /* EINVAL: no process has such an address; the local ones are valid */
         const int ret = proof_check(port, peer);
         return ret ? ret : is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;
     }

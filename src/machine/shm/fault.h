@@ -15,7 +15,7 @@
  * sets *stale to UINT64_MAX. 0; -ENOMEM; sigaction's errors.
  */
 int um_shm_shrink_guard(void *base, size_t len, uint64_t *stale);
-/* Before the mapping ends. */
+/* To be called before the mapping is unmapped. */
 void um_shm_shrink_forget(const void *base);
 
 #endif

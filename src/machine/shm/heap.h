@@ -1,5 +1,5 @@
 /*
- * The shareable heap as the provider sees it: a library of its own (heap_abi.h), which may be there or not.
+ * The shareable heap as the provider sees it: a library of its own (heap_abi.h), which may be absent.
  *
  * Its blocks lie in the memory file of adoption, each page at the offset of its address: peers map them, nothing moves,
  * and adoption leaves them alone. Threading: any.
@@ -11,11 +11,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The heap's memory file; not ours to close. A negative errno: there is none. */
+/* The heap's memory file, which the caller must not close. A negative errno: there is none. */
 int um_shm_heap_fd(void);
-/* Is every byte the heap's? */
+/* Is every byte of the range the heap's? */
 bool um_shm_heap_holds(uintptr_t base, size_t len);
-/* Is any? */
+/* Is any byte of it? */
 bool um_shm_heap_touches(uintptr_t start, uintptr_t end);
 /* The first part of [at, end) that is not the heap's. False: there is none. */
 bool um_shm_heap_gap(uintptr_t at, uintptr_t end, uintptr_t *start_p, uintptr_t *end_p);

@@ -1,12 +1,12 @@
 /*
  * The shareable heap: libunimem-heap.so, preloaded by `unimem run --heap`, and what the provider asks it.
  *
- * Blocks of more than 32 KiB lie in a memory file, the page at virtual address X at file offset X, so that a peer maps
- * them where the owner has them and registering them moves nothing. Smaller blocks, and everything the allocator notes
- * for itself, are ordinary memory. Why, and what it costs: docs/heap.md.
+ * Blocks of more than 32 KiB lie in a memory file, the page at virtual address X at file offset X, so that a peer finds
+ * them in the file by the owner's addresses, and registering them moves nothing. Smaller blocks, and the allocator's
+ * own data, are ordinary memory. Why, and what it costs: docs/heap.md.
  *
- * The two functions are exported. The provider finds them with dlsym(RTLD_DEFAULT): the libraries do not link one
- * another. Threading: any thread at any time. A forked child has copies of the blocks, in a file of its own.
+ * The two functions are exported. The provider finds them with dlsym(RTLD_DEFAULT): neither library links the other.
+ * Threading: any thread at any time. A forked child has copies of the blocks, in a file of its own.
  */
 #ifndef UM_MACHINE_SHM_HEAP_ABI_H
 #define UM_MACHINE_SHM_HEAP_ABI_H
@@ -19,7 +19,7 @@
 
 /*
  * The memory file: sealed (F_SEAL_SHRINK, GROW, SEAL), as large as the address space, sparse. The caller may put pages
- * of its own at offsets that are not the heap's, and does not close it. A negative errno: there is none.
+ * of its own at offsets that are not the heap's, and must not close it. A negative errno: there is none.
  */
 typedef int unimem_heap_fd_fn(void);
 

@@ -85,7 +85,7 @@ bool um_shm_is_apart(const struct um_mem_port *port, const struct um_addr *addr)
     return um_shm_addr_of(addr)->pid_space != um_shm_addr_of(&port->addr)->pid_space;
 }
 
-/* An address of this machine that cannot be reached; -EPROTO: it is none. */
+/* Logs why an address cannot be reached. -EPROTO: it is no address of this machine. */
 static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr *peer, int error)
 {
     static struct um_log_limit none, host, partition, space;
@@ -179,8 +179,9 @@ static bool is_port(int dir, const char *number, uint64_t nonce, uint64_t *file)
 }
 
 /*
- * The process of a peer lives: is its port certainly not there any more? It was closed, or the process has become
- * another program (execve(2) keeps number and start time). *file: the inode of its memory, once it was seen; 0 before.
+ * For a peer whose process lives: true if its port is certainly gone. Then it was closed, or the process has become
+ * another program (execve(2) keeps pid and start time). *file: the inode of the port's memory, once it was seen; 0
+ * before.
  */
 static bool port_is_gone(const struct um_addr *addr, uint64_t *file)
 {
@@ -196,7 +197,7 @@ static bool port_is_gone(const struct um_addr *addr, uint64_t *file)
     bool gone =
         readlinkat(dir, number, text, sizeof(text)) < 0 ? errno == ENOENT : !is_port(dir, number, peer->nonce, file);
     close(dir);
-    /* A process whose first thread has ended shows no descriptors, though its other threads have them. */
+    /* A process whose first thread has ended shows no descriptors there, though its other threads have them. */
     return gone && um_process_stat_read(um_shm_pid(peer), &stat) == 0 && stat.state != 'Z';
 }
 
@@ -225,5 +226,5 @@ bool um_shm_sender_alive(struct um_mem_port *port, uint64_t sender)
     struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
     if ((uint32_t)sender == UM_SHM_SENDER_CONTACT)
         return contacts && um_shm_contact_number_is_alive(contacts, (uint32_t)(sender >> 32));
-    return um_process_is_alive((uint32_t)(sender >> 32), 0); /* a process that nobody has reaped is dead */
+    return um_process_is_alive((uint32_t)(sender >> 32), 0); /* a zombie counts as dead */
 }

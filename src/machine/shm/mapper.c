@@ -52,7 +52,7 @@ static void addr_fill(struct um_mem_port *port, const struct um_shm_self *self)
     port->nonce_at = (uint64_t)(uintptr_t)state->nonce;
 }
 
-/* The file and its mapping. 0, or an error already logged. */
+/* Makes the port's memory file and maps it. 0, or an error already logged. */
 static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
 {
     int fd = um_shm_memory_create(state->size);
@@ -75,13 +75,14 @@ static int port_memory_map(struct um_mem_port *port, struct um_shm_port *state)
     return 0;
 }
 
-/* What this process asks of the system, once: it stays so. */
+/* Asks the system for what then holds for the whole process. */
 static void process_prepare(struct um_mem_port *port)
 {
     port->fence = !barrier_register();
     if (port->fence)
         um_log(UM_LOG_INFO, "membarrier is refused here: every message pays a fence (about 8 ns)");
-    /* Yama's mode 1 refuses process_vm_* between siblings unless the read one consents (EINVAL: there is no Yama). */
+    /* Yama's mode 1 refuses process_vm_* between siblings unless the process that is read consents (EINVAL: there is no
+     * Yama). */
     if (port->config.private_copy)
         prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
 }
@@ -89,7 +90,7 @@ static void process_prepare(struct um_mem_port *port)
 /*
  * The nonce has a page of its own: beside something else it could lie in memory that the program registers, and a peer
  * that cannot read it while that memory moves would take this process for another one. Read-only, so that the system
- * joins the page to no mapping of the program.
+ * does not merge the page with a mapping of the program.
  */
 static uint64_t *nonce_open(void)
 {
@@ -104,7 +105,7 @@ static uint64_t *nonce_open(void)
 
 static void nonce_close(uint64_t *nonce)
 {
-    if (nonce) /* whoever reads it from now on does not find this port */
+    if (nonce) /* a peer that reads there from now on does not find this port */
         munmap(nonce, (size_t)sysconf(_SC_PAGESIZE));
 }
 
@@ -173,7 +174,7 @@ static uint64_t shm_sender_word(const struct um_mem_port *port, const struct um_
     struct um_shm_contact *c;
     if (!um_shm_is_apart(port, addr))
         return (uint64_t)um_shm_pid(um_shm_addr_of(&port->addr)) << 32 | UM_SHM_SENDER_PID;
-    /* It was attached a moment ago. Number 0 is nobody's: then the peer frees the lane again. */
+    /* The peer was attached a moment ago. Number 0 is no contact's: with it the peer frees the lane again. */
     bool known = um_shm_contact_get(((struct um_shm_port *)port->mapper_state)->contacts, addr, &c) == 0;
     return (uint64_t)(known ? c->own : 0) << 32 | UM_SHM_SENDER_CONTACT;
 }
@@ -204,7 +205,7 @@ static void shm_wake(struct um_mem_port *port, const struct um_addr *addr, int h
     UM_UNCANCELLED;
     char byte = 0;
     (void)port, (void)addr;
-    ssize_t written = write(handle, &byte, 1); /* full: it is awake already */
+    ssize_t written = write(handle, &byte, 1); /* a full pipe: the peer is awake already */
     (void)written;
 }
 

@@ -1,4 +1,4 @@
-/* Memory files: what ports and spaces lie in. shm.h. Source: memfd_create(2). Threading: any. */
+/* Memory files, in which ports and spaces lie: shm.h. Source: memfd_create(2). Threading: any. */
 #include "machine/shm/shm.h"
 
 #include "base/cancel.h"
@@ -42,7 +42,8 @@ int um_shm_memory_create(size_t size)
     return fd;
 }
 
-/* Locked memory is filled when it is mapped, but for what cannot be accessed. */
+/* Where new mappings are locked, mmap fills them at once, except those that cannot be accessed: hence PROT_NONE at
+ * first. */
 void *um_shm_map(size_t len, int prot, int fd, off_t offset, const char **why_p)
 {
     void *base = mmap(NULL, len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, offset);

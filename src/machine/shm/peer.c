@@ -20,7 +20,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* A process whose first thread has ended shows its descriptors with the others. A descriptor, or -ENOENT. */
+/* Opens a descriptor of a process whose first thread has ended: /proc shows it with the other threads. -ENOENT: none
+ * has it. */
 static int thread_open(uint32_t pid, int number, int flags)
 {
     char path[300];
@@ -69,8 +70,8 @@ static int peer_memory_open(const struct um_shm_addr *peer, uint32_t number)
     return fd;
 }
 
-/* How far an offset or address lies in its page: offsets are multiples of UM_PAGE, a page may be larger (Arm: 64 KiB).
- */
+/* How far into its page an offset or address lies: offsets are multiples of UM_PAGE, a page may be larger (Arm: 64
+ * KiB). */
 static size_t page_inset(uint64_t at)
 {
     return (size_t)(at & ((uint64_t)sysconf(_SC_PAGESIZE) - 1));
@@ -82,7 +83,8 @@ static bool can_shrink(int fd)
     return seals < 0 || !(seals & F_SEAL_SHRINK);
 }
 
-/* A file that another process may shrink can raise SIGBUS; huge pages may be unavailable. */
+/* True if the file can be mapped without SIGBUS: a file that another process may shrink raises it, and so do huge pages
+ * when there are none. */
 static bool is_mappable(int fd, const struct um_shm_part *part)
 {
     struct stat st;
@@ -91,7 +93,7 @@ static bool is_mappable(int fd, const struct um_shm_part *part)
            fs.f_type == TMPFS_MAGIC && (uint64_t)st.st_size >= part->offset + part->len;
 }
 
-/* The file that a peer of another pid namespace has passed; the contact's, who closes it. */
+/* The file that a peer of another pid namespace has passed. The contact owns it and closes it. */
 static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uint32_t passed)
 {
     struct um_shm_contacts *contacts = ((struct um_shm_port *)port->mapper_state)->contacts;
@@ -105,7 +107,7 @@ static int peer_passed(struct um_mem_port *port, const struct um_addr *addr, uin
 int um_shm_mapping_keep(unsigned char *base, size_t len, size_t inset, uint64_t *stale, struct um_mem_mapping *map_p)
 {
     madvise(base, len, MADV_DONTFORK);
-    /* sealed files, too: on a full file system there is no room for a missing page */
+    /* sealed files are guarded, too: on a full file system there is no room for a missing page */
     int ret = stale ? um_shm_shrink_guard(base, len, stale) : 0;
     if (ret)
         munmap(base, len);
@@ -152,9 +154,9 @@ void um_shm_detach(struct um_mem_mapping *map)
 }
 
 /*
- * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death is no SIGPIPE for this process.
- * When the peer closed the port, another file may have its number: nothing but a pipe is taken. One that was passed is
- * opened anew as well: its flags are the peer's to change, and a write is not to block.
+ * Opens a peer's wake-up pipe, for reading too: then a write after the peer's death raises no SIGPIPE here. If the peer
+ * has closed the port, another file may have the number: only a pipe is taken. A pipe that was passed is opened anew,
+ * too: the peer can change the flags of the passed descriptor, and a write must not block.
  */
 int um_shm_peer_pipe_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake)
 {

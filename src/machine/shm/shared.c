@@ -38,7 +38,8 @@ struct shared_file {
 static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct um_list files = {&files, &files};
 
-/* In a child: another thread of the parent may have held the lock. The program may close the descriptors, too. */
+/* In a forked child: another thread of the parent may have held the lock. The list is emptied because the program may
+ * close the descriptors there. */
 static void files_forget(void)
 {
     files_lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
@@ -77,7 +78,7 @@ static int open_by_name(const char *path, const struct um_map *map)
     return fd;
 }
 
-/* A copy of a descriptor that the program has of it. */
+/* Duplicates a descriptor of the file that the program has. */
 static int open_by_descriptor(const struct um_map *map)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -94,7 +95,7 @@ static int open_by_descriptor(const struct um_map *map)
     return found;
 }
 
-/* By the name that the kernel shows for it. */
+/* Opens the file by the name that the kernel shows for it. */
 static int open_by_shown_name(const struct um_map *map)
 {
     char text[8192];
@@ -170,7 +171,8 @@ struct look {
     struct um_map first; /* the mapping that holds base */
 };
 
-/* The mapping that holds base, and the others that go on in the same file up to the end. 0, or why not. */
+/* Finds the mapping that holds base; up to the end, the next ones must go on in the same file. 0, or a negative errno.
+ */
 static int range_look(struct um_maps *maps, struct look *look, const char **why_p)
 {
     const uintptr_t base = look->base, end = look->end;
@@ -193,7 +195,7 @@ static int range_look(struct um_maps *maps, struct look *look, const char **why_
     return reached < end ? -ENOENT : 0;
 }
 
-/* In the process whose maps these are. */
+/* The same in the process whose maps are at path. */
 static int look_at(const char *path, struct look *look, const char **why_p)
 {
     char text[8192];
@@ -233,8 +235,8 @@ int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uin
 /* ---- what another process maps, and this one too ---- */
 
 /*
- * Is an inode of this file system the same memory for all who map it? Not for a device (each open may give other
- * memory) or anon_inode (shared by unrelated files). The kernel's own tmpfs holds memfds, System V segments and
+ * Is an inode of this file system the same memory for all processes that map it? Not for a device (each open may give
+ * other memory) or anon_inode (shared by unrelated files). The kernel's own tmpfs holds memfds, System V segments and
  * anonymous memory; /dev/shm usually is another one.
  */
 static bool is_memory(uint64_t dev)

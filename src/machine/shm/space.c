@@ -1,6 +1,6 @@
 /*
- * Spaces of one host: the table is a memfd like a port's; adopted memory lies in one more, each page at its own
- * address.
+ * Spaces of one host: the table is a memfd like a port's; adopted memory lies in another one, each page at the offset
+ * of its address.
  *
  * Owns nothing else. Threading: machine.h.
  */
@@ -47,7 +47,7 @@ void um_shm_space_destroy(struct um_mem_space *space)
     close((int)space->handle);
 }
 
-/* Adopted memory, and the heap's: in one file, each page at its own address. */
+/* The place of adopted memory, or of the heap's: one file, each page at the offset of its address. */
 static struct um_mem_place adopted_place(struct um_mem_space *space, uint64_t base)
 {
     const struct um_mem_place place = {.file = (uint32_t)um_shm_adopt_fd(), .offset = base};
@@ -69,8 +69,8 @@ int um_shm_space_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, 
     return ret;
 }
 
-/* mapper_state: the number of the heap's file + 1, once it is known that adoption uses it, too. Asking for that takes
- * system calls. */
+/* space->mapper_state: the descriptor of the heap's file + 1, once it is known that adoption uses that file, too. To
+ * find that out takes system calls. */
 bool um_shm_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p)
 {
     if (!um_shm_heap_holds((uintptr_t)base, (size_t)len))
@@ -149,10 +149,10 @@ int um_shm_space_attach(struct um_mem_port *port, const struct um_addr *addr, ui
     const struct um_shm_part part = {.offset = 0, .len = UM_SPACE_SIZE};
     const struct um_shm_file file = {.number = handle, .passed = UM_CONTACT_SPACE};
     int ret = um_shm_peer_map(port, addr, &file, &part, map_p);
-    return ret == -EHOSTUNREACH ? -ECONNREFUSED : ret; /* its port was seen */
+    return ret == -EHOSTUNREACH ? -ECONNREFUSED : ret; /* the peer's port was found, so it has ended since */
 }
 
-/* By a mapping that this process has of the same file. */
+/* Reaches the region through a mapping that this process has of the same file. */
 static int window_join(const struct um_mem_port *port, const struct um_addr *addr, struct um_mem_window *window)
 {
     struct um_window *w = &window->window;
@@ -199,7 +199,7 @@ int um_shm_memory_attach(struct um_mem_port *port, const struct um_addr *addr, u
     if (adopted > INT_MAX || at + len < at)
         return -ENOENT;
     int ret = um_shm_peer_map(port, addr, &file, &part, map_p);
-    if (ret == 0) /* a dump would fill the holes of the peer's file */
+    if (ret == 0) /* a core dump would fill the holes of the peer's file */
         madvise(map_p->base, map_p->len, MADV_DONTDUMP);
     return ret;
 }

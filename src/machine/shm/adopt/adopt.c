@@ -109,8 +109,8 @@ static int refuse(int error, const char **why_p, const char *why)
 }
 
 /*
- * Unmaps the rest of the given address space that no shadow uses: the pages had a place from another registration
- * already, or an earlier segment failed (which gave back its own).
+ * Unmaps those parts of the given address space that no shadow uses: for pages that another registration had adopted
+ * already, and for segments behind one that failed (which gave back its own part).
  */
 static void given_trim(const struct um_shm_adopt_state *state, long count, bool failed)
 {
@@ -173,7 +173,8 @@ static bool pages_of(const struct um_shm_adopt_state *state, uintptr_t base, siz
     return true;
 }
 
-/* given: the range is a part of a registration that begins there; NULL: all of one. */
+/* given: the range is one part of a registration, with address space for its shadow; NULL: it is a whole registration.
+ */
 static int adopt_range(struct um_shm_adopt_state *state, uintptr_t base, size_t len, const struct um_shm_given *given,
                        const char **why_p)
 {

@@ -15,8 +15,8 @@
 #include <stdint.h>
 
 /*
- * The memory file: sealed (F_SEAL_SHRINK, GROW, SEAL), sparse, made at first need; valid until the process ends, and
- * for others through /proc/PID/fd. Descriptor number, or a negative errno, logged once.
+ * The descriptor of the memory file, or a negative errno, logged once. The file is sealed (F_SEAL_SHRINK, GROW, SEAL),
+ * sparse, made when first needed and valid until the process ends; others open it through /proc/PID/fd.
  */
 int um_shm_adopt_fd(void);
 
@@ -25,8 +25,8 @@ bool um_shm_adopt_is_heaps(void);
 
 /*
  * Makes the pages of [base, base + len) shared and counts the range; bytes, zeroes and protection stay what they are,
- * and threads that touch the range meanwhile are stopped. 0; or a negative errno with *why_p a static text in words a
- * user can act on, and nothing has changed. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
+ * and threads that touch the range meanwhile are stopped. 0; or a negative errno: nothing has changed, and *why_p is a
+ * static text that a user can act on. -EPERM: threads cannot be stopped here; -ENOTSUP: not this kind of memory;
  * -EBUSY: a device or a transfer holds pages; -EFAULT: not mapped; -E2BIG, -ENOMEM: limits.
  */
 int um_shm_adopt(uintptr_t base, size_t len, const char **why_p);
@@ -34,20 +34,21 @@ int um_shm_adopt(uintptr_t base, size_t len, const char **why_p);
 /* ---- in parts, by a thread of its own ---- */
 
 /*
- * Is it private memory with more contents than are moved at once (1 MiB), of a kind that one of several threads can
- * move here? Takes some microseconds.
+ * True for private memory with more contents than are moved at once (1 MiB), of a kind that one of several threads can
+ * move here. Takes some microseconds.
  */
 bool um_shm_adopt_can_wait(uintptr_t base, size_t len);
-/* Bytes of it that have contents. */
+/* Bytes of the range that have contents. */
 size_t um_shm_adopt_contents(uintptr_t base, size_t len);
 
 struct um_shm_adopt_part {
     size_t done;     /* bytes that have been adopted */
-    uintptr_t place; /* address space for the shadow of all of it */
+    uintptr_t place; /* address space for the shadow of the whole range; 0: none yet */
 };
 /*
- * As um_shm_adopt() of the next part of the range, some milliseconds' worth. All parts together are one registration:
- * um_shm_adopt_release(base, done). An error: the part has not moved; it may be tried again.
+ * Adopts the next part of the range, some milliseconds' worth; else as um_shm_adopt(). All parts together are one
+ * registration, which um_shm_adopt_release(base, done) gives back. On an error the part has not moved and may be tried
+ * again.
  */
 int um_shm_adopt_more(uintptr_t base, size_t len, struct um_shm_adopt_part *part, const char **why_p);
 /* No more parts are moved; part->done stays. */
@@ -55,8 +56,8 @@ void um_shm_adopt_part_end(uintptr_t base, size_t len, struct um_shm_adopt_part 
 
 /*
  * Gives back one count of an um_shm_adopt() of exactly this range. Pages without a count become private again, with
- * their contents, and leave the file. Mappings that the program has made there meanwhile are not touched. If the system
- * refuses, the pages stay in the file ("stuck") until the next adoption or release that covers them.
+ * their contents, and leave the file. Mappings that the program has made there in the meantime are not touched. If the
+ * system refuses, the pages stay in the file ("stuck") until the next adoption or release that covers them.
  */
 void um_shm_adopt_release(uintptr_t base, size_t len);
 

@@ -1,8 +1,8 @@
 /*
- * Advice (madvise) that a mapping keeps: what it had when it was adopted, and what it was given while it was.
+ * Advice (madvise) that a mapping keeps: what it had before it was adopted, and what it was given while it was adopted.
  *
- * Owns nothing. Reading smaps costs more the more mappings lie below; instead this file finds out by which mappings the
- * kernel merges. Threading: internal.h. Sources: madvise(2), mremap(2).
+ * Owns nothing. The time to read smaps grows with the number of mappings below; instead this file finds out by which
+ * mappings the kernel merges. Threading: internal.h. Sources: madvise(2), mremap(2).
  */
 #include "machine/shm/adopt/internal.h"
 

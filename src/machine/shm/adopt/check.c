@@ -131,9 +131,9 @@ int um_shm_check_process(struct um_shm_adopt_state *state, const char **why_p)
 struct stacks {
     struct um_shm_adopt_state *state;
     uintptr_t start, end; /* the range in question */
-    uintptr_t block[512]; /* of threads: an address in their control block, which ends their stack */
+    uintptr_t block[512]; /* of each thread: an address in its control block, at which its stack ends */
     size_t count;
-    bool unknown; /* a thread whose block is not known */
+    bool unknown; /* there is a thread whose block is not known */
     const struct um_shm_tls *tls;
 };
 
@@ -197,7 +197,7 @@ static bool overlaps(uintptr_t a, uintptr_t a_end, uintptr_t b, uintptr_t b_end)
 
 /*
  * AddressSanitizer puts local variables, this library's included, on a stack of its own: up to 11 regions of 1 MiB
- * (max_uar_stack_size_log) and their flags, from an address on that it tells.
+ * (max_uar_stack_size_log) and their flags, from an address on that it reports.
  */
 static bool on_fake_stack(uintptr_t start, uintptr_t end)
 {
@@ -288,7 +288,7 @@ static struct um_shm_segment segment_of(const struct um_map *map, uintptr_t star
     return seg;
 }
 
-/* One mapping of the range. 0, or why not. */
+/* Adds one mapping of the range to state->segment. 0, or a negative errno with *why_p. */
 static int range_add(const struct stacks *s, const struct um_map *map, bool over_guard, size_t *count,
                      const char **why_p)
 {
@@ -347,7 +347,7 @@ long um_shm_check_range(struct um_shm_adopt_state *state, uintptr_t start, uintp
     return ret ? ret : (long)count;
 }
 
-/* A mapping of the file's bytes [from, end), without what is the heap's. The number of segments then, or -E2BIG. */
+/* Adds a mapping of the file's bytes [from, end), without the heap's. Returns the new number of segments, or -E2BIG. */
 static long ours_add(struct um_shm_adopt_state *state, const struct um_map *map, uint64_t from, uint64_t end,
                      long count)
 {
@@ -365,7 +365,7 @@ static long ours_add(struct um_shm_adopt_state *state, const struct um_map *map,
     return count;
 }
 
-/* Looks at one mapping. The number of segments then, or -E2BIG. */
+/* Looks at one mapping. Returns the new number of segments, or -E2BIG. */
 static long ours_look(struct um_shm_adopt_state *state, const struct um_map *map, uintptr_t start, uintptr_t end,
                       long count)
 {
@@ -382,7 +382,7 @@ static long ours_look(struct um_shm_adopt_state *state, const struct um_map *map
     return ours_add(state, map, from, to, count);
 }
 
-/* Asks the kernel for one file mapping after the other; for the path of a file only once. */
+/* Asks the kernel for one file mapping after the other, and for the path only where the file is another one. */
 static long ours_ask(struct um_shm_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {
     struct um_map map, known = {0};
@@ -419,7 +419,7 @@ long um_shm_check_ours(struct um_shm_adopt_state *state, uintptr_t start, uintpt
     return count;
 }
 
-/* The mappings of a range that is mapped completely at its own addresses, so that no part of it is elsewhere. Else 0.
+/* Adds the mappings of a range that is mapped completely at its own addresses, so no part of it is elsewhere. Else 0.
  */
 static long ours_in_place(struct um_shm_adopt_state *state, struct um_maps *maps, uintptr_t start, uintptr_t end)
 {

@@ -10,9 +10,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-static const size_t at_once = (size_t)(1 << 20) + (64 << 10); /* with contents, adopted at once: 1 MiB and its edges */
+static const size_t at_once = (size_t)(1 << 20) + (64 << 10); /* bytes with contents moved at once: 1 MiB, its edges */
 static const size_t part_size = (size_t)4 << 20;
-static const size_t huge = (size_t)2 << 20; /* a huge page is not cut */
+static const size_t huge = (size_t)2 << 20; /* a part cuts no huge page */
 
 enum { TEXT = 256 }; /* mappings are queried by address (Linux 6.11) or not at all: no text is read */
 
@@ -21,7 +21,7 @@ struct um_shm_deferred_range {
     size_t most;
 };
 
-/* How the page map is read; the descriptor, or a negative value. */
+/* Opens the page map and finds out how to read it. The descriptor, or a negative value. */
 static int scan_begin(const struct um_shm_adopt_state *state, struct um_shm_scan *scan_p)
 {
     int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
@@ -36,8 +36,8 @@ static bool is_ours(const struct um_shm_adopt_state *state, const struct um_map 
 }
 
 /*
- * Bytes that have contents and are private anonymous memory, or a little more than most; 0: some of it is neither that
- * nor adopted already.
+ * Bytes of private anonymous memory that have contents; counting stops a little beyond most. 0: some of the range is
+ * neither private anonymous memory nor adopted already.
  */
 static size_t contents_of(const struct um_shm_adopt_state *state, struct um_maps *maps, const struct um_shm_scan *scan,
                           const struct um_shm_deferred_range *range)

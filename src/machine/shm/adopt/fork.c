@@ -41,7 +41,8 @@ static void in_parent(void)
     um_shm_adopt_unlock(state, &state->fork_mask);
 }
 
-/* Bytes of the file, mapped at seg, all with the same entry of the table (NULL: in no entry). */
+/* Separates from the parent the bytes of the file that are mapped at seg, all of one entry of the table (NULL: of
+ * none). */
 static void part_isolate(const struct um_shm_adopt_state *state, const struct um_shm_segment *seg,
                          const struct um_shm_adopted *entry)
 {
@@ -91,7 +92,7 @@ static void segment_isolate(const struct um_shm_adopt_state *state, const struct
     }
 }
 
-/* Where the kernel does not say what is mapped: by the table. */
+/* Does so by the table alone, where the kernel does not say what is mapped. */
 static void isolate_by_table(const struct um_shm_adopt_state *state)
 {
     for (size_t i = 0; i < state->count; i++) {
@@ -108,7 +109,7 @@ static void in_child(void)
     if (!state)
         return;
     if (state->child_pipe[0] >= 0)
-        close(state->child_pipe[0]); /* and so there is a descriptor for what is read now */
+        close(state->child_pipe[0]); /* so that a descriptor is free to read /proc */
     if (state->count > 0) {
         long count = um_shm_check_ours(state, 0, um_shm_adopt_file_size);
         for (long i = 0; i < count; i++)
@@ -121,7 +122,7 @@ static void in_child(void)
         (void)n;
         close(state->child_pipe[1]);
     }
-    /* A shadow that was used is gone from its place, and nothing else was mapped meanwhile. */
+    /* A shadow that was used has moved away, and nothing else was mapped in its place: to unmap that is harmless. */
     for (size_t i = 0; i < state->count; i++) {
         if (state->table[i].shadow)
             munmap((void *)state->table[i].shadow, state->table[i].end - state->table[i].start);

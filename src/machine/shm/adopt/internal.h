@@ -1,7 +1,7 @@
 /*
  * Private to adoption: what its files share. adopt.c has the calls, table.c the table of adopted ranges, check.c
  * decides what may be adopted, pages.c which pages move, move.c moves a slice of them, scan.c finds the pages that have
- * contents, stop.c stops the other threads meanwhile, fork.c looks after children.
+ * contents, stop.c stops the other threads meanwhile, fork.c handles forked children.
  *
  * Threading: everything here is called with the lock of adopt.c held, or in a forked child.
  */
@@ -16,13 +16,13 @@
 
 enum {
     UM_ADOPT_RANGES = 4096,   /* adopted ranges: far below vm.max_map_count (65530), which is the program's */
-    UM_ADOPT_TABLE = 1 << 16, /* entries there is room for; table.c says why that is enough */
+    UM_ADOPT_TABLE = 1 << 16, /* entries that the table has room for; table.c says why that is enough */
     UM_ADOPT_EDGES = 3 << 14, /* bound for the entries if no two registrations share an edge */
     UM_ADOPT_SEGMENTS = 3 * UM_ADOPT_RANGES, /* mappings that one call may span */
     UM_ADOPT_TEXT = 1 << 16,                 /* bytes of /proc files read at a time */
 };
 static const size_t um_shm_adopt_slice = (size_t)32
-                                         << 20; /* with contents, moved at a time: bounds what is held twice */
+                                         << 20; /* bytes with contents that move at a time: bounds what exists twice */
 #if defined(__x86_64__)
 static const uint64_t um_shm_adopt_file_size = (uint64_t)1 << 47; /* every address of a user */
 #else
@@ -32,9 +32,9 @@ static const uint64_t um_shm_adopt_file_size = (uint64_t)1 << 48;
 /* One run of adopted pages with the same counts. */
 struct um_shm_adopted {
     uintptr_t start, end;
-    uintptr_t shadow; /* its shadow: the private mapping, empty, to be put back; 0: there is none */
+    uintptr_t shadow; /* its shadow: the empty private mapping that is put back later; 0: there is none */
     uint32_t count;   /* registrations; 0: stuck, or new */
-    uint32_t whole;   /* of these, the ones that cover every byte of its pages */
+    uint32_t whole;   /* of these, those that cover every byte of its pages */
 };
 
 /* A mapping, cut to the range in question. */
@@ -55,7 +55,8 @@ enum {
     UM_ADVICE_IS_HUGE = 32, /* has huge pages now */
 };
 
-/* Of a registration in parts, the part under way: address space for its shadow; place 0: there is none. */
+/* For a registration in parts: the part that is being adopted, and address space for its shadow. place 0: there is
+ * none. */
 struct um_shm_given {
     uintptr_t start, end, place;
     bool is_first;
@@ -63,31 +64,31 @@ struct um_shm_given {
     long reached; /* the last segment whose shadow lies there */
 };
 
-/* In memory of its own, never inside a range: mapped at first need, never unmapped. */
+/* The state of adoption, in memory of its own that no range contains: mapped when first needed, never unmapped. */
 struct um_shm_adopt_state {
     pthread_mutex_t lock;
     int fd;        /* the memory file, or -1 */
     bool is_heaps; /* the file is the shareable heap's too */
-    uint64_t dev;  /* of it, as in /proc/PID/maps */
+    uint64_t dev;  /* of the file, as in /proc/PID/maps; ino likewise */
     uint64_t ino;
     size_t page;
-    size_t count;     /* of table */
+    size_t count;     /* entries of table in use */
     size_t live;      /* registrations */
     int huge;         /* can file pages be made huge? 0: not known yet, 1, -1 */
     const char *held; /* why nothing may be adopted, as the last um_shm_check_ours() saw it; NULL: no reason */
     struct um_shm_given given;
     int child_pipe[2]; /* of the fork under way */
     uint64_t fork_mask;
-    int cancel_before; /* of the thread that holds the lock */
+    int cancel_before; /* cancellation of the thread that holds the lock, as it was before */
     struct um_shm_adopted table[UM_ADOPT_TABLE];
     struct um_shm_segment segment[UM_ADOPT_SEGMENTS];
     char text[UM_ADOPT_TEXT];
 };
 
-/* What tests force. */
+/* What tests switch off or change. */
 struct um_shm_adopt_tuning {
-    bool no_userfaultfd; /* as where it is refused */
-    bool user_mode;      /* the mode for everybody only */
+    bool no_userfaultfd; /* as if it were refused */
+    bool user_mode;      /* only the user mode, which everybody has */
     bool no_dev;         /* not by /dev/userfaultfd */
     bool no_minor;       /* as before Linux 5.14 */
     bool no_move;        /* no UFFDIO_MOVE (Linux before 6.8): compare instead */
@@ -149,8 +150,8 @@ bool um_shm_node_several(void);
 void um_shm_node_save(struct um_shm_node_policy *policy);
 void um_shm_node_restore(const struct um_shm_node_policy *policy);
 /*
- * New pages come to the node of the first page at an address. Returns how many of the count pages from there on are on
- * that node (at least 1).
+ * Lets new pages come to the node of the page at `at`. Returns how many of the count pages from there on are on that
+ * node (at least 1).
  */
 size_t um_shm_node_follow(uintptr_t at, size_t count, size_t page);
 
@@ -159,8 +160,8 @@ size_t um_shm_node_follow(uintptr_t at, size_t count, size_t page);
 /* How the page map of this process is read. */
 struct um_shm_scan {
     int pagemap;
-    bool skips;      /* by PAGEMAP_SCAN, which skips what was never touched at once */
-    uint64_t guards; /* the category of guards, if that tells them */
+    bool skips;      /* PAGEMAP_SCAN is there: it skips at once what was never touched */
+    uint64_t guards; /* PAGEMAP_SCAN's category of guards; 0: it does not report them */
 };
 /* known: some mapped page. */
 void um_shm_scan_open(int pagemap, uintptr_t known, size_t page, struct um_shm_scan *scan_p);
@@ -174,7 +175,7 @@ long um_shm_scan_runs(const struct um_shm_move *move, uintptr_t from, um_shm_run
 long um_shm_scan_data(const struct um_shm_move *move, um_shm_run_fn *run, bool *again_p);
 
 /*
- * How much of a range to move at a time: as much as costs the same as `slice` bytes that all have contents; at least
+ * How much of a range to move at a time: as much as takes as long as `slice` bytes that all have contents; at least
  * slice, at most `most`. If that cannot be found quickly: slice. most: the result of um_shm_scan_slice_most() for the
  * length.
  */
@@ -186,7 +187,7 @@ size_t um_shm_scan_file_slice(int file, uint64_t offset, size_t most, size_t sli
 
 /* ---- move.c ---- */
 
-/* One slice on its way. It lies on the stack of the mover. */
+/* One slice that is being moved. The struct lies on the stack of the mover. */
 struct um_shm_move {
     const struct um_shm_stop *stop;
     int file;
@@ -194,9 +195,9 @@ struct um_shm_move {
     uintptr_t base;
     size_t len;
     uint64_t offset;  /* in the file: base, unless the program moved the mapping */
-    uintptr_t shadow; /* a reserved place as long; 0: none */
-    uintptr_t proof;  /* likewise, a mapping to which pages move as a proof that they are not pinned; 0: no proof */
-    uintptr_t view;   /* on the way back: a reserved place as long, where the file is seen; 0: it is read */
+    uintptr_t shadow; /* reserved address space of len bytes; 0: none */
+    uintptr_t proof;  /* likewise, mapped: pages move there as a proof that they are not pinned; 0: no proof */
+    uintptr_t view;   /* on the way back: likewise; the file can be seen there; 0: the file is read */
     struct um_mem_gate
         *gate; /* shut by the caller, who ends it; opened when no writer can reach the old pages. NULL: none */
     size_t page;
@@ -207,7 +208,7 @@ struct um_shm_move {
 };
 /* Private to shared. 0, or a negative errno: nothing has changed. */
 long um_shm_move_in(const struct um_shm_move *move);
-/* Shared to private. Likewise; then the file holds nothing there. */
+/* Shared to private. Likewise; on success the file holds nothing there, unless keep is set. */
 long um_shm_move_out(const struct um_shm_move *move);
 
 /* ---- pages.c ---- */
@@ -224,18 +225,19 @@ struct um_shm_mover {
 /* 0, or why pages cannot be moved now. */
 int um_shm_mover_open(struct um_shm_adopt_state *state, struct um_shm_mover *mover_p, const char **why_p);
 void um_shm_mover_close(struct um_shm_mover *mover);
-/* Moves in the first count of state->segment that are not ours yet. What moved is in the table, also upon failure. */
+/* Moves in those of the first count segments of state->segment that are not ours yet. What moved is in the table, also
+ * after a failure. */
 int um_shm_pages_in(struct um_shm_adopt_state *state, long count, const char **why_p);
 /* Makes pages without a count in [start, end) private again; pages that cannot be moved now stay. */
 void um_shm_pages_out(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
 
 /* ---- advice.c ---- */
 
-/* What the segment had, for the mapping that took its place. */
+/* Gives the segment's advice to the mapping that took its place. */
 void um_shm_advice_again(const struct um_shm_segment *seg, uintptr_t at, size_t len);
 /* Is the shared mapping at an address not inherited by children (MADV_DONTFORK)? */
 bool um_shm_advice_no_fork(uintptr_t at, size_t page);
-/* What the shared mapping at from has of DONTFORK and DONTDUMP, for the len bytes at to. */
+/* Gives the len bytes at `to` the advice DONTFORK and DONTDUMP, if the shared mapping at `from` has it. */
 void um_shm_advice_keep(uintptr_t from, uintptr_t to, size_t len, size_t page);
 
 /* ---- huge.c ---- */
@@ -251,20 +253,20 @@ void um_shm_huge_again(uintptr_t start, size_t len, size_t page);
 long um_shm_check_threads(struct um_shm_adopt_state *state);
 struct um_shm_tls {
     uintptr_t below, above; /* bytes of a thread's control block and static storage around its thread pointer */
-    uintptr_t block;        /* from the thread pointer to what identifies a thread's block, the robust list's head */
+    uintptr_t block; /* distance from the thread pointer to the robust list's head, which identifies a thread's block */
 };
 /* Without the lock: it asks the dynamic linker. */
 void um_shm_check_tls(struct um_shm_tls *tls_p);
-/* Is the range refused as a shared mapping of another file, judged by its first byte? Quick; Linux 6.11. */
+/* Refuses a range whose first byte lies in a shared mapping of another file. Quick; only from Linux 6.11 on. */
 int um_shm_check_begin(struct um_shm_adopt_state *state, uintptr_t start, const char **why_p);
 /* Fills state->segment with the mappings of the range. Their number, or a negative errno with *why_p. */
 long um_shm_check_range(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end, const struct um_shm_tls *tls,
                         const char **why_p);
 /* Fills state->segment with the mappings of our file's bytes [start, end), wherever they are. Their number. */
 long um_shm_check_ours(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
-/* The same for moving back: searches no further if all of the range is at its own address. */
+/* The same for moving back: does not search elsewhere if all of the range is at its own address. */
 long um_shm_check_ours_back(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
-/* What forbids adoption in this process. 0, or a negative errno with *why_p. */
+/* Looks for what forbids adoption in this process. 0, or a negative errno with *why_p. */
 int um_shm_check_process(struct um_shm_adopt_state *state, const char **why_p);
 
 /* ---- fork.c ---- */
@@ -272,17 +274,17 @@ int um_shm_adopt_fork_watch(void);
 
 /* ---- deferred.c ---- */
 
-/* What um_shm_adopt_can_wait() and um_shm_adopt_contents() say, of pages. */
+/* um_shm_adopt_can_wait() and um_shm_adopt_contents() for a range of pages. */
 bool um_shm_deferred_can_wait(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
 size_t um_shm_deferred_contents(const struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end, size_t most);
 /* How much of a range to adopt as one part. */
 size_t um_shm_deferred_part(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t end);
-/* Address space of our own, placed within a huge page as the original is. 0: there is none. pages.c */
+/* Reserves address space that lies within a huge page as `like` does. 0: there is none. Defined in pages.c. */
 uintptr_t um_shm_place_reserve(uintptr_t like, size_t len, int prot);
 
 /* ---- adopt.c ---- */
 
-/* The state; made at first need (NULL: no memory), or only if it is there. */
+/* The state. get makes it when first needed (NULL: no memory); if_any: NULL if there is none yet. */
 struct um_shm_adopt_state *um_shm_adopt_state_get(void);
 struct um_shm_adopt_state *um_shm_adopt_state_if_any(void);
 /* Once, before any other thread asks for it. */

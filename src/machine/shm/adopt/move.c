@@ -4,9 +4,9 @@
  * Private to shared, writers stopped: the range's pages go to a shadow elsewhere (mremap, MREMAP_DONTUNMAP), so that a
  * thread that touches the range waits; the shadow's pages are copied into the file; one mmap puts the file in place.
  * The empty shadow stays: it is the old mapping, and merges with its neighbours again when it comes back. Private to
- * shared, with a single thread and no userfaultfd: copy, then mmap. Shared to private: the page table entries go aside
- * (mremap, MREMAP_DONTUNMAP), whoever touches the range waits; the file's pages, which can be seen where they went, are
- * copied into the shadow; one mremap puts it in place.
+ * shared, with a single thread and no userfaultfd: copy, then mmap. Shared to private: the page table entries move
+ * elsewhere (mremap, MREMAP_DONTUNMAP), so that a thread that touches the range waits; the file's pages, which can be
+ * seen where the entries went, are copied into the shadow; one mremap puts the shadow in place.
  *
  * Rule: between stop and resume only the stack of the caller is touched, and no other library is called: the range may
  * hold anything, also this library's own data. Threading: internal.h; signals are blocked by the caller.
@@ -42,7 +42,7 @@ static long write_all(int file, uintptr_t from, size_t len, uint64_t offset)
     return 0;
 }
 
-/* From the file, or to it. */
+/* Copies len bytes from the file, or to it. */
 typedef long all_fn(int file, uintptr_t at, size_t len, uint64_t offset);
 
 static long read_all(int file, uintptr_t to, size_t len, uint64_t offset)
@@ -58,7 +58,7 @@ static long read_all(int file, uintptr_t to, size_t len, uint64_t offset)
     return 0;
 }
 
-/* Are the page at an address and the file's the same? 1, 0, or a negative errno. */
+/* Compares the page at an address with the file's. 1: they are the same; 0: they differ; or a negative errno. */
 static long page_same(const struct um_shm_move *m, uintptr_t at, uint64_t offset)
 {
     uint64_t copy[COMPARE_WORDS];
@@ -130,7 +130,8 @@ static void punch(const struct um_shm_move *m)
                                               (long)m->len, 0, 0});
 }
 
-/* Into the file, and in place. */
+/* Copies the slice, whose pages are at from, into the file, and maps the file in its place. compare: copies again until
+ * nothing differs. */
 static long fill_and_map(const struct um_shm_move *m, uintptr_t from, bool compare)
 {
     bool again = compare;
@@ -155,13 +156,14 @@ static long fill_and_map(const struct um_shm_move *m, uintptr_t from, bool compa
     return 0;
 }
 
-/* A single thread, no means to stop others: the program sees no change. */
+/* Moves in where no other thread has to be stopped: the program sees no change. */
 static long move_in_alone(const struct um_shm_move *m)
 {
     return fill_and_map(m, m->base, false);
 }
 
-/* Copies back the pages that have moved on: the shadow is a plain mapping of this file, so nothing can refuse that. */
+/* Copies back to the shadow the pages that have moved on. The shadow is a plain private mapping: nothing can refuse the
+ * stores. */
 static long run_back(const struct um_shm_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
 {
     const volatile uint64_t *from = (const volatile uint64_t *)at;
@@ -173,8 +175,8 @@ static long run_back(const struct um_shm_move *m, uintptr_t at, size_t len, uint
     return 0;
 }
 
-/* The pages are in the shadow, invisible, and threads that touch them wait. Pinned pages are found by moving them on.
- */
+/* Moves in with a proof: the pages are in the shadow, threads that touch the range wait, and a pinned page cannot be
+ * moved on. */
 static long move_in_proven(const struct um_shm_move *m)
 {
     bool unused = false;
@@ -241,7 +243,7 @@ static long run_read(const struct um_shm_move *m, uintptr_t at, size_t len, uint
 /* Copies the file's pages to the shadow until they do not differ. */
 static long fetch(const struct um_shm_move *m)
 {
-    bool again = !m->keep; /* a child's parent goes on writing */
+    bool again = !m->keep; /* not in a child: its parent goes on writing */
     long ret = um_shm_scan_data(m, run_read, &again);
     for (int round = 0; ret == 0 && again && round < COMPARE_ROUNDS; round++) {
         again = false;
@@ -250,7 +252,7 @@ static long fetch(const struct um_shm_move *m)
     return ret == 0 && again ? -EBUSY : ret;
 }
 
-/* The same where the file is mapped: pages are created with their contents, without being cleared first. */
+/* As run_read(), where the file can be seen: pages are created with their contents, without being cleared first. */
 static long run_fill(const struct um_shm_move *m, uintptr_t at, size_t len, uint64_t offset, bool *again_p)
 {
     (void)again_p;
@@ -293,7 +295,8 @@ static long fetch_in_sight(const struct um_shm_move *m)
     return ret == 0 && again ? -EBUSY : ret;
 }
 
-/* The mapping's page table entries go aside, and with them a view of the file. False: they are where they were. */
+/* Moves the mapping's page table entries to the view, where the file can be seen then. False: they are where they were.
+ */
 static bool view_take(const struct um_shm_move *m)
 {
     if (!m->view || um_shm_sys_mremap(m->base, m->len, MREMAP_MAYMOVE | MREMAP_FIXED | MREMAP_DONTUNMAP, m->view) < 0)

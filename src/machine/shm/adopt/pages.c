@@ -1,8 +1,8 @@
 /*
  * Adoption: which pages move, slice by slice, and how the table and the shadows change.
  *
- * Between the calls (adopt.c) and the move of one slice (move.c). After a failure the table is still correct: it
- * has what moved. Threading: internal.h.
+ * Between the calls (adopt.c) and the move of one slice (move.c). After a failure the table is still correct: it lists
+ * what moved. Threading: internal.h.
  */
 #include "base/atomic.h"
 #include "machine/shm/adopt/internal.h"
@@ -78,7 +78,7 @@ static void punch(struct um_shm_adopt_state *state, uintptr_t start, uintptr_t e
         fallocate(state->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)(to - at));
 }
 
-/* The slices of [start, end), of at most most bytes. What was moved is in the table, also upon failure. */
+/* Moves a segment in, in slices of at most `most` bytes. What moved is in the table, also after a failure. */
 static long slices_in(struct um_shm_adopt_state *state, const struct um_shm_segment *seg, struct um_shm_move *move,
                       uintptr_t shadow, size_t most)
 {
@@ -119,7 +119,7 @@ static uintptr_t proof_reserve(const struct um_shm_segment *seg, size_t *most_p)
     return proof;
 }
 
-/* Address space for a segment's shadow: what was given for it, or new. */
+/* Reserves address space for a segment's shadow: what state->given has for it, or new. */
 static uintptr_t shadow_reserve(struct um_shm_adopt_state *state, const struct um_shm_segment *seg)
 {
     if (state->given.place && seg->start >= state->given.start && seg->end <= state->given.end) {
@@ -160,7 +160,8 @@ static long segment_in(struct um_shm_mover *mover, const struct um_shm_segment *
     return ret;
 }
 
-/* Removes what the table has there of pages that the program has replaced by other mappings. */
+/* For pages in the table that the program has replaced by the segment: releases their shadows and what the file holds.
+ */
 static void forget_old(struct um_shm_adopt_state *state, const struct um_shm_segment *seg)
 {
     um_shm_table_split(state, seg->start);
@@ -176,7 +177,8 @@ static void forget_old(struct um_shm_adopt_state *state, const struct um_shm_seg
 
 /* ---- back ---- */
 
-/* The slices of a mapping of the file's bytes, moved back. What moved leaves the table; *done_p: how far it came. */
+/* Moves a mapping of the file's bytes back, in slices. What moved leaves the table; *done_p, upon an error: its bytes.
+ */
 static long slices_out(struct um_shm_adopt_state *state, const struct um_shm_segment *seg, struct um_shm_move *move,
                        uintptr_t shadow, size_t *done_p)
 {
@@ -302,7 +304,7 @@ static uintptr_t shadow_take(struct um_shm_adopt_state *state, const struct um_s
     return entry->shadow;
 }
 
-/* Moves back the pages without a count of a mapping of the file. */
+/* Moves back those pages of a mapping of the file that have no count. */
 static long segment_out(struct um_shm_mover *mover, const struct um_shm_segment *seg)
 {
     struct um_shm_adopt_state *state = mover->state;

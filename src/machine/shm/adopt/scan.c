@@ -1,8 +1,9 @@
 /*
  * Finds pages with contents: of a range of memory by its page map, of the memory file by its holes.
  *
- * PAGEMAP_SCAN (Linux 6.7) skips untouched ranges at once; before, the page map has eight bytes for each page.
- * The rule of move.c holds here: only the caller's stack, only system calls in place. Threading: internal.h.
+ * PAGEMAP_SCAN (Linux 6.7) skips untouched ranges at once; before that, the page map is read, which has eight bytes for
+ * each page.
+ * The rule of move.c holds here: only the caller's stack, only inline system calls. Threading: internal.h.
  * Sources: proc_pid_pagemap(5), ioctl_pagemap_scan(2), lseek(2) SEEK_DATA.
  */
 #include "machine/shm/adopt/internal.h"
@@ -36,7 +37,7 @@ struct regions {
     uintptr_t reached; /* what lies before has been looked at */
 };
 
-/* The next runs of populated pages in [start, end), of at most so many pages together (0: any). */
+/* Finds the next runs of populated pages in [start, end), of at most that many pages together (0: no limit). */
 static long scan_next(const struct um_shm_scan *by, uintptr_t start, uintptr_t end, size_t pages, struct regions *r)
 {
     struct scan scan;
@@ -87,7 +88,8 @@ struct entries {
     size_t count;
 };
 
-/* The runs of populated pages among entries of the page map; the first is that of from + done. */
+/* Calls run for the runs of populated pages among entries of the page map, of which the first is that of from + done.
+ */
 static long runs_of(const struct um_shm_move *m, uintptr_t from, size_t done, const struct entries *map,
                     um_shm_run_fn *run, bool *again_p)
 {
@@ -152,7 +154,8 @@ long um_shm_scan_runs(const struct um_shm_move *m, uintptr_t from, um_shm_run_fn
     return 0;
 }
 
-/* The next bytes [*data_p, *stop_p) of the file in [at, end) that it holds. 1; 0: none; or a negative errno. */
+/* Finds the next bytes [*data_p, *stop_p) that the file holds in [at, end). 1; 0: there are none; or a negative errno.
+ */
 static long data_next(int file, uint64_t at, uint64_t end, uint64_t *data_p, uint64_t *stop_p)
 {
     long data = at < end ? um_shm_sys3(SYS_lseek, file, (long)at, SEEK_DATA) : -ENXIO;

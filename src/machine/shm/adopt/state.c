@@ -1,7 +1,8 @@
 /*
  * Adoption: where its state is, and the lock around every call.
  *
- * Owns: the pointer to the state, which adopt.c makes; the settings that tests change. Threading: it is set once.
+ * Owns: the pointer to the state, which adopt.c makes; the settings that tests change. Threading: the pointer is set
+ * once.
  */
 #include "machine/shm/adopt/internal.h"
 #include "machine/shm/adopt/sys.h"

@@ -2,8 +2,9 @@
  * Stopping the other threads while a range is away: userfaultfd.
  *
  * A thread that touches a missing page of a registered range waits, in the kernel too (another thread's read(2),
- * another process's process_vm_writev), until it is woken. That is the full mode, which needs a privilege. The mode for
- * everybody turns the kernel's accesses into EFAULT, so it serves only where this thread is the only one.
+ * another process's process_vm_writev), until it is woken. That is the full mode, which needs a privilege. The user
+ * mode, which everybody has, turns the kernel's accesses into EFAULT, so it serves only where this thread is the only
+ * one.
  * Sources: userfaultfd(2), ioctl_userfaultfd(2), Documentation/admin-guide/mm/userfaultfd.rst. Threading: internal.h.
  */
 #include "machine/shm/adopt/internal.h"
@@ -109,7 +110,7 @@ void um_shm_stop_end(const struct um_shm_stop *stop, uintptr_t base, size_t len)
     range.len = len;
     if (stop->fd < 0)
         return;
-    um_shm_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &range); /* not registered: a new mapping took its place */
+    um_shm_sys_ioctl(stop->fd, UFFDIO_UNREGISTER, &range); /* refused where a new mapping took the place */
     um_shm_sys_ioctl(stop->fd, UFFDIO_WAKE, &range);
 }
 

@@ -44,7 +44,7 @@ static inline long um_shm_sys(long number, const long arg[6])
 {
     (void)number;
     (void)arg;
-    return -38; /* ENOSYS: adoption says so and is not done */
+    return -38; /* ENOSYS: um_shm_check_process() refuses adoption here */
 }
 enum { UM_SYS_INLINE = 0 };
 #endif

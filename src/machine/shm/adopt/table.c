@@ -2,9 +2,9 @@
  * The table of adoption: runs of adopted pages, in order of address, disjoint.
  *
  * Invariants: table[i].start < table[i].end <= table[i + 1].start; whole <= count.
- * Room: a registration has at most four edges (of its pages, and of those it covers wholly). Adoption sees to it that
- * count + 4 * live <= UM_ADOPT_EDGES, and a release, which may split at four edges, ends one that lives. The rest of
- * the table is for edges that the program's own mappings make. Must not know how pages move. Threading: internal.h.
+ * Room: a registration has at most four edges (of its pages, and of those it covers wholly). Adoption makes sure that
+ * count + 4 * live <= UM_ADOPT_EDGES. A release may split entries at four edges, but ends a live registration. The rest
+ * of the table is for edges of the program's own mappings. Must not know how pages move. Threading: internal.h.
  */
 #include "machine/shm/adopt/internal.h"
 

@@ -1,6 +1,6 @@
 /*
- * The side of contact.h that asks: a connection to the peer's socket, our hello, its reply. While it waits it serves,
- * because the peer may ask at the same time.
+ * The side of contact.h that asks: a connection to the peer's socket, our hello, its reply. While it waits for the
+ * reply it serves, because the peer may ask at the same time.
  *
  * Owns nothing. Threading: machine.h.
  */
@@ -41,7 +41,7 @@ static int contact_start(struct um_shm_contacts *cs, const struct um_addr *addr,
     return 0;
 }
 
-/* What the refusal means here; logged. */
+/* Logs a refusal. Returns the error that it means here. */
 static int reply_refused(const struct um_shm_contact *c, const struct um_shm_contact_wire *reply)
 {
     static struct um_log_limit other, refused;
@@ -60,7 +60,7 @@ static int reply_refused(const struct um_shm_contact *c, const struct um_shm_con
     return reply->status == -EPROTO ? -EPROTO : -ECONNREFUSED;
 }
 
-/* Keeps what the reply brought, or says why not; then what came with it is closed. */
+/* Keeps the files that came with the reply; on an error closes them. */
 static int reply_check(struct um_shm_contact *c, const struct um_shm_contact_wire *reply, int *files)
 {
     const bool is_it = memcmp(&reply->from, &c->addr, sizeof(c->addr)) == 0;
@@ -105,7 +105,7 @@ int um_shm_contact_get(struct um_shm_contacts *cs, const struct um_addr *addr, s
     struct um_shm_contact *c = um_shm_contact_find(cs, addr);
     int ret = c ? 0 : contact_start(cs, addr, &c);
     if (ret == 0 && !c->known) {
-        um_shm_contacts_serve(cs); /* it may ask us at the same time; may end c */
+        um_shm_contacts_serve(cs); /* the peer may ask us at the same time; this may end c */
         c = um_shm_contact_find(cs, addr);
         ret = !c ? -EAGAIN : c->known ? 0 : reply_take(cs, c);
         if (ret && ret != -EAGAIN)
@@ -116,7 +116,7 @@ int um_shm_contact_get(struct um_shm_contacts *cs, const struct um_addr *addr, s
     return ret;
 }
 
-/* Nothing is said: that would pass descriptors, for a peer that may never be sent to. */
+/* Connects without a hello: that would pass descriptors to a peer to which perhaps nothing is ever sent. */
 bool um_shm_contact_is_here(const struct um_shm_contacts *cs, const struct um_addr *addr)
 {
     UM_UNCANCELLED;

@@ -2,7 +2,8 @@
  * Contacts with peers of other pid namespaces (contact.h): the table of them, and opening and closing it.
  *
  * Owns: struct um_shm_contacts. What a peer passes is checked before it is kept, and its memory again whenever it is
- * mapped (mapper.c): seals, size, the port's nonce. A user other than ours gets nothing. Threading: machine.h.
+ * mapped: seals and size (peer.c), the port's nonce (mem/link.c). A user other than ours gets nothing. Threading:
+ * machine.h.
  */
 #include "machine/shm/contact/contact.h"
 
@@ -82,7 +83,7 @@ bool um_shm_contact_is_over(const struct um_shm_contact *c)
            um_shm_contact_is_ended(c->listener) || um_shm_contact_life_is_over(c->file[UM_CONTACT_LIFE]);
 }
 
-/* Uses no call that the server of another file system would have to answer. */
+/* Makes no call that the server of a file system (as with FUSE) would have to answer: it might never do so. */
 int um_shm_contact_files_check(const int *file)
 {
     struct rlimit most;
@@ -111,7 +112,7 @@ void um_shm_contact_know(struct um_shm_contact *c, const struct um_shm_contact_w
     c->known = true;
 }
 
-/* Says who we are, with our files. */
+/* Sends this port's address and files. */
 int um_shm_contact_introduce(const struct um_shm_contacts *cs, int fd, const struct um_shm_contact *c)
 {
     const struct um_mem_port *port = cs->port;
@@ -155,7 +156,8 @@ static void fork_in_parent(void)
     pthread_mutex_unlock(&listening_lock);
 }
 
-/* A forked child does not listen: a peer that asks a process that has become another program would wait for ever. */
+/* Closes the listening sockets in a forked child. Otherwise, if the parent becomes another program, a peer that asks it
+ * would wait for ever. */
 static void fork_in_child(void)
 {
     UM_UNCANCELLED;
@@ -231,7 +233,7 @@ void um_shm_contacts_close(struct um_shm_contacts *cs)
     listening_remove(cs);
     if (cs->name.sun_path[0])
         unlink(cs->name.sun_path);
-    /* A forked child may have them too: nobody shall find the port through it. */
+    /* A forked child may have these sockets, too: nobody must find the port through it. */
     shutdown(cs->listening, SHUT_RDWR);
     while ((first = um_list_first(&cs->all)) != NULL) {
         struct um_shm_contact *c = UM_CONTAINER(first, struct um_shm_contact, node);

@@ -2,8 +2,9 @@
  * Private to the shm mapper: peers of another pid namespace, whose descriptors no /proc shows here.
  *
  * Each of the two gives the other its descriptors once, over a unix socket that the port listens on; the connection
- * stays open and tells when the peer's port ends. docs/protocol.md section 11. Nobody waits: a contact that the peer
- * has not served yet is -EAGAIN, and the peer serves when it makes progress or sleeps. Threading: machine.h.
+ * stays open and tells when the peer's port ends. docs/protocol.md section 11. Nobody waits: while the peer has not
+ * served a contact, calls return -EAGAIN; the peer serves when it makes progress, and at the end of a sleep. Threading:
+ * machine.h.
  */
 #ifndef UM_MACHINE_SHM_CONTACT_CONTACT_H
 #define UM_MACHINE_SHM_CONTACT_CONTACT_H
@@ -41,8 +42,8 @@ static_assert(sizeof(struct um_shm_contact_wire) == 160, "docs/protocol.md secti
 struct um_shm_contact {
     struct um_list node;
     struct um_addr addr;
-    uint32_t number; /* the peer's, here */
-    uint32_t own;    /* ours, there; valid once known */
+    uint32_t number; /* the peer's number here */
+    uint32_t own;    /* our number at the peer; valid once known is set */
     int file[UM_CONTACT_FILES];
     int out;      /* the connection that we made, or -1 */
     int in;       /* the one that the peer made, or -1 */
@@ -62,7 +63,7 @@ struct um_shm_contacts {
     struct um_mem_port *port;
     struct um_list all;
     uint32_t count;
-    uint32_t numbers; /* given so far */
+    uint32_t numbers; /* the last number that was given to a contact */
     struct um_list of_process;
     int listening;
     int life;          /* UM_CONTACT_LIFE */
@@ -78,9 +79,10 @@ int um_shm_contacts_open(struct um_mem_port *port, struct um_shm_contacts **cont
 void um_shm_contacts_close(struct um_shm_contacts *cs);
 /* Serves requests of peers; bounded, never blocks. */
 void um_shm_contacts_serve(struct um_shm_contacts *cs);
-/* The peer's files. -EAGAIN: it has not served us yet; the errors of lane_open. */
+/* Gets the contact with the peer's files, and asks for one if there is none. -EAGAIN: the peer has not served us yet;
+ * the errors of lane_open. */
 int um_shm_contact_get(struct um_shm_contacts *cs, const struct um_addr *addr, struct um_shm_contact **contact_p);
-/* Is it known, or does somebody listen under its name? */
+/* True if there is a contact with the peer, or somebody listens under its name. */
 bool um_shm_contact_is_here(const struct um_shm_contacts *cs, const struct um_addr *addr);
 /* False only when the peer is certainly gone. */
 bool um_shm_contact_is_alive(struct um_shm_contacts *cs, const struct um_addr *addr);
@@ -93,13 +95,13 @@ struct um_shm_contact *um_shm_contact_new(struct um_shm_contacts *cs, const stru
 void um_shm_contact_drop(struct um_shm_contacts *cs, struct um_shm_contact *c);
 /* The peer's port is closed, or its process has ended. */
 bool um_shm_contact_is_over(const struct um_shm_contact *c);
-/* Can these be a port's (-EINVAL), and is there room for them (-EMFILE)? */
+/* 0; -EINVAL: these cannot be a port's files; -EMFILE: they leave too few descriptors to the program. */
 int um_shm_contact_files_check(const int *file);
 /* Keeps the peer's files, or closes them when there are some already. */
 void um_shm_contact_know(struct um_shm_contact *c, const struct um_shm_contact_wire *wire, int *files);
-/* Says who we are, with our files. */
+/* Sends this port's address and files. */
 int um_shm_contact_introduce(const struct um_shm_contacts *cs, int fd, const struct um_shm_contact *c);
-/* News on fd ends a sleep; and no longer: fd (or -1) is closed. */
+/* watch: from now on news on fd ends a sleep. drop: ends that and closes fd, unless it is -1. */
 void um_shm_contact_watch(const struct um_shm_contacts *cs, int fd);
 void um_shm_contact_fd_drop(const struct um_shm_contacts *cs, int fd);
 
@@ -119,13 +121,13 @@ int um_shm_contact_send(int fd, struct um_shm_contact_wire *wire, const int *fil
  */
 int um_shm_contact_receive(int fd, struct um_shm_contact_wire *wire_p, int *files_p);
 void um_shm_contact_files_close(int *files);
-/* Has the other end gone? */
+/* Has the other end hung up? */
 bool um_shm_contact_is_hung_up(int fd);
 /* Has the process of a pidfd ended? False for -1. */
 bool um_shm_contact_is_ended(int pidfd);
 /*
- * A file that this process has locked, or a negative errno, logged. A record lock (fcntl(2)) is the process's own: a
- * forked child does not inherit it with the file, and execve(2), which closes the file, ends it.
+ * Makes a file that this process has locked; or a negative errno, logged. A record lock (fcntl(2)) belongs to the
+ * process: a forked child does not inherit it with the file, and execve(2), which closes the file, ends it.
  */
 int um_shm_contact_life_open(void);
 /* Has the process that locked it ended, closed its port, or become another program? False for -1. */

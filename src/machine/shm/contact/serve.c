@@ -1,8 +1,8 @@
 /*
  * The side of contact.h that is asked: connections, hellos, replies; and the search for contacts that are over.
  *
- * Owns: the connections that have not said hello. All is bounded: how many those are and how long they stay, how many
- * are taken in one call, how many contacts there are. Threading: machine.h.
+ * Owns: the connections that have not said hello. All is bounded: the number of these and the time that they stay, the
+ * number of those accepted in one call, the number of contacts. Threading: machine.h.
  */
 #include "machine/shm/contact/contact.h"
 
@@ -43,7 +43,7 @@ static int hello_check(struct um_shm_contacts *cs, const struct um_shm_contact_w
     return um_shm_contact_files_check(files) ? -EINVAL : 0;
 }
 
-/* A hello came: makes or completes the contact. Whether fd is kept. */
+/* Handles a hello: makes or completes the contact. True if fd is kept. */
 static bool hello_take(struct um_shm_contacts *cs, int fd, const struct um_shm_contact_wire *hello, int *files)
 {
     int status = hello_check(cs, hello, files);
@@ -66,7 +66,8 @@ static bool hello_take(struct um_shm_contacts *cs, int fd, const struct um_shm_c
         c->in = fd;
         return true;
     }
-    /* It is gone, or too many descriptors are under way (unix(7), ETOOMANYREFS): hung up, it asks again. */
+    /* The peer is gone, or too many descriptors are in flight (unix(7), ETOOMANYREFS): it is hung up on, and asks
+     * again. */
     if (c->out < 0)
         um_shm_contact_drop(cs, c);
     return false;
@@ -80,14 +81,14 @@ static void half_look(struct um_shm_contacts *cs, struct um_shm_contact_half *ha
     int ret = um_shm_contact_receive(half->fd, &hello, files);
     if (ret == -EAGAIN && now < half->deadline)
         return;
-    if (ret == -EMFILE) /* else it would ask again for ever */
+    if (ret == -EMFILE) /* else the peer would ask again for ever */
         refuse(half->fd, &hello, &cs->port->addr, -EINVAL);
     if (ret != 0 || !hello_take(cs, half->fd, &hello, files))
         um_shm_contact_fd_drop(cs, half->fd);
     half->fd = -1;
 }
 
-/* A place for a new one; the oldest makes room. */
+/* A place for a new connection; if there is none, the oldest one is closed. */
 static struct um_shm_contact_half *half_place(struct um_shm_contacts *cs)
 {
     struct um_shm_contact_half *oldest = &cs->half[0];

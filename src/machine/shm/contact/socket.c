@@ -36,12 +36,12 @@ socklen_t um_shm_contact_name(const struct um_mem_port *port, const struct um_ad
     else
         len = snprintf(name.sun_path, sizeof(name.sun_path), "%s/unimem-%016llx", port->config.attach, nonce);
     *name_p = name;
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len); /* one: a zero, before it or behind */
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)len); /* 1: the zero before it or behind */
 }
 
 /*
- * Another user who may write to the directory can replace a socket. A peer of another user is refused anyway, but no
- * peer would be reached.
+ * Refuses a directory in which another user could replace a socket. A peer of another user is refused anyway, but no
+ * peer could be reached.
  */
 static int directory_check(const char *path)
 {
@@ -208,7 +208,7 @@ int um_shm_contact_send(int fd, struct um_shm_contact_wire *wire, const int *fil
     return sent == (ssize_t)sizeof(*wire) ? 0 : sent < 0 ? -errno : -EPROTO;
 }
 
-/* The descriptors of a message, in its order. */
+/* Takes the descriptors of a message, in its order; closes those beyond UM_CONTACT_FILES. */
 static size_t message_files(struct msghdr *msg, int *list)
 {
     size_t count = 0;
