@@ -1,4 +1,4 @@
-/* Opening and closing a handle, its requests to the server, and fork(): a child has no handles. */
+/* Opens and closes handles, sends their requests to the server, and handles fork(): a child has no handles. */
 #include "emu/board.h"
 
 #include "emu/connect.h"
@@ -12,13 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A board whose last context ends while this one connects goes away; another try, a millisecond later, starts a new
- * one. */
+/* A board whose last context ends while this one connects ends, too. Another try, a millisecond later, starts a new
+ * board. */
 enum { OPEN_TRIES = 3000 };
 
 /* ---- requests ---- */
 
-/* Sends a request, takes the reply. 0, or -EIO. */
+/* Sends a request and takes the reply. 0 or -EIO. */
 static int converse(int fd, const struct emu_request_wire *request, struct emu_reply_wire *reply_p, int *passed_p)
 {
     struct iovec iov = {reply_p, sizeof(*reply_p)};
@@ -77,7 +77,7 @@ static bool name_is_good(const char *name)
     return len >= 1 && len <= 63;
 }
 
-/* Says hello: the context, and the board's memory mapped. */
+/* Says hello to the server: gets the context, and maps the board's memory. */
 static int hello(struct unimem_board *board, uint32_t node)
 {
     struct emu_request_wire request = {.op = EMU_OP_HELLO, .node = node};
@@ -87,7 +87,7 @@ static int hello(struct unimem_board *board, uint32_t node)
     if (ret || reply.status || passed < 0) {
         if (passed >= 0)
             close(passed);
-        return ret ? ret : reply.status ? reply.status : -EMFILE; /* a descriptor that finds no place is dropped */
+        return ret ? ret : reply.status ? reply.status : -EMFILE; /* no place here: the kernel dropped the descriptor */
     }
     off_t size = lseek(passed, 0, SEEK_END);
     shm = size < (off_t)sizeof(*shm) ? MAP_FAILED
@@ -127,7 +127,7 @@ static int meet_server(struct unimem_board *board, const char *name, uint32_t no
 /* ---- fork ---- */
 
 static struct unimem_board *opened_last; /* for unimem_emu_now() */
-static struct unimem_board *boards;      /* all of this process */
+static struct unimem_board *boards;      /* all boards of this process */
 static pthread_mutex_t boards_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void before_fork(void)
@@ -140,7 +140,7 @@ static void after_fork(void)
     pthread_mutex_unlock(&boards_lock);
 }
 
-/* A child has no handles. It closes its parent's connections, or the parent would seem to live on. */
+/* A child has no handles. It closes the connections of its parent, or the parent would seem to live after its end. */
 static void begin_child(void)
 {
     for (struct unimem_board *board = boards; board; board = board->next) {
@@ -168,7 +168,7 @@ static void boards_add(struct unimem_board *board)
     pthread_mutex_unlock(&boards_lock);
 }
 
-/* Removes its descriptors, too, so that no child closes files that get their numbers later. */
+/* Removes a board, and with it its descriptors, so that no child closes other files that get their numbers later. */
 static void boards_remove(struct unimem_board *board)
 {
     pthread_mutex_lock(&boards_lock);
@@ -270,7 +270,7 @@ bool emu_context_lives(struct unimem_board *board, uint32_t node, uint32_t conte
     return lives;
 }
 
-/* The server knows which contexts live. Without a server the answer is unknown, so it must be there. */
+/* True if the server is there. Only the server knows which contexts live: without it the answer is unknown. */
 static bool server_is_there(struct unimem_board *board)
 {
     char byte;

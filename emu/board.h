@@ -1,9 +1,9 @@
 /*
- * Inside libunimem.so: what a handle holds. board.c opens and ends it and speaks to the server; mailbox.c, memory.c,
- * dma.c have the parts of the API.
+ * Inside libunimem.so: what a handle holds. board.c opens and ends it and talks to the server; mailbox.c, memory.c,
+ * dma.c implement the parts of the API.
  *
- * Threading: lock guards everything below it, and the connection; the clock has its own lock; mailboxes lie in the
- * board's memory under theirs. Order: lock, then one of the board's.
+ * Threading: `lock` guards the members below it, and the connection; the clock has its own lock; mailboxes lie in the
+ * board's memory under their own locks. Order: `lock`, then a lock in the board's memory.
  */
 #ifndef UNIMEM_EMU_BOARD_H
 #define UNIMEM_EMU_BOARD_H
@@ -17,7 +17,7 @@
 struct emu_area {
     unsigned char *base; /* NULL: free */
     size_t len;
-    uint32_t slot, generation; /* the server's name for it */
+    uint32_t slot, generation; /* how the server names it */
     uint32_t flights;          /* DMAs that use it */
 };
 
@@ -25,9 +25,9 @@ struct emu_area {
 struct emu_registration {
     struct unimem_remote at;
     uint64_t len;              /* 0: free */
-    uint32_t slot, generation; /* of the area it lies in */
+    uint32_t slot, generation; /* of the area that it lies in */
     uint64_t offset;
-    unsigned char *base; /* its first byte here; NULL with the server's engine */
+    unsigned char *base; /* its first byte in this process; NULL with the server's engine */
     uint32_t flights;
 };
 
@@ -36,15 +36,15 @@ struct emu_flight {
     bool write;
     uint32_t generation;
     struct emu_registration *remote;
-    uint64_t offset; /* in the remote area */
+    uint64_t offset; /* of the remote bytes in their area */
     struct emu_area *local_area;
     unsigned char *local;
     size_t len;
-    uint64_t done; /* when */
+    uint64_t done; /* the time at which it is done */
 };
 
 struct unimem_board {
-    struct unimem_board *next; /* of the process's, under a lock of theirs */
+    struct unimem_board *next; /* in the list of the process, which has its own lock */
     int fd;                    /* connection to the server */
     int interrupt_fd;          /* sends interrupts */
     struct emu_board_shm *shm;
@@ -55,35 +55,35 @@ struct unimem_board {
     bool failed;                      /* the server does not answer */
     struct unimem_mailbox *mailboxes; /* a list */
     struct emu_area areas[EMU_AREAS];
-    uint32_t areas_end;                     /* above the last that is used */
-    struct emu_registration *registrations; /* params->registrations_max */
+    uint32_t areas_end;                     /* 1 above the last one in use */
+    struct emu_registration *registrations; /* params->registrations_max entries */
     uint32_t registrations_end;
-    struct emu_flight *flights; /* params->dma_depth */
+    struct emu_flight *flights; /* params->dma_depth entries */
     uint32_t flights_end;
 };
 
 /*
- * One request, under the lock. 0 and *reply_p and, if the operation gives one, *passed_p (-1: none); the status in the
- * reply is for the caller. -EIO: the server does not answer.
+ * Sends one request to the server and takes the reply. Under the lock. 0: *reply_p, whose status the caller must check,
+ * and *passed_p, the descriptor that came with it (-1: none). -EIO: the server does not answer.
  */
 int emu_request(struct unimem_board *board, const struct emu_request_wire *request, struct emu_reply_wire *reply_p,
                 int *passed_p);
 
-/* The same for those that give no descriptor; returns the reply's status. Takes the lock. */
+/* The same for requests whose reply has no descriptor. Returns -EIO or the status of the reply. Takes the lock. */
 int emu_ask(struct unimem_board *board, const struct emu_request_wire *request, struct emu_reply_wire *reply_p);
 
-/* Of a context, by what the server says. */
+/* True if the context lives, as the server has recorded in the board's memory. */
 bool emu_context_lives(struct unimem_board *board, uint32_t node, uint32_t context);
 
-/* The area in which len local bytes lie, or NULL. Under the lock. */
+/* Returns the area in which len local bytes lie, or NULL. Under the lock. */
 struct emu_area *emu_area_find(struct unimem_board *board, const void *local, size_t len);
-/* The registration in which len remote bytes lie, or NULL. Under the lock. */
+/* Returns the registration in which len remote bytes lie, or NULL. Under the lock. */
 struct emu_registration *emu_registration_find(struct unimem_board *board, const struct unimem_remote *at, size_t len);
 
 /* Frees all mailboxes of a handle that ends. */
 void emu_mailboxes_fini(struct unimem_board *board);
 
-/* Unmaps all memory of it. */
+/* Unmaps all memory of a handle that ends. */
 void emu_memory_fini(struct unimem_board *board);
 
 #endif

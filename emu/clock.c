@@ -1,4 +1,4 @@
-/* emu/clock.h. The clocks are words in the board's memory: state and time in one, so that both change at once. */
+/* emu/clock.h. The clocks are words in the board's memory, each with state and time, so that both change at once. */
 #include "emu/clock.h"
 
 #include <sched.h>
@@ -9,7 +9,7 @@
 
 enum { SPINS = 200, YIELDS = 64, PAUSE_NS = 20000 };
 
-/* Its address and the process tell the threads of a machine apart. */
+/* Its address, together with the process, identifies a thread of the host. */
 static _Thread_local char this_thread;
 
 void emu_clock_init(struct emu_clock *clock, struct emu_board_shm *shm, uint32_t context)
@@ -63,14 +63,14 @@ static struct emu_time_shm *own(const struct emu_clock *clock)
     return &clock->shm->times[clock->slot];
 }
 
-/* No message that is sent from this time on arrives before that has passed. */
+/* Returns the least time (ns) from the beginning of a send to the arrival of its message. */
 static uint64_t lookahead(const struct emu_params *params)
 {
     uint64_t ns = params->cpu_call_ns + params->mailbox_latency_ns;
     return ns ? ns : 1;
 }
 
-/* How long a look for messages lasts: short enough that the contexts do not all wait for each other. */
+/* Returns how long a look for messages lasts: short enough that the contexts do not all wait for each other. */
 static uint64_t look_ns(const struct emu_params *params)
 {
     uint64_t most = lookahead(params) - 1;
@@ -79,7 +79,7 @@ static uint64_t look_ns(const struct emu_params *params)
 
 /* ---- the others ---- */
 
-/* Contexts that are not waited for: emu/clock.h. */
+/* True if nobody waits for the context: emu/clock.h. */
 static bool is_absent(const struct emu_clock *clock, uint32_t slot, uint64_t word)
 {
     const struct emu_time_shm *other = &clock->shm->times[slot], *self = own(clock);
@@ -92,7 +92,7 @@ static uint32_t slots_end(const struct emu_clock *clock)
     return __atomic_load_n(&clock->shm->contexts_end, __ATOMIC_SEQ_CST);
 }
 
-/* Finds the other context that is last in time; of equals, the one with the lowest slot. Under the lock. */
+/* Finds the other context that is furthest behind in time; of equals, the one with the lowest slot. Under the lock. */
 static void last_find(struct emu_clock *clock)
 {
     clock->epoch = load(&clock->shm->epoch);
@@ -107,13 +107,13 @@ static void last_find(struct emu_clock *clock)
     }
 }
 
-/* Invalidates what the contexts have found out about each other. */
+/* Makes all contexts look again which of the others is furthest behind. */
 static void board_changes(struct emu_board_shm *shm)
 {
     __atomic_fetch_add(&shm->epoch, 1, __ATOMIC_SEQ_CST);
 }
 
-/* The latest time at which any context noticed others. */
+/* Returns the latest time at which another context noticed others. */
 static uint64_t latest_seen(const struct emu_clock *clock)
 {
     uint64_t latest = 0;
@@ -127,7 +127,7 @@ static uint64_t latest_seen(const struct emu_clock *clock)
 
 /* ---- this context ---- */
 
-/* Advances the clock to a time, even if another context has changed the word meanwhile. Under the lock. */
+/* Advances the clock to a time, even if another context changes the word at the same time. Under the lock. */
 static void move(const struct emu_clock *clock, uint64_t time)
 {
     uint64_t word;
@@ -154,8 +154,8 @@ static uint64_t enter(const struct emu_clock *clock)
     }
     if (state_of(word) == EMU_TIME_PRESENT)
         return time_of(word);
-    /* Contexts that look from now on wait for this one; those that looked before have left their time (begin_in_order).
-     */
+    /* Contexts that look from now on wait for this one; those that looked before have stored their time in `seen`
+     * (begin_in_order). */
     move(clock, 0);
     board_changes(clock->shm);
     move(clock, latest_seen(clock));
@@ -166,15 +166,15 @@ static uint64_t enter(const struct emu_clock *clock)
 
 struct wait {
     uint32_t rounds;
-    uint32_t slot; /* the context that is behind, its number of calls, and since when it has not changed */
+    uint32_t slot; /* the context that is behind; the number of its calls, and since when that has not changed */
     uint64_t beat, since;
 };
 
-/* If it has made no call for long, stops waiting for it. */
+/* Gives up the context in the slot if it has made no call for long. */
 static void lose_patience(const struct emu_clock *clock, struct wait *wait, uint32_t slot)
 {
     struct emu_time_shm *other = &clock->shm->times[slot];
-    /* Not CLOCK_MONOTONIC, for which a program may have the virtual time (bench/board/clock.c). */
+    /* Not CLOCK_MONOTONIC, which may be the virtual time in a program (bench/board/clock.c). */
     uint64_t word = load(&other->word), beat = load(&other->beat), now = host_ns(CLOCK_BOOTTIME);
     if (slot != wait->slot || beat != wait->beat || !wait->since) {
         *wait = (struct wait){wait->rounds, slot, beat, now};
@@ -212,7 +212,7 @@ uint64_t emu_clock_begin(struct emu_clock *clock)
     return enter(clock);
 }
 
-/* Are the others far enough for a look at this time, or for this context's turn? Under the lock. */
+/* True if the others are far enough for a look at this time, or (turn) for this context's turn. Under the lock. */
 static bool in_order(const struct emu_clock *clock, uint64_t now, bool turn)
 {
     if (clock->last_time == UINT64_MAX)

@@ -1,7 +1,7 @@
 /*
- * emu/connect.h. The server is a program, not a fork of the caller: a process with threads cannot continue as a server,
- * and the copy of a large program would keep its memory. It puts itself into the background before this returns, so the
- * caller is left with no child.
+ * emu/connect.h. The server is a program, not a fork of the caller: the fork of a process with threads cannot go on as
+ * a server, and the copy of a large program would keep its memory. The server puts itself into the background before
+ * this returns, so that the caller has no child.
  */
 #include "emu/connect.h"
 
@@ -22,7 +22,7 @@
 #define UNIMEM_EMU_INSTALLED "/usr/libexec/unimem-boardd"
 #endif
 
-/* Connecting fails between a server's bind() and listen(): retries, a millisecond apart. */
+/* Connecting fails between bind() and listen() of the server: so many tries, a millisecond apart. */
 enum { TRIES = 3000 };
 
 static int connect_once(const char *name)

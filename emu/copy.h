@@ -1,4 +1,4 @@
-/* How an emulated engine moves bytes: last piece first, because the API promises no order within a DMA. */
+/* Moves bytes as an emulated engine does: the last piece first, because the API promises no order within a DMA. */
 #ifndef UNIMEM_EMU_COPY_H
 #define UNIMEM_EMU_COPY_H
 

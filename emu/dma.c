@@ -1,14 +1,16 @@
 /*
- * DMA. The bytes move when the completion is asked for, not when it begins, and backwards: the API promises neither,
- * and a program that relies on either must fail here as it would on a board.
+ * DMA. The bytes move when the program asks for the completion, not when the DMA begins, and the last ones move first:
+ * the API promises neither an earlier time nor an order, and a program that relies on them must fail here as it would
+ * on a board.
  *
- * Without timing the first poll says "not yet", the second moves the bytes: so polling is not skipped by accident. In
- * real time the first poll moves them, which takes the poller's time, and completion is told when the model says so.
+ * Without timing the first poll says "not yet", and the second one moves the bytes, so that no program gets by without
+ * polling again. With timing the first poll moves the bytes, which takes time of the caller, and a poll reports
+ * completion when the model says so.
  */
 #include "emu/board.h"
 #include "emu/copy.h"
 
-/* A DMA's name: the flight's generation above, its place + 1 in the lower 16 bits. */
+/* Returns the name of a DMA: its place + 1 in the lower 16 bits, its generation above. */
 static uint64_t name_of(const struct unimem_board *board, const struct emu_flight *flight)
 {
     return (uint64_t)flight->generation << 16 | (uint64_t)(flight - board->flights + 1);
@@ -22,7 +24,7 @@ static struct emu_flight *flight_place(struct unimem_board *board)
     return board->flights_end < board->params->dma_depth ? &board->flights[board->flights_end++] : NULL;
 }
 
-/* What a transfer is, before it has a place. */
+/* A transfer that has no place yet. */
 struct transfer {
     const struct unimem_remote *remote;
     void *local;
@@ -80,7 +82,7 @@ int unimem_dma_read(struct unimem_board *board, void *to, const struct unimem_re
     return begin(board, &(struct transfer){from, to, len, false}, dma_p);
 }
 
-/* Is the remote memory still what was registered? */
+/* Checks that the remote memory is still what was registered. 0, -ENXIO or -EFAULT. */
 static int remote_check(struct unimem_board *board, const struct emu_registration *remote)
 {
     if (!emu_context_lives(board, remote->at.node, remote->at.context))
@@ -124,7 +126,7 @@ static void flight_end(struct emu_flight *flight)
     flight->remote->flights--;
 }
 
-/* Under the lock. *begin_p: not before it was done. */
+/* Under the lock. *begin_p: on completion, not before the time at which the DMA was done. */
 static int flight_poll(struct unimem_board *board, struct emu_flight *flight, uint64_t *begin_p)
 {
     uint64_t timing = board->params->timing;

@@ -1,6 +1,6 @@
 /*
  * What the emulator's libunimem.so offers besides unimem/unimem.h: its clock and parameters, for its tests and for
- * benchmarks that print them. A board's library has none of this, and src/ must not use it.
+ * benchmarks that print them. The library of a board has none of this, and src/ must not use it.
  */
 #ifndef UNIMEM_EMU_EMU_H
 #define UNIMEM_EMU_EMU_H
@@ -10,18 +10,20 @@
 
 #pragma GCC visibility push(default)
 
-/* NULL, here and below: the board that this process opened last. If none is open: all 0. */
+/* Returns the parameters of a board. board NULL, here and below: the board that this process opened last; if none is
+ * open, the result is 0. */
 void unimem_emu_get_params(const struct unimem_board *board, struct emu_params *params_p);
 
-/* The time of this context, in nanoseconds: emu/clock.h. */
+/* Returns the time of this context, in nanoseconds: emu/clock.h. */
 uint64_t unimem_emu_now(struct unimem_board *board);
 
-/* The caller computes for so long: the virtual clock moves, the real one is waited for. */
+/* Tells that the caller computes for ns nanoseconds: the virtual clock moves on; with the real one the call waits for
+ * that time. */
 void unimem_emu_compute(struct unimem_board *board, uint64_t ns);
 
 /*
- * How often, in virtual time, a context of the board was not waited for any more because it made no call for long: what
- * was measured while this number went on depends on the host (emu/clock.h).
+ * Returns how often, in virtual time, a context of the board was given up because it made no call for long. What was
+ * measured while this number grew depends on the host (emu/clock.h).
  */
 uint64_t unimem_emu_given_up(struct unimem_board *board);
 

@@ -1,4 +1,5 @@
-/* Names of emu/layout.h. The user's number is part of a board's name, so that users do not meet by accident. */
+/* The names of emu/layout.h. The number of the user is part of the name of a board, so that users do not meet by
+ * accident. */
 #include "emu/layout.h"
 
 #include <stdio.h>

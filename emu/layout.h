@@ -1,9 +1,9 @@
 /*
- * What the processes of one emulated board share: its memory, and what they say to its server.
+ * What the processes of one emulated board share: its memory, and the messages to its server.
  *
- * The server (server.c) makes the board's memory and is the only one to open and end contexts, mailboxes and areas; it
- * keeps tables of its own and writes here what the others must see. "Server writes" and "any reads" go under the lock
- * that is named. An area is one allocation of dmable memory, a memfd of its own.
+ * The server (server.c) makes the board's memory. It alone opens and ends contexts, mailboxes and areas; it keeps
+ * tables of its own and writes here what the other processes must see. All processes read and write under the lock that
+ * is named. An area is one allocation of dmable memory, a memfd of its own.
  */
 #ifndef UNIMEM_EMU_LAYOUT_H
 #define UNIMEM_EMU_LAYOUT_H
@@ -23,7 +23,7 @@
 enum {
     EMU_VERSION = 2,
     EMU_NODES = 64,
-    EMU_CONTEXTS = 1024, /* a context's number: its generation above, its slot in the lower 10 bits */
+    EMU_CONTEXTS = 1024, /* the number of a context: its slot in the lower 10 bits, a generation above */
     EMU_CONTEXT_BITS = 10,
     EMU_MAILBOXES = 1024,
     EMU_AREAS = 4096,
@@ -33,13 +33,13 @@ enum {
 
 struct emu_message_shm {
     uint64_t arrival; /* when the receiver may see it; emu/timing.h */
-    uint32_t sender;  /* its context: of messages that arrive at once, the one of the lowest slot is first */
+    uint32_t sender;  /* its context; of messages that arrive at the same time, that of the lowest slot comes first */
     uint32_t zero;
     unsigned char bytes[UNIMEM_MESSAGE_SIZE];
 };
 static_assert(sizeof(struct emu_message_shm) == 40, "messages follow each other");
 
-/* All of it under its lock; opened and ended by the server. Full: tail - head == depth. */
+/* All of it is under its lock; the server opens and ends it. Full: tail - head == depth. */
 struct emu_mailbox_shm {
     struct emu_lock_shm lock;
     uint32_t generation; /* 0: closed */
@@ -47,10 +47,10 @@ struct emu_mailbox_shm {
     uint32_t node;
     uint32_t armed; /* the receiver wants a datagram with the next message */
     uint64_t head;  /* messages taken; written by the receiver */
-    uint64_t tail;  /* messages put in; written by senders, last of all */
+    uint64_t tail;  /* messages put in; senders write it after the message */
 };
 
-/* A node's hardware: when it is free again. All under its lock. */
+/* The hardware of a node: the times at which it is free again. All under its lock. */
 struct emu_node_shm {
     struct emu_lock_shm lock;
     uint64_t engine_free;
@@ -58,20 +58,20 @@ struct emu_node_shm {
 };
 
 /*
- * A context in virtual time, emu/clock.h. Atomic words. The server makes it anew with its context, and sets word to 0
- * at its end; contexts that wait for it write its word, too; its process writes the rest.
+ * A context in virtual time, emu/clock.h. Atomic words. The server resets them when a context begins, and sets `word`
+ * to 0 when it ends. Contexts that wait for this one write `word`, too; its process writes the rest.
  */
 struct emu_time_shm {
-    _Alignas(64) uint64_t word; /* its clock, and above it one of the states */
+    _Alignas(64) uint64_t word; /* its clock, and in the upper 2 bits one of the states */
     uint64_t beat;              /* incremented by every call */
-    uint64_t seen;              /* when it noticed others last */
+    uint64_t seen;              /* the time at which it noticed others last */
     uint64_t process;           /* never changes */
-    uint64_t thread;            /* that called last: a number within the process */
+    uint64_t thread;            /* the thread that called last: a number within the process */
 };
 static_assert(sizeof(struct emu_time_shm) == 64, "one writer a line");
 #define EMU_TIME_MASK    (~UINT64_C(0) >> 2)
 #define EMU_TIME_PRESENT (UINT64_C(1) << 62) /* other contexts wait for it */
-#define EMU_TIME_AWAY    (UINT64_C(2) << 62) /* they do not wait: it has not called yet, sleeps, or was given up */
+#define EMU_TIME_AWAY    (UINT64_C(2) << 62) /* they do not: it has made no call yet, sleeps, or was given up */
 
 struct emu_board_shm {
     uint64_t magic;
@@ -79,20 +79,20 @@ struct emu_board_shm {
     uint64_t size; /* of all of it */
     uint64_t tag;  /* random: names the interrupts of this board's mailboxes */
     struct emu_params params;
-    struct emu_lock_shm tables;           /* of the three arrays below, which the server writes */
-    uint32_t contexts[EMU_CONTEXTS];      /* the number of the one that lives in this slot, or 0 */
-    uint32_t context_nodes[EMU_CONTEXTS]; /* its node */
+    struct emu_lock_shm tables;           /* lock of the three arrays below, which the server writes */
+    uint32_t contexts[EMU_CONTEXTS];      /* number of the context that lives in this slot, or 0 */
+    uint32_t context_nodes[EMU_CONTEXTS]; /* node of the context in this slot */
     uint32_t areas[EMU_AREAS];            /* generation of the area in this slot, or 0 */
     uint64_t contexts_end;                /* no slot from here on was ever used; atomic */
-    uint64_t epoch;                       /* incremented when a context joins in time; atomic */
-    uint64_t given_up;                    /* how often a context was given up; atomic */
+    uint64_t epoch;    /* incremented when a context joins or comes back, or changes its thread; atomic */
+    uint64_t given_up; /* how often a context was given up; atomic */
     struct emu_time_shm times[EMU_CONTEXTS];
     struct emu_node_shm nodes[EMU_NODES];
     struct emu_mailbox_shm mailboxes[EMU_MAILBOXES];
     struct emu_message_shm messages[]; /* params.mailbox_depth for each mailbox */
 };
 
-/* Where a context has its place. */
+/* Returns the slot of a context. */
 static inline uint32_t emu_slot(uint32_t context)
 {
     return context & (EMU_CONTEXTS - 1);
@@ -112,14 +112,14 @@ static inline struct emu_message_shm *emu_message_at(struct emu_board_shm *shm, 
 /* ---- what is said to the server: one packet each way ---- */
 
 enum emu_op {
-    EMU_OP_HELLO = 1,     /* node; -> first: node, second: context, the board's memory */
-    EMU_OP_ALLOC,         /* address, len -> first: slot, second: generation, the area's memory */
+    EMU_OP_HELLO = 1,     /* node; -> first: context, second: node; the board's memory */
+    EMU_OP_ALLOC,         /* address, len -> first: slot, second: generation; the area's memory */
     EMU_OP_FREE,          /* first: slot, second: generation */
     EMU_OP_MAILBOX_OPEN,  /* -> first: number, second: generation */
     EMU_OP_MAILBOX_CLOSE, /* first: number, second: generation */
-    EMU_OP_FIND,  /* node, context, address, len -> first, second: area; offset in it; local engine: its memory */
-    EMU_OP_WRITE, /* server engine: from local to the area (first, second) at offset, len bytes */
-    EMU_OP_READ,  /* the other way */
+    EMU_OP_FIND, /* node, context, address, len -> first, second: area; offset in it; local engine: the area's memory */
+    EMU_OP_WRITE, /* server's engine: copies len bytes from address to the area (first, second) at offset */
+    EMU_OP_READ,  /* server's engine: copies in the other direction */
     EMU_OP_END,   /* the context ends; the connection is closed after the reply */
 };
 
@@ -148,9 +148,9 @@ static_assert(sizeof(struct emu_reply_wire) == 24, "no hole");
 
 /* ---- names: in the abstract namespace of unix(7), which has no files ---- */
 
-/* Where the server of a board listens. Returns the address's length. */
+/* Sets the address at which the server of a board listens. Returns its length. */
 socklen_t emu_server_address(struct sockaddr_un *address_p, const char *board);
-/* Where the interrupt of a mailbox is sent to. */
+/* Sets the address to which the interrupts of a mailbox are sent. Returns its length. */
 socklen_t emu_interrupt_address(struct sockaddr_un *address_p, uint64_t tag, uint32_t mailbox, uint32_t generation);
 
 #endif

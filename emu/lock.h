@@ -1,10 +1,10 @@
 /*
  * A lock in shared memory that outlives its holder: a robust mutex of glibc's, shared between processes.
  *
- * The emulator uses no other means of ordering: what is shared is read and written under such a lock. The process that
- * takes over from a dead holder finds a consistent structure: every writer keeps it consistent at each step
- * (emu/mailbox.c moves the tail last). A stopped holder (SIGSTOP) blocks the others. Source:
- * pthread_mutexattr_setrobust(3). Threading: any.
+ * Apart from the atomic words of emu/clock.h, the emulator uses no other means of ordering: what is shared is read and
+ * written under such a lock. The process that takes over from a dead holder finds a consistent structure, because every
+ * writer keeps it consistent at each step (emu/mailbox.c moves the tail last). A stopped holder (SIGSTOP) blocks the
+ * other processes. Source: pthread_mutexattr_setrobust(3). Threading: any.
  */
 #ifndef UNIMEM_EMU_LOCK_H
 #define UNIMEM_EMU_LOCK_H

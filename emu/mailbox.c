@@ -2,8 +2,8 @@
  * Mailboxes: queues in the board's memory, each under its lock.
  *
  * A message is written before the tail moves, so a sender that dies at any step leaves the queue whole. The interrupt
- * is a datagram to a socket without a file; it is sent before the tail moves, under the lock: a sender that dies in
- * between leaves an unneeded interrupt, but never misses one.
+ * is a datagram to a socket without a file. It is sent before the tail moves, under the lock: a sender that dies in
+ * between leaves an interrupt without a message, but never a message without its interrupt.
  */
 #include "emu/board.h"
 
@@ -17,7 +17,7 @@ struct unimem_mailbox {
     struct emu_mailbox_shm *shm;
     uint32_t number, generation;
     int fd;
-    struct unimem_mailbox *next; /* of the handle's */
+    struct unimem_mailbox *next; /* in the list of the handle */
 };
 
 int unimem_mailbox_open(struct unimem_board *board, struct unimem_mailbox **mailbox_p)
@@ -94,7 +94,7 @@ static void interrupt(struct unimem_board *board, uint32_t number, uint32_t gene
 {
     struct sockaddr_un address;
     socklen_t len = emu_interrupt_address(&address, board->shm->tag, number, generation);
-    /* Full: it is readable as it is. Refused: its process has ended. */
+    /* If its queue is full, it is readable already; if it is refused, its process has ended. */
     sendto(board->interrupt_fd, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len);
 }
 
@@ -110,7 +110,7 @@ static int put(struct unimem_board *board, const struct unimem_mailbox_address *
         return -EAGAIN;
     struct emu_message_shm *place = emu_message_at(board->shm, to->mailbox, mailbox->tail);
     *place = *message;
-    /* It leaves when this call's processor time is over. */
+    /* The message leaves the node when the processor time of this call is over. */
     place->arrival = emu_node_send(&board->shm->nodes[board->node], board->params, message->arrival);
     if (mailbox->armed) {
         interrupt(board, to->mailbox, to->generation);
@@ -142,8 +142,9 @@ int unimem_mailbox_send(struct unimem_board *board, const struct unimem_mailbox_
 }
 
 /*
- * The message that is to be taken first. In virtual time that is the one that arrives first, of those that arrive at
- * once the one of the lowest slot: the order in which the host had them sent does not matter. Under the mailbox's lock.
+ * Returns the place of the message that is to be taken first. In virtual time that is the one that arrives first, and
+ * of messages that arrive at the same time the one from the lowest slot: the order in which the host ran the senders
+ * does not matter. Under the mailbox's lock.
  */
 static uint64_t first_of(const struct unimem_mailbox *mailbox)
 {
@@ -161,7 +162,7 @@ static uint64_t first_of(const struct unimem_mailbox *mailbox)
     return first;
 }
 
-/* Takes that message out; those before it move up. Under the mailbox's lock. */
+/* Removes the message at a place; the messages before it move up. Under the mailbox's lock. */
 static void remove_at(struct unimem_mailbox *mailbox, uint64_t place)
 {
     struct unimem_board *board = mailbox->board;
@@ -170,7 +171,7 @@ static void remove_at(struct unimem_mailbox *mailbox, uint64_t place)
     mailbox->shm->head++;
 }
 
-/* Under the mailbox's lock. message NULL: only looks. *begin_p: not before it arrived. */
+/* Under the mailbox's lock. message NULL: only looks. *begin_p: on success, not before the arrival of the message. */
 static int take(struct unimem_mailbox *mailbox, void *message, uint64_t *begin_p)
 {
     struct unimem_board *board = mailbox->board;
@@ -203,8 +204,8 @@ int unimem_mailbox_receive(struct unimem_mailbox *mailbox, void *message)
     const struct emu_params *params = mailbox->board->params;
     uint64_t begin = emu_clock_look(clock);
     int ret = 0;
-    if (params->timing ==
-        EMU_TIMING_VIRTUAL) { /* a sender notices that there is room, so wait for this context's turn */
+    /* A sender can notice that there is room, so in virtual time this waits for the context's turn. */
+    if (params->timing == EMU_TIMING_VIRTUAL) {
         ret = take_locked(mailbox, NULL, &begin);
         if (!ret)
             begin = emu_clock_take(clock, begin);

@@ -1,8 +1,8 @@
 /*
  * Dmable memory and the translation table.
  *
- * An area is a memfd of the server's that its owner maps. With the local engine a registration maps the area that it
- * lies in, here, read and write; with the server's engine this process never has a peer's memory mapped.
+ * An area is a memfd of the server, which its owner maps. With the local engine a registration maps its part of an area
+ * into this process, read and write; with the server's engine this process never has a peer's memory mapped.
  */
 #include "emu/board.h"
 
@@ -36,7 +36,7 @@ static struct emu_area *area_place(struct unimem_board *board)
     return NULL;
 }
 
-/* Has the server make an area for the reserved addresses, and maps it there. Under the lock. */
+/* Lets the server make an area for reserved addresses, and maps the area there. Under the lock. */
 static int area_make(struct unimem_board *board, void *base, size_t len)
 {
     struct emu_request_wire request = {.op = EMU_OP_ALLOC, .address = (uintptr_t)base, .len = len};
@@ -50,7 +50,7 @@ static int area_make(struct unimem_board *board, void *base, size_t len)
         ret = reply.status;
     if (ret)
         return ret;
-    void *map = MAP_FAILED; /* a descriptor that finds no place in this process is dropped */
+    void *map = MAP_FAILED; /* the kernel drops a descriptor for which this process has no place */
     if (passed >= 0) {
         map = mmap(base, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, passed, 0);
         close(passed);
@@ -141,7 +141,7 @@ struct emu_registration *emu_registration_find(struct unimem_board *board, const
     return NULL;
 }
 
-/* A free place for len bytes that overlap no registration. Under the lock. */
+/* Finds a free place for a registration of len bytes, which must overlap no other one. Under the lock. */
 static int place_find(struct unimem_board *board, const struct unimem_remote *at, uint64_t len, uint32_t *place_p)
 {
     uint32_t place = UINT32_MAX;
@@ -160,7 +160,7 @@ static int place_find(struct unimem_board *board, const struct unimem_remote *at
     return 0;
 }
 
-/* Maps what the registration covers; offset: of its first byte in the area's memory. */
+/* Maps the memory that a registration covers: from its offset in the area's file on. */
 static int registration_map(struct emu_registration *registration, int fd)
 {
     uint64_t page = (uint64_t)getpagesize(), lead = registration->offset % page;
@@ -198,7 +198,7 @@ static int registration_make(struct unimem_board *board, const struct unimem_rem
         ret = registration_map(&made, passed);
         close(passed);
     } else if (board->params->engine == EMU_ENGINE_LOCAL) {
-        ret = -ENOMEM; /* the descriptor found no place in this process */
+        ret = -ENOMEM; /* this process had no place for the descriptor */
     }
     if (ret)
         return ret;

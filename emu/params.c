@@ -13,7 +13,7 @@
 
 /*
  * "paper 1" is the poster "An OFI provider for the Unimem architecture". It gives bounds, not values; the bound itself
- * is taken. "assumed" is a guess of the right order, told as such. docs/unimem-board.md discusses each.
+ * is the default. "assumed" is a guess of the right order of magnitude. docs/unimem-board.md discusses each parameter.
  */
 static const struct emu_param table[] = {
     {"mailbox_latency_ns", offsetof(struct emu_params, mailbox_latency_ns), 1000, 0, SECOND,
@@ -61,7 +61,7 @@ void emu_params_default(struct emu_params *params)
         *value_of(params, &table[i]) = table[i].value;
 }
 
-/* One of "a|b|c": its place, or -1. */
+/* Returns the index of text among the words, or -1. */
 static int choice(const char *text, const char *const *words, int count)
 {
     for (int i = 0; i < count; i++)
@@ -70,7 +70,7 @@ static int choice(const char *text, const char *const *words, int count)
     return -1;
 }
 
-/* One "name=value" of len characters. */
+/* Parses one "name=value" of len characters. */
 static int parse_one(struct emu_params *params, const char *text, size_t len, char why[128])
 {
     char item[80], *end;

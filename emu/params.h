@@ -1,14 +1,15 @@
 /*
  * The parameters of the emulated board: those of its model of time, and its capacities.
  *
- * One table (params.c) names each parameter, its unit, its value if nobody says otherwise, its bounds, and where the
- * value comes from. The process that starts the board reads the environment once; the values then stand in the board's
- * memory and are the same for every process. Owns nothing. Threading: any.
+ * One table (params.c) has, for each parameter, its name with the unit, its default, its bounds, and the source of the
+ * default. The process that starts the board reads the environment once; the values then lie in the board's memory and
+ * are the same for every process. Owns nothing. Threading: any.
  *
  * Environment
  *   UNIMEM_EMU_TIMING  real (default), virtual, off: emu/timing.h
  *   UNIMEM_EMU_ENGINE  local (default): the process that begins a DMA moves the bytes; server: the board's process
- * does, and no other process has the memory of a peer mapped UNIMEM_EMU_PARAMS  name=value,name=value
+ *                      does, and no other process has the memory of a peer mapped
+ *   UNIMEM_EMU_PARAMS  name=value,name=value
  */
 #ifndef UNIMEM_EMU_PARAMS_H
 #define UNIMEM_EMU_PARAMS_H
@@ -23,7 +24,7 @@ enum emu_engine { EMU_ENGINE_LOCAL = 0, EMU_ENGINE_SERVER = 1 };
 struct emu_params {
     uint64_t timing; /* enum emu_timing */
     uint64_t engine; /* enum emu_engine */
-    /* time, in nanoseconds and bytes a second */
+    /* the model of time: nanoseconds, and bytes a second */
     uint64_t mailbox_latency_ns;
     uint64_t mailbox_gap_ns;
     uint64_t dma_setup_ns;
@@ -33,7 +34,7 @@ struct emu_params {
     uint64_t cpu_call_ns;
     uint64_t cpu_copy_bandwidth;
     uint64_t cpu_poll_ns;
-    /* how much there is */
+    /* capacities */
     uint64_t nodes;
     uint64_t mailbox_depth;
     uint64_t dma_depth;
@@ -49,14 +50,14 @@ struct emu_param {
     const char *source; /* why this value: "paper 1: ...", "assumed: ...", "to be fitted: ..." */
 };
 
-/* All of them, in the order of the structure. */
+/* Returns the table of all parameters, in the order of the structure. */
 const struct emu_param *emu_param_table(size_t *count_p);
 
 void emu_params_default(struct emu_params *params);
 
 /*
- * Values from texts as the environment has them; NULL: none. -EINVAL and what is wrong in why: an unknown name, not a
- * number, out of bounds. params is then unspecified.
+ * Sets values from texts as in the environment variables; NULL: not set. -EINVAL: an unknown name, not a number, out of
+ * bounds; why says what is wrong, and params is unspecified.
  */
 int emu_params_parse(struct emu_params *params, const char *timing, const char *engine, const char *values,
                      char why[128]);

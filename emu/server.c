@@ -1,9 +1,10 @@
 /*
- * unimem-boardd NAME: the server of an emulated board (emu/server.h). unimem_open() starts it; a user need not.
+ * unimem-boardd NAME: the server of an emulated board (emu/server.h). unimem_open() starts it; users need not start it.
  *
- * It returns once the board can be opened, or is served by another process already, and goes on in the background. It
- * ends with its last context, or if none comes within some seconds. Nothing of it has a name in any file system.
- * Exit status: 0; 2 the environment is wrong (told on stderr); 1 anything else.
+ * The command returns when the board can be opened, or if another process serves the board already; the server goes on
+ * in the background. It ends with its last context, or if no process connects within some seconds. Nothing of it has a
+ * name in any file system. Exit status: 0; 2: wrong usage or environment (the reason is on stderr); 1: any other
+ * failure.
  */
 #include "emu/server.h"
 
@@ -22,7 +23,7 @@
 enum { FIRST_CONTEXT_MS = 10000, CONNECTIONS = EMU_CONTEXTS + 16 };
 
 static struct emu_server server;
-/* Entry 0 is the listening socket; contexts[i] is 0 until the connection said hello. */
+/* Entry 0 is the listening socket; contexts[i] is 0 until connection i has said hello. */
 static struct pollfd polled[1 + CONNECTIONS];
 static uint32_t contexts[1 + CONNECTIONS];
 static nfds_t polled_count;
@@ -54,7 +55,7 @@ static pid_t pid_of(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) < 0 ? 0 : peer.pid;
 }
 
-/* One request of connection i. False: the connection is of no use any more. */
+/* Serves one request of connection i. False: the connection is to be closed. */
 static bool serve(nfds_t i)
 {
     struct emu_request_wire request;
@@ -110,7 +111,7 @@ static void connection_begin(void)
     contexts[polled_count++] = 0;
 }
 
-/* Until nobody is left. */
+/* Serves until no connection is left. */
 static void run(void)
 {
     int patience = FIRST_CONTEXT_MS;
@@ -131,7 +132,7 @@ static void run(void)
     }
 }
 
-/* A descriptor; -EADDRINUSE: the board has a server. */
+/* Returns a listening socket. -EADDRINUSE: the board has a server already. */
 static int listen_at(const char *board)
 {
     struct sockaddr_un address;
@@ -147,8 +148,8 @@ static int listen_at(const char *board)
     return fd;
 }
 
-/* Leaves the caller's session, directory and standard files: nobody who waits for their end must wait for the server.
- */
+/* Leaves the session, directory and standard files of the caller, so that what waits for their end does not wait for
+ * the server. */
 static void leave(void)
 {
     int null = open("/dev/null", O_RDWR);
@@ -161,7 +162,7 @@ static void leave(void)
         exit(1);
 }
 
-/* What the environment says; false: it is wrong, and told. */
+/* Reads the parameters from the environment. False: they are wrong, and the reason is printed. */
 static bool params_read(struct emu_params *params, const char *board)
 {
     char why[128];
@@ -173,7 +174,7 @@ static bool params_read(struct emu_params *params, const char *board)
     return false;
 }
 
-/* As many descriptors as the system allows: one for each context and each area. */
+/* Allows as many descriptors as the system does: each context and each area takes one. */
 static void files_raise(void)
 {
     struct rlimit files;

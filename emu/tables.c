@@ -1,4 +1,4 @@
-/* emu/server.h: the tables of contexts, mailboxes and areas. Requests come from any program: every number in them is
+/* emu/server.h: the tables of contexts, mailboxes and areas. Any program can send requests: every number in them is
  * checked. */
 #include "emu/copy.h"
 #include "emu/server.h"
@@ -9,7 +9,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-/* Memory without a name that nobody can shrink. A descriptor, or a negative errno. */
+/* Makes memory without a name whose size nobody can change. Returns a descriptor or a negative errno. */
 static int memory_new(const char *what, uint64_t size)
 {
     int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -52,7 +52,7 @@ int emu_server_init(struct emu_server *server, const struct emu_params *params)
     return locks_init(server->shm);
 }
 
-/* The node with the fewest contexts. */
+/* Returns the node with the fewest contexts. */
 static uint32_t node_choose(const struct emu_server *server)
 {
     uint32_t count[EMU_NODES] = {0}, best = 0;
@@ -65,7 +65,7 @@ static uint32_t node_choose(const struct emu_server *server)
     return best;
 }
 
-/* A context joins virtual time with its first call. */
+/* Prepares a new context for virtual time, which it joins with its first call. */
 static void time_new(struct emu_board_shm *shm, uint32_t slot, pid_t pid)
 {
     struct emu_time_shm *time = &shm->times[slot];
@@ -86,7 +86,8 @@ void emu_server_hello(struct emu_server *server, uint32_t node, pid_t pid, struc
     }
     if (node == UNIMEM_NODE_ANY)
         node = node_choose(server);
-    /* 22 bits of generation, never 0: a context's number is never 0, nor all ones within a board's life. */
+    /* 22 bits of generation, from 1 on: the number of a context is never 0, and not all ones during the life of a
+     * board. */
     uint32_t context = ++server->context_generations[slot] << EMU_CONTEXT_BITS | slot;
     server->contexts[slot] = context;
     server->nodes[slot] = node;
@@ -180,7 +181,7 @@ static struct emu_area_entry *area_of(struct emu_server *server, const struct em
     return area && area->context && area->generation == request->second ? area : NULL;
 }
 
-/* The area of a context in which len bytes at an address lie, or NULL. */
+/* Returns the area of a context in which len bytes at an address lie, or NULL. */
 static struct emu_area_entry *area_find(struct emu_server *server, uint32_t context, uint64_t address, uint64_t len)
 {
     for (uint32_t i = 0; i < EMU_AREAS; i++) {

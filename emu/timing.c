@@ -6,7 +6,7 @@
 
 #define SECOND UINT64_C(1000000000)
 
-/* Of len bytes at so many a second, rounded up. */
+/* Returns the time in nanoseconds for len bytes at so many bytes a second, rounded up. */
 static uint64_t duration(uint64_t len, uint64_t bandwidth)
 {
     return (uint64_t)(((unsigned __int128)len * SECOND + bandwidth - 1) / bandwidth);
@@ -25,7 +25,7 @@ uint64_t emu_cost_copy(const struct emu_params *params, uint64_t len)
     return params->cpu_call_ns + duration(len, params->cpu_copy_bandwidth);
 }
 
-/* Occupies a piece of hardware for a duration, from now on or from when it is free. Returns the start. */
+/* Occupies a piece of hardware for `busy` nanoseconds, from now on or as soon as it is free. Returns the start. */
 static uint64_t occupy(struct emu_node_shm *node, uint64_t *free_at, uint64_t now, uint64_t busy)
 {
     emu_lock_take(&node->lock);

@@ -1,6 +1,6 @@
 /*
- * The model of time: what things cost, and what the hardware is busy with. Only the emulator's entry points consult it;
- * a program that uses the API takes no part in it. Clocks: emu/clock.h.
+ * The model of time: what calls cost, and how long the hardware is busy. Only the emulator's entry points use it; a
+ * program that uses the API takes no part in it. Clocks: emu/clock.h.
  *
  * The processor:  each call that does something costs cpu_call_ns; unimem_copy() len / cpu_copy_bandwidth besides.
  *                 A receive that finds nothing, a poll that finds no end, a send that finds the queue full cost
@@ -18,14 +18,14 @@
 
 #include "emu/layout.h"
 
-/* What a call costs that did this, a copy of len bytes besides. Errors cost nothing. */
+/* Return the cost in nanoseconds of a call with this result, of unimem_copy() of len bytes. Errors cost nothing. */
 uint64_t emu_cost_of(const struct emu_params *params, int result);
 uint64_t emu_cost_copy(const struct emu_params *params, uint64_t len);
 
-/* A message leaves the node at this time, or when the node can: when it arrives. */
+/* Sends a message from the node at this time, or as soon as the node can. Returns when the message arrives. */
 uint64_t emu_node_send(struct emu_node_shm *node, const struct emu_params *params, uint64_t at);
 
-/* A DMA of len bytes is given to the node's engine at this time: when it is done. */
+/* Gives a DMA of len bytes to the node's engine at this time. Returns when the DMA is done. */
 uint64_t emu_node_dma(struct emu_node_shm *node, const struct emu_params *params, uint64_t at, uint64_t len);
 
 #endif

@@ -1,8 +1,8 @@
 /*
  * The address of an endpoint: its header, and the parts that its machines have in it (docs/protocol.md section 2).
  *
- * Word 0 begins with the header, which is no machine's own: the wire version, and which machines have a part. Must not
- * know what a part means. Threading: any.
+ * Word 0 begins with the header, which belongs to no machine: the wire version, and which machines have a part. Must
+ * not know what a part means. Threading: any.
  */
 #ifndef UM_MACHINE_ADDRESS_H
 #define UM_MACHINE_ADDRESS_H
@@ -11,29 +11,30 @@
 
 enum { UM_WIRE_VERSION = 8 };
 
-/* Which parts there are: bits of the second byte. */
+/* Bits of the second byte: which parts there are. */
 enum um_addr_kind { UM_ADDR_SHM = 1, UM_ADDR_BOARD = 2, UM_ADDR_NET = 4, UM_ADDR_SIM = 128 };
 
 /*
- * Bits 0-7: twice the wire version, so that bit 0 is clear: version 1 had no header, and bit 0 was set. Bits 8-15: enum
- * um_addr_kind.
+ * The header. Bits 0-7: twice the wire version, so that bit 0 is clear: addresses of wire version 1 have no header, and
+ * their bit 0 is set. Bits 8-15: enum um_addr_kind.
  */
 enum { UM_ADDR_HEADER = 0xffff, UM_ADDR_VERSION = 2 * UM_WIRE_VERSION, UM_ADDR_KINDS_SHIFT = 8 };
 
-/* Words of the part of a machine of one host, and where the part of the other machine begins. */
+/* In words: the length of the part for the memory of one host (with the header), and where the part of another machine
+ * begins. */
 enum { UM_ADDR_LOCAL_WORDS = 3, UM_ADDR_TAIL = 3 };
 static_assert(UM_ADDR_TAIL * 8 + 40 == sizeof(struct um_addr), "the longest name of another provider has 40 bytes");
 
 /*
- * Is it an address of this wire version, with a part of that machine? 0 or -EPROTO. is_logged: logs why not, and the
- * remedy.
+ * Returns 0 if this is an address of this wire version with a part of that machine, else -EPROTO. is_logged: logs the
+ * reason and the remedy.
  */
 int um_addr_header_check(const struct um_machine *machine, const struct um_addr *addr, bool is_logged);
 
-/* Bytes of an address of an endpoint that uses these machines. */
+/* Returns the length (bytes) of the address of an endpoint that uses these machines. */
 static inline size_t um_addr_len(const struct um_machines *machines)
 {
-    size_t words = UM_ADDR_LOCAL_WORDS; /* with the header, also where no machine has a part of it */
+    size_t words = UM_ADDR_LOCAL_WORDS; /* with the header; there even if no machine has a part in them */
     for (uint32_t i = 0; i < machines->count; i++) {
         const size_t end = (size_t)machines->at[i]->addr_first + machines->at[i]->addr_words;
         words = words > end ? words : end;
@@ -41,25 +42,25 @@ static inline size_t um_addr_len(const struct um_machines *machines)
     return words * sizeof(uint64_t);
 }
 
-/* Has the address a part of that machine? */
+/* True if the address has a part of that machine. */
 static inline bool um_addr_has(const struct um_machine *machine, const struct um_addr *addr)
 {
     return addr->word[0] >> UM_ADDR_KINDS_SHIFT & machine->addr_kind;
 }
 
-/* A word of that machine's part, without the header. */
+/* Returns word i of an address, without the header. */
 static inline uint64_t um_addr_word(const struct um_addr *addr, unsigned i)
 {
     return i == 0 ? addr->word[0] & ~(uint64_t)UM_ADDR_HEADER : addr->word[i];
 }
 
-/* The header of an address with that machine's part alone. */
+/* Returns the header of an address that has only that machine's part. */
 static inline uint64_t um_addr_header(const struct um_machine *machine)
 {
     return UM_ADDR_VERSION | (uint64_t)machine->addr_kind << UM_ADDR_KINDS_SHIFT;
 }
 
-/* Sets that machine's part as it is in from; the other parts stay. */
+/* Copies that machine's part from one address to another; the other parts stay. */
 static inline void um_addr_set_part(const struct um_machine *machine, const struct um_addr *from,
                                     struct um_addr *addr_p)
 {
@@ -69,7 +70,7 @@ static inline void um_addr_set_part(const struct um_machine *machine, const stru
     addr_p->word[0] = um_addr_word(addr_p, 0) | header;
 }
 
-/* That part, all else zero; false: there is none. */
+/* Returns an address with only that machine's part, all else zero. False: the address has no such part. */
 static inline bool um_addr_part(const struct um_machine *machine, const struct um_addr *addr, struct um_addr *part_p)
 {
     struct um_addr part = {{0}};
@@ -79,7 +80,7 @@ static inline bool um_addr_part(const struct um_machine *machine, const struct u
     return um_addr_has(machine, addr);
 }
 
-/* Of two addresses that have it. */
+/* True if that machine's part is the same in both addresses. Both must have it. */
 static inline bool um_addr_part_is_same(const struct um_machine *machine, const struct um_addr *a,
                                         const struct um_addr *b)
 {
@@ -89,7 +90,7 @@ static inline bool um_addr_part_is_same(const struct um_machine *machine, const 
     return differs == 0;
 }
 
-/* For tables of addresses by that part. */
+/* Returns a hash of that machine's part, for tables of addresses. */
 static inline uint64_t um_addr_part_hash(const struct um_machine *machine, const struct um_addr *addr)
 {
     uint64_t h = 0;

@@ -1,31 +1,35 @@
 /*
  * The contract of a machine: what the protocols may ask of a memory that is shared.
  *
- * A machine carries records over lanes, exports regions of memory to peers, copies between private memories, tells who
- * is alive, and sleeps. Its terms are claim, commit, poll, answer, export, window; never ring addresses, mappings or
- * system calls. Every machine passes one conformance suite (tests/conformance). docs/machine.md tells how to write one,
- * and holds this contract against the Unimem board (24-byte mailboxes and DMA).
+ * A machine carries records over lanes, exports regions of memory to peers, copies between private memories, tells
+ * which peers are alive, and lets a port sleep until an event. Its terms are claim, commit, poll, answer, export,
+ * window; never ring addresses, mappings or system calls. Every machine passes one conformance suite
+ * (tests/conformance). docs/machine.md tells how to write a machine, and compares this contract with the Unimem board
+ * (24-byte mailboxes and DMA).
  *
  * Objects
- *   port  an endpoint's presence on the machine. It owns everything that peers write to reach it.
- *   link  a port's handle on one peer, made from the peer's address. Cheap; reaches no peer until it is used.
+ *   port  the presence of an endpoint on the machine. It owns everything that peers write to in order to reach it.
+ *   link  a port's handle on one peer, made from the peer's address. A link is cheap; only its use contacts the peer.
  *   lane  the sending end of an ordered, single-producer single-consumer channel to a link's peer.
- *   rx    the receiving end of a lane that a peer opened to this port. The machine makes and ends it.
- *   token a number by which a record asks for an answer; the answer needs no credit of a lane. Tokens below UM_TOKENS
- *         are bounded: each has a place for its answer at all times. There are as many others as memory allows.
- *   space what a domain exports: the table of its regions, which peers read. Ports belong to a space, or to none.
+ *   rx    the receiving end of a lane that a peer opened to this port. The machine creates and ends it.
+ *   token a number under which a record asks for an answer; the answer needs no credit of a lane. Tokens below
+ *         UM_TOKENS are bounded: each always has a place for its answer. The others are unbounded: as many as memory
+ *         allows.
+ *   space what a domain exports: the table of its regions, which peers read. A port belongs to one space or to none.
  *   window a link's view of one region that the peer exports: what an initiator needs to reach it without the peer.
  *   transfer a copy between the peer's memory and this process's that goes on after the call that started it.
- *   shown memory of this process that a lane's peer may read by transfers, where the machine requires that it is told.
+ *   shown memory of this process that a lane's peer may read by transfers, on a machine that must be told of it.
  *
  * Errors: 0 or a negative errno. Outputs are set only on success. An error that a user can act on is logged here, once.
- * Threads: calls that touch one port (its links, lanes, rx and windows included) are serialised by the caller, and so
- * are those that touch one space; different ports may be used by different threads at once. Only kick() may be called
- * from any thread at any time.
- * Blocking: no call blocks on a peer. close() is bounded; it waits for no peer.
- * Trust: what a peer writes is checked before use; a peer that breaks the format loses its lane (UM_REC_LEFT with
- * -EPROTO), never more. The views of a record point to memory the peer can still write: copy a value once, then check
- * it.
+ * Absent operations: a sentence "NULL: ..." at the end of an operation's comment says when a machine has the operation
+ * NULL. Every machine has all other operations.
+ * Threads: the caller serialises the calls that touch one port (its links, lanes, rx and windows included), and those
+ * that touch one space. Different ports may be used by different threads at once. Only kick() may be called from any
+ * thread at any time.
+ * Blocking: no call waits for a peer, except port_close(), which may wait for a bounded time (seconds).
+ * Trust: what a peer writes is checked before use. A peer that breaks the format loses its lane (UM_REC_LEFT with
+ * EPROTO) and nothing else. Header and body of a record lie in memory that the peer can still write: copy a value once,
+ * then check the copy.
  */
 #ifndef UM_MACHINE_MACHINE_H
 #define UM_MACHINE_MACHINE_H
@@ -37,25 +41,25 @@
 #include <sys/uio.h>
 
 enum {
-    UM_HEADER_MAX = 56,        /* bytes of header in one record */
-    UM_TOKENS = 64,            /* tokens of a lane whose answer always has a place */
-    UM_ANSWERS = 1024,         /* places of a lane for answers: UM_TOKENS for those tokens, the rest for all others */
-    UM_PROGRESS_WORDS = 4,     /* pairs of progress words that a lane has */
+    UM_HEADER_MAX = 56,    /* bytes of header in one record */
+    UM_TOKENS = 64,        /* bounded tokens of a lane: each always has a place for its answer */
+    UM_ANSWERS = 1024,     /* places for answers in a lane: UM_TOKENS for bounded tokens, the rest for unbounded ones */
+    UM_PROGRESS_WORDS = 4, /* pairs of progress words that a lane has */
     UM_OPCODE_MACHINE = 0xf0,  /* opcodes from here on belong to the machine */
-    UM_REC_JOINED = 0xf0,      /* poll: a peer opened a lane to this port; header, body empty */
-    UM_REC_LEFT = 0xf1,        /* poll: the lane ended; len holds the positive errno, 0 for an orderly end */
-    UM_FLAG_ACK = 0x80,        /* record flag: consumption is told before poll() says 0 (delivery complete) */
+    UM_REC_JOINED = 0xf0,      /* poll: a peer opened a lane to this port; no header, no body */
+    UM_REC_LEFT = 0xf1,        /* poll: the lane ended; len: the positive errno, 0 for an orderly end */
+    UM_FLAG_ACK = 0x80,        /* record flag: its consumption is told before poll() returns 0 (delivery complete) */
     UM_FLAG_MACHINE = 0x40,    /* record flag: for the machine's own use */
-    UM_FLAG_MASK = 0x0f,       /* record flags that belong to the protocols; 0x10 and 0x20 are a machine's, too */
+    UM_FLAG_MASK = 0x0f,       /* record flags of the protocols; 0x10 and 0x20 belong to the machine */
     UM_NONTEMPORAL_MIN = 4096, /* bytes of the shortest body that may be written with non-temporal stores */
-    UM_ANNOUNCED_MIN = 65536,  /* longer bodies are announced while the receiver wants that (rx_announce) */
-    UM_ROOM_MAX = 65536,       /* bytes of bodies that lane_has_room() is asked for at once */
+    UM_ANNOUNCED_MIN = 65536,  /* bytes; longer bodies are announced while the receiver asks for it (rx_announce) */
+    UM_ROOM_MAX = 65536,       /* bytes; bodies of all records that one lane_has_room() call may ask for */
     UM_ATTACH_MAX = 80,        /* bytes of um_port_config.attach, with the zero at its end */
 };
 
 /*
  * Address of an endpoint, position independent, fit for exchange out of band. Each machine has a part of it
- * (address.h); the first two bytes say which ones there are. All zero is no address.
+ * (address.h); the first two bytes say which parts are there. All zero: no address.
  */
 struct um_addr {
     uint64_t word[8];
@@ -73,12 +77,14 @@ static_assert(sizeof(struct um_piece) == 16, "the piece is wire format: docs/pro
 struct um_machine;
 struct um_port {
     const struct um_machine *machine;
-    uint32_t
-        patience; /* polls that the caller may skip after an empty one, because a poll is expensive; set by the port */
-    uint32_t *left; /* how many of them are left: the caller counts down, the port may set 0; NULL: none is skipped */
+    /* Polls that the caller may skip after an empty one, because a poll is expensive. Set by the port. */
+    uint32_t patience;
+    /* The caller's count of the polls that it still skips: the caller decrements it, the port may set it to 0. NULL:
+     * the caller skips no poll. */
+    uint32_t *left;
 };
 
-/* The next poll is not left out. */
+/* The caller skips no poll now. */
 static inline void um_port_stir(struct um_port *port)
 {
     port->patience = 0;
@@ -91,11 +97,11 @@ struct um_link {
 };
 struct um_lane {
     const struct um_machine *machine;
-    uint32_t body_max; /* largest body that a claim can ever ask for, in bytes */
+    uint32_t body_max; /* bytes; the largest body that a claim can ever ask for */
 };
 struct um_rx {
     const struct um_machine *machine;
-    void *user; /* the caller's; NULL at first */
+    void *user; /* for the caller; NULL at first */
 };
 struct um_space {
     const struct um_machine *machine;
@@ -109,13 +115,14 @@ struct um_transfer {
 struct um_shown {
     const struct um_machine *machine;
 };
-/* Why memory is not shown any more: the peer has read it; it asked for records instead; or it may be reading it. */
+/* Why memory is not shown any more: the peer has read it; the peer asked for records instead; or neither is known, and
+ * the peer may still be reading it. */
 enum um_hide { UM_HIDE_READ, UM_HIDE_REFUSED, UM_HIDE_GIVEN_UP };
 struct um_locks_shm;
 
 /*
- * Two words of a lane, by which both of its sides share some work: each side writes its own one, on a line of its own,
- * and reads the other's. Zero at first; what they say is the callers' matter. Wire format.
+ * Two words of a lane, by which its two sides share some work: each side writes its own word, on a line of its own, and
+ * reads the other one. Zero when the lane opens; the protocols define what the words mean. Wire format.
  */
 struct um_progress_words {
     uint64_t receiver;
@@ -125,26 +132,28 @@ struct um_progress_words {
 };
 static_assert(sizeof(struct um_progress_words) == 128, "docs/protocol.md section 4");
 
-/* A claimed place. header has UM_HEADER_MAX bytes, 8-byte aligned; body has the bytes asked for, 64-byte aligned, or is
- * NULL. */
+/* A claimed place. header has UM_HEADER_MAX bytes, 8-byte aligned. body has the bytes that were asked for, 64-byte
+ * aligned; NULL: none to write. */
 struct um_slot {
     void *header;
     void *body;
     uint32_t body_len;
-    bool is_nontemporal; /* of a body of at least UM_NONTEMPORAL_MIN bytes: um_bytes_copy_nontemporal() is the better
-                            way to write it. Who writes it in another way sets false. Not set for shorter ones */
-    bool more; /* false after claim(). Set before commit(): the caller will soon claim the next record of this lane, and
-                  polls until then; the machine may send both together */
+    /* For a body of at least UM_NONTEMPORAL_MIN bytes: um_bytes_copy_nontemporal() is the better way to write it. A
+     * caller that writes it in another way sets false. Undefined for shorter bodies. */
+    bool is_nontemporal;
+    /* False after claim(). True, set before commit(): the caller will soon claim the next record of this lane, and
+     * polls until then; the machine may send both records together. */
+    bool more;
 };
 
 /* A received record. Valid until release(). */
 struct um_record {
     struct um_rx *rx;
-    const void *header; /* UM_HEADER_MAX bytes, 8-byte aligned */
-    const void *body;   /* len bytes when the sender claimed a body, else NULL */
-    uint32_t len;       /* bytes of body, or the value the sender committed when there is none */
-    uint8_t op;         /* what commit() was given, or UM_REC_* */
-    uint8_t flags;      /* what commit() was given: UM_FLAG_MASK and UM_FLAG_ACK; other bits are the machine's */
+    const void *header; /* UM_HEADER_MAX bytes, 8-byte aligned; UM_REC_*: not to be read */
+    const void *body;   /* len bytes if the sender claimed a body, else NULL */
+    uint32_t len;       /* bytes of body; without a body the len that the sender passed to commit() */
+    uint8_t op;         /* as passed to commit(), or UM_REC_* */
+    uint8_t flags;      /* UM_FLAG_MASK and UM_FLAG_ACK: as passed to commit(); other bits belong to the machine */
 };
 
 struct um_answer {
@@ -152,12 +161,12 @@ struct um_answer {
     int32_t status;
 };
 
-/* How a peer reaches a region. Wire format, except UM_LEVEL_OWN. */
+/* How a process reaches a region. Wire format, except UM_LEVEL_OWN. */
 enum um_level {
-    UM_LEVEL_REMOTE = 0, /* its owner executes */
-    UM_LEVEL_COPY = 1,   /* transfers reach it */
-    UM_LEVEL_MAPPED = 2, /* loads and stores */
-    UM_LEVEL_OWN = 3,    /* the same, in this process's own memory, under the window's guard */
+    UM_LEVEL_REMOTE = 0, /* its owner executes the operation */
+    UM_LEVEL_COPY = 1,   /* by transfers */
+    UM_LEVEL_MAPPED = 2, /* by loads and stores */
+    UM_LEVEL_OWN = 3,    /* by loads and stores in this process's own memory, under the window's fault guard */
 };
 
 /* What peers may do with a region. Wire format. */
@@ -168,319 +177,342 @@ struct um_region_desc {
     uint64_t key;
     uint64_t base;     /* the owner's virtual address of the first byte */
     uint64_t len;      /* bytes; UINT64_MAX with base 0: all memory */
-    uint64_t origin;   /* the address that peers give for the first byte */
+    uint64_t origin;   /* the address by which peers name the first byte */
     uint32_t access;   /* enum um_access */
-    uint32_t counters; /* that accesses of peers add to: enum um_counters; 0: none */
+    uint32_t counters; /* enum um_counters: what accesses of peers add to; 0: none */
 };
 
-/* Two counters of a space: of writes and base atomics (bits 0-15), of reads and fetching atomics (16-31); 0: none. */
+/* Numbers of two counters of a space: for writes and base atomics (bits 0-15), for reads and fetching atomics (bits
+ * 16-31); 0: none. */
 enum um_counters { UM_COUNT_WRITE_SHIFT = 0, UM_COUNT_READ_SHIFT = 16, UM_COUNT_MASK = 0xffff };
 
 /*
- * A region as a peer sees it. It is current while *changes_at equals changes. changes becomes UINT64_MAX, set by any
- * thread, if the memory disappears while it is used; accesses then end in a stand-in.
+ * A region as a peer sees it. The window is current while *changes_at equals changes. If the memory disappears during
+ * an access, a thread sets changes to UINT64_MAX, and the access ends in a stand-in.
  */
 struct um_window {
     const struct um_machine *machine;
     struct um_region_desc region;
-    unsigned char *base; /* the first byte here; NULL below UM_LEVEL_MAPPED */
+    unsigned char *base; /* the first byte in this process; NULL below UM_LEVEL_MAPPED */
     enum um_level level;
-    uint32_t at_once; /* accesses (enum um_access) by loads and stores; 0 below UM_LEVEL_MAPPED. Set by core/window.h */
+    uint32_t at_once; /* enum um_access: what loads and stores may do; 0 below UM_LEVEL_MAPPED. Set by core/window.h */
     struct um_fault_guard *guard; /* UM_LEVEL_OWN */
     uint64_t changes;
     const uint64_t *changes_at;
-    const uint32_t *port_counters; /* as region.counters, for any region: those of the link's peer; never NULL */
-    /* For atomics that the processor does not have; the owner uses the same ones. NULL: those are the owner's to do. */
+    const uint32_t *port_counters; /* like region.counters, for accesses to any region of the link's peer; never NULL */
+    /* Locks for atomics that the processor does not have; the owner takes the same locks. NULL: the owner executes such
+     * atomics. */
     struct um_locks_shm *locks;
-    uint16_t birth; /* differs between registrations, as a rule: distinguishes two of the same key */
-    uint64_t *use;  /* not NULL: the owner makes the region mapped when peers use it enough: see window_use() */
+    uint16_t birth; /* differs, as a rule, between two registrations of the same key */
+    uint64_t *use;  /* not NULL: the owner makes the region mapped when peers use it enough: window_use() */
 };
 
 #define UM_USE_MUST UINT64_MAX
 
 /* A copy between the peer's private memory (remote) and this process's (local). At most UM_IOV_LIMIT entries each. */
 struct um_copy {
-    bool write; /* to the peer */
+    bool write; /* true: to the peer; false: from the peer */
     const struct um_piece *remote;
     size_t remote_count;
     const struct iovec *local;
     size_t local_count;
-    size_t len; /* bytes: all of the shorter side, or less */
-    const struct um_window
-        *window;          /* the remote memory is this region's; NULL: the peer has announced it in a record */
-    uint64_t key, offset; /* the key of what the peer has shown, and where in that the remote memory begins; key 0: it
-                             has shown nothing */
+    size_t len; /* bytes to copy: at most what the shorter list holds */
+    /* The window of the region that the remote memory lies in; NULL: the peer announced the memory in a record. */
+    const struct um_window *window;
+    /* The key of the memory that the peer has shown, and the offset in it where the remote memory begins. key 0: the
+     * peer has shown nothing. */
+    uint64_t key, offset;
 };
 
 struct um_space_config {
-    bool adopt; /* make private memory mapped where the machine can; else it stays at UM_LEVEL_COPY */
+    bool adopt; /* true: make private memory mapped where the machine can; false: it stays at UM_LEVEL_COPY */
 };
 
 struct um_port_config {
-    struct um_space *space; /* what peers of this port may reach; NULL: nothing */
-    uint32_t lanes_max;     /* incoming lanes at a time; 0: the machine's default */
-    uint64_t memory_max;    /* bytes that grown lanes may take together; 0: the machine's default */
-    uint16_t partition;     /* the program's: shm reaches no peer of another one */
-    bool private_copy;      /* false: act as if reading another process's private memory were refused */
-    bool alone;             /* the endpoint has no other machine */
-    /* How peers that this process cannot open by pid reach the port: "": not at all; else as the machine says. */
+    struct um_space *space; /* what peers may reach through this port; NULL: nothing */
+    uint32_t lanes_max;     /* incoming lanes at a time; 0: the default of the machine */
+    uint64_t memory_max;    /* bytes that all grown lanes together may take; 0: the default of the machine */
+    uint16_t partition;     /* chosen by the user; shm reaches no peer of another partition */
+    bool private_copy;      /* false: act as if the system refused access to the private memory of other processes */
+    bool alone;             /* the endpoint uses no other machine */
+    /* How peers that cannot be opened by pid (another pid namespace) reach the port. "": not at all; else as the
+     * machine defines. */
     char attach[UM_ATTACH_MAX];
 };
 
-/* What a user can choose about a machine. It holds for the process. */
+/* A parameter of a machine that a user can choose. It holds for the whole process. */
 struct um_machine_param {
-    const char *key;     /* of the machine's own: BOARD_STEP for FI_UNIMEM_BOARD_STEP is "board_step" */
-    const char *help;    /* what it is, what is allowed, the default */
-    const char *allowed; /* the values that set() takes, for the message about another one */
-    /* Takes the value; NULL: the default. 0; -EINVAL: it is not allowed, and all stays. Before the machine is used, or
-     * again with the same value. */
+    const char *key;     /* the name without FI_UNIMEM_, in lower case: "board_step" is FI_UNIMEM_BOARD_STEP */
+    const char *help;    /* the meaning, the allowed values, the default */
+    const char *allowed; /* the values that set() accepts, for the message about a wrong value */
+    /* Sets the value; NULL: the default. Returns 0, or -EINVAL: the value is not allowed, and nothing changes. Called
+     * before the machine is used; later only with the same value. */
     int (*set)(const char *value);
 };
 
 struct um_machine {
     const char *name;
-    const char *about; /* what it is, for who chooses one: "the memory of this host". NULL: users cannot choose it */
-    const struct um_machine_param *params; /* params_count of them; NULL: there are none */
+    const char *about; /* what the machine is, for a user who chooses one: "the memory of this host". NULL: users cannot
+                          choose it */
+    const struct um_machine_param *params; /* params_count entries; NULL: none */
     uint32_t params_count;
-    uint8_t addr_kind;              /* its bit in the header of an address: enum um_addr_kind */
-    uint8_t addr_first, addr_words; /* its words of an address. No two machines of one endpoint may share a word, except
-                                       the header in word 0 */
-    uint32_t body_max;              /* of every lane: um_lane.body_max */
-    uint32_t depth;                 /* records a fully grown lane holds */
-    /* Peers with a mapped window take space_locks() and add to the counters themselves: those of this machine are a
-     * domain's, whatever its other machines are. */
+    uint8_t addr_kind; /* the bit of the machine in the header of an address: enum um_addr_kind */
+    /* The first word and the number of words of the machine's part of an address. No two machines of one endpoint may
+     * share a word, except the header in word 0. */
+    uint8_t addr_first, addr_words;
+    uint32_t body_max; /* bytes; um_lane.body_max of every lane */
+    uint32_t depth;    /* records that a fully grown lane holds */
+    /* Peers with a mapped window take space_locks() and add to the counters themselves. The locks and counters of such
+     * a machine are those of the whole domain, whatever other machines the domain has. */
     bool shares_locks;
-    /* A transfer and records both cost processors' time, and which moves a body sooner depends on where this runs.
+    /* A transfer and records both cost processor time, and which of them moves a body sooner depends on the computer.
      * False: a transfer is the better way wherever it is permitted. */
     bool either_way;
-    /* A transfer moves all of a body while this process does something else: it need not be moved in steps. */
+    /* One transfer moves a whole body while this process does something else. False: a body is moved in steps. */
     bool transfers_whole;
     uint32_t unconsumed_max;   /* records that a sender can commit before it learns that one was consumed */
-    uint32_t unconsumed_bytes; /* and bytes of bodies, of those and of one message more */
-    /* Events wake a port that sleeps, as arm() promises. False: nothing does; who sleeps looks by the clock. */
+    uint32_t unconsumed_bytes; /* bytes; the bodies of these records and of one message more */
+    /* Events wake a port that sleeps, as arm() promises. False: nothing wakes it; a sleeper looks by the clock. */
     bool wakes;
 
-    /* Can it be used here? 0, or a negative errno (logged, with the remedy). NULL: always. */
+    /* Returns 0 if the machine can be used here, else a negative errno (logged, with the remedy). NULL: always. */
     int (*probe)(void);
 
-    /* Opens a port. Called once per endpoint, when it is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ... all logged.
-     */
+    /* Opens a port. Called once per endpoint, when the endpoint is enabled. -ENOMEM, -EMFILE, -EACCES, -ENOSYS, ...:
+     * all logged. */
     int (*port_open)(const struct um_port_config *config, struct um_port **port_p);
-    /* Ends the port: peers' claims fail with -EPIPE from now on. Its links and lanes must be closed before. */
+    /* Ends the port: claims of peers fail with -EPIPE from now on. Its lanes, links, transfers and shown memory must
+     * have ended before. */
     void (*port_close)(struct um_port *port);
-    /* Sets this machine's part of the address; the rest stays. */
+    /* Sets this machine's part of the address; the other parts stay. */
     void (*port_addr)(const struct um_port *port, struct um_addr *addr_p);
 
     /*
-     * Can this port reach that address? 0; -EHOSTUNREACH another host; -EPROTO not one of our addresses or another wire
-     * version. is_last: no other machine is asked: log why not, and the remedy. Otherwise what the address says of
-     * where it is may be wrong: -EHOSTUNREACH also when the port is not found here, as far as that can be checked
-     * without a call of the peer.
+     * Checks whether this port reaches the address. 0; -EHOSTUNREACH: another host; -EPROTO: not an address of unimem
+     * with a part of this machine, or another wire version. is_last: no other machine will be asked: the reason and the
+     * remedy are logged. Not is_last: the place that the address names may be wrong: -EHOSTUNREACH also if the peer's
+     * port is not found there, as far as that can be checked without a call of the peer.
      */
     int (*addr_check)(const struct um_port *port, const struct um_addr *addr, bool is_last);
 
-    /* A handle on a peer. The errors of addr_check, -ENOMEM. */
+    /* Opens a link to a peer. The errors of addr_check (with is_last); -ENOMEM. */
     int (*link_open)(struct um_port *port, const struct um_addr *addr, struct um_link **link_p);
     void (*link_close)(struct um_link *link);
-    /* False only when the peer's port is certainly gone: closed, or its process ended or became another program. Some
-     * system calls: slow path. */
+    /* Returns false only if the peer's port is certainly gone: closed, or its process ended or became another program.
+     * Some system calls: slow path. */
     bool (*link_alive)(struct um_link *link);
     /*
-     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; of
-     * what copy points to, only the memory is still needed. -EPERM this memory cannot be reached, or not any more (part
-     * of it may have moved): use records; -ESRCH the peer is gone; -EFAULT a piece is not the peer's memory; -EAGAIN
-     * the peer is moving that memory at this moment; -ENOMEM.
+     * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; the
+     * memory is still needed, the lists in copy are not. -EPERM: this memory cannot be reached, or not any more (part
+     * of the copy may have moved): use records; -ESRCH: the peer is gone; -EFAULT: a piece is not memory of the peer;
+     * -EAGAIN: not at this moment (the peer is moving that memory, or the machine starts no transfer now): try again;
+     * -ENOMEM.
      */
     int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
     /*
-     * -EINPROGRESS; or it has ended, and the transfer with it: 0, -EPERM, -ESRCH, -EFAULT, -EKEYREJECTED: the window's
-     * region is exported no more. Parts of it move in any order, in this call and in poll(). NULL: copies end in the
-     * call that starts them.
+     * Returns -EINPROGRESS while the copy is under way. Every other value ends the transfer: 0; -EPERM, -ESRCH,
+     * -EFAULT: as above; -EKEYREJECTED: the window's region is not exported any more. Parts of the copy may move in any
+     * order, in this call and in poll(). NULL: copies end in the call that starts them.
      */
     int (*transfer_poll)(struct um_transfer *transfer);
-    /* Ends it as it stands. From the return on no byte moves. To be called before the link is closed. NULL: likewise.
-     */
+    /* Gives up a transfer, however much of it has moved. No byte moves after the return. Every transfer must end before
+     * its link is closed. NULL: as transfer_poll. */
     void (*transfer_cancel)(struct um_transfer *transfer);
     /*
-     * Lets the lane's peer read one piece of this process's memory, until hide(): the key goes into an announcement of
-     * this lane, and the peer gives it in um_copy. May come between a claim and its commit. NULL: not this memory, or
-     * not now; then the peer cannot read it, and asks for records. From the return of hide() on the peer reads nothing
-     * of it, but one that lied when it answered; it comes before the port closes. NULL: both, where an announcement
-     * suffices.
+     * show() lets the lane's peer read one piece of this process's memory until hide(). The key goes to the peer in an
+     * announcement on this lane; the peer passes it in um_copy. May be called between a claim and its commit. Returns
+     * NULL if this memory cannot be shown, or not now; the peer then cannot read it, and asks for records. After the
+     * return of hide() the peer reads nothing of the memory, unless it answered falsely. hide() must be called before
+     * the port is closed. NULL: both, where peers can read memory that is only announced.
      */
     struct um_shown *(*show)(struct um_lane *lane, const struct iovec *piece, uint64_t *key_p);
     void (*hide)(struct um_shown *shown, enum um_hide why);
 
     /*
-     * Memory that this machine transfers best: page-aligned, zeroed, valid until the space closes. alloc: -ENOMEM,
-     * -ENOSPC the machine has no more of it; the errors of port_open. free: -EINVAL it is not what alloc() gave for
-     * this space; -EBUSY a region that is exported lies in it. NULL: there are neither, it has no such memory.
+     * Allocates and frees memory that this machine transfers best: page-aligned, zeroed, valid until the space is
+     * closed. alloc: -ENOMEM; -ENOSPC: the machine has no more such memory; -EINVAL: len is 0; the errors of port_open.
+     * free: -EINVAL: not what alloc returned for this space; -EBUSY: an exported region lies in it. NULL: both, the
+     * machine has no such memory.
      */
     int (*memory_alloc)(struct um_space *space, size_t len, void **memory_p);
     int (*memory_free)(struct um_space *space, void *memory);
-    /* Can peers map all of this memory of the process, as it is? Then they can until the program frees it. NULL: never.
-     */
+    /* True if peers can map all of this memory of the process as it is; they can then until the program frees it. NULL:
+     * never. */
     bool (*is_shareable)(struct um_space *space, const void *memory, size_t len);
     /*
-     * Where this process sees the byte at that address of the peer, which the peer has said to be shareable. *len_p
-     * bytes from there on, at most as many as asked for. Valid until the link closes. NULL: it cannot be mapped
-     * here. The first call for an address maps its surroundings. NULL: never, with is_shareable.
+     * Returns where this process sees the byte at an address of the peer, in memory that the peer has said to be
+     * shareable. *len_p: in, how many bytes are wanted; out, how many of them are there in one piece. Valid until the
+     * link is closed. Returns NULL if that memory cannot be mapped here. The first call for an address maps its
+     * surroundings. NULL: never mapped; then is_shareable is NULL, too.
      */
     void *(*peer_memory)(struct um_link *link, uint64_t addr, size_t *len_p);
     /*
-     * Is it better to announce this body, and let the peer transfer it, than to copy it into a record: because that is
-     * faster, or because the receiver asked for it (rx_announce)? NULL: no body.
+     * True if this body should be announced, and transferred by the peer, rather than copied into a record: because
+     * that is faster, or because the receiver asked for it (rx_announce). NULL: no body.
      */
     bool (*prefers_rndv)(struct um_lane *lane, const struct iovec *iov, size_t count, size_t len);
 
-    /* Opens and closes a space. Ports that belong to it, and what it exports, end before it. Errors as port_open. */
+    /* Opens and closes a space. Its ports must be closed, and its regions unexported, before it is closed. The errors
+     * of port_open. */
     int (*space_open)(const struct um_space_config *config, struct um_space **space_p);
     void (*space_close)(struct um_space *space);
     /*
-     * Lets peers reach a region, at the best level there is. Peers find it from the return on. Fails only with -ENOMEM:
-     * a region that no other level supports is left to its owner.
+     * Lets peers reach a region, at the best level that is possible. Peers find the region from the return on. Fails
+     * only with -ENOMEM: a region for which no higher level is possible is exported at level remote.
      */
     int (*export)(struct um_space *space, const struct um_region_desc *what, struct um_exported **exported_p);
-    /* No operation that a peer starts after the return reaches the region any more. */
+    /* Ends the export. No operation that a peer starts after the return reaches the region. */
     void (*unexport)(struct um_space *space, struct um_exported *exported);
-    /* The level at which peers reach it now. */
+    /* Returns the level at which peers reach the region now. */
     enum um_level (*exported_level)(const struct um_exported *exported);
-    /* Counters that peers add to. -ENOSPC: all are in use. *value_p: the counter, which only grows. */
+    /* Opens a counter that accesses of peers add to. *value_p: where it is, until it is closed; it begins at 0 and only
+     * grows. -ENOSPC: all counters are in use. */
     int (*counter_open)(struct um_space *space, uint32_t *number_p, const uint64_t **value_p);
     void (*counter_close)(struct um_space *space, uint32_t number);
-    /* Sets the counters for accesses to a region, or to any region through a port. */
+    /* Sets the counters (enum um_counters) of accesses to one region, or to any region through one port. */
     void (*exported_set_counters)(struct um_space *space, struct um_exported *exported, uint32_t counters);
     void (*port_set_counters)(struct um_port *port, uint32_t counters);
-    /* Counts an access that this process has executed for a peer: at counters, with UM_COUNT_*_SHIFT. */
+    /* Counts an access that this process has executed for a peer: adds 1 to the counter of `counters` that shift
+     * selects (UM_COUNT_*_SHIFT). */
     void (*space_count)(struct um_space *space, uint32_t counters, unsigned shift);
-    /* The locks of wide and misaligned atomics on what this space exports; never NULL. */
+    /* Returns the locks for wide and misaligned atomics on what this space exports; never NULL. */
     struct um_locks_shm *(*space_locks)(struct um_space *space);
 
     /*
-     * A view of the region that the peer exports under that key. Slow path, no call of the peer needed. Level remote:
-     * the region cannot be reached without the peer (ask the peer, which may know it), until the window is no longer
-     * current. -ENOENT: the peer exports nothing at all; -ENOMEM; the errors of lane_open.
+     * Opens a window on the region that the peer exports under a key. Slow path; needs no call of the peer. Level
+     * remote: as long as the window is current, the region cannot be reached without the peer (send the operation to
+     * the peer, which may know the key). -ENOENT: the peer exports nothing at all; -ENOMEM; the errors of lane_open.
      */
     int (*window_open)(struct um_link *link, uint64_t key, struct um_window **window_p);
     void (*window_close)(struct um_window *window);
-    /* Counts what was executed through the window, at its counters and its port's, and wakes a sleeping peer. NULL: no
-     * window has counters (region.counters and *port_counters are 0). */
+    /* Counts an access that was executed through the window: adds 1 to the counters of the region and of the peer's
+     * port that shift selects, and wakes the peer if it sleeps. NULL: no window has counters (region.counters and
+     * *port_counters are 0). */
     void (*window_count)(struct um_window *window, unsigned shift);
     /*
-     * For a window whose `use` is not NULL. Tells the owner how much time (ns) the operation that was just executed
-     * below UM_LEVEL_MAPPED would have saved at that level. UM_USE_MUST: the operation was not executed: it needs that
-     * level, or the owner's progress. The owner's program need make no call. When the level has changed, or will not
-     * change any more, the window is no longer current. NULL: no window has `use`.
+     * For a window whose `use` is not NULL. Tells the owner how much time (ns) UM_LEVEL_MAPPED would have saved for the
+     * operation that was just executed below that level. UM_USE_MUST: the operation was not executed, because it needs
+     * that level or the owner's progress. The owner's program need not make a call. When the level has changed, or will
+     * not change any more, the window is no longer current. NULL: no window has `use`.
      */
     void (*window_use)(struct um_window *window, uint64_t saved_ns);
 
     /*
-     * Opens the lane to a link's peer; the first contact. Slow path, no call of the peer needed, except of one whose
-     * memory this process cannot open by itself: it answers when it makes progress. -EAGAIN that has not happened yet,
-     * or no lane is free now; -ECONNREFUSED the port does not exist any more; -EHOSTUNREACH something else is in its
-     * place: it has ended, or never was here (logged); -EACCES not permitted (logged with the remedy); -EPROTO.
+     * Opens the lane to the peer of a link: the first contact. Slow path. Needs a call of the peer only if this process
+     * cannot open the peer's memory by itself: such a peer answers when it makes progress. -EAGAIN: the peer has not
+     * answered yet, or no lane is free now; -ECONNREFUSED: the peer's port does not exist any more; -EHOSTUNREACH:
+     * something else is in its place: the port has ended, or never was here (logged); -EACCES: not permitted (logged,
+     * with the remedy); -EPROTO; -ENOMEM.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
-    /* Orderly end: what was committed is still delivered. */
+    /* Ends the lane in good order: what was committed is still delivered. */
     void (*lane_close)(struct um_lane *lane);
 
     /*
-     * Claims the next record with a body of body_len bytes (0 for none). After success exactly one commit or abort
-     * follows. Sets the slot's is_nontemporal if body_len is at least UM_NONTEMPORAL_MIN. -EAGAIN full for now; -EPIPE
-     * the port closed or refused this lane; -EMSGSIZE larger than this lane can hold at its present size, which
-     * lane_body_max() tells.
+     * Claims the next record, with a body of body_len bytes (0: none). Exactly one commit or abort must follow a
+     * successful claim. Sets the slot's is_nontemporal if body_len is at least UM_NONTEMPORAL_MIN. -EAGAIN: the lane is
+     * full for now; -EPIPE: the peer's port closed or refused this lane; -EMSGSIZE: the body is larger than the lane
+     * takes at its present size (lane_body_max).
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
-    /* The same for a record that the receiver may have to keep: -EAGAIN also while it holds this lane (rx_hold). */
+    /* As claim(), for a record that the receiver may have to keep: -EAGAIN also while the receiver holds this lane
+     * (rx_hold). */
     int (*claim_message)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /*
-     * The same for a record whose body is memory of the caller's, which the machine may read as it stands until the
-     * record is consumed or the lane ends: the slot has no body to write. If the lane ends before, the receiver gets
-     * all of the body as it was then, or none. NULL: bodies are copied.
+     * As claim_message(), for a record whose body is memory of the caller. The slot has no body to write: the machine
+     * may read that memory until the record is consumed or the lane ends, so the caller must not change it before. If
+     * the lane ends first, the receiver gets the whole body as it was until then, or nothing. NULL: bodies are copied.
      */
     int (*claim_lent)(struct um_lane *lane, const struct iovec *body, struct um_slot *slot_p);
-    /* Publishes it. len: any value < 2^16 for the receiver's use when there is no body; ignored when there is one. */
+    /* Makes the claimed record visible to the receiver. len: without a body, any value below 2^16 for the receiver;
+     * with a body, ignored. abort() gives the place back. */
     void (*commit)(struct um_lane *lane, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len);
     void (*abort)(struct um_lane *lane, const struct um_slot *slot);
-    /* Largest body that this lane takes now; asking for more than it takes may make it grow (slow path). */
+    /* Returns the largest body (bytes) that this lane takes now. If wanted is more than that, the lane may grow (slow
+     * path). */
     uint32_t (*lane_body_max)(struct um_lane *lane, uint32_t wanted);
     /*
-     * May one message go in so many records now, each with a body of up to body_len bytes, UM_ROOM_MAX in all? Then
-     * the caller may claim and commit them one after the other, before any other call for this lane: no claim fails but
-     * with -EPIPE. False: there is no room for them, more is asked for, or the receiver holds this lane or wants such
-     * messages announced (rx_hold, rx_announce). The lane does not grow. NULL: no message goes in several records.
+     * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
+     * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
+     * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
+     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow. NULL:
+     * no message goes in several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
-    /* Records committed so far, and records known to be consumed (monotone, modulo 2^32). */
+    /* Return how many records were committed so far, and how many of them are known to be consumed (both only grow,
+     * modulo 2^32). */
     uint32_t (*lane_committed)(const struct um_lane *lane);
     uint32_t (*lane_consumed)(const struct um_lane *lane);
-    /* Takes up to max answers; returns how many. -EPIPE the lane was ended by the peer and no answer is left. */
+    /* Takes up to max answers and returns their number. -EPIPE: the peer has ended the lane, and no answer is left. */
     int (*lane_reap)(struct um_lane *lane, struct um_answer *answers, int max);
-    /* The lane's progress words, UM_PROGRESS_WORDS pairs of them, at its sender and at its receiver; NULL: it has none,
-     * because its memory is not coherent. NULL as operations: no lane has any. */
+    /* Return the UM_PROGRESS_WORDS pairs of progress words of the lane, to its sender and to its receiver. Return NULL
+     * if the lane has none, because its memory is not coherent. NULL: both, no lane has any. */
     struct um_progress_words *(*lane_progress)(struct um_lane *lane);
     struct um_progress_words *(*rx_progress)(struct um_rx *rx);
-    /* While on, answers and consumption of this lane, its end by the peer, and the end of a hold that failed a claim
-     * wake a sleeping port. */
+    /* While on, these events of the lane wake a sleeping port: an answer, the consumption of a record, the end of the
+     * lane by the peer, and the end of a hold because of which a claim failed. */
     void (*lane_watch)(struct um_lane *lane, bool on);
 
     /*
-     * The next record of any rx, in the order of its lane: 1 and *rec_p, or 0 when there is none. A record that is not
-     * released is offered again by a later poll; records of other lanes may come in between. After the last record one
-     * poll may return 0 without a look, where that is expensive; the next one looks.
+     * Offers the next record of any rx; the records of one lane come in their order. Returns 1 and *rec_p, or 0 if
+     * there is no record. A record that is not released is offered again by a later poll; records of other lanes may
+     * come in between. Where a look for records is expensive, one poll after the last record may return 0 without a
+     * look; the next one looks.
      */
     int (*poll)(struct um_port *port, struct um_record *rec_p);
-    /* What poll() put off telling peers because it had a record to offer: for a caller that stops before it says 0.
-     * NULL: nothing is put off. */
+    /* Tells peers what poll() has put off because it had a record to offer. For a caller that stops polling before
+     * poll() returns 0. NULL: nothing is put off. */
     void (*catch_up)(struct um_port *port);
     /*
-     * Takes up the lanes that peers opened and that poll() does not know of yet: one that died may not have come to
-     * tell. True: poll() has a peer to offer that joined or left. Slow path.
+     * Takes up the lanes that peers opened and that poll() does not know of yet: a peer may have died before it could
+     * tell of its lane. Returns true if poll() has a UM_REC_JOINED or UM_REC_LEFT to offer. Slow path.
      */
     bool (*gather)(struct um_port *port);
-    /* The record is dealt with; its views end. For UM_REC_LEFT: rx ends with it. */
+    /* Consumes a record that poll() offered: its header and body must not be read any more. UM_REC_LEFT: the rx ends,
+     * too. */
     void (*release)(struct um_port *port, const struct um_record *rec);
     /*
-     * Answers a token of a record of this rx. Needs no credit. A token has at most one answer on its way: it may be
-     * answered again only after a record that the peer sent upon the first answer. 0, always for a token below
-     * UM_TOKENS; -EAGAIN for others while the sender has not taken UM_ANSWERS - UM_TOKENS earlier answers: try again
-     * later. The sender takes them when it reaps, which wakes this port if it sleeps.
+     * Answers a token of a record of this rx. Needs no credit. A bounded token has at most one answer on its way: it
+     * may be answered again only after a record that the peer sent upon the first answer. Always 0 for a bounded token;
+     * for another one -EAGAIN while the sender has not taken UM_ANSWERS - UM_TOKENS earlier answers: try again later.
+     * The sender takes answers when it reaps; that wakes this port if it sleeps.
      */
     int (*answer)(struct um_rx *rx, uint32_t token, int32_t status);
     /*
-     * Asks the sender to send no more messages (claim_message) until the hold ends. What it committed before is still
-     * offered, and what it claimed before it saw the hold: together at most unconsumed_max + 1, with bodies of
-     * unconsumed_bytes.
+     * on: asks the sender to send no more messages (claim_message), until the hold ends. poll() still offers the
+     * records that the sender committed before, and one that it claimed before it saw the hold: together at most
+     * unconsumed_max + 1 records, with bodies of at most unconsumed_bytes.
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
-    /* Asks the sender, until the request ends, to announce messages whose bodies are longer than UM_ANNOUNCED_MIN, and
-     * those that would go in several records: its prefers_rndv() and lane_has_room() say so then. NULL: there are none.
-     */
+    /* on: asks the sender, until the request ends, to announce messages whose bodies are longer than UM_ANNOUNCED_MIN,
+     * and messages that would go in several records: the sender's prefers_rndv() then returns true for the former,
+     * lane_has_room() false for the latter. NULL: no lane carries such messages. */
     void (*rx_announce)(struct um_rx *rx, bool on);
-    /* Ends an rx whose peer broke the protocol: its sender sees -EPIPE; UM_REC_LEFT with EPROTO follows. */
+    /* Ends an rx whose peer broke the protocol: the sender gets -EPIPE, and poll() offers UM_REC_LEFT with EPROTO. */
     void (*rx_refuse)(struct um_rx *rx);
-    /* Who sends: this machine's part of the address; the rest is zero. */
+    /* Returns the sender's address: this machine's part; the rest is zero. */
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
 
     /*
-     * Sleeping. arm() promises a readable wait_fd upon the next event: 0, or -EAGAIN when there is one already (then it
-     * is not armed). disarm() ends it and drains the fd. kick() makes wait_fd readable from any thread. NULL: all four,
-     * and only of a machine that does not wake (wakes).
+     * Sleeping. arm() returns 0 and promises that wait_fd becomes readable with the next event; or -EAGAIN if there is
+     * an event already (the port is not armed then). disarm() ends that and drains the fd. kick() makes wait_fd
+     * readable, from any thread. NULL: all four, only where `wakes` is false.
      */
     int (*wait_fd)(const struct um_port *port);
     int (*arm)(struct um_port *port);
     void (*disarm)(struct um_port *port);
     void (*kick)(struct um_port *port);
     /*
-     * Where the next record will be seen, for a processor that can wait for a store to one line. 1: *value_p stands at
-     * *line_p while nothing came; valid until the next call that touches the port. 0: no lane is active. -EAGAIN: there
-     * is news, more than one place to look at, or none (always, for a machine without such a line). What comes in
-     * another way (a first contact, a lane that was idle, the end of one) does not touch the line: poll again soon.
+     * Tells which line of memory the next record will change, for a processor that can wait for a store to one line. 1:
+     * the word at *line_p is *value_p as long as no record has come; valid until the next call that touches the port.
+     * 0: no lane is active. -EAGAIN: there is news already, or there is not exactly one such line (always, for a
+     * machine without one). A first contact, a record in an idle lane and the end of a lane do not change the line:
+     * poll again soon.
      */
     int (*watch_line)(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p);
     /*
-     * Housekeeping (peers that died, memory to return); call it a few times a second or more while operations are
-     * pending. However many peers there are, the death of one is noticed within about a second.
+     * Does housekeeping: finds peers that died, gives memory back. To be called a few times a second or more while
+     * operations are pending. The death of a peer is then noticed within about a second, however many peers there are.
      */
     void (*tick)(struct um_port *port);
 };

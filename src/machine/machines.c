@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The machine of that name, of len bytes; NULL: there is none. */
+/* Returns the machine with the name of len bytes; NULL: none. */
 static const struct um_machine *machine_named(const char *name, size_t len)
 {
     for (const struct um_machine *const *m = um_machines_offered; *m; m++) {
@@ -17,7 +17,7 @@ static const struct um_machine *machine_named(const char *name, size_t len)
     return NULL;
 }
 
-/* Would an address have two parts in one place? */
+/* True if both machines have their part in the same place of an address. */
 static bool is_overlapping(const struct um_machine *a, const struct um_machine *b)
 {
     return a->addr_kind & b->addr_kind ||

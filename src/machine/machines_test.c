@@ -1,4 +1,4 @@
-/* Lists of machines' names, and what each machine says of itself. */
+/* Tests of lists of machine names, and of what each machine says of itself. */
 #include "machine/machines.h"
 
 #include "base/log.h"
@@ -43,7 +43,7 @@ static void anything_else_is_refused(void **state)
     }
 }
 
-/* What was logged last. */
+/* The text logged last. */
 static char logged[256];
 
 static void log_keep(enum um_log_level level, const char *text)
@@ -63,7 +63,7 @@ static bool is_sharing_a_word(const struct um_machine *a, const struct um_machin
     return false;
 }
 
-/* sim has the place of shm. */
+/* sim has its part in the same words as shm. */
 static void two_with_one_place_in_an_address_are_refused(void **state)
 {
     (void)state;
@@ -82,7 +82,7 @@ static void two_with_one_place_in_an_address_are_refused(void **state)
     um_log_set_sink(NULL);
 }
 
-/* Every two that are offered go together if, and only if, they have no word in common. */
+/* Any two offered machines can be used together if and only if their parts have no word in common. */
 static void offered_ones_go_together_or_are_refused(void **state)
 {
     (void)state;
@@ -113,7 +113,7 @@ static void what_is_allowed_names_each(void **state)
     assert_memory_equal(little, text, sizeof(little) - 1);
 }
 
-/* fi_info -e lists them all, under one prefix. */
+/* fi_info -e lists the parameters of all machines under one prefix. */
 static void parameters_have_the_name_of_their_machine(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * The machines that a user can choose: alone in this file, so that a test can build a provider with others
- * (tests/prov/unwoken).
+ * The machines that a user can choose. This list has a file of its own, so that a test can build a provider with other
+ * machines (tests/prov/unwoken).
  */
 #include "machine/machines.h"
 

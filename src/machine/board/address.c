@@ -10,7 +10,7 @@ struct um_addr um_board_addr(const struct unimem_mailbox_address *address)
 {
     struct um_addr addr = {{UM_ADDR_VERSION | (uint64_t)UM_ADDR_BOARD << UM_ADDR_KINDS_SHIFT}};
     addr.word[UM_BOARD_ADDR_FIRST] = (uint64_t)UM_BOARD_ADDR_VERSION << 48 | (uint64_t)(address->node & 0xffff) << 32 |
-                                     address->context; /* node: as JOIN has it, 16 bits */
+                                     address->context; /* the node has 16 bits, as in JOIN */
     addr.word[UM_BOARD_ADDR_FIRST + 1] = (uint64_t)address->generation << 32 | address->mailbox;
     return addr;
 }

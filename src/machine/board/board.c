@@ -1,4 +1,4 @@
-/* The table of the machine over a board: above all its files. board.h. */
+/* The table of the machine over a board; it stands above all other files of the machine. board.h. */
 #include "machine/board/board.h"
 #include "machine/address.h"
 #include "machine/machines.h"

@@ -1,4 +1,4 @@
-/* Claiming and committing a record: where it is written, and whether it goes in a message or by DMA. board.h. */
+/* Claims and commits records: where a record is written, and whether it goes in a message or by DMA. board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ int um_board_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot
     if (ret)
         return ret;
     struct um_board_record_wire *record = (void *)lane->scratch;
-    memset(record->header, 0, sizeof(record->header)); /* words that the caller does not write are not sent (embed) */
+    memset(record->header, 0, sizeof(record->header)); /* embed() does not send words that the caller does not write */
     lane->claimed = lines;
     *slot_p = (struct um_slot){.header = record->header, .body = body_len ? record + 1 : NULL, .body_len = body_len};
     return 0;
@@ -44,12 +44,12 @@ int um_board_claim_message(struct um_lane *base, uint32_t body_len, struct um_sl
     lane->was_held = lane->held;
     if (ret || !lane->held)
         return ret;
-    lane->more = false; /* the next claim sees the end of the hold */
+    lane->more = false; /* so that the next claim runs the driver, which sees the end of the hold */
     return -EAGAIN;
 }
 
-/* The record inside a message; false: it does not fit, or has to keep its place behind others, or the mailbox is full.
- */
+/* Sends the record inside a message. False: it does not fit, or must stay behind earlier records, or the mailbox is
+ * full. */
 static bool embed(struct um_board_lane *lane, const struct um_board_record_wire *record)
 {
     struct um_board_embedded_wire message = {.kind = (uint16_t)(UM_BOARD_RECORD | record->len << UM_BOARD_LEN_SHIFT),
@@ -75,7 +75,7 @@ static bool embed(struct um_board_lane *lane, const struct um_board_record_wire 
     return ret == 0;
 }
 
-/* Copies the record to where engines reach it. */
+/* Copies the record to staging memory, which the engine reaches. */
 static void stage(struct um_board_lane *lane, const struct um_board_record_wire *record)
 {
     struct um_board_record_wire *to = um_board_lane_staged(lane, lane->lines_committed);
@@ -107,7 +107,7 @@ void um_board_commit(struct um_lane *base, const struct um_slot *slot, uint8_t o
     lane->claimed = 0;
     um_board_lane_push(lane);
     if (!lane->more && lane->told != lane->committed)
-        um_board_drive(); /* a mailbox is full: this process's own must be emptied meanwhile */
+        um_board_drive(); /* a mailbox is full: empties the mailboxes of this process meanwhile */
     um_board_leave();
 }
 

@@ -1,8 +1,8 @@
 /*
  * The process's context on the board: opened with its first port or piece of memory, closed with the last one. board.h.
  *
- * What was made on a handle ends with it: each part is told. Owns: um_board.context. Threading: under the process's
- * lock.
+ * What was made on a handle ends with it: each part of the process's object is told. Owns: um_board.context. Threading:
+ * under the process's lock.
  */
 #include "machine/board/board.h"
 
@@ -21,7 +21,7 @@ int um_board_probe(void)
     return ret;
 }
 
-/* Says what an error of unimem_open() means, and what to do. */
+/* Logs what an error of unimem_open() means, and the remedy. */
 static void open_failed(int error)
 {
     const char *board = getenv("UNIMEM_BOARD");
@@ -35,7 +35,7 @@ static void open_failed(int error)
            strerror(-error), remedy);
 }
 
-/* What was made on a handle that is closed. */
+/* Forgets what was made on a handle that is closed. */
 static void forget(void)
 {
     um_board_reaches_forget();
@@ -46,7 +46,7 @@ static void forget(void)
     um_board.context.handle = NULL;
 }
 
-/* A forked child has no context, nor dmable memory: what there is its parent has. It opens one of its own. */
+/* A forked child has neither a context nor dmable memory: they belong to its parent. It opens a context of its own. */
 static void forget_parents(void)
 {
     um_board_slots_forget();
@@ -80,6 +80,6 @@ void um_board_end(void)
         return;
     while ((lane = um_board_lane_next(NULL)) != NULL)
         um_board_lane_free(lane);
-    um_board_api.close(um_board.context.handle); /* and with it all dmable memory and registrations */
+    um_board_api.close(um_board.context.handle); /* this ends all dmable memory and registrations, too */
     forget();
 }

@@ -1,8 +1,8 @@
 /*
- * DMAs on their way: the records of lanes, and transfers that a caller waits for. board.h.
+ * DMAs under way: the records of lanes, and transfers that a caller waits for. board.h.
  *
- * Owns: which records of a lane are in flight (started, moved). Who needs a place in the engine's tables waits here for
- * the lanes' DMAs to end: for the engine, not for a peer. Threading: under the process's lock.
+ * Owns: which records of a lane are in flight (started, moved). A caller that needs a place in the engine's tables
+ * waits here for the lanes' DMAs to end: for the engine, not for a peer. Threading: under the process's lock.
  */
 #include "machine/board/board.h"
 
@@ -82,7 +82,7 @@ bool um_board_lane_start(struct um_board_lane *lane)
 int um_board_dma_now(const struct um_board_transfer *what)
 {
     uint64_t dma;
-    um_board_reach_hold(what->reach); /* while lanes settle, which may find that it is stale */
+    um_board_reach_hold(what->reach); /* lanes that settle may find that it is stale */
     int ret = um_board_dma_begin(what, &dma);
     if (ret == -EAGAIN) {
         um_board_lanes_settle();

@@ -1,4 +1,4 @@
-/* The driver: messages out of the mailboxes, and what is to be told into them. board.h. */
+/* The driver: takes messages out of the mailboxes, and sends what is to be told. board.h. */
 #include "machine/board/board.h"
 
 static void take(struct um_board_port *port, const struct um_board_message_wire *message)

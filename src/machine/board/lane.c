@@ -1,4 +1,4 @@
-/* The sender's end of a lane: what it tells the receiver, and what it is told. board.h. */
+/* The sending end of a lane: what it tells the receiver, and what the receiver tells it. board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
@@ -6,7 +6,7 @@
 
 /* ---- what is told to the receiver ---- */
 
-/* Sends a message about the lane. A peer that is gone ends it. */
+/* Sends a message about the lane; true if it was sent. The lane ends if the peer is gone. */
 static bool tell(struct um_board_lane *lane, const struct um_board_message_wire *message)
 {
     int ret = um_board_api.mailbox_send(um_board_handle(), &lane->peer, message, sizeof(*message));
@@ -36,7 +36,7 @@ static bool tell_data(struct um_board_lane *lane)
     return true;
 }
 
-/* Before UM_BOARD_EAGER the receiver is asked for every record. */
+/* Below UM_BOARD_EAGER the receiver is asked for every record. */
 static bool tell_ask(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_ASK, .number = lane->rx, .value = lane->started + 1};
@@ -46,7 +46,7 @@ static bool tell_ask(struct um_board_lane *lane)
     return true;
 }
 
-/* Moves on what is committed: asks, begins DMAs, sees their ends, tells. */
+/* Moves committed records on: asks the receiver, begins DMAs and waits for their ends, tells the receiver. */
 static bool push_records(struct um_board_lane *lane)
 {
     bool any = false, eager = um_board_step_get() >= UM_BOARD_EAGER;
@@ -87,8 +87,7 @@ bool um_board_lane_holds_back(const struct um_board_lane *lane)
                             (lane->closed || lane->told != lane->committed || um_board_lane_taken_is_due(lane)));
 }
 
-/* The receiver keeps the ring until it gets CLOSE, even if it has ended the lane itself. False: not sent yet.
- */
+/* Sends CLOSE: until then the receiver keeps the ring, even if it has ended the lane itself. False: not sent yet. */
 static bool push_close(struct um_board_lane *lane)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_CLOSE, .number = lane->rx};
@@ -98,7 +97,7 @@ static bool push_close(struct um_board_lane *lane)
     return um_board_api.mailbox_send(um_board_handle(), &lane->peer, &message, sizeof(message)) != -EAGAIN;
 }
 
-/* Where the peer finds our dmable memory, before it hears of any. */
+/* Tells the peer where the directory of our dmable memory is, before anything refers to such memory. */
 static bool tell_arenas(struct um_board_lane *lane)
 {
     uint32_t version;
@@ -125,7 +124,7 @@ void um_board_lane_free(struct um_board_lane *lane)
     if (!lane)
         return;
     um_board_lane_settle(lane);
-    um_board_lane_forget_ring(lane); /* its memory may be another's soon */
+    um_board_lane_forget_ring(lane); /* the peer may soon use its memory for another ring */
     if (lane->staging)
         um_board_ring_put(lane->staging, false);
     free(lane->scratch);
@@ -171,7 +170,7 @@ static void take_credit(struct um_board_lane *lane, const struct um_board_messag
     uint32_t lines = (uint32_t)message->more;
     if (lane->committed - message->value > lane->committed - lane->consumed ||
         lane->lines_committed - lines > lane->lines_committed - lane->lines_consumed)
-        return; /* not more than was sent, not backwards */
+        return; /* more than was sent, or less than before */
     lane->held = message->held;
     lane->consumed = message->value;
     lane->lines_consumed = lines;

@@ -46,7 +46,8 @@ static_assert(sizeof(symbols) / sizeof(symbols[0]) == sizeof(struct um_board_lib
     "Install one (the packages libunimem1 and unimem-boardd hold a board in software), or name its file in "           \
     "FI_UNIMEM_BOARD_LIBRARY"
 
-/* The library beside the file that this code lies in, or in a directory relative to that; NULL: a path is too long. */
+/* Loads the library from a directory relative to that of the file that holds this code. NULL: it is not there, or its
+ * path is too long. */
 static void *open_near(const char *relative)
 {
     char path[PATH_MAX];
@@ -72,7 +73,7 @@ static void *library_open(const char *path, char why[PATH_MAX])
     return library || path ? library : open_near("../");
 }
 
-/* -ENOENT: one is missing, which is named. */
+/* Looks up all functions. -ENOENT: one is missing: *missing_p is its name. */
 static int functions_find(void *library, struct um_board_library *api_p, const char **missing_p)
 {
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
@@ -112,7 +113,7 @@ static int load(const char *path)
     return ret;
 }
 
-/* What failed is not tried again under the same name: fi_getinfo() asks several times. */
+/* A library that failed is not tried again under the same name: fi_getinfo() asks several times. */
 int um_board_library_load(const char *path)
 {
     static char failed[PATH_MAX];

@@ -1,10 +1,10 @@
 /*
- * The board's library, loaded when the machine is first used: nothing here is linked with it, so a host without a board
- * misses nothing, and a board's own library takes the place of the emulator's by its name.
+ * The board's library, loaded when the machine is first used. Nothing here is linked with it, so a host without a board
+ * needs no library, and a board's own library replaces that of the emulator if it has the same name.
  *
- * It is the file that the user names, or else libunimem.so.1: beside this program's own file (a build directory), where
- * the loader finds it, or in the directory above (an installation under a prefix that the loader does not know).
- * Threading: loading is serialised by the caller; the functions are there from then on.
+ * It is the file that the user names, or else libunimem.so.1: beside the file that holds this code (a build directory),
+ * where the loader finds it, or in the directory above that file (an installation under a prefix that the loader does
+ * not know). Threading: the caller serialises loading; the functions may be called at any time after it.
  */
 #ifndef UM_MACHINE_BOARD_LIBRARY_H
 #define UM_MACHINE_BOARD_LIBRARY_H
@@ -31,19 +31,19 @@ struct um_board_library {
     __typeof__(unimem_alloc_dmable) *alloc_dmable;
     __typeof__(unimem_free_dmable) *free_dmable;
     __typeof__(unimem_copy) *copy;
-    __typeof__(unimem_register) *enter; /* a keyword of C has its name */
+    __typeof__(unimem_register) *enter; /* unimem_register: `register` is a keyword of C */
     __typeof__(unimem_deregister) *deregister;
     __typeof__(unimem_dma_write) *dma_write;
     __typeof__(unimem_dma_read) *dma_read;
     __typeof__(unimem_dma_poll) *dma_poll;
 };
 
-/* Valid after um_board_library_load() was 0. */
+/* Valid after um_board_library_load() returned 0. */
 extern struct um_board_library um_board_api;
 
 /*
- * Loads it, once; path NULL: looks for it. 0; -ENOENT: there is none, or it is no library of a board; -EPROTO: one of
- * another version of the interface. The reason was logged, with the remedy.
+ * Loads the library, once. path NULL: looks for it. 0; -ENOENT: there is no library, or the file is no library of a
+ * board; -EPROTO: the library has another version of the interface. The reason is logged; for -ENOENT with the remedy.
  */
 int um_board_library_load(const char *path);
 

@@ -1,8 +1,8 @@
 /*
- * Dmable memory: the application's pieces and the directory in which peers find them, rings, and the scratch of the
+ * Dmable memory: the application's pieces and the directory in which peers find them; rings; and scratch for the
  * machine's own DMAs. board.h.
  *
- * Each piece is an allocation of the board's, and one registration for a peer that uses it. Owns: um_board.memory.
+ * Each piece is one allocation of the board, and one registration at each peer that uses it. Owns: um_board.memory.
  * Threading: under the process's lock.
  */
 #include "machine/board/board.h"
@@ -29,13 +29,14 @@ struct um_board_arena *um_board_arena_of(const void *memory, size_t len)
     return NULL;
 }
 
-/* A um_board.memory.version is never 0. */
+/* Gives the directory a new version, never 0. */
 static void directory_changed(void)
 {
     um_board.memory.version = um_board.memory.version == UINT32_MAX ? 1 : um_board.memory.version + 1;
 }
 
-/* What does not fit into the um_board.memory.directory is still the owner's to use; peers do not reach it by DMA. */
+/* Lists a piece in the directory. The owner can use a piece that finds no place there, but peers do not reach it by
+ * DMA. */
 static void directory_add(struct um_board_arena *arena)
 {
     void *memory;
@@ -64,7 +65,7 @@ void um_board_arena_remove(struct um_board_arena *arena)
     if (!arena->regions)
         free(arena);
     else
-        arena->base = NULL; /* the last region frees it */
+        arena->base = NULL; /* freed with its last region */
 }
 
 void um_board_arena_region_end(struct um_board_arena *arena)

@@ -1,9 +1,10 @@
 /*
  * Copies between dmable memory of a peer and memory here, by DMA. board.h.
  *
- * Local memory that is dmable takes part in the DMA itself. Other memory goes through the process's bounce buffers:
- * while one of them is in the engine the processor copies the next, in parts of a size at which neither waits long for
- * the other. Up to UM_BOARD_BOUNCES DMAs are under way, so the engine has work while the processor looks after it.
+ * A DMA reads or writes local memory itself if it is dmable. Other local memory goes through the bounce buffers of the
+ * process: while one of them is in the engine the processor copies the next one, in parts of a size at which neither
+ * waits long for the other. Up to UM_BOARD_BOUNCES DMAs are under way, so the engine has work while the processor
+ * copies.
  *
  * The call waits for all DMAs before it returns, but releases the lock after every SLICE bytes.
  * Threading: takes the process's lock.
@@ -20,21 +21,21 @@ enum { SLICE = 4 << 20, DIRECT = 1 << 20, PART_MIN = 4096, CALLS = 2048, WAIT_MI
 struct flight {
     uint64_t dma;
     struct um_board_reach *reach;
-    unsigned char *bounce, *user; /* bounce NULL: the user's memory takes part */
+    unsigned char *bounce, *user; /* bounce NULL: the DMA uses the user's memory itself */
     size_t len;
 };
 
 struct mover {
     struct um_board_link *link;
     bool write;
-    size_t part;     /* bytes of one bounce */
-    size_t size_max; /* of one DMA */
+    size_t part;     /* bytes of a part that goes through a bounce buffer */
+    size_t size_max; /* bytes of one DMA, at most */
     struct flight flight[UM_BOARD_BOUNCES];
     unsigned begun, landed;
     int error;
 };
 
-/* Waits for the oldest DMA. */
+/* Waits for the oldest DMA, and copies what it read out of its bounce buffer. */
 static void land(struct mover *m)
 {
     struct flight *f = &m->flight[m->landed++ % UM_BOARD_BOUNCES];
@@ -53,7 +54,7 @@ static int reach_peer(struct mover *m, uint64_t address, size_t len, struct um_b
     struct um_board_reach *reach = um_board_reach_again(&m->link->hint, &at, len);
     int ret = 0;
     while (!reach && (ret = um_board_reach_peer(&at, len, &reach)) == -EAGAIN && m->landed != m->begun)
-        land(m); /* what it uses may make room */
+        land(m); /* its end may make room in the engine's table */
     if (ret == 0) {
         um_board_reach_remember(&m->link->hint, reach);
         *reach_p = reach;
@@ -61,7 +62,7 @@ static int reach_peer(struct mover *m, uint64_t address, size_t len, struct um_b
     return ret == -EAGAIN || ret == -ENOMEM ? -EPERM : ret;
 }
 
-/* Begins the next part of at most len bytes. Returns how many, or an error. */
+/* Begins to move the next part, of at most len bytes. Returns its length, or a negative errno. */
 static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, size_t len)
 {
     struct flight *f = &m->flight[m->begun % UM_BOARD_BOUNCES];
@@ -77,7 +78,7 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     int ret = reach_peer(m, address, what.len, &what.reach);
     if (ret)
         return ret;
-    um_board_reach_hold(what.reach); /* while we wait */
+    um_board_reach_hold(what.reach); /* while this call waits for other DMAs */
     *f = (struct flight){.reach = what.reach, .user = user, .len = what.len};
     f->bounce = direct ? NULL : um_board_scratch_get()->bounce[m->begun % UM_BOARD_BOUNCES];
     if (f->bounce && m->write)
@@ -94,7 +95,7 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     return ret ? ret : (ssize_t)what.len;
 }
 
-/* Moves at most SLICE bytes, after which other threads get the lock; advances the cursors. */
+/* Moves len bytes, at most SLICE, after which other threads get the lock. Advances the cursors. */
 static int slice(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
 {
     m->begun = m->landed = 0;
@@ -118,7 +119,8 @@ static int slice(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cu
     return m->error;
 }
 
-/* In parts of this size the first copy, which nothing overlaps, costs about as much as all calls together. */
+/* Returns the length of a part at which the first copy, which nothing overlaps, costs about as much as all calls
+ * together. */
 static size_t part_of(size_t len)
 {
     uint64_t part = PART_MIN;
@@ -127,7 +129,8 @@ static size_t part_of(size_t len)
     return (size_t)part;
 }
 
-/* A port of this process that was closed; those of others end with what they exported. */
+/* True if the peer is a port of this process that was closed. (Ports of other processes end together with what they
+ * exported.) */
 static bool is_closed(const struct um_board_link *link)
 {
     struct unimem_info own;
@@ -140,7 +143,8 @@ static bool is_closed(const struct um_board_link *link)
     return true;
 }
 
-/* A cached registration may be of freed memory: tries once more with the current directory. */
+/* As slice(). A cached registration may be of memory that was freed: then it tries once more with the current
+ * directory. */
 static int slice_again(struct mover *m, struct um_iov_cursor *remote, struct um_iov_cursor *local, size_t len)
 {
     struct um_iov_cursor first_remote = *remote, first_local = *local;
@@ -177,7 +181,7 @@ static int move(struct mover *m, const struct iovec *remote, size_t remote_count
     return ret == -ENXIO ? -ESRCH : ret == -EACCES ? -EPERM : ret;
 }
 
-/* It waits for the engine, and ends in this call. */
+/* Waits for the engine: the copy ends in this call. */
 int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
 {
     struct um_board_link *link = (struct um_board_link *)base;
@@ -191,7 +195,7 @@ int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, st
     return move(&m, there, copy->remote_count, copy->local, copy->local_count, copy->len);
 }
 
-/* From this size on an announcement and an answer take less time than two copies. */
+/* True for dmable memory from WAIT_MIN bytes on: an announcement and an answer take less time than two copies. */
 bool um_board_waits_better(struct um_lane *base, const struct iovec *iov, size_t count, size_t len)
 {
     const struct um_board_lane *lane = (const struct um_board_lane *)base;

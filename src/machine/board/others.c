@@ -1,8 +1,8 @@
 /*
  * Other contexts of the board: where they have dmable memory. board.h.
  *
- * What a context has to offer it tells by a directory in its own dmable memory: its address and version come by
- * message, its content by DMA when something is looked for that no registration covers. Owns: um_board.others.
+ * A context lists its dmable memory in a directory, which is dmable, too. Messages tell the directory's address and
+ * version; its content is read by DMA when no registration covers the memory that is looked for. Owns: um_board.others.
  * Threading: under the process's lock.
  */
 #include "machine/board/board.h"
@@ -12,12 +12,12 @@
 
 enum { CONTEXTS = 4096 };
 
-/* Another context, of which something was told. */
+/* Another context, which has told of its directory. */
 struct context {
     struct um_list link;
     uint32_t node, context;
     uint64_t directory;
-    uint32_t version, known;            /* told; of the copy, 0: there is none */
+    uint32_t version, known;            /* the version that was told; that of the copy, 0: no copy */
     struct um_board_arena_wire arena[]; /* UM_BOARD_ARENAS_MAX */
 };
 
@@ -38,7 +38,7 @@ static void context_free(struct context *context)
     free(context);
 }
 
-/* Those that have ended, when there are many. */
+/* Frees the contexts that have ended. Called when there are many. */
 static void contexts_sweep(void)
 {
     for (struct um_list *l = um_board.others.list.next, *next; l != &um_board.others.list; l = next) {
@@ -60,7 +60,7 @@ void um_board_reach_told(uint32_t node, uint32_t number, uint64_t directory, uin
         if (um_board.others.count < CONTEXTS)
             context = calloc(1, sizeof(*context) + UM_BOARD_DIRECTORY);
         if (!context)
-            return; /* its memory goes through lanes */
+            return; /* bodies in its memory go through lanes */
         context->node = node;
         context->context = number;
         um_list_append(&um_board.others.list, &context->link);
@@ -78,7 +78,7 @@ void um_board_reach_doubt(uint32_t node, uint32_t number)
         context->known = 0;
 }
 
-/* Reads the directory, if it has changed. */
+/* Reads the context's directory, if it has changed. */
 static int context_read(struct context *context)
 {
     struct unimem_remote at = {context->node, context->context, context->directory};
@@ -99,7 +99,7 @@ static int context_read(struct context *context)
     return 0;
 }
 
-/* The piece of a context's memory in which it lies. -EPERM: none. */
+/* Finds the piece of a context's memory that contains this memory. -EPERM: none does. */
 static int arena_find(const struct unimem_remote *at, size_t len, struct um_board_arena_wire *arena_p)
 {
     struct unimem_info own;

@@ -1,4 +1,4 @@
-/* Receiving as machine.h has it: records, answers, holds. board.h. */
+/* The receiving operations of machine.h: records, answers, holds. board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
@@ -13,14 +13,14 @@ static const struct um_board_record_wire *record_at(const struct um_board_rx *rx
     return (const void *)(rx->ring + (size_t)(rx->lines_released % UM_BOARD_LINES) * UM_BOARD_LINE);
 }
 
-/* The next record came inside a message: where it was kept; NULL: it lies in the ring. */
+/* Returns the next record if it came inside a message; NULL: it lies in the ring. */
 static const struct um_board_record_wire *embedded_next(const struct um_board_rx *rx)
 {
     const struct um_board_record_wire *record = &rx->embed[rx->embeds_out % UM_BOARD_EMBEDS];
     return rx->embeds_in != rx->embeds_out && record->len == rx->released + 1 ? record : NULL;
 }
 
-/* The body, copied out of dmable memory. */
+/* Returns the body, copied out of dmable memory. */
 static const void *body_view(struct um_board_rx *rx, const struct um_board_record_wire *record, uint32_t len)
 {
     if (rx->copied == rx->released + 1)
@@ -32,7 +32,8 @@ static const void *body_view(struct um_board_rx *rx, const struct um_board_recor
     return rx->scratch;
 }
 
-/* A record as it stands in the ring, where its sender can still write: read once. False: it breaks the format. */
+/* Describes the next record. The sender can still write the ring, so each value is read once. False: the record breaks
+ * the format. */
 static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
 {
     const struct um_board_record_wire *kept = embedded_next(rx);
@@ -59,7 +60,7 @@ static bool record_view(struct um_board_rx *rx, struct um_record *rec_p)
     return true;
 }
 
-/* What this rx has to offer. */
+/* Offers what this rx has next; false: nothing. */
 static bool offer(struct um_board_rx *rx, struct um_record *rec_p)
 {
     static const unsigned char nothing[UM_HEADER_MAX];
@@ -79,7 +80,7 @@ static bool offer(struct um_board_rx *rx, struct um_record *rec_p)
     return true;
 }
 
-/* The first from a number on, in the order of slots, round and round. */
+/* Offers a record of the first rx that has one, in the order of slots, from the cursor around. */
 static int poll_from(struct um_board_port *port, struct um_record *rec_p)
 {
     for (int round = 0; round < 2; round++)
@@ -93,7 +94,7 @@ static int poll_from(struct um_board_port *port, struct um_record *rec_p)
     return 0;
 }
 
-/* A lane whose sender announced more, but sent none since the last look, gets none soon. */
+/* Ends the wait for more records in lanes whose caller announced more, but committed none since the last poll. */
 static void end_of_more(const struct um_board_port *port)
 {
     for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane)) {
@@ -157,7 +158,7 @@ void um_board_release(struct um_port *base, const struct um_record *rec)
 
 /* ---- answers, refusal, who sends ---- */
 
-/* The sender keeps answers that it has not reaped: a wrong count only loses its own answers. */
+/* The sender tells how many answers it has taken; a wrong count only loses its own answers. */
 static bool has_room(const struct um_board_rx *rx)
 {
     return (int32_t)(rx->answers_in - rx->answers_taken) < UM_ANSWERS - UM_TOKENS;
@@ -186,7 +187,7 @@ bool um_board_rx_news(const struct um_board_port *port)
     return false;
 }
 
-/* A sender that opens a lane is known as soon as the mailbox is read. */
+/* A lane that a peer opened is known as soon as the mailbox is read. */
 bool um_board_gather(struct um_port *base)
 {
     bool news = false;

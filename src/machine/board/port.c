@@ -80,7 +80,7 @@ int um_board_port_open(const struct um_machine *machine, const struct um_port_co
     return 0;
 }
 
-/* Until everything is told, but a peer that takes nothing out of its mailbox is not waited for longer than this. */
+/* Waits until everything is told, but no longer than a second for peers that take nothing out of their mailboxes. */
 static void port_flush(const struct um_board_port *port)
 {
     UM_UNCANCELLED;
@@ -109,8 +109,7 @@ static void port_end_rxs(struct um_board_port *port)
     }
 }
 
-/* What is left of its lanes: the driver goes on with those that have something to tell, while the process has a port.
- */
+/* Ends the port's lanes. The driver goes on with those that have something to tell, while the process has a port. */
 static void port_end_lanes(const struct um_board_port *port)
 {
     for (struct um_board_lane *lane = um_board_lane_next(NULL), *next; lane; lane = next) {
@@ -129,7 +128,7 @@ void um_board_port_close(struct um_port *base)
     struct um_board_port *port = (struct um_board_port *)base;
     um_board_enter();
     port_end_rxs(port);
-    um_board_views_end(port); /* requests up to now are answered; from now on nobody takes messages for this port */
+    um_board_views_end(port); /* SEEKs up to now were answered; from now on nobody takes messages for this port */
     um_board_seeks_end(port);
     um_board_ports_remove(port);
     port_end_lanes(port);
@@ -137,7 +136,7 @@ void um_board_port_close(struct um_port *base)
     close(port->wait_fd);
     close(port->kick_fd);
     free(port);
-    um_board_drive(); /* others of this process learn of it */
+    um_board_drive(); /* other ports of this process learn of it */
     um_board_end();
     um_board_leave();
 }
@@ -196,8 +195,8 @@ void um_board_disarm(struct um_port *base)
 }
 
 /*
- * Looks and arms in one: another port's thread may run the driver, which empties the mailbox. Nothing signals when a
- * peer's full mailbox has room again, so a port with something to tell does not sleep.
+ * Looks for news and arms under one lock, because the thread of another port may run the driver, which empties the
+ * mailbox. Nothing signals that a peer's full mailbox has room again, so a port with something to tell does not sleep.
  */
 int um_board_arm(struct um_port *base)
 {

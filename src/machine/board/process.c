@@ -5,13 +5,13 @@
 
 struct um_board_process um_board;
 
-/* In a child: another thread of the parent may have held it. */
+/* For a forked child: another thread of the parent may have held the lock. */
 static void lock_renew(void)
 {
     um_board.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
-/* What is not zero at first. */
+/* Sets what is not zero at first. */
 static void process_begin(void)
 {
     lock_renew();

@@ -72,7 +72,8 @@ void um_board_reach_release(struct um_board_reach *reach)
         um_board_reach_drop(reach);
 }
 
-/* Ends those that nothing uses: the one used longest ago, or all that overlap this. */
+/* Ends registrations that nothing uses: the one used longest ago, or (overlap) all that overlap this memory. True if
+ * any ended. */
 static bool make_room(const struct unimem_remote *at, uint64_t len, bool overlap)
 {
     bool any = false;
@@ -90,7 +91,7 @@ static bool make_room(const struct unimem_remote *at, uint64_t len, bool overlap
     return any;
 }
 
-/* Registers, with the room that can be made now. */
+/* Registers the memory, and makes room for that if needed. */
 static int reach_enter(const struct unimem_remote *at, size_t len)
 {
     for (;;) {

@@ -1,7 +1,7 @@
 /*
- * What the engine of this context reaches: a cache of registrations, and single DMAs.
+ * Memory of peers that this context's engine reaches: a cache of registrations, and single DMAs.
  *
- * A registration stays until its place is wanted for another one, or it turns out to be of memory that was freed.
+ * A registration stays until another one needs its place, or until a DMA finds that its memory was freed.
  *
  * Owns: um_board.reaches. Threading: under the process's lock (process.h). No call waits.
  */
@@ -17,19 +17,19 @@
 
 /* A registration. */
 struct um_board_reach {
-    struct um_list link; /* used last comes first */
+    struct um_list link; /* the list's order: last used first */
     struct unimem_remote at;
     size_t len;
-    uint32_t flights; /* DMAs under way that use it, and who else holds it */
-    uint32_t pins;    /* of these, long-term ones */
-    bool stale;       /* the memory is gone: the registration ends with its last use */
+    uint32_t flights; /* number of DMAs under way that use it, and of other holds */
+    uint32_t pins;    /* how many of these are long-term */
+    bool stale;       /* the memory is gone: the registration ends when flights is 0 */
 };
 
-/* The registration that covers it; NULL: none. */
+/* Returns a registration that covers this memory; NULL: none. */
 struct um_board_reach *um_board_reach_find(const struct unimem_remote *at, size_t len);
 /*
- * The same, and if there is none: registers exactly that range, and ends other registrations if needed. -EAGAIN: all
- * are in use; -ENXIO the context does not live; -EFAULT not dmable (any more); -ENOMEM.
+ * The same, but if there is none, registers exactly that range, and ends other registrations if needed. -EAGAIN: all
+ * others are in use; -ENXIO: the context has ended; -EFAULT: the memory is not dmable (any more); -ENOMEM.
  */
 int um_board_reach_try(const struct unimem_remote *at, size_t len, struct um_board_reach **reach_p);
 void um_board_reach_drop(struct um_board_reach *reach);
@@ -39,17 +39,18 @@ struct um_board_hint {
     uint64_t ends; /* registrations that had ended when it was remembered */
 };
 void um_board_reach_remember(struct um_board_hint *hint, struct um_board_reach *reach);
-/* NULL: it has ended, or does not cover this. */
+/* Returns the remembered registration; NULL: it may have ended, or does not cover this memory. */
 struct um_board_reach *um_board_reach_again(const struct um_board_hint *hint, const struct unimem_remote *at,
                                             size_t len);
-/* Between these two it stays, though it may become stale. */
+/* Between hold and release the registration stays, though it may become stale. */
 void um_board_reach_hold(struct um_board_reach *reach);
 void um_board_reach_release(struct um_board_reach *reach);
-/* Holds it long-term. At most half of the engine's table may be pinned: false if it would be more. */
+/* Holds the registration long-term. False: more than half of the engine's table would be pinned. */
 bool um_board_reach_pin(struct um_board_reach *reach);
 void um_board_reach_unpin(struct um_board_reach *reach);
 
-/* One DMA; local: dmable. 0; -EAGAIN; -ENXIO, -EFAULT: gone, and the registration with it; -EIO. */
+/* One DMA; local memory is dmable. begin: 0 or -EAGAIN. end: 0; -ENXIO, -EFAULT: the peer's memory is gone, and the
+ * registration becomes stale. Both: -EIO. */
 struct um_board_transfer {
     struct um_board_reach *reach;
     uint64_t address; /* the peer's */

@@ -1,4 +1,4 @@
-/* The receiver's end of a lane: what it tells the sender, and what it is told. board.h. */
+/* The receiving end of a lane: what it tells the sender, and what the sender tells it. board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
@@ -7,7 +7,7 @@
 
 /* ---- what is told to the sender ---- */
 
-/* True: the message was sent, or the peer is gone. */
+/* Sends a message about the rx. True: it was sent, or the peer is gone. */
 static bool tell(struct um_board_rx *rx, const struct um_board_message_wire *message)
 {
     int ret = um_board_api.mailbox_send(um_board_handle(), &rx->peer, message, sizeof(*message));
@@ -31,7 +31,7 @@ static bool push_answers(struct um_board_rx *rx)
     return any;
 }
 
-/* Before UM_BOARD_EAGER: the sender may write what it asked for. */
+/* Below UM_BOARD_EAGER: tells the sender that it may write what it asked for. */
 static bool push_go(struct um_board_rx *rx)
 {
     struct um_board_message_wire message = {.op = UM_BOARD_GO, .number = rx->lane, .value = rx->ask_seen};
@@ -77,7 +77,7 @@ bool um_board_rx_push(struct um_board_rx *rx)
         struct um_board_message_wire message = {
             .op = UM_BOARD_GRANT, .number = rx->lane, .value = rx->ring ? rx->number : 0, .more = (uintptr_t)rx->ring};
         any = rx->granted = tell(rx, &message);
-        rx->closed |= rx->end_told; /* a sender that was not told of the lane sends nothing */
+        rx->closed |= rx->end_told; /* a sender that did not get GRANT sends nothing */
         if (any && !rx->ring) {
             um_board_rx_free(rx);
             return true;
@@ -114,7 +114,7 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
                                           .generation = (uint32_t)(message->more >> 32)};
     struct um_board_rx *rx = um_board_rx_new(port->base.machine);
     if (!rx)
-        return; /* not even memory to say no */
+        return; /* no memory even to deny the lane */
     rx->port = port;
     rx->peer = peer;
     rx->lane = message->number;

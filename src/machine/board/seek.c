@@ -1,8 +1,9 @@
 /*
- * Seeks: asking a peer for a notice of what it exports. board.h; view.c is the other side, where the picture is.
+ * Seeks: a link asks a peer for a notice of what it exports. board.h; view.c is the other side, and has a diagram.
  *
- * A link that is asked for a window asks its peer for a notice, a line in our dmable memory. A line is reused only
- * after the peer has said that it will not write it any more, or is gone: so lines outlive their links.
+ * When the user of a link asks for a window, the link asks its peer to write a notice, a line in our dmable memory. The
+ * line is reused only after the peer has said that it does not write it any more, or is gone. So a line may outlive its
+ * link.
  *
  * Owns: um_board.seeks. Threading: under the process's lock.
  */
@@ -25,7 +26,7 @@ static void seek_free(struct um_board_seek *seek)
         um_board.seeks.end--;
 }
 
-/* Lines whose writer has ended. */
+/* Frees the closed seeks whose lines nobody writes any more, because the peer's context has ended. */
 static void seeks_sweep(void)
 {
     for (uint32_t i = 0; i < UM_BOARD_NOTICES; i++)
@@ -78,7 +79,7 @@ static bool seek_push(struct um_board_seek *seek)
     um_board.seeks.unsaid--;
     seek->withdrawn = seek->asked;
     seek->asked = true;
-    if (ret) { /* the peer is gone, so nobody writes the line: nothing else comes */
+    if (ret) { /* the peer is gone: nobody writes the line, and no message comes */
         seek->shown = seek->withdrawn = true;
         if (seek->closed)
             seek_free(seek);
@@ -133,7 +134,7 @@ void um_board_seek_take(struct um_board_port *port, const struct um_board_messag
     }
 }
 
-/* Unsent messages are dropped; the line is not reused while its writer lives. */
+/* Drops unsent messages. The lines are not reused while their writers live. */
 void um_board_seeks_end(const struct um_board_port *port)
 {
     for (uint32_t i = 0; i < um_board.seeks.end; i++) {

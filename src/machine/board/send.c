@@ -1,4 +1,5 @@
-/* Lanes as machine.h has them: opening, closing, what is known of them. commit.c is about their records. board.h. */
+/* Operations of machine.h on lanes: opening, closing, and what is known of a lane. commit.c has those on records.
+ * board.h. */
 #include "machine/board/board.h"
 
 #include <errno.h>
@@ -103,7 +104,7 @@ int um_board_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     return count;
 }
 
-/* Every message wakes a sleeping port; a watch covers what came before it sleeps. */
+/* Every message wakes a sleeping port, so a watch matters only for news that came before the port sleeps. */
 void um_board_lane_watch(struct um_lane *base, bool on)
 {
     struct um_board_lane *lane = (struct um_board_lane *)base;

@@ -1,5 +1,5 @@
 /*
- * What the process has on the board: its ports, and its lanes and rx by number. board.h.
+ * The objects of the process on the board: its ports, and its lanes and rx by number. board.h.
  *
  * Owns: um_board.slots. Threading: under the process's lock.
  */
@@ -27,7 +27,7 @@ void um_board_ports_remove(struct um_board_port *port)
     *link = port->next;
 }
 
-/* A number for a slot: never 0, and not soon again the same. */
+/* Returns a new number for a slot: never 0, and not reused soon. */
 static uint32_t number_for(uint32_t slot)
 {
     um_board.slots.generation = um_board.slots.generation % 0xfffe + 1;

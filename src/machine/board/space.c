@@ -1,17 +1,16 @@
 /*
  * Spaces of the machine over a board: the table of regions that peers read by DMA. board.h.
  *
- * A region that lies in dmable memory of the application stands in the table, and peers read and write it by DMA. The
- * owner executes accesses to all others, and to those that count accesses (a DMA does not notify the owner). The table
- * is made with the first entry and doubled when a bucket is full; a region without a place in it is left to its owner,
- * too.
+ * A region in dmable memory of the application has an entry in the table, and peers read and write it by DMA. The owner
+ * executes accesses to all other regions, and to those that count accesses (a DMA does not notify the owner). The table
+ * is made with the first entry, and doubled when a bucket is full and the table is not nearly empty. The owner also
+ * executes accesses to a region that finds no place in the table.
  *
- * An entry is emptied before the peers are told that something has changed (view.c), and they are told before
- * unexport() returns: a peer that reads the table later does not find it, and one that has read it before sees the
- * change.
+ * unexport() first empties the entry, then tells the peers that something has changed (view.c), then returns: a peer
+ * that reads the table later does not find the entry, and a peer that has read it before sees the change.
  *
- * Owns: struct um_board_space: the table; the application's memory of the space; the counters and locks that the owner
- * itself uses (machine/owner). Threading: machine.h; the table is under the process's lock.
+ * Owns: struct um_board_space: the table, the application's memory of the space, and the counters and locks that only
+ * the owner uses (machine/owner). Threading: machine.h; the table is under the process's lock.
  */
 #include "machine/board/board.h"
 
@@ -21,7 +20,7 @@
 struct um_board_exported {
     struct um_exported base;
     struct um_region_desc what;
-    struct um_board_arena *arena; /* NULL: it does not lie in one */
+    struct um_board_arena *arena; /* the piece of dmable memory that it lies in; NULL: none */
     bool shown;
 };
 
@@ -50,7 +49,7 @@ void um_board_space_close(struct um_space *base)
     free(space);
 }
 
-/* The context stays open while the space is there. */
+/* Keeps the context open until the space is closed. */
 static int space_hold(struct um_board_space *space)
 {
     struct unimem_board *board;
@@ -73,7 +72,7 @@ int um_board_memory_alloc(struct um_space *base, size_t len, void **memory_p)
         ret = um_board_arena_add(space, len, &arena);
     if (ret == 0) {
         *memory_p = arena->base;
-        um_board_drive(); /* peers hear of it */
+        um_board_drive(); /* tells peers of it */
     }
     um_board_leave();
     return ret;
@@ -117,9 +116,8 @@ static bool entry_put(struct um_board_entry_wire *table, uint64_t buckets, const
     return false;
 }
 
-/* Twice the buckets, or the first ones. The old table stays for peers that read it now: *old_p is freed when all have
- * been told.
- */
+/* Doubles the number of buckets, or makes the first ones. The old table stays for peers that read it now: the caller
+ * frees *old_p when all peers have been told. False: the table cannot grow, or is nearly empty. */
 static bool table_grow(struct um_board_space *space, void **old_p)
 {
     uint64_t buckets = space->buckets ? space->buckets * 2 : 2;
@@ -129,9 +127,9 @@ static bool table_grow(struct um_board_space *space, void **old_p)
         return false;
     for (uint64_t i = 0; space->table && i < space->buckets * UM_BOARD_BUCKET; i++)
         if (space->table[i].check)
-            entry_put(memory, buckets, &space->table[i]); /* of one bucket before: there is room */
+            entry_put(memory, buckets, &space->table[i]); /* its entries were in one bucket: there is room */
     if (*old_p)
-        um_board_api.free_dmable(um_board_handle(), space->table); /* of which nobody was told */
+        um_board_api.free_dmable(um_board_handle(), space->table); /* no peer was told of it */
     else
         *old_p = space->table;
     space->table = memory;
@@ -151,7 +149,8 @@ static bool entry_add(struct um_board_space *space, const struct um_region_desc 
     return true;
 }
 
-/* Peers find it from now on, if it can be: it lies in dmable memory and counts nothing. */
+/* Lists the region in the table if peers may reach it by DMA: it lies in dmable memory, and no accesses to it are
+ * counted. */
 static void show(struct um_board_space *space, struct um_board_exported *exported)
 {
     void *old = NULL;
@@ -218,7 +217,7 @@ enum um_level um_board_exported_level(const struct um_exported *base)
     return exported->shown ? UM_LEVEL_COPY : UM_LEVEL_REMOTE;
 }
 
-/* ---- counters, locks: the owner's ---- */
+/* ---- counters, locks: for the owner alone ---- */
 
 int um_board_counter_open(struct um_space *base, uint32_t *number_p, const uint64_t **value_p)
 {
@@ -230,7 +229,7 @@ void um_board_counter_close(struct um_space *base, uint32_t number)
     um_owner_counter_close(&((struct um_board_space *)base)->counts, number);
 }
 
-/* The owner executes accesses that count. */
+/* While a region has counters it is not listed: the owner executes accesses that count. */
 void um_board_exported_set_counters(struct um_space *space_base, struct um_exported *exported_base, uint32_t counters)
 {
     struct um_board_space *space = (struct um_board_space *)space_base;

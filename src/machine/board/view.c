@@ -1,5 +1,5 @@
 /*
- * Views: peers that look at the space of a port, and the notices by which they are told of its changes. board.h.
+ * Views: peers that look at the space of a port, and the notices that tell them of its changes. board.h.
  *
  *   link (window.c)                       port
  *   SEEK {address of the notice}  ──────→ view: writes the notice, by DMA
@@ -8,9 +8,10 @@
  *   UNSEEK {number}               ──────→ view ends
  *                                 ←────── GONE: the notice may be another's
  *
- * A notice lies in the memory of the peer that looks, so that it sees a change by a load. The owner writes it by DMA,
- * so the owner knows that it arrived without the peer's help. A peer's area of notices stays registered while it has a
- * view. If the engine's table has no place for that, the peer gets NO_ROOM, and the owner executes its operations.
+ * A notice lies in the memory of the peer that looks, so that the peer sees a change by a load. The owner writes it by
+ * DMA, and so knows without the peer's help when it has arrived. The area of a peer's notices stays registered while
+ * the peer has a view. If the engine's table has no place for that, the peer gets NO_ROOM, and the owner executes its
+ * operations.
  *
  * Owns: um_board.views. Threading: under the process's lock.
  */
@@ -24,15 +25,15 @@ enum { VIEWS = 4096 };
 
 struct view {
     struct um_list link;
-    struct um_board_port *port; /* NULL: only GONE, or SHOWN, is to be told */
+    struct um_board_port *port; /* NULL: the view has ended; only GONE or SHOWN is still to be sent */
     struct unimem_mailbox_address peer;
     uint32_t number, seek;
     uint64_t notice;
     struct um_board_reach *reach;
     uint64_t dma;
-    bool telling;      /* its notice is on its way */
-    uint16_t to_send;  /* a message that is to be sent: its op, or 0 */
-    uint32_t to_value; /* and its value */
+    bool telling;      /* its notice is under way */
+    uint16_t to_send;  /* op of the message that is to be sent; 0: none */
+    uint32_t to_value; /* value of that message */
 };
 
 static void view_free(struct view *view)
@@ -54,7 +55,7 @@ static void view_send(struct view *view, uint16_t op, uint32_t value)
 
 /* ---- notices ---- */
 
-/* Composes what the view's notice says, in memory that the engine reaches. */
+/* Composes the notice for peers that look through the port, in memory that the engine reaches. */
 static void notice_compose(const struct um_board_port *port)
 {
     const struct um_board_space *space = port->space;
@@ -96,7 +97,7 @@ void um_board_views_tell(const struct um_board_space *space, const struct um_boa
 
 /* ---- who looks ---- */
 
-/* Those whose process has ended, when there are many. */
+/* Frees the views of contexts that have ended. Called when there are many. */
 static void views_sweep(void)
 {
     for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
@@ -107,7 +108,7 @@ static void views_sweep(void)
     }
 }
 
-/* The notice can be written at any time from now on. False: it cannot. */
+/* Prepares to write the notice, and writes it. False: it cannot be written. */
 static bool view_begin(struct view *view, const struct um_board_seek_wire *message)
 {
     uint64_t offset = (uint64_t)(message->kind >> 4) * UM_BOARD_LINE;

@@ -1,9 +1,9 @@
 /*
- * Windows: looking at what a peer exports. board.h.
+ * Windows: a link's view of what a peer exports. board.h.
  *
- * Until the peer has written the notice that the link asked for (seek.c) there are windows at level remote only, and
- * they are not current any more once it did. From then on the table is read by DMA, a bucket for a key, and a window is
- * current while the notice's changes are the same.
+ * Until the peer has written the notice that the link asked for (seek.c), all windows are at level remote, and once it
+ * has written the notice they are not current any more. From then on the bucket of a key is read by DMA out of the
+ * peer's table, and a window is current while `changes` of the notice stays the same.
  *
  * Threading: the calls of machine.h take the process's lock.
  */
@@ -15,10 +15,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const uint64_t never; /* changes of what stays as it is */
+static const uint64_t never; /* `changes` of a window that is always current */
 static const uint32_t no_counters;
 
-/* False: the notice has no table, or is incomplete; then `changes` is an older value. */
+/* Copies the notice. False: it names no usable table, or is incomplete; `changes` of an incomplete copy is one less, so
+ * that no window made of it is current. */
 static bool notice_read(const struct um_board_seek *seek, struct um_board_notice_wire *notice_p)
 {
     memcpy(notice_p, seek->notice, sizeof(*notice_p));
@@ -28,14 +29,15 @@ static bool notice_read(const struct um_board_seek *seek, struct um_board_notice
            (notice_p->buckets & (notice_p->buckets - 1)) == 0;
 }
 
-/* Reads the key's bucket, into the scratch. */
+/* Reads the bucket of the key into scratch memory; NULL: not possible. */
 static const struct um_board_entry_wire *bucket_read(const struct um_board_link *link,
                                                      const struct um_board_notice_wire *notice, uint64_t key)
 {
     const struct unimem_remote at = {link->peer.node, link->peer.context, notice->table};
     struct um_board_scratch *scratch = um_board_scratch_get();
     int ret = scratch ? -EFAULT : -ENOMEM;
-    for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) { /* the registration may be of an old table */
+    /* Twice, because a registration may be of an older table, which was freed. */
+    for (int tries = 0; tries < 2 && ret == -EFAULT; tries++) {
         struct um_board_transfer what = {.local = scratch->small, .len = UM_BOARD_BUCKET_BYTES};
         what.address = at.address + um_board_bucket_of(key, notice->buckets) * UM_BOARD_BUCKET_BYTES;
         ret = um_board_reach_get(&at, (size_t)notice->buckets * UM_BOARD_BUCKET_BYTES, &what.reach);
@@ -58,7 +60,7 @@ static void window_fill(const struct um_board_link *link, struct um_window *w)
     struct um_board_notice_wire notice;
     bool told = notice_read(seek, &notice);
     if (notice.changes == UINT64_MAX)
-        return; /* no owner says so: core/window.h has another meaning for it */
+        return; /* no owner writes this value, and core/window.h uses it for something else */
     w->changes = notice.changes;
     w->changes_at = &seek->notice->changes;
     const struct um_board_entry_wire *bucket = told ? bucket_read(link, &notice, w->region.key) : NULL;
@@ -111,7 +113,7 @@ void um_board_window_close(struct um_window *window)
     free(window);
 }
 
-/* Regions that count accesses have no windows. */
+/* Nothing to count: regions and ports that count accesses have no windows above level remote. */
 void um_board_window_count(struct um_window *window, unsigned shift)
 {
     (void)window, (void)shift;

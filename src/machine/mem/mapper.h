@@ -67,7 +67,7 @@ struct um_mem_mapper {
      * observed ones (mem.h). NULL: memory is coherent.
      */
     void (*publish)(struct um_mem_port *port, const void *at, size_t len);
-    /* NULL if publish is NULL, and only then. */
+    /* NULL: publish is, too. */
     void (*observe)(struct um_mem_port *port, const void *at, size_t len);
 
     /* As machine.h. */

@@ -1,8 +1,8 @@
 /*
- * What the owner of a space keeps where nobody else executes: counters and locks, as plain words of its own.
+ * Counters and locks of a space whose owner executes all operations that need them: plain words of the owner.
  *
- * For machines whose peers map nothing (board, net): accesses that count, and atomics that take locks, are the owner's
- * to do. Threading: the caller serialises; who reads a counter may do so at any time.
+ * For machines whose peers map nothing (board, net): the owner executes accesses that count, and atomics that take
+ * locks. Threading: the caller serialises; a counter may be read at any time.
  */
 #ifndef UM_MACHINE_OWNER_COUNTS_H
 #define UM_MACHINE_OWNER_COUNTS_H
@@ -18,7 +18,7 @@ enum { UM_OWNER_COUNTERS = 256 };
 /* All zero at first. */
 struct um_owner_counts {
     struct um_locks_shm locks;
-    uint64_t counts[UM_OWNER_COUNTERS + 1]; /* number 0 is none */
+    uint64_t counts[UM_OWNER_COUNTERS + 1]; /* number 0: no counter */
     bool used[UM_OWNER_COUNTERS + 1];
 };
 

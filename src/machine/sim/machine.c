@@ -1,6 +1,6 @@
 /*
  * The simulated machine: the operations of mem/ over the mapper of sim.c, with seeded stalls, and with transfers that
- * take their time (slow.c). Threading: machine.h.
+ * take several polls (slow.c). Threading: machine.h.
  */
 #include "machine/sim/sim.h"
 
@@ -10,7 +10,7 @@
 
 #include <errno.h>
 
-/* Is this one to behave as if the lane were full, or empty? */
+/* True if this call is to behave as if the lane were full, or empty. */
 static bool sim_stall(struct um_mem_port *port)
 {
     struct sim_port *state = port->mapper_state;
@@ -22,7 +22,7 @@ static struct sim_port *state_of(const struct um_lane *lane)
     return ((const struct um_mem_lane *)lane)->link->port->mapper_state;
 }
 
-/* Has there been room for this record, as sim_lane_has_room() has said? */
+/* True if sim_lane_has_room() has promised room for this record. Counts the claim. */
 static bool is_promised(const struct um_lane *lane)
 {
     struct sim_port *state = state_of(lane);
@@ -84,7 +84,7 @@ static int sim_lane_reap(struct um_lane *lane, struct um_answer *answers, int ma
     return lane_is_stale(lane) ? um_mem_lane_reap_observed(lane, answers, max) : um_mem_lane_reap(lane, answers, max);
 }
 
-/* Who joins and who leaves is told in any case. */
+/* Stalls do not hide UM_REC_JOINED and UM_REC_LEFT. */
 static int sim_poll(struct um_port *base, struct um_record *rec_p)
 {
     struct um_mem_port *port = (struct um_mem_port *)base;
@@ -93,7 +93,7 @@ static int sim_poll(struct um_port *base, struct um_record *rec_p)
     return ret && rec_p->op < UM_OPCODE_MACHINE && sim_stall(port) ? 0 : ret;
 }
 
-/* Memory is really there in this machine, so it has few lanes unless more are asked for. */
+/* All memory of a port really exists in this machine, so a port has few lanes unless more are asked for. */
 static int port_open(const struct um_machine *machine, const struct um_port_config *config, struct um_port **port_p)
 {
     struct um_port_config own = *config;

@@ -1,7 +1,7 @@
 /*
- * The mapper of the simulated machine: memory of one process, and ports in a registry.
+ * The mapper of the simulated machine: memory of one process, and a registry of its ports.
  *
- * Owns: the registry. The lanes are those of mem/. No membarrier: every commit fences, which is also what tests the
+ * Owns: the registry. The lanes are those of mem/. There is no membarrier: every commit fences, which also tests the
  * fallback. Threading: the registry has a lock; the rest as machine.h.
  */
 #include "machine/sim/sim.h"
@@ -23,14 +23,14 @@
 #define UM_SIM_MAGIC       UINT64_C(0x6d6973756e690000)
 #define UM_SIM_SPACE_MAGIC UINT64_C(0x636170736d690000)
 
-/* The memory of a port or a space; outlives it while peers have it attached. */
+/* The memory of a port or a space. It stays as long as peers have it attached. */
 struct sim_memory {
-    struct um_list node; /* in the registry, while the port is open */
+    struct um_list node; /* in the registry, until the last reference ends */
     struct um_addr addr;
     void *base;
     size_t size;
     unsigned references;
-    int wake_fd; /* -1 once the port is closed; of a space: 0 until it is closed */
+    int wake_fd; /* where to wake the port; -1 once the port or space is closed; 0 for an open space */
     bool dead;
 };
 
@@ -90,7 +90,7 @@ void um_sim_kill(const struct um_addr *addr)
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* Zeroed memory with an address of its own, in the registry; NULL: out of memory. */
+/* Makes zeroed memory with an address of its own, and enters it in the registry. NULL: no memory. */
 static struct sim_memory *memory_new(const struct um_machine *machine, uint64_t magic, size_t size, int wake_fd)
 {
     struct sim_memory *m = calloc(1, sizeof(*m));
@@ -137,7 +137,7 @@ static void sim_destroy(struct um_mem_port *port)
     struct sim_port *state = port->mapper_state;
     if (!um_list_is_empty(&state->transfers)) {
         um_log(UM_LOG_WARN, "sim: a port closes, and transfers of it are under way");
-        abort(); /* the caller's mistake, which an engine would punish later */
+        abort(); /* a mistake of the caller: an engine would go on writing memory */
     }
     if (state->own)
         um_sim_view_end(state->own);
@@ -169,7 +169,7 @@ static void sim_space_destroy(struct um_mem_space *space)
     pthread_mutex_unlock(&registry_lock);
 }
 
-/* All memory is every port's here. */
+/* Nothing is to be done: every port reaches all memory. */
 static int sim_adopt(struct um_mem_space *space, uint64_t base, uint64_t len, struct um_mem_place *place_p,
                      const char **why_p)
 {
@@ -209,7 +209,7 @@ static int sim_window_attach(struct um_mem_port *port, const struct um_addr *add
     return 0;
 }
 
-/* Each port stands for a process. */
+/* Each port stands for a process of its own. */
 static bool sim_is_own(const struct um_mem_port *port, const struct um_addr *addr)
 {
     return memcmp(&port->addr, addr, sizeof(*addr)) == 0;
@@ -226,7 +226,7 @@ static int sim_addr_check(const struct um_mem_port *port, const struct um_addr *
     return ret ? ret : um_addr_word(addr, 0) == UM_SIM_MAGIC && addr->word[1] != 0 ? 0 : -EPROTO;
 }
 
-/* A mapping into the memory keeps it alive. Lock held. */
+/* Maps a part of the memory, and takes a reference. Lock held. */
 static int memory_map(struct sim_memory *m, size_t offset, size_t len, struct um_mem_mapping *map_p)
 {
     if (!m || offset + len > m->size)
@@ -254,7 +254,7 @@ static bool sim_is_shareable(struct um_mem_space *space, uint64_t base, uint64_t
     return config_modes & UM_SIM_SHAREABLE;
 }
 
-/* It is where it is. */
+/* Maps memory of a peer: every port reaches it at its own address. */
 static int sim_memory_attach(struct um_mem_port *port, const struct um_addr *addr, uint32_t adopted, uint64_t at,
                              size_t len, struct um_mem_mapping *map_p)
 {
@@ -325,7 +325,7 @@ static uint64_t sim_sender_word(const struct um_mem_port *port, const struct um_
 static int sim_wake_open(struct um_mem_port *port, const struct um_addr *addr, uint32_t wake, int *handle_p)
 {
     (void)port, (void)addr, (void)wake;
-    *handle_p = 0; /* it is looked up at every call */
+    *handle_p = 0; /* sim_wake() looks the port up with every call */
     return 0;
 }
 
@@ -337,7 +337,7 @@ static void sim_wake(struct um_mem_port *port, const struct um_addr *addr, int h
     pthread_mutex_lock(&registry_lock);
     const struct sim_memory *m = registry_find(addr);
     if (m && m->wake_fd >= 0) {
-        ssize_t written = write(m->wake_fd, &byte, 1); /* full: it is awake already */
+        ssize_t written = write(m->wake_fd, &byte, 1); /* full: it wakes already */
         (void)written;
     }
     pthread_mutex_unlock(&registry_lock);
@@ -409,7 +409,8 @@ static int stale_attach(struct um_mem_port *port, const struct um_addr *addr, si
     struct um_mem_mapping map;
     struct um_sim_part part = {.offset = offset, .len = len};
     pthread_mutex_lock(&registry_lock);
-    struct sim_memory *m = registry_find(addr); /* a closed port's, too, as on a device: only its state tells */
+    /* Memory of a closed port is found, too, as on a device: only its state tells that it is closed. */
+    struct sim_memory *m = registry_find(addr);
     int ret = memory_map(m, offset, len, &map);
     if (ret == 0)
         part.size = m->size;
@@ -428,7 +429,7 @@ static int stale_attach(struct um_mem_port *port, const struct um_addr *addr, si
     return 0;
 }
 
-/* What a dead process has in its cache reaches nobody. */
+/* Publishes nothing for a dead port: what a dead process had in its cache reaches nobody. */
 static void stale_publish(struct um_mem_port *port, const void *at, size_t len)
 {
     if (sim_alive(port, &port->addr, NULL))

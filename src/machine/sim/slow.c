@@ -1,10 +1,9 @@
 /*
- * Transfers that take their time, as an engine's do: each call that could see them moves a few parts, which ones the
- * seed says. Whoever forgets to cancel one finds bytes that move after the operation has ended.
+ * Transfers that take several polls, as those of an engine: each call that could notice one moves a few parts of it,
+ * chosen by the seed. If a caller forgets to cancel a transfer, bytes move after the operation has ended.
  *
- * A part is moved with the registry's lock held, in which the window's region is still exported and the peer's port
- * still open: so nothing reaches memory that its owner has taken back. Owns: struct sim_transfer.
- * Threading: machine.h.
+ * A part is moved with the registry's lock held, and only while the window's region is exported and the peer's port
+ * open: so nothing reaches memory that its owner has taken back. Owns: struct sim_transfer. Threading: machine.h.
  */
 #include "machine/sim/internal.h"
 
@@ -16,8 +15,8 @@
 #include <string.h>
 
 enum {
-    PARTS = 16, /* of a transfer, about; more where its buffers are in pieces */
-    MOST = 3,   /* fewer than this move in a call */
+    PARTS = 16, /* parts of a transfer, about; more if its buffers are in pieces */
+    MOST = 3,   /* fewer parts than this move in a call */
 };
 
 struct sim_part {
@@ -28,17 +27,17 @@ struct sim_part {
 
 struct sim_transfer {
     struct um_transfer base;
-    struct um_list link; /* in the port's; not in it: it has ended with that error */
+    struct um_list link; /* in the port's list; not in it: the transfer has ended with `error` */
     struct um_mem_link *to;
     int error;
-    bool is_late;     /* the peer died meanwhile */
-    uint64_t changes; /* of its window */
+    bool is_late;     /* the peer died during the transfer */
+    uint64_t changes; /* as in its window */
     const uint64_t *changes_at;
-    uint32_t left; /* parts that have not moved: the first ones */
+    uint32_t left; /* parts that have not moved; they come first in part[] */
     struct sim_part part[];
 };
 
-/* Where the next byte of an array of pieces lies. */
+/* Where the next byte of an array of pieces lies: in piece `at`. */
 struct walk {
     size_t at, offset;
 };
@@ -52,7 +51,7 @@ static void walk_on(struct walk *w, size_t n, size_t len)
     }
 }
 
-/* The parts of a copy, each in one buffer on either side. */
+/* Cuts a copy into parts, each of them in one buffer on either side. Returns their number. */
 static uint32_t parts_cut(const struct um_copy *copy, struct sim_part *part)
 {
     const size_t most = copy->len / PARTS + 1;
@@ -95,7 +94,8 @@ int um_sim_transfer_start(struct um_link *base, const struct um_copy *copy, stru
 }
 
 /*
- * One part, any of those that are left. What is on its way when the peer dies may still arrive, until somebody is told.
+ * Moves one of the parts that are left. Parts under way when the peer dies may still arrive, until the caller learns of
+ * the death.
  */
 static void part_move(struct sim_port *state, struct sim_transfer *t)
 {
@@ -153,7 +153,7 @@ void um_sim_transfer_cancel(struct um_transfer *transfer)
 
 void um_sim_unexport(struct um_space *space, struct um_exported *exported)
 {
-    um_sim_lock(); /* no part is on its way */
+    um_sim_lock(); /* so that no part is under way */
     um_mem_unexport(space, exported);
     um_sim_unlock();
 }

@@ -1,17 +1,19 @@
 /*
- * Memory that is not coherent: each port works on private copies ("views") of its own memory and of its peers', as a
- * processor whose cache nobody else's stores reach. Whoever forgets to publish or to observe finds old bytes.
+ * Memory that is not coherent: each port works on private copies ("views") of its own memory and of that of its peers,
+ * like a processor whose cache does not see the stores of others. A port that forgets to observe, or whose peer forgets
+ * to publish, finds old bytes.
  *
- * publish() copies whole lines from the view to the memory, observe() copies them back. A line that two sides write
- * loses the words of one of them; it is noticed where the other's publish comes in between, and ends the program. Bytes
- * of a new view of a peer's memory are arbitrary until they are observed.
+ * publish() copies whole lines from the view to the memory, observe() copies them from the memory to the view. A line
+ * that two sides write loses the words of one side. That is noticed, and ends the program, if one side publishes the
+ * line between the other side's last copy of it and that side's publish. Bytes of a new view of a peer's memory are
+ * arbitrary until they are observed.
  *
- * If wanted, lines also move as in a real cache: with each call, one that was in use lately is written back if it was
- * changed, else read again. That finds what is told of before it is published. But sooner or later it publishes what
- * nobody published, so tests need the mode without it as well.
+ * With UM_SIM_EVICT lines also move as in a real cache: with each call, one line that was used lately is written back
+ * if it was changed, else read again. That finds words that tell of bytes before these are published. But it also hides
+ * a missing publish, sooner or later, so tests need the mode without it, too.
  *
- * Owns: struct um_sim_view. Must not know what the lines mean, except which ones stay coherent. Threading: a port's
- * views are its caller's (machine.h); the lock is for the memory behind them.
+ * Owns: struct um_sim_view. Must not know what the lines mean, except which ones stay coherent. Threading: the caller
+ * of a port serialises access to the port's views (machine.h); the lock is for the memory behind them.
  */
 #include "machine/sim/internal.h"
 
@@ -25,20 +27,20 @@
 #include <sys/mman.h>
 
 enum {
-    LATELY = 16, /* lines that may move by themselves, */
-    NEXT = 3,    /* or one of so many from there on */
-    UNSEEN = 0xa5,
-    UNSEEN_MAX = 16 << 10, /* as many bytes of a new view; the rest is zero: there may be thousands of lanes */
+    LATELY = 16,           /* lines used lately, which may move by themselves */
+    NEXT = 3,              /* one of so many lines moves, from a line used lately on */
+    UNSEEN = 0xa5,         /* what bytes of a new view of a peer's memory hold */
+    UNSEEN_MAX = 16 << 10, /* bytes of a new view that hold it; the rest is zero: there may be thousands of lanes */
 };
 
 struct um_sim_view {
-    struct um_list node;   /* in its port's */
+    struct um_list node;   /* in the list of its port */
     unsigned char *base;   /* what the port works on */
-    unsigned char *synced; /* what base had when a line was last copied, either way; at first, what it has */
-    bool *is_synced;       /* by line: it was copied */
-    unsigned char *memory; /* the same bytes for all */
-    size_t offset, len;    /* which part of a port's memory it is */
-    size_t control_end;    /* of that memory: where its control blocks end */
+    unsigned char *synced; /* what base held when each line was last copied, either way; at first as base */
+    bool *is_synced;       /* for each line: it was copied */
+    unsigned char *memory; /* the memory itself, which all ports share */
+    size_t offset, len;    /* which part of a port's memory the view shows */
+    size_t control_end;    /* offset in that memory where its control blocks end */
     size_t lately[LATELY]; /* offsets of lines in the view */
     uint32_t lately_count;
 };
@@ -53,7 +55,7 @@ static void stop(const char *why, const struct um_sim_view *view, size_t at)
     abort();
 }
 
-/* Those that several processes write by read-modify-write, or windows look at: layout.h. */
+/* True for lines that several processes write by read-modify-write, or that windows look at: layout.h. */
 static bool stays_coherent(const struct um_sim_view *view, size_t at)
 {
     const size_t offset = view->offset + at;
@@ -78,7 +80,8 @@ static void line_observe(struct um_sim_view *view, size_t at)
     view->is_synced[at / UM_LINE] = true;
 }
 
-/* A line that was in use lately, or one that may be next, moves by itself. Others may look before the next one does. */
+/* Moves a line that was used lately, or one of the two behind it, without a call for it. Other threads may look at the
+ * memory before the next line moves. */
 static void line_evict(struct sim_port *state, struct um_sim_view *view)
 {
     const size_t at = view->lately[um_sim_random(state, LATELY)] + (size_t)UM_LINE * um_sim_random(state, NEXT);
@@ -88,7 +91,7 @@ static void line_evict(struct sim_port *state, struct um_sim_view *view)
     pthread_mutex_lock(&memory_lock);
     if (is_changed)
         line_publish(view, at);
-    else if (view->is_synced[at / UM_LINE]) /* else it may be written with what it has */
+    else if (view->is_synced[at / UM_LINE]) /* else it may have been written with the bytes that it held */
         line_observe(view, at);
     pthread_mutex_unlock(&memory_lock);
     if (is_changed)
