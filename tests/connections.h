@@ -8,10 +8,10 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* How a connection ends. DISCONNECT: at once, and what neither end has read is lost. SHUT: nothing more is sent. */
+/* How a connection is broken. DISCONNECT: at once; what neither end has read is lost. SHUT: nothing more is sent. */
 enum break_how { BREAK_DISCONNECT, BREAK_SHUT };
 
-/* Is it one end of a TCP connection? */
+/* True if fd is one end of a TCP connection. */
 static inline int is_connection(int fd)
 {
     struct sockaddr_storage to = {0};
@@ -22,7 +22,7 @@ static inline int is_connection(int fd)
            getpeername(fd, (struct sockaddr *)&to, &len) == 0 && (to.ss_family == AF_INET || to.ss_family == AF_INET6);
 }
 
-/* Does that to those whose descriptor is at least first; returns for how many it could. */
+/* Calls act for each connection whose descriptor is at least first. Returns for how many it succeeded. */
 static inline int connections_each(int first, int (*act)(int fd, int how), int how)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -42,7 +42,7 @@ static inline int connection_break(int fd, int how)
     const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
     if (how == BREAK_DISCONNECT && connect(fd, &nobody, sizeof(nobody)) != 0)
         return 0;
-    (void)shutdown(fd, SHUT_RDWR); /* of what is disconnected it says an error, and wakes who polls */
+    (void)shutdown(fd, SHUT_RDWR); /* an error after a disconnect, but it wakes who polls the descriptor */
     return 1;
 }
 
@@ -52,13 +52,14 @@ static inline int connection_keep(int fd, int bytes)
            setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)) == 0;
 }
 
-/* Breaks those whose descriptor is at least first; returns how many. The descriptors stay open. */
+/* Breaks the connections whose descriptor is at least first; returns how many. The descriptors stay open. */
 static inline int connections_break(int first, enum break_how how)
 {
     return connections_each(first, connection_break, how);
 }
 
-/* The kernel keeps about so many bytes of each. With few, a long message stops in the middle. */
+/* Lets the kernel buffer about this many bytes of each of these connections. With few, a long message stops in the
+ * middle. */
 static inline int connections_keep(int first, int bytes)
 {
     return connections_each(first, connection_keep, bytes);

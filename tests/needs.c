@@ -70,7 +70,8 @@ bool has_memory_limit(void)
 
 enum { SENT = 16 };
 
-/* One descriptor fits, or two: the lowest number that is free afterwards tells whether others came. */
+/* Receives 16 descriptors where there is room for one or two. The lowest number that is free afterwards tells whether
+ * more came. */
 static bool drops_descriptors(void)
 {
     union {

@@ -16,7 +16,7 @@ bool has_userfaultfd(void);
 bool has_madvise(void);
 /* setrlimit(2) that limits address space */
 bool has_memory_limit(void);
-/* recvmsg(2) that drops descriptors for which the receiver has no room: an emulator keeps them in its own buffer. */
+/* recvmsg(2) that drops descriptors for which the receiver gave no room: an emulator keeps them in its own buffer. */
 bool has_exact_descriptors(void);
 /* set_robust_list(2): a lock outlives its holder. */
 bool has_robust_locks(void);
@@ -25,7 +25,8 @@ bool has_one_thread(void);
 
 /* Skips the test case that calls it, unless the condition holds. */
 void needs(bool condition);
-/* The exit status of a program whose cases have run: failed, unless that is 0 and some case was skipped: 77. */
+/* Returns the exit status of a program whose cases have run: failed, the number of failed cases; 77 if that is 0 and a
+ * case was skipped. */
 int needs_status(int failed);
 
 #endif

@@ -34,7 +34,7 @@ void adopt_must(const void *at, size_t len)
     assert_int_equal(ret, 0);
 }
 
-/* Calls each for the mappings that overlap; false when it says so or a part is not mapped. */
+/* Calls each() for every mapping that overlaps the range. Returns false if each() does, or if a part is not mapped. */
 static bool every_mapping(const void *at, size_t len,
                           bool (*each)(const char *perms, uintptr_t start, uint64_t offset, const char *path,
                                        const void *with),
@@ -196,7 +196,7 @@ bool adopt_arguments(int argc, char **argv)
         } else if (strcmp(argv[i], "nodev") == 0)
             possible = um_shm_adopt_forced.no_dev = true; /* userfaultfd is refused on purpose */
         else if (strcmp(argv[i], "ordinary") == 0) {
-            /* Where everybody may stop threads there is nothing to be refused. */
+            /* Skip where this user gets the full userfaultfd: then nothing would be refused. */
             if (syscall(SYS_userfaultfd, O_CLOEXEC) >= 0 || access("/dev/userfaultfd", R_OK | W_OK) == 0)
                 return false;
         } else if (sscanf(argv[i], "slice=%lu", &value) == 1)

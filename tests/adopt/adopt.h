@@ -1,7 +1,8 @@
 /*
  * Helpers of the adoption tests: memory, and queries of /proc.
  *
- * Arguments of every test: how=full|device|user|none|compare forces a way to stop threads; slice=PAGES; rounds=N.
+ * Arguments of every test: how=full|user|none|compare forces a way to stop threads; nodev: not by /dev/userfaultfd;
+ * ordinary: skips where this user gets the full userfaultfd; slice=PAGES; rounds=N.
  */
 #ifndef TESTS_ADOPT_ADOPT_H
 #define TESTS_ADOPT_ADOPT_H
@@ -25,21 +26,21 @@ size_t page_size(void);
 /* Private anonymous memory with a hole on both sides, so that it merges with nothing. */
 unsigned char *private_memory(size_t len);
 void adopt_must(const void *at, size_t len);
-/* Is all of it a mapping of the memory file, at the offset of its address? */
+/* True if the whole range is a mapping of the memory file, each page at the file offset of its address. */
 bool is_shared(const void *at, size_t len);
 bool is_private(const void *at, size_t len);
 bool is_mapped(const void *at, size_t len);
 bool has_perms(const void *at, size_t len, const char *perms);
-/* Has the mapping at an address this flag of smaps? */
+/* True if smaps shows this flag for the mapping at the address. */
 bool has_flag(const void *at, const char *flag);
-/* Another mapping of the file's bytes, as a peer has. */
+/* Maps the same bytes of the memory file once more, as a peer does. */
 unsigned char *file_view(const void *at, size_t len);
-/* Memory that the file takes. */
+/* Bytes of memory that the memory file takes. */
 size_t file_bytes(void);
 size_t mappings(void);
 size_t resident(void);
 void assert_nothing_adopted(void);
-/* Parses the arguments. False: this system does not allow forcing it; print that and skip (77). */
+/* Parses the arguments. Returns false if this system does not allow what they force: then the test is skipped (77). */
 bool adopt_arguments(int argc, char **argv);
 
 #define ADOPT_MAIN(tests)                                                                                              \

@@ -35,7 +35,7 @@ static void bytes_stay_and_a_second_mapping_sees_them(void **state)
     munmap(mem, len);
 }
 
-/* In the child: the owner's memory through /proc, at the offset of its address, as a peer maps it. */
+/* In the child: maps the owner's memory file through /proc at the offset of the memory's address, as a peer does. */
 static int peer(pid_t owner, int number, uintptr_t base, size_t len)
 {
     char path[64];
@@ -72,12 +72,13 @@ static void another_process_reads_and_writes_the_same_bytes(void **state)
         for (size_t i = 0; i < len; i++)
             assert_int_equal(mem[i], (unsigned char)(i * 5));
         if (round == 0)
-            um_shm_adopt_release((uintptr_t)mem, len); /* what a peer wrote comes back too */
+            um_shm_adopt_release((uintptr_t)mem, len); /* what the peer wrote survives the move back */
     }
     munmap(mem, len);
 }
 
-/* Copying under a memory policy per node, as with several nodes; the thread's own policy is restored. */
+/* Copies under a memory policy per node, as on a system with several nodes. Afterwards the thread has its own policy
+ * again. */
 static void placement_is_followed_and_the_policy_restored(void **state)
 {
     (void)state;
@@ -172,7 +173,7 @@ static void overlapping_registrations_are_counted_by_page(void **state)
     munmap(mem, len);
 }
 
-/* Neighbours become one entry of the table; releasing every other one splits it again. */
+/* Neighbouring registrations share one entry of the table. Releasing every other registration splits the entry. */
 static void neighbouring_registrations_are_released_in_any_order(void **state)
 {
     (void)state;
@@ -197,8 +198,7 @@ static void neighbouring_registrations_are_released_in_any_order(void **state)
 static void private_again_means_one_mapping_again(void **state)
 {
     (void)state;
-    if (um_shm_adopt_forced
-            .no_userfaultfd) { /* then there is no shadow: the contents come back in a mapping of its own */
+    if (um_shm_adopt_forced.no_userfaultfd) { /* no shadow then: the contents come back in a new mapping */
         print_message("mappings do not merge again without userfaultfd\n");
         return;
     }
@@ -213,7 +213,7 @@ static void private_again_means_one_mapping_again(void **state)
             um_shm_adopt_release((uintptr_t)mem + at * page, page);
     }
     assert_int_equal(mappings(), before);
-    void *moved = mremap(mem, len, 2 * len, MREMAP_MAYMOVE); /* fails across mappings */
+    void *moved = mremap(mem, len, 2 * len, MREMAP_MAYMOVE); /* fails if the range spans several mappings */
     assert_true(moved != MAP_FAILED);
     munmap(moved, 2 * len);
 }
@@ -243,7 +243,7 @@ static void untouched_pages_read_as_zero_and_cost_nothing(void **state)
     munmap(mem, len);
 }
 
-/* The pages of a large range that have contents: alone, side by side, every other one. */
+/* True for the pages of the large range that have contents: single pages, a run of pages, every other page of a run. */
 static bool is_used(size_t page)
 {
     return page % 20011 == 7 || (page >= 5000 && page < 5100) || (page >= 300000 && page < 300400 && page % 2);
@@ -377,7 +377,7 @@ static void a_protection_changed_meanwhile_is_kept(void **state)
     munmap(mem, len);
 }
 
-/* Advice of drivers for pages that a device uses, and of programs that keep secrets out of core dumps. */
+/* Drivers give DONTFORK to pages that a device uses; programs give DONTDUMP to keep secrets out of core dumps. */
 static void advice_given_meanwhile_is_kept(void **state)
 {
     (void)state;

@@ -77,7 +77,7 @@ static void bytes_beside_the_registered_ones_are_the_parents_at_the_fork(void **
             DEMAND(mem[0] == 7 && mem[511] == 7 && mem[2 * page + 512] == 7 && mem[3 * page - 1] == 7 && mem[1] == 1);
             _exit(0);
         }
-        memset(mem, 9, len); /* at once: the child has its copies by now */
+        memset(mem, 9, len); /* at once: fork() has given the child its copies by now */
         child_ended_well(pid);
         um_shm_adopt_release((uintptr_t)mem + 512, 2 * page);
     }
@@ -157,7 +157,7 @@ static void spawned_programs_disturb_nothing(void **state)
     munmap(mem, len);
 }
 
-/* A fork by one thread while another adopts: the child sees whole memory, before or after. */
+/* One thread forks while another one adopts: the child sees the whole memory, as before or as after the adoption. */
 struct forker {
     unsigned char *mem;
     size_t len;
@@ -189,7 +189,7 @@ static void a_fork_while_another_thread_adopts_sees_whole_memory(void **state)
 {
     (void)state;
     if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.user_mode)
-        return; /* one thread only */
+        return; /* these modes are for processes with one thread */
     size_t page = page_size();
     struct forker f = {.len = 4 * page};
     f.mem = private_memory(f.len);
@@ -197,7 +197,7 @@ static void a_fork_while_another_thread_adopts_sees_whole_memory(void **state)
     pthread_t thread;
     pthread_create(&thread, NULL, fork_all_the_time, &f);
     for (unsigned long round = 0; round < adopt_rounds || f.forks < 20; round++) {
-        for (size_t i = 0; i < f.len; i += page) /* no page is registered as a whole: all are kept for the child */
+        for (size_t i = 0; i < f.len; i += page) /* no page is registered as a whole, so the child gets copies */
             adopt_must(f.mem + i + 8, 64);
         for (size_t i = 0; i < f.len; i += page)
             um_shm_adopt_release((uintptr_t)f.mem + i + 8, 64);

@@ -18,7 +18,7 @@ enum { THREADS = 4, BLOCKS = 40 };
 
 struct block {
     unsigned char *mem;
-    size_t len, from, part; /* registered: part bytes at from; 0: nothing */
+    size_t len, from, part; /* bytes; part bytes at offset from are registered; part 0: nothing is */
     unsigned char fill;
 };
 
@@ -75,7 +75,7 @@ static void block_empty(struct user *u, struct block *b)
     if (b->part)
         um_shm_adopt_release((uintptr_t)b->mem + b->from, b->part);
     u->changed += !holds(b->mem, b->len, b->fill);
-    if (some(u, 3) == 0) { /* moves, grows, shrinks by whatever means the allocator has */
+    if (some(u, 3) == 0) { /* the allocator moves, grows or shrinks the block in its own way */
         size_t len = some_size(u), kept = len < b->len ? len : b->len;
         unsigned char *mem = realloc(b->mem, len);
         u->changed += mem && !holds(mem, kept, b->fill);

@@ -15,7 +15,7 @@
 static _Thread_local char tls_data[100] = {1};
 static char static_data[40000] = {1};
 
-/* Not adopted, for a reason that has these words; its mappings and bytes stay. */
+/* Demands that adoption fails with this error, for a reason that contains these words, and changes nothing. */
 static void assert_refused(const void *at, size_t len, int error, const char *words)
 {
     const char *why = NULL;
@@ -32,7 +32,7 @@ static void assert_refused(const void *at, size_t len, int error, const char *wo
     assert_int_equal(file_bytes(), file);
 }
 
-/* 4 pages, the second one unfit: the whole is refused, the rest can be adopted. */
+/* Four pages. The caller makes the second one unfit: the whole range is refused, the other pages can be adopted. */
 static unsigned char *four_pages(void)
 {
     unsigned char *mem = private_memory(4 * page_size());
@@ -116,7 +116,7 @@ static void others_mappings(void **state)
 #define SYS_mseal 462
 #endif
     mem = four_pages();
-    if (syscall(SYS_mseal, mem + page, page, 0) == 0) { /* Linux 6.10; it can never be unmapped */
+    if (syscall(SYS_mseal, mem + page, page, 0) == 0) { /* Linux 6.10; sealed memory can never be unmapped */
         assert_refused(mem, 4 * page, -ENOTSUP, "mseal");
         assert_refused(mem + page, page, -ENOTSUP, "mseal");
     }
@@ -205,7 +205,7 @@ static void stacks_and_thread_local_data(void **state)
     assert_refused(own_stack.stack_byte, 1, -ENOTSUP, "stack");
     assert_refused(own_stack.tls_byte, 1, -ENOTSUP, "stack");
     assert_refused(given_stack.tls_byte, 1, -ENOTSUP, "thread-local");
-    /* What lies above a thread's stack in the same mapping, or somewhere else, is not concerned. */
+    /* Memory above a thread's stack, in the same mapping or elsewhere, can be adopted. */
     adopt_must(big, len);
     um_shm_adopt_release((uintptr_t)big, len);
     unsigned char *block = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -229,7 +229,7 @@ static void static_data_with_threads_only_is_refused(void **state)
     (void)state;
 #if defined(__SANITIZE_ADDRESS__)
     if (!um_shm_adopt_forced.no_userfaultfd)
-        return; /* its instrumentation, also of the code that moves pages, reads this program's own data */
+        return; /* AddressSanitizer's instrumentation, also of the code that moves pages, reads static data */
 #endif
     unsigned char *data = (unsigned char *)static_data;
     adopt_must(data, sizeof(static_data));
@@ -243,7 +243,8 @@ static void static_data_with_threads_only_is_refused(void **state)
     struct thread t = {0};
     pthread_t id;
     thread_show(&id, &t, NULL);
-    /* The file's pages have become anonymous by now; those that were not adopted are the file's still. */
+    /* static_data is anonymous memory by now. Static data that was not adopted is still a mapping of the program's
+     * file. */
     const char *why = "";
     int ret = um_shm_adopt((uintptr_t)&um_shm_adopt_forced, sizeof(um_shm_adopt_forced), &why);
     if (ret == 0)
@@ -254,7 +255,7 @@ static void static_data_with_threads_only_is_refused(void **state)
     pthread_join(id, NULL);
 }
 
-/* In a child, whose limits and descriptors are its own. */
+/* Runs body in a child, so that changed limits and descriptors are the child's alone. */
 static void in_child(void (*body)(void))
 {
     int status = -1;
@@ -315,7 +316,7 @@ static void limits_and_devices(void **state)
     in_child(use_io_uring);
 }
 
-/* A page that the kernel holds for a device to write to is found, and everything is put back. */
+/* Adoption notices a page that the kernel holds for a device to write to, and puts everything back. */
 static void held_pages(void)
 {
     size_t page = page_size();
@@ -339,7 +340,7 @@ static void held_pages(void)
         print_error("held page: %d (%s), %s\n", ret, why, same ? "same" : "CHANGED");
         _exit(1);
     }
-    /* The kernel still has the program's page pinned: what it writes arrives. */
+    /* The pinned page is still the program's, so what the kernel writes arrives. The pages before it can be adopted. */
     if (um_shm_adopt((uintptr_t)mem, 3 * page, &why) != 0)
         _exit(2);
     close(ring);
@@ -349,7 +350,7 @@ static void pages_that_the_kernel_holds(void **state)
 {
     (void)state;
     if (um_shm_adopt_forced.no_userfaultfd || um_shm_adopt_forced.no_move)
-        return; /* cannot be seen: that is why io_uring is refused as such */
+        return; /* held pages cannot be noticed then: that is why any io_uring is a reason to refuse */
     in_child(held_pages);
 }
 

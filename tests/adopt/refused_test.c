@@ -1,7 +1,7 @@
 /*
- * Where the full userfaultfd is refused (run under tests/refusals/deny, or as an ordinary user): with one thread memory
- * is adopted nevertheless, with more it is refused with advice; memory adopted before a second thread started becomes
- * private again nevertheless, while that thread writes there.
+ * Adoption where the full userfaultfd is refused (run under tests/refusals/deny, or as an ordinary user). With one
+ * thread memory is adopted nevertheless; with more it is refused, and the reason says what to do. Memory that was
+ * adopted before a second thread started becomes private again, even while that thread writes there.
  */
 #include "adopt.h"
 
@@ -13,7 +13,7 @@
 
 struct writer {
     uint32_t stop;
-    uint64_t *word; /* counted up, one after another, in every page */
+    uint64_t *word; /* the words, step apart: each round stores its number in one after another */
     size_t words, step;
     uint64_t rounds;
 };
@@ -72,7 +72,7 @@ static void with_one_thread_adopted_with_two_refused(void **state)
     memset(mem, 5, len);
     assert_int_equal(madvise(mem, len, MADV_DONTNEED), 0);
     for (size_t i = 0; i < len; i++)
-        assert_int_equal(mem[i], 0); /* as private memory does: allocators trust it */
+        assert_int_equal(mem[i], 0); /* as in private memory: allocators rely on it */
     assert_int_equal(mem[len], 1);
     um_shm_adopt_release((uintptr_t)mem + len, len);
     assert_true(is_private(mem + len, len));
@@ -82,7 +82,8 @@ static void with_one_thread_adopted_with_two_refused(void **state)
     munmap(other, len);
 }
 
-/* A mapping of the file that is released while other threads run must not go on behind its end. */
+/* Memory that is released while other threads run stays a mapping of the file. It must not be able to grow: behind its
+ * end it would show the bytes of other pages. */
 static void what_was_released_shows_nobody_elses_bytes(void **state)
 {
     (void)state;
@@ -108,11 +109,12 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     assert_ptr_equal(mremap(mem, len, 2 * len, MREMAP_MAYMOVE), MAP_FAILED);
     assert_int_equal(mem[0], 1);
     assert_int_equal(mem[len - 1], 0);
-    block = realloc(block, 2 * large); /* copies */
+    block = realloc(block, 2 * large); /* copies: mremap fails, as above */
     assert_non_null(block);
     for (size_t i = 0; i < large; i++)
         assert_int_equal(block[i], 3);
-    /* Moved, its untouched pages still read the file at their old place, where nobody else's pages may come. */
+    /* After a move, untouched pages still read the file at their old address, so no other pages may be adopted
+     * there. */
     assert_ptr_equal(mremap(mem, 4 * page, 4 * page, MREMAP_MAYMOVE | MREMAP_FIXED, place), place);
     void *again = mmap(mem, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     assert_ptr_equal(again, mem);
@@ -132,7 +134,7 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     munmap(mem, 2 * len);
 }
 
-/* Moving back needs more of the kernel than adoption does. */
+/* Moving back needs more kernel features than adoption. Without them it works while there is one thread. */
 static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
 {
     (void)state;
@@ -142,7 +144,7 @@ static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
     um_shm_adopt_forced.no_minor = true;
     adopt_must(mem, len);
     um_shm_adopt_release((uintptr_t)mem, len);
-    assert_true(is_private(mem, len)); /* one thread: nobody need be stopped */
+    assert_true(is_private(mem, len)); /* one thread: no other one has to be stopped */
     um_shm_adopt_forced.no_minor = false;
     assert_int_equal(mem[0], 1);
     assert_nothing_adopted();

@@ -1,7 +1,7 @@
 /*
- * Adoption and release while others write: no update is lost, nobody sees an error.
+ * Adoption and release while others write: no update is lost, no writer sees an error.
  *
- * Each writer counts in memory of its own pages and in a local variable; both must agree at every moment. Kinds of
+ * Each writer counts in its own word of every page and in a local variable; both must agree at every moment. Kinds of
  * writers: stores of a thread, read(2) of a thread into the range, process_vm_writev of another process.
  */
 #include "adopt.h"
@@ -40,7 +40,7 @@ static void *store_in_all_pages(void *arg)
     return NULL;
 }
 
-/* The kernel writes: words 1 of the pages. */
+/* The kernel writes word 1 of every page, by read(2). */
 static void *read_into_all_pages(void *arg)
 {
     struct writer *w = arg;
@@ -56,7 +56,7 @@ static void *read_into_all_pages(void *arg)
     return NULL;
 }
 
-/* Another process: words 2 of the pages, all in one call, so that many pages are held at a time. */
+/* Another process writes word 2 of every page, all in one call, so that many pages are held at a time. */
 static void write_from_outside(struct writer *w, pid_t owner, uint64_t *shared)
 {
     struct iovec remote[PAGES], local[PAGES];

@@ -73,7 +73,7 @@ static void an_address_of_wire_version_1_is_named(void **state)
     struct um_addr addr = {.word = {0xabcdef01234567c5u, 5, 6, 7, 8, UINT64_C(0x0101) << 48}};
     log_count = 0;
     assert_int_equal(machine->addr_check(a, &addr, false), -EPROTO);
-    assert_int_equal(log_count, 0); /* another machine is asked */
+    assert_int_equal(log_count, 0); /* not logged: another machine will be asked */
     assert_int_equal(machine->addr_check(a, &addr, true), -EPROTO);
     assert_int_equal(log_count, 1);
     assert_non_null(strstr(logged, "an address of wire version 1: "));
@@ -95,7 +95,7 @@ static void an_address_without_its_part_is_refused_with_the_remedy(void **state)
     machine->port_close(a);
 }
 
-/* One that may be reached by another machine is reached by this one only if its port can be seen. */
+/* While another machine can be asked, an address passes the check only if its port is found (shm looks for it). */
 static void an_address_that_leads_nowhere_is_left_to_another_machine(void **state)
 {
     (void)state;

@@ -48,7 +48,7 @@ static void an_answer_brings_its_token_and_status(void **state)
     close_path();
 }
 
-/* Gives all 64 answers in an order that step (odd) makes, and reaps them in pieces. */
+/* Answers all 64 tokens, in an order that follows from `step` (odd). Reaps the answers, at most `piece` at a time. */
 static void answer_all(int step, int piece)
 {
     struct um_answer answers[UM_TOKENS];
@@ -96,7 +96,7 @@ static void tokens_serve_again_and_again(void **state)
     close_path();
 }
 
-/* Answers under unbounded tokens until there is no place, beginning with one. Returns how many. */
+/* Answers unbounded tokens, from `token` on, until there is no place for an answer. Returns how many it answered. */
 static uint32_t crowd(uint32_t token)
 {
     uint32_t given = 0;
@@ -105,7 +105,7 @@ static uint32_t crowd(uint32_t token)
     return given;
 }
 
-/* Whatever waits at the sender, a bounded token is answered at once. */
+/* However many answers wait at the sender, a bounded token can always be answered. */
 static void unbounded_tokens_leave_the_bounded_ones_their_places(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void a_sender_that_takes_answers_makes_room_for_more(void **state)
     close_path();
 }
 
-/* The port sleeps because an answer found no place: that there is one again wakes it. */
+/* A port that sleeps because an answer found no place is woken when the sender has taken answers. */
 static void room_for_an_answer_ends_a_sleep(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void room_for_an_answer_ends_a_sleep(void **state)
     close_path();
 }
 
-/* A machine that stalls may refuse some claims. */
+/* Claims for a message and aborts. Tries often, because a machine that stalls refuses some claims. */
 static int claim_message(uint32_t body_len)
 {
     struct um_slot slot;
@@ -201,7 +201,7 @@ static void a_hold_stops_messages_and_nothing_else(void **state)
     close_path();
 }
 
-/* A machine that stalls may refuse some. */
+/* Asks often, because a machine that stalls may say no. */
 static bool has_room(uint32_t records, uint32_t body_len)
 {
     for (int i = 0; i < 200; i++)
@@ -210,12 +210,13 @@ static bool has_room(uint32_t records, uint32_t body_len)
     return false;
 }
 
-/* While they are to be announced, messages of several records are, whatever the port does; others are not. */
+/* While the receiver wants messages announced, lane_has_room() is false, whatever the port does. Messages of one record
+ * still go. */
 static void who_is_asked_to_announce_sends_no_message_in_several_records(void **state)
 {
     (void)state;
     if (!machine->lane_has_room)
-        return; /* it sends none ever */
+        return; /* no message goes in several records */
     open_path();
     (void)machine->lane_body_max(p.lane, machine->body_max);
     for (int i = 0; i < 20; i++) {

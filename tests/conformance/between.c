@@ -7,7 +7,7 @@ static struct um_link *link;
 
 enum { COUNT = 2000 };
 
-/* Sends COUNT messages to the parent's port; NULL, or what went wrong. */
+/* Sends COUNT messages to the parent's port. Returns NULL, or what went wrong. */
 static const char *send_all(struct parent *parent, struct um_port *port, struct um_lane **lane_p)
 {
     struct um_addr addr;
@@ -31,7 +31,7 @@ static const char *send_all(struct parent *parent, struct um_port *port, struct 
     return NULL;
 }
 
-/* Stays quiet after the last message, and asleep as far as the machine knows. */
+/* After the last message it makes no call, and its port is armed: the machine takes it for asleep. */
 static const char *sender(struct parent *parent)
 {
     struct um_port *port = port_new(0);
@@ -41,7 +41,7 @@ static const char *sender(struct parent *parent)
     if (wrong)
         return wrong;
     uint64_t end = now_ms() + PATIENCE;
-    while (machine->arm(port) == -EAGAIN) { /* a full mailbox of the peer's keeps it from sleeping */
+    while (machine->arm(port) == -EAGAIN) { /* a full mailbox of the peer prevents sleep */
         if (machine->poll(port, &rec) || now_ms() > end)
             return "arm";
     }
@@ -54,7 +54,7 @@ static const char *sender(struct parent *parent)
     return NULL;
 }
 
-/* Closes all right after the last message, and with it its context. */
+/* Closes everything immediately after the last message. Over a board that ends its context, too. */
 static const char *leaver(struct parent *parent)
 {
     struct um_port *port = port_new(0);
@@ -68,7 +68,7 @@ static const char *leaver(struct parent *parent)
     return NULL;
 }
 
-/* Until there is one. */
+/* Waits for the next record. */
 static void take(struct um_record *rec)
 {
     for (uint64_t end = now_ms() + PATIENCE; machine->poll(b, rec) == 0;)
@@ -115,7 +115,7 @@ static void what_was_sent_before_the_last_port_closed_arrives(void **state)
         take(&rec);
         assert_true(message_is(&rec, MESSAGE(i, .body_len = i % 9 * 300)));
         machine->release(b, &rec);
-        if (i + 70 >= COUNT) /* the sender is through, its last messages wait for room */
+        if (i + 70 >= COUNT) /* the sender has finished; its last messages wait for room */
             sleep_us(1000);
     }
     take(&rec);
@@ -130,7 +130,7 @@ static void a_sender_that_dies_leaves_with_an_error(void **state)
 {
     (void)state;
     if (machine == &um_machine_board)
-        needs(has_robust_locks()); /* the emulated board's mailboxes have such */
+        needs(has_robust_locks()); /* the emulated board's mailboxes have robust locks */
     struct child child = child_start(sender, NULL);
     b = port_new(0);
     struct um_addr addr = addr_of(b);

@@ -1,4 +1,4 @@
-/* Where the machine over a board does less than the contract allows: it reaches no private memory. */
+/* What the machine over a board refuses, as the contract permits: it reaches no private memory. */
 #include "conform.h"
 
 #include "machine/board/board.h"
@@ -64,7 +64,7 @@ static void regions_are_left_to_their_owner(void **state)
     close_link();
 }
 
-/* By the board's interface alone: a context of its own. Returns its notice. */
+/* Asks the port for a notice (SEEK), by the board's interface alone, in a context of its own. Returns the notice. */
 static const struct um_board_notice_wire *notice_ask(const struct um_port *port, struct unimem_board **asker_p)
 {
     const struct um_addr addr = addr_of(port);
@@ -86,7 +86,8 @@ static const struct um_board_notice_wire *notice_ask(const struct um_port *port,
     return area;
 }
 
-/* The request is in the mailbox when the port begins to close, and is taken out while it sends its last messages. */
+/* The request (SEEK) is in the mailbox when the port begins to close. The port takes it out while it sends its last
+ * messages. */
 static void who_asks_a_port_that_closes_hears_that_it_has(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void who_asks_a_port_that_closes_hears_that_it_has(void **state)
     uint64_t changes = notice->changes;
     assert_true(changes || um_board_step_get() < UM_BOARD_NATIVE);
     assert_int_equal(notice->table, 0);
-    machine->unexport(space, exported); /* tells nobody who asked that port */
+    machine->unexport(space, exported); /* notifies no peer of the closed port */
     assert_int_equal(notice->changes, changes);
     machine->space_close(space);
     um_board_api.close(asker);

@@ -58,7 +58,7 @@ static void every_body_size_of_a_grown_lane_arrives_whole(void **state)
     close_path();
 }
 
-/* What commit() is told does not matter then: the claim said it. */
+/* For a record with a body the len of commit() is ignored. */
 static void a_body_has_the_length_that_was_claimed(void **state)
 {
     struct um_record rec;
@@ -90,7 +90,7 @@ static void a_body_that_is_too_large_is_told_so(void **state)
     close_path();
 }
 
-/* Sends until the lane says it is full; number of the next message. */
+/* Sends until the lane is full. Returns the number of the next message. */
 static uint64_t fill(uint64_t number, uint32_t len)
 {
     int ret;
@@ -118,7 +118,7 @@ static void a_full_lane_says_again_and_drains(void **state)
         sent = fill(sent, len);
         assert_true(sent > got);
         got = drain(got, sent, len);
-        expect_nothing(b); /* here the credit for all of it is published at the latest */
+        expect_nothing(b); /* publishes the credit for all of it at the latest */
         assert_int_equal(message_try(p.lane, MESSAGE(sent, .body_len = len)), 0);
         sent++;
         got = drain(got, sent, len);
@@ -233,7 +233,8 @@ static void random_sizes_and_growth_keep_order_and_bytes(void **state)
     }
 }
 
-/* What lane_has_room() promises is kept, however the lane stands; and an empty lane has room for much. */
+/* After lane_has_room() says yes, each of these claims succeeds, whatever the state of the lane. An empty lane has room
+ * for much. */
 static void records_that_have_room_can_all_be_claimed(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Conformance: what a machine says that it can do, and what is so without it. */
+/* Conformance: the capabilities that a machine declares, and what holds without them. */
 #include "conform.h"
 
 static void a_machine_that_wakes_has_what_it_takes_and_no_other_one(void **state)
@@ -10,7 +10,8 @@ static void a_machine_that_wakes_has_what_it_takes_and_no_other_one(void **state
     assert_int_equal(machine->kick != NULL, machine->wakes);
 }
 
-/* Who looks by the clock finds all that would have woken a sleeper: a lane, a record, an answer, credit, the end. */
+/* A caller that only polls finds every event that would have woken a sleeper: a lane, a record, an answer, credit, the
+ * end. */
 static void polling_alone_finds_every_event(void **state)
 {
     struct um_port *a = port_new(0), *b = port_new(0);

@@ -40,7 +40,7 @@ void pipe_get(int fd, void *data, size_t len)
     for (size_t got = 0; got < len;) {
         ssize_t n = is_readable(fd, PATIENCE) ? read(fd, (char *)data + got, len - got) : -1;
         if (n <= 0)
-            abort(); /* in a child the parent sees it, in the parent the run ends */
+            abort(); /* the parent notices it of a child; in the parent it ends the run */
         got += (size_t)n;
     }
 }

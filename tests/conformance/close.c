@@ -99,7 +99,7 @@ static void a_closed_port_is_a_broken_pipe_for_its_senders(void **state)
     struct um_slot slot, held;
     assert_int_equal(claim_now(joined.lane, 100, &held), 0);
     machine->port_close(b);
-    memset(held.body, 1, 100); /* what was claimed can still be written, committed, forgotten */
+    memset(held.body, 1, 100); /* a claimed slot can still be written and committed; the record is lost */
     machine->commit(joined.lane, &held, 1, 0, 100);
     assert_int_equal(claim_now(joined.lane, 0, &slot), -EPIPE);
     assert_int_equal(claim_now(unseen.lane, 10, &slot), -EPIPE);
@@ -161,7 +161,7 @@ static void a_port_opened_later_is_not_taken_for_a_closed_one(void **state)
     for (int i = 0; i < 10; i++) {
         machine->port_close(b);
         b = port_new(0);
-        int ret = lane_open_now(link, &lane); /* it may be where the closed one was */
+        int ret = lane_open_now(link, &lane); /* the new port may be in the place of the closed one */
         assert_true(ret == -ECONNREFUSED || ret == -EHOSTUNREACH);
         expect_nothing(b);
     }

@@ -19,7 +19,8 @@ int effort = 1;
 char logged[1024];
 int log_count;
 
-/* Tries in a row that a stalling machine may refuse: 0.3 to this power never happens. */
+/* How often a helper tries. A machine with stalls refuses a try with a probability of 0.3: 40 refusals in a row never
+ * happen. */
 static int tries = 1;
 
 /* ---- time and chance ---- */
@@ -152,7 +153,7 @@ void path_end(struct path *path)
 
 enum { NOISE = 8192 };
 
-/* Bytes without a pattern that a shift or a wrong ring position would keep. Filled before there are threads. */
+/* Random bytes, so that bytes from a wrong ring position do not compare equal. Filled before there are threads. */
 static unsigned char noise[NOISE + 65536];
 
 static void noise_fill(void)
@@ -291,7 +292,7 @@ static int left_error(struct um_port *port, const struct um_rx *rx, const struct
 void expect_left(struct um_port *port, const struct um_rx *rx, int error)
 {
     struct um_record rec;
-    /* What the last poll found empty may take another one to be the end. */
+    /* The first poll may only find that the lane is empty; the next one then finds its end. */
     /* NOLINTNEXTLINE(misc-redundant-expression) */
     if (!poll_now(port, &rec) && !poll_now(port, &rec))
         fail_msg("nothing came instead of LEFT");
@@ -334,7 +335,7 @@ void arm_now(struct um_port *port)
 
 /* ---- main ---- */
 
-/* What users see: not what is for debugging. */
+/* Keeps the lines that users see: all but those of level debug. */
 static void log_keep(enum um_log_level level, const char *text)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -357,7 +358,7 @@ static const struct group *const groups[] = {
 
 static char board_name[64];
 
-/* "board", with its last step, or "board:STEP" */
+/* Accepts "board", which means its last step, and "board:STEP". */
 static bool board_choose(const char *name)
 {
     if (strncmp(name, "board", 5) != 0 || (name[5] && name[5] != ':') || um_board_set_step(name[5] ? name + 6 : NULL) ||

@@ -1,5 +1,5 @@
 /*
- * What the conformance tests share: the machine under test, ports and paths, messages that carry their own proof.
+ * What the conformance tests share: the machine under test, ports and paths, messages whose content can be checked.
  *
  * `conformance MACHINE[:MODE] GROUP` runs the tests of one file against one machine; a machine with seeded stalls
  * (sim) returns -EAGAIN and "no record" at random, which every helper here tolerates. The assertions of a test run in
@@ -24,11 +24,11 @@
 #include <string.h>
 
 extern const struct um_machine *machine;
-/* The machine under test has processes: tests that fork make sense. */
+/* True for shm alone: its peers are processes, and it copies their private memory by system calls. */
 extern bool has_processes;
-/* UM_TEST_LONG=1: this many times more rounds, else 1. */
+/* Multiplies the rounds of some tests: 30 if UM_TEST_LONG is set, else 1. */
 extern int effort;
-/* The last line the code under test logged, and how many there were. */
+/* The last line that the code under test logged, and the number of lines; without those of level debug. */
 extern char logged[1024];
 extern int log_count;
 
@@ -49,7 +49,7 @@ struct path {
     struct um_port *to;
     struct um_link *link;
     struct um_lane *lane;
-    struct um_rx *rx; /* set when the receiver saw it join */
+    struct um_rx *rx; /* set when the receiver has taken UM_REC_JOINED */
 };
 
 /* Opens link and lane; nothing is polled. */
@@ -61,19 +61,20 @@ void path_close(struct path *path);
 /* Closes lane and link, and the receiver takes UM_REC_LEFT with 0. */
 void path_end(struct path *path);
 
-/* Opens a lane, patiently only where the machine stalls. */
+/* Opens a lane. Tries again on -EAGAIN only if the machine has stalls. */
 int lane_open_now(struct um_link *link, struct um_lane **lane_p);
 
 /* ---- copies ---- */
 
-/* Starts a copy, and bears that it takes time: its end. */
+/* Starts a copy, and waits until it ends. Returns its result. */
 int copy_now(struct um_link *link, bool write, const struct um_copy *copy);
 #define COPY(r, rn, l, ln, n)                                                                                          \
     ((struct um_copy){.remote = (r), .remote_count = (rn), .local = (l), .local_count = (ln), .len = (n)})
 
 /* ---- messages ---- */
 
-/* A message's content follows from its number; body_len 0: none, and len carries the number's low 16 bits. */
+/* The content of a message follows from its number. body_len 0: there is no body, and the record's len is the low 16
+ * bits of the number. */
 struct message {
     uint64_t number;
     uint32_t body_len;
@@ -83,22 +84,22 @@ struct message {
 
 #define MESSAGE(n, ...) (&(struct message){.number = (n), .op = 1, __VA_ARGS__})
 
-/* Claims, with as much patience as the machine's stalls need. */
+/* Claims. Tries again on -EAGAIN only if the machine has stalls. */
 int claim_now(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
 void message_fill(const struct um_slot *slot, const struct message *msg);
-/* Is it the message, byte by byte? For any thread. */
+/* True if the record is the message, byte by byte. For any thread. */
 bool message_is(const struct um_record *rec, const struct message *msg);
-/* The number a record carries. */
+/* Returns the number of the message in a record. */
 uint64_t message_number(const struct um_record *rec);
 
-/* Claim, fill, commit. Returns claim's error. */
+/* Claims, fills and commits. Returns the error of the claim. */
 int message_try(struct um_lane *lane, const struct message *msg);
 /* The same, and it must succeed. */
 void message_send(struct um_lane *lane, const struct message *msg);
 
 /* ---- receiving ---- */
 
-/* Polls as often as a machine may need to find a record that is there. */
+/* Polls as often as a machine with stalls may need to find a record that is there. False: there is none. */
 bool poll_now(struct um_port *port, struct um_record *rec_p);
 /* The next record must be this message; it is released. */
 void expect_message(struct um_port *port, const struct um_rx *rx, const struct message *msg);
@@ -108,7 +109,7 @@ struct um_rx *expect_joined(struct um_port *port, const struct um_port *from);
 void expect_left(struct um_port *port, const struct um_rx *rx, int error);
 /* The same, but for any error except 0, which may take some tick()s; returns it. */
 int expect_death(struct um_port *port, const struct um_rx *rx);
-/* There must be no record, however often it polls. */
+/* Polls many times; there must be no record. */
 void expect_nothing(struct um_port *port);
 /* Arms a port that has nothing to do; the first try may still find work. */
 void arm_now(struct um_port *port);
@@ -117,25 +118,26 @@ void arm_now(struct um_port *port);
 
 uint64_t now_ms(void);
 void sleep_us(unsigned us);
-/* Memory that peers reach at the machine's best: its own where it has such, else what is given. Until memory_end(). */
+/* Returns memory that peers reach at the best level: the machine's own (memory_alloc) if it has any, else `plain`.
+ * Valid until memory_end(). */
 void *memory_begin(void *plain, size_t len);
 void memory_end(void);
 
-/* Different in every run of the sequence; from a seed. */
+/* Returns the next number, below `below`, of a pseudo-random sequence that follows from the seed. */
 uint32_t chance(uint64_t *seed, uint32_t below);
-/* Is the descriptor readable within so many milliseconds? */
+/* True if the descriptor becomes readable within this many milliseconds. */
 bool is_readable(int fd, int ms);
 
 /* ---- processes ---- */
 
-/* A process of its own that runs main(arg) and ends with what that returns: NULL, or what went wrong. */
+/* A child process. It runs main(), which returns NULL, or what went wrong: then the child has failed. */
 struct child {
     int pid;
-    int from_child; /* readable: what it wrote to its side of the pipe */
+    int from_child; /* to read what the child writes to its parent */
     int to_child;
 };
 
-/* What the child sees of the pipes. */
+/* The child's ends of the pipes, and its argument. */
 struct parent {
     int from_parent;
     int to_parent;
@@ -143,15 +145,15 @@ struct parent {
 };
 
 struct child child_start(const char *(*main)(struct parent *), void *arg);
-/* Exactly len bytes through a pipe; they must come. */
+/* Write and read exactly len bytes through a pipe. If that fails, the process aborts. */
 void pipe_put(int fd, const void *data, size_t len);
 void pipe_get(int fd, void *data, size_t len);
-/* Waits for its end, which must be a good one. */
+/* Waits until the child ends; it must have succeeded. */
 void child_join(struct child *child);
-/* SIGKILL; it stays a zombie until child_reap(). */
+/* Kills the child (SIGKILL). It stays a zombie until child_reap(). */
 void child_kill(const struct child *child);
 void child_reap(struct child *child);
-/* Waits until the child writes this byte before it sleeps; at the return it probably sleeps. */
+/* Waits until the child writes this byte, just before it sleeps; at the return it probably sleeps. */
 void child_await_sleep(const struct child *child, char says);
 
 /* ---- the groups ---- */

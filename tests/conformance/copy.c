@@ -92,7 +92,7 @@ static void no_more_than_len_moves(void **state)
     close_link();
 }
 
-/* Cuts len bytes from base on into count places at random, with gaps. */
+/* Cuts len bytes into `count` places of random sizes, at increasing offsets with gaps between them. */
 static void cut(uint64_t *seed, size_t count, size_t len, size_t *at, size_t *size)
 {
     size_t pos = chance(seed, 100);
@@ -179,12 +179,12 @@ static void the_memory_of_a_closed_port_is_not_copied(void **state)
     memory_end();
 }
 
-/* Though nothing is exported there, and nothing of the peer but its port was ever looked at. */
+/* This holds although the peer exports nothing, and nothing of the peer except its port has been looked at. */
 static void nothing_is_written_while_the_pages_of_the_peer_move(void **state)
 {
     (void)state;
     if (machine != &um_machine_shm)
-        return; /* no other one writes by system calls */
+        return; /* no other machine writes by system calls */
     needs(has_private_copy());
     struct um_mem_gate gate;
     open_link();

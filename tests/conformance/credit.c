@@ -18,7 +18,7 @@ static void close_path(void)
     machine->port_close(a);
 }
 
-/* Records committed that are not known to be consumed. */
+/* Returns how many committed records are not known to be consumed. */
 static uint32_t outstanding(void)
 {
     return machine->lane_committed(p.lane) - machine->lane_consumed(p.lane);
@@ -132,7 +132,7 @@ static void consumed_never_goes_back_nor_past_what_was_committed(void **state)
         uint32_t consumed = machine->lane_consumed(p.lane);
         uint32_t committed = machine->lane_committed(p.lane);
         assert_true((int32_t)(consumed - last) >= 0);
-        assert_true(committed - consumed >= sent - got); /* not more than was released */
+        assert_true(committed - consumed >= sent - got); /* no more are consumed than were released */
         assert_true((int32_t)(committed - consumed) >= 0);
         last = consumed;
     }

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* What child and parent both see. */
+/* Memory that child and parent share. */
 struct shared {
     struct um_addr addr;  /* of the parent's port */
     int records;          /* to be sent */
@@ -41,7 +41,7 @@ static const char *lane_to_parent(const struct shared *shared, struct um_link **
     return machine->lane_open(*link_p, lane_p) == 0 ? NULL : "no lane";
 }
 
-/* A sender joins: its origin is not known here. */
+/* Waits until a sender joins, whose address is not known here. Returns its rx. */
 static struct um_rx *joined(struct um_port *port)
 {
     struct um_record rec;
@@ -54,8 +54,8 @@ static struct um_rx *joined(struct um_port *port)
     return rec.rx;
 }
 
-/* Every lane of the port can be had again, after some ticks. A sender that was killed before it rang the bell joins and
- * leaves meanwhile. */
+/* All lanes of the port must become free, after some ticks. A sender that was killed before it rang the bell may join
+ * and leave meanwhile. */
 static void expect_lanes_free(struct um_port *port, uint32_t lanes)
 {
     struct um_port *other = port_new(1);
@@ -174,7 +174,7 @@ static void a_sender_killed_in_a_claim_blocks_nobody(void **state)
     machine->port_close(port);
 }
 
-/* Opens, sends, grows, closes, without end. */
+/* Opens a lane, sends, lets the lane grow, and closes it, again and again. */
 static const char *busy_sender(struct parent *parent)
 {
     struct shared *shared = parent->arg;
@@ -205,7 +205,7 @@ struct tally {
     int open;
 };
 
-/* One poll; counts what comes, and checks that a lane's records are consecutive. */
+/* Polls once, counts what comes, and checks that the records of a lane are consecutive. False: nothing came. */
 static bool count_one(struct um_port *port, struct tally *tally)
 {
     struct um_record rec;
@@ -307,7 +307,7 @@ static const char *joiner(struct parent *parent)
     return "not killed";
 }
 
-/* It was killed before it rang, and nobody has reaped it: only a tick finds its lane. */
+/* The sender was killed before it rang the bell, and its process is a zombie: only a tick finds its lane. */
 static void a_sender_that_never_rang_is_found_by_a_tick(void **state)
 {
     (void)state;
@@ -376,7 +376,7 @@ static void an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody(void **sta
         for (int i = 0; i < shared->records; i++) {
             struct um_record rec;
             child_await_sleep(&child,
-                              (char)('a' + i)); /* which it may do twice for one record: a RETURN wakes it, too */
+                              (char)('a' + i)); /* the child may write it twice for one record: credit wakes it, too */
             assert_true(poll_now(port, &rec));
             bool is_last = i == shared->records - 1;
             if (is_last)
@@ -395,7 +395,8 @@ static void an_answer_to_a_sender_that_died_in_its_sleep_harms_nobody(void **sta
 
 /* ---- what stays ---- */
 
-/* Files there whose name has this part and that are not older than a moment: others leave files, too. */
+/* Counts the files of the directory whose names contain `part` and that changed at or after `since`: other programs
+ * leave files, too. */
 static int names_with(const char *directory, const char *part, time_t since)
 {
     DIR *dir = opendir(directory);

@@ -14,9 +14,9 @@ static unsigned char *memory;
 static struct um_port *port;
 static struct um_link *link;
 
-/* ---- an owner, and who looks ---- */
+/* ---- an owner, and a peer that looks ---- */
 
-/* NULL, or what went wrong: for a child, too. */
+/* Returns NULL, or what went wrong: a child calls it, too. */
 static const char *owner_open(void)
 {
     const struct um_space_config config = {.adopt = true};
@@ -37,7 +37,7 @@ static void owner_close(void)
     machine->space_close(space);
 }
 
-/* Until there is one by which the memory is reached. */
+/* Waits for a window at level copy. NULL: there is none. */
 static struct um_window *window_await(void)
 {
     struct um_window *w = NULL;
@@ -64,7 +64,7 @@ static int word_write(const struct um_window *w, uint64_t offset, uint64_t word)
 
 /* ---- two processes ---- */
 
-/* Exports memory; serves until the first word is written; unexports when told to, and serves no more. */
+/* Exports memory, and polls until the first word is written. Unexports when the parent says so, and polls no more. */
 static const char *owner(struct parent *parent)
 {
     struct um_record rec;
@@ -105,7 +105,7 @@ static struct um_window *owner_seen(struct child *child)
     return w;
 }
 
-/* The owner makes no call of this process wait, and waits for none. */
+/* The return of unexport() does not depend on a call of this process; no call of this process waits for the owner. */
 static void a_window_has_ended_when_unexport_returns_whoever_polls(void **state)
 {
     struct child child;
@@ -145,7 +145,7 @@ static void an_owner_that_died_is_told_of(void **state)
     child_reap(&child);
 }
 
-/* Looks at the parent's memory, again whenever it has changed. */
+/* Writes to the parent's memory through a window; opens another one whenever the last one is not current any more. */
 static const char *looker(struct parent *parent)
 {
     struct um_addr addr;
@@ -242,7 +242,7 @@ static void what_counts_has_no_window(void **state)
     owner_close();
 }
 
-/* ---- a peer that lies: a context of its own, which speaks through the board's interface alone ---- */
+/* ---- a peer that lies: a context of its own that uses the board's interface alone ---- */
 
 static struct unimem_board *liar;
 static struct unimem_mailbox *mailbox;
@@ -279,7 +279,7 @@ static enum um_level level_now(void)
     struct um_window *w = NULL;
     int ret = machine->window_open(link, KEY, &w);
     enum um_level level = ret ? UM_LEVEL_REMOTE : w->level;
-    assert_true(ret || w->changes != UINT64_MAX); /* which would say that its memory is gone */
+    assert_true(ret || w->changes != UINT64_MAX); /* that value means that the memory is gone */
     if (ret == 0 && level == UM_LEVEL_COPY)
         assert_int_not_equal(word_write(w, 0, 1), 0);
     if (ret == 0)
@@ -330,9 +330,9 @@ static void a_table_of_lies_reaches_nothing(void **state)
     entry_lie((struct um_board_entry_wire){.key = KEY, .base = there, .len = 100, .access = 5});
     assert_int_equal(level_now(), UM_LEVEL_REMOTE);
     entry_lie((struct um_board_entry_wire){.key = KEY, .base = 4096, .len = 100, .access = BOTH});
-    assert_int_equal(level_now(), UM_LEVEL_COPY); /* believed, and not found there */
+    assert_int_equal(level_now(), UM_LEVEL_COPY); /* the entry is believed, but the write finds no memory */
     for (int i = 0; i < 2 * UM_BOARD_BUCKET; i++)
-        lies[i * UM_BOARD_LINE + 60]++; /* as if it were being written */
+        lies[i * UM_BOARD_LINE + 60]++; /* as if the entries were just being written */
     assert_int_equal(level_now(), UM_LEVEL_REMOTE);
     for (int i = 0; i < 2 * UM_BOARD_BUCKET; i++)
         lies[i * UM_BOARD_LINE + 60]--;
@@ -362,7 +362,7 @@ static void messages_that_mean_nothing_are_ignored(void **state)
         uint32_t word[6];
         for (int k = 0; k < 6; k++)
             word[k] = chance(&seed, 3) ? chance(&seed, UINT32_MAX) : chance(&seed, 70000);
-        if (chance(&seed, 4) == 0) /* a real place to answer to */
+        if (chance(&seed, 4) == 0) /* a context that exists: the port may answer it */
             word[1] = um_board_mailbox(&addr).context;
         int ret = um_board_api.mailbox_send(liar, &to, word, sizeof(word));
         if (ret == -EAGAIN) {
@@ -375,7 +375,7 @@ static void messages_that_mean_nothing_are_ignored(void **state)
     um_board_api.close(liar);
     struct um_port *other = port_new(0);
     assert_int_equal(machine->link_open(other, &own, &link), 0);
-    struct um_window *w = window_await(); /* an honest peer is served */
+    struct um_window *w = window_await(); /* an honest peer is still served */
     assert_non_null(w);
     assert_int_equal(word_write(w, 8, 77), 0);
     assert_int_equal(((uint64_t *)(void *)memory)[1], 77);

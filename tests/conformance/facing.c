@@ -53,7 +53,7 @@ static void both_full_lanes_drain(void **state)
     machine->port_close(a);
 }
 
-/* Releases each record only when its answer could be sent: the worst case for a protocol. */
+/* b releases each record only after it could send the echo: the worst case for a protocol. */
 static void an_echo_through_full_lanes_goes_on(void **state)
 {
     (void)state;

@@ -130,9 +130,8 @@ static void a_slot_is_aligned_and_has_what_was_asked_for(void **state)
     close_two();
 }
 
-/* Record i of those whose header has few words, and a number of bytes in len that may be small: a machine may pack
- * them.
- */
+/* Makes the header of record i: at most three of its words are not zero. With a small len, a machine may pack such a
+ * record. */
 static void sparse_header(uint64_t i, uint64_t header[UM_HEADER_MAX / 8])
 {
     memset(header, 0, UM_HEADER_MAX);

@@ -3,7 +3,7 @@
 
 #include "base/atomic.h"
 
-/* Says the port that the next record of this one lane is all there is to wait for? */
+/* The port must name a line, and the value that it has until the next record. */
 static void expect_line(const struct um_port *port, const uint64_t **line_p, uint64_t *value_p)
 {
     assert_int_equal(machine->watch_line(port, line_p, value_p), 1);
@@ -47,11 +47,11 @@ static void there_is_no_one_line_where_news_can_come_in_several_ways(void **stat
     expect_line(b, &line, &value);
     struct path back = path_joined(b, a);
     machine->lane_watch(back.lane, true);
-    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* answers too */
+    assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* answers may come, too */
     machine->lane_watch(back.lane, false);
     arm_now(b);
     machine->disarm(b);
-    assert_int_equal(machine->watch_line(b, &line, &value), 0); /* who sleeps polls no lane */
+    assert_int_equal(machine->watch_line(b, &line, &value), 0); /* arm() has made the lanes cold */
     message_send(p.lane, MESSAGE(1));
     assert_int_equal(machine->watch_line(b, &line, &value), -EAGAIN); /* a bell */
     expect_message(b, p.rx, MESSAGE(1));

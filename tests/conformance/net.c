@@ -41,7 +41,7 @@ static void bytes_of_strangers_are_dropped_and_counted(void **state)
     close_two();
 }
 
-/* The slot is right, and the number is not: as for who has seen no message of this pair. */
+/* The slot is right and the secret number wrong, as from a sender that has seen no message of this pair. */
 static void who_does_not_know_the_secret_number_moves_nothing(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void who_does_not_know_the_secret_number_moves_nothing(void **state)
         record.head.kind = (uint8_t)kind;
         record.head.id ^= 1;
         send_raw(&good, &record, sizeof(record));
-        record.head.slot = lane->slot; /* now as if it were for b's lane */
+        record.head.slot = lane->slot; /* now addressed to b's lane */
         record.head.id = lane->id ^ 1;
         record.head.number = 3;
         send_raw(&good, &record, sizeof(record.head));
@@ -70,7 +70,8 @@ static void who_does_not_know_the_secret_number_moves_nothing(void **state)
 
 enum { STRANGERS = 20, FIRST_FD = 3 };
 
-/* A connection that has said nothing of a lane. By the machine itself: net_settled.c would send the rest. */
+/* Returns a port that is connected to b and has no lane. It uses the machine itself: net_settled.c would drive the port
+ * until everything is sent. */
 static struct um_port *stranger_new(struct um_net_peer **peer_p)
 {
     const struct um_net_head_wire stray = {.version = UM_NET_VERSION};
@@ -89,7 +90,7 @@ static struct um_port *stranger_new(struct um_net_peer **peer_p)
     return port;
 }
 
-/* More of them than there are receives. What waits comes after some time without a word. */
+/* More messages stop than there are receives. Others are received after some time in which nobody is heard. */
 static void messages_that_stop_in_the_middle_keep_no_other_away(void **state)
 {
     (void)state;
@@ -98,7 +99,7 @@ static void messages_that_stop_in_the_middle_keep_no_other_away(void **state)
     struct um_record rec;
     open_two();
     struct path p = path_joined(a, b);
-    const bool is_fetched = net_of(b)->inner.body_max < UM_NET_BODY_MAX; /* it keeps messages until they are whole */
+    const bool is_fetched = net_of(b)->inner.body_max < UM_NET_BODY_MAX; /* it keeps parts back: tcp;ofi_rxm */
     for (int i = 0; i < STRANGERS; i++)
         strangers[i] = stranger_new(&peer[i]);
     assert_true(connections_keep(FIRST_FD, 16384) > STRANGERS);
@@ -167,7 +168,7 @@ static void send_defect(const struct path *p, enum defect defect)
     case BEYOND:
         head->number = 2 + UM_NET_WINDOW_MAX;
         break;
-    default: /* more were sent than the window allows; fewer than came */
+    default: /* CLOSE: more records were sent than the window allows; or fewer than came */
         head->kind = UM_NET_CLOSE;
         head->number = defect == CLOSE_BEYOND ? 2 + UM_NET_WINDOW_MAX : 0;
         len = sizeof(*head);
@@ -226,7 +227,7 @@ static void records_that_overtake_others_wait_for_them(void **state)
     close_two();
 }
 
-/* Behind those that came, at their end, and ahead of others. */
+/* It comes again after later records, as the last one, and ahead of earlier ones. */
 static void a_record_that_comes_twice_is_taken_once(void **state)
 {
     (void)state;
@@ -266,7 +267,8 @@ static void send_message_raw(const struct path *p, uint32_t number, uint32_t bod
     send_raw(p, message, sizeof(*record) + body_len);
 }
 
-/* A record of some KiB keeps no buffer of 256 KiB for long, whether it came behind others or ahead of them. */
+/* A waiting record of some KiB does not occupy a buffer of 256 KiB for long, whether it came behind others or ahead of
+ * them. */
 static void records_that_wait_take_buffers_of_their_size(void **state)
 {
     (void)state;
@@ -289,7 +291,7 @@ static void records_that_wait_take_buffers_of_their_size(void **state)
     }
 }
 
-/* A sender keeps to UM_NET_KEPT_MAX bytes, and one record beyond. */
+/* A sender may have records of UM_NET_KEPT_MAX bytes unconsumed, and one record more. */
 static void a_sender_that_writes_on_and_on_is_refused(void **state)
 {
     (void)state;
@@ -312,7 +314,8 @@ static void a_sender_that_writes_on_and_on_is_refused(void **state)
     close_two();
 }
 
-/* What comes twice, and what a peer says that has and took more, or less, than can be. */
+/* PROBEs of a peer that claims to have, or to have taken, more or fewer items than possible. What is sent again because
+ * of them comes twice and is dropped. */
 static void what_a_peer_says_it_has_is_checked(void **state)
 {
     (void)state;

@@ -6,7 +6,7 @@
 
 extern struct um_machine um_machine_net_settled;
 
-/* "net", over tcp or what stands for it, or "net:PROVIDER"; on 127.0.0.1. False: another name. */
+/* Accepts "net", over tcp or tcp;ofi_rxm, and "net:PROVIDER"; on 127.0.0.1. False: another name. */
 bool net_choose(const char *name);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The machine over another provider: memory that is shown to a peer, and read by it. `a` shows, `b` reads. All is
- * driven by hand, so that a read can be stopped in the middle.
+ * The machine over another provider: memory that is shown to a peer, and read by it. `a` shows, `b` reads. The tests
+ * drive both ports themselves, so that a read can be stopped in the middle.
  */
 #include "connections.h"
 #include "needs.h"
@@ -29,7 +29,7 @@ static unsigned char *memory, *local, *kept;
 static struct path path;
 static struct um_link *back; /* of b, to a */
 
-/* Over tcp itself. */
+/* True over tcp itself, not over tcp;ofi_rxm. */
 static bool has_rma(void)
 {
     struct um_port *port = port_new(0);
@@ -102,14 +102,14 @@ static int try_start(uint64_t key, size_t offset, size_t len, struct um_transfer
     return machine->transfer_start(back, &copy, transfer_p);
 }
 
-/* -EINPROGRESS, or why it cannot be read. */
+/* Starts a read. Returns -EINPROGRESS, or why the memory cannot be read. */
 static int start(uint64_t key, size_t offset, size_t len, struct um_transfer **transfer_p)
 {
     const uint64_t end = now_ms() + PATIENCE;
     int ret;
     while ((ret = try_start(key, offset, len, transfer_p)) == -EAGAIN || (ret == -EPERM && !net_of(b)->bodies.rma)) {
         assert_true(now_ms() < end);
-        drive_both(); /* it connects; b has not heard of a's endpoint */
+        drive_both(); /* b connects; or b does not know a's endpoint yet */
     }
     return ret;
 }
@@ -125,7 +125,7 @@ static int await(struct um_transfer *transfer)
     return ret;
 }
 
-/* Some bytes have come, and not all. */
+/* Waits until some bytes have come, but not all. */
 static void await_some(void)
 {
     const uint64_t end = now_ms() + PATIENCE;
@@ -145,7 +145,7 @@ static void expect_read(void)
     struct um_shown *shown = show_now(LEN, &key);
     const uint64_t end = now_ms() + PATIENCE;
     int ret;
-    while ((ret = start(key, 0, LEN, &transfer)) == -EPERM) { /* of the endpoint before this one */
+    while ((ret = start(key, 0, LEN, &transfer)) == -EPERM) { /* b still knows a's former endpoint */
         assert_true(now_ms() < end);
         drive_both();
     }
@@ -171,7 +171,7 @@ static void what_is_shown_is_read_until_it_is_hidden(void **state)
     assert_int_equal(local[OFFSET - 1], EMPTY);
     assert_int_equal(local[OFFSET + SMALL], EMPTY);
     assert_int_equal(net_of(a)->bodies.shown, 1);
-    struct um_shown *other = show_now(LEN, &other_key); /* with nothing shown a would not look */
+    struct um_shown *other = show_now(LEN, &other_key); /* a looks at its endpoint only while something is shown */
     machine->hide(shown, UM_HIDE_READ);
     assert_int_equal(net_of(a)->bodies.shown, 1);
     memset(local, EMPTY, LEN);
@@ -206,7 +206,7 @@ static void no_key_but_the_one_that_was_told_reads(void **state)
     finish();
 }
 
-/* Nobody guesses them. */
+/* So that nobody can guess a key. */
 static void keys_are_random(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void keys_are_random(void **state)
     finish();
 }
 
-/* Who goes to sleep takes what came: a read that has ended by that is not slept over. */
+/* arm() takes what came. If a read ends by that, the port must not sleep. */
 static void nobody_sleeps_over_a_read_that_has_ended(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void nobody_sleeps_over_a_read_that_has_ended(void **state)
     finish();
 }
 
-/* The bytes that are on their way do not come, whatever the other side does; nor do those of other reads. */
+/* After a cancel the bytes that are on their way do not arrive, whatever the other side does. Other reads fail, too. */
 static void nothing_comes_after_a_cancel(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void nothing_comes_after_a_cancel(void **state)
     finish();
 }
 
-/* Its program has the memory again: the peer gets none of what it writes there. */
+/* After hide() the program has its memory again: the peer receives nothing of what the program writes there. */
 static void nothing_is_read_after_it_was_given_up(void **state)
 {
     (void)state;
@@ -299,7 +299,7 @@ static void nothing_is_read_after_it_was_given_up(void **state)
     finish();
 }
 
-/* A peer that does not take what it is shown. */
+/* A peer that refuses to read several times in a row is shown nothing for a while. */
 static void who_is_refused_time_and_again_shows_nothing(void **state)
 {
     (void)state;
@@ -309,7 +309,7 @@ static void who_is_refused_time_and_again_shows_nothing(void **state)
     for (int i = 0; i < REFUSALS - 1; i++)
         machine->hide(show_now(LEN, &key), UM_HIDE_REFUSED);
     expect_read();
-    struct um_shown *shown[2 * REFUSALS]; /* what fails together is one occasion */
+    struct um_shown *shown[2 * REFUSALS]; /* bodies that are refused together count once */
     for (int i = 0; i < 2 * REFUSALS; i++)
         shown[i] = show_now(LEN, &key);
     for (int i = 0; i < 2 * REFUSALS; i++)
@@ -337,7 +337,7 @@ static void short_memory_is_not_shown(void **state)
     finish();
 }
 
-/* FI_UNIMEM_COPY=0. */
+/* As with FI_UNIMEM_COPY=0. */
 static void nothing_is_read_where_copies_are_off(void **state)
 {
     (void)state;
@@ -345,7 +345,7 @@ static void nothing_is_read_where_copies_are_off(void **state)
     struct um_transfer *transfer;
     begin();
     struct um_shown *shown = show_now(LEN, &key);
-    net_of(b)->bodies.is_off = true; /* as port_open() */
+    net_of(b)->bodies.is_off = true; /* as port_open() sets it, below */
     for (int i = 0; i < MANY; i++) {
         drive_both();
         assert_int_equal(try_start(key, 0, LEN, &transfer), -EPERM);
@@ -359,7 +359,8 @@ static void nothing_is_read_where_copies_are_off(void **state)
     machine->port_close(port);
 }
 
-/* A connection takes the calls of both sides: who makes none computes, and may have a firewall as open as any. */
+/* A connection needs calls on both sides. A peer that makes none may be computing: that does not mean that a firewall
+ * blocks it. */
 static void a_peer_that_makes_no_call_is_waited_for(void **state)
 {
     (void)state;
@@ -368,7 +369,7 @@ static void a_peer_that_makes_no_call_is_waited_for(void **state)
     struct um_transfer *transfer;
     begin();
     struct um_shown *shown = show_now(LEN, &key);
-    expect_nothing(b); /* it knows the endpoint */
+    expect_nothing(b); /* b learns of a's endpoint */
     for (const uint64_t end = now_ms() + MS; now_ms() < end; sleep_us(1000)) {
         assert_int_equal(try_start(key, 0, LEN, &transfer), -EAGAIN);
         um_net_tick(b);
@@ -380,7 +381,7 @@ static void a_peer_that_makes_no_call_is_waited_for(void **state)
     finish();
 }
 
-/* As behind a firewall that has forgotten the connection: the peer is heard of, and nothing comes. */
+/* As if a firewall had forgotten the connection: the peer is heard, but no bytes come. */
 static void a_read_that_does_not_move_is_given_up(void **state)
 {
     (void)state;
@@ -395,7 +396,7 @@ static void a_read_that_does_not_move_is_given_up(void **state)
     int times = 0, ret;
     for (; (ret = machine->transfer_poll(transfer)) == -EINPROGRESS; times++) {
         assert_true(times <= HEARD);
-        assert_int_equal(machine->transfer_poll(transfer), -EINPROGRESS); /* a time counts once */
+        assert_int_equal(machine->transfer_poll(transfer), -EINPROGRESS); /* counts once for each PROBE */
         peer->heard_at++;
     }
     assert_int_equal(ret, -EPERM);
@@ -407,7 +408,7 @@ static void a_read_that_does_not_move_is_given_up(void **state)
 
 /* ---- a hostile peer ---- */
 
-/* libfabric keeps it, with what it knows of the endpoint. */
+/* libfabric keeps such a connection, with its data about the endpoint, after the endpoint was closed. */
 static void a_connection_that_says_nothing_outlives_the_endpoint(void **state)
 {
     (void)state;
@@ -430,7 +431,7 @@ static void a_connection_that_says_nothing_outlives_the_endpoint(void **state)
     finish();
 }
 
-/* As if a had its endpoint where it has its first one. */
+/* Returns a BODIES message that names a's endpoint for messages as its endpoint for bodies. */
 static struct um_net_bodies_wire bodies_message(void)
 {
     const struct um_net_lane *lane = (const struct um_net_lane *)path.lane;
@@ -467,7 +468,7 @@ static void the_name_of_an_endpoint_is_checked(void **state)
     finish();
 }
 
-/* It needs no key, and completes at who is written to. */
+/* Such a write needs no key, and completes at the target. */
 static void a_write_of_nothing_that_tells_a_value_is_dropped(void **state)
 {
     (void)state;
@@ -490,7 +491,7 @@ static void a_write_of_nothing_that_tells_a_value_is_dropped(void **state)
     finish();
 }
 
-/* a seems to have its endpoint at another TCP port. */
+/* Tells b that a's endpoint for bodies is at another TCP port. */
 static void tell_port(const unsigned char number[2])
 {
     struct um_net_bodies_wire message = bodies_message();
@@ -499,7 +500,7 @@ static void tell_port(const unsigned char number[2])
     expect_nothing(b);
 }
 
-/* A firewall lets only the first port through. */
+/* As behind a firewall that lets only the port for messages through. */
 static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
 {
     (void)state;
@@ -510,7 +511,7 @@ static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
     const uint64_t begun = now_ms();
     while ((ret = try_start(1, 0, LEN, &transfer)) == -EAGAIN) {
         assert_true(now_ms() < begun + PATIENCE);
-        um_net_tick(a); /* b hears of it */
+        um_net_tick(a); /* so that b hears a */
         drive_both();
     }
     if (ret == -EINPROGRESS)
@@ -519,7 +520,7 @@ static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
     assert_true(((struct um_net_link *)back)->peer->from.unreached_at != 0);
     assert_int_equal(try_start(1, 0, LEN, &transfer), -EPERM);
     expect_well(&path, 1);
-    expect_read(); /* of the endpoint that there is */
+    expect_read(); /* by a's real endpoint */
     finish();
 }
 

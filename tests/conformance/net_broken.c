@@ -1,9 +1,9 @@
 /*
  * The machine over another provider: TCP connections that break while both ports live.
  *
- * libfabric's tcp says that a message is sent when the kernel has it, and connects anew in silence: what neither side
- * had read is lost. Whatever that was, nothing may wait for ever, come twice or come out of order. The ports are not
- * settled here (net_settled.c): each call drives its own port alone, so that messages are on their way.
+ * libfabric's tcp reports a message as sent when the kernel has it, and connects anew without an error: data that
+ * neither side has read are lost. Whatever is lost, nothing may wait for ever, come twice or come out of order. The
+ * ports are not settled here (net_settled.c): each call drives its own port alone, so that messages are on their way.
  */
 #include "conform.h"
 
@@ -18,9 +18,9 @@ struct side {
     struct um_port *port;
     struct um_link *link;
     struct um_lane *lane;
-    struct um_rx *rx;               /* from the other */
-    uint32_t joined, left;          /* that its poll told */
-    uint64_t sent, got, given, had; /* messages; answers given and had */
+    struct um_rx *rx;               /* of the lane from the other side */
+    uint32_t joined, left;          /* records of that kind that its poll offered */
+    uint64_t sent, got, given, had; /* messages sent and got; answers given and got */
 };
 
 static const struct um_machine *settled;
@@ -40,7 +40,7 @@ static uint32_t length_of(uint64_t number)
     return lengths[number * 7 / 3 % (sizeof(lengths) / sizeof(lengths[0]))];
 }
 
-/* One look; takes: a message is taken, and answered. */
+/* Polls once. takes: a message is taken, and answered; otherwise it stays. */
 static void look(struct side *s, bool takes)
 {
     struct um_record rec;
@@ -83,7 +83,7 @@ static int send_one(struct side *s)
     return ret;
 }
 
-/* Both sides look until it is so. */
+/* Lets both sides look until the condition holds. */
 #define UNTIL(condition)                                                                                               \
     do {                                                                                                               \
         for (uint64_t until_end = now_ms() + PATIENCE; !(condition);) {                                                \
@@ -199,7 +199,7 @@ static void a_first_contact_that_was_lost_is_made(void **state)
         assert_int_equal(machine->link_open(a.port, &addr, &link), 0);
         assert_int_equal(machine->lane_open(link, &lane), -EAGAIN);
         for (int i = 0; i < 1000 && answered; i++)
-            um_net_drive((struct um_net_port *)b.port); /* the answer is lost */
+            um_net_drive((struct um_net_port *)b.port); /* b's GRANT is lost */
         lose();
         UNTIL(machine->lane_open(link, &lane) == 0);
         assert_int_equal(message_try(lane, MESSAGE(1)), 0);
@@ -249,7 +249,7 @@ static void answers_that_were_lost_come(void **state)
     end();
 }
 
-/* 960 answers have places before the first one is known to be taken. */
+/* Before the receiver knows that an answer was taken, it has places for 960. */
 static void that_answers_were_taken_is_told_again(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void the_end_of_a_lane_that_was_lost_is_told_again(void **state)
         (void)send_one(&a);
         machine->lane_close(a.lane);
         for (uint64_t until = now_ms() + PATIENCE; told && !b.left && now_ms() < until;)
-            look(&b, true); /* and what b says to it is lost */
+            look(&b, true); /* then b's BYE is lost */
         lose();
         UNTIL(b.left == 1 && ((struct um_net_port *)a.port)->lanes.end == 0);
         assert_int_equal(b.got, 1);
@@ -309,7 +309,7 @@ static void a_refusal_that_was_lost_is_told_again(void **state)
         assert_int_equal(ret, -EPIPE);
         machine->lane_close(a.lane);
         if (closed)
-            lose(); /* b has not heard it */
+            lose(); /* b has not received CLOSE */
         machine->link_close(a.link);
         struct um_record rec = {0};
         for (uint64_t until = now_ms() + PATIENCE; ((struct um_net_port *)b.port)->rxs.end && now_ms() < until;) {

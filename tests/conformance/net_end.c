@@ -15,7 +15,7 @@
 
 #define SECOND_NS UINT64_C(1000000000)
 
-/* Opens a lane to the parent, sends one message, and sleeps; then sends another one. */
+/* Opens a lane to the parent, sends one message, and makes no calls until told to go on; then sends another one. */
 static const char *quiet(struct parent *parent)
 {
     struct um_port *port = port_new(0);
@@ -51,7 +51,7 @@ static const char *quiet(struct parent *parent)
     return NULL;
 }
 
-/* Polls b until the next record of a kind comes; with ticks. */
+/* Polls b, with ticks, until the next record comes, which must be of this kind. */
 static struct um_record await(uint8_t op)
 {
     struct um_record rec;
@@ -72,7 +72,7 @@ struct two {
     struct um_rx *rx;
 };
 
-/* b and the child have lanes to each other, and the child sleeps. */
+/* Opens lanes between b and a child in both directions. At the return the child makes no calls. */
 static struct two two_open(void)
 {
     struct two t = {.child = child_start(quiet, NULL)};
@@ -102,9 +102,10 @@ static struct two two_open(void)
     return t;
 }
 
-/* Work of b's: when its turn comes, the peer sends and falls, as one that exits does while b tells it something. */
+/* An entry of b's list `work`: when it runs, the peer sends its last messages and is found gone, like a peer that exits
+ * while b sends to it. */
 static struct path falling;
-static uint64_t last; /* messages that it still sends */
+static uint64_t last; /* messages that it sends before */
 
 static bool send_and_fall(struct um_net_work *work)
 {
@@ -115,7 +116,7 @@ static bool send_and_fall(struct um_net_work *work)
     return true;
 }
 
-/* b drives, or is about to sleep. */
+/* It happens while b drives, or while b is about to sleep. */
 static void fall_while_told(uint64_t messages, bool sleeps)
 {
     struct um_net_work work = {.push = send_and_fall};
@@ -145,7 +146,7 @@ static void what_a_peer_sent_before_it_fell_comes(void **state)
     }
 }
 
-enum { LOOK = 1100, LOOKS_MAX = 64 }; /* messages that one look leaves something of; see drive.c */
+enum { LOOK = 1100, LOOKS_MAX = 64 }; /* LOOK: messages, more than one look takes; LOOKS_MAX: CUTS_MAX in drive.c */
 
 static void flood(const struct path *p)
 {
@@ -157,7 +158,7 @@ static void flood(const struct path *p)
     }
 }
 
-/* It is ended when b has looked to the end of what came, or has tried for long. */
+/* A peer that is gone is ended when a look has emptied the inner queue, at the latest after LOOKS_MAX looks. */
 static void others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while(void **state)
 {
     (void)state;
@@ -212,7 +213,7 @@ static void a_peer_that_is_killed_is_gone_for_all(void **state)
 
 enum { CROWD = 5000, CROWD_FILES = 64 };
 
-/* Connections to the peer's port until its queue is full, and a few more. Returns how many there are in fds. */
+/* Opens connections to the peer's port until its queue is full, and a few more. Returns how many; they are in fds. */
 static int crowd_in(const struct um_addr *addr, int *fds)
 {
     const struct um_net_addr_wire part = um_net_addr_part(addr);
@@ -236,8 +237,9 @@ static int crowd_in(const struct um_addr *addr, int *fds)
     return count;
 }
 
-/* Stopped, it takes nothing out of its sockets and answers no connection; its host does, and where so many ask that its
- * queue is full, the host still refuses other ports. Nor is it dead for who never had a connection. */
+/* A stopped peer takes nothing out of its sockets and accepts no connection. Its host completes connections for it.
+ * When the queue of its port is full, the host still refuses connections to other ports. A port that never had a
+ * connection does not take the peer for dead either. */
 static void a_peer_that_is_stopped_is_not_dead(void **state)
 {
     static int fds[CROWD];
@@ -279,8 +281,8 @@ static void a_peer_that_is_stopped_is_not_dead(void **state)
     machine->port_close(b);
 }
 
-/* Asks after a peer at that address, by a clock of its own: one look each `step` ns, for at most `most`. The time after
- * which it counts as dead; 0: it does not. */
+/* Knocks at that address, with a clock that advances by `step` ns for each look, for at most `most` ns. Returns the
+ * time (ns) after which the peer counts as dead; 0: it does not. */
 static uint64_t knock_at(const char *address, uint64_t step, uint64_t most)
 {
     const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9), .sin_addr = {inet_addr(address)}};
@@ -297,7 +299,7 @@ static uint64_t knock_at(const char *address, uint64_t step, uint64_t most)
     return is_dead ? passed : 0;
 }
 
-/* Nobody can connect to an address for many: the kernel says at once that it is out of reach. */
+/* Nobody can connect to a multicast address: the kernel reports at once that it cannot be reached. */
 static void who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen(void **state)
 {
     static const char nowhere[] = "224.0.0.1";

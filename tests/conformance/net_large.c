@@ -1,4 +1,4 @@
-/* The machine over another provider: large records, which tcp;ofi_rxm has not. `a` sends them to `b`. */
+/* The machine over another provider: large records, which tcp;ofi_rxm does not have. `a` sends them to `b`. */
 #include "connections.h"
 #include "needs.h"
 #include "net_two.h"
@@ -16,7 +16,7 @@ static void begin(void)
     needs(takes);
 }
 
-/* What b has told of consumption, as far as a has heard. */
+/* Drives a. Returns how many records are consumed, as far as b has told a. */
 static uint32_t consumed(const struct path *p)
 {
     enum { TURNS = 200 };
@@ -25,7 +25,7 @@ static uint32_t consumed(const struct path *p)
     return ((const struct um_net_lane *)p->lane)->consumed;
 }
 
-/* The next record, which is released. */
+/* Waits for the next record, which must be this message, and releases it. */
 static void take_large(const struct message *msg)
 {
     struct um_record rec;
@@ -36,7 +36,8 @@ static void take_large(const struct message *msg)
     um_net_release(b, &rec);
 }
 
-/* To tell of each takes as long as to copy it. Who stops before the last one says so, and then it is told at once. */
+/* Reporting each large record would take as long as copying it, so credit waits for the next one. catch_up(), for a
+ * caller that stops polling earlier, sends it at once. */
 static void credit_of_large_records_goes_together(void **state)
 {
     (void)state;
@@ -48,10 +49,10 @@ static void credit_of_large_records_goes_together(void **state)
         const uint32_t before = round * RECORDS;
         for (uint64_t i = 0; i < RECORDS; i++)
             message_send(p.lane, MESSAGE(before + i, .body_len = LARGE, .flags = UM_FLAG_ACK));
-        (void)consumed(&p); /* all has gone */
+        (void)consumed(&p); /* everything is sent */
         sleep_us(MS * 1000);
         take_large(MESSAGE(before, .body_len = LARGE, .flags = UM_FLAG_ACK));
-        assert_int_equal(um_net_poll(b, &rec), 1); /* it looks, though it has given one */
+        assert_int_equal(um_net_poll(b, &rec), 1); /* it looks, although it has just offered a record */
         assert_int_equal(consumed(&p), before);
         if (round % 2)
             machine->catch_up(b);
@@ -66,7 +67,7 @@ static void credit_of_large_records_goes_together(void **state)
     close_two();
 }
 
-/* Large ones that come one behind the other for ever. */
+/* Also while large records come one after the other without end. */
 static void credit_is_put_off_for_a_few_records_only(void **state)
 {
     (void)state;
@@ -91,7 +92,8 @@ static void credit_is_put_off_for_a_few_records_only(void **state)
     close_two();
 }
 
-/* It has not been copied when the record is committed; and it is sent again from there when a connection loses it. */
+/* The body is not copied when the record is committed. It is sent from the caller's memory, and sent again from there
+ * if a connection loses it. */
 static void a_lent_body_is_sent_out_of_its_memory(void **state)
 {
     (void)state;
@@ -129,7 +131,7 @@ static void a_lent_body_is_sent_out_of_its_memory(void **state)
             expect_nothing(b);
             expect_nothing(a);
         }
-        message_send(p.lane, MESSAGE(i, .body_len = 100, .flags = UM_FLAG_ACK)); /* in a buffer that may be the same */
+        message_send(p.lane, MESSAGE(i, .body_len = 100, .flags = UM_FLAG_ACK)); /* perhaps in the same buffer */
         expect_message(b, p.rx, MESSAGE(i, .body_len = 100, .flags = UM_FLAG_ACK));
     }
     path_end(&p);
@@ -163,7 +165,8 @@ static void finish_lending(void)
     free(lent);
 }
 
-/* A receiver gets all of it as it was before, or nothing: the connection lives on, and takes the rest of the memory. */
+/* The receiver gets the whole body as it was before, or nothing. The connection continues, and the rest of the body is
+ * read from memory that has changed. */
 static void what_is_given_up_is_not_received(void **state)
 {
     (void)state;
@@ -173,7 +176,7 @@ static void what_is_given_up_is_not_received(void **state)
     struct um_record rec;
     (void)connections_keep(FIRST_FD, FEW);
     lend(&p);
-    assert_true(lane->first->is_sending); /* there is no room for all of it */
+    assert_true(lane->first->is_sending); /* the connection has no room for the whole body */
     um_net_peer_fall(net_of(a), lane->peer, ECONNRESET);
     um_net_drive(net_of(a));
     assert_true(lane->ended);
@@ -190,7 +193,7 @@ static void what_is_given_up_is_not_received(void **state)
     finish_lending();
 }
 
-/* As after a connection broke: the receiver has it, and it is under way again. */
+/* As after a connection broke: the receiver has the record, and the record is being sent again. */
 static void a_body_is_lent_until_nobody_reads_it(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The machine over another provider: what a poll, a gather and a sleep take of what came, and what they leave. */
+/* The machine over another provider: which of the messages that came poll, gather and sleep take, and which not. */
 #include "net_two.h"
 
 static void large_bodies_are_announced_while_the_receiver_wants_that(void **state)
@@ -19,7 +19,7 @@ static void large_bodies_are_announced_while_the_receiver_wants_that(void **stat
     close_two();
 }
 
-/* By the machine itself: net_settled.c would drive the port for it. */
+/* Calls the machine itself: net_settled.c would drive the port. */
 static void a_record_that_stays_does_not_keep_answers_away(void **state)
 {
     (void)state;
@@ -45,7 +45,7 @@ static void a_record_that_stays_does_not_keep_answers_away(void **state)
     close_two();
 }
 
-/* The caller has something to do with what it got; then it asks again. */
+/* The caller first handles the record that it got, and polls again afterwards. */
 static void the_first_poll_behind_a_record_does_not_look(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* The machine over another provider: what its settings say, and which of them it refuses. */
+/* The machine over another provider: what its settings do, and which values it refuses. */
 #include "net_two.h"
 
 #include "machine/address.h"
@@ -20,7 +20,7 @@ static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
     assert_int_equal(um_net_set_use("on"), 0);
     assert_int_equal(um_net_set_use("unimem"), -EINVAL);
     assert_int_equal(um_net_set_use("tcp,udp"), -EINVAL);
-    assert_int_equal(um_net_set_address("203.0.113.7"), 0); /* nobody's */
+    assert_int_equal(um_net_set_address("203.0.113.7"), 0); /* this host does not have it */
     assert_int_not_equal(machine->port_open(&config, &port), 0);
     assert_non_null(strstr(logged, "FI_UNIMEM_NET_ADDRESS"));
     assert_int_equal(um_net_set_address("127.0.0.1"), 0);
@@ -32,7 +32,7 @@ static void a_provider_that_is_not_there_is_named_with_the_remedy(void **state)
     assert_int_equal(um_net_set_timeout(NULL), 0);
 }
 
-/* libfabric knows no units. */
+/* libfabric does not accept units in this variable. */
 static void a_size_of_buffers_that_libfabric_reads_otherwise_is_named(void **state)
 {
     static const struct {
@@ -102,7 +102,7 @@ static const char *const launchers[] = {
     "MPI_LOCALNRANKS",      "PMI_SIZE",    "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE",
     "SLURM_STEP_NUM_NODES", "SLURM_NNODES"};
 
-/* Of the variables in that order; NULL: not set. */
+/* Sets the variables of `launchers` to these values (NULL: not set), and returns what the machine concludes. */
 static bool is_on_one_host(const char *const values[6])
 {
     for (int i = 0; i < 6; i++) {
@@ -124,7 +124,7 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
     assert_false(is_on_one_host((const char *const[6]){"2", "4"}));
     assert_true(is_on_one_host((const char *const[6]){NULL, "4", "3", "3"}));
     assert_false(is_on_one_host((const char *const[6]){NULL, NULL, "1", "3"}));
-    assert_true(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, "1", "4"})); /* the step's */
+    assert_true(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, "1", "4"})); /* that of the step */
     assert_false(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, NULL, "2"}));
     assert_false(is_on_one_host((const char *const[6]){"x", "x"}));
     assert_int_equal(um_net_set_use("auto"), 0);

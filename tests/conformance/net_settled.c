@@ -1,10 +1,10 @@
 /*
- * The machine over another provider, for the tests, and what is its own.
+ * The machine over another provider, in a form that the suite can test.
  *
- * The suite calls two ports from one thread and expects to see at once what the other side did. Over sockets that takes
- * both sides' calls. `um_machine_net_settled` is um_machine_net with one difference: before each call that tells what
+ * The suite calls two ports from one thread and expects to see at once what the other side did. Over sockets that needs
+ * calls on both sides. `um_machine_net_settled` is um_machine_net with one difference: before each call that tells what
  * came, all ports of the process are driven until nothing moves any more. A port that sleeps is driven only when its
- * descriptor is readable, and stays woken: what does not wake it is not seen.
+ * descriptor is readable, and is then kept awake: so an event that does not wake a port remains unnoticed.
  */
 #include "conform.h"
 
@@ -24,7 +24,7 @@ static struct {
 } ports[PORTS];
 static size_t ports_end;
 
-/* Something is on its way that is not seen by moving. */
+/* True if the port waits for something, even if nothing moves just now. */
 static bool is_pending(const struct um_net_port *port)
 {
     for (uint32_t i = 0; i < port->lanes.end; i++) {
@@ -45,7 +45,7 @@ static bool drive_one(size_t i)
     return um_net_drive(port);
 }
 
-/* Under the lock. */
+/* Drives all ports until nothing moves any more. The caller has the lock. */
 static void settle(void)
 {
     uint64_t moved = now_ms();
@@ -91,7 +91,7 @@ static int port_open(const struct um_port_config *config, struct um_port **port_
         ports_end += i == ports_end;
         ports[i].port = (struct um_net_port *)*port_p;
         ports[i].is_armed = false;
-        if (ports[i].port->is_open) /* of its lanes, which may be less than of others */
+        if (ports[i].port->is_open) /* that of its lanes; some inner providers have a smaller one */
             um_machine_net_settled.body_max = ports[i].port->inner.body_max;
     }
     end();
@@ -129,7 +129,7 @@ static void disarm(struct um_port *port)
     end();
 }
 
-/* How often it looks, where a machine with other work has not made the connection yet. */
+/* Tries: a computer with other work may not have made the connection yet. */
 enum { OPENS = 20 };
 
 static int lane_open(struct um_link *link, struct um_lane **lane_p)

@@ -101,7 +101,7 @@ static void processes_talk(void **state)
 
 enum { NAPS = 3000 };
 
-/* Takes the next record, sleeping for it. */
+/* Takes the next record, and sleeps until it comes. Returns NULL, or what went wrong. */
 static const char *take_sleeping(struct um_port *port, struct um_record *rec)
 {
     while (!poll_now(port, rec)) {
@@ -317,7 +317,7 @@ static void another_user_is_refused_with_the_remedy(void **state)
 {
     (void)state;
     if (geteuid() != 0)
-        return; /* nobody else to be */
+        return; /* only root can become another user */
     struct um_port *port = port_new(0);
     struct um_addr addr = addr_of(port);
     struct child child = child_start(stranger, &addr);
@@ -446,7 +446,7 @@ static void a_peer_that_cannot_be_opened_floods_no_log(void **state)
 static void a_peer_that_cannot_be_mapped_floods_no_log(void **state)
 {
     (void)state;
-#if !defined(__SANITIZE_ADDRESS__) /* it needs address space of its own */
+#if !defined(__SANITIZE_ADDRESS__) /* AddressSanitizer needs address space of its own */
     needs(has_memory_limit());
     expect_no_flood(RLIMIT_AS, 4096);
 #endif

@@ -37,7 +37,7 @@ static void the_death_of_a_receiver_is_seen_and_harms_nobody(void **state)
         child_await_sleep(&child, 'z');
         assert_int_equal(machine->link_open(port, &addr, &link), 0);
         assert_int_equal(machine->lane_open(link, &lane), 0);
-        for (int i = 0; i < round % 4; i++) { /* so that it was woken before, and how is known */
+        for (int i = 0; i < round % 4; i++) { /* wakes the receiver, so that the sender has opened its wake-up pipe */
             child_await_sleep(&child, 'z');
             message_send(lane, MESSAGE((uint64_t)i));
         }
@@ -48,7 +48,7 @@ static void the_death_of_a_receiver_is_seen_and_harms_nobody(void **state)
         if (round % 8 < 4)
             child_reap(&child);
         assert_false(machine->link_alive(link));
-        /* The sender goes on until the lane is full; the first record tries to wake the dead. */
+        /* The sender goes on until the lane is full; the first record tries to wake the dead receiver. */
         int ret = 0;
         for (uint64_t i = 0; i < 5000 && ret == 0; i++)
             ret = message_try(lane, MESSAGE(i, .body_len = 100));

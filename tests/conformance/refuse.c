@@ -24,7 +24,7 @@ static void the_sender_sees_a_broken_pipe_and_the_receiver_the_end(void **state)
     close_two();
 }
 
-/* It would take a share of what others could use. */
+/* Otherwise it would take a share of the memory that other lanes could use. */
 static void a_refused_lane_does_not_grow(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void the_lane_serves_others_when_the_refused_sender_closed(void **state)
     close_two();
 }
 
-/* How many of 8 lanes can grow; all are closed again. */
+/* Returns how many of 8 lanes can grow; closes them again. */
 static int growable(void)
 {
     enum { LANES = 8 };

@@ -56,7 +56,7 @@ static bool is_current(const struct um_window *w)
     return um_load_acquire_u64(w->changes_at) == w->changes;
 }
 
-/* Moves bytes through the window, at its level. */
+/* Writes through the window, at its level, and checks the memory. */
 static void write_through(const struct um_window *w, uint64_t offset, const char *text)
 {
     size_t len = strlen(text) + 1;
@@ -91,7 +91,7 @@ static void a_region_is_seen_as_it_was_exported(void **state)
     }
 }
 
-/* There is nothing to reach, and that holds until something is exported. */
+/* Returns a window at level remote: nothing is exported under the key. It is current until something is exported. */
 static struct um_window *no_window(uint64_t key)
 {
     struct um_window *w = window(key);
@@ -156,8 +156,8 @@ static void a_window_ends_with_its_region_also_when_the_key_comes_again(void **s
     regions_close();
 }
 
-/* Registrations beyond what the table holds are reached through their owner alone: they have no window, and no error.
- */
+/* Regions for which the table has no place are reached through their owner alone: at level remote, and without an
+ * error. */
 static void many_regions_are_found_each(void **state)
 {
     (void)state;

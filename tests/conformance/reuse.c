@@ -5,7 +5,7 @@
 
 enum { SENDERS = 12, LANES = 4 };
 
-/* One life of a lane. Its number stands in the records' high half, the record's in the low half. */
+/* One life of a lane: its use by one sender. The upper half of a message's number is that of the life. */
 struct life {
     struct path path;
     uint32_t number;
@@ -27,7 +27,7 @@ static uint32_t len_of(uint64_t number)
     return (uint32_t)(number * 131 % 400);
 }
 
-/* The words of this life are zero when it begins, whatever the one before left there. */
+/* A progress word is zero when a life begins, whatever the life before left there. Leaves another value. */
 static void words_begin(uint64_t *own)
 {
     assert_int_equal(um_load_relaxed_u64(own), 0);
@@ -68,7 +68,7 @@ static void view_take(struct um_rx *rx, const struct um_record *rec)
     view->got++;
 }
 
-/* Takes one record; counts lives that ended. */
+/* Takes one record, and counts lives that ended. False: nothing came. */
 static bool receive(struct um_port *port, uint32_t *ended)
 {
     struct um_record rec;

@@ -29,13 +29,14 @@ static struct um_mem_lane *mem_lane(const struct path *p)
     return (struct um_mem_lane *)p->lane;
 }
 
-/* Memory that is not coherent is written with ordinary stores, and not timed. */
+/* True if the lane chooses its stores. Bodies in memory that is not coherent are written with ordinary stores, and not
+ * timed. */
 static bool has_choice(const struct path *p)
 {
     return UM_BYTES_NONTEMPORAL && !mem_lane(p)->link->port->mapper->observe;
 }
 
-/* Passes a body from `skew` on. Returns the flags of its record. */
+/* Sends and takes a body, which is `source` from `skew` on. Returns the flags of its record. */
 static uint8_t body_pass(const struct path *p, size_t skew, uint32_t len, bool *is_nontemporal_p)
 {
     struct um_record rec;
@@ -51,7 +52,7 @@ static uint8_t body_pass(const struct path *p, size_t skew, uint32_t len, bool *
     return rec.flags;
 }
 
-/* As wide as its ring gets: bodies of UM_NONTEMPORAL_MIN do not fit into the small one. */
+/* Returns a path whose lane has grown: bodies of UM_NONTEMPORAL_MIN bytes do not fit into the small rings. */
 static struct path grown_path(void)
 {
     open_two();
@@ -75,13 +76,13 @@ static void some_bodies_are_timed_by_both_ends(void **state)
             continue;
         timed++;
         assert_int_equal(flags & UM_FLAG_KIND, is_nontemporal ? UM_FLAG_KIND : 0);
-        assert_int_equal(lane->ctl->credit & UINT32_MAX, lane->head); /* told at once, with what it took */
+        assert_int_equal(lane->ctl->credit & UINT32_MAX, lane->head); /* credit comes at once, with the time */
     }
     if (has_choice(&p)) {
         assert_in_range(timed, 40, 1500);
         assert_in_range(nontemporal, UM_STORES_SAMPLES, 3000);
         assert_true((uint32_t)lane->ctl->loads && lane->ctl->loads >> 32);
-        assert_true(lane->stores.usual_then > 0); /* they were compared */
+        assert_true(lane->stores.usual_then > 0); /* the two kinds of stores were compared */
     } else {
         assert_int_equal(timed + nontemporal, 0);
         assert_int_equal(lane->ctl->loads, 0);
@@ -107,7 +108,7 @@ static void a_body_is_whole_whichever_stores_wrote_it(void **state)
     close_two();
 }
 
-/* Who writes a body in another way says so: its time counts for ordinary stores. */
+/* A caller that writes a body in another way clears is_nontemporal: then the time counts for ordinary stores. */
 static void a_body_that_was_written_otherwise_counts_as_such(void **state)
 {
     (void)state;
@@ -138,7 +139,7 @@ struct sending {
     int error; /* of claim() */
 };
 
-/* Body n is n in each word. */
+/* Sends the bodies; each word of body n is n. */
 static void *bodies_send(void *arg)
 {
     struct sending *s = arg;
@@ -158,8 +159,8 @@ static void *bodies_send(void *arg)
     return NULL;
 }
 
-/* A processor that reads the record from another one's cache must not find old bytes in memory. (Without the fence
- * behind the stores this has not been seen to fail on every processor.) */
+/* A processor that reads the record from another processor's cache must not find old bytes of the body in memory.
+ * (Without the fence behind the non-temporal stores, this test has not been seen to fail on every processor.) */
 static void a_body_is_there_when_its_record_is(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void a_body_is_there_when_its_record_is(void **state)
         }
         got++;
         const uint64_t *word = rec.body;
-        for (int i = WORDS; i-- > 0;) /* what was written last comes last */
+        for (int i = WORDS; i-- > 0;) /* from the end: what was written last arrives last */
             wrong += word[i] != got;
         machine->release(p.to, &rec);
     }
@@ -192,7 +193,7 @@ static void a_body_is_there_when_its_record_is(void **state)
     close_two();
 }
 
-/* The lane compares when the receiver has taken all of a trial, not before. */
+/* The lane compares when the receiver has taken all bodies of a trial, not before. */
 static void a_comparison_waits_for_the_receiver(void **state)
 {
     (void)state;

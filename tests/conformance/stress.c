@@ -135,7 +135,7 @@ static const char *take(const struct um_record *rec, uint32_t body_max)
     return NULL;
 }
 
-/* Receives until so many lanes have left. */
+/* Receives until this number of lanes has left. */
 static const char *receive_all(struct um_port *port, int lanes, int records)
 {
     uint64_t end = now_ms() + 3 * (uint64_t)PATIENCE;
@@ -248,8 +248,8 @@ static void silent_lanes_are_heard_again(void **state)
 }
 
 /*
- * Makes all lanes busy, then, at a random moment, sends once on each: among them the moment when the receiver, having
- * found them idle for long, ceases to look there.
+ * Sends once on each lane, after random delays, again and again. Some delays end just when the receiver, which has
+ * found the lanes idle for long, stops polling them.
  */
 static void *seldom_sender(void *arg)
 {

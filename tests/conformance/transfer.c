@@ -34,7 +34,7 @@ static void close_link(bool peer_too)
     memory_end();
 }
 
-/* The number-th part of both memories. */
+/* Starts a transfer of part `number` of both memories. */
 static int start(int number, bool write, const struct um_window *window, struct um_transfer **transfer_p)
 {
     const struct um_piece piece = {.addr = (uintptr_t)(remote + (size_t)number * BYTES), .len = BYTES};
@@ -45,7 +45,7 @@ static int start(int number, bool write, const struct um_window *window, struct 
     return machine->transfer_start(link, &copy, transfer_p);
 }
 
-/* Whatever the machine does on the side, it does in these calls. */
+/* Gives the machine many calls in which it may move bytes. */
 static void poll_often(void)
 {
     struct um_record rec;
@@ -128,7 +128,7 @@ static void a_transfer_ends_with_its_peer(void **state)
     close_link(false);
 }
 
-/* A board's initiator first reads where the owner's regions are. */
+/* Waits for a window above level remote: over a board the initiator first reads where the owner's regions are. */
 static struct um_window *window_await(uint64_t key)
 {
     struct um_window *w;
@@ -147,7 +147,7 @@ static struct um_window *window_await(uint64_t key)
     return NULL;
 }
 
-/* Its owner has closed the registration: the memory may be anybody's. */
+/* The owner has closed the registration, and may use the memory for something else. */
 static void a_transfer_ends_with_its_region(void **state)
 {
     (void)state;

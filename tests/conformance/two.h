@@ -7,7 +7,7 @@
 extern struct um_port *a, *b;
 
 void open_two(void);
-/* b takes so many lanes. */
+/* b has at most lanes_max incoming lanes. */
 void open_two_for(uint32_t lanes_max);
 void close_two(void);
 

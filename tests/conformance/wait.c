@@ -13,7 +13,7 @@ static bool is_awake(struct um_port *port)
     return is_readable(machine->wait_fd(port), 0);
 }
 
-/* The sleeping port must have been woken; it wakes up in good order. */
+/* The sleeping port must have been woken. Disarms it. */
 static void expect_woken(struct um_port *port)
 {
     assert_true(is_readable(machine->wait_fd(port), 1 * SEC));
@@ -183,7 +183,7 @@ static void an_answer_wakes_who_watches(void **state)
     }
     machine->lane_watch(p.lane, false);
     machine->answer(p.rx, 1, 1);
-    arm_now(a); /* not watched: no news */
+    arm_now(a); /* the lane is not watched: an answer is no event */
     machine->disarm(a);
     path_end(&p);
     close_two();
@@ -278,7 +278,7 @@ static void a_port_can_be_closed_while_it_is_armed(void **state)
     struct um_slot slot;
     arm_now(b);
     machine->port_close(b);
-    /* Whatever file took the place of its wake-up pipe, nobody writes there. */
+    /* Files that take the descriptor numbers of its wake-up pipe are not written to. */
     int files[8];
     for (int i = 0; i < 8; i++)
         files[i] = memfd_create("bystander", MFD_CLOEXEC);

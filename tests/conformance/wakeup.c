@@ -1,6 +1,6 @@
 /*
  * Conformance: no wake-up is lost. One thread sleeps in poll(2), another one has news for it after random delays; a
- * sleep that lasts is a lost wake-up.
+ * sleep that does not end is a lost wake-up.
  */
 #include "conform.h"
 
@@ -10,7 +10,7 @@
 
 enum { LOST = 10 * SEC };
 
-/* What two threads have in common. The first thing that went wrong is kept. */
+/* What the two threads share. */
 struct duel {
     struct um_port *a, *b;
     struct path ab; /* a sends, b receives */
@@ -18,7 +18,7 @@ struct duel {
     int rounds;
     const char *wrong;
     uint32_t done;   /* rounds that are over */
-    uint32_t asleep; /* the sender is in nap */
+    uint32_t asleep; /* 1 while the sender is in nap() */
     int slept;
 };
 
@@ -62,7 +62,7 @@ static void duel_run(struct duel *d, void *(*other)(void *), void *(*self)(void 
         fail_msg("%s", wrong ? wrong : (const char *)other_wrong);
 }
 
-/* Sleeps once, if there is nothing to do. False when nothing woke the port for very long. */
+/* Sleeps once, if there is nothing to do. False: nothing woke the port for LOST milliseconds. */
 static bool nap(struct um_port *port, int *slept)
 {
     if (machine->arm(port) != 0)
@@ -100,7 +100,7 @@ static void round_is_done(struct duel *d)
     um_store_release_u32(&d->done, d->done + 1);
 }
 
-/* Waits until the other thread is through with so many rounds. */
+/* Waits until the other thread has finished this number of rounds. Returns NULL, or what went wrong. */
 static const char *rounds_await(struct duel *d, uint32_t rounds)
 {
     uint64_t end = now_ms() + PATIENCE;
@@ -323,7 +323,7 @@ static void *space_sender(void *arg)
     machine->lane_watch(d->ab.lane, true);
     for (int i = 0; i < d->rounds; i++) {
         while (true) {
-            machine->lane_consumed(d->ab.lane); /* before the claim: what comes later keeps from sleeping */
+            machine->lane_consumed(d->ab.lane); /* before the claim: credit that comes later prevents sleep */
             if (message_try(d->ab.lane, MESSAGE((uint64_t)i, .body_len = (uint32_t)i % 700)) == 0)
                 break;
             um_store_release_u32(&d->asleep, 1);

@@ -1,13 +1,13 @@
 /*
- * Clients that come and go, half of them killed, half closing: what each leaves behind in the server.
+ * Clients come and go, half of them killed, half closing: checks what they leave behind in the server.
  *
- *   clients [COUNT [REMOVE [TOGETHER]]]     2000 clients, 1: the server removes each from its address vector; 16 at a
- * time
+ *   clients [COUNT [REMOVE [TOGETHER]]]     default: 2000 clients; 1: the server removes each from its address vector;
+ *                                           16 at a time
  *
- * A client sends its address, is written to through a window on its memory, reads the server's, and answers; every
- * fifth leaves a message that the server receives only when the client has gone. Prints a table of the server's memory,
- * mappings and descriptors, and ends with status 1 when a client leaves more than it may: nothing with REMOVE, else 128
- * bytes.
+ * A client's memory is written by the server through a window; the client reads the server's, and sends a message.
+ * Every fifth client leaves another message, which the server receives only when the client has gone. Prints a table of
+ * the server's memory, mappings and descriptors, and ends with status 1 when a client leaves more than it may: nothing
+ * with REMOVE, else 128 bytes.
  */
 #include "member.h"
 
@@ -23,13 +23,13 @@
 
 enum { PLACES = 64, BYTES = 65536, HELLO = 1, ANSWER = 2, LATE = 3, WARM = 100 };
 
-/* A client's place. */
+/* A place, which one client has at a time. */
 enum place_state { FREE, STARTED, MET, SERVED, GONE };
 struct place {
     struct member_face face;
     uint32_t state; /* written in turn by spawner, client, server, client, spawner */
     uint32_t number;
-    uint32_t kills; /* it is to be killed */
+    uint32_t kills; /* 1: it kills itself when it has been served */
 };
 
 static struct {
@@ -80,7 +80,7 @@ static void client(void *arg)
     member_close(&m);
 }
 
-/* ---- the process that forks them: it has no endpoint ---- */
+/* ---- the process that forks the clients: it has no endpoint ---- */
 
 static void place_turn(struct place *p, pid_t *pid)
 {
@@ -149,7 +149,7 @@ static long status_kib(const char *name)
 static long descriptors(void)
 {
     DIR *dir = opendir("/proc/self/fd");
-    long count = -3; /* . and .. and its own */
+    long count = -3; /* . and .. and the descriptor of dir */
     MEMBER_DEMAND(dir != NULL);
     while (dir && readdir(dir))
         count++;
@@ -184,7 +184,7 @@ struct server {
     bool removes;
 };
 
-/* Takes what came; a hello says whose it is. */
+/* Takes all completions. An error ends the program, with the states of all places. */
 static void server_take(struct server *s)
 {
     struct fi_cq_tagged_entry entry;
@@ -215,7 +215,7 @@ static void server_serve(struct server *s, int i)
     member_must(ret, "fi_tinject");
 }
 
-/* The message that was left: it names its sender, dead or not. */
+/* Receives the message that a client left. Its source is the client's address, although the client has gone. */
 static void server_take_late(struct server *s, int i)
 {
     struct fi_cq_tagged_entry entry;
@@ -253,7 +253,7 @@ static void server_turn(struct server *s)
     }
 }
 
-/* Until deaths have been noticed and all is given back. */
+/* Makes progress until deaths have been noticed and everything is given back. */
 static void server_rest(struct server *s)
 {
     for (const double until = member_now() + 4; member_now() < until; member_sleep(.001))
@@ -268,7 +268,8 @@ static void server_until(struct server *s, uint32_t ended)
     }
 }
 
-/* Their addresses are known still: whatever is posted to one fails at once, or ends with an error. */
+/* The addresses of clients that have gone are still known. Whatever is posted to one fails at once, or ends with an
+ * error. */
 static void server_demand_gone(struct server *s)
 {
     struct fi_cq_err_entry error = {0};
@@ -289,7 +290,7 @@ static void server_demand_gone(struct server *s)
     }
 }
 
-/* mappings: the most that were seen at one time. A client has three; its lane keeps a page for the next one. */
+/* mappings: the largest number seen at one time. A client has three; its lane keeps a page for the next client. */
 static bool is_flat(const struct figures *before, const struct figures *after, bool removes, long mappings)
 {
     const long clients = (long)(after->clients - before->clients);

@@ -3,7 +3,7 @@
  * get an error within a few seconds, like after a death.
  *
  *   exec_test [apart]     apart: the peer is in a pid namespace of its own (needs root), and is reached by
- * FI_UNIMEM_ATTACH
+ *                         FI_UNIMEM_ATTACH
  */
 #include "member.h"
 
@@ -21,7 +21,7 @@
 
 enum { LARGE = 1 << 20, TAG = 7 };
 
-/* The promise is 3 seconds; the machine may be busy. */
+/* Seconds. The provider promises 3; the machine may be busy. */
 #define BOUND 5.0
 
 static struct {
@@ -44,7 +44,7 @@ static void become_another(void)
     _exit(9);
 }
 
-/* This program again: its port has the number of the old one. */
+/* Runs this program again: its new port has the descriptor number of the old one. */
 static void become_the_same(void)
 {
     execl("/proc/self/exe", "exec_test", "again", (char *)NULL);
@@ -54,7 +54,7 @@ static void become_the_same(void)
 static void *thread_execs(void *arg)
 {
     (void)arg;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* what namespace_enter() asked for holds for its thread alone */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* what namespace_enter() set holds for the first thread alone */
     become_another();
     return NULL;
 }
@@ -66,7 +66,7 @@ static void become_another_from_a_thread(void)
     pause();
 }
 
-/* A child has every descriptor, and stays. */
+/* Forks a child, which has every descriptor and stays alive; then becomes another program. */
 static void become_another_with_a_child(void)
 {
     const pid_t self = getpid();
@@ -75,7 +75,7 @@ static void become_another_with_a_child(void)
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         for (int fd = 0; fd <= 2; fd++)
-            close(fd); /* whoever reads the test's output does not wait for this process */
+            close(fd); /* so that a reader of the test's output does not wait for this process */
         while (getppid() == self)
             pause();
         _exit(0);
@@ -86,7 +86,7 @@ static void become_another_with_a_child(void)
 struct how {
     const char *name;
     void (*become)(void);
-    bool uncontacted; /* nobody has been answered yet */
+    bool uncontacted; /* the peer has not answered anybody before execve(2) */
 };
 
 static const struct how hows[] = {
@@ -135,7 +135,7 @@ static int again(void)
     return 0;
 }
 
-/* ---- who waits for it ---- */
+/* ---- the process that waits for the peer ---- */
 
 static void take_all(void)
 {
@@ -170,7 +170,7 @@ static void contact(void)
     MEMBER_CALL(fi_trecv(m.ep, word, sizeof(word), NULL, peer, TAG, 0, &receive_ended));
 }
 
-/* Everything that goes to it fails, and what was pending has ended. */
+/* True when a write to the peer fails and the pending send and receive have ended. */
 static bool is_over(void)
 {
     static bool written;
@@ -179,7 +179,7 @@ static bool is_over(void)
     return ret != 0 && ret != -FI_EAGAIN && (how->uncontacted || (send_ended && receive_ended));
 }
 
-/* Whether it was noticed in time. */
+/* Returns whether the end of the peer was noticed in time. */
 static bool run(void)
 {
     memset(shared, 0, sizeof(*shared));

@@ -1,8 +1,8 @@
 /*
  * A peer is killed: every process that waits for it gets an error within a few seconds, however and how often it calls.
  *
- * Each habit has a victim of its own, with which it has a send that nobody takes, a receive directed at it, and an open
- * window on its memory. Before the death it calls fast: the provider knows it as one that calls often.
+ * Each habit has a victim of its own, with a send to it that nobody receives, a receive directed at it, and an open
+ * window on its memory. Before the death the process calls often, so the provider takes it for a caller that does.
  */
 #include "member.h"
 
@@ -18,16 +18,16 @@
 
 enum { LARGE = 1 << 20, TAG = 7, OTHER_TAG = 8 };
 
-/* The promise is 3 seconds after the death; the machine may be busy. */
+/* Seconds after the death. The provider promises 3; the machine may be busy. */
 #define BOUND 5.0
 
 struct habit {
     const char *name;
     struct member_config config;
-    double pause; /* between two turns */
-    /* One turn; it takes completions by took(). */
+    double pause; /* seconds between two turns */
+    /* Makes one turn, and passes completions to took(). */
     void (*turn)(void);
-    bool by_rma; /* the end is a refused write */
+    bool by_rma; /* the death is noticed by a refused write */
 };
 
 static struct {
@@ -78,7 +78,7 @@ static void turn_sread(void)
         turn_read();
 }
 
-/* The thread of automatic progress does everything: no calls. The queue is read when everything must have ended. */
+/* Makes no calls: the thread of automatic progress does everything. Reads the queue when everything must have ended. */
 static void turn_nothing(void)
 {
     member_sleep(BOUND - 1);
@@ -102,7 +102,7 @@ static void turn_write_and_count(void)
     (void)fi_cntr_read(m.writes);
 }
 
-/* Its own messages fill the queue: a read finds one each time, and makes no progress. */
+/* Messages to itself fill the queue: a read finds one each time, and makes no progress. */
 static void turn_full_queue(void)
 {
     static fi_addr_t self = FI_ADDR_UNSPEC;
@@ -134,9 +134,9 @@ static const struct habit habits[] = {
     {.name = "a queue that is never empty, each 100 ms", .turn = turn_full_queue, .pause = .1},
 };
 
-/* ---- one of them ---- */
+/* ---- one habit ---- */
 
-/* Makes progress until it has been reached, then never again. */
+/* Makes progress until the survivor has contacted it, then never again. */
 static void victim(void *arg)
 {
     struct member self;
@@ -148,7 +148,7 @@ static void victim(void *arg)
         pause();
 }
 
-/* An open window, a body announced, a receive. */
+/* Opens a window on the victim's memory; then announces a body to it and posts a receive directed at it. */
 static void begin(void)
 {
     member_open(&m, &habit->config);

@@ -63,7 +63,7 @@ void member_await(const struct member *m, const uint32_t *word, uint32_t value)
     const double until = member_now() + MEMBER_HANG;
     while (member_look(word) < value) {
         if (m)
-            (void)fi_cntr_read(m->writes); /* completions stay where they are */
+            (void)fi_cntr_read(m->writes); /* makes progress; completions stay in the queue */
         member_sleep(.00005);
         member_demand(member_now() < until, "waits for another process for too long", value);
     }

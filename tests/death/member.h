@@ -1,8 +1,8 @@
 /*
- * One process's endpoint, with memory that peers may write, opened through the real libfabric; and a page between
- * processes in which they tell of theirs. What the tests of death share. Knows libfabric's interface only.
+ * What the tests of death share: an endpoint with memory that peers may write, opened through the real libfabric, and
+ * memory between processes in which each tells its address. Uses libfabric's interface only.
  *
- * A call that must succeed ends the process otherwise, with a message and status 1.
+ * A call that must succeed ends the process if it fails, with a message and status 1.
  */
 #ifndef UM_TESTS_DEATH_MEMBER_H
 #define UM_TESTS_DEATH_MEMBER_H
@@ -22,7 +22,7 @@
 
 enum { MEMBER_NAME = 64 };
 
-/* As others see it. */
+/* What others have to know of a member. */
 struct member_face {
     unsigned char name[MEMBER_NAME];
     uint64_t base, key;
@@ -30,9 +30,9 @@ struct member_face {
 };
 
 struct member_config {
-    size_t bytes; /* exported; 0: none */
+    size_t bytes; /* bytes to export; 0: none */
     bool automatic;
-    bool sleeps; /* the queue can be slept on */
+    bool sleeps; /* fi_cq_sread can sleep on the queue */
 };
 
 struct member {
@@ -48,21 +48,22 @@ struct member {
     size_t bytes;
 };
 
-/* Loads the providers: the processes forked from now on need not. */
+/* Loads the providers, so that the processes forked from now on need not. */
 void member_prepare(void);
 void member_open(struct member *m, const struct member_config *config);
 void member_close(struct member *m);
 void member_tell(const struct member *m, struct member_face *face);
 fi_addr_t member_meet(const struct member *m, const struct member_face *face);
 
-/* The next entry of the queue: 1, and its context; -1: it is an error, in *error_p; 0: there is none. */
+/* Takes the next entry of the queue. Returns 1, or -1 for an error entry, whose error goes to *error_p: both store the
+ * context. Returns 0 if there is none. */
 int member_next(const struct member *m, void **context_p, int *error_p);
 
 /* Memory shared with the processes forked from now on. */
 void *member_share(size_t bytes);
 /* Runs fn(arg) in a new process that ends with this one. */
 pid_t member_fork(void (*fn)(void *arg), void *arg);
-/* Ends it by SIGKILL, if it has not ended, and waits for that. */
+/* Kills the process (SIGKILL), if it has not ended, and waits for its end. */
 void member_kill(pid_t pid);
 
 double member_now(void);

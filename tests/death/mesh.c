@@ -1,17 +1,17 @@
 /*
- * A mesh of four whose members are killed again and again, and made anew, while everybody talks to everybody.
+ * A mesh of four members, which are killed again and again, and started anew, while all talk to all.
  *
  *   mesh [KILLS [SEED]]     40 kills
  *   mesh KILLS SEED LINK NET NET
- *                           two of the members are in each of these network namespaces, and it is hosts that die: the
- *                           command LINK, with `cut` and the host's number, cuts the host off, whose members are then
- *                           killed; after `mend` they start anew
+ *                           two of the members are in each of these network namespaces, and hosts die instead of
+ *                           members: the command LINK, called with `cut` and a host's number, cuts off the host, whose
+ *                           members are then killed; after `mend` they start anew
  *
  * Each member has with each other one: a small and a large receive directed at it, a small and a large send, a write
  * into its memory and a read of what it wrote. Every byte is checked, and the order. A member has one of several
  * habits: it calls without a pause, each 20 or 100 ms, sleeps in fi_cq_sread, or leaves all to automatic progress. When
- * some are killed, everything that the others have pending with them ends within the bound, and nothing else does.
- * Ends with status 1 when something hung, was wrong, or stays behind.
+ * some are killed, everything that the others have pending with them ends within the bound, and nothing else does. Ends
+ * with status 1 when an operation hangs, bytes are wrong, or something stays behind.
  */
 #include "member.h"
 
@@ -28,7 +28,7 @@
 
 enum { SIZE = 4, SMALL = 64, LARGE = 300000, PART = 4096, ROUNDS = 5 };
 
-/* Seconds, for a member that dies; for a host, with FI_UNIMEM_NET_TIMEOUT=3. */
+/* Seconds from a death to the end of what was pending: of a member; of a host, with FI_UNIMEM_NET_TIMEOUT=3. */
 #define BOUND      5.0
 #define HOST_BOUND 15.0
 
@@ -40,10 +40,10 @@ static const char *const habit_names[HABITS] = {"fast", "each 20 ms", "each 100 
 
 static struct {
     struct member_face face[SIZE];
-    uint32_t alive[SIZE];       /* generation; of the face, too */
+    uint32_t alive[SIZE];       /* generation of the member, and of its face */
     uint32_t dead[SIZE];        /* generation that was killed last */
-    uint32_t met[SIZE][SIZE];   /* by whom, of whom: the generation with which it has exchanged enough */
-    uint32_t ended[SIZE][SIZE]; /* the generation with which nothing is pending any more */
+    uint32_t met[SIZE][SIZE];   /* [i][j]: the generation of j with which i has exchanged enough */
+    uint32_t ended[SIZE][SIZE]; /* [i][j]: the generation of j with which i has nothing pending any more */
     uint32_t habit[SIZE];
     uint64_t messages;
 } * shared;
@@ -56,7 +56,7 @@ struct op {
     struct other *other;
     enum kind kind;
     bool pending;
-    uint32_t seq; /* of this kind */
+    uint32_t seq; /* number of the operation, among those of this kind */
     unsigned char *buf;
     size_t len;
 };
@@ -65,7 +65,7 @@ struct other {
     int slot;
     uint32_t generation; /* 0: none */
     fi_addr_t addr;
-    bool failed; /* an operation did */
+    bool failed; /* an operation with it failed */
     struct op op[KINDS];
 };
 
@@ -74,7 +74,7 @@ static uint32_t own;
 static struct member m;
 static struct other others[SIZE];
 
-/* Message number seq of a kind, from one generation of a slot to another one. */
+/* Fills in the bytes of one message. id: slot and generation of its sender, and of its receiver; 1 if large; number. */
 static void fill(unsigned char *buf, size_t len, const uint32_t id[6])
 {
     uint32_t x = 2166136261u;
@@ -132,7 +132,7 @@ static bool is_dead(const struct other *o)
     return member_look(&shared->dead[o->slot]) >= o->generation;
 }
 
-/* It failed: the other one must be dead, or die just now. */
+/* An operation failed: demands that the other member is dead, or dies within 2 seconds. */
 static void demand_dead(struct other *o, const char *what, long long error)
 {
     o->failed = true;
@@ -205,14 +205,14 @@ static void other_turn(struct other *o)
         op_turn(&o->op[k]);
 }
 
-/* What its habit lets it do between two looks, once it has met the others. */
+/* Between two looks: does what the member's habit says, once it has met all others. */
 static void rest(enum habit habit)
 {
     struct fi_cq_tagged_entry entry;
     for (int i = 0; i < SIZE; i++) {
         if (i != self && shared->met[self][i] != member_look(&shared->alive[i]) &&
             member_look(&shared->alive[i]) > member_look(&shared->dead[i]))
-            return; /* not yet: fast */
+            return; /* not all are met yet: no pause */
     }
     if (habit == EACH_20 || habit == EACH_100 || habit == AUTOMATIC)
         member_sleep(habit == EACH_20 ? .02 : .1);
@@ -262,7 +262,7 @@ static void member(void *arg)
     }
 }
 
-/* ---- who kills ---- */
+/* ---- the process that kills ---- */
 
 static pid_t pids[SIZE];
 
@@ -293,7 +293,7 @@ static bool all_met(void)
     return true;
 }
 
-/* The first survivor that has something pending with one of those killed; -1: none. */
+/* Returns the first survivor that has something pending with a killed member; -1: none. */
 static int late_one(uint32_t killed)
 {
     for (int i = 0; i < SIZE; i++) {
@@ -312,7 +312,7 @@ static void link_set(const char *how, int host)
     MEMBER_DEMAND(system(command) == 0);
 }
 
-/* Some members; or all those of a host that is cut off. */
+/* Chooses some members, or cuts off a host and chooses all of its members. */
 static uint32_t choose(void)
 {
     uint32_t chosen = 0;
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
     srand(argc > 2 ? (unsigned)atoi(argv[2]) : (unsigned)getpid());
     hosts = argc > 3 + HOSTS ? argv + 3 : NULL;
     shared = member_share(sizeof(*shared));
-    if (!hosts) /* where each member reads an environment of its own */
+    if (!hosts) /* with hosts, each member reads an environment of its own */
         member_prepare();
     for (int i = 0; i < SIZE; i++)
         start(i);

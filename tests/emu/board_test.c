@@ -144,7 +144,7 @@ static void opening_leaves_the_caller_without_a_child(void **state)
     unimem_close(board);
 }
 
-/* Is the name of the board, or of an interrupt, in the table of sockets? */
+/* True if the table of sockets has this name, of a board or of an interrupt. */
 static bool has_socket(const char *name)
 {
     char line[512];
@@ -172,7 +172,7 @@ static void a_dead_process_is_noticed(void **state)
     unimem_close(board);
 }
 
-/* Descriptors of dmable memory that the server of the test's board has. */
+/* Returns how many descriptors of dmable memory the server of the test's board has. */
 static int server_areas(void)
 {
     char path[64], target[256];
@@ -256,7 +256,7 @@ static void a_childs_parent_is_noticed_to_be_dead(void **state)
     assert_int_equal(unimem_context_alive(board, 0, told.info.context), 1);
     child_kill(&child);
     await(unimem_context_alive(board, 0, told.info.context) == 0);
-    assert_int_equal(kill(told.pid, SIGKILL), 0); /* it was there all the time */
+    assert_int_equal(kill(told.pid, SIGKILL), 0); /* the child was there all the time */
     unimem_close(board);
 }
 
@@ -273,7 +273,7 @@ static void a_forked_child_opens_the_board_itself(void **state)
     assert_int_not_equal(info.context, parents.context);
     assert_int_equal(unimem_context_alive(board, info.node, info.context), 1);
     child_kill(&child);
-    (void)dmable(board, 1); /* it still has a connection of its own */
+    (void)dmable(board, 1); /* this process still has a connection of its own */
     unimem_close(board);
 }
 
@@ -294,7 +294,7 @@ static void a_board_that_dies_answers_with_an_error(void **state)
     assert_null(memory);
     assert_int_equal(unimem_mailbox_open(board, &mailbox), -EIO);
     assert_null(mailbox);
-    assert_int_equal(unimem_context_alive(other, info.node, info.context), -EIO); /* it has asked for nothing since */
+    assert_int_equal(unimem_context_alive(other, info.node, info.context), -EIO); /* its first request since then */
     unimem_close(other);
     await(server_of(board_name) == 0);
     struct unimem_board *next = board_open(0); /* a new board of that name */

@@ -46,7 +46,7 @@ static int deregistered(const void *address)
     return unimem_deregister(near, &at);
 }
 
-/* Begins a DMA; its end is awaited if it began. */
+/* Starts a DMA and, if it started, waits for its end. Returns its error. */
 static int moved(bool write, void *here, const void *there, size_t len)
 {
     struct unimem_remote at = remote_at(there);
@@ -132,7 +132,7 @@ static void local_memory_must_be_dmable(void **state)
     both_ways(local + AREA - 7, remote, 8, -EFAULT);
     both_ways(local - 1, remote, 8, -EFAULT);
     both_ways(local + AREA, remote, 1, -EFAULT);
-    both_ways(remote, remote, 8, -EFAULT); /* another context's, though in this process */
+    both_ways(remote, remote, 8, -EFAULT); /* memory of another context, though in this process */
     both_ways(local + AREA - 8, remote, 8, 0);
     both_ways(more + PAGE, remote, PAGE, 0);
     assert_int_equal(unimem_free_dmable(near, more), 0);
@@ -154,7 +154,7 @@ static void remote_memory_must_be_registered(void **state)
     both_ways(local, remote + 3 * PAGE, 1, -EACCES);
     both_ways(local, remote + PAGE, 2 * PAGE, 0);
     assert_int_equal(registered(remote + 3 * PAGE, PAGE), 0);
-    both_ways(local, remote + 2 * PAGE, 2 * PAGE, -EACCES); /* two registrations are not one */
+    both_ways(local, remote + 2 * PAGE, 2 * PAGE, -EACCES); /* no DMA spans two registrations */
     struct unimem_remote at = remote_at(remote + PAGE), wrong = at;
     uint64_t dma;
     wrong.node++;
@@ -162,7 +162,7 @@ static void remote_memory_must_be_registered(void **state)
     wrong = at;
     wrong.context++;
     assert_int_equal(unimem_dma_write(near, &wrong, local, 8, &dma), -EACCES);
-    assert_int_equal(unimem_dma_write(far, &at, remote, 8, &dma), -EACCES); /* the table is each context's own */
+    assert_int_equal(unimem_dma_write(far, &at, remote, 8, &dma), -EACCES); /* each context has a table of its own */
     assert_int_equal(deregistered(remote + PAGE), 0);
     both_ways(local, remote + PAGE, 8, -EACCES);
     both_ways(local, remote + 3 * PAGE, PAGE, 0);
@@ -222,7 +222,7 @@ static void size_and_number_of_dmas_are_bounded(void **state)
         for (int i = DEPTH; i-- > 0;) { /* in any order */
             assert_int_equal(unimem_dma_poll(near, dma[i]), -EINPROGRESS);
             assert_int_equal(dma_wait(near, dma[i]), 0);
-            assert_int_equal(unimem_dma_poll(near, dma[i]), -EINVAL); /* told once */
+            assert_int_equal(unimem_dma_poll(near, dma[i]), -EINVAL); /* an end is reported once */
         }
     }
     assert_int_equal(unimem_dma_poll(near, 0), -EINVAL);
@@ -242,7 +242,7 @@ static void bytes_are_not_there_before_completion(void **state)
     assert_int_equal(unimem_dma_poll(near, dma), -EINPROGRESS);
     for (int i = 0; i < AREA; i++)
         assert_int_equal(remote[i], 0);
-    memset(local, 2, AREA); /* too early: so this is what arrives */
+    memset(local, 2, AREA); /* before the end of the DMA: so this is what arrives */
     assert_int_equal(dma_wait(near, dma), 0);
     for (int i = 0; i < AREA; i++)
         assert_int_equal(remote[i], 2);
@@ -278,7 +278,7 @@ static void freed_remote_memory_is_an_error(void **state)
     assert_int_equal(unimem_dma_poll(near, dma), -EINVAL);
     both_ways(local, remote, 8, -EFAULT); /* the entry is still there, the memory is not */
     unsigned char *again = dmable(far, AREA);
-    assert_int_equal(moved(true, local, remote, 8), -EFAULT); /* not even if the place is taken by other memory */
+    assert_int_equal(moved(true, local, remote, 8), -EFAULT); /* nor if other memory takes its place */
     assert_int_equal(deregistered(remote), 0);
     assert_int_equal(registered(again, AREA), 0);
     assert_int_equal(moved(true, local, again, 8), 0);
@@ -294,7 +294,7 @@ static void a_context_reaches_its_own_memory(void **state)
     struct unimem_remote own = {info.node, info.context, (uintptr_t)(local + PAGE)};
     uint64_t dma;
     fill(local, PAGE, 5);
-    assert_int_equal(unimem_dma_write(near, &own, local, PAGE, &dma), -EACCES); /* not even that unregistered */
+    assert_int_equal(unimem_dma_write(near, &own, local, PAGE, &dma), -EACCES); /* own memory is no exception */
     assert_int_equal(unimem_register(near, &own, PAGE), 0);
     assert_int_equal(unimem_dma_write(near, &own, local, PAGE, &dma), 0);
     assert_int_equal(dma_wait(near, dma), 0);
@@ -309,7 +309,7 @@ struct offer {
     struct unimem_mailbox_address mailbox;
 };
 
-/* Offers memory; checks what a message says is there. */
+/* Offers memory; checks that the bytes that a message announces are there, and inverts them. */
 static void owner(int from, int to, void *arg)
 {
     struct unimem_board *board = board_open(3);
@@ -391,7 +391,7 @@ static void a_dead_owner_is_an_error(void **state)
     unimem_close(near);
 }
 
-/* How often "unimem-dmable" stands among this process's mappings. */
+/* Returns how many mappings of this process are dmable memory. */
 static int dmable_mappings(void)
 {
     char line[512];
@@ -434,7 +434,7 @@ static void a_process_without_descriptors_is_told(void **state)
     struct unimem_board *third = NULL;
     void *memory = NULL;
     two_open(NULL);
-    int fd = dup(0); /* the lowest that is free */
+    int fd = dup(0); /* the lowest free number */
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);

@@ -162,7 +162,7 @@ void child_kill(struct child *child)
     child_end(child);
 }
 
-/* Is that process "unimem-boardd NAME", or an emulator that runs it? */
+/* True if that process is "unimem-boardd NAME", or an emulator that runs it. */
 static bool is_server(const char *pid, const char *name)
 {
     char path[300], text[4096];

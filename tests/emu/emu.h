@@ -1,8 +1,8 @@
 /*
- * What the tests of the emulated board share: boards of their own, children that speak through pipes.
+ * What the tests of the emulated board share: a board for each test, and children that speak through pipes.
  *
  * A board's name holds the test's pid and a number, so that nothing is shared with other tests. `emu_x ENGINE` chooses
- * UNIMEM_EMU_ENGINE. Children do not use cmocka: they demand().
+ * UNIMEM_EMU_ENGINE. Children do not use cmocka, but demand().
  */
 #ifndef UNIMEM_TESTS_EMU_H
 #define UNIMEM_TESTS_EMU_H
@@ -26,10 +26,10 @@
 /* The name of the test's board; new with board_fresh(). */
 extern char board_name[64];
 
-/* A new name, and what the next board is started with; NULL: nothing. */
+/* Chooses a new name, and the timing (NULL: off) and the parameters (NULL: none) with which the next board starts. */
 void board_fresh(const char *timing, const char *params);
 
-/* A handle on that board, on a node. In a test and in a child. */
+/* Opens a handle on that board, on a node; in a test or in a child. */
 struct unimem_board *board_open(uint32_t node);
 struct unimem_mailbox *mailbox_open(struct unimem_board *board);
 struct unimem_mailbox_address address_of(const struct unimem_mailbox *mailbox);
@@ -42,7 +42,7 @@ void demand_that(bool condition, const char *text, const char *file, int line);
 /* Sends and receives with retries, up to a limit. */
 void send_patiently(struct unimem_board *board, const struct unimem_mailbox_address *to, const void *message);
 void receive_patiently(struct unimem_mailbox *mailbox, void *message);
-/* Polls a DMA until it ends: its result. */
+/* Polls a DMA until it ends, and returns its result. */
 int dma_wait(struct unimem_board *board, uint64_t dma);
 
 struct child {
@@ -50,17 +50,17 @@ struct child {
     int from, to;
 };
 
-/* A process that runs main, with pipes to and from this one; it dies with this one. */
+/* Starts a process that runs main, with pipes to and from this one. It is killed when this one ends. */
 struct child child_start(void (*main)(int from, int to, void *arg), void *arg);
-/* Exactly so many bytes. */
+/* Write and read exactly len bytes. */
 void pipe_put(int fd, const void *data, size_t len);
 void pipe_get(int fd, void *data, size_t len);
-/* Waits for its good end. */
+/* Waits for the end of the child, which must succeed. */
 void child_join(struct child *child);
-/* SIGKILL, and waits for its end. */
+/* Kills the child (SIGKILL), and waits for its end. */
 void child_kill(struct child *child);
 
-/* The server of a board by that name, or 0; found in /proc. */
+/* Returns the pid of the server of the board with that name, which it looks for in /proc; 0: there is none. */
 pid_t server_of(const char *name);
 
 /* Waits until the condition holds, up to a limit that only a failure reaches. */

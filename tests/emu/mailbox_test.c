@@ -295,7 +295,7 @@ static void a_sender_that_dies_leaves_the_queue_whole(void **state)
         struct word3 got;
         char c;
         pipe_get(child.from, &c, 1);
-        receive_patiently(mailbox, &got); /* it is running */
+        receive_patiently(mailbox, &got); /* the sender is running */
         spin_us(round * 7 % 150);
         child_kill(&child);
         for (uint64_t next = 1; unimem_mailbox_receive(mailbox, &got) == 0; next++) {
@@ -308,7 +308,7 @@ static void a_sender_that_dies_leaves_the_queue_whole(void **state)
     unimem_close(board);
 }
 
-/* The case that the test above meets only by chance: a holder that dies with the lock. */
+/* A holder that dies with the lock: the test above meets that case only by chance. */
 static void lock_and_die(int from, int to, void *arg)
 {
     (void)from;
@@ -328,7 +328,7 @@ static void a_lock_outlives_its_holder(void **state)
         struct child child = child_start(lock_and_die, lock);
         char c;
         pipe_get(child.from, &c, 1);
-        alarm(60); /* a lock that died with its holder would be waited for without end */
+        alarm(60); /* if the lock died with its holder, the call would wait for ever */
         emu_lock_take(lock);
         emu_lock_give(lock);
         alarm(0);

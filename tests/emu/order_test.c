@@ -1,6 +1,6 @@
 /*
- * Virtual time among processes: the host's order must not show. The same program runs with random delays in its
- * processes, and must have the same times and the same order of messages.
+ * Virtual time among processes: the order in which the host runs them must not show. The same program runs with random
+ * delays in its processes, and must have the same times and the same order of messages.
  */
 #include "emu.h"
 
@@ -14,7 +14,7 @@ enum { LATENCY = 811, CALL = 151, POLL = 71, ROUNDS = 120, SENDERS = 3, PIECE = 
 
 /* ---- a program ---- */
 
-static uint64_t seed; /* of the host's delays; nothing else may depend on it */
+static uint64_t seed; /* of the random delays; nothing else may depend on it */
 
 static uint64_t random_next(uint64_t *state)
 {
@@ -43,8 +43,7 @@ struct meeting {
     uint64_t number;
 };
 
-/* One DMA, and the messages that come meanwhile; then a message, with retries while the queue is full. Returns a hash
- * of what happened, and when. */
+/* Makes one DMA, then sends a message, with retries while the queue is full. Returns a hash of the times of that. */
 static uint64_t sender_round(struct unimem_board *board, const struct meeting *with, void *here, uint64_t hash)
 {
     uint64_t dma, message[3] = {with->number, hash};
@@ -71,14 +70,14 @@ static void sender(int from, int to, void *arg)
     seed += with.number;
     pipe_put(to, "r", 1);
     pipe_get(from, &hash, sizeof(hash));
-    unimem_emu_compute(board, 1000000 - unimem_emu_now(board)); /* all begin at one time */
+    unimem_emu_compute(board, 1000000 - unimem_emu_now(board)); /* all begin at the same time */
     for (int i = 0; i < ROUNDS; i++)
         hash = sender_round(board, &with, here, hash);
     pipe_put(to, &hash, sizeof(hash));
     unimem_close(board);
 }
 
-/* Everything that comes, in its order, with its time. */
+/* Receives all messages. Returns a hash of their bytes, order and times. */
 static uint64_t receive_all(struct unimem_board *board, struct unimem_mailbox *mailbox)
 {
     uint64_t hash = 1, message[3];
@@ -92,8 +91,8 @@ static uint64_t receive_all(struct unimem_board *board, struct unimem_mailbox *m
     return hash;
 }
 
-/* Runs the program with other delays. Returns a hash of the result; 0: a context was given up, so the run does not
- * count. */
+/* Runs the program with the delays of this seed. Returns a hash of the result; 0: a context was given up, so the run
+ * does not count. */
 static uint64_t run_once(uint64_t with_seed)
 {
     struct child children[SENDERS];
@@ -131,7 +130,7 @@ static void the_host_does_not_decide_who_is_first(void **state)
     (void)state;
     uint64_t first = 0;
     for (int good = 0, tries = 0; good < RUNS; tries++) {
-        assert_in_range(tries, 0, 10 * RUNS); /* a host that gives a process nothing for EMU_PATIENCE_MS */
+        assert_in_range(tries, 0, 10 * RUNS); /* the host may give a process no time for EMU_PATIENCE_MS */
         uint64_t hash = run_once((uint64_t)tries * 1000 + 7);
         if (!hash)
             continue;
@@ -158,11 +157,11 @@ static void what_arrives_first_is_taken_first(void **state)
     unimem_emu_compute(a, 10000);
     for (int i = 0; i < 3; i++)
         assert_int_equal(unimem_mailbox_send(a, &address, (char[]){'a', (char)('0' + i)}, 2), 0);
-    assert_int_equal(unimem_mailbox_send(b, &address, "b0", 2), 0); /* in the host's time later */
+    assert_int_equal(unimem_mailbox_send(b, &address, "b0", 2), 0); /* later in the host's time */
     unimem_emu_compute(b, 10000 - CALL);
     for (int i = 1; i < 4; i++)
         assert_int_equal(unimem_mailbox_send(b, &address, (char[]){'b', (char)('0' + i)}, 2), 0);
-    static const char order[][3] = {"b0", "a0", "b1", "a1", "b2", "a2", "b3"}; /* equals: the lower slot first */
+    static const char order[][3] = {"b0", "a0", "b1", "a1", "b2", "a2", "b3"}; /* at one time the lower slot is first */
     for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
         receive_patiently(mailbox, message);
         assert_string_equal(message, order[i]);
@@ -173,9 +172,10 @@ static void what_arrives_first_is_taken_first(void **state)
     unimem_close(c);
 }
 
-/* ---- who is not waited for ---- */
+/* ---- contexts that are not waited for ---- */
 
-/* Makes one call at time 0, and says so; what it does then, the test says with a letter. */
+/* Makes one call at time 0, and reports it. A letter from the test then says what to do: d to die, or another one to
+ * make a second call and report its time. */
 static void one_call(int from, int to, void *arg)
 {
     struct unimem_board *board = board_open(1);
@@ -211,13 +211,13 @@ static void who_makes_no_call_for_long_is_given_up(void **state)
     struct child child = open_with_a_child(&board, &mailbox);
     char message[UNIMEM_MESSAGE_SIZE];
     uint64_t late;
-    while (unimem_emu_now(board) + POLL < 1 + CALL + LATENCY) /* so far a message of the child's cannot come */
+    while (unimem_emu_now(board) + POLL < 1 + CALL + LATENCY) /* until then no message of the child can come */
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
     assert_int_equal(unimem_emu_given_up(board), 0);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
     assert_int_equal(unimem_emu_given_up(board), 1);
-    pipe_put(child.to, "g", 1); /* it joins again, but not in the past */
+    pipe_put(child.to, "g", 1); /* the child joins again, but not in the past */
     pipe_get(child.from, &late, sizeof(late));
     assert_in_range(late, unimem_emu_now(board) - POLL + 1, unimem_emu_now(board) + 1);
     child_join(&child);
@@ -234,11 +234,11 @@ static void the_dead_are_not_waited_for(void **state)
     child_kill(&child);
     for (int i = 0; i < 1000; i++)
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
-    assert_int_equal(unimem_emu_given_up(board), 0); /* its end was noticed before patience was lost */
+    assert_int_equal(unimem_emu_given_up(board), 0); /* the child's end was noticed before it was given up */
     unimem_close(board);
 }
 
-/* Sleeps until the interrupt, and says when it was. */
+/* Sleeps until the interrupt, and reports when it came. */
 static void sleeper(int from, int to, void *arg)
 {
     struct unimem_board *board = board_open(1);
@@ -273,7 +273,7 @@ static void who_sleeps_is_woken_at_the_arrival(void **state)
     uint64_t sent = unimem_emu_now(board);
     assert_in_range(sent, 1000 * POLL, 1001 * POLL);
     assert_int_equal(unimem_mailbox_send(board, &there, "w", 1), 0);
-    for (int i = 0; i < 1000; i++) /* it takes part again from the arrival on: no look beyond that is answered */
+    for (int i = 0; i < 1000; i++) /* from the arrival on it takes part again: no later poll is answered without it */
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
     pipe_get(child.from, &woken, sizeof(woken));
     assert_int_equal(woken, sent + CALL + LATENCY + CALL);

@@ -22,7 +22,7 @@ static void every_parameter_has_a_name_bounds_and_a_source(void **state)
         assert_true(strncmp(table[i].source, "paper 1", 7) == 0 || strncmp(table[i].source, "assumed", 7) == 0 ||
                     strncmp(table[i].source, "to be fitted", 12) == 0);
     }
-    /* Parameters that the paper bounds are at the bound. */
+    /* Parameters that the paper bounds keep to the bound. */
     assert_true(params.mailbox_latency_ns <= 1000);
     assert_true(params.dma_bandwidth >= 1000000000);
     assert_true(params.register_ns >= 10000);

@@ -1,5 +1,4 @@
-/* One handle, several threads: what the header promises. The body of a test is one thread of these; run it with TSan.
- */
+/* Several threads use one handle, as unimem.h allows; the body of a test is one more thread. Run it with TSan. */
 #include "emu.h"
 
 #include <pthread.h>
@@ -15,7 +14,7 @@ struct worker {
     const char *wrong;
 };
 
-/* Memory, a registration, DMA both ways, messages: all of it, over and over. */
+/* Registers memory, moves data by DMA both ways, and sends a message, over and over. */
 static const char *work(uint64_t number, unsigned char *here, const struct unimem_remote *at)
 {
     uint64_t dma;

@@ -1,6 +1,6 @@
 /*
- * The model of time, read from its virtual clock: exact, whatever the machine does meanwhile. The parameters are odd
- * numbers, so that no cost can stand for another.
+ * The model of time, read from its virtual clock: exact, whatever the machine does meanwhile. The parameters are
+ * unusual numbers, so that no cost can be mistaken for another one.
  */
 #include "emu.h"
 
@@ -78,8 +78,7 @@ static void messages_leave_at_their_rate(void **state)
     close_two();
 }
 
-/* A message that arrives within POLL ends a look at once; a later one is not seen.
- */
+/* A poll of an empty queue takes POLL. A message that arrives meanwhile ends it at once; a later one is not seen. */
 static void looking_for_nothing_takes_its_time(void **state)
 {
     (void)state;
@@ -96,7 +95,7 @@ static void looking_for_nothing_takes_its_time(void **state)
     uint64_t arrival = now(a) + LATENCY;
     while (now(b) + POLL < arrival)
         assert_int_equal(unimem_mailbox_receive(mailbox, message), -EAGAIN);
-    assert_int_equal(now(b) + 1, arrival); /* so it ends early */
+    assert_int_equal(now(b) + 1, arrival); /* so the next poll ends early */
     assert_int_equal(unimem_mailbox_receive(mailbox, message), 0);
     assert_int_equal(now(b), arrival + CALL);
     close_two();
@@ -148,7 +147,7 @@ static void a_dma_takes_setup_and_bytes(void **state)
     }
     assert_int_equal(unimem_deregister(a, &at), 0);
     assert_int_equal(now(a), t + DEREGISTER);
-    assert_int_equal(now(b), 0); /* the target's processor takes no part */
+    assert_int_equal(now(b), 0); /* the target's processor takes no part in it */
     close_two();
 }
 
@@ -223,7 +222,7 @@ static void what_fails_costs_nothing(void **state)
     close_two();
 }
 
-/* Another process: time travels with the messages. */
+/* In another process: answers every message. Time travels with the messages. */
 static void echo(int from, int to, void *arg)
 {
     struct unimem_mailbox_address there;
@@ -254,7 +253,7 @@ static void time_travels_between_processes(void **state)
     pipe_put(child.to, &here, sizeof(here));
     pipe_get(child.from, &there, sizeof(there));
     uint64_t t = 0;
-    for (int i = 0; i < 50; i++) { /* the start of the second process is unknown: the first round shows it */
+    for (int i = 0; i < 50; i++) { /* the first round shows when the second process started */
         send_patiently(board, &there, message);
         receive_patiently(mailbox, message);
         if (i > 0)
@@ -266,7 +265,7 @@ static void time_travels_between_processes(void **state)
     unimem_close(board);
 }
 
-/* Real time can only be too long, never too short: that much a test may say about it. */
+/* In real time an operation can only take too long, never too short: a test can check no more than that. */
 static void in_real_time_nothing_is_too_early(void **state)
 {
     (void)state;

@@ -30,7 +30,7 @@ static unsigned char *filled(unsigned char value)
     return block;
 }
 
-/* Runs a child; 0: success. Its exit status is the line of the first failed check. */
+/* In a child: a check that fails ends it. The exit status tells the line. */
 #define CHILD_CHECK(what)                                                                                              \
     do {                                                                                                               \
         if (!(what))                                                                                                   \
@@ -52,7 +52,7 @@ static ino_t file_number(void)
     return st.st_ino;
 }
 
-/* Is any mapping of this process of that file? */
+/* True if this process maps the file with that inode number. */
 static bool maps_file(ino_t number)
 {
     char line[512];
@@ -100,7 +100,7 @@ static void test_the_parent_does_not_see_what_the_child_does(void **state)
     (void)state;
     pid_t child = fork();
     if (child == 0) {
-        CHILD_CHECK(file_number() != file); /* nor does it keep the parent's memory alive */
+        CHILD_CHECK(file_number() != file); /* the child does not keep the parent's memory alive either */
         CHILD_CHECK(um_shm_heap_fd() == fd || fcntl(fd, F_GETFD) < 0);
         memset(block, 2, BLOCK);
         free(freed);
@@ -127,7 +127,7 @@ static void test_the_child_has_a_heap_of_its_own(void **state)
         memset(own, 5, BLOCK);
         own = realloc(own, 2 * BLOCK);
         CHILD_CHECK(all(own, BLOCK, 5));
-        block = realloc(block, 3 * BLOCK); /* of the parent's time */
+        block = realloc(block, 3 * BLOCK); /* allocated before the fork */
         CHILD_CHECK(all(block, BLOCK, 1));
         pid_t grandchild = fork();
         if (grandchild == 0) {
@@ -203,7 +203,7 @@ static void *allocate(void *to)
     while (!um_load_relaxed_u32(&stop)) {
         unsigned char *block = malloc(100000), *small = malloc(100);
         block[0] = small[0] = 1;
-        FILE *f = fopen("/dev/null", "r"); /* its lock is in a small block, which fork() itself writes to */
+        FILE *f = fopen("/dev/null", "r"); /* the FILE's lock lies in a small block; fork() itself writes to it */
         fclose(f);
         free(block);
         free(small);
@@ -221,7 +221,7 @@ static void test_forks_while_threads_allocate(void **state)
     for (unsigned long round = 0; round < adopt_rounds; round++) {
         pid_t child = fork();
         if (child == 0) {
-            alarm(60); /* a lock that is left locked */
+            alarm(60); /* ends a child that hangs at a lock that was left locked */
             CHILD_CHECK(all(block, BLOCK, (unsigned char)(round + 1)));
             memset(block, 0, BLOCK);
             for (unsigned i = 0; i < 20; i++)
@@ -252,7 +252,7 @@ static void test_spawn_copies_nothing(void **state)
     free(block);
 }
 
-/* Adopted memory and heap lie in one file: both are isolated. */
+/* Adopted memory and the heap lie in one file. The child shares neither of them. */
 static void test_adopted_memory_beside_the_heap(void **state)
 {
     unsigned char *block = filled(1), *private = private_memory(BLOCK);

@@ -1,7 +1,7 @@
 /*
  * The shareable heap, preloaded: where blocks lie, that they are zeroed when they must be, that memory is given back.
  *
- * The helpers of adoption's tests serve: the provider's memory file is the heap's.
+ * Uses the helpers of the adoption tests: provider and heap have the same memory file.
  */
 #include "../adopt/adopt.h"
 #include "machine/shm/heap.h"
@@ -15,7 +15,7 @@
 
 enum { KIB = 1 << 10, MIB = 1 << 20, THREADS = 8, BLOCKS = 16 };
 
-static unsigned char *early; /* before main, and before most libraries' constructors */
+static unsigned char *early; /* allocated before main, and before most libraries' constructors */
 
 __attribute__((constructor(101))) static void allocate_early(void)
 {
@@ -257,15 +257,15 @@ static void test_adoption_keeps_away(void **state)
     free(block);
 }
 
-/* A registration outlives its memory, and the heap comes to lie there. */
+/* A registration outlives its memory, and the heap later takes the same addresses. */
 static void test_release_of_memory_that_became_heap(void **state)
 {
-    const size_t len = 4096 * (size_t)MIB, part = len / 8; /* the heap uses the addresses it has first */
+    const size_t len = 4096 * (size_t)MIB, part = len / 8; /* the heap first uses the addresses that it has already */
     unsigned char *private = private_memory(len), *block[64];
     unsigned n = 0;
     bool over = false;
     (void)state;
-    adopt_must(private, len); /* nothing of it in the file */
+    adopt_must(private, len); /* none of it takes memory in the file */
     munmap(private, len);
     for (; n < 64 && !over; n++) {
         block[n] = malloc(part);
@@ -281,7 +281,7 @@ static void test_release_of_memory_that_became_heap(void **state)
     }
 }
 
-/* Last: afterwards there is no file any more. */
+/* Runs last: afterwards the memory file is gone. */
 static void test_a_program_may_close_every_descriptor(void **state)
 {
     unsigned char *old = malloc(MIB);
@@ -289,7 +289,7 @@ static void test_a_program_may_close_every_descriptor(void **state)
     memset(old, 8, MIB);
     close(um_shm_heap_fd());
     assert_int_equal(um_shm_heap_fd(), -EBADF);
-    unsigned char *block = calloc(1, 2048 * (size_t)MIB); /* more than there are addresses for */
+    unsigned char *block = calloc(1, 2048 * (size_t)MIB); /* more than the heap has addresses for */
     assert_true(all(block, MIB, 0) && is_private(block, 2048 * (size_t)MIB));
     free(block);
     assert_true(all(old, MIB, 8));

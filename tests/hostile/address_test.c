@@ -1,4 +1,5 @@
-/* Addresses that lie, and files that are not what an address says: refused, with words a user can act on. */
+/* Addresses that lie, and files that are not what an address says: each is refused, in words on which a user can
+ * act. */
 #include "proc.h"
 
 #include "needs.h"
@@ -48,7 +49,7 @@ static struct um_shm_addr address(void)
     return a;
 }
 
-/* What the first message to that address says. */
+/* Sends a first message to that address. Returns its result. */
 static int contact(const struct um_shm_addr *a)
 {
     struct um_addr addr = {{0}};
@@ -68,7 +69,7 @@ static void another_wire_version_is_refused_naming_both(void **state)
     assert_non_null(strstr(said, "this process 8"));
 }
 
-/* Its first 24 bytes, which are all that is read: boot id (bit 0 set), pid, start time, nonce. */
+/* The first 24 bytes of such an address, which are all that is read: boot id (bit 0 set), pid, start time, nonce. */
 static void an_address_of_wire_version_1_is_refused_by_that_name(void **state)
 {
     (void)state;
@@ -131,7 +132,7 @@ static void what_is_no_address_is_refused(void **state)
     assert_non_null(strstr(said, "not the address"));
 }
 
-/* The pid was taken over: another process, or another endpoint of the same one. */
+/* Under the pid there is another process by now, or another endpoint of the same process. */
 static void another_nonce_at_the_same_pid_is_refused(void **state)
 {
     (void)state;
@@ -142,7 +143,7 @@ static void another_nonce_at_the_same_pid_is_refused(void **state)
     assert_non_null(strstr(said, "same boot id"));
 }
 
-/* Whatever bit it is, but those of the pid, which would lead into processes that are none of ours. */
+/* Flips every bit but those of the pid, which would lead into processes that do not belong to the test. */
 static void a_flipped_bit_leads_to_nobody(void **state)
 {
     (void)state;
@@ -159,14 +160,14 @@ static void a_flipped_bit_leads_to_nobody(void **state)
     }
 }
 
-/* The number is another process's, which has under the descriptor's number a port with the nonce: it planted that. */
+/* The pid is another process's. Under the descriptor's number that process has planted a port with the nonce. */
 static void a_port_in_a_process_that_began_at_another_time_is_refused(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
     a.process ^= UINT32_C(1) << UM_SHM_PID_BITS;
     assert_int_equal(contact(&a), -ECONNREFUSED);
-    assert_int_equal(contact(&a), -ECONNREFUSED); /* and not remembered as mapped */
+    assert_int_equal(contact(&a), -ECONNREFUSED); /* again: nothing was kept of the port */
 }
 
 static void a_process_that_is_gone_is_refused(void **state)
@@ -181,8 +182,8 @@ static void a_process_that_is_gone_is_refused(void **state)
     assert_int_equal(contact(&a), -ECONNREFUSED);
 }
 
-/* The port is right, but the process behind the pid does not hold the nonce where the port says: its memory is nobody's
- * business. */
+/* The port is right, but the process with the pid does not hold the nonce where the port says: its memory is neither
+ * read nor written. */
 static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
 {
     (void)state;
@@ -195,7 +196,7 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
     const uint64_t right = shm->nonce_at;
     for (int i = 0; i < 2; i++) {
         struct um_link *link;
-        shm->nonce_at = i ? (uintptr_t)&secret : right; /* whoever maps it can write there */
+        shm->nonce_at = i ? (uintptr_t)&secret : right; /* whoever maps the port can write there */
         assert_int_equal(um_machine_shm.link_open(port, &w.node[1].addr, &link), 0);
         for (int write = 0; write < 2; write++) {
             struct um_copy copy = {
@@ -208,12 +209,12 @@ static void private_memory_is_read_only_from_who_holds_the_nonce(void **state)
     shm->nonce_at = right;
 }
 
-/* Another file under the descriptor's number. */
+/* Makes a contact with an address that names this file's descriptor. */
 static int contact_file(int fd)
 {
     struct um_shm_addr a = address();
     a.memory_fd = (uint16_t)fd;
-    a.nonce++; /* a peer of its own each time */
+    a.nonce++; /* so that each call has a peer of its own */
     int ret = contact(&a);
     close(fd);
     return ret;
@@ -277,10 +278,10 @@ static void a_header_that_cannot_be_is_refused(void **state)
     shm->state = 77;
     assert_int_equal(contact(&a), -ECONNREFUSED);
     shm->state = UM_PORT_OPEN;
-    assert_int_equal(contact(&a), 0); /* and nothing of it was remembered */
+    assert_int_equal(contact(&a), 0); /* none of the refusals is remembered */
 }
 
-/* A port is woken late: its pipe is closed, and its number stands for something else. */
+/* A port is woken late: its pipe is closed, and the pipe's number belongs to another file. */
 static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
 {
     (void)state;
@@ -290,7 +291,7 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
     int pipes[2], handle = -1;
     char byte;
     um_mem_wake(from, &old, &handle);
-    assert_true(handle >= 0); /* as long as it is open, it is woken */
+    assert_true(handle >= 0); /* while the port is open, its pipe is found */
     close(handle);
     node_close(&w.node[1]);
     assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
@@ -302,14 +303,14 @@ static void nothing_is_written_to_what_took_the_place_of_a_pipe(void **state)
     close(pipes[0]);
     close(pipes[1]);
     close(wake);
-    node_open(&w.node[1], 64); /* or it is another port of the same process, with the same numbers */
+    node_open(&w.node[1], 64); /* the same if another port of the process has these numbers */
     assert_int_equal(((struct um_mem_port *)w.node[1].ep->ports[0].port)->wait_write, wake);
     um_mem_wake(from, &old, &handle);
     assert_int_equal(handle, -1);
     assert_int_equal(read(((struct um_mem_port *)w.node[1].ep->ports[0].port)->wait_read, &byte, 1), -1);
 }
 
-/* Its number stands where every process that maps the port can write. */
+/* The pipe's number lies where every process that maps the port can write. */
 static void nothing_but_a_pipe_is_woken(void **state)
 {
     (void)state;
@@ -345,6 +346,6 @@ static const struct CMUnitTest tests[] = {
     CASE(a_header_that_cannot_be_is_refused),
     CASE(nothing_is_written_to_what_took_the_place_of_a_pipe),
     CASE(nothing_but_a_pipe_is_woken),
-    CASE(a_flipped_bit_leads_to_nobody), /* last: it says more than is logged in so short a time */
+    CASE(a_flipped_bit_leads_to_nobody), /* last: it would log more than the log takes in so short a time */
 };
 WORLD_MAIN("addresses that lie", tests)

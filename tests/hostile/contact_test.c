@@ -1,7 +1,7 @@
 /*
  * The socket over which descriptors are passed to and from other pid namespaces (docs/protocol.md section 11): floods,
- * silence, garbage, lies, on either side. Everything happens in one process, which plays the other one by raw sockets
- * and addresses of a pid namespace that is not there. No descriptor may stay behind.
+ * silence, garbage, lies, on either side. Everything happens in one process. It plays the peer with raw sockets, and
+ * with addresses of a pid namespace that does not exist. No descriptor may stay behind.
  */
 #include "proc.h"
 
@@ -43,7 +43,7 @@ static int open_world(void **state)
     (void)state;
     world_open(&w, 1);
     port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
-    (void)um_shm_adopt_fd(); /* made when it is first passed, and kept */
+    (void)um_shm_adopt_fd(); /* this file is made when it is first passed, and kept */
     before = descriptors();
     return 0;
 }
@@ -55,7 +55,7 @@ static int close_world(void **state)
     return 0;
 }
 
-/* Of a process in another pid namespace, which only these tests play. */
+/* Returns an address of a process in another pid namespace, whose part these tests play. */
 static struct um_addr stranger(void)
 {
     struct um_shm_addr a;
@@ -67,7 +67,7 @@ static struct um_addr stranger(void)
     return addr;
 }
 
-/* A connection to the port under test. */
+/* Returns a connection to the port under test. */
 static int dial(void)
 {
     return um_shm_contact_connect(port, &port->addr);
@@ -78,7 +78,7 @@ struct passed {
     int pipe_read;
 };
 
-/* What a port would pass. */
+/* Returns descriptors such as a port passes. */
 static struct passed passed_good(void)
 {
     struct passed p = {.file = {-1, -1, -1, -1, -1}};
@@ -102,7 +102,8 @@ static struct um_shm_contact_wire hello_good(void)
         .magic = UM_CONTACT_MAGIC, .version = UM_WIRE_VERSION, .to = port->addr, .from = stranger(), .number = 1};
 }
 
-/* Serves, and waits for the answer: its status; 1: hung up without one. */
+/* Makes the port serve, and waits for its answer. Returns the answer's status; 1: the port hung up without an
+ * answer. */
 static int answer(int fd)
 {
     struct um_shm_contact_wire reply;
@@ -122,7 +123,7 @@ static int answer(int fd)
     return 0;
 }
 
-/* The port works: a good hello gets the port's files. */
+/* Demands that the port works: a good hello gets the port's files. */
 static void expect_served(void)
 {
     struct passed p = passed_good();
@@ -137,7 +138,7 @@ static void expect_served(void)
     passed_close(&p);
 }
 
-/* Whatever was given to it, or taken by it, is closed. */
+/* Demands that all descriptors are closed that were passed to the port, or taken by it. */
 static void expect_no_leak(void)
 {
     for (int i = 0; i < 300 && descriptors() > before; i++) {
@@ -147,7 +148,7 @@ static void expect_no_leak(void)
     assert_int_equal(descriptors(), before);
 }
 
-/* ---- who asks ---- */
+/* ---- peers ask the port ---- */
 
 static void connections_that_say_nothing_hold_up_nobody(void **state)
 {
@@ -206,7 +207,7 @@ enum lie {
     LIES,
 };
 
-/* Says one thing that is not so. */
+/* Sends a hello with one lie in it. Returns the answer's status. */
 static int lie_tell(enum lie lie)
 {
     struct passed p = passed_good();
@@ -271,7 +272,7 @@ static void more_files_than_it_names_are_refused(void **state)
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
         *c = (struct cmsghdr){
             .cmsg_len = CMSG_LEN((size_t)count * sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        hello.files = 1u << UM_CONTACT_FILES >> 1; /* names one, the last */
+        hello.files = 1u << UM_CONTACT_FILES >> 1; /* names one file: the last kind */
         for (int i = 0; i < count; i++)
             memcpy(CMSG_DATA(c) + (size_t)i * sizeof(int), &(int){0}, sizeof(int));
         int fd = dial();
@@ -294,7 +295,7 @@ static void an_address_that_is_in_contact_is_not_taken_over(void **state)
     assert_int_equal(um_shm_contact_send(second, &hello, p.file), 0);
     assert_int_equal(answer(second), -EALREADY);
     close(second);
-    close(first); /* now it may */
+    close(first); /* from now on the address may be in contact again */
     int third = dial();
     assert_int_equal(um_shm_contact_send(third, &hello, p.file), 0);
     assert_int_equal(answer(third), 0);
@@ -320,13 +321,13 @@ static void more_contacts_than_lanes_are_refused(void **state)
     expect_no_leak();
 }
 
-/* The answer to a hello when there are so many descriptors more. */
+/* Returns the answer to a hello while the process can open only `more` further descriptors. */
 static int answer_within(int fd, int more)
 {
     struct rlimit most, few;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &most), 0);
     few = most;
-    int next = dup(0); /* the connection will have it, and what was passed the next two */
+    int next = dup(0); /* the connection will have this number, and the passed descriptors the next two */
     assert_true(next > 8);
     close(next);
     few.rlim_cur = (rlim_t)next + (rlim_t)more;
@@ -344,7 +345,7 @@ static void the_last_descriptors_are_left_to_the_program(void **state)
         struct um_shm_contact_wire hello = hello_good();
         int fd = dial();
         assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
-        assert_int_equal(answer_within(fd, more), -EINVAL); /* refused: hung up on, it would ask again for ever */
+        assert_int_equal(answer_within(fd, more), -EINVAL); /* refused: after a hang-up the peer would ask for ever */
         close(fd);
         passed_close(&p);
     }
@@ -352,7 +353,7 @@ static void the_last_descriptors_are_left_to_the_program(void **state)
     expect_no_leak();
 }
 
-/* Without these a process may have no more descriptors under way than it may open. */
+/* Without these capabilities a process may have no more descriptors in flight than it may open. */
 static void resource_caps_use(bool on)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -363,7 +364,7 @@ static void resource_caps_use(bool on)
     assert_int_equal(syscall(SYS_capset, &header, caps), 0);
 }
 
-/* Under way, and not taken: more than a limit of 200 allows. */
+/* Puts more descriptors in flight than a limit of 200 allows: sent, not received. */
 static void files_in_flight(int *pair)
 {
     enum { COUNT = 250 };
@@ -411,7 +412,7 @@ static void who_cannot_be_answered_is_hung_up_on_and_asks_again(void **state)
     expect_no_leak();
 }
 
-/* The pipe's flags are the peer's to change, and it may never read. */
+/* The peer can change the pipe's flags, and may never read from the pipe. */
 static void a_wake_up_pipe_that_blocks_blocks_nobody(void **state)
 {
     static char bytes[1 << 20];
@@ -461,9 +462,9 @@ static void another_user_gets_nothing(void **state)
     expect_no_leak();
 }
 
-/* ---- who is asked ---- */
+/* ---- the port asks peers ---- */
 
-/* Listens where the address says. */
+/* Listens under the name that belongs to the address. */
 static int pretend(const struct um_addr *addr)
 {
     struct sockaddr_un name;
@@ -481,7 +482,7 @@ static void reply_tell(int fd, const struct um_addr *self, int lie)
     struct passed p = passed_good();
     struct um_shm_contact_wire reply = hello_good(), hello;
     int files[UM_CONTACT_FILES];
-    /* Who hangs up before it has read what it was sent takes back what it said. */
+    /* Takes the hello first: a side that hangs up with unread data takes back what it has sent. */
     assert_int_equal(um_shm_contact_receive(fd, &hello, files), 0);
     um_shm_contact_files_close(files);
     reply.to = port->addr;
@@ -533,8 +534,8 @@ static void a_reply_that_lies_is_refused(void **state)
     expect_no_leak();
 }
 
-/* When another machine could be asked instead. Descriptors are passed to whom something is sent, not to whom might be.
- */
+/* is_here() is asked when another machine could be used instead. It passes no descriptors: those go only to a peer to
+ * which something is sent. */
 static void whether_a_peer_is_there_is_asked_without_a_word(void **state)
 {
     (void)state;

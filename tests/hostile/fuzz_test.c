@@ -1,5 +1,5 @@
-/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and flips under
- * way. */
+/* Random writes to everything a peer can write: records, control blocks, answers, the port's header; and bits that flip
+ * while the victim reads. */
 #include "stage.h"
 
 #include <pthread.h>
@@ -17,24 +17,24 @@ static void any_bytes(struct attack *a, void *at, size_t len)
         ((volatile unsigned char *)at)[i] = (unsigned char)rnd(&a->random, 256);
 }
 
-/* Mostly small numbers, sometimes any. */
+/* Returns mostly a small number, sometimes any. */
 static uint64_t number(struct attack *a)
 {
     return rnd(&a->random, 4) ? rnd(&a->random, 130) : rnd64(&a->random);
 }
 
-/* A header that is nearly right. */
+/* Makes a header that is nearly valid. */
 static void any_header(struct attack *a, uint64_t header[7])
 {
     for (int i = 0; i < 7; i++)
         header[i] = number(a);
     if (rnd(&a->random, 2))
         header[0] = REGION_KEY;
-    if (rnd(&a->random, 4) == 0) { /* ATOMIC: count, token, datatype and operation that could be */
+    if (rnd(&a->random, 4) == 0) { /* ATOMIC: a count, token, datatype and operation that are possible */
         header[1] = rnd(&a->random, REGION_SIZE + 64);
         header[2] = (1 + rnd(&a->random, 6)) | (uint64_t)rnd(&a->random, 66) << 32 |
                     (uint64_t)rnd(&a->random, 17) << 48 | (uint64_t)rnd(&a->random, 21) << 56;
-    } else if (rnd(&a->random, 2)) { /* RTS: total, token, count and piece that agree */
+    } else if (rnd(&a->random, 2)) { /* RTS: a total, token, count and piece that agree */
         header[2] = header[5] = rnd(&a->random, 100000);
         header[3] = rnd(&a->random, 140) | (uint64_t)1 << 32;
         header[4] = (uintptr_t)a->lane->area;
@@ -49,7 +49,7 @@ static void fuzz_records(struct attack *a)
         any_header(a, header);
         uint8_t op = (uint8_t)(rnd(&a->random, 200) ? 1 + rnd(&a->random, UM_WIRE_NEXT) : rnd(&a->random, 256));
         if (op == UM_OPCODE_GROW)
-            continue; /* the victim would look for what follows in the big ring, and the attacker wait for ever */
+            continue; /* the victim would look for the next record in the big ring, and the attacker wait for ever */
         if (rnd(&a->random, 3) == 0) {
             any_bytes(a, body, sizeof(body));
             evil_body(a, op, header, sizeof(header), body, 1 + rnd(&a->random, 256));
@@ -60,7 +60,8 @@ static void fuzz_records(struct attack *a)
     }
 }
 
-/* Its own lane's control block and rings, and the port's header; other senders' lanes are not its own. */
+/* Writes to the control block and the rings of the attacker's lane, and to the port's header, but not to the lanes of
+ * other senders. */
 static void fuzz_memory(struct attack *a)
 {
     for (int i = 0; i < 20000; i++) {
@@ -96,7 +97,7 @@ static void fuzz_memory(struct attack *a)
     }
 }
 
-/* It is the receiver: what it says about records and operations of the victim. */
+/* As the receiver: gives false answers and credit to the victim's records and operations. */
 static void fuzz_answers(struct attack *a)
 {
     static const int32_t statuses[] = {0, 1, 2, -1, -5, INT32_MIN, INT32_MAX, -4096, 1};
@@ -127,7 +128,7 @@ static void *flip(void *arg)
     while (flipping) {
         uint32_t at = rnd(&random, UM_AREA_SMALL_BYTES + UM_SMALL_BYTES);
         if (at < UM_AREA_SMALL_BYTES && at % UM_LINE < 8)
-            continue; /* headers and bodies, not the words: the records are to be taken */
+            continue; /* flips headers and bodies, not first words: the victim has to take the records */
         a->lane->area[at] ^= (unsigned char)(1u << rnd(&random, 8));
     }
     return NULL;

@@ -1,5 +1,5 @@
-/* A sender that ignores a hold: it loses its lane, and the memory that it can fill until then is bounded. Over net its
- * large bodies are the largest that there are. */
+/* A sender that ignores a hold loses its lane, and the memory that it can fill until then is bounded. Over net the kind
+ * LARGE has the largest bodies that there are. */
 #include "proc.h"
 
 #include "base/log.h"
@@ -14,7 +14,8 @@
 
 enum { VICTIM = 0, SENDER = 1, BOUND = 65536, MOST = 200000 };
 
-/* What the sender does: with bodies of its own that lie in records, or announced ones. */
+/* What the sender sends: messages without a body, with a short or a large one in the record, or with an announced
+ * one. */
 enum { SMALL, SHORT, LARGE, ANNOUNCED, KINDS };
 static int kind;
 
@@ -42,7 +43,7 @@ static void message_write(const struct um_slot *slot, uint32_t number)
     }
 }
 
-/* Claims records and ignores the flag, until the lane is gone. */
+/* Claims records in spite of the flag held, until the lane is gone. */
 static void sender_child(int index)
 {
     struct world w;
@@ -90,7 +91,7 @@ static void one_that_ignores_a_hold_is_refused(void **state)
         const size_t most = (machine->unconsumed_max + 2) * each + (size_t)shared->word[0] + machine->unconsumed_bytes;
         assert_true(r->kept > BOUND && r->kept <= BOUND + most);
         assert_true(peer->lost && peer->banned);
-        /* what came before can be received */
+        /* what came before the end of the lane can be received */
         static unsigned char to[1000];
         recv_buf(&w, 0, peer, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);

@@ -61,7 +61,7 @@ static int close_world(void **state)
     return 0;
 }
 
-/* Every window that this process has is looked up again. */
+/* Makes this process look up every window again. */
 static void forget(void)
 {
     bystander = region_of(OTHER, second);
@@ -102,7 +102,8 @@ static uint64_t fetch_add(uint64_t at)
     return fetched;
 }
 
-/* Put, get and atomics do to the region what they should, refuse what they should, and touch nothing else. */
+/* Demands that put, get and atomics do to the region what they should, refuse what they should, and touch nothing
+ * else. */
 static void expect_sound(void)
 {
     static uint64_t round;
@@ -119,7 +120,7 @@ static void expect_sound(void)
     assert_true(is_all(decoy, BYTES, 0x5a));
 }
 
-/* What somebody might want a word to be. */
+/* Values that an attacker might write into a word. */
 static const uint64_t evil[] = {0,
                                 1,
                                 2,
@@ -145,7 +146,7 @@ static void no_word_of_an_entry_leads_own_operations_astray(void **state)
         for (int e = 0; e < EVILS; e++) {
             uint64_t good = entry[word];
             entry[word] = evil[e];
-            expect_sound(); /* with the windows there are */
+            expect_sound(); /* with the windows that are open */
             forget();
             expect_sound();
             entry[word] = good;
@@ -185,7 +186,7 @@ static void an_entry_that_was_added_is_not_believed(void **state)
     *forged = (struct um_mem_region_shm){0};
 }
 
-/* The header, and what the port says of its space: with endpoints that have never looked before. */
+/* Changes every word of the header, each time with endpoints that have not looked at it before. */
 static void no_word_of_a_header_leads_own_operations_astray(void **state)
 {
     (void)state;
@@ -214,7 +215,7 @@ static void a_port_that_names_another_space_is_not_believed(void **state)
     um_core_regions_remove(w.node[0].regions, &other);
 }
 
-/* Others cannot decide where the next region goes, nor end this one. */
+/* Writes of others to the table neither decide where the next region goes, nor end this one. */
 static void a_place_that_was_marked_free_is_not_given_again(void **state)
 {
     (void)state;
@@ -233,7 +234,7 @@ static void a_place_that_was_marked_free_is_not_given_again(void **state)
     expect_sound();
 }
 
-/* Nor are places that were marked as taken lost. */
+/* Places that others marked as taken are not lost. */
 static void a_place_that_was_marked_taken_is_given_and_readable(void **state)
 {
     (void)state;

@@ -91,7 +91,7 @@ static void next(struct attack *a, uint32_t offset, uint32_t len)
     evil_body(a, UM_WIRE_NEXT, &header, sizeof(header), bytes, len);
 }
 
-/* Those from 67 to 75. */
+/* Attacks 67 to 75. */
 static void attack_segments(struct attack *a)
 {
     struct um_proto_first_wire header = {.tag = 9999, .total = 100};
@@ -101,26 +101,26 @@ static void attack_segments(struct attack *a)
     switch (a->argument) {
     case 67:
         next(a, 0, 100);
-        break; /* of nothing */
+        break; /* no message has begun */
     case 68:
         first(a, UM_SEGMENTED_MAX + 1, 100);
         break;
     case 69:
         first(a, 100, 100);
-        break; /* there is none to follow */
+        break; /* nothing is left for NEXT */
     case 70:
         first(a, 300, 100);
-        break; /* the one before has not ended */
+        break; /* the message before has not ended */
     case 71:
         next(a, 101, 100);
         break; /* a gap */
     case 72:
         next(a, 100, 201);
-        break; /* more than in all */
+        break; /* beyond the message's total */
     case 73:
         next(a, 100, 200);
         next(a, 300, 1);
-        break; /* it has ended */
+        break; /* the message has ended */
     case 74:
         evil_record(a, UM_WIRE_NEXT, 0, 50, &further, sizeof(further));
         break; /* without a body */
@@ -130,17 +130,17 @@ static void attack_segments(struct attack *a)
     }
 }
 
-/* Those from 76 on. */
+/* Attacks from 76 on. */
 static void attack_offers(struct attack *a)
 {
     const struct um_proto_offer_wire offer = {.token = a->argument == 76 ? READ_TOKEN : WRITE_TOKEN};
     const struct um_proto_taken_wire taken = {.token = a->argument == 78 ? UM_TOKENS : 1};
     switch (a->argument) {
     case 76: /* over a machine that shows no memory */
-    case 77: /* of what is not read */
+    case 77: /* for an operation that is no READ */
         evil_record(a, UM_WIRE_OFFER, 0, 0, &offer, sizeof(offer));
         break;
-    case 78: /* no token of a read */
+    case 78: /* not a token that a READ can have */
         evil_record(a, UM_WIRE_TAKEN, 0, 0, &taken, sizeof(taken));
         break;
     case 79: /* neither taken nor refused */
@@ -152,7 +152,7 @@ static void attack_offers(struct attack *a)
     }
 }
 
-/* Those from 63 on. */
+/* Attacks from 63 on. */
 static void attack_widen(struct attack *a)
 {
     uint32_t ring;
@@ -160,7 +160,7 @@ static void attack_widen(struct attack *a)
         (a->argument > 75 ? attack_offers : attack_segments)(a);
         return;
     }
-    if (a->argument != 63) /* a lane in its small rings has no wide one */
+    if (a->argument != 63) /* a lane in its small rings may not have a wide one */
         (void)um_mem_lane_body_max(&a->lane->base, UM_BIG_BODY);
     child_demand(um_mem_lane_take_wide(a->lane, &ring) == 0, "no wide ring");
     if (a->argument == 66) /* twice */
@@ -168,7 +168,7 @@ static void attack_widen(struct attack *a)
     evil_record(a, UM_OPCODE_WIDEN, 0, a->argument == 64 ? ring + 1 : a->argument == 65 ? UM_WIDE_RINGS : ring, "", 0);
 }
 
-/* Those from 55 on. */
+/* Attacks from 55 on. */
 static void attack_copy(struct attack *a)
 {
     if (a->argument > 62) {
@@ -196,14 +196,14 @@ static void attack_copy(struct attack *a)
         break;
     case 61:
         invite(a, ANY, 1, 0, 15);
-        break; /* of no round */
+        break; /* round 0 */
     default:
         invite(a, ANY, 1, 0, 64);
         break;
     }
 }
 
-/* Those from 35 on. */
+/* Attacks from 35 on. */
 static void attack_atomic(struct attack *a)
 {
     switch (a->argument) {
@@ -215,7 +215,7 @@ static void attack_atomic(struct attack *a)
         break; /* more than the header holds */
     case 37:
         more_record(a, 1, 0, 8);
-        break; /* of no operation */
+        break; /* there is no such operation */
     case 38:
         more_record(a, 0xffff, 0, 8);
         break;
@@ -226,11 +226,11 @@ static void attack_atomic(struct attack *a)
     case 40:
         sum_record(a, 10, 1, 8);
         more_record(a, 1, 16, 8);
-        break; /* one left out */
+        break; /* leaves an element out */
     case 41:
         sum_record(a, 10, 1, 8);
         more_record(a, 1, 0, 8);
-        break; /* one again */
+        break; /* repeats an element */
     case 42:
         sum_record(a, 10, 1, 8);
         more_record(a, 1, 8, 9);
@@ -238,7 +238,7 @@ static void attack_atomic(struct attack *a)
     case 43:
         sum_record(a, 10, 1, 8);
         more_record(a, 1, 8, 80);
-        break; /* more than in all */
+        break; /* beyond the operation's end */
     case 44:
         sum_record(a, 2, 1, 8);
         more_record(a, 1, 8, 8);
@@ -256,10 +256,10 @@ static void attack_atomic(struct attack *a)
         break;
     case 48:
         result_record(a, WRITE_TOKEN, 0, 8);
-        break; /* of what fetches nothing */
+        break; /* the operation fetches nothing */
     case 49:
         result_record(a, READ_TOKEN, 0, 8);
-        break; /* of what is no atomic */
+        break; /* the operation is no atomic */
     case 50:
         result_record(a, FETCH_TOKEN, 8, 8);
         break;
@@ -336,7 +336,7 @@ static void attack_one(struct attack *a)
         break;
     case 15:
         rts(a, 100, UM_TOKENS - 1, 1, wild);
-        break; /* a bounded token, which is for what needs no receive */
+        break; /* a bounded token: those are for what needs no receive */
     case 16:
         rts(a, 100, 0, 1, wild);
         break;
@@ -354,19 +354,19 @@ static void attack_one(struct attack *a)
         break; /* no pieces for 100 bytes */
     case 21:
         rts(a, 99, ANY, 1, wild);
-        break; /* more than in all */
+        break; /* the piece is longer than the total */
     case 22:
         rts(a, 101, ANY, 1, wild);
-        break; /* less than in all */
+        break; /* the piece is shorter than the total */
     case 23:
         rts_body(a, 100, 2, twice, sizeof(twice));
         break; /* 2^64 - 1 + 101 */
     case 24:
         rts_body(a, 100, 3, twice, sizeof(twice));
-        break; /* fewer than it says */
+        break; /* fewer pieces than it says */
     case 25:
         rts_body(a, 0, 33, many, 33 * sizeof(many[0]));
-        break; /* more than there may be */
+        break; /* more pieces than there may be */
     case 26:
         rts(a, 100, ANY, 1, wild);
         rts(a, 100, ANY, 1, wild);
@@ -414,7 +414,7 @@ static void a_record_that_cannot_be_ends_the_lane_alone(void **state)
     }
 }
 
-/* The records are well formed; what they point to is not. */
+/* The records are well formed, but the addresses in them are wrong. */
 static void wild_pointers(struct attack *a)
 {
     for (uint16_t i = 0; i < 20; i++) {
@@ -425,7 +425,7 @@ static void wild_pointers(struct attack *a)
     }
 }
 
-/* They come too late, or speak of memory that nobody has: the operations they name go on. */
+/* Invitations that come too late, or name memory that nobody has. The operations that they name go on. */
 static void wild_invitations(struct attack *a)
 {
     for (uint32_t i = 0; i < 200; i++) {
@@ -478,7 +478,7 @@ static void impossible_atomics(struct attack *a)
     atomic_record(a, UM_TYPE_DOUBLE, UM_ATOMIC_BXOR, 0, 1, (uint16_t)count++, 8);
     atomic_record(a, UM_TYPE_FLOAT_COMPLEX, UM_ATOMIC_MIN, 0, 1, (uint16_t)count++, 8);
     atomic_record(a, UM_TYPE_FLOAT, UM_ATOMIC_MSWAP, fetch, 1, (uint16_t)count++, 8);
-    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_CSWAP, 0, 1, (uint16_t)count++, 16); /* compares, and fetches not */
+    atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_CSWAP, 0, 1, (uint16_t)count++, 16); /* compares without fetching */
     atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_READ, 0, 1, (uint16_t)count++, 0);
     atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_READ, fetch, 1, (uint16_t)count++, 8);
     atomic_record(a, UM_TYPE_UINT64, UM_ATOMIC_SUM, 0, 0, (uint16_t)count++, 0);
@@ -494,7 +494,7 @@ static void impossible_atomics(struct attack *a)
         const struct um_mem_answer_shm *answer = &a->ctl->answer[(first + i) % UM_ANSWERS];
         child_demand(answer->status == -EINVAL && answer->token == i, "not refused");
     }
-    /* wild ones too: out of the region, and no such key */
+    /* and two with wrong addresses: out of the region, and no such key */
     struct um_proto_atomic_wire wild_one = {
         .key = REGION_KEY, .addr = rnd64(&a->random), .count = 4, .type = UM_TYPE_UINT64, .op = UM_ATOMIC_SUM};
     evil_record(a, UM_WIRE_ATOMIC, fetch, 32, &wild_one, sizeof(wild_one));
@@ -512,7 +512,7 @@ static void impossible_atomics_are_answered_with_an_error(void **state)
     stage_close(&s);
 }
 
-/* "Done", of what cannot be: nothing was returned, nothing fetched. */
+/* Answers DONE to operations that cannot be done: nothing was returned, nothing fetched. */
 static void early_answers(struct attack *a)
 {
     static const uint32_t tokens[] = {READ_TOKEN, FETCH_TOKEN};

@@ -30,7 +30,8 @@ static void quiet(enum um_log_level level, const char *text)
 
 /* ---- the attacker ---- */
 
-/* Takes the victim's join, and none of its operations: all are pending when the attack begins. */
+/* Takes the record that says that the victim's lane joined, but none of the victim's operations: all are pending when
+ * the attack begins. Returns the rx. */
 static struct um_rx *take_join(struct um_core_ep *ep)
 {
     struct um_record rec;
@@ -169,7 +170,7 @@ static void pending_start(struct stage *s)
     while (start_atomic(&s->w.node[0], &atomic) == -EAGAIN)
         world_progress(&s->w);
     recv_buf(&s->w, 0, s->attacker_peer, sink[0], 8, 7777, 0, UM_OP_TAGGED, CTX(PENDING_RECEIVE));
-    /* and something for the attacker's messages to meet */
+    /* and receives that the attacker's messages can meet */
     recv_buf(&s->w, 0, NULL, sink[1], REGION_SIZE, 0, UINT64_MAX, 0, CTX(600));
     recv_buf(&s->w, 0, s->attacker_peer, sink[2], REGION_SIZE, 0, 0xff, UM_OP_TAGGED, CTX(600));
     recv_buf(&s->w, 0, NULL, sink[3], REGION_SIZE, 0, 0, UM_OP_MULTI, CTX(600));
@@ -225,7 +226,7 @@ void stage_close(struct stage *s)
     talk(s);
     child_kill(s->attacker);
     for (uintptr_t c = 1; c < PENDING_END; c++)
-        (void)done_of(&s->w, 0, CTX(c)); /* how it ends is the attacker's choice; that it ends is ours */
+        (void)done_of(&s->w, 0, CTX(c)); /* the attacker decides how the operation ends, but it has to end */
     talk(s);
     assert_int_equal(um_proto_inject(s->w.node[0].ep, s->honest_peer, NULL, 0, 0, 0, UM_OP_TAGGED), 0);
     child_join(s->honest);

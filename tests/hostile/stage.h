@@ -16,14 +16,14 @@
 
 enum { VICTIM = 0, ATTACKER = 1, HONEST = 2, REGION_KEY = 1, REGION_SIZE = 65536 };
 
-/* What an attacker has in hand. */
+/* What an attacker can use. */
 struct attack {
     struct world w;
     struct um_core_ep *ep;
     struct um_mem_lane *lane;       /* to the victim */
     struct um_mem_port_shm *header; /* the victim's port */
-    struct um_mem_lane_shm *ctl;    /* of that lane */
-    struct um_mem_lane_shm *own;    /* of the victim's lane to the attacker */
+    struct um_mem_lane_shm *ctl;    /* control block of that lane */
+    struct um_mem_lane_shm *own;    /* control block of the victim's lane to the attacker */
     uint64_t random;
     int argument;
 };
@@ -41,7 +41,7 @@ void stage_open(struct stage *s, attack_fn fn, int argument);
 /* The victim's operations towards the attacker, by context. */
 enum pending {
     PENDING_DELIVERY = 1, /* a message whose delivery is awaited */
-    PENDING_BODY,         /* one whose body waits for its receive */
+    PENDING_BODY,         /* a message whose body waits for its receive */
     PENDING_WRITE,
     PENDING_READ,
     PENDING_RECEIVE,
@@ -49,18 +49,19 @@ enum pending {
     PENDING_END
 };
 
-/* Lets the attacker go and serves until it says that it is through. */
+/* Lets the attacker begin, and makes progress until it says that it is through. */
 void stage_attack(struct stage *s);
-/* That operation ends, with that error. */
+/* Demands that the operation ends with that error. */
 void stage_expect_error(struct stage *s, enum pending which, int error);
-/* The victim refused the attacker's lane: the receive directed at it has ended, and the attacker was told. */
+/* Demands that the victim refused the attacker's lane: the receive directed at the attacker has ended, and the attacker
+ * has found its lane ended. */
 void stage_expect_refused(struct stage *s);
-/* Talks with the honest peer, ends the attacker, sees every pending operation end, talks again, closes. */
+/* Talks with the honest peer, ends the attacker, demands that every pending operation ends, talks again, closes. */
 void stage_close(struct stage *s);
 
-/* In the attacker: one record, as it stands there, whatever it says. */
+/* In the attacker: commits one record as it is given, whatever it says. */
 void evil_record(struct attack *a, uint8_t op, uint8_t flags, uint32_t len, const void *header, size_t header_len);
-/* The same with a true body. */
+/* The same, with a body in the byte ring. */
 void evil_body(struct attack *a, uint8_t op, const void *header, size_t header_len, const void *body,
                uint32_t body_len);
 uint64_t rnd64(uint64_t *state);

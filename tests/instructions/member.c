@@ -53,7 +53,7 @@ static void find(const char *provider)
     fi_freeinfo(hints);
 }
 
-/* Every completion is told, with all that messages have; writes are counted besides. */
+/* Every operation reports a completion, in the tagged format; a counter counts writes in addition. */
 static void endpoint_open(void)
 {
     struct fi_av_attr av_attr = {.type = FI_AV_TABLE};
@@ -112,7 +112,7 @@ static void leave(void)
     fi_freeinfo(info);
 }
 
-/* argv: MEMBER_OTHER, the provider, the descriptor of what is shared. */
+/* argv: MEMBER_OTHER, the provider, the descriptor of the shared memory. */
 int member_serve(char **argv)
 {
     prctl(PR_SET_PDEATHSIG, SIGKILL);

@@ -1,11 +1,11 @@
 /*
- * paths PROVIDER [PATH...]: every hot path, called CALLS times, for callgrind to count its instructions.
+ * paths PROVIDER [PATH...]: calls every hot path CALLS times, for callgrind to count its instructions.
  *
- * The peer of a path is this process's own endpoint, or that of another process: started by this one, outside of
- * callgrind, where memory cannot be adopted; it keeps its memory and makes progress. What a call needs around it (a
- * message for it to find, completions to be read) is not counted. The counts of a path come as a callgrind dump of its
- * name; of what must follow before the operation has taken effect, as another one, "then" and its name: providers that
- * execute at the target have it there. Prints the names and how often each was called.
+ * The peer of a path is this process's own endpoint, or that of another process, which this one starts outside of
+ * callgrind, because memory cannot be adopted under callgrind. The other process keeps its memory and makes progress.
+ * What a call needs around it (a message for it to find, completions to be read) is not counted. Each path makes a
+ * callgrind dump of its name, and another one, "then" and its name, of what must follow before the operation has taken
+ * effect: the costs of providers that execute at the target are there. Prints the names and how often each was called.
  *
  * tests/instructions/count.py runs it, and reads the dumps. Without valgrind it counts nothing.
  */
@@ -37,7 +37,7 @@ static uint64_t word, old, comparand, inbox;
 static uint8_t many[1024];
 static uint64_t pieces[PIECES][8]; /* the first word of each line is a piece */
 static uint32_t turn;
-static int whom; /* enum above: the peer of the path */
+static int whom; /* SELF or OTHER: the peer of the path */
 
 /* ---- what is not counted ---- */
 
@@ -45,12 +45,12 @@ static bool is_counting;
 
 /*
  * Replaces the C library's function, for the provider, too: time stands still while instructions are counted. Otherwise
- * the periodic checks of peers would fall into some of the calls, into more on a slower machine.
+ * some of the calls would make the periodic checks of peers, more of them on a slower machine.
  */
 /* NOLINTNEXTLINE(readability-inconsistent-declaration-parameter-name): the C library has reserved ones */
 __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    static struct timespec stopped; /* what was told last before, so that it never goes back */
+    static struct timespec stopped; /* the last time returned: the clock never goes back */
     if (clock != CLOCK_MONOTONIC && clock != CLOCK_MONOTONIC_COARSE)
         return (int)syscall(SYS_clock_gettime, clock, now);
     if (!is_counting || stopped.tv_sec == 0)
@@ -59,7 +59,7 @@ __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, struct
     return 0;
 }
 
-/* Progress until nothing more comes. */
+/* Makes progress until nothing more comes. */
 static void settle(void)
 {
     for (int quiet = 0; quiet < 3; quiet++) {
@@ -71,7 +71,7 @@ static void settle(void)
     }
 }
 
-/* Providers that execute at the target may refuse: progress, then. */
+/* Makes progress while the call is refused: providers that execute at the target may refuse it. */
 #define POST(call)                                                                                                     \
     do {                                                                                                               \
         ssize_t post_ret;                                                                                              \
@@ -203,14 +203,14 @@ static void receive_deep(void)
     }
 }
 
-/* A receive as one of the masks has it, of a message that is there. */
+/* Posts a receive with the next source and mask in turn. */
 static void turn_receive(void)
 {
     turn++;
     POST(fi_trecv(ep, &inbox, 8, NULL, deep_source(turn), TAG, deep_mask(turn), NULL));
 }
 
-/* ---- what is ---- */
+/* ---- what is counted ---- */
 
 static uint64_t there(void)
 {
@@ -222,7 +222,7 @@ static uint64_t key(void)
     return shared->member[whom].key;
 }
 
-/* The completion of what was just posted. */
+/* Waits for the completion of what was just posted. */
 static void completion(void)
 {
     while (fi_cq_read(cq, &entry, 1) != 1)

@@ -1,6 +1,7 @@
 /*
- * Processes in pid namespaces of their own, as containers have them: this process outside, each child in one. Nothing
- * can be opened by number; descriptors are passed (docs/protocol.md section 11). Needs root.
+ * Processes in pid namespaces of their own, as containers have them: this process is outside, each child in a namespace
+ * of its own. No process can open another one by its number; descriptors are passed (docs/protocol.md section 11).
+ * Needs root.
  */
 #include "proc.h"
 
@@ -113,8 +114,7 @@ static void putter(int index)
     child_open(&w, index);
     struct um_core_peer *parent = peer_at(&w, 0);
     int ret;
-    /* The contact first: an access that is tried while it comes about may find it made, and leave itself to the owner.
-     */
+    /* Makes the contact first: an access that is tried while the contact comes about may be left to the owner. */
     while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     child_demand(ret == 0, "the message was refused");
@@ -155,7 +155,7 @@ static void a_region_is_mapped(void **state)
     munmap(bytes, REGION);
 }
 
-/* ---- who does not answer ---- */
+/* ---- a peer that does not answer ---- */
 
 static void impatient(int index)
 {
@@ -184,7 +184,7 @@ static void a_receiver_without_progress_holds_up_nobody(void **state)
     shared_reset();
     child_open(&w, 0);
     pid_t child = child_start(impatient, 1);
-    wait_for(NULL, &shared->flag[1], 1); /* none of ours */
+    wait_for(NULL, &shared->flag[1], 1); /* without progress of this process */
     recv_buf(&w, 0, NULL, &to, 1, 7, 0, UM_OP_TAGGED, CTX(1));
     assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
     child_join(child);
@@ -244,7 +244,7 @@ static void greeter(int index)
     while ((ret = um_proto_inject(w.node[0].ep, parent, "x", 1, 7, 0, UM_OP_TAGGED)) == -EAGAIN)
         world_progress(&w);
     child_demand(ret == 0, "the message was refused");
-    if (index == 2 && fork() == 0) /* has its sockets, and outlives it for as long as its namespace */
+    if (index == 2 && fork() == 0) /* this child has the sockets, too, and lives until the namespace ends */
         pause();
     for (;;)
         world_progress(&w);
@@ -302,7 +302,7 @@ static void comes_and_goes(int index)
     pause();
 }
 
-/* Its ports are closed, its process lives on: their descriptors here are closed as well. */
+/* A process closes its ports and lives on: the descriptors of these ports in this process are closed as well. */
 static void a_port_that_is_closed_leaves_no_descriptors(void **state)
 {
     struct world w;
@@ -323,13 +323,13 @@ static void a_port_that_is_closed_leaves_no_descriptors(void **state)
         world_settle(&w);
         usleep(10000);
     }
-    assert_true(descriptors() <= before + 8); /* of the last port, perhaps */
+    assert_true(descriptors() <= before + 8); /* those of the last port may still be open */
     child_kill(child);
     node_close(&w.node[0]);
     assert_true(descriptors() < before);
 }
 
-/* Who claimed a lane and died before it said who it is: the number of its contact tells. */
+/* A peer that claimed a lane, and died before it said who it is, is known by the number of its contact. */
 static void a_claim_of_a_contact_that_is_gone_is_freed(void **state)
 {
     struct world w;
@@ -357,7 +357,7 @@ static int sockets_in(const char *path)
     return count;
 }
 
-/* A socket that a killed process left, so many seconds ago. */
+/* Makes a socket such as a process that was killed so many seconds ago has left. */
 static void leftover(const char *dir, const char *name, long age)
 {
     struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -381,7 +381,7 @@ static void a_directory_serves_and_is_left_clean(void **state)
     needs(has_pid_namespaces());
     assert_non_null(mkdtemp(dir));
     leftover(dir, "unimem-0000000000000001", 1000); /* is removed */
-    leftover(dir, "unimem-0000000000000002", 0);    /* too young to tell */
+    leftover(dir, "unimem-0000000000000002", 0);    /* stays: it is too young */
     leftover(dir, "something-else", 1000);
     variant.attach = dir;
     shared_reset();

@@ -1,6 +1,6 @@
 /*
  * Atomics of several processes on the memory of one: through windows, or by the owner's progress (copy=no). No update
- * is lost, whatever the datatype; and who is killed under a lock keeps nobody waiting.
+ * is lost, whatever the datatype; and a process that is killed while it holds a lock keeps nobody waiting.
  */
 #include "proc.h"
 
@@ -49,7 +49,7 @@ static struct um_core_completion sum(struct world *w, struct um_core_peer *peer,
     return child_done(w, CTX(1));
 }
 
-/* One, as an element of the datatype. */
+/* Stores the number one as an element of the datatype. */
 static void one_of(uint8_t type, void *to)
 {
     const float f[2] = {1, 0};
@@ -65,7 +65,7 @@ static void one_of(uint8_t type, void *to)
     memcpy(to, from, um_proto_atomic_size(type));
 }
 
-/* Each datatype where the processor can do it alone, and where it cannot. */
+/* Each datatype has a cell where it is aligned, and a cell where it is not. */
 static uint64_t cell_addr(unsigned cell)
 {
     return (uint64_t)cell * CELL + (cell >= UM_TYPES ? 61 : 0);
@@ -84,8 +84,8 @@ static void add_everywhere(struct world *w, struct um_core_peer *peer)
     }
 }
 
-/* All on one element that takes a lock, as fast as it goes: where the owner executes, that would be slow and tell
- * nothing. */
+/* How often each process adds to one element that takes a lock, as fast as it can. 0 where the owner executes: that
+ * would be slow and show nothing. */
 static int hammer_count(void)
 {
     return variant.adopt && !variant.attach ? HAMMER : 0;
@@ -99,7 +99,8 @@ static void hammer(struct world *w, struct um_core_peer *peer)
         child_demand(sum(w, peer, UM_TYPE_INT128, SIZE - 32, one, NULL).error == 0, "an atomic failed");
 }
 
-/* What initiators execute themselves. From another pid namespace they take no locks: those cells are the owner's. */
+/* Returns how many operations an initiator executes itself. From another pid namespace it takes no locks: the owner
+ * executes what needs one. */
 static uint64_t mapped_expected(void)
 {
     uint64_t cells = 0;
@@ -119,7 +120,8 @@ static void initiator(int index)
     hammer(&w, owner);
     add_everywhere(&w, owner);
     uint64_t mapped = um_core_ep_stats(w.node[0].ep)->mapped, expected = mapped_expected();
-    /* The contact with another pid namespace may come about during the first: that one is the owner's then. */
+    /* The contact with another pid namespace may come about during the first atomic: the owner executes that one
+     * then. */
     child_demand(mapped == expected || (variant.attach && mapped == expected - 1),
                  "not at the level that was expected");
     um_store_release_u32(&shared->flag[index], 1);
@@ -193,7 +195,7 @@ static void no_update_is_lost(void **state)
     owner_open(&w, &r);
     struct um_core_peer *self = peer_at(&w, OWNER);
     um_store_release_u32(&shared->flag[0], 1);
-    hammer(&w, self); /* the owner is one of them */
+    hammer(&w, self); /* the owner adds, too */
     add_everywhere(&w, self);
     for (int i = 1; i <= INITIATORS; i++)
         wait_for(&w, &shared->flag[i], 1);

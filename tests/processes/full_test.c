@@ -18,7 +18,7 @@ static bool has_mounts(void)
     return unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
 
-/* The file was never written to, and the rest of its file system is full. Its descriptor. */
+/* Makes a file that was never written to, on a file system that is full otherwise. Returns its descriptor. */
 static int file_without_room(void)
 {
     static const char page[4096];
@@ -37,7 +37,7 @@ static int file_without_room(void)
     return fd;
 }
 
-/* Its error. */
+/* Puts LEN bytes. Returns the error of the operation. */
 static int put(struct world *w, struct um_core_peer *owner)
 {
     static unsigned char sent[LEN];

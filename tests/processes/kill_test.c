@@ -1,4 +1,5 @@
-/* SIGKILL of a peer with an operation pending in every state: it ends in an error, and the others go on. */
+/* A peer is killed (SIGKILL) while an operation is pending with it, in every state: the operation ends in an error, and
+ * the others go on. */
 #include "proc.h"
 
 #include "needs.h"
@@ -10,8 +11,8 @@
 
 enum { VICTIM = 1, OTHER = 2, LARGE = 64 * MIB };
 
-static size_t window_len = LARGE; /* of what the victim registers */
-static unsigned char *large;      /* made before the forks, so that it has one address in all */
+static size_t window_len = LARGE; /* bytes that the victim registers */
+static unsigned char *large;      /* allocated before the forks, so that it has one address in all processes */
 
 /* Reports that it has reached the wanted state, and makes no more progress. */
 static void stay(void)
@@ -36,7 +37,7 @@ static void silent_child(int index)
     stay();
 }
 
-/* Was in contact; takes what comes, but posts nothing. */
+/* Has been in contact; takes what comes, but posts nothing. */
 static void idle_child(int index)
 {
     struct world w;
@@ -76,7 +77,7 @@ static void sending_child(int index)
     stay();
 }
 
-/* Offers its memory; returns parts of it through the lane until the parent has some. */
+/* Registers its memory, and makes progress (which returns parts through the lane) until the parent has some. */
 static void window_child(int index)
 {
     struct world w;
@@ -136,7 +137,7 @@ static void begin(void (*fn)(int index), bool bounce)
     other_peer = peer_at(&w, OTHER);
 }
 
-/* The others go on, and nothing more completes for the dead one. */
+/* Demands that the others go on, and that nothing more completes for the killed peer. */
 static void end(void)
 {
     for (uint32_t i = 1; i < 20; i++) {
@@ -216,7 +217,7 @@ static void a_body_that_comes_from_it_ends(void **state)
             some_progress(&w, 1);
         um_store_release_u32(&shared->flag[2], 1);
         if (bounce)
-            wait_for(NULL, &shared->flag[0], 1); /* or it would push all of it */
+            wait_for(NULL, &shared->flag[0], 1); /* without progress here, or the victim would push all of it */
         assert_int_equal(untaken(&w, 0), 0);
         child_kill(victim);
         assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
@@ -259,14 +260,14 @@ static void rma_under_way_ends(void **state)
             wait_for(read && !bounce ? NULL : &w, &shared->flag[0], 1);
             child_kill(victim);
             int error = done_of(&w, 0, CTX(1)).error;
-            assert_true(error == ECONNRESET || (error == 0 && !bounce)); /* it may have been quick */
+            assert_true(error == ECONNRESET || (error == 0 && !bounce)); /* the operation may have ended before */
             end();
         }
     }
 }
 
-/* A store would still reach memory that nobody has any more: the initiator is told. So it is of copies by the system.
- */
+/* A store would still reach memory that nobody has any more, so the initiator gets an error. The same holds for copies
+ * by the system. */
 static void window_ends(uint64_t len)
 {
     window_len = len;

@@ -1,6 +1,6 @@
 /*
  * Deferred adoption: memory with much contents is not moved at registration but when peers use it, while its owner
- * computes. Neither atomics nor the move need a call of the owner. The registration can end at any moment of that.
+ * computes. Neither atomics nor the move need a call of the owner. The registration can end at any moment of this.
  */
 #include "proc.h"
 
@@ -65,7 +65,7 @@ static struct um_core_completion add(struct world *w, struct um_core_peer *owner
     return child_done(w, CTX(1));
 }
 
-/* What it was refused or ended with; 0 if it was done, -EAGAIN if it is to be tried again. */
+/* Tries one atomic. Returns 0 if it was done, -EAGAIN if it has to be tried again, or the error. */
 static int add_once(struct world *w, struct um_core_peer *owner, uint64_t at)
 {
     int ret = add_try(w, owner, at);
@@ -98,7 +98,8 @@ static void adds(int index)
     node_close(&w.node[0]);
 }
 
-/* Until what was saved by then is what moving costs: 24 ms, of half a microsecond each. */
+/* Puts until the memory is mapped: until mapped access would have saved what moving costs, 24 ms, at half a microsecond
+ * for each put. */
 static void puts_often(int index)
 {
     struct world w;
@@ -117,7 +118,7 @@ static void puts_often(int index)
     node_close(&w.node[0]);
 }
 
-/* The registration ends while this goes on. */
+/* Adds until the registration ends, round after round. */
 static void adds_until_it_ends(int index)
 {
     struct world w;
@@ -134,7 +135,7 @@ static void adds_until_it_ends(int index)
     node_close(&w.node[0]);
 }
 
-/* A put of one page after the other, each read back: nobody else writes there. */
+/* Puts one page after the other, and reads each back: nobody else writes there. */
 static void puts_that_stay(int index)
 {
     struct world w;
@@ -154,7 +155,7 @@ static void puts_that_stay(int index)
     node_close(&w.node[0]);
 }
 
-/* Offers its memory, and computes until it ends. */
+/* Registers its memory, and computes until it is killed; or, with word[2], waits for flag[2] and exits. */
 static void owner_that_ends(int index)
 {
     struct world w;
@@ -207,7 +208,7 @@ static void open_all(struct world *w, pid_t *child_p, void (*fn)(int index))
     peer_at(w, INITIATOR);
 }
 
-/* A child has a copy of its own. */
+/* Demands that a forked child has a copy of its own. */
 static void fork_and_change(void)
 {
     int status;
@@ -223,7 +224,8 @@ static void fork_and_change(void)
     assert_int_equal(memory[2 * STEP], 1);
 }
 
-/* As private memory: what is given up reads as zero, and it is one mapping that may grow. */
+/* Ends a test. Demands that the memory is private again: pages that are given up read as zero, and it is one mapping,
+ * which can grow. */
 static void close_all(struct world *w, pid_t child)
 {
     child_join(child);
@@ -276,7 +278,7 @@ static void what_is_used_enough_is_mapped_while_the_owner_computes(void **state)
     pid_t child;
     (void)state;
     if (!variant.private_copy || variant.attach)
-        return; /* the first put moves it */
+        return; /* there the first put makes it move */
     open_all(&w, &child, puts_often);
     export(&w, &r, LEN);
     assert_int_equal(adopted(), 0);
@@ -286,7 +288,7 @@ static void what_is_used_enough_is_mapped_while_the_owner_computes(void **state)
     close_all(&w, child);
 }
 
-/* A child of the process, made in the middle of it, has memory that it can write. */
+/* Forks while the memory moves: the child has memory that it can write. */
 static void child_of_now(void)
 {
     int status;
@@ -300,7 +302,7 @@ static void child_of_now(void)
     assert_int_equal(status, 0);
 }
 
-/* Some of it has moved, and the rest is moving. */
+/* Waits until some of the memory has moved; the rest is moving then. */
 static void part_await(struct world *w)
 {
     for (uint64_t end = um_clock_ns() + UINT64_C(5000000000); adopted() == 0 && um_clock_ns() < end;) {
@@ -309,7 +311,8 @@ static void part_await(struct world *w)
     }
 }
 
-/* A child that moves pages of its own does not say so for its parent, in whose shared page it could write. */
+/* A child that moves pages of its own does not announce that for its parent, although it could write to the parent's
+ * space. */
 static void a_child_tells_nothing_for_its_parent(void **state)
 {
     struct world w;
@@ -357,11 +360,11 @@ static void it_can_end_at_any_moment(void **state)
     }
     memcpy(&word, memory + ODD, sizeof(word));
     word -= 0x0101010101010101u;
-    assert_in_range(word, shared->word[0], shared->word[0] + ENDS); /* the last one of each round may be in time */
+    assert_in_range(word, shared->word[0], shared->word[0] + ENDS); /* the last add of each round may be in time */
     close_all(&w, child);
 }
 
-/* What is put by the system while its pages go to and fro, for another registration, is not lost. */
+/* Puts by the system are not lost while their pages go to and fro for another registration. */
 static void puts_are_not_lost_while_memory_moves(void **state)
 {
     struct world w;
@@ -371,7 +374,7 @@ static void puts_are_not_lost_while_memory_moves(void **state)
     if (!variant.private_copy || variant.attach)
         return; /* no put is by the system */
     open_all(&w, &child, puts_that_stay);
-    assert_int_equal(madvise(memory, STEP, MADV_WIPEONFORK), 0); /* so that all of it is never moved */
+    assert_int_equal(madvise(memory, STEP, MADV_WIPEONFORK), 0); /* so that the region as a whole is never moved */
     export(&w, &r, LEN);
     um_store_release_u32(&shared->flag[0], 1);
     for (int i = 0; i < TIMES; i++) {

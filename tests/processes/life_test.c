@@ -71,7 +71,7 @@ static uint32_t generations(void)
     return getenv("UM_TEST_LONG") ? GENERATIONS * 10 : GENERATIONS;
 }
 
-/* Each generation: greets the parent, takes some of what the parent sends, closes. word[0]: what it took in all. */
+/* Each generation greets the parent, takes some of what the parent sends (count[0] says how much), and closes. */
 static void reopening_child(int index)
 {
     uint64_t random = 77;
@@ -85,7 +85,7 @@ static void reopening_child(int index)
         um_store_release_u32(&shared->ready[index], g);
         for (uint32_t i = 0; i < GREETINGS; i++) {
             struct note hello = {.generation = g, .number = i};
-            inject_buf(&w, 0, 0, NULL, 0, 0, 0); /* to itself, too: it is in nobody's way */
+            inject_buf(&w, 0, 0, NULL, 0, 0, 0); /* sends to itself, too, which must disturb nobody */
             int ret;
             while ((ret = um_proto_inject(ep, parent, &hello, sizeof(hello), 1, 0, UM_OP_TAGGED)) == -EAGAIN)
                 um_core_ep_progress(ep);
@@ -107,7 +107,7 @@ static void reopening_child(int index)
                 sched_yield();
         }
         um_store_release_u32(&shared->count[0], took);
-        um_store_release_u32(&shared->flag[0], g); /* taken by the parent before it judges the generation */
+        um_store_release_u32(&shared->flag[0], g); /* the parent waits for this before it judges the generation */
         node_close(&w.node[0]);
         wait_for(NULL, &shared->flag[1], g);
     }
@@ -158,7 +158,7 @@ static void every_generation_of_an_endpoint_takes_what_was_delivered_to_it(void 
             }
         }
         wait_for(&w, &shared->flag[0], g);
-        assert_true(delivered <= shared->count[0]); /* said to be delivered: then it was taken */
+        assert_true(delivered <= shared->count[0]); /* what was reported as delivered was taken */
         total += delivered;
         um_store_release_u32(&shared->flag[1], g);
     }
@@ -237,7 +237,7 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
             assert_int_equal(ret, 0);
         }
         for (int i = 0; i < 5000; i++)
-            world_progress(&w); /* also looks whether the peer lives: a stopped one does */
+            world_progress(&w); /* also checks whether the peer lives: a stopped peer does */
         if (round > 0)
             kill(pid, SIGCONT);
         for (uint64_t i = 0; i < N; i++) {
@@ -254,7 +254,7 @@ static void nothing_is_lost_while_a_peer_is_stopped(void **state)
 
 /* ---- leftovers ---- */
 
-/* An open file or a mapping with a name in a file system could stay behind. */
+/* Demands that the process has no open file or mapping with a name in a file system: that could stay behind. */
 static void assert_nothing_named(pid_t pid)
 {
     char path[300], target[4096];

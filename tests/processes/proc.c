@@ -24,7 +24,7 @@ void shared_reset(void)
     memset(shared, 0, sizeof(*shared));
 }
 
-/* This process's next child is the first of a new pid namespace. */
+/* Makes the next child of this process the first one of a new pid namespace. */
 static bool namespace_enter(void)
 {
     return unshare(CLONE_NEWPID | CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
@@ -45,7 +45,8 @@ bool has_pid_namespaces(void)
     return waitpid(pid, &status, 0) == pid && status == 0;
 }
 
-/* Goes on as the first process of a new pid namespace; the one outside stands for it, and takes it along. */
+/* Goes on as the first process of a new pid namespace. The process outside stands for it: it ends with the same status,
+ * and takes it along when it is killed. */
 static void child_move_apart(void)
 {
     child_demand(namespace_enter(), "no new pid namespace");

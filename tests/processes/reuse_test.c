@@ -1,7 +1,7 @@
 /*
- * Addresses that outlive their process: before anybody had contact with it, it has died, and another process may have
- * its number by now, with nothing, another file, another port, or its very memory under the descriptor's number. What
- * is posted to such an address ends with an error; nothing is delivered to who is there.
+ * Addresses that outlive their process. It died before anybody had contact with it, and another process may have its
+ * number by now, with nothing, another file, another port, or its very memory under the descriptor's number. What is
+ * posted to such an address ends with an error; nothing is delivered to the process that is there.
  */
 #include "proc.h"
 
@@ -27,7 +27,7 @@
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 enum { VICTIM = 1, TAG = 7, KEY = 3, DIFFERENT_TICK_US = 30000 };
-/* The promise is 3 seconds; the machine may be busy. */
+/* The provider promises 3 seconds; the machine may be busy. */
 #define BOUND_NS UINT64_C(5000000000)
 
 /* What is in the place of the victim. */
@@ -38,12 +38,13 @@ static const char *const names[PLACES] = {
 static const char *attach;
 static struct world w;
 static uint16_t memory_fd;
-static int memory; /* the victim's, kept by somebody else */
+static int memory; /* the victim's port's memory, kept open by this process */
 static pid_t victim, successor;
 
 /* ---- children ---- */
 
-/* A child with that number, which must be free; 0 in the child, negative: this process may not choose. */
+/* Forks a child with that number, which must be free. Returns 0 in the child, a negative value if this process may not
+ * choose. */
 static pid_t fork_as(pid_t number)
 {
     struct clone_args args = {.exit_signal = SIGCHLD, .set_tid = (uintptr_t)&number, .set_tid_size = 1};
@@ -85,14 +86,14 @@ static void greeter(int index)
     pause();
 }
 
-/* Its address is known when this returns, and its memory is kept. */
+/* Starts the victim. At return its address is known, and its memory is kept. */
 static void victim_start(void (*fn)(int index))
 {
     char path[64];
     shared_reset();
     variant.attach = attach;
     child_open(&w, 0);
-    variant.attach = NULL; /* of this pid namespace */
+    variant.attach = NULL; /* the victim lives in this pid namespace */
     victim = child_start(fn, VICTIM);
     wait_for(NULL, &shared->ready[VICTIM], 1);
     memory_fd = um_shm_addr_of(&shared->addr[VICTIM])->memory_fd;
@@ -101,7 +102,7 @@ static void victim_start(void (*fn)(int index))
     assert_true(memory >= 0);
 }
 
-/* It inherits what this process has: there, too, is a port's memory under some number. */
+/* The successor inherits this process's descriptors: so a port's memory is among its own, too, under some number. */
 static void successor_run(enum place place)
 {
     const struct um_mem_port *own = (const struct um_mem_port *)w.node[0].ep->ports[0].port;
@@ -153,7 +154,7 @@ static bool is_refusal(int ret)
     return ret == -ECONNREFUSED || ret == -EHOSTUNREACH || ret == -EPIPE;
 }
 
-/* A receive that nothing else ends. */
+/* Demands that a receive directed at the peer ends in time. Nothing else could end it. */
 static void expect_receive_ends(struct um_core_peer *peer)
 {
     char to;
@@ -180,7 +181,7 @@ static void expect_refused(struct um_core_peer *peer)
     assert_true(um_clock_ns() - begin < BOUND_NS);
 }
 
-/* No lane of the port whose memory this is was ever claimed. */
+/* Demands that no lane of the port in the victim's memory was ever claimed. */
 static void expect_untouched(void)
 {
     uint64_t owner = 1;
@@ -241,7 +242,7 @@ static void a_process_that_is_replaced_after_first_contact_is_gone(void **state)
     }
 }
 
-/* It had contact with us; we look only after its number has gone to another. */
+/* The victim had contact with this process, which looks only after the victim's number has gone to another one. */
 static void what_a_process_sent_before_it_was_replaced_is_received(void **state)
 {
     (void)state;
@@ -261,7 +262,7 @@ static void what_a_process_sent_before_it_was_replaced_is_received(void **state)
     }
 }
 
-/* Runs as an ordinary user, to whom root's process shows nothing but when it began. */
+/* Runs as an ordinary user, to whom a process of root shows only when it began. */
 static void unprivileged(int index)
 {
     struct um_core_peer *peer;

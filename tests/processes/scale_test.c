@@ -92,7 +92,7 @@ static void crowd_child(int index)
             struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = 1, .flags = UM_OP_TAGGED};
             ret = um_proto_send(nodes[i].ep, &msg);
         }
-        do /* what is left of the records */
+        do /* uses up the records that are left */
             ret = um_proto_inject(nodes[i].ep, peer, body, 8, 1, 0, UM_OP_TAGGED);
         while (ret == 0);
         child_demand(ret == -EAGAIN, "a full lane says something else");

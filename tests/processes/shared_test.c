@@ -1,6 +1,6 @@
 /*
- * Memory that the program shares in its own way, registered: peers map the same file. When the owner truncates the
- * file, a peer that writes there gets an error and survives.
+ * Registered memory that the program shares itself: peers map the same file. When the owner truncates the file, a peer
+ * that writes there gets an error and survives.
  */
 #include "proc.h"
 
@@ -19,7 +19,7 @@
 
 enum { OWNER = 0, INITIATOR = 1, KEY = 5, LEN = 64 * 1024, PAGE = 65536, MANY = 1000, INSET = 24 };
 
-/* A shared mapping, and how much of its file can still be reached from here. */
+/* A shared mapping, and the means by which its file can still be reached from here. */
 struct kind {
     const char *name;
     int fd; /* -1: closed, or never seen */
@@ -48,7 +48,7 @@ static void make_open(struct kind *k)
     map(k, file_make(k, LEN), 0);
 }
 
-/* In the middle of the file, by two mappings that go on in one another. */
+/* The memory lies in the middle of the file, in two mappings, one behind the other. */
 static void make_middle(struct kind *k)
 {
     map(k, file_make(k, PAGE + LEN + PAGE), PAGE);
@@ -88,7 +88,7 @@ static void kind_end(struct kind *k)
         shm_unlink(k->path);
 }
 
-/* May this process open what it has mapped, without a name? */
+/* True if this process may open a mapped file that has no name. */
 static bool has_map_files(const struct kind *k)
 {
     char path[64];
@@ -110,7 +110,7 @@ static const uint32_t both = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE;
 
 /* ---- the initiator ---- */
 
-/* What it maps itself of the owner's file, from before the fork. */
+/* The initiator's own mapping of the owner's file, made before the fork. */
 static struct kind inherited;
 
 static int rma_error(struct world *w, struct um_core_peer *owner, uint64_t at, void *buf, size_t len, uint32_t flags)
@@ -203,7 +203,8 @@ static void joins_in(int index)
     child_demand(is_all(twin + half + INSET, half - INSET, 0x5a), "it is not the same memory");
 }
 
-/* Both map it, and the owner cannot open it (unless it is root). Who is_memory joins in; else it is copied. */
+/* Both processes map the file, and the owner cannot open it (unless it is root). If is_memory, the initiator uses its
+ * own mapping; else it copies. */
 static void run_joined(void (*make)(struct kind *k), bool is_memory)
 {
     struct world w = {.nodes = 1};
@@ -234,7 +235,8 @@ static void who_maps_the_file_joins_in(void **state)
     run_joined(make_open, true);
 }
 
-/* A file like any other: what is mapped of a device, say, may be other memory for whoever maps it. */
+/* Makes a file on another file system. What is mapped of a device, for example, may be other memory for each process,
+ * so such a file is not mapped by peers. */
 static void make_of_another_file_system(struct kind *k)
 {
     char path[] = "/var/tmp/unimem-shared-test-XXXXXX";
@@ -285,7 +287,7 @@ static void many_registrations_take_one_descriptor(void **state)
     kind_end(&k);
 }
 
-/* A file that peers cannot have is no reason to take, and to close, a descriptor of the program's. */
+/* When peers cannot map a file, the provider does not take, and then close, a descriptor of the program. */
 static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
 {
     struct world w = {.nodes = 1};
@@ -296,7 +298,7 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
     make_of_another_file_system(&k);
     child_open(&w, OWNER);
     assert_int_equal(dup2(k.fd, 0), 0);
-    errno = 0; /* which is not to be taken for a result */
+    errno = 0; /* this must not be taken for a result */
     export(&w, &r, &k, both);
     um_core_regions_remove(w.node[0].regions, &r);
     assert_true(fcntl(0, F_GETFD) >= 0);
@@ -319,7 +321,7 @@ static void write_protected_memory_stays_so(void **state)
     pid_t child = child_start(puts_and_gets, INITIATOR);
     child_open(&w, OWNER);
     export(&w, &r, &k, both);
-    tell(false, UM_ACCESS_REMOTE_READ, LEN); /* which is what comes out of it */
+    tell(false, UM_ACCESS_REMOTE_READ, LEN); /* the write access that was asked for is refused */
     wait_for(&w, &shared->flag[1], 1);
     child_join(child);
     um_core_regions_remove(w.node[0].regions, &r);
@@ -327,7 +329,7 @@ static void write_protected_memory_stays_so(void **state)
     kind_end(&k);
 }
 
-/* Puts and gets while the owner cuts the file off, and after. */
+/* Puts and gets while the owner truncates the file, and afterwards. */
 static void writes_to_what_goes_away(int index)
 {
     struct world w;
@@ -345,7 +347,7 @@ static void writes_to_what_goes_away(int index)
     child_demand(rma_error(&w, owner, 0, got, LEN, UM_OP_READ) == EFAULT, "a get from nothing");
     child_demand(um_core_ep_stats(w.node[0].ep)->mapped > 0, "it was not mapped before");
     um_store_release_u32(&shared->flag[1], 1);
-    wait_for(&w, &shared->flag[0], 2); /* it is there again */
+    wait_for(&w, &shared->flag[0], 2); /* the file has its length again */
     child_demand(rma_error(&w, owner, 0, sent, LEN, UM_OP_WRITE) == 0, "a put into what is there again");
     um_store_release_u32(&shared->flag[1], 2);
     node_close(&w.node[0]);

@@ -258,7 +258,7 @@ static void step_multi(struct actor *a)
     }
 }
 
-/* Writes something into its part of somebody's window, then reads it back. */
+/* Writes something into its part of an actor's window, then reads it back. */
 static void step_rma(struct actor *a)
 {
     struct slot *s = &a->rma;
@@ -286,13 +286,13 @@ static void step_rma(struct actor *a)
         s->actor = a;
 }
 
-/* One the processor does alone, one that takes a lock for its width, one for its place. */
+/* One that the processor updates itself, one that needs a lock because of its width, one because of its address. */
 static const struct {
     uint8_t type;
     uint32_t at;
 } tallies[TALLIES] = {{UM_TYPE_UINT64, 0}, {UM_TYPE_INT128, 16}, {UM_TYPE_UINT32, 35}};
 
-/* Adds one somewhere. */
+/* Adds one to a tally of some actor. */
 static void step_atomic(struct actor *a)
 {
     static const uint64_t one[2] = {1, 0};

@@ -35,7 +35,7 @@ struct actor {
     bool closing;
     uint32_t rma_done;
     bool rma_reads;
-    unsigned char *window; /* what the others write: a part for each; then what all count in: TALLIES numbers */
+    unsigned char *window; /* peers write here: a part for each; behind the parts, TALLIES numbers to which all add */
     uint32_t atomics_done; /* one at a time; the n-th adds to tally n % TALLIES of some actor */
     bool atomic_pending;
     unsigned char atomic_old[16];
@@ -43,12 +43,12 @@ struct actor {
 };
 
 void actor_open(struct actor *a, uint32_t self, uint32_t actors, uint32_t goal, uint32_t seed);
-/* After every actor is open. */
+/* To be called after every actor is open. */
 void actor_connect(struct actor *a, struct actor *all);
 void actor_step(struct actor *a);
-/* After every actor is done: the tallies of all hold what all added. */
+/* To be called after every actor is done: the tallies of all actors must hold what all have added. */
 void actor_check_tallies(const struct actor *all, uint32_t actors);
-/* Has everything come, and gone? */
+/* True if the actor has sent and received everything. */
 bool actor_is_done(const struct actor *a);
 void actor_close(struct actor *a);
 

@@ -68,7 +68,7 @@ static void apply_expected(uint8_t type, uint8_t op, size_t count, uint64_t addr
                                                          .party = &party});
 }
 
-/* Small numbers of that datatype: what is done to them is exact. */
+/* Writes numbers of that datatype that are so small that operations on them are exact. */
 static void numbers(uint8_t type, unsigned char *to, size_t count, uint64_t *r)
 {
     for (size_t i = 0; i < count; i++) {
@@ -88,7 +88,7 @@ static void numbers(uint8_t type, unsigned char *to, size_t count, uint64_t *r)
     }
 }
 
-/* The bytes that mean something: of a long double, 10 of 16. */
+/* Compares the bytes that have a meaning: 10 of the 16 of a long double. */
 static bool is_equal(uint8_t type, const unsigned char *a, const unsigned char *b, size_t count)
 {
     bool wide = type == UM_TYPE_LONG_DOUBLE || type == UM_TYPE_LONG_DOUBLE_COMPLEX;
@@ -132,12 +132,12 @@ static void every_datatype_and_operation_arrives(void **state)
         if (kind != UM_ATOMIC_BASE)
             assert_memory_equal(result, before, count * size);
     }
-    assert_int_equal(w.node[1].count, 0); /* the owner hears nothing */
+    assert_int_equal(w.node[1].count, 0); /* the owner gets no completion */
     um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }
 
-/* Pieces of whole elements. */
+/* Cuts a buffer into pieces of whole elements. */
 static void cut_elements(void *buf, size_t count, size_t size, struct iovec *iov, size_t pieces, uint64_t *r)
 {
     cut(buf, count, iov, pieces, r);
@@ -148,7 +148,7 @@ static void cut_elements(void *buf, size_t count, size_t size, struct iovec *iov
     }
 }
 
-/* Around the size of a record's body on either lane, up to the most there may be; from lists, into lists. */
+/* Lengths around the largest body of a new and of a grown lane, up to the longest operation; from lists, into lists. */
 static void operations_of_every_length_arrive(void **state)
 {
     static const size_t lens[] = {8,    32,   40,    48,    512,    1016,   1024,   1032,
@@ -199,7 +199,7 @@ static void operations_of_every_length_arrive(void **state)
                                         .kind = kind,
                                         .context = CTX(1)};
             atomic_start(&w, 0, &a);
-            memset(operand, 0xee, len); /* ours again: copied, or done */
+            memset(operand, 0xee, len); /* the caller's again: copied, or used */
             assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
             assert_memory_equal(memory, expected, MEMORY);
             if (kind != UM_ATOMIC_BASE)
@@ -211,7 +211,7 @@ static void operations_of_every_length_arrive(void **state)
     }
 }
 
-/* A registration anew: peers are told what they may do when it is made. */
+/* Registers the region anew: peers learn the access when a registration is made. */
 static void set_access(struct world *w, int node, struct um_core_region *region, uint32_t access)
 {
     um_core_regions_remove(w->node[node].regions, region);
@@ -258,7 +258,7 @@ static void what_the_registration_does_not_allow_is_an_error_and_changes_nothing
     }
 }
 
-/* A long one is on its way in many records when a short one to the same place is issued, and a long one again. */
+/* A long operation is on its way in many records when short ones to the same place follow, and then a long one. */
 static void operations_take_effect_in_the_order_of_the_calls(void **state)
 {
     enum { LONG = 60000, ROUNDS = 60 };
@@ -393,10 +393,10 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
     }
 }
 
-/* What the owner's progress would have to do, and what the caller does itself. */
+/* True if the caller itself executes the operation, without the owner's progress. */
 static bool is_mapped(void)
 {
-    return variant.adopt && !variant.second; /* by the second machine only the owner reaches it */
+    return variant.adopt && !variant.second; /* over the second machine only the owner reaches it */
 }
 
 static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
@@ -420,7 +420,7 @@ static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
                                     .context = CTX(1)};
         atomic_start(&w, 0, &a);
         if (is_mapped()) {
-            assert_int_equal(w.node[0].count, 1); /* without a call of progress, the owner's or ours */
+            assert_int_equal(w.node[0].count, 1); /* without a call of progress on either side */
             assert_int_equal(*word, 42);
             assert_int_equal(old, 41);
             assert_int_equal(um_core_ep_stats(w.node[0].ep)->mapped, 1);
@@ -432,7 +432,7 @@ static void an_operation_on_mapped_memory_is_complete_at_return(void **state)
     }
 }
 
-/* One region is mapped, the other one only its owner reaches: no operation on the first passes one on the second. */
+/* One region is mapped, the other one is left to its owner: no operation on the first overtakes one on the second. */
 static void an_operation_at_once_overtakes_none_on_its_way(void **state)
 {
     struct world w;
@@ -453,7 +453,7 @@ static void an_operation_at_once_overtakes_none_on_its_way(void **state)
                                 .op = UM_ATOMIC_WRITE,
                                 .kind = UM_ATOMIC_FETCH,
                                 .context = CTX(1)};
-    /* a fetch that only the owner can execute: at level copy, too */
+    /* a fetch that only the owner can execute, also at level copy: a region for reading alone is not adopted */
     struct um_proto_atomic slow = a;
     slow.result = result;
     slow.key = KEY + 1;

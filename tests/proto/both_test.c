@@ -1,6 +1,4 @@
-/* Bodies that their receiver can map, or reads: copied by it alone or by both sides, and by nobody once they have
- * ended.
- */
+/* Bodies that their receiver maps or reads: copied by it alone or by both sides, and by nobody after their end. */
 #include "world.h"
 
 #include "base/atomic.h"
@@ -25,13 +23,13 @@ enum {
 
 static unsigned char from[LEN], to[LEN];
 
-/* Else they are read. */
+/* True if bodies are mapped; else they are read. */
 static bool are_mapped(void)
 {
     return variant.sim_modes & UM_SIM_SHAREABLE;
 }
 
-/* Only that node makes calls, until it has so many completions. */
+/* Only this node makes calls, until it has this number of completions. */
 static void alone_until(struct world *w, int node, size_t completions)
 {
     for (int i = 0; w->node[node].count < completions; i++) {
@@ -40,7 +38,7 @@ static void alone_until(struct world *w, int node, size_t completions)
     }
 }
 
-/* The lanes are open in both directions. */
+/* Opens two nodes, and the lanes in both directions. */
 static void open_lanes(struct world *w)
 {
     const uint64_t value = 7;
@@ -53,7 +51,7 @@ static void open_lanes(struct world *w)
 static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
 {
     (void)state;
-    enum { N = 9 }; /* more than there are words */
+    enum { N = 9 }; /* more than there are pairs of progress words */
     struct world w;
     open_lanes(&w);
     for (int i = 0; i < N; i++) {
@@ -66,7 +64,7 @@ static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
         assert_true(is_filled(to, LEN, (uint32_t)i));
         memset(to, 0x5b, LEN);
         if (i % 2)
-            continue; /* it finds two invitations at a time */
+            continue; /* so that the sender later finds two invitations at a time */
         world_settle(&w);
         assert_true(is_all(to, LEN, 0x5b)); /* the invitation was late */
     }
@@ -79,8 +77,8 @@ static void a_sender_that_makes_no_call_is_not_waited_for(void **state)
 }
 
 /*
- * A sender that takes no part in later bodies leaves its word as it is. Once the numbers of the rounds have all been
- * used, a later body would have the number that the word names.
+ * A sender that takes no part in later bodies leaves its progress word as it is. Once all numbers of rounds have been
+ * used, a later body would get the number that the word still has.
  */
 static void what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one(void **state)
 {
@@ -113,9 +111,9 @@ static int copy_refused(struct um_mem_port *port, const struct um_addr *addr, co
 }
 
 /*
- * The sender is played by hand: it has claimed a part of a body that the receiver cannot read. The receive ends when
- * the sender has copied that part, and no call waits for it. (What is mapped is copied without a call that can fail;
- * slow transfers have calls of their own.)
+ * The test writes the sender's progress word: the sender has claimed a part of a body that the receiver cannot read.
+ * The receive ends when the sender has copied that part, and no call waits for that. (What is mapped is copied without
+ * a call that can fail; slow transfers have calls of their own.)
  */
 static void a_receive_does_not_fail_while_the_sender_writes_into_its_buffer(void **state)
 {
@@ -154,7 +152,7 @@ static void a_receive_does_not_fail_while_the_sender_writes_into_its_buffer(void
 }
 
 static uint32_t stop;
-static uint32_t served; /* turns of the sender */
+static uint32_t served; /* calls of progress of the sender's thread */
 
 static void *serve(void *ep)
 {
@@ -166,7 +164,7 @@ static void *serve(void *ep)
     return NULL;
 }
 
-/* Leaves the sender time for two whole turns. */
+/* Waits until the sender has made two whole calls of progress. */
 static void sender_await(void)
 {
     const uint32_t before = um_load_acquire_u32(&served);
@@ -174,13 +172,13 @@ static void sender_await(void)
         sched_yield();
 }
 
-/* The processors are other programs' now and then: rounds go on until the sender has had its part in enough bodies. */
+/* Other programs may have the processors: rounds go on until the sender has copied a part of enough bodies. */
 static bool another_round(const struct world *w, uint32_t round)
 {
     return round < 300 || (round < 3000 && um_core_ep_stats(w->node[1].ep)->joint <= 5);
 }
 
-/* However the calls of the two fall: every byte comes, and none later. */
+/* Whenever the two make their calls: every byte comes, and none after the end. */
 static void both_sides_copy(void **state)
 {
     (void)state;
@@ -208,7 +206,7 @@ static void both_sides_copy(void **state)
         assert_int_equal(pthread_create(&sender, NULL, serve, w.node[0].ep), 0);
         for (uint32_t i = rnd(&seed, 200); untaken(&w, 1) == 0; i++) {
             um_core_ep_progress(w.node[1].ep);
-            if (is_long) /* or it seldom gets a turn in mid-body where processors are few */
+            if (is_long) /* else, with few processors, the sender seldom runs in the middle of a body */
                 sender_await();
             else if (i % 200 == 0)
                 sched_yield();
@@ -228,8 +226,7 @@ static void both_sides_copy(void **state)
     world_close(&w);
 }
 
-/* The receiver is played by hand: it has claimed all but so many parts. The sender copies these, and not a byte more.
- */
+/* The test acts as the receiver, which has claimed all parts except `left`. The sender copies these, and no more. */
 static void the_sender_gives_way(void **state)
 {
     (void)state;
@@ -261,7 +258,7 @@ static void the_sender_gives_way(void **state)
         assert_memory_equal(to + front, from + front, LEN - front);
         const uint64_t word = um_load_acquire_u64(&machine->rx_progress(peer->rx)[0].sender);
         assert_int_equal(word, um_proto_claims_word(7, left, left));
-        recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2)); /* it is invited once only */
+        recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2)); /* the sender is invited only once */
         assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
         assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
         assert_true(is_filled(to, LEN, left));
@@ -269,7 +266,7 @@ static void the_sender_gives_way(void **state)
     }
 }
 
-/* A receive that is too short takes what fits, and a body of several senders at a time its own words. */
+/* A receive that is too short takes what fits. Each of several bodies at a time has progress words of its own. */
 static void many_bodies_at_a_time(void **state)
 {
     (void)state;

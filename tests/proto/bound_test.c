@@ -15,14 +15,14 @@ static size_t kept(const struct world *w, int node)
     return um_proto_ep_of(w->node[node].ep)->receive->kept;
 }
 
-/* What may still come when a sender is told to wait: all that its lane holds. */
+/* Returns how many bytes may still come after senders were asked to stop: all that their lanes hold. */
 static size_t on_its_way(void)
 {
     const struct um_machine *net = variant.second == &um_machine_net ? variant.second : variant.machine;
     return 4 * LANE + (net == &um_machine_net ? (size_t)UM_NET_KEPT_MAX + net->body_max : 0);
 }
 
-/* Each has a lane to each other one: a flood does not wait for connections. */
+/* Opens a lane from each node to each other node, so that a flood does not wait for connections. */
 static void connect_all(struct world *w)
 {
     uint32_t in, out = 1;
@@ -37,7 +37,7 @@ static void connect_all(struct world *w)
     world_settle(w);
 }
 
-/* Makes the world with that bound. */
+/* Opens the world with the bound BOUND. */
 static void open_bounded(struct world *w, int nodes)
 {
     variant.unexpected_max = BOUND;
@@ -47,7 +47,8 @@ static void open_bounded(struct world *w, int nodes)
         connect_all(w);
 }
 
-/* Sends with that tag until nothing more is taken for long; returns how many were. The receiver makes progress. */
+/* Sends messages with that tag, at most `most`, until sends have been refused for long. The receiver makes progress.
+ * Returns how many were sent. */
 static uint32_t flood(struct world *w, int from, int to, size_t len, uint64_t tag, uint32_t most)
 {
     static unsigned char body[16384];
@@ -73,7 +74,7 @@ static void drain(struct world *w, int node, uint32_t count, uint64_t tag)
     }
 }
 
-/* The sender itself waits (its sends are refused): what comes to it is taken. The receiver waits for nothing. */
+/* The receiver has nothing posted or pending, so it may hold the sender, whose sends are then refused. */
 static void a_receiver_that_posts_nothing_keeps_a_bounded_amount(void **state)
 {
     (void)state;
@@ -107,7 +108,7 @@ static void a_posted_receive_is_reached_past_the_bound(void **state)
     inject_buf(&w, 0, 1, &mark, 4, 2, UM_OP_TAGGED);
     assert_int_equal(done_of(&w, 1, CTX(5)).error, 0);
     assert_int_equal(value, 77);
-    assert_true(flood(&w, 0, 1, 8, 3, 100000) < 100000); /* nothing waits any more */
+    assert_true(flood(&w, 0, 1, 8, 3, 100000) < 100000); /* no receive is posted any more */
     world_close(&w);
 }
 
@@ -131,8 +132,8 @@ static void a_peek_is_answered_past_the_bound(void **state)
     world_close(&w);
 }
 
-/* Both send far beyond the bound before either receives: each waits for the other, so neither may stay held. The one
- * that has sent all waits for the other's last message. */
+/* Both send far beyond the bound before either receives: each waits for the other, so neither may stay held. A side
+ * that has sent everything waits for the last message of the other side. */
 static void two_that_flood_each_other_go_on(void **state)
 {
     (void)state;
@@ -163,7 +164,7 @@ static void two_that_flood_each_other_go_on(void **state)
     world_close(&w);
 }
 
-/* A sender that is held still writes and fetches, and gets its bodies through. */
+/* A sender that is held can still write, and its announced bodies still move. */
 static void a_hold_stops_neither_rma_nor_bodies(void **state)
 {
     (void)state;
@@ -199,7 +200,7 @@ static void a_hold_stops_neither_rma_nor_bodies(void **state)
     world_close(&w);
 }
 
-/* What lies in a lane when its sender is first held was sent in good faith, to the last record: all of it is taken. */
+/* All records that lie in a lane when its sender is first held were sent rightfully: the receiver takes them all. */
 static void a_hold_finds_a_full_lane(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void a_hold_finds_a_full_lane(void **state)
     }
 }
 
-/* Past the bound, because a receive is posted: the bodies stay where they are, but for some. */
+/* A receive is posted, so the bound stops no sender: but all bodies except some stay with their sender. */
 static void large_bodies_wait_at_their_sender(void **state)
 {
     (void)state;

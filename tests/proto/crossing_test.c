@@ -44,7 +44,7 @@ static void bodies_cross(struct world *w)
 
 static struct um_machine slow;
 
-/* Over the simulated machine, with slow reads; node 1 never asks. */
+/* Opens two nodes over the simulated machine, with slow reads. Node 1 reads all bodies, and never asks for one. */
 static void open_slow(struct world *w)
 {
     slow = um_machine_sim;
@@ -64,7 +64,7 @@ static void close_slow(struct world *w)
     world_close(w);
 }
 
-/* How many bodies node 0 reads in the last ones of so many rounds. */
+/* Runs this number of rounds. Returns how many bodies node 0 reads in the last LAST of them. */
 static unsigned reads_of_the_last(struct world *w, unsigned rounds)
 {
     for (unsigned round = 0; round < rounds; round++) {
@@ -75,8 +75,9 @@ static unsigned reads_of_the_last(struct world *w, unsigned rounds)
 }
 
 /*
- * What one side asks for comes when the other side has read its bodies: it takes longer than to read. But that time is
- * the other side's reading, not the push. If both sides thought otherwise, they would read for ever.
+ * A body that one side asks for comes only after the other side has read its own bodies, so it takes longer than a
+ * read. But that is the time of the other side's reads, not of the push. If both sides counted it, both would read for
+ * ever.
  */
 static void a_push_does_not_count_what_its_sender_reads_meanwhile(void **state)
 {
@@ -92,8 +93,8 @@ static uint64_t read_of(struct world *w, int node)
     return um_proto_peer_of(peer_of(w, node, 1 - node))->crossing.read;
 }
 
-/* Bodies cross until node 1 has read so many at once (at first it takes some back): the bytes that it was told to have
- * read then. */
+/* Lets bodies cross until node 1 reads this number in one round (at first it takes some back). Returns how many bytes,
+ * as node 0 counts them, node 1 has read in that round. */
 static uint64_t told_to_have_read(struct world *w, uint64_t bodies)
 {
     const struct um_core_stats *s = um_core_ep_stats(w->node[1].ep);
@@ -113,7 +114,7 @@ static void what_was_pushed_was_not_read(void **state)
     (void)state;
     const enum um_core_bodies usual = variant.bodies;
     struct world w;
-    variant.bodies = UM_BODIES_LEARN; /* trials push some */
+    variant.bodies = UM_BODIES_LEARN; /* trials push some bodies */
     world_open(&w, 2);
     fill(from, LEN, 1);
     assert_int_equal(told_to_have_read(&w, 0), 0);

@@ -7,7 +7,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-/* Ends the first endpoint's process, as the other sees it, with operations pending in every state. */
+/* Kills the process of node 1, as the others see it, while node 0 has operations pending in every state. */
 static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **state)
 {
     (void)state;
@@ -27,7 +27,7 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     send_buf(&w, 0, 1, body, 8, 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(1));
     send_buf(&w, 0, 1, body, sizeof(body), 2, UM_OP_TAGGED, CTX(2));
     rma(&w, 0, &read);
-    /* an atomic that fetches; and one so long that it is still being sent, with another one behind it refused */
+    /* an atomic that fetches; and one so long that it is still being sent, so that another one behind it is refused */
     struct um_proto_atomic atomic = {.operand = body,
                                      .result = fetched,
                                      .peer = read.peer,
@@ -53,13 +53,13 @@ static void every_operation_pending_on_a_peer_that_dies_ends_in_an_error(void **
     assert_int_equal(done_of(&w, 0, CTX(10)).error, ECONNRESET);
     assert_int_equal(done_of(&w, 0, CTX(11)).error, ECONNRESET);
     assert_int_equal(start_atomic(&w.node[0], &atomic), -EPIPE);
-    /* what it committed before is still to be had; what it only announced is not */
+    /* what the peer committed before can still be received; what it only announced cannot */
     recv_buf(&w, 0, NULL, to, 8, 50, 0, UM_OP_TAGGED, CTX(7));
     assert_int_equal(done_of(&w, 0, CTX(7)).error, 0);
     recv_buf(&w, 0, NULL, to, sizeof(to), 51, 0, UM_OP_TAGGED, CTX(8));
     assert_int_equal(done_of(&w, 0, CTX(8)).error, ECONNRESET);
     assert_int_equal(um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, 8, 1, 0, UM_OP_TAGGED), -EPIPE);
-    /* nobody hangs on a receive from a peer known to be dead */
+    /* a receive from a peer that is known to be dead ends, too */
     recv_buf(&w, 0, peer_of(&w, 0, 1), to, 8, 62, 0, UM_OP_TAGGED, CTX(9));
     assert_int_equal(done_of(&w, 0, CTX(9)).error, ECONNRESET);
     /* others go on */
@@ -123,7 +123,7 @@ static void a_receive_directed_at_a_silent_peer_ends_when_that_dies(void **state
     world_close(&w);
 }
 
-/* The same for an operation: no lane comes from it that could end. */
+/* The same for operations: the peer has no lane to here whose end could tell of its death. */
 static void an_operation_pending_at_a_silent_peer_ends_when_that_dies(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void an_operation_pending_at_a_silent_peer_ends_when_that_dies(void **sta
     world_close(&w);
 }
 
-/* It said goodbye: what comes from it is complete, so a receive that only it could fill is over. */
+/* The peer closed in good order, so all its messages have come: a receive that only the peer could fill must end. */
 static void a_receive_directed_at_a_peer_that_closed_ends(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void a_receive_directed_at_a_peer_that_closed_ends(void **state)
     world_close(&w);
 }
 
-/* The acknowledgement lay there when the peer was found dead: the operation succeeded. */
+/* The acknowledgement had come when the peer was found dead, so the operation succeeded. */
 static void what_a_peer_took_before_it_died_was_delivered(void **state)
 {
     (void)state;
@@ -183,7 +183,7 @@ static void what_a_peer_took_before_it_died_was_delivered(void **state)
     world_close(&w);
 }
 
-/* Gaps in the middle of the port's lanes must not hide the ones behind them. */
+/* Free lanes in the middle of the port's lanes must not hide the lanes behind them. */
 static void every_sender_learns_that_the_port_closed(void **state)
 {
     (void)state;
@@ -214,8 +214,7 @@ static void every_sender_learns_that_the_port_closed(void **state)
     variant.lanes_max = lanes;
 }
 
-/* It committed and died; the receiver looks after its lanes before it looks at its bells. */
-/* It died between its first message and its bell: a receive directed at it gets the message, not the loss. */
+/* The sender died between its first message and its bell: a receive directed at it gets the message, not the loss. */
 static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void **state)
 {
     (void)state;
@@ -240,6 +239,7 @@ static void a_message_without_its_bell_comes_before_the_loss_of_its_sender(void 
     }
 }
 
+/* It committed and died; the receiver checks whether its senders live before it looks at its bells. */
 static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void **state)
 {
     (void)state;
@@ -262,8 +262,7 @@ static void a_sender_that_dies_right_after_its_first_message_is_still_heard(void
     }
 }
 
-/* Its call has long returned, and on success there would be nothing to tell. */
-/* Its claim is all that is there: the next sender of the lane shall not be taken for it. */
+/* There is only the claim of a dead sender: the next sender of the lane must not be taken for that one. */
 static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **state)
 {
     (void)state;
@@ -272,7 +271,7 @@ static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **s
     world_open(&w, 2);
     struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     uint64_t *sender = um_mem_lane_sender(port->coherent, 0);
-    *sender = UINT64_MAX; /* nobody's */
+    *sender = UINT64_MAX; /* no process has this word */
     for (uint32_t i = 0; i < port->lanes; i++)
         port->port.machine->tick(&port->port);
     assert_int_equal(*sender, 0);
@@ -284,13 +283,14 @@ static void a_claim_whose_claimer_died_before_its_introduction_is_freed(void **s
     world_close(&w);
 }
 
+/* The call has long returned, and on success there would be no completion. */
 static void an_inject_on_its_way_to_a_peer_that_dies_is_an_error(void **state)
 {
     (void)state;
     struct world w;
     static unsigned char body[16384];
     uint64_t before = variant.memory_max;
-    variant.memory_max = 1; /* the lane cannot take it */
+    variant.memory_max = 1; /* the lane cannot take the body, so it goes by rendezvous */
     world_open(&w, 2);
     assert_int_equal(um_proto_inject(w.node[0].ep, peer_of(&w, 0, 1), body, sizeof(body), 1, 0, UM_OP_TAGGED), 1);
     um_sim_kill(&w.node[1].addr);

@@ -44,8 +44,8 @@ static void close_try(struct try *t, int to)
 }
 
 /*
- * What proto's call has returned, or, if it was accepted, the error that the operation ended with. Nothing is under way
- * then. Returns whether loads and stores executed it.
+ * end: what the call of proto returned, or, if it accepted the operation, 0 or the negative errno with which that
+ * ended. ended() sets it and waits for that end. True if loads and stores executed the operation.
  */
 static int end;
 static bool ended(struct try *t, int ret, const struct um_core_stats *before)
@@ -91,7 +91,8 @@ static bool update(struct try *t, uint8_t kind, uint8_t op, uint64_t addr)
     return ended(t, um_proto_atomic_start(t->w.node[0].ep, &a), &before);
 }
 
-/* Every kind of operation on one word: one bit each for those that loads and stores executed, and that were refused. */
+/* Kinds of operations on one word. executed() tries them all: returns those that loads and stores executed, and sets
+ * `refused` to those that failed, other than with -EAGAIN. */
 enum { PUT = 1, GET = 2, ADD = 4, LOOK = 8, FETCH = 16, SWAP = 32, ALL = 63 };
 static unsigned refused;
 static unsigned note(unsigned bit, bool done)
@@ -119,7 +120,7 @@ static void expect_untouched(void)
     assert_int_equal(here, 0x22);
 }
 
-/* Windows of private memory are mapped where it is adopted, and this process's own where it may be copied. */
+/* A window on a peer's memory is mapped if that is adopted; one on this process's own, if copies are allowed. */
 static bool is_mapped(struct try *t)
 {
     const struct um_window *w = t->peer->window;
@@ -144,10 +145,10 @@ static void what_is_mapped_is_done_at_once(void **state)
             assert_true(update(&t, UM_ATOMIC_FETCH, UM_ATOMIC_SUM, 8));
             assert_int_equal(here, 0x23);
             assert_int_equal(*word, 0x24);
-            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 8)); /* it is not what is compared with */
+            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 8)); /* the comparison is not equal */
             assert_int_equal(here, 0x24);
             assert_int_equal(*word, 0x24);
-            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 16)); /* it is */
+            assert_true(update(&t, UM_ATOMIC_COMPARE, UM_ATOMIC_CSWAP, 16)); /* here the comparison is equal */
             assert_int_equal(memory[16], 1);
             assert_true(move(&t, UM_OP_READ, 16, 8));
             assert_int_equal(here, 1);
@@ -207,8 +208,8 @@ static void what_is_not_allowed_is_refused(void **state)
 }
 
 /*
- * A processor's own atomic takes none of the locks that wider and misaligned elements are under. Here all locks have a
- * holder that is dead, whom the next one succeeds.
+ * Wider and misaligned elements are updated under locks, which the processor's own atomics do not take. Here a dead
+ * process holds all locks. Whoever takes a lock replaces that holder, so the test sees which ones were taken.
  */
 static void a_misaligned_element_is_updated_under_its_lock(void **state)
 {
@@ -243,7 +244,7 @@ static void a_misaligned_element_is_updated_under_its_lock(void **state)
     }
 }
 
-/* A few elements of that many bytes: element i has operand i + 1, and compares equal if it is even. */
+/* Updates a few elements of `size` bytes. Element i has the operand i + 1, and compares equal if i is even. */
 static bool update_few(struct try *t, uint8_t kind, uint8_t op, size_t size, uint64_t addr, uint8_t count)
 {
     static unsigned char operand[32], compare[32];
@@ -271,7 +272,7 @@ static bool update_few(struct try *t, uint8_t kind, uint8_t op, size_t size, uin
     return ended(t, um_proto_atomic_start(t->w.node[0].ep, &a), &before);
 }
 
-/* The elements at addr have become what `become` makes of each first byte; all else is as it was. */
+/* The first byte of each element at addr must be become(i), the others 0 if it was swapped; all else is as it was. */
 static void expect_few(size_t size, uint64_t addr, uint8_t count, unsigned char (*become)(size_t i), bool fetched)
 {
     for (size_t k = 0; k < sizeof(memory); k++) {
@@ -327,7 +328,7 @@ static void a_few_elements_are_updated_together(void **state)
     }
 }
 
-/* One region is mapped, the other one only its owner reaches: nothing on the first passes what is due on the second. */
+/* One region is mapped, the other one is left to its owner: no operation on the first overtakes one on the second. */
 static void nothing_overtakes_what_the_peer_has_not_answered(void **state)
 {
     static unsigned char result[MIB], remote[MIB];
@@ -371,7 +372,7 @@ static void nothing_is_done_to_a_peer_that_is_lost(void **state)
     struct try t;
     (void)state;
     if (variant.machine != &um_machine_sim)
-        return; /* the others' processes cannot die here */
+        return; /* no peer on another machine can be killed here */
     open_try(&t, 1, BOTH);
     (void)executed(&t, 8);
     memset(memory, 0x11, sizeof(memory));
@@ -393,7 +394,7 @@ static void nothing_is_done_to_a_peer_that_is_lost(void **state)
 
 enum { LARGE = 3 * MIB, AT = 5 };
 
-/* By the slow path; the error that it ends with. */
+/* Moves bytes by the slow path. Returns the error of the completion. */
 static int move_large(struct try *t, uint32_t flags, unsigned char *buf, size_t len)
 {
     struct iovec pieces[] = {{buf, 100}, {buf + 100, len - 100}};
@@ -412,7 +413,7 @@ static void a_large_operation_on_oneself_changes_nothing(void **state)
     const struct variant before = variant;
     struct try t;
     (void)state;
-    needs(has_private_copy()); /* by which the guard of accesses reads what it replaces */
+    needs(has_private_copy()); /* by it the fault guard reads the memory that a stand-in replaces */
     unsigned char *own = mmap(NULL, LARGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     assert_ptr_not_equal(own, MAP_FAILED);
     variant.private_copy = false;
@@ -444,7 +445,7 @@ static void a_large_operation_on_oneself_changes_nothing(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    /* First: it meets a fault, and cmocka's handlers come and go with each test. */
+    /* First, because it meets a fault: cmocka installs and removes its own signal handlers for each test. */
     cmocka_unit_test(a_large_operation_on_oneself_changes_nothing),
     cmocka_unit_test(what_is_mapped_is_done_at_once),
     cmocka_unit_test(what_lies_outside_is_refused),

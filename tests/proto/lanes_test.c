@@ -1,4 +1,4 @@
-/* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the owner
+/* What the protocols rely on in a lane: budgets, acknowledgements, bells, incarnations, and checks of what the receiver
  * writes. */
 #include "world.h"
 
@@ -57,7 +57,7 @@ static void no_more_lanes_grow_than_the_memory_allows(void **state)
     variant.memory_max = 0;
 }
 
-/* Two nodes, and the lane from 1 to 0, with a message that nobody receives. */
+/* Opens two nodes and the lane from 1 to 0, with a message that nobody receives. */
 static void open_lane(struct world *w)
 {
     uint32_t value = 3;
@@ -156,7 +156,7 @@ static void an_idle_lane_tells_each_time_what_it_has_consumed(void **state)
     world_close(&w);
 }
 
-/* It took the ring, and ended before it could say so. */
+/* The sender took the ring, and ended before it could commit WIDEN. */
 static void a_wide_ring_that_was_never_told_of_is_given_back(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static int refuse_attach(struct um_mem_port *port, const struct um_addr *addr, s
     return -ENOMEM;
 }
 
-/* It stays in its big ring, and another lane may have the wide one. */
+/* The lane stays in its big ring, and another lane may take the wide one. */
 static void a_lane_whose_wide_ring_cannot_be_mapped_goes_on_without(void **state)
 {
     (void)state;
@@ -285,8 +285,7 @@ static void a_sleeper_is_woken_by_every_kind_of_news(void **state)
     world_close(&w);
 }
 
-/* It was taken for dead (stopped for long, for example) and its lane went to another sender: it must not write there.
- */
+/* The sender was taken for dead (stopped for long, for example), and another one has its lane: it must not write. */
 static void a_sender_whose_lane_passed_to_another_is_told(void **state)
 {
     (void)state;
@@ -347,7 +346,7 @@ static void a_credit_for_what_was_never_sent_ends_the_lane(void **state)
     world_close(&w);
 }
 
-/* A sender that dies after it took its share, and before it says that it has grown. */
+/* A sender dies after it took its share of the memory for grown lanes, and before it commits GROW. */
 static void a_share_whose_taker_died_comes_back(void **state)
 {
     (void)state;
@@ -358,7 +357,7 @@ static void a_share_whose_taker_died_comes_back(void **state)
     world_open(&w, 3);
     struct um_mem_port_shm *port = ((struct um_mem_port *)w.node[0].ep->ports[0].port)->shm;
     inject_buf(&w, 1, 0, &value, 4, 1, UM_OP_TAGGED);
-    inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* a lane of its own: it does not take over the other's */
+    inject_buf(&w, 2, 0, &value, 4, 1, UM_OP_TAGGED); /* its own lane, so that it does not take over that of node 1 */
     world_settle(&w);
     uint32_t number = mem_lane(peer_of(&w, 1, 0))->number;
     port->common.grown[number / 64] |= (uint64_t)1 << number % 64;
@@ -378,7 +377,7 @@ static void a_share_whose_taker_died_comes_back(void **state)
     variant.memory_max = 0;
 }
 
-/* Record 2^32 of a lane has sequence 0, as memory has where no record was ever written. */
+/* Record 2^32 of a lane has sequence 0, like memory where no record was ever written. */
 static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void **state)
 {
     (void)state;
@@ -393,7 +392,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
             fill(body, len, i);
             inject_buf(&w, 1, 0, body, len, i, UM_OP_TAGGED);
             if (i % 3 == 0)
-                world_settle(&w); /* it looks where nothing is yet */
+                world_settle(&w); /* the receiver looks where no record is yet */
             recv_buf(&w, 0, NULL, to, sizeof(to), i, 0, UM_OP_TAGGED, CTX(1));
             assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
             assert_true(is_filled(to, len, i));
@@ -402,7 +401,7 @@ static void the_number_of_a_record_may_wrap_where_nothing_was_written_yet(void *
     }
 }
 
-/* Each sender is looked at in turn: among hundreds, too, that takes seconds at most, not the time of all of them. */
+/* The receiver checks its senders in turn. However many there are, it notices a death within seconds. */
 static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
 {
     (void)state;
@@ -424,21 +423,20 @@ static void the_death_of_one_of_many_senders_is_noticed_soon(void **state)
     struct um_mem_port *port = (struct um_mem_port *)w.node[0].ep->ports[0].port;
     port->port.machine->tick(&port->port);
     assert_true(port->tick_next > 0);
-    struct um_core_peer *last = port->rx[port->tick_next - 1]->base.user; /* looked at just now: its turn comes last */
+    struct um_core_peer *last = port->rx[port->tick_next - 1]->base.user; /* checked just now, so its turn comes last */
     assert_non_null(last);
     recv_buf(&w, 0, last, &got, 4, 2, 0, UM_OP_TAGGED, CTX(1));
     um_sim_kill(&last->addr);
     uint64_t start = um_clock_ns();
     assert_int_equal(done_of(&w, 0, CTX(1)).error, ECONNRESET);
     assert_true(um_clock_ns() - start <
-                UINT64_C(5000000000)); /* so many a second, however many there are: far longer */
+                UINT64_C(5000000000)); /* a fixed number of checks a second would take far longer */
     for (int i = 0; i < MANY; i++)
         node_close(&sender[i]);
     world_close(&w);
 }
 
-/* A receiver that always finds a record in one lane: the others, which are idle, are left to their bells all the same.
- */
+/* A receiver that always finds a record in one lane makes the idle lanes cold all the same. */
 static void a_busy_receiver_stops_looking_at_idle_senders(void **state)
 {
     (void)state;

@@ -100,7 +100,7 @@ static void tags_and_ignore_masks_choose_the_receive(void **state)
     recv_buf(&w, 1, NULL, &got[0], 4, 0x10, 0, UM_OP_TAGGED, CTX(1));
     recv_buf(&w, 1, NULL, &got[1], 4, 0x20, 0x0f, UM_OP_TAGGED, CTX(2));
     recv_buf(&w, 1, NULL, &got[2], 4, 0, UINT64_MAX, UM_OP_TAGGED, CTX(3));
-    recv_buf(&w, 1, NULL, &got[3], 4, 0, 0, 0, CTX(4)); /* untagged: another world */
+    recv_buf(&w, 1, NULL, &got[3], 4, 0, 0, 0, CTX(4)); /* untagged messages match untagged receives alone */
     uint64_t tags[] = {0x2f, 0x30, 0x10};
     for (uint32_t i = 0; i < 3; i++) {
         value = 100 + i;
@@ -291,8 +291,8 @@ static void empty_messages_need_no_buffer(void **state)
 }
 
 /*
- * A message without a receive may wait for what this call of progress completes, but not for ever: whoever streams to
- * its sender completes something in every call.
+ * A message without a receive stays in its lane while a call of progress completes something else, but not for ever: an
+ * endpoint that streams to the sender of that message completes something in every call.
  */
 static void a_stream_of_sends_holds_up_no_message_of_its_receiver(void **state)
 {
@@ -302,9 +302,9 @@ static void a_stream_of_sends_holds_up_no_message_of_its_receiver(void **state)
     size_t seen = 0;
     world_open(&w, 2);
     recv_buf(&w, 0, NULL, &to, 1, 2, 0, UM_OP_TAGGED, CTX(9));
-    send_buf(&w, 0, 1, "s", 1, 5, UM_OP_TAGGED, NULL); /* a lane there is */
+    send_buf(&w, 0, 1, "s", 1, 5, UM_OP_TAGGED, NULL); /* opens the lane */
     world_settle(&w);                                  /* the first tick comes at once */
-    inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED);     /* nobody awaits it */
+    inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED);     /* no receive is posted for it */
     inject_buf(&w, 1, 0, "y", 1, 2, UM_OP_TAGGED);
     for (int i = 0; i < 100 && seen == 0; i++) {
         const struct iovec iov = {"s", 1};
@@ -340,7 +340,7 @@ static void a_receiver_that_never_inserted_its_sender_can_receive_and_reply(void
         struct um_addr addr;
         um_core_peer_addr(c.source, &addr);
         struct um_addr known = w.node[0].addr;
-        if (variant.second) /* by which machine it came is all that is known */
+        if (variant.second) /* only the part of the machine by which it came is known */
             (void)um_addr_part(variant.second, &w.node[0].addr, &known);
         assert_memory_equal(&addr, &known, sizeof(addr));
         /* insertion afterwards finds the same peer, and what it sent */
@@ -356,7 +356,7 @@ static void a_receiver_that_never_inserted_its_sender_can_receive_and_reply(void
     }
 }
 
-/* More bytes than a lane's ring holds many times over: a lane may go on in another one meanwhile. */
+/* Many times the bytes that a lane's ring holds: the lane may go on in another ring meanwhile. */
 static void a_stream_of_bodies_comes_whole(void **state)
 {
     (void)state;

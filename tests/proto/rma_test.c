@@ -13,7 +13,7 @@ static struct um_core_region region_make(uint32_t access, uint64_t origin)
         .key = KEY, .base = (uintptr_t)memory, .len = MEMORY, .origin = origin, .access = access};
 }
 
-/* One operation and its completion. */
+/* Executes one operation. Returns its completion. */
 static struct um_core_completion rma_do(struct world *w, uint64_t key, uint64_t addr, size_t len, uint32_t flags)
 {
     struct iovec iov = {.iov_base = local, .iov_len = len};
@@ -53,7 +53,7 @@ static void writes_and_reads_of_every_size_move_the_bytes(void **state)
             assert_true(is_filled(local, len, (uint32_t)s));
             assert_true(is_all(local + len, 100, 0));
         }
-        assert_int_equal(w.node[1].count, 0); /* the target hears nothing */
+        assert_int_equal(w.node[1].count, 0); /* the target gets no completion */
         um_core_regions_remove(w.node[1].regions, &region);
         world_close(&w);
     }
@@ -114,7 +114,7 @@ static void a_write_with_data_completes_at_the_target_too(void **state)
         assert_true(is_filled(memory + 64, lens[i], (uint32_t)i));
     }
     assert_int_equal(rma_do(&w, KEY + 1, 64, 8, UM_OP_WRITE | UM_OP_DATA).error, EKEYREJECTED);
-    assert_int_equal(untaken(&w, 1), 0); /* a refused one does not */
+    assert_int_equal(untaken(&w, 1), 0); /* a refused one does not complete there */
     um_core_regions_remove(w.node[1].regions, &region);
     world_close(&w);
 }

@@ -1,4 +1,4 @@
-/* Rendezvous and pressure: bodies without end that nobody receives yet, buffer lists, full lanes, delivery. */
+/* Rendezvous and pressure: any number of bodies that nobody receives yet, buffer lists, full lanes, delivery. */
 #include "world.h"
 
 #include "machine/sim/sim.h"
@@ -9,7 +9,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-/* Only that node makes calls, none of them in close succession, until it has so many completions. */
+/* Only this node makes calls, with pauses between them, until it has this number of completions. */
 static void alone_until(struct world *w, int node, size_t completions)
 {
     const struct timespec pause = {.tv_nsec = 50000};
@@ -20,7 +20,7 @@ static void alone_until(struct world *w, int node, size_t completions)
     }
 }
 
-/* Bodies that nobody asked for yet take memory and nothing else: none of them holds up another one's match. */
+/* Sends bodies that nobody receives yet. They take memory and nothing else: none of them delays another one's match. */
 static void unmatched_bodies_have_no_bound(struct world *w, int from, int to, int count, unsigned char *body)
 {
     enum { LEN = 70000 };
@@ -65,8 +65,8 @@ static void many_unmatched_bodies_are_received_in_any_order(void **state)
 }
 
 /*
- * A sender that takes no answers: all its bodies are received. Hundreds of answers reach it though the receiver is
- * elsewhere by then, all others with the receiver's next calls.
+ * A sender takes no answers: all its bodies are received nevertheless. Later it gets hundreds of answers without a call
+ * of the receiver, and the others with the next calls of the receiver.
  */
 static void answers_that_find_no_place_come_later(void **state)
 {
@@ -77,7 +77,7 @@ static void answers_that_find_no_place_come_later(void **state)
     if (!variant.private_copy || variant.stall_percent) {
         free(body);
         free(got);
-        return; /* the sender has to help with every body */
+        return; /* the sender has to make calls for every body */
     }
     fill(body, LEN, 1);
     world_open(&w, 2);
@@ -132,7 +132,7 @@ static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state
                 world_progress(&w);
                 assert_int_equal(um_proto_recv(w.node[1].ep, &recv), 0);
             }
-            memset(out, 0xff, sizeof(out)); /* the lists are the caller's again, not the buffers */
+            memset(out, 0xff, sizeof(out)); /* the lists are the caller's again, the buffers are not */
             memset(in, 0xff, sizeof(in));
             struct um_core_completion got = done_of(&w, 1, CTX(2));
             assert_int_equal(got.error, 0);
@@ -145,7 +145,7 @@ static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state
     world_close(&w);
 }
 
-/* Lists on both sides, cut anywhere, and no room for all of the message: what fits is there, and nothing behind it. */
+/* Lists on both sides, cut anywhere, with room for a part of the message: that part comes, and nothing behind it. */
 static void lists_that_are_too_short_take_what_fits(void **state)
 {
     (void)state;
@@ -239,7 +239,8 @@ static void two_full_lanes_facing_each_other_drain(void **state)
     world_close(&w);
 }
 
-/* Rendezvous both ways at once, bodies far larger than the lanes: pushes need credit of the lane that is also read. */
+/* Bodies far larger than the lanes, by rendezvous both ways at once: each side needs credit for what it pushes while it
+ * takes what the other side pushes. */
 static void bodies_in_both_directions_at_once_drain(void **state)
 {
     (void)state;
@@ -271,7 +272,7 @@ static void bodies_in_both_directions_at_once_drain(void **state)
     free(to);
 }
 
-/* More endpoints than the receiver has lanes: the rest is told to try again, and gets its turn. */
+/* More senders than the receiver has lanes: the others get -EAGAIN, and a lane when a sender leaves. */
 static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
 {
     (void)state;
@@ -302,7 +303,7 @@ static void a_sender_without_a_lane_gets_one_when_another_leaves(void **state)
 
 static enum um_core_bodies usual;
 
-/* The machine has both ways, and each body is asked for. */
+/* Opens a world in which each body is asked for. False: the machine does not have both ways. */
 static bool world_open_asking(struct world *w)
 {
     usual = variant.bodies;
@@ -340,7 +341,7 @@ static void a_sender_that_makes_no_call_holds_nobody_up(void **state)
         assert_true(is_filled(to + (size_t)k * LEN, LEN, 3));
     }
     const struct um_core_stats *s = um_core_ep_stats(w.node[1].ep);
-    assert_true(s->retaken >= 1 && s->retaken <= N / 4); /* it is asked ever more seldom */
+    assert_true(s->retaken >= 1 && s->retaken <= N / 4); /* the sender is asked less and less often */
     assert_int_equal(s->copied, N);
     for (int k = 0; k < N; k++)
         assert_int_equal(done_of(&w, 0, CTX(100 + k)).error, 0);
@@ -349,7 +350,7 @@ static void a_sender_that_makes_no_call_holds_nobody_up(void **state)
     free(to);
 }
 
-/* The parts come behind so many small messages that the receiver has read the body when it sees the first one. */
+/* The parts come behind so many small messages that the receiver has read the body before it sees the first part. */
 static void parts_of_a_body_that_was_taken_back_are_dropped(void **state)
 {
     (void)state;
@@ -363,7 +364,7 @@ static void parts_of_a_body_that_was_taken_back_are_dropped(void **state)
     fill(from[1], LEN, 2);
     for (int round = 0; round < 3; round++) {
         memset(to, 0, sizeof(to));
-        inject_buf(&w, 0, 1, &value, 8, 999, UM_OP_TAGGED); /* the lanes are open */
+        inject_buf(&w, 0, 1, &value, 8, 999, UM_OP_TAGGED); /* opens the lanes */
         inject_buf(&w, 1, 0, &value, 8, 999, UM_OP_TAGGED);
         world_settle(&w);
         recv_buf(&w, 1, NULL, to[0], LEN, 1, 0, UM_OP_TAGGED, CTX(1));

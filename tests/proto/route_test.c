@@ -1,8 +1,8 @@
 /*
  * Two machines in one endpoint: which peer is reached by which, and what holds over both of them: matching, order,
- * locks, counters, the end of a registration. The far node reaches the owner by the board, the near one by shm: with
- * shm,board because nodes of different parity are in different partitions, with board,shm because the near one alone
- * prefers shm. So the owner's locks and counters are shm's, as its peers' are, though it prefers the board.
+ * locks, counters, the end of a registration. The far node reaches the owner by the other machine (board or net), the
+ * near one by shm: with shm,board because nodes of different parity are in different partitions, with board,shm because
+ * the near node alone prefers shm. The locks and counters of the owner are those of shm in both cases.
  */
 #include "world.h"
 
@@ -87,7 +87,7 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
             }
         }
         recv_buf(&w, OWNER, NULL, got, sizeof(got), 3, 0, UM_OP_TAGGED, CTX(1));
-        while (untaken(&w, OWNER) == 0) { /* somebody has still to send */
+        while (untaken(&w, OWNER) == 0) { /* the message is still to be sent */
             for (int i = FAR; i <= NEAR; i++) {
                 const uint32_t message[2] = {(uint32_t)i, sent[i]};
                 if (sent[i] < messages && um_proto_inject(w.node[i].ep, peer_of(&w, i, OWNER), message, sizeof(message),
@@ -106,8 +106,8 @@ static void receives_from_anybody_match_over_both_in_the_order_of_each_sender(vo
 }
 
 /*
- * The near one's stream never ends, and each call of progress meets a message that it leaves where it is: one without a
- * receive, behind one that has just completed.
+ * The stream of the near node never ends, and each call of progress finds a message that it leaves in its lane: one
+ * without a receive, behind one that has just completed.
  */
 static void a_stream_by_one_machine_holds_up_nobody_on_the_other(void **state)
 {
@@ -126,7 +126,7 @@ static void a_stream_by_one_machine_holds_up_nobody_on_the_other(void **state)
     for (int i = 0; i < 2000 && far == 0; i++) {
         const struct iovec iov = {&got, 4};
         const struct um_proto_msg receive = {.iov = &iov, .count = 1, .tag = 1, .flags = UM_OP_TAGGED | UM_OP_RECV};
-        for (int k = 0; k < 4; k++) /* a lane with less than a budget of them empty is not what this is about */
+        for (int k = 0; k < 4; k++) /* so many that a call of progress never empties the lane */
             (void)um_proto_inject(w.node[NEAR].ep, owner, &value, 4, (uint64_t)(1 + k % 2), 0, UM_OP_TAGGED);
         assert_int_equal(um_proto_recv(w.node[OWNER].ep, &receive), 0);
         um_core_ep_progress(w.node[OWNER].ep);
@@ -146,7 +146,7 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
     struct um_core_peer *came = done_of(&w, OWNER, CTX(1)).source;
     struct um_addr addr;
     um_core_peer_addr(came, &addr);
-    assert_false(um_addr_has(&um_machine_shm, &addr)); /* not proved by the machine that it came by, so ignored */
+    assert_false(um_addr_has(&um_machine_shm, &addr)); /* ignored: the machine by which it came does not prove it */
     assert_ptr_equal(peer_of(&w, OWNER, FAR), came);
     um_core_peer_addr(came, &addr);
     assert_memory_equal(&addr, &w.node[FAR].addr, sizeof(addr));
@@ -158,7 +158,7 @@ static void a_peer_that_came_first_is_the_one_of_its_address(void **state)
     world_close(&w);
 }
 
-/* What an address says of where it is are hints: another host may have the same boot id. */
+/* The location in an address is a hint: another host may have the same boot id. */
 static void an_address_that_does_not_lead_to_its_port_is_reached_by_the_next_machine(void **state)
 {
     (void)state;
@@ -193,7 +193,8 @@ static struct {
     double complex_sum[2] __attribute__((aligned(16)));
 } wide;
 
-/* A sum of 16 bytes, which takes a lock: by the initiator where it is mapped, by the owner for the other machine. */
+/* Adds to an element of 16 bytes, under a lock. The near node executes it, through its mapping; for the far node the
+ * owner does. */
 static void *add_wide(void *arg)
 {
     const int self = (int)(intptr_t)arg;
@@ -239,7 +240,7 @@ static void wide_atomics_by_both_exclude_each_other(void **state)
     world_close(&wide.w);
 }
 
-/* What the owner writes into its locks stands where an initiator with a mapped window looks. */
+/* An initiator with a mapped window sees what the owner writes into its locks. */
 static void owner_and_mapped_initiators_have_the_same_locks(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* Messages in segments: when they go unasked, and what comes of them. The variants permit it: their receivers push. */
+/* Messages in segments: when they are sent, and how they arrive. In all variants receivers ask for a push of bodies,
+ * and so permit segments. */
 #include "world.h"
 
 #include "core/endpoint.h"
@@ -25,7 +26,7 @@ static struct um_proto_peer *receiver_of(struct world *w)
     return um_proto_peer_of(peer_of(w, 0, 1));
 }
 
-/* One message from node 0 to node 1, received as it comes; whether it was announced. */
+/* Sends a message from node 0 to node 1 and receives it, posted before or later. True if it was announced. */
 static bool exchange(struct world *w, size_t len, bool is_posted, uint32_t seed)
 {
     const uint64_t before = announced(w);
@@ -48,7 +49,7 @@ static bool exchange(struct world *w, size_t len, bool is_posted, uint32_t seed)
     return announced(w) != before;
 }
 
-/* Until messages of all sizes may go in segments. A body that came late was read after all, and permits nothing. */
+/* Exchanges messages until all sizes may go in segments. A body that comes late is taken back, and permits nothing. */
 static void get_permission(struct world *w)
 {
     const size_t len[] = {MIDDLE - 1, MIDDLE, MOST};
@@ -93,7 +94,7 @@ static void lone_messages_go_unasked_once_one_was_pushed(void **state)
     world_close(&w);
 }
 
-/* What it was permitted for can change: some are announced, whatever was permitted. */
+/* The reason for the permission can change, so some messages are announced in spite of it. */
 static void some_are_announced_all_the_same(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void some_are_announced_all_the_same(void **state)
     world_close(&w);
 }
 
-/* It was dropped, and so was not pushed. */
+/* The receiver dropped the message, so it was not pushed. */
 static void what_is_not_pushed_takes_the_permission_back(void **state)
 {
     (void)state;
@@ -127,7 +128,8 @@ static void what_is_not_pushed_takes_the_permission_back(void **state)
     world_close(&w);
 }
 
-/* A short message that is announced all the same, and pushed or not, says nothing of long ones. */
+/* A message whose size never goes in segments changes no permission, though it is announced (UM_OP_MATCH), pushed or
+ * not. */
 static void what_would_never_go_in_segments_permits_nothing(void **state)
 {
     (void)state;
@@ -216,7 +218,7 @@ static void what_finds_no_room_is_announced(void **state)
     world_close(&w);
 }
 
-/* Nobody receives: from a quarter of what unexpected messages may take, they are announced and stay at their sender. */
+/* Above a quarter of the bound on unexpected messages, messages are announced, and bodies stay with the sender. */
 static void many_that_nobody_receives_are_announced(void **state)
 {
     (void)state;
@@ -274,7 +276,7 @@ static void delivery_is_told_when_the_last_segment_is_taken(void **state)
     world_close(&w);
 }
 
-/* From pieces into pieces, too short receives, and several into one buffer. */
+/* Lists of pieces on both sides, receives that are too short, and several messages into one multi-receive buffer. */
 static void buffers_of_all_kinds(void **state)
 {
     (void)state;
@@ -327,7 +329,7 @@ static void buffers_of_all_kinds(void **state)
     free(multi);
 }
 
-/* ---- the sender is played by hand: it stops between two segments ---- */
+/* ---- the tests commit the sender's records themselves: it stops between two segments ---- */
 
 static void claim_commit(struct world *w, uint8_t op, const void *header, size_t header_len, const void *body,
                          uint32_t len)
@@ -382,7 +384,7 @@ static void a_receive_takes_over_what_has_begun_to_come(void **state)
     world_close(&w);
 }
 
-/* The same when there is room for a part of it alone. */
+/* The same for a receive with room for only a part of the message. */
 static void a_receive_that_is_too_short_takes_over(void **state)
 {
     (void)state;
@@ -419,7 +421,7 @@ static void peeked(struct world *w, uint32_t flags, void *context, bool is_there
         assert_int_equal(found.len, TOTAL);
 }
 
-/* Peeks reserve, drop and show a message that has not come as a whole. */
+/* A peek reports, drops or reserves a message that has not completely come. */
 static void a_peek_finds_what_has_begun_to_come(void **state)
 {
     (void)state;
@@ -444,7 +446,7 @@ static void a_peek_finds_what_has_begun_to_come(void **state)
         peeked(&w, 0, NULL, false);
         static unsigned char own[16000];
         fill(own, sizeof(own), 3);
-        inject_buf(&w, 1, 1, own, sizeof(own), 8, UM_OP_TAGGED); /* takes the place of what was dropped */
+        inject_buf(&w, 1, 1, own, sizeof(own), 8, UM_OP_TAGGED); /* may take the memory of what was dropped */
         world_settle(&w);
         for (uint32_t i = 1; i < 4; i++)
             next_by_hand(&w, i * PART, PART);
@@ -468,7 +470,7 @@ static void a_peek_finds_what_has_begun_to_come(void **state)
     world_close(&w);
 }
 
-/* A message that its sender does not end is an error of its receive, whenever that is posted. */
+/* If the sender does not complete a message, the receive ends with an error, whenever it is posted. */
 static void a_sender_that_leaves_in_the_middle_is_an_error(void **state)
 {
     (void)state;
@@ -497,7 +499,7 @@ static void a_sender_that_leaves_in_the_middle_is_an_error(void **state)
         assert_int_equal(untaken(&w, 1), 1);
         assert_int_equal(w.node[1].done[w.node[1].taken].error, ECONNRESET);
         if (how == 2)
-            assert_true(is_all(to + PART, sizeof(to) - PART, 0x5b)); /* that never came */
+            assert_true(is_all(to + PART, sizeof(to) - PART, 0x5b)); /* this part never came */
         node_close(&w.node[1]);
     }
 }
@@ -523,14 +525,14 @@ static void a_receiver_that_closes_in_the_middle(void **state)
     }
 }
 
-/* A receiver that says wrongly what it has consumed: there is no room then, and no message breaks off. */
+/* When the receiver publishes a wrong credit, lane_has_room() says no, so that no message stops in the middle. */
 static void a_wrong_credit_makes_no_room(void **state)
 {
     (void)state;
     struct world w;
     world_open(&w, 2);
     uint32_t value = 1;
-    inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED); /* the lane is small still */
+    inject_buf(&w, 0, 1, &value, 4, 1, UM_OP_TAGGED); /* the lane has not grown yet */
     struct um_mem_lane *lane = (struct um_mem_lane *)peer_of(&w, 0, 1)->lane;
     const uint64_t credit = lane->ctl->credit;
     assert_false(um_mem_lane_has_room(&lane->base, 20, 1024));

@@ -13,7 +13,7 @@ enum { LEN = 3 * MIB + 5, FIRST_FD = 3 };
 
 static unsigned char from[2][LEN], to[2][LEN + 64];
 
-/* Two nodes, of which the machine is tcp itself. */
+/* Opens two nodes over tcp itself; elsewhere the test is skipped. */
 static void open_two(struct world *w)
 {
     world_open(w, 2);
@@ -33,7 +33,7 @@ static uint64_t bounced(const struct world *w, int node)
     return um_core_ep_stats(w->node[node].ep)->bounced;
 }
 
-/* Each node sends one to the other, received before it comes or afterwards. */
+/* Each node sends a message to the other; the receive is posted before it comes, or afterwards (odd rounds). */
 static void exchange(struct world *w, uint32_t round, size_t room)
 {
     const bool is_late = round % 2;
@@ -76,7 +76,7 @@ static void long_bodies_are_read_and_no_record_has_a_byte_of_them(void **state)
     world_close(&w);
 }
 
-/* Lists of pieces, more pieces of the receive than the provider takes. */
+/* A receive of more pieces than the provider takes, and a body of two pieces. */
 static void what_cannot_be_read_comes_in_records(void **state)
 {
     (void)state;
@@ -105,7 +105,7 @@ static void what_cannot_be_read_comes_in_records(void **state)
     world_close(&w);
 }
 
-/* Into a region of the target, which it closes in the middle of the last one. */
+/* The writes go into a region of the target, which closes it in the middle of the last write. */
 static void long_writes_are_read_by_their_target(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void long_writes_are_read_by_their_target(void **state)
 
 enum { READ_KEY = 9 };
 
-/* Node 1 lets peers read from[1]. */
+/* Returns a region of node 1 in which peers may read from[1]. */
 static struct um_core_region region_to_read(struct world *w)
 {
     (void)w;
@@ -149,7 +149,7 @@ static struct um_core_region region_to_read(struct world *w)
         .key = READ_KEY, .base = (uintptr_t)from[1], .len = LEN, .access = UM_ACCESS_REMOTE_READ};
 }
 
-/* Node 0 reads len bytes of it, from `at` on, to the buffers. */
+/* Node 0 reads from that region, from `at` on, into the buffers. */
 static void read_start(struct world *w, uint64_t at, const struct iovec *iov, size_t count)
 {
     const struct um_proto_rma read = {.iov = iov,
@@ -192,7 +192,7 @@ static void long_reads_are_taken_by_their_initiator(void **state)
     world_close(&w);
 }
 
-/* Into several buffers: it is not offered. */
+/* The owner makes no offer for a read into several buffers. */
 static void a_read_into_a_list_comes_in_records(void **state)
 {
     (void)state;
@@ -245,7 +245,7 @@ static void progress_until_some_has_come(struct world *w)
     assert_int_not_equal(to[0][0], 0);
 }
 
-/* Then nothing comes any more. */
+/* The read must end with EKEYREJECTED, and afterwards no byte comes any more. */
 static void expect_rejected(struct world *w)
 {
     assert_int_equal(done_of(w, 0, CTX(1)).error, EKEYREJECTED);
@@ -281,8 +281,8 @@ static void a_region_that_is_closed_is_read_no_more(void **state)
 }
 
 /*
- * The owner closes the region, or makes it anew under the same key, before its initiator has seen the offer. The
- * initiator sees both at once, in their order, and reads again.
+ * The owner closes the region, or registers it anew under the same key, before the initiator has seen the offer. The
+ * initiator takes the offer and the error together, in this order, and can read again afterwards.
  */
 static void an_offer_that_is_withdrawn_comes_before_the_error(void **state)
 {
@@ -299,7 +299,7 @@ static void an_offer_that_is_withdrawn_comes_before_the_error(void **state)
         read_start(&w, 0, &iov, 1);
         for (int i = 0; i < 1000000 && um_list_is_empty(&region.offers); i++) {
             um_core_ep_progress(w.node[1].ep);
-            if (i < 3) /* the read goes out */
+            if (i < 3) /* sends the READ */
                 um_core_ep_progress(w.node[0].ep);
         }
         assert_false(um_list_is_empty(&region.offers));
@@ -379,13 +379,13 @@ static void a_read_ends_with_either_side(void **state)
     }
 }
 
-/* Bytes of the last record of node 0 that lie in the program's memory. */
+/* Returns how many bytes of node 0's last record lie in the program's memory. */
 static size_t lent(struct world *w)
 {
     return ((const struct um_net_lane *)peer_of(w, 0, 1)->lane)->last->lent.iov_len;
 }
 
-/* Its buffer is not the program's again before; that of any other message is. */
+/* The program does not touch the buffer of such a message before delivery; it may reuse any other one earlier. */
 static void a_message_is_copied_unless_it_completes_when_delivered(void **state)
 {
     (void)state;
@@ -423,7 +423,7 @@ static void a_message_is_copied_unless_it_completes_when_delivered(void **state)
     world_close(&w);
 }
 
-/* All connections at once, at any time. */
+/* All connections break at once, at any time. */
 static void bodies_come_whole_while_connections_break(void **state)
 {
     (void)state;
@@ -435,7 +435,7 @@ static void bodies_come_whole_while_connections_break(void **state)
     exchange(&w, 0, LEN);
     for (uint32_t round = 1; round < ROUNDS; round++) {
         const uint32_t turns = rnd(&r, 40);
-        const size_t len = round % 2 ? LEN : EAGER; /* announced; in a record, out of the sender's buffer */
+        const size_t len = round % 2 ? LEN : EAGER; /* announced; or in a record, out of the sender's buffer */
         fill(from[0], LEN, round);
         memset(to[1], 0, LEN);
         recv_buf(&w, 1, NULL, to[1], len, round, 0, UM_OP_TAGGED, CTX(2));
@@ -453,7 +453,7 @@ static void bodies_come_whole_while_connections_break(void **state)
     world_close(&w);
 }
 
-/* The sender closes its endpoint, which gives up after some time, when the body has come in part. */
+/* The sender closes its endpoint when a part of the body has come. The close gives up waiting after some time. */
 static void a_sender_that_leaves_in_the_middle_leaves_nothing_under_way(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* Random traffic of everything at once among four endpoints: driven in turn by one thread, and by a thread for each. */
+/* Random traffic of all kinds at once among four endpoints, driven in turn by one thread, and by one thread each. */
 #include "actor.h"
 
 #include "base/atomic.h"
@@ -71,7 +71,7 @@ static void *actor_thread(void *arg)
     while (!actor_is_done(a))
         actor_step(a);
     um_rmw_add_u32(&done_count, 1);
-    while (um_load_relaxed_u32(&done_count) < ACTORS_MAX) /* the others still need our progress */
+    while (um_load_relaxed_u32(&done_count) < ACTORS_MAX) /* the others still need progress here */
         um_core_ep_progress(a->node.ep);
     return NULL;
 }

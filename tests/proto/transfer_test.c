@@ -1,6 +1,6 @@
 /*
- * Operations whose bytes take their time, and end before these do: no byte moves any more. On the simulated machine,
- * whose transfers go on with every call of progress until they are cancelled.
+ * Operations that end while their bytes are still moving: from then on no byte moves. On the simulated machine, whose
+ * transfers go on with every call of progress until they are cancelled.
  */
 #include "world.h"
 
@@ -50,7 +50,7 @@ static void read_begin(struct world *w, int rounds)
     progress(w, rounds);
 }
 
-/* The second node sends the first one a record that there is not: its lane ends. */
+/* The second node sends the first one a record whose opcode does not exist, so the lane ends. */
 static void format_break(struct world *w)
 {
     struct um_lane *lane = peer_of(w, 1, 0)->lane;
@@ -59,7 +59,7 @@ static void format_break(struct world *w)
     lane->machine->commit(lane, &slot, UM_OPCODES, 0, 0);
 }
 
-/* The operation has ended, and the memory is its owner's. */
+/* The operation has ended: no byte of the memory may change any more. */
 static void expect_no_byte_more(struct world *w, void *memory)
 {
     memset(memory, 0x77, LEN);
@@ -89,7 +89,7 @@ static void a_receive_whose_sender_dies(void **state)
     assert_true(failed > 0); /* else no transfer was under way */
 }
 
-/* It lives, and its memory is there: only its lane has ended. */
+/* The sender lives, and its memory is there: only its lane has ended. */
 static void a_receive_whose_sender_is_refused(void **state)
 {
     (void)state;
@@ -123,7 +123,7 @@ static void a_receive_whose_endpoint_closes(void **state)
     }
 }
 
-/* Both ways a write of another process's memory takes: the initiator's transfer, and the target's. */
+/* A write moves by a transfer of the initiator, or by one of the target: both are tried. */
 static void a_write_whose_region_is_closed(void **state)
 {
     (void)state;
@@ -174,7 +174,7 @@ static void a_read_whose_target_dies(void **state)
     assert_true(failed > 0);
 }
 
-/* It lives, and its memory is there: only its lane has ended. */
+/* The target lives, and its memory is there: only its lane has ended. */
 static void a_read_whose_target_is_refused(void **state)
 {
     (void)state;
@@ -184,7 +184,7 @@ static void a_read_whose_target_is_refused(void **state)
         struct um_core_region region = region_of(from);
         world_open(&w, 2);
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
-        inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED); /* its lane */
+        inject_buf(&w, 1, 0, "x", 1, 1, UM_OP_TAGGED); /* opens its lane */
         world_settle(&w);
         read_begin(&w, rounds);
         format_break(&w);
@@ -212,7 +212,8 @@ static void operations_whose_endpoint_closes(void **state)
     }
 }
 
-/* The buffer of an injected write is the caller's at the return; a write with data tells when its bytes are there. */
+/* The buffer of an injected write is the caller's at the return; a write with data completes at the target when all
+ * bytes are there. */
 static void a_write_keeps_what_it_needs_and_tells_at_its_end(void **state)
 {
     (void)state;

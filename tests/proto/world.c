@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define HANG_NS    UINT64_C(30000000000)
-#define CONNECT_NS UINT64_C(150000000) /* of an inner provider that connects: some times what it takes */
+#define CONNECT_NS UINT64_C(150000000) /* several times what an inner provider needs to connect */
 
 struct variant variant;
 
@@ -25,7 +25,7 @@ static void on_complete(void *arg, const struct um_core_completion *c)
 {
     struct node *n = arg;
     if (c->flags & UM_OP_INJECT && c->flags & UM_OP_NO_EVENT && !c->error && !c->context)
-        return; /* um_proto_inject() said that it would come */
+        return; /* of a um_proto_inject() that returned 1 */
     if (n->count == n->capacity) {
         n->capacity = n->capacity ? n->capacity * 2 : 64;
         n->done = realloc(n->done, n->capacity * sizeof(*n->done));
@@ -170,7 +170,7 @@ size_t untaken(const struct world *w, int node)
     return w->node[node].count - w->node[node].taken;
 }
 
-/* Called when a call answered "again". */
+/* Makes progress after a call that returned -EAGAIN. Fails when that has lasted too long. */
 static void again(struct world *w, uint64_t *start)
 {
     if (*start == 0)
@@ -221,7 +221,7 @@ void recv_buf(struct world *w, int node, struct um_core_peer *source, void *buf,
     assert_int_equal(um_proto_recv(w->node[node].ep, &msg), 0);
 }
 
-/* The completion that the caller of proto reports by itself. */
+/* Reports the completion that proto leaves to its caller (UM_EXECUTED). */
 static int executed(struct um_core_ep *ep, void *context, uint32_t flags, size_t len)
 {
     const struct um_core_completion c = {.context = context, .flags = flags, .len = len};
@@ -251,8 +251,8 @@ void rma(struct world *w, int from, const struct um_proto_rma *op)
     assert_int_equal(ret, 0);
 }
 
-/* The pattern: in a block of 256 bytes each byte is 31 more than the one before, modulo 256. So each block is a part of
- * one table: that which begins with its first byte. */
+/* The pattern: in a block of 256 bytes each byte is 31 more than the one before, modulo 256. So each block is the part
+ * of one table that begins with the first byte of the block. */
 #define STEP_1(i)  (unsigned char)((i)*31)
 #define STEP_4(i)  STEP_1(i), STEP_1((i) + 1), STEP_1((i) + 2), STEP_1((i) + 3)
 #define STEP_16(i) STEP_4(i), STEP_4((i) + 4), STEP_4((i) + 8), STEP_4((i) + 12)
@@ -261,7 +261,7 @@ void rma(struct world *w, int from, const struct um_proto_rma *op)
 
 enum { BLOCK = 256, INVERSE = 223 /* of 31, modulo 256 */ };
 
-/* The block that begins at byte i of a buffer. */
+/* Returns the block that begins at byte i of a buffer. */
 static const unsigned char *pattern_block(size_t i, uint32_t seed)
 {
     static const unsigned char table[2 * BLOCK] = {STEP_256, STEP_256};
@@ -320,7 +320,7 @@ void cut(void *buf, size_t len, struct iovec *iov, size_t count, uint64_t *state
     }
 }
 
-/* A board of its own, without timing. */
+/* Chooses a board of its own for this process, without timing. */
 static const struct um_machine *board_choose(const char *step)
 {
     static char name[64];
@@ -332,7 +332,7 @@ static const struct um_machine *board_choose(const char *step)
     return &um_machine_board;
 }
 
-/* On the loopback, over tcp or what stands for it. */
+/* Chooses net on the loopback, over tcp or tcp;ofi_rxm. */
 static const struct um_machine *net_choose(void)
 {
     assert_int_equal(um_net_set_use("on"), 0);

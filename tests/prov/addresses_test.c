@@ -71,7 +71,8 @@ static void a_name_fits_where_mpich_keeps_it(void **state)
     pair_close(&p);
 }
 
-/* As its process gave it out: boot id with bit 0 set, pid, start time, nonce, and 24 bytes that are not read. */
+/* An address as a process of wire version 1 gave it out: boot id with bit 0 set, pid, start time, nonce, and 24 bytes
+ * that are not read. */
 static void an_address_of_an_older_version_is_refused(void **state)
 {
     struct pair p;
@@ -86,7 +87,7 @@ static void an_address_of_an_older_version_is_refused(void **state)
     pair_close(&p);
 }
 
-/* One bit of the hash of a boot id. */
+/* Changes one bit of one address (over shm a bit of the boot id's hash), and zeroes another one. */
 static void a_wrong_address_fails_alone(void **state)
 {
     struct pair p;
@@ -97,12 +98,12 @@ static void a_wrong_address_fails_alone(void **state)
     pair_open(&p, &(struct pair_config){0});
     for (size_t i = 0; i < 4; i++)
         memcpy(names + i * pair_addr(), p.b.name, pair_addr());
-    /* another host; no address of a board that is known here; another inner provider */
+    /* the changed bit means: over shm another host; over a board an unknown version; over net another inner provider */
     names[pair_addr() + (pair_addr() == 24 ? 7 : pair_addr() == 40 ? 31 : 26)] ^= 0x40;
     memset(names + 2 * pair_addr(), 0, pair_addr()); /* no address */
     assert_int_equal(fi_av_insert(p.a.av, names, 4, index, FI_SYNC_ERR, errors), 2);
     assert_int_equal(errors[0], 0);
-    bool is_host = strcmp(p.a.info->domain_attr->name, "unimem") == 0; /* else that bit is part of its format's name */
+    bool is_host = strcmp(p.a.info->domain_attr->name, "unimem") == 0; /* elsewhere the bit tells the format */
     assert_int_equal(errors[1], is_host ? FI_EHOSTUNREACH : FI_EREMOTEIO);
     assert_int_equal(errors[2], FI_EINVAL);
     assert_int_equal(errors[3], 0);
@@ -143,7 +144,7 @@ static void insertion_can_report_to_an_event_queue(void **state)
     struct fi_av_attr attr = {.type = FI_AV_TABLE, .flags = FI_EVENT};
     struct fid_eq *eq;
     struct fid_av *av;
-    unsigned char names[2 * PAIR_ADDR_MAX] = {0}; /* the first is no address */
+    unsigned char names[2 * PAIR_ADDR_MAX] = {0}; /* the first name is no address */
     fi_addr_t index[2];
     uint32_t event = 0;
     struct fi_eq_entry entry;

@@ -30,7 +30,7 @@ static int teardown_buffers(void **state)
 
 static const size_t size_of[TYPES] = {1, 1, 2, 2, 4, 4, 8, 8, 4, 8, 8, 16, 16, 32, 16, 16};
 
-/* A small number as an element of the datatype. */
+/* Stores a small number as an element of the datatype. */
 static void put(int type, void *to, int value)
 {
     float f[2] = {(float)value, 0};
@@ -71,7 +71,7 @@ static int get(int type, const void *from)
     }
 }
 
-/* The result of 5 with operand 3 (compared with 5 where there is a comparison); -1: no such operation. fi_atomic(3). */
+/* Returns what becomes of 5 with operand 3, compared with 5 where the operation compares. See fi_atomic(3). */
 static int outcome(int op)
 {
     static const int of[OPS] = {
@@ -138,7 +138,7 @@ static struct fid_mr *export(struct side *owner, uint64_t access)
 
 static const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-/* As many elements as an inject takes, so that every form of call can be used with every datatype. */
+/* count is at most what an inject takes, so that every form of call can be used with every datatype. */
 static void check_pair(struct pair *p, enum kind kind, int type, int op, int form, size_t count, uint64_t addr)
 {
     struct fi_cq_tagged_entry e;
@@ -398,7 +398,7 @@ static void an_endpoint_reaches_its_own_memory_at_once(void **state)
     pair_close(&p);
 }
 
-/* FI_UNIMEM_MPICH_ATOMICS: the answers change, what can be called does not. */
+/* With FI_UNIMEM_MPICH_ATOMICS the answers of fi_*valid change; the operations that can be called do not. */
 static void mpich_is_told_what_it_wants_to_hear(void **state)
 {
     struct pair p;

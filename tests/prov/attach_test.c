@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What fi_enable() returns in this environment. */
+/* Opens an endpoint with this FI_UNIMEM_ATTACH. Returns what fi_enable() returns. */
 static int open_with(const char *attach, struct side *s)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -46,11 +46,11 @@ static int try_with(const char *attach)
 static uint64_t nonce_of(const struct side *s)
 {
     uint64_t nonce;
-    memcpy(&nonce, s->name + 16, sizeof(nonce)); /* docs/protocol.md, section 1 */
+    memcpy(&nonce, s->name + 16, sizeof(nonce)); /* docs/protocol.md, section 2 */
     return nonce;
 }
 
-/* Is a socket of exactly this name listed in /proc/net/unix? */
+/* True if /proc/net/unix lists a socket of exactly this name. */
 static bool is_listed(const char *name)
 {
     FILE *list = fopen("/proc/net/unix", "re");

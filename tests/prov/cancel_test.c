@@ -1,6 +1,6 @@
 /*
- * A cancelled thread (pthread_cancel) ends in no call of the provider, except in a blocking one while it sleeps
- * (wait_test.c): elsewhere it would leave locks held.
+ * A cancelled thread (pthread_cancel) does not end within a call of the provider, except in a blocking one while it
+ * sleeps (wait_test.c): elsewhere it would leave locks held.
  *
  * Here a thread has cancelled itself before it begins, so the first cancellation point would end it. It makes every
  * call off the data path, and the parts of the data path that make system calls: first contact, a death, logging. It
@@ -32,9 +32,9 @@ struct job {
     struct pair_config config;
     struct fi_info *info;
     void *heap;
-    unsigned char child[PAIR_ADDR_MAX]; /* of an endpoint of another process, */
-    pid_t pid;                          /* which it kills */
-    volatile int line;                  /* the last thing that it did */
+    unsigned char child[PAIR_ADDR_MAX]; /* name of another process's endpoint */
+    pid_t pid;                          /* that process, which the thread kills */
+    volatile int line;                  /* the line of its last step */
     bool failed;
 };
 
@@ -62,7 +62,7 @@ static void both_progress(struct job *j)
         STEP(j, posted == 0);                                                                                          \
     } while (0)
 
-/* Whether a completion without an error comes. */
+/* Returns whether a completion without an error comes. */
 static bool comes(struct job *j, struct side *s)
 {
     struct fi_cq_tagged_entry e;
@@ -122,7 +122,7 @@ static void messages(struct job *j)
     STEP(j, error.err == FI_ECANCELED);
 }
 
-/* Memory of every kind, to the other one and to oneself; and a key that nobody has. */
+/* RMA and atomics on memory of every kind of the other endpoint; and a key that nobody has. */
 static void regions(struct job *j)
 {
     static unsigned char data[65536];
@@ -165,7 +165,7 @@ static void queues(struct job *j)
     both_progress(j);
 }
 
-/* A process that dies while a receive waits for it, and a message to it before and after. */
+/* A process dies while a large message to it is pending. One message to it went before, one is refused afterwards. */
 static void death(struct job *j)
 {
     struct side *a = &j->p.a;
@@ -215,7 +215,7 @@ static void *cancelled(void *arg)
     return NULL; /* it was not cancelled: then this test shows nothing */
 }
 
-/* Another process with an endpoint. Forked before this one has any object. */
+/* Forks a process with an endpoint, before this process has any object. */
 static pid_t other_process(const struct pair_config *config, unsigned char *name)
 {
     int fds[2];
@@ -280,7 +280,7 @@ static void all_is_as_before(const struct pair_config *config)
 static void a_cancelled_thread_ends_in_no_call(void **state)
 {
     (void)state;
-    alarm(100); /* a lock that was left held */
+    alarm(100); /* ends a hang at a lock that was left held */
     run(&safe);
     all_is_as_before(&safe);
     run(&automatic);

@@ -73,7 +73,7 @@ static unsigned char *slot(unsigned char *base, int peer)
     return base + (size_t)peer * SLOT;
 }
 
-/* Messages wait for others: they complete while everything else goes on. */
+/* Posts messages. They need the other members, so they complete while everything else goes on. */
 static void messages_post(struct team *t, int round, size_t len)
 {
     for (int i = 0; i < t->size; i++) {
@@ -105,7 +105,7 @@ static void puts_post(struct team *t, int round, size_t len)
 {
     static uint64_t one = 1;
     for (int i = 0; i < t->size; i++) {
-        unsigned char *from = slot(round % 3 ? plain_out : out, SIZE); /* for everybody the same bytes */
+        unsigned char *from = slot(round % 3 ? plain_out : out, SIZE); /* every member gets the same bytes */
         if (i == 0)
             fill(from, len, t->rank, 0, round);
         TEAM_POST(t, fi_write(t->ep, from, len, NULL, t->peer[i], (uint64_t)t->rank * SLOT, team_key(t, i), NULL));
@@ -118,7 +118,7 @@ static void puts_post(struct team *t, int round, size_t len)
 static void gets_check(struct team *t, int round, size_t len)
 {
     unsigned char *to = slot(round % 2 ? plain_in : in, SIZE);
-    for (int i = 0; i < t->size; i++) { /* what each one has put there */
+    for (int i = 0; i < t->size; i++) { /* what each member has put there */
         int from = (t->rank + i) % t->size;
         TEAM_POST(t, fi_read(t->ep, to, len, NULL, t->peer[i], (uint64_t)from * SLOT, team_key(t, i), NULL));
         t->get_count++;

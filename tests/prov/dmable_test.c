@@ -53,11 +53,11 @@ static void what_is_asked_for_wrongly_is_refused(void **state)
     assert_int_equal(fi_close(&mr->fid), 0);
     assert_int_equal(m->free(p.a.domain, memory), 0);
     assert_int_equal(m->free(p.a.domain, memory), -FI_EINVAL);
-    assert_int_equal(m->alloc(p.a.domain, 100, &memory), 0); /* left to the domain's end */
+    assert_int_equal(m->alloc(p.a.domain, 100, &memory), 0); /* not freed: closing the domain does that */
     pair_close(&p);
 }
 
-/* The operation is complete at return, without progress of the target's endpoint. */
+/* Demands that the operation is complete at return, without progress of the target's endpoint. */
 static void assert_done(const struct side *s, void *context)
 {
     struct fi_cq_tagged_entry e = {0};
@@ -156,7 +156,7 @@ static void a_region_that_was_closed_is_not_reached(void **state)
     pair_close(&p);
 }
 
-/* A DMA does not notify the owner. */
+/* A DMA does not notify the owner, so the owner executes all accesses to a region that counts them. */
 static void a_region_that_counts_is_left_to_its_owner(void **state)
 {
     struct pair p;
@@ -193,7 +193,7 @@ static void atomics_are_the_owners(void **state)
     pair_open(&p, &(struct pair_config){0});
     uint64_t *remote = (void *)memory_new(&p.b, 4096);
     assert_int_equal(fi_mr_reg(p.b.domain, remote, 4096, both, 0, KEY, 0, &mr, NULL), 0);
-    for (uint64_t i = 0; i < 20; i++) { /* in turns with what overtakes nothing */
+    for (uint64_t i = 0; i < 20; i++) { /* in turn with a put, while no atomic is pending */
         PAIR_POST(&p,
                   fi_fetch_atomic(p.a.ep, &one, 1, NULL, &before, NULL, p.a.other, 8, KEY, FI_UINT64, FI_SUM, NULL));
         pair_await(&p, &p.a, &e, NULL);
@@ -251,7 +251,7 @@ static void messages_arrive_whole_from_and_in_either_kind(void **state)
     pair_close(&p);
 }
 
-/* The peer knows the memory that was there before, perhaps at the same address. */
+/* The peer still knows the memory that was freed; the new one may lie at the same address. */
 static void memory_that_was_freed_and_taken_again_is_reached(void **state)
 {
     struct pair p;
@@ -303,7 +303,7 @@ static void a_forked_child_has_a_board_of_its_own(void **state)
     put_and_get(&p);
     pid_t child = fork();
     if (child == 0) {
-        signal(SIGSEGV, SIG_DFL); /* cmocka would go on with the next test, twice */
+        signal(SIGSEGV, SIG_DFL); /* else cmocka's handler would go on with the next test, in both processes */
         alarm(30);
         pair_open(&childs, &(struct pair_config){0});
         put_and_get(&childs);
@@ -316,7 +316,7 @@ static void a_forked_child_has_a_board_of_its_own(void **state)
     pair_close(&p);
 }
 
-/* One host's memory has no special memory to allocate. */
+/* The machine shm has no special memory to allocate. */
 static void another_machine_has_none(void **state)
 {
     struct pair p;

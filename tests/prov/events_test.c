@@ -30,7 +30,7 @@ static void a_region_counts_writes_and_reads_apart(void **state)
     pair_open(&p, &(struct pair_config){.counters = true, .selective = true});
     struct fid_mr *mr = mr_new(&p.b);
     struct fid_cntr *writes = cntr_new(&p.b), *reads = cntr_new(&p.b);
-    PAIR_POST(&p, fi_inject_write(p.a.ep, local, 8, p.a.other, 0, KEY)); /* not counted: nobody asked yet */
+    PAIR_POST(&p, fi_inject_write(p.a.ep, local, 8, p.a.other, 0, KEY)); /* not counted: no counter is bound yet */
     pair_await_cntr(&p, p.a.cntr[CNTR_WRITE], 1);
     assert_int_equal(fi_mr_bind(mr, &writes->fid, FI_REMOTE_WRITE), 0);
     assert_int_equal(fi_mr_bind(mr, &reads->fid, FI_REMOTE_READ), 0);
@@ -92,7 +92,8 @@ static void *wait_for_it(void *arg)
     return NULL;
 }
 
-/* Asleep, not polling: the whole process uses next to no processor time while it waits in vain. */
+/* True if the wait sleeps and does not poll: the whole process uses next to no processor time while it waits in
+ * vain. */
 static bool sleeps(struct fid_cntr *cntr, uint64_t threshold)
 {
     uint64_t cpu = pair_cpu_ns();

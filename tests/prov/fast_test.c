@@ -181,7 +181,7 @@ static void expect_event(struct pair *p, const struct form *f)
     assert_int_equal(e.flags, (f->is & ATOMIC ? FI_ATOMIC : FI_RMA) | (f->is & FETCHES ? FI_READ : FI_WRITE));
 }
 
-/* fi_*msg reports with FI_COMPLETION, the other forms by what the endpoint was bound with; injections never do. */
+/* fi_*msg reports a completion with FI_COMPLETION, the other forms as the endpoint was bound; injections never do. */
 static void each_operation_has_its_effect_counts_once_and_reports_when_asked(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void a_fenced_operation_waits_for_what_is_pending(void **state)
             continue;
         pair_open(&p, &(struct pair_config){.counters = true, .tx_op_flags = FI_DELIVERY_COMPLETE});
         struct fid_mr *mr = export(&p, FI_REMOTE_READ | FI_REMOTE_WRITE);
-        PAIR_POST(&p, forms[i].call(&p.a, AT, FI_FENCE)); /* nothing is */
+        PAIR_POST(&p, forms[i].call(&p.a, AT, FI_FENCE)); /* nothing is pending */
         pair_await(&p, &p.a, &e, NULL);
         expect_effect(&forms[i]);
         PAIR_POST(&p, fi_trecv(p.b.ep, &in, 8, NULL, p.b.other, 1, 0, NULL));
@@ -304,7 +304,7 @@ static const uint32_t few_operand[FEW_MAX] = {10, 20, 30, 40, 50, 60};
 static const uint32_t few_compare[FEW_MAX] = {0x11111111, 7, 0x11111111, 7, 0x11111111, 7};
 static uint32_t few_result[FEW_MAX];
 
-/* By fi_*atomic (pieces 0), or by fi_*atomicmsg with its lists in so many pieces. */
+/* Calls fi_*atomic (pieces 0), or fi_*atomicmsg with lists of so many pieces. */
 static ssize_t call_few(struct side *s, int kind, size_t count, size_t pieces)
 {
     struct fi_ioc in[2], with[2], out[2];
@@ -382,7 +382,8 @@ static void a_few_elements_are_like_one(void **state)
     pair_close(&p);
 }
 
-/* A write with data tells its target, however small; lengths must agree, and be what can be injected. */
+/* A write with data notifies its target, however small it is. Lengths must agree, and not exceed what can be
+ * injected. */
 static void messages_that_are_not_one_plain_word_are_not_missed(void **state)
 {
     static unsigned char large[1 << 20];

@@ -29,7 +29,7 @@ struct family {
     struct pair p;
     struct fid_eq *eq;
     struct fid_mr *mr;
-    unsigned char *memory; /* of its own: what a parent had adopted is not adopted again */
+    unsigned char *memory; /* separate memory: what a parent had adopted is not adopted again */
 };
 
 static void family_open(struct family *f, const struct pair_config *config)
@@ -264,7 +264,7 @@ static void a_child_opens_its_own(void **state)
     if (pid == 0) {
         struct family own;
         alarm(CHILD_SECONDS);
-        family_open(&own, &(struct pair_config){.wait_obj = FI_WAIT_FD}); /* a check that fails ends with a status */
+        family_open(&own, &(struct pair_config){.wait_obj = FI_WAIT_FD}); /* a failed check ends it with a status */
         family_works(&own, 3);
         child_mixes_nothing(&f, &own.p.a);
         child_closes(&f);
@@ -316,7 +316,7 @@ static void a_child_talks_to_its_parent(void **state)
 
 static bool busy_ends;
 
-/* Registers, opens and closes: some lock is held at nearly every moment. */
+/* Registers, opens and closes over and over: some lock is held at nearly every moment. */
 static void *be_busy(void *arg)
 {
     struct family *f = arg;

@@ -1,7 +1,7 @@
 /*
  * RMA and atomics on registered memory that the program has unmapped, truncated or made read-only: an error completion,
- * and everything goes on. To oneself and to a peer; whoever executes it (meson: also as the owner, in records; "auto":
- * by the threads of automatic progress).
+ * and everything goes on. The target is the process itself or a peer. meson varies who executes: the initiator, or the
+ * owner, in records; with "auto" the threads of automatic progress.
  */
 #include "needs.h"
 #include "pair.h"
@@ -51,7 +51,7 @@ static void region_open(struct region *r, struct side *s, enum kind kind, size_t
     assert_int_equal(fi_mr_reg(s->domain, r->at, r->len, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 7, 0, &r->mr, NULL), 0);
 }
 
-/* The second half goes; what is read-only was so from the beginning. */
+/* Takes away the second half; a read-only region was so from the beginning. */
 static void region_lose(const struct region *r, enum kind kind)
 {
     if (kind == UNMAPPED)
@@ -125,7 +125,7 @@ static void all_fail(const struct target *t, const struct region *r, enum kind k
     updates(t, half, half / sizeof(long double), FI_LONG_DOUBLE, FI_EFAULT);
 }
 
-/* No page was left in the place of the missing memory. */
+/* Demands that no stand-in was left in the place of the missing memory. */
 static void nothing_is_left(const struct region *r, enum kind kind)
 {
     unsigned char resident[1];
@@ -138,7 +138,7 @@ static void nothing_is_left(const struct region *r, enum kind kind)
         assert_int_equal(write(STDOUT_FILENO, "", 0), 0);
     }
     if (kind == CUT_OFF) {
-        assert_int_equal(ftruncate(r->fd, (off_t)r->len), 0); /* comes back, empty */
+        assert_int_equal(ftruncate(r->fd, (off_t)r->len), 0); /* the second half comes back, empty */
         for (size_t i = 0; i < r->len / 2; i++)
             assert_int_equal(lost[i], 0);
         memset(lost, 1, r->len / 2);
@@ -166,7 +166,7 @@ static void lost_memory(enum kind kind, bool self, size_t pages)
     }
     region_lose(&r, kind);
     all_fail(&t, &r, kind);
-    if (kind != READ_ONLY) { /* what is there serves as before */
+    if (kind != READ_ONLY) { /* what is left works as before */
         writes(&t, 0, 8, 0);
         reads(&t, 0, r.len / 2, 0);
         updates(&t, 0, 1, FI_UINT64, 0);
@@ -205,8 +205,8 @@ static void own_faults_stay(void)
 static void memory_that_is_gone_is_an_error(void **state)
 {
     (void)state;
-    needs(has_private_copy()); /* by which the guard of accesses reads what it replaces */
-    /* cmocka's handlers come and go with each test: then ours is taken off, and so there is one test */
+    needs(has_private_copy()); /* by which the fault guard reads what it replaces */
+    /* cmocka sets its signal handlers anew for each test, which removes the provider's: so there is only one test */
     signal(SIGSEGV, SIG_DFL);
     signal(SIGBUS, SIG_DFL);
     page = (size_t)sysconf(_SC_PAGESIZE);

@@ -30,7 +30,7 @@ static struct fi_info *ask(const struct fi_info *hints)
         fi_freeinfo(h);                                                                                                \
     } while (0)
 
-/* And this one does, with the same value. */
+/* Hints with one field changed get an answer, with the same value. */
 #define ECHOED(field, value)                                                                                           \
     do {                                                                                                               \
         struct fi_info *h = hints_new();                                                                               \
@@ -218,7 +218,7 @@ static void older_interfaces_see_the_registration_modes_of_their_time(void **sta
 
 /* ---- the environment ---- */
 
-/* What a call writes to stderr. */
+/* Calls fi_getinfo, and stores what it writes to stderr in text. */
 static int ask_quietly(char *text, size_t size)
 {
     struct fi_info *info = NULL, *hints = hints_new();
@@ -247,7 +247,7 @@ static void wrong_value(const char *name, const char *value, const char *allowed
     assert_non_null(strstr(text, name));
     assert_non_null(strstr(text, value));
     assert_non_null(strstr(text, allowed));
-    assert_int_equal(ask_quietly(text, sizeof(text)), -FI_ENODATA); /* still, but told once */
+    assert_int_equal(ask_quietly(text, sizeof(text)), -FI_ENODATA); /* refused again, but reported only once */
     assert_string_equal(text, "");
     assert_int_equal(unsetenv(name), 0);
     assert_int_equal(ask_quietly(text, sizeof(text)), 0);

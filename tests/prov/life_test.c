@@ -38,7 +38,7 @@ static void an_endpoint_that_is_not_enabled_refuses(void **state)
     assert_int_equal(fi_ep_bind(ep, &p.a.cq->fid, FI_RECV), 0);
     assert_int_equal(fi_send(ep, out, 1, NULL, p.a.other, NULL), -FI_EOPBADSTATE);
     assert_int_equal(fi_recv(ep, in, 1, NULL, FI_ADDR_UNSPEC, NULL), -FI_EOPBADSTATE);
-    assert_int_equal(fi_getname(&ep->fid, name, &len), -FI_ETOOSMALL); /* it has a name already */
+    assert_int_equal(fi_getname(&ep->fid, name, &len), -FI_ETOOSMALL); /* an endpoint has a name before it is enabled */
     assert_int_equal(len, pair_addr());
     assert_int_equal(fi_enable(ep), 0);
     assert_int_equal(fi_enable(ep), 0);
@@ -83,7 +83,7 @@ static void a_message_survives_its_sender(void **state)
     pair_close(&p);
 }
 
-/* Its delivery is not known yet, but it has been sent: closing need not wait. */
+/* The message has been sent, although its delivery is not known yet: closing need not wait. */
 static void closing_does_not_wait_for_a_message_that_is_out(void **state)
 {
     struct pair p;
@@ -154,7 +154,7 @@ static void endpoints_close_and_reopen_under_traffic(void **state)
                 assert_int_equal(fi_cq_readerr(p.a.cq, &err, 0), 1);
         }
         struct side *s = round % 2 ? &p.a : &p.b, *other = round % 2 ? &p.b : &p.a;
-        for (int i = 0; i < 1000; i++) { /* what is large goes through both: let it end */
+        for (int i = 0; i < 1000; i++) { /* a large message needs progress of both: let it end */
             while (fi_cq_read(p.a.cq, &e, 1) == 1 || fi_cq_read(p.b.cq, &e, 1) == 1)
                 ;
         }

@@ -1,4 +1,5 @@
-/* Two machines in one endpoint, as libfabric shows it: addresses in parts, who sent, a peer that ends. */
+/* Two machines in one endpoint, as libfabric shows it: addresses in parts, the source of a message, a peer that
+ * ends. */
 #include "pair.h"
 
 #include <poll.h>
@@ -25,13 +26,13 @@ static void an_address_has_two_parts(void **state)
     const unsigned char none[WHOLE] = {0};
     open_apart(&p, &(struct pair_config){0});
     assert_int_equal(pair_addr(), WHOLE);
-    assert_int_equal(p.a.name[1], 3); /* which they are */
+    assert_int_equal(p.a.name[1], 3); /* kinds: memory of one host, and a board */
     assert_memory_not_equal(p.a.name + 2, none, BOARD - 2);
     assert_memory_not_equal(p.a.name + BOARD, none, WHOLE - BOARD);
     pair_close(&p);
 }
 
-/* Sends something from b, which a takes. Returns whom a takes for the sender. */
+/* Sends a message from b to a. Returns its source, as a reports it. */
 static fi_addr_t send_to_a(struct pair *p, fi_addr_t to)
 {
     struct fi_cq_tagged_entry entry;
@@ -73,7 +74,7 @@ static void a_peer_that_ends_is_gone_under_each_of_its_addresses(void **state)
     PAIR_POST(&p, fi_tinject(p.a.ep, &word, sizeof(word), whole, 1));
     side_close_ep(&p.b);
     uint64_t start = pair_now_ns();
-    while (pair_now_ns() - start < UINT64_C(1500000000)) { /* until nothing is left of it */
+    while (pair_now_ns() - start < UINT64_C(1500000000)) { /* until a has given back what b had */
         struct fi_cq_tagged_entry entry;
         (void)fi_cq_read(p.a.cq, &entry, 1);
         poll(NULL, 0, 1);

@@ -235,7 +235,7 @@ static void a_cancelled_receive_completes_with_an_error(void **state)
     pair_close(&p);
 }
 
-/* Tagged or not, for many messages, directed: the untagged ones first. */
+/* Cancels receives of every kind (tagged, untagged, multi-receive, directed): the untagged ones first. */
 static void closing_cancels_what_is_posted(void **state)
 {
     struct pair p;
@@ -356,7 +356,7 @@ static void a_message_too_large_for_the_rest_ends_a_multi_receive(void **state)
     (void)state;
     pair_open(&p, &(struct pair_config){.selective = true});
     assert_int_equal(fi_setopt(&p.b.ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof(least)), 0);
-    assert_int_equal(fi_recvmsg(p.b.ep, &one, FI_MULTI_RECV), 0); /* not even asked for completions */
+    assert_int_equal(fi_recvmsg(p.b.ep, &one, FI_MULTI_RECV), 0); /* not even with FI_COMPLETION */
     assert_int_equal(fi_recvmsg(p.b.ep, &two, FI_MULTI_RECV | FI_COMPLETION), 0);
     PAIR_POST(&p, fi_inject(p.a.ep, out, 200, p.a.other));
     PAIR_POST(&p, fi_inject(p.a.ep, out, 200, p.a.other));

@@ -132,7 +132,7 @@ void pair_progress(struct pair *p)
     (void)fi_cq_read(p->b.cq, NULL, 0);
 }
 
-/* What fi_cq_readfrom returns once it is not -FI_EAGAIN. */
+/* Calls fi_cq_readfrom until it returns something else than -FI_EAGAIN, and returns that. */
 static ssize_t await_any(struct pair *p, struct side *s, struct fi_cq_tagged_entry *entry, fi_addr_t *source)
 {
     uint64_t end = pair_now_ns() + PAIR_PATIENCE_MS * 1000000ull;

@@ -1,8 +1,8 @@
 /*
  * Two endpoints in one process, each with a fabric and domain of its own, opened through the real libfabric.
  *
- * The loader finds the provider through FI_PROVIDER_PATH (meson sets it). A call that must succeed fails the test
- * otherwise. Waits are limited to PAIR_PATIENCE_MS, far more than they ever need.
+ * The loader finds the provider through FI_PROVIDER_PATH (meson sets it). A call that must succeed fails the test if it
+ * does not. Waits are limited to PAIR_PATIENCE_MS, far more than they ever need.
  */
 #ifndef UM_TESTS_PROV_PAIR_H
 #define UM_TESTS_PROV_PAIR_H
@@ -77,15 +77,15 @@ void pair_close(struct pair *p);
 
 /* Makes progress on both; completions stay queued. */
 void pair_progress(struct pair *p);
-/* The next completion of s; the other one makes progress meanwhile. An error entry fails the test. */
+/* Waits for the next completion of s, with progress of both. An error entry fails the test. */
 void pair_await(struct pair *p, struct side *s, struct fi_cq_tagged_entry *entry, fi_addr_t *source);
-/* The next entry, which must be an error. */
+/* Waits for the next entry, which must be an error. */
 void pair_await_error(struct pair *p, struct side *s, struct fi_cq_err_entry *entry);
-/* Nothing more comes. */
+/* Demands that nothing more comes. */
 void pair_assert_quiet(struct pair *p, struct side *s);
 void pair_await_cntr(struct pair *p, struct fid_cntr *cntr, uint64_t value);
 
-/* Calls until it is no longer -FI_EAGAIN; must end with 0. */
+/* Repeats the call, with progress, until it does not return -FI_EAGAIN; then it must return 0. */
 #define PAIR_POST(p, call)                                                                                             \
     do {                                                                                                               \
         ssize_t pair_ret;                                                                                              \
@@ -97,8 +97,8 @@ void pair_await_cntr(struct pair *p, struct fid_cntr *cntr, uint64_t value);
 enum { PAIR_TRIES = 3 };
 
 /*
- * One of some measurements must hold. Whatever else runs makes a call dearer, at times, and a virtual processor that
- * its host took away is charged to whoever ran on it.
+ * One of PAIR_TRIES measurements must hold. Other work on the machine makes a call dearer at times, and the time for
+ * which a host takes a virtual processor away is charged to the thread that ran on it.
  */
 #define PAIR_TRY(holds)                                                                                                \
     do {                                                                                                               \
@@ -109,7 +109,7 @@ enum { PAIR_TRIES = 3 };
     } while (0)
 
 uint64_t pair_now_ns(void);
-/* CPU time of this thread or process. */
+/* CPU time of this process. */
 uint64_t pair_cpu_ns(void);
 void pair_fill(void *buf, size_t len, unsigned seed);
 void pair_check(const void *buf, size_t len, unsigned seed);

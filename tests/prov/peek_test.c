@@ -124,7 +124,8 @@ static void discarded_messages_are_gone(void **state)
     pair_close(&p);
 }
 
-/* Like Open MPI: a peek, one read, and after an error entry the next peek. It never sees an empty queue. */
+/* The receiver calls like Open MPI: a peek, one read, and after an error entry the next peek. It never sees an empty
+ * queue. */
 static void who_only_peeks_sees_what_comes(void **state)
 {
     struct pair p;
@@ -151,7 +152,7 @@ static void who_only_peeks_sees_what_comes(void **state)
     pair_close(&p);
 }
 
-/* Without progress of the receiver, which would take what has come. */
+/* Sends without progress of the receiver, which would take what has come. */
 static void send_alone(struct pair *p, uint64_t tag)
 {
     ssize_t ret;
@@ -160,7 +161,7 @@ static void send_alone(struct pair *p, uint64_t tag)
     assert_int_equal(ret, 0);
 }
 
-/* Receives half of what comes. Is what was sent last still in its lane? */
+/* Receives half of the messages that come. Returns whether one of the others is still in its lane. */
 static bool keeps_few(void)
 {
     enum { BEFORE = 4, RECEIVES = 24 }; /* fewer messages than any lane holds */
@@ -189,9 +190,9 @@ static bool keeps_few(void)
     return ret == -FI_EAVAIL;
 }
 
-/* The completion of a message that had come before its receive is in the queue at each read: progress beside it takes
- * fewer messages without a receive than the caller receives, or their number would grow as long as the sender is
- * faster. The tick, forty times a second, takes what there is. */
+/* Each read finds the completion of a message that had come before its receive. The progress beside such a read takes
+ * fewer messages without a receive than the caller receives; otherwise their number would grow as long as the sender is
+ * faster. The tick, forty times a second, takes all there are. */
 static void who_receives_one_after_another_keeps_few(void **state)
 {
     (void)state;

@@ -98,7 +98,7 @@ static void *go_on(void *arg)
     }
     send_all(t, out);
     team_barrier(t);
-    team_barrier(t); /* the one in front of the end, which is the first thread's to do otherwise */
+    team_barrier(t); /* the barrier in front of the end, which is otherwise the first thread's to make */
     _exit(0);
 }
 
@@ -171,7 +171,7 @@ static void lock_what_comes(int rank)
         exit(1);
 }
 
-/* KiB of memory files that are there for this process. */
+/* Returns the KiB of memory files that are resident in this process. */
 static long shared_kib(const struct team *t)
 {
     char line[128];

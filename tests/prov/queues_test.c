@@ -105,7 +105,7 @@ static void a_queue_grows_and_loses_nothing(void **state)
     pair_close(&p);
 }
 
-/* It posts, reads one completion, posts again: the queue is never empty when it reads. */
+/* The caller posts, reads one completion, posts again: the queue is never empty when it reads. */
 static void who_reads_only_own_completions_sees_what_comes(void **state)
 {
     struct pair p;
@@ -167,7 +167,7 @@ static void the_default_flags_of_an_endpoint_count_for_calls_without_flags(void 
     pair_close(&p);
 }
 
-/* The receiver's thread is this one: a message counts as delivered only after the receiver looked. */
+/* This thread is also the receiver's: a message counts as delivered only after the receiver has made progress. */
 static void delivery_complete_waits_for_the_receiver(void **state)
 {
     struct pair p;
@@ -317,7 +317,7 @@ static void the_wait_fd_tells_of_a_message(void **state)
         while (fi_cq_read(p.b.cq, &e, 1) == -FI_EAGAIN)
             ;
     }
-    /* a waiting event forbids sleeping */
+    /* an event that waits to be read forbids sleeping */
     PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
     assert_int_equal(fi_trecv(p.b.ep, in, sizeof(in), NULL, p.b.other, 1, 0, NULL), 0);
     assert_int_equal(fi_trywait(p.b.fabric, fids, 1), -FI_EAGAIN);

@@ -26,7 +26,7 @@ static const uint64_t both = FI_REMOTE_READ | FI_REMOTE_WRITE;
 static const size_t sizes[] = {0, 1, 16, 17, 4096, 16384, 16385, 100000, LARGEST};
 enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
 
-/* Where the peer finds byte 0 of the region. */
+/* Returns the address at which the peer finds byte 0 of the region. */
 static uint64_t origin(const struct side *s)
 {
     return s->info->domain_attr->mr_mode & (1 | FI_MR_VIRT_ADDR) ? (uintptr_t)remote : 0;
@@ -120,7 +120,7 @@ static void data_with_a_write_tells_the_target(void **state)
     pair_close(&p);
 }
 
-/* Executed by the initiator, or (FI_UNIMEM_COPY=0) by the target. */
+/* True: the initiator executes; false (FI_UNIMEM_COPY=0): the target does. */
 static bool mapped;
 
 static void injected_writes_count_when_they_are_there(void **state)
@@ -139,7 +139,7 @@ static void injected_writes_count_when_they_are_there(void **state)
         PAIR_POST(&p, fi_inject_write(p.a.ep, local, n, p.a.other, 3, 1));
         memset(local, 0, n);
         if (mapped)
-            assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_WRITE]), ++count); /* and the target has not looked */
+            assert_int_equal(fi_cntr_read(p.a.cntr[CNTR_WRITE]), ++count); /* although the target made no progress */
         else
             pair_await_cntr(&p, p.a.cntr[CNTR_WRITE], ++count);
         pair_check(remote + 3, n, 5);
@@ -245,7 +245,7 @@ static void raw_keys_can_be_exchanged(void **state)
     pair_close(&p);
 }
 
-/* What MPI's dynamic windows do. */
+/* As MPI's dynamic windows do. */
 static void all_memory_can_be_registered_at_once(void **state)
 {
     struct pair p;

@@ -51,7 +51,7 @@ static void info_choose(struct team *t)
                 "limits are too small");
 }
 
-/* Exactly what is used later, as a library checks it. */
+/* Checks exactly what is used later, as a library does. */
 static void matrix_check(struct team *t)
 {
     static const enum fi_op base[] = {FI_SUM, FI_BAND, FI_BOR, FI_BXOR, FI_ATOMIC_WRITE, FI_MIN, FI_MAX, FI_PROD},
@@ -153,7 +153,7 @@ static void put_large(struct team *t, void *to, const void *from, size_t len, in
     TEAM_POST(t, fi_write(t->ep, from, len, NULL, t->peer[pe], at, key, NULL));
 }
 
-/* From a buffer that its completion gives back. */
+/* Puts from a bounce buffer, which the completion gives back. */
 static void put_bounced(struct team *t, void *to, const void *from, size_t len, int pe)
 {
     static unsigned char bounce[sizeof(data.block)];
@@ -197,7 +197,7 @@ static long fetch(struct team *t, long *to, enum fi_op op, long operand, int pe)
     return before;
 }
 
-/* With FI_INJECT, and no operand where none is read. */
+/* Fetches by an atomic read with FI_INJECT, and without the operand, which is not read. */
 static long fetch_nbi(struct team *t, long *from, int pe)
 {
     long value = -1;
@@ -264,8 +264,8 @@ static void barrier_all(struct team *t)
 /* ---- what is tested ---- */
 
 /*
- * A number of rounds: a fifth over a board, whose model takes as much longer. Each round is some ten wake-ups one after
- * the other; where many programs want a processor, each of them takes milliseconds.
+ * Returns a number of rounds: a fifth of count over a board, whose model takes five times as long. Each round is some
+ * ten wake-ups one after the other; where many programs want a processor, each of them takes milliseconds.
  */
 static long many(long count)
 {
@@ -337,7 +337,7 @@ static void atomics(struct team *t)
     barrier_all(t);
 }
 
-/* Data and its signal, which is an atomic of its own. */
+/* Puts data, then its signal, which is an atomic of its own. */
 static void signals(struct team *t)
 {
     int right = (t->rank + 1) % t->size;

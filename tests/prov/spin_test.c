@@ -2,8 +2,8 @@
  * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else, nor
  * where other threads may wait for the caller; and they yield where ranks outnumber processors.
  *
- * Time stands still meanwhile, so that every caller spins. Lingering is detected by clock reads: progress reads the
- * clock after some calls.
+ * The clock stands still meanwhile, so every caller counts as one that spins. Clock reads show the lingering: progress
+ * reads the clock after some calls.
  */
 #include "pair.h"
 
@@ -40,7 +40,7 @@ __attribute__((visibility("default"))) int sched_yield(void)
     return (int)syscall(SYS_sched_yield);
 }
 
-/* On one processor two never linger: a knows no address, b knows a's. */
+/* On one processor, two endpoints that know each other never linger: so a knows no address, and b knows a's. */
 static void open_strangers(struct pair *p)
 {
     pair_open(p, &(struct pair_config){.counters = true, .strangers = true});
@@ -54,7 +54,7 @@ static void close_pair(struct pair *p)
     pair_close(p);
 }
 
-/* Messages that come after so many empty reads each. */
+/* Receives messages, each of which comes after so many empty reads. */
 static void wait_for_some(struct pair *p, int reads)
 {
     struct fi_cq_tagged_entry entry;
@@ -68,7 +68,8 @@ static void wait_for_some(struct pair *p, int reads)
     }
 }
 
-/* So many empty reads for count entries, with or without a look at a counter before each. Returns the clock reads. */
+/* Makes `reads` empty reads for count entries, with or without a look at a counter before each. Returns the clock
+ * reads. */
 static unsigned spin(struct side *s, int reads, size_t count, bool counter)
 {
     struct fi_cq_tagged_entry entry;
@@ -81,7 +82,7 @@ static unsigned spin(struct side *s, int reads, size_t count, bool counter)
     return clocks;
 }
 
-/* The same, after short waits, again and again. */
+/* The same after short waits, again and again. */
 static unsigned spin_often(struct pair *p, size_t count, bool counter)
 {
     unsigned sum = 0;
@@ -134,7 +135,7 @@ static void *wait_for_the_end(void *fd)
     return read(*(int *)fd, &byte, 1) < 0 ? fd : NULL;
 }
 
-/* The last case but one: the process stays one of several threads. */
+/* The last case but one: from here on the process is one that has had several threads. */
 static void where_there_are_other_threads_nobody_lingers(void **state)
 {
     struct pair p;

@@ -2,8 +2,8 @@
  * One-sided operations need nothing of their target: its process is stopped by SIGSTOP before the first contact, and
  * stays stopped while puts, gets and atomics on its memory are posted, complete and are counted. Then it runs again and
  * checks its memory. The processor time that the system counted for it shows that it did nothing meanwhile. That holds
- * for memory that is mapped: with up to 1 MiB of contents it is from the start, with more once peers have made use of
- * it, which needs the target's process, but no call of it: there it computes.
+ * for memory that is mapped. With up to 1 MiB of contents it is mapped from the start; with more, once peers have used
+ * it enough. The latter needs the target's process to run, but no call of it: in that test the target computes.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,7 +26,7 @@
 enum {
     BYTES = (1 << 20) + (32 << 10), /* large enough for malloc to map it by itself */
     LARGE_BYTES = 64 << 20,         /* too much to be adopted at registration */
-    WORDS = 16,                     /* at the start: changed by atomics */
+    WORDS = 16,                     /* words at the start of the memory, changed by atomics */
     ADDS = 20000,
     INITIATOR = 0,
     TARGET = 1,
@@ -82,7 +82,7 @@ static void fill(unsigned char *p, size_t len, unsigned seed)
         p[i] = (unsigned char)(i * 31 + (i >> 8) + seed);
 }
 
-/* Every round leaves its own bytes behind the words; read back each time. Returns how many puts there were. */
+/* Puts the bytes of each round behind the words, and reads them back each time. Returns the number of puts. */
 static uint64_t put_and_get(struct team *t)
 {
     static unsigned char out[1 << 20], in[1 << 20];
@@ -137,7 +137,7 @@ static void check_tickets(struct team *t)
         TEAM_DEMAND(t, tickets[i] == i, "ticket %llu is %llu", (unsigned long long)i, (unsigned long long)tickets[i]);
 }
 
-/* The target, running again: everything is there, and counted. */
+/* In the target, when it runs again: demands that everything is there, and counted. */
 static void look(struct team *t, bool mapped)
 {
     static unsigned char expected[1 << 20];

@@ -72,7 +72,7 @@ static void a_blocked_wait_for_a_counter_finds_what_comes(void **state)
     pair_close(&p);
 }
 
-/* A call that only polled would take all of the time. */
+/* True if a blocked call sleeps: one that only polled would use a processor all of the time. */
 static bool sleeps(struct side *s)
 {
     struct fi_cq_tagged_entry e;
@@ -95,7 +95,7 @@ static void a_blocked_call_sleeps_between_its_looks(void **state)
     pair_close(&p);
 }
 
-/* Until something has come; every time that the fd may be waited on, it becomes readable. */
+/* Waits until something has come. Each time that the fd may be waited on, it must become readable. */
 static void await_by_fd(struct side *s, int fd, struct fi_cq_tagged_entry *e)
 {
     struct fid *fids[] = {&s->cq->fid};

@@ -59,7 +59,7 @@ static void a_blocked_reader_wakes_for_a_message_and_burns_no_core(void **state)
     }
 }
 
-/* Of this process, all its threads. */
+/* Returns the voluntary context switches of all threads of this process. */
 static uint64_t switches(void)
 {
     struct rusage usage;
@@ -115,7 +115,7 @@ static void a_blocked_call_takes_at_most_a_hundredth_of_a_core(void **state)
     expect_at_most_a_hundredth_of_a_core(&(struct pair_config){.counters = true, .progress = FI_PROGRESS_AUTO});
 }
 
-/* By the threads of this process but this one. */
+/* The same of all threads but the calling one. */
 static uint64_t switches_of_others(void)
 {
     struct rusage usage;
@@ -178,8 +178,8 @@ static void *answer_late(void *arg)
     return NULL;
 }
 
-/* While the reader spins, as it goes to sleep, when it sleeps: a message that is missed ends the test by its timeout.
- */
+/* A message comes while the reader spins, as it goes to sleep, when it sleeps. One that is missed ends the test by its
+ * timeout. */
 static void a_message_wakes_at_whatever_moment_it_comes(void **state)
 {
     static const enum fi_progress kinds[] = {FI_PROGRESS_MANUAL, FI_PROGRESS_AUTO};
@@ -221,7 +221,7 @@ static void ignore(int number)
     (void)number;
 }
 
-/* Programs take any error of it for their end. */
+/* Programs treat any error of fi_cntr_wait as fatal. */
 static void a_handled_signal_ends_no_wait_for_a_counter(void **state)
 {
     struct pair p;
@@ -318,7 +318,7 @@ static void a_cancelled_thread_leaves_no_lock_held(void **state)
         assert_int_equal(pthread_create(&reader, NULL, read_for_ever, &p.b), 0);
         assert_int_equal(pthread_create(&waiter, NULL, wait_for_ever, &p.b), 0);
         assert_int_equal(pthread_create(&listener, NULL, wait_for_an_event, eq), 0);
-        for (uint64_t end = pair_now_ns() + i * 200000; pair_now_ns() < end;) { /* what wakes them again and again */
+        for (uint64_t end = pair_now_ns() + i * 200000; pair_now_ns() < end;) { /* messages wake them over and over */
             PAIR_POST(&p, fi_trecv(p.b.ep, in, 8, NULL, FI_ADDR_UNSPEC, 1, 0, NULL));
             PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
         }

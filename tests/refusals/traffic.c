@@ -1,9 +1,9 @@
 /*
- * traffic works [WORDS] | fails WORDS | stranger WORDS: what is left to work with under tests/refusals/deny.
+ * traffic works [WORDS] | fails WORDS | stranger WORDS: what can still be done under tests/refusals/deny.
  *
- * works: two processes exchange messages and RMA of all sizes, data checked; WORDS, if given, stand in what was logged.
- * fails: an endpoint cannot be opened, and WORDS, which say what to do, stand in what was logged.
- * stranger: another user's process can be reached by nobody but root, and WORDS stand in what was logged.
+ * works: two processes exchange messages and RMA of all sizes, data checked; WORDS, if given, occur in the log.
+ * fails: a port cannot be opened, and WORDS, which say what to do, occur in the log.
+ * stranger: a process of root cannot be reached by another user's, and WORDS occur in the log.
  */
 #include "proc.h"
 
@@ -122,7 +122,7 @@ static void fails(const char *words)
     printf("%s: %s", strerror(-ret), said);
 }
 
-/* The parent stays root; the child, nobody, looks for it; and the other way round. */
+/* The parent stays root; the child becomes another user, and its message to the parent is refused. */
 static void stranger(const char *words)
 {
     if (getuid() != 0) {

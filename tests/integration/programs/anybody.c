@@ -1,12 +1,12 @@
 /*
  * anybody COUNT: every other rank sends COUNT numbered messages to rank 0, which receives them from MPI_ANY_SOURCE.
- * Lengths from 8 bytes to 40 KB, every byte checked; those of one rank come in their order.
+ * Lengths are 8 bytes to 40 KB. Every byte is checked, and the order of the messages of one rank.
  */
 #include "common.h"
 
 enum { WINDOW = 64, LONGEST = 40000 };
 
-/* Mostly short; one in 64 needs a rendezvous. */
+/* Returns a short length, for one message in 64 one that needs a rendezvous. */
 static int length_of(int rank, int number)
 {
     const unsigned hash = (unsigned)rank * 2654435761u + (unsigned)number * 40503u;

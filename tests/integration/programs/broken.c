@@ -1,7 +1,7 @@
 /*
  * broken ROUNDS BREAKS: two ranks send each other messages of 8 bytes to 64 KiB, some with receives that are posted
  * late, while each breaks its TCP connections BREAKS times. Every byte is compared. The launcher's own connections are
- * no TCP (MPICH's hydra).
+ * not TCP (MPICH's hydra).
  */
 #include "common.h"
 

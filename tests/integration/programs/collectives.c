@@ -69,7 +69,7 @@ int main(int argc, char **argv)
         check_allreduce(rank, ranks, size);
     }
 
-    /* All ranks measure while all of them still hold what they hold. */
+    /* All ranks measure while every rank still holds its memory. */
     MPI_Barrier(MPI_COMM_WORLD);
     long kib = pss_kib(), sum, most;
     MPI_Reduce(&kib, &sum, 1, MPI_LONG, MPI_SUM, 0, MPI_COMM_WORLD);

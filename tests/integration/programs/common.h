@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After a message on stderr. mpiexec may drop output that it has not forwarded when a rank aborts: give it time.
- */
+/* Aborts, after a message on stderr. mpiexec may drop output that it has not forwarded when a rank aborts, so it gets
+ * some time. */
 static inline void fail(int status)
 {
     fflush(NULL);

@@ -1,9 +1,9 @@
 /*
- * hints LIBFABRIC MAJOR MINOR AUTH_KEYS GROUP: fi_getinfo of that libfabric, for that API version, with hints of
- * libfabric 2.x that the headers at hand need not have. Prints what it returns, and the offer's tail from 2.5 on.
+ * hints LIBFABRIC MAJOR MINOR AUTH_KEYS GROUP: calls fi_getinfo of that libfabric, for that API version, with hints of
+ * libfabric 2.x that the installed headers may lack. Prints the outcome; from 2.5 on also the new fields at the end of
+ * the offer's domain attributes.
  *
- * struct fi_domain_attr only grows at its end; the library at hand allocates it. Source: rdma/fabric.h of
- * libfabric 2.5.
+ * struct fi_domain_attr only grows at its end; that libfabric allocates it. Source: rdma/fabric.h of libfabric 2.5.
  */
 #include <dlfcn.h>
 #include <inttypes.h>

@@ -25,8 +25,7 @@ static void expect(const MPI_Status *status, int source, int tag, int size)
         wrong("a status");
 }
 
-/* Only MPI_Improbe is called until the message is there; the sender waits for a word that the probing rank sends first.
- */
+/* Until the first message is there, only MPI_Improbe is called; until the second one is, only MPI_Iprobe. */
 static void probes(int size, int turn)
 {
     unsigned char *out = pattern_buffer((size_t)size), *in = pattern_buffer((size_t)size);
@@ -116,7 +115,7 @@ static void cancelled(void)
         wrong("a receive could not be cancelled");
 }
 
-/* Every third of `size` longs, into every second. */
+/* Sends every third long, and receives into every second place; `size` longs. */
 static void pieces(int size)
 {
     long *out = calloc((size_t)size * 3, sizeof(long)), *in = calloc((size_t)size * 2, sizeof(long));
@@ -139,7 +138,7 @@ static void pieces(int size)
     free(in);
 }
 
-/* Receives posted last to first, then one tag received in the order in which it was sent. */
+/* Posts the receives from last to first. Then receives messages of one tag in the order in which they were sent. */
 static void orders(int size)
 {
     unsigned char *out = pattern_buffer((size_t)size * BURST), *in = pattern_buffer((size_t)size * BURST);

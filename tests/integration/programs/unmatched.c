@@ -1,6 +1,7 @@
 /*
  * unmatched PATTERN COUNT SIZE: correct MPI programs that start many sends before a receive matches the first. Ranks
- * talk in pairs: 0 with 1, 2 with 3. Every received byte that can tell is checked.
+ * talk in pairs: 0 with 1, 2 with 3. Every received byte is compared; before a receive, the first and the last one are
+ * zeroed.
  *
  *   both       both start COUNT sends, then receive them in order
  *   synchronous  the same with MPI_Issend

@@ -17,7 +17,7 @@ static int rank, ranks;
 struct window {
     MPI_Win win;
     unsigned char *memory;
-    MPI_Aint *base; /* of each rank's memory, in what the window counts by */
+    MPI_Aint *base; /* of each rank's memory, as a displacement in the window */
     const char *kind;
 };
 
@@ -42,7 +42,7 @@ static void expect(const struct window *w, const char *what, uint64_t got, uint6
     fail(3);
 }
 
-/* Puts to every rank; each rank finds in its memory what all the others put; gets it back. */
+/* Each rank puts to every rank, and finds in its memory what all have put; then it gets what was put. */
 static void check_fence(const struct window *w, size_t size)
 {
     unsigned char *out = pattern_buffer(size), *in = pattern_buffer(size * (size_t)ranks);
@@ -85,7 +85,7 @@ static void check_post_start(const struct window *w, size_t size)
     free(out);
 }
 
-/* Adds 1 by compare-and-swap, as often as it takes. */
+/* Adds 1 by compare-and-swap, with as many tries as it takes. */
 static void add_by_swap(const struct window *w, int target, MPI_Aint at)
 {
     uint64_t seen = 0, expected, wanted;
