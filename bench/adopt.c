@@ -1,9 +1,9 @@
 /*
  * What adoption costs, and what adopted memory costs: adopt [MIB]
  *
- * Prints the processor time to adopt and release touched, huge-free memory by size, an untouched heap, the price per
- * mapping of the process, and a triad loop (STREAM) on private, adopted and released memory. Not a test: compare on a
- * quiet machine.
+ * Prints the processor time to adopt and release touched memory by size, an untouched heap, and a page in a process
+ * with many mappings; and the rate of a triad loop (STREAM) on private, adopted and released memory. Not a test:
+ * compare on a quiet machine.
  */
 #include "machine/shm/adopt/adopt.h"
 #include "base/clock.h"
@@ -97,7 +97,7 @@ int main(int argc, char **argv)
     times("untouched", (size_t)512 << 20, false, 5);
     times("untouched", (size_t)1 << 40, false, 3);
     stream(most);
-    char *many = memory((size_t)4000 << 12); /* every other page read-only: 4000 mappings below the range or above */
+    char *many = memory((size_t)4000 << 12); /* every other page is read-only: 4000 mappings besides the range */
     for (size_t i = 0; i < 4000; i += 2)
         mprotect(many + (i << 12), 4096, PROT_READ);
     times("in 4000 mappings", 4096, true, 20);

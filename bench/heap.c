@@ -1,8 +1,9 @@
 /*
  * What the shareable heap costs and gains: heap [MIB]. Run it with and without `unimem run --heap`.
  *
- * Prints the time to register touched memory of malloc through libfabric (without the heap: adoption), to touch fresh
- * memory, of malloc and free by size, of fork, and the memory that is held. Not a test: compare on a quiet machine.
+ * Prints the time to touch fresh memory of malloc, and to register it through libfabric (without the heap: adoption);
+ * the time of malloc and free by size, and of fork; and the memory that is held. Not a test: compare on a quiet
+ * machine.
  */
 #include "base/clock.h"
 

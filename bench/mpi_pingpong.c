@@ -9,7 +9,7 @@
  * reported and ends the run with status 1.
  *
  * --seconds: about how long each of the two timed parts of a size may take (default 0.25).
- * --corrupt: falsifies one byte of a message of that size on its way out, to show that the check sees it.
+ * --corrupt: falsifies one byte of a message of that size before it is sent, to show that the check detects it.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -22,10 +22,10 @@ enum {
     TAG_DATA = 1,
     TAG_ACK = 2,
     CHECKED_MESSAGES = 16, /* per size and direction */
-    BATCH = 50,            /* round trips timed together: the clock's own cost disappears */
+    BATCH = 50,            /* round trips timed together, so that the cost of the clock does not count */
     BATCHES_MAX = 4000,
     WINDOW_MAX = 64,
-    WINDOW_BYTES = 32 << 20, /* the buffers of a window together, as far as one message allows */
+    WINDOW_BYTES = 32 << 20, /* all buffers of a window; a larger message is a window of its own */
 };
 
 struct options {
@@ -48,8 +48,8 @@ struct row {
     double bandwidth;                   /* bytes a second */
 };
 
-/* After a message on stderr. mpiexec may drop what it has not forwarded yet when it learns of an abort: leave it time.
- */
+/* Ends the run, after a message on stderr. mpiexec may drop output that it has not forwarded yet when it learns of an
+ * abort: it gets some time before. */
 static void fail(int status)
 {
     fflush(NULL);
@@ -58,7 +58,7 @@ static void fail(int status)
     exit(status); /* MPI_Abort does not return; the compiler does not know */
 }
 
-/* What message number `seed` contains. */
+/* Writes the contents of message number `seed`. */
 static void fill(unsigned char *buf, size_t size, unsigned seed)
 {
     for (size_t i = 0; i < size; i++)
@@ -99,7 +99,7 @@ static void exchange_checked(struct bench *b, size_t size)
     }
 }
 
-/* Seconds for `trips` round trips, as this rank sees it. */
+/* Returns the seconds for `trips` round trips, as this rank sees them. */
 static double round_trips(struct bench *b, size_t size, int trips)
 {
     double start = MPI_Wtime();
@@ -115,7 +115,8 @@ static double round_trips(struct bench *b, size_t size, int trips)
     return MPI_Wtime() - start;
 }
 
-/* How many repetitions of something that took `once` seconds fill the time: both ranks must agree, rank 0 decides. */
+/* Returns how many repetitions of something that took `once` seconds fill the time. Both ranks must agree: rank 0
+ * decides. */
 static int repetitions(const struct bench *b, double once, int max)
 {
     double n = once > 0 ? b->opt.seconds / once : max;

@@ -4,7 +4,7 @@
  *   mpi_rma [--create] [--native] [--bytes WINDOW] [--min BYTES] [--max BYTES] [--batches N] [--stop]
  *
  * Rank 0 operates on rank 1's window inside MPI_Win_lock_all. Latency: one operation and one MPI_Win_flush, as in the
- * OSU benchmarks (osu_put_latency, osu_cas_latency, ...; each swap's result is looked at, too), in batches of 100,
+ * OSU benchmarks (osu_put_latency, osu_cas_latency, ...; each swap's result is checked, too), in batches of 100,
  * minimum and median. Bandwidth: 64 operations and one flush. --create: MPI_Win_create on memory of malloc,
  * else MPI_Win_allocate. --native: the window's info has disable_shm_accumulate=true, without which MPICH executes
  * accumulates by active messages when it cannot rule out that some rank accumulates through shared memory. --stop: rank
@@ -40,7 +40,7 @@ struct bench {
 enum operation { PUT, GET, ACC, FOP, CAS, OPERATIONS };
 static const char *const names[OPERATIONS] = {"put", "get", "acc", "fop", "cas"};
 
-static uint64_t sums; /* what acc and fop have added to the first word of the window, and cas has set */
+static uint64_t sums; /* what the first word of the window must hold: acc and fop add to it, cas sets it */
 static uint64_t before, next;
 
 static void fail(const char *what)
@@ -79,7 +79,7 @@ static void operate(struct bench *b, enum operation op)
     }
 }
 
-/* After the flush: checks that every swap found the value of the one before. */
+/* Called after the flush: checks that every swap found the value of the one before. */
 static void flushed(enum operation op)
 {
     if (op != CAS)
@@ -127,7 +127,7 @@ static void measure_bandwidth(struct bench *b, enum operation op)
     printf("bandwidth %s %zu %.1f\n", names[op], b->size, b->sample[batches / 2]);
 }
 
-/* What was put is read back, byte by byte. */
+/* Checks that what was put is read back, byte by byte. */
 static void check(struct bench *b)
 {
     for (size_t i = 0; i < b->size; i++)
@@ -224,7 +224,7 @@ int main(int argc, char **argv)
     MPI_Win_lock_all(MPI_MODE_NOCHECK, b.win);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
-        usleep(10000); /* the target is in its barrier */
+        usleep(10000); /* by then the target is in its barrier */
         if (b.opt.stop && kill((pid_t)target, SIGSTOP) != 0)
             fail("the target cannot be stopped");
         measure(&b);

@@ -92,7 +92,7 @@ void team_barrier(struct team *t)
         return;
     }
     for (uint32_t turns = 0; um_load_acquire_u32(&s->turn) == turn;
-         turns += 64) /* most wait for long: yield each time */
+         turns += 64) /* most members wait for long: yield each time */
         team_turn(t, turns);
 }
 
@@ -164,7 +164,7 @@ static void memory_expose(struct team *t)
     me->base = t->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)t->memory : 0;
 }
 
-/* All members have an endpoint when this returns. */
+/* Exchanges the addresses. When this returns, all members have an endpoint. */
 static void meet(struct team *t)
 {
     size_t len = TEAM_NAME;
@@ -232,7 +232,7 @@ static pid_t member_start(struct team *t, void (*prepare)(int rank), void (*body
     _exit(0);
 }
 
-/* A member that fails ends all: the others would wait for it. */
+/* If a member fails, ends the others, which would wait for it. */
 static int members_join(pid_t *pid, int size)
 {
     int result = 0;

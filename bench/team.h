@@ -1,10 +1,10 @@
 /*
- * A team: processes of one program, each with one endpoint and one exposed piece of memory, that know each other.
+ * A team: processes of one program that know each other, each with one endpoint and one piece of registered memory.
  *
- * What one-sided programs share: forking, opening the provider named, exchange of addresses and keys through a page of
- * shared memory, a barrier in which every member makes progress (providers that execute RMA at the target need it).
- * Knows libfabric's interface only, no provider. A member that finds an error reports it and ends with status 1; then
- * the others are ended and team_run() returns 1. Threading: one thread a member.
+ * What one-sided programs share: forking, opening the named provider, the exchange of addresses and keys through shared
+ * memory, a barrier in which every member makes progress (providers that execute RMA at the target need it). Knows only
+ * libfabric's interface, no provider. A member that finds an error reports it and ends with status 1; then the others
+ * are ended and team_run() returns 1. Threading: one thread per member.
  */
 #ifndef UM_BENCH_TEAM_H
 #define UM_BENCH_TEAM_H
@@ -29,21 +29,21 @@ struct team;
 struct team_config {
     const char *provider; /* NULL: libfabric chooses */
     int size;             /* processes, 1 to TEAM_MAX */
-    size_t bytes;         /* memory that each one exposes */
+    size_t bytes;         /* of the memory that each member registers for the others */
     uint64_t caps;        /* beyond FI_RMA | FI_ATOMIC; FI_RMA_EVENT: `remote` counts */
     int timeout;          /* seconds until the run counts as hung; 0: 300 */
-    /* Opens the endpoint, and registers memory if it wants any, instead of the team, up to the exchange of addresses;
-     * or NULL. */
+    /* NULL, or opens the endpoint, and registers memory if the program needs any, in place of the team, which then
+     * exchanges the addresses. */
     void (*open)(struct team *t);
 };
 
 struct team_member {
     uint8_t name[TEAM_NAME];
-    uint64_t base, key; /* where its memory begins for the others, and the key */
+    uint64_t base, key; /* of its memory: the address for RMA at which it begins, and its key */
     int32_t pid;
 };
 
-/* One page or a few between the processes. Written by: members their own entry; words by fetch-and-add. */
+/* A few pages that the processes share. Each member writes its own entry; words are changed by fetch-and-add. */
 struct team_shared {
     uint32_t arrived, turn; /* the barrier */
     uint32_t flag[TEAM_CELLS];
@@ -72,19 +72,20 @@ struct team {
 };
 
 /*
- * Runs body in config->size new processes. prepare (may be NULL) is called in each before libfabric is asked for
- * anything: the place to set the environment. 0: each body returned, with the team's memory and endpoint still open.
+ * Runs body in config->size new processes. prepare (may be NULL) is called in each before the first call of libfabric:
+ * the place to set the environment. Returns 0 if each body returned; the team's memory and endpoint are open until
+ * then.
  */
 int team_run(const struct team_config *config, void (*prepare)(int rank), void (*body)(struct team *t, void *arg),
              void *arg);
 
 /*
- * For a config->open of one's own, once t->info is set: fabric, domain, queues, counters and the endpoint, enabled.
- * cq_flags: beyond FI_TRANSMIT | FI_RECV.
+ * For a program's config->open, once t->info is set: opens fabric, domain, queues, counters and the endpoint, and
+ * enables it. cq_flags: beyond FI_TRANSMIT | FI_RECV.
  */
 void team_endpoint_open(struct team *t, enum fi_cq_format format, uint64_t cq_flags);
 
-/* Says what is wrong and ends this member with status 1, and the run with it. */
+/* Reports what is wrong and ends this member with status 1, and so the run. */
 void team_fail(const struct team *t, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
 
 /* TEAM_DEMAND(t, condition, format, ...): fails unless the condition holds. */
@@ -96,20 +97,20 @@ void team_fail(const struct team *t, const char *format, ...) __attribute__((for
 
 /* Returns when all members are here and all operations posted before have ended. */
 void team_barrier(struct team *t);
-/* One turn of progress: both counters are read. */
+/* Makes progress once, by reading both counters. */
 void team_progress(struct team *t);
 /* The same, with a yield now and then; ends the member if an operation has failed. For the body of a loop. */
 void team_turn(struct team *t, uint32_t turn);
-/* At most `most` of the operations posted have not ended yet. */
+/* Waits until at most `most` of the posted operations have not ended. */
 void team_wait_puts(struct team *t, uint64_t most);
 void team_wait_gets(struct team *t, uint64_t most);
-/* The address in the memory of a member, for RMA. */
+/* Returns the address of an offset in a member's memory, for RMA. */
 uint64_t team_at(const struct team *t, int rank, size_t offset);
 uint64_t team_key(const struct team *t, int rank);
 
 double team_now(void);
 
-/* A call that must return 0. */
+/* Makes a call that must return 0. */
 #define TEAM_CALL(t, call)                                                                                             \
     do {                                                                                                               \
         int team_err = (call);                                                                                         \
@@ -117,7 +118,7 @@ double team_now(void);
             team_fail(t, "%s: %s", #call, fi_strerror(-team_err));                                                     \
     } while (0)
 
-/* Posts until it is no longer -FI_EAGAIN; anything but 0 ends the run. */
+/* Repeats the call while it returns -FI_EAGAIN; any other error ends the run. */
 #define TEAM_POST(t, call)                                                                                             \
     do {                                                                                                               \
         ssize_t team_ret;                                                                                              \

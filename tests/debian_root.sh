@@ -12,9 +12,9 @@ CA_BUNDLE=/etc/ssl/host-ca-bundle.crt
 
 say() { printf '%s: %s\n' "$(basename "$0" .sh)" "$*"; }
 
-# Mounts live in a mount namespace of their own: whatever happens to the script, the kernel undoes them with its last
-# process, and removing the directory can never reach into the host's /proc, /sys or /dev. Without a directory a new one
-# under /var/tmp is taken and removed at the end.
+# The mounts are in a mount namespace of their own: whatever happens to the script, the kernel undoes them when the last
+# process of the namespace ends, and removing the directory never reaches the host's /proc, /sys or /dev. Without a
+# directory this makes a new one under /var/tmp, and removes it at the end.
 enter_namespaces() { # SCRIPT [DIRECTORY]
     local status=0
     if [ "$(id -u)" -ne 0 ]; then
@@ -49,7 +49,7 @@ copy_file() { # FILE...: each to the same place in the new system, when the host
     done
 }
 
-# What a host needs to reach its mirrors; on a plain Debian nothing of it changes anything.
+# Copies the configuration that the host needs to reach its mirrors. On a plain Debian this changes nothing.
 copy_host_configuration() {
     copy_file /etc/resolv.conf /etc/hosts /etc/pip.conf "$HOME/.config/pip/pip.conf" "$HOME/.pip/pip.conf" \
         /usr/share/keyrings/*.gpg /etc/apt/keyrings/* /etc/apt/auth.conf
@@ -82,7 +82,7 @@ mount_kernel_filesystems() {
     mount -t proc proc "$ROOT/proc"
     mount --rbind /sys "$ROOT/sys"
     mount --rbind /dev "$ROOT/dev"
-    # Its own /dev/shm: nothing of the host's can be mistaken for something left behind.
+    # Its own /dev/shm: no file of the host can be mistaken for one that a test left behind.
     mount -t tmpfs -o mode=1777 tmpfs "$ROOT/dev/shm"
 }
 
@@ -93,7 +93,8 @@ copy_tree() {
     git -c safe.directory="$TOP" -C "$TOP" archive HEAD | tar -x -C "$ROOT/root/unimem"
 }
 
-# A clean environment, but for how the host reaches the network.
+# Runs a command in the new system, with a clean environment except for the variables by which the host reaches the
+# network.
 enter() { # COMMAND...
     local -a keep=()
     local name

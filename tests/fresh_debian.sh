@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A whole Debian 12 made from nothing: ./quickstart and then ./check must pass in it.
+# ./quickstart and then ./check must pass in a whole Debian 12 that is made from nothing.
 #
 #   tests/fresh_debian.sh [DIRECTORY]     (as root, or through sudo; needs debootstrap, which it installs)
 #

@@ -1,4 +1,4 @@
-"""Checks the links of Markdown files: relative targets exist, anchors name a heading. Other hosts are not asked.
+"""Checks the links of Markdown files: relative targets exist, anchors name a heading. Other hosts are not tried.
 
   check_links.py FILE.md [...]
   check_links.py --self-test
@@ -22,7 +22,7 @@ def without_code(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """As GitHub and GitLab make them: lower case, punctuation dropped, blanks to hyphens, -1, -2 for repetitions."""
+    """Anchors as GitHub and GitLab make them: lower case, no punctuation, blanks to hyphens, -1, -2 for repetitions."""
     found: dict[str, int] = {}
     result = set()
     for heading in HEADING.findall(FENCE.sub("", text)):
@@ -42,7 +42,7 @@ def broken_links(file: Path) -> list[str]:
             continue
         path, _, anchor = target.partition("#")
         to = (file.parent / unquote(path)) if path else file
-        # A manual page links to its neighbours as libfabric's web site shows them.
+        # A manual page links to other manual pages by their names on libfabric's web site.
         if re.fullmatch(r"[\w.-]+\.[1-9]\.html", path):
             continue
         if not to.exists():

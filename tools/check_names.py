@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""check_names.py TREE: what comments and documents call by name is there.
+"""check_names.py TREE: the names in comments and documents exist in the sources.
 
   check_names.py --self-test
 
 In comments of C files (src, cmd, include, emu, bench, tests) and in Markdown files:
-  um_NAME and UM_NAME stand in the code of the tree. One that ends in "_" or has a "*" in it stands for all that begin
-  so: um_mem_*, UM_COUNT_*_SHIFT.
+  um_NAME and UM_NAME occur in the code of the tree. A name that ends in "_" or contains "*" stands for all names that
+  begin like that: um_mem_*, UM_COUNT_*_SHIFT.
   um_STRUCT.MEMBER: that struct has such a member.
-  NAME(), a word in lower case, is called, declared or defined in that code. What no code calls is written as a page of
-  the manual: vfork(2).
-The decision records and the changelog are history and may have names that are no more; what the glossary says under
-"Retired words", too.
+  NAME(), a word in lower case, occurs in that code. A function that does not occur there is written as a page of the
+  manual: vfork(2).
+The decision records and the changelog, which are history, may have names that no longer exist; so may the section
+"Retired words" of the glossary.
 """
 
 import re
@@ -35,7 +35,7 @@ def blanked(text: str) -> str:
 
 
 def split(text: str) -> tuple[str, str]:
-    """The code and the comments of a C file, each with the other one blanked; texts in quotes are neither."""
+    """The code and the comments of a C file, each with all the rest blanked; strings are in neither."""
     code = COMMENT_OR_STRING.sub(lambda m: blanked(m.group()), text)
     comments = list(blanked(text))
     for match in COMMENT_OR_STRING.finditer(text):
@@ -45,7 +45,7 @@ def split(text: str) -> tuple[str, str]:
 
 
 def body_at(code: str, start: int) -> str:
-    """What lies between the brace that opens before start and its counterpart."""
+    """The code between the opening brace before start and its closing brace."""
     depth = 1
     for at in range(start, len(code)):
         depth += {"{": 1, "}": -1}.get(code[at], 0)
@@ -55,7 +55,7 @@ def body_at(code: str, start: int) -> str:
 
 
 class Tree:
-    """The names that the code has."""
+    """The names that occur in the code, and the texts to check."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -95,7 +95,7 @@ class Tree:
 
 
 def joined(text: str) -> str:
-    """A document whose names in bold or in code spans have no backslashes."""
+    """The document without the backslashes in names."""
     return text.replace("\\_", "_").replace("\\*", "*")
 
 

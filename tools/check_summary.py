@@ -1,11 +1,11 @@
-"""Adds up what the stages of ./check left behind and says whether the run passed.
+"""Adds up the results that the stages of ./check left, and says whether the run passed.
 
   check_summary.py --skips FILE.toml STAGE:STATUS:JUNIT [...]
 
 STATUS is the exit status of the stage, JUNIT its result file in JUnit form, or "-" for a stage that is one test. Prints
 every failure with the end of what the test printed, every skip with its reason, and as the last line "N passed,
-N failed, N skipped". Exit status 1 if anything failed: a test, a stage that died or ran no test, or a skip that FILE.toml
-does not allow.
+N failed, N skipped". Exit status 1 if anything failed: a test, a stage that died or ran no test, or a skip that
+FILE.toml does not allow.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-LAST_LINES = 30  # of a failed test
+LAST_LINES = 30  # printed of a failed test
 SAYS_WHY = re.compile(r"\[  ERROR   \]|\[   LINE   \]|runtime error:|ERROR: \w+Sanitizer|Assertion .* failed|^E  ")
 MOST_REASONS = 10
 
@@ -36,9 +36,9 @@ def one_line(text: str | None) -> str:
 
 
 def last_lines(case: ET.Element) -> str:
-    """What says why a test failed, each with the line before it, and the end of what it printed.
+    """The lines that say why a test failed, each with the line before it, and the end of the test's output.
 
-    For the reader of a run whose logs are gone: a sanitizer's stacks may push the failed assertion out of the end.
+    For readers of a run whose logs are gone. A sanitizer's stacks may leave the failed assertion out of the last lines.
     """
     texts = [child.text or "" for child in case if child.tag in ("failure", "error", "system-out", "system-err")]
     lines = [line[:300] for line in "\n".join(texts).splitlines() if line.strip()]
@@ -90,7 +90,7 @@ def read_skips(path: Path) -> list[dict[str, str]]:
 
 
 def allows(skip: dict[str, str], result: Result) -> bool:
-    """An entry may ask for what the test says of itself, too."""
+    """True if the entry allows this skip: it names the test and, if it has `says`, fits the reason the test gives."""
     named = fnmatch.fnmatchcase(result.name, skip["test"])
     return named and fnmatch.fnmatchcase(result.detail, skip.get("says", "*"))
 

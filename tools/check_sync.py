@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """check_sync.py SOURCE_ROOT: does every memory-ordering site have its partner?
 
-A site is labelled in a comment: "sync: NAME (partner NAME2)", or "(partners NAME2, NAME3)" where several sites pair with
-one. Checked over src/**/*.[ch]:
+A site is labelled in a comment: "sync: NAME (partner NAME2)", or "(partners NAME2, NAME3)" where several sites pair
+with one. Checked over src/**/*.[ch]:
   the partner's label exists and names this one as its own partner;
-  every function that calls an ordered function of base/atomic.h (acquire, release, read-modify-write, fence) has a label
-  in it or in the comment above it, or says "sync: none (WHY)".
+  every function that calls an ordered function of base/atomic.h (acquire, release, read-modify-write, fence) has a
+  label in it or in the comment above it, or says "sync: none (WHY)".
 base/atomic.h itself and tests need none.
 """
 import pathlib
@@ -31,7 +31,7 @@ def labels_of(text, where):
 
 
 def check_partners(labels):
-    """Yields what is wrong between labels."""
+    """Yields a message for each partner that does not exist or does not name the label as its own partner."""
     names = {}
     for name, partners, where in labels:
         names.setdefault(name, (set(), where))[0].update(partners)
@@ -44,7 +44,7 @@ def check_partners(labels):
 
 
 def functions_of(text):
-    """[(first line, last line)] of what begins at the margin and ends with "}" there, with the comment above it."""
+    """[(first line, last line)] of each function or type, which ends with "}" at the margin, with what is above it."""
     lines = text.split("\n")
     spans, start = [], 0
     for number, line in enumerate(lines):
@@ -121,7 +121,7 @@ BAD = {
 
 
 def self_test():
-    """The good text passes, each bad one does not."""
+    """Checks that the good text passes and each bad one does not."""
     failed = 0
     for name, text in {"good": GOOD, **BAD}.items():
         with tempfile.TemporaryDirectory() as root:

@@ -3,9 +3,10 @@
 
   check_words.py --self-test
 
-The table under "Retired words" has a row for each: the words, separated by commas; the folder in which they must not
-occur, or "everywhere" (src, cmd, include, docs, man, README.md); the word to use instead. A word is found whole, letters
-of identifiers included: "conceal" is found in um_space_conceal. The glossary and the decision records may have them.
+A row of the table under "Retired words" has: words, separated by commas; the folder in which they must not occur, or
+"everywhere" (src, cmd, include, docs, man, README.md); the word to use instead. A word is matched whole, also between
+the underscores of an identifier: "conceal" matches in um_space_conceal. The glossary and the decision records may have
+retired words.
 """
 
 import re

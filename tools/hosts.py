@@ -1,9 +1,9 @@
 """Hosts on one machine: network, host name, process, IPC and mount namespaces, joined by a bridge.
 
-Each host has its own name, /etc/hosts, /dev/shm, pids and boot id, so programs find nothing that only one kernel could
-tell them. The launcher runs beside the hosts, in the bridge's network; in place of ssh it has an agent that enters a
-host's namespaces. Needs root (or its capabilities): who may not create a namespace is told so. A host lives until
-its first process reads the end of a pipe from who opened it, which comes with his end, too, however that comes.
+Each host has its own name, /etc/hosts, /dev/shm, pids and boot id, so programs find no sign that the hosts share one
+kernel. The launcher runs beside the hosts, in the bridge's network; instead of ssh it uses an agent that enters a
+host's namespaces. Needs root or its capabilities; otherwise NoNamespaces is raised. A host ends when its first process
+reads the end of file from a pipe whose other end its creator holds: so also when the creator ends, for any reason.
 """
 
 import os
@@ -32,8 +32,8 @@ touch "$1/ready"
 exec cat
 """
 
-# What ssh is for a launcher: options, the host, the command for a shell. As there, nothing of the environment goes along
-# (but the marker by which who opened the hosts finds its processes).
+# Called by a launcher like ssh: options, the host, the command for a shell. As with ssh, the environment is not passed
+# on (except PATH, HOME, and the marker by which the creator of the hosts finds its processes).
 AGENT = """#!/bin/sh
 while case $1 in -*) true;; *) false;; esac; do shift; done
 host=$1; shift
@@ -44,11 +44,11 @@ exec env -i "PATH=$PATH" "HOME=$HOME" "TMPDIR=$folder/tmp" "{marker}=${marker}" 
 
 
 class NoNamespaces(Exception):
-    """This user may not create them."""
+    """This user may not create namespaces."""
 
 
 def why_not() -> str:
-    """What is missing here for hosts, as far as that can be seen without trying; "": nothing."""
+    """Returns what is missing here for hosts, as far as that can be seen without trying; "": nothing."""
     if os.geteuid() != 0:
         return "only root can make namespaces"
     for program, package in (("nsenter", "util-linux"), ("ip", "iproute2")):
@@ -61,7 +61,7 @@ class Hosts:
     """Named host0, host1, ... with the addresses 10.77.0.1, .2, ... on eth0."""
 
     def __init__(self, count: int, marker: str) -> None:
-        """marker: the variable that all processes have that were started here."""
+        """marker: the environment variable that every process started on the hosts has."""
         if why := why_not():
             raise NoNamespaces(why)
         self.names = [f"host{i}" for i in range(count)]
@@ -124,30 +124,30 @@ class Hosts:
         subprocess.run(["nsenter", f"--net=/proc/{self.bridge}/ns/net", *command], check=True)
 
     def inside(self, name: str) -> list[str]:
-        """What a command begins with that runs on that host, in its root directory: the tests' may be in a chroot."""
+        """The prefix of a command that runs on that host. It enters the host's root: the tests may be in a chroot."""
         return ["nsenter", "--all", "--root", "--target", (self.root / name / "pid").read_text()]
 
     def beside(self) -> list[str]:
-        """What a launcher begins with."""
+        """The prefix of a launcher's command."""
         return ["nsenter", f"--net=/proc/{self.bridge}/ns/net"]
 
     def run_in(self, name: str, *command: str) -> None:
         subprocess.run([*self.inside(name), *command], check=True)
 
     def hydra_options(self, on_each: int) -> list[str | Path]:
-        """Of mpiexec, MPICH's or Intel MPI's: so many ranks on each of the hosts."""
+        """Options of mpiexec (MPICH's or Intel MPI's) for on_each ranks on each host."""
         agent = ["-launcher", "ssh", "-launcher-exec", self.agent, "-localhost", LAUNCHER]
         return [*agent, "-hosts", ",".join(self.names), "-ppn", str(on_each), "-n", str(len(self.names) * on_each)]
 
     def set_link(self, name: str, state: str) -> None:
-        """`up` or `down`: the host's cable."""
+        """Sets the host's link `up` or `down`."""
         self._in_bridge("ip", "link", "set", f"veth{self.names.index(name)}", state)
 
     def links(self) -> list[str | Path]:
-        """A command that cuts a host off, or mends its cable (`cut` or `mend`, and the host's number); and the
+        """A command that cuts a host off, or connects it again (`cut` or `mend`, and the host's number); and the
         network namespaces of the hosts.
 
-        Who is cut off sees his interface up, as where a switch beyond it fails.
+        The interface of a host that is cut off stays up, as when a switch behind it fails.
         """
         command = self.root / "link"
         enter = f"nsenter --net=/proc/{self.bridge}/ns/net ip link set veth$2"

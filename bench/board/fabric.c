@@ -26,8 +26,8 @@
 #include <unistd.h>
 
 enum { WARM = 20, TURNS = 100, BATCHES = 4, WINDOW = 16 };
-/* What the largest messages are held against, MB/s: the engine; who copies 32 KiB, begins and ends their DMA and tells.
- */
+/* Bounds for the largest messages, MB/s: of the engine; of a processor that copies 32 KiB, begins and ends their DMA,
+ * and sends a message. */
 static double dma_bound, copy_bound;
 
 static size_t max = 4 << 20;
@@ -80,7 +80,7 @@ static void open_all(struct team *t)
     clock_find(t);
 }
 
-/* So many operations have completed. */
+/* Returns when `count` more operations have completed. */
 static void await(struct team *t, int count)
 {
     while (count > 0) {
@@ -158,7 +158,7 @@ static double send_latency(struct team *t, size_t len)
 
 /* ---- MB/s; of the best window ---- */
 
-/* Ends a window: rank 0 hears that rank 1 has all. */
+/* Ends a window: rank 1 tells rank 0 that it has received all. */
 static void answer(struct team *t)
 {
     if (t->rank == 0)

@@ -7,8 +7,8 @@
  * the library that FI_UNIMEM_BOARD_LIBRARY names for the time, which is the model's with UNIMEM_EMU_TIMING=virtual:
  * then the figures do not depend on the host. Every byte is checked.
  *
- * --copy: the receiver tells the clock that it spends the time of copying the message once at this speed. MPICH does so
- * with active messages (out of its own buffer into the user's), with plain loads and stores that the model does not
+ * --copy: the receiver adds to the clock the time of copying the message once at this speed. MPICH copies active
+ * messages in that way (out of its own buffer into the user's), with plain loads and stores that the model does not
  * see.
  */
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ enum { WARM_UP = 2000, TURNS = 64, WINDOW = 16, BYTES = 8 << 20, TAG = 3 };
 static uint64_t (*emu_now)(void *board);
 static void (*emu_compute)(void *board, uint64_t ns);
 static uint64_t (*emu_given_up)(void *board);
-static double copy_speed; /* bytes a second; 0: not told */
+static double copy_speed; /* bytes a second; 0: --copy is not given */
 static int rank;
 
 static void fail(const char *what)
@@ -98,7 +98,7 @@ static void warm_up(unsigned char *out, unsigned char *in)
     }
 }
 
-/* ns */
+/* Returns half a round trip, ns. */
 static double latency(unsigned char *out, unsigned char *in, size_t len)
 {
     int turns = len <= 65536 ? TURNS : TURNS / 8;
@@ -131,7 +131,7 @@ static void window(unsigned char *out, unsigned char *in, size_t len)
         MPI_Send(&answer, 1, MPI_BYTE, 0, TAG + 1, MPI_COMM_WORLD);
 }
 
-/* MB/s; of many windows: where in one of them the ring is full is a matter of chance */
+/* Returns MB/s, over many windows: where in a window the ring is full is a matter of chance. */
 static double bandwidth(unsigned char *out, unsigned char *in, size_t len)
 {
     int windows = len > 65536 ? 1 + (int)(BYTES / WINDOW / len) : 8;

@@ -71,7 +71,8 @@ static void side_open(struct side *s, uint32_t node, int from, int to)
         demand(-EPIPE, "the other side");
 }
 
-/* Answers until the other side ends: it must not be taken for dead before it has got all messages. */
+/* Answers until the other side ends. If this side ended before, the other one would take it for dead and might miss its
+ * last messages. */
 static void answer(const struct side *s, int from)
 {
     uint64_t message[3] = {0};

@@ -10,11 +10,11 @@ host:
      FI_UNIMEM_BOARD_STEP up to "embedded" (pingpong.c), and at libfabric's level, with memory that is dmable, over
      "direct" and "native" (fabric.c): steps.csv, and steps.svg in the shape of the poster's figure;
   3. the poster's two other figures, 14.47 us and 360.59 MB/s, as predictions;
-  4. what is asked of all steps together, against raw DMA and the bound of the pipeline: bounds.csv;
+  4. all steps together, compared with raw DMA and with the bound of the pipeline: bounds.csv;
   5. what changes when a parameter is 20 % smaller or larger, with cpu_call_ns fitted anew: sensitivity.csv.
 
---docs also puts the figure and the tables into docs/. Needs a build (UNIMEM_BUILD, default: build) and the environment of
-./check (.venv). It is a model, not a board.
+--docs also puts the figure and the tables into docs/. Needs a build (UNIMEM_BUILD, default: build) and the environment
+of ./check (.venv). It is a model, not a board.
 """
 
 import argparse
@@ -38,7 +38,7 @@ VENV = TOP / ".venv"
 DOCS = TOP / "docs"
 PAPER = {"naive": 23.41, "dmable": 14.47, "bandwidth": 360.59}
 LARGEST = 4 << 20
-RECORD, HEAD = 32768, 64  # the largest body of a record of the machine over a board, and what is before it
+RECORD, HEAD = 32768, 64  # bytes of the largest body of a record over a board, and of what precedes it
 VARIED = (
     "mailbox_latency_ns", "mailbox_gap_ns", "dma_setup_ns", "dma_bandwidth", "register_ns", "deregister_ns", "cpu_poll_ns",
     "cpu_copy_bandwidth",
@@ -50,7 +50,7 @@ Params = dict[str, int]
 
 
 def defaults() -> Params:
-    """The parameters' values as the emulator has them."""
+    """The emulator's default values of the parameters."""
     text = (TOP / "emu" / "params.c").read_text()
     found = re.findall(r'\{"(\w+)", offsetof\(struct emu_params, \w+\), (\d+),', text)
     return {name: int(value) for name, value in found}
@@ -63,13 +63,13 @@ DEFAULTS = defaults()
 
 
 def run(command: list[str | Path], step: str, params: Params, more: dict[str, str]) -> list[list[float]]:
-    """The lines of numbers that a benchmark prints. The host may be too busy for an exact one: then once more."""
+    """The lines of numbers that a benchmark prints. It runs again if the host was too busy for an exact result."""
     env = os.environ | {
         "FI_PROVIDER_PATH": str(BUILD),
         "FI_PROVIDER": "unimem",
         "FI_UNIMEM_BOARD_LIBRARY": str(BUILD / "libunimem.so.1"),
         "FI_UNIMEM_BOARD_STEP": step,
-        "FI_UNIMEM_LINGER": "0",  # it goes by the clock of the host
+        "FI_UNIMEM_LINGER": "0",  # lingering depends on the host's clock
         "UNIMEM_BOARD": f"bench-{uuid.uuid4().hex[:12]}",
         "UNIMEM_EMU_TIMING": "virtual",
         "UNIMEM_EMU_PARAMS": ",".join(f"{name}={value}" for name, value in params.items()),
@@ -113,7 +113,7 @@ def fabric(step: str, params: Params) -> list[list[float]]:
                {"LD_PRELOAD": str(BUILD / "bench" / "libboard_clock.so")})  # fmt: skip
 
 
-# ---- what is made of it ----
+# ---- results ----
 
 
 def latency(step: str, params: Params, tagged: bool = False) -> float:
@@ -121,7 +121,7 @@ def latency(step: str, params: Params, tagged: bool = False) -> float:
 
 
 def fit(params: Params) -> int:
-    """cpu_call_ns for which the naive step has the poster's latency: it is nearly linear in it."""
+    """cpu_call_ns for which the naive step has the poster's latency, which is nearly linear in it."""
     low, high = 400, 1200
     while True:
         at_low, at_high = (latency("naive", params | {"cpu_call_ns": ns}) for ns in (low, high))
@@ -137,13 +137,14 @@ def predictions(params: Params) -> tuple[float, float]:
 
 
 def pipeline_mbs(params: Params, size: int) -> float:
-    """What bounds messages between ordinary buffers: the slowest of sender, engine and receiver, for records of so many bytes."""
+    """The bound, MB/s, of messages between ordinary buffers: that of the slowest of sender, engine and receiver, with
+    records of so many bytes."""
     p = DEFAULTS | params
     body = min(size, RECORD)
     copy_ns = p["cpu_call_ns"] + body * 1e9 / p["cpu_copy_bandwidth"]
-    sender = copy_ns + 3 * p["cpu_call_ns"]  # begins and polls a DMA, tells
+    sender = copy_ns + 3 * p["cpu_call_ns"]  # begins a DMA, polls it, sends a message
     engine = p["dma_setup_ns"] + (body + HEAD) * 1e9 / p["dma_bandwidth"]
-    receiver = copy_ns + p["cpu_call_ns"]  # is told
+    receiver = copy_ns + p["cpu_call_ns"]  # takes that message
     return body * 1e3 / max(sender, engine, receiver)
 
 
@@ -180,7 +181,7 @@ def sensitivity() -> list[list[str]]:
 
 
 def bounds(params: Params, rows: Rows, level: list[list[float]]) -> list[list[str]]:
-    """Each size: put and message at libfabric's level against raw DMA; ordinary buffers against the pipeline's bound."""
+    """By size: put and message at libfabric's level against raw DMA; ordinary buffers against the pipeline's bound."""
     table = []
     for line, (size, raw_us, raw_mbs) in zip(level, rows["raw DMA"], strict=True):
         if size not in (1, 64, 1024, 4096, 16384, 65536, 262144, 1 << 20, LARGEST):
@@ -193,7 +194,7 @@ def bounds(params: Params, rows: Rows, level: list[list[float]]) -> list[list[st
     return table
 
 
-# ---- telling it ----
+# ---- output ----
 
 
 def plot(rows: Rows, out: Path) -> None:

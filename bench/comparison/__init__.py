@@ -1,14 +1,14 @@
-"""What bench/compare is made of.
+"""The modules of bench/compare.
 
 families    what is measured: the measurements, their cases and metrics
-peers       on what: unimem, other transports, the limits
-peer        what they have in common; fabric, mpi: how each one is run
-running     one run of one peer; a peer that fails ends nothing
+peers       what is compared: unimem, other transports, the limits
+peer        what all peers have in common; fabric, mpi: how they are run
+running     one run of one peer; if it fails, the other runs go on
 summary     statistics: medians, spread, ratios
 tables      Markdown
 plots       pictures
-command     options, the order of the runs, the files that come of it
+command     options, the order of the runs, the files that are written
 
-The programs that measure are in bench/drivers. All that a run gave is in runs.json, in the form that `summary` reads: tables
-and pictures are made of that file alone.
+The programs that measure are in bench/drivers. All results are in runs.json, in the form that `summary` reads: tables
+and pictures are made from that file alone.
 """

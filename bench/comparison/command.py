@@ -1,4 +1,4 @@
-"""bench/compare: options, the order of the runs, and the files that come of it."""
+"""bench/compare: options, the order of the runs, and the files that are written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ DOCS = TOP / "docs"
 QUICK = {"repeat": 3, "seconds": 0.02}
 FULL = {"repeat": 9, "seconds": 0.2}
 ENDED = 130
-COLD_CACHES = 2  # a rotating buffer, in last-level caches
+COLD_CACHES = 2  # size of a rotating buffer, in last-level caches
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -72,7 +72,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def variants_of(options: argparse.Namespace) -> tuple[Variant, ...]:
-    """The first one is what the overview is about."""
+    """The variants of unimem to run. The overview is about the first one."""
     build = options.build.resolve()
     found = [Variant("unimem", build), Variant("unimem heap", build, is_heap=True)]
     for text in options.variant:
@@ -103,7 +103,7 @@ def setting_of(options: argparse.Namespace) -> Setting:
 
 
 def chosen(words: str | None, named: Sequence[tuple[str, str]]) -> list[bool]:
-    """named: (set, member). A word names a whole set, or one member of it."""
+    """Which of the named are chosen. named: (set, member); a word names a whole set, or one member of it."""
     wanted = words.split(",") if words else None
     for word in wanted or []:
         if not any(word in pair for pair in named):
@@ -128,7 +128,7 @@ def version() -> str:
 
 
 def record_of(options: argparse.Namespace, setting: Setting, wanted: Sequence[Measurement], on: Sequence[Peer]) -> Record:
-    """runs.json before the runs."""
+    """The contents of runs.json before the first run."""
     missing = {peer.id: why for peer in on if (why := peer.missing(setting))}
     return {
         "version": version(), "when": datetime.date.today().isoformat(), "machine": machine.describe(),
@@ -142,7 +142,7 @@ def record_of(options: argparse.Namespace, setting: Setting, wanted: Sequence[Me
 
 
 def measure(record: Record, setting: Setting, wanted: Sequence[Measurement], on: Sequence[Peer], out: Path) -> None:
-    """All runs. What there is is written after each measurement: it is not lost when somebody ends the run."""
+    """Makes all runs. Saves the results after each measurement, so that they are not lost if the user ends the run."""
     there = [peer for peer in on if peer.id not in record["missing"]]
     failed = peers.build_programs(there, setting)
     record["missing"] |= failed
@@ -169,7 +169,7 @@ def save(record: Record, out: Path) -> None:
 
 
 def write(record: Record, out: Path, options: argparse.Namespace) -> None:
-    """All that is made of the runs."""
+    """Writes all that is made from the runs."""
     save(record, out)
     (out / "report.md").write_text(tables.report(record), encoding="utf-8")
     if options.docs:
@@ -196,7 +196,7 @@ def show(setting: Setting, wanted: Sequence[Measurement], on: Sequence[Peer]) ->
 
 
 def status(record: Record) -> int:
-    """1: a run of ours failed."""
+    """1 if a run of unimem failed, else 0."""
     ours = {peer["id"] for peer in record["peers"] if peer["kind"] == OURS}
     return int(any(run["error"] for run in record["runs"] if run["peer"] in ours))
 
@@ -216,7 +216,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     out = options.out or setting.build / "results" / "compare"
     record = record_of(options, setting, wanted, on)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it leaves no process behind either
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C, it leaves no process behind
     try:
         measure(record, setting, wanted, on, out)
     except KeyboardInterrupt:

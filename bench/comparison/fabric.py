@@ -1,4 +1,4 @@
-"""Peers below MPI: libfabric's providers, UCX by its own program, and what can be had without a library."""
+"""Peers below MPI: libfabric's providers, UCX measured by its own program, copies without a library (the limits)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .families import FABRIC, Measurement
 from .peer import Peer, Setting, Variant
 from .running import Outcome
 
-# Columns of a line of ucx_perftest -v: iterations, percentile, average latency, overall latency, average MB/s, overall, ...
+# Columns of a line of ucx_perftest -v: iterations, percentile, average latency, overall latency, average MB/s, ...
 PERCENTILE, LATENCY, BANDWIDTH = 1, 3, 5
-PERCENTILES_OF = 1001  # samples, for the last of a thousand
+PERCENTILES_OF = 1001  # samples at least, for the slowest of a thousand
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class FabricPeer(Peer):
 
 @dataclass(frozen=True)
 class BarePeer(Peer):
-    """A way to copy without a library: what can be had (bench/drivers/bare_ways.c)."""
+    """A way to copy without a library: a limit for all others (bench/drivers/bare_ways.c)."""
 
     way: str = ""
-    is_small: bool = False  # messages that fit into a cache line; else those of 4 KiB and more
+    is_small: bool = False  # messages that fit into a cache line (48 bytes); else only larger ones
     measured: tuple[str, ...] = ("latency", "bandwidth")
 
     def missing(self, setting: Setting) -> str:
@@ -84,7 +84,7 @@ class BarePeer(Peer):
 
 @dataclass(frozen=True)
 class UcxPeer(Peer):
-    """UCX by its own program, ucx_perftest: a server, and a client for each figure."""
+    """UCX, measured by its own program, ucx_perftest: a server and a client for each figure."""
 
     TESTS = {"latency": "tag_lat", "bandwidth": "tag_bw", "rma": ""}
 
@@ -92,7 +92,7 @@ class UcxPeer(Peer):
         return "" if shutil.which("ucx_perftest") else "no ucx_perftest: Debian has it in ucx-utils"
 
     def offers(self, m: Measurement) -> bool:
-        return m.family in self.TESTS and not m.is_cold and m.name != "used"  # it neither writes nor reads its messages
+        return m.family in self.TESTS and not m.is_cold and m.name != "used"  # ucx_perftest does not touch its messages
 
     def measure(self, m: Measurement, setting: Setting) -> Outcome:
         outcome = Outcome()
@@ -109,7 +109,7 @@ class UcxPeer(Peer):
         return outcome
 
     def tests(self, m: Measurement) -> list[tuple[str, list[str], int]]:
-        """Metric, the program's words, and the column of its last line."""
+        """Metric, arguments of the program, and column in its last line."""
         if m.family == "latency":
             parts = [("us", "50"), ("p50_us", "50"), ("p99_us", "99"), ("p999_us", "99.9")]
             return [(metric, ["-t", "tag_lat", "-R", part], PERCENTILE) for metric, part in parts]
@@ -125,7 +125,7 @@ class UcxPeer(Peer):
 
     @staticmethod
     def run_pair(words: Sequence[str], column: int, setting: Setting) -> float | str:
-        """The value, or why there is none."""
+        """Runs a server and a client. Returns the value, or why there is none."""
         env = running.environment({"UCX_TLS": "self,posix,sysv,cma"})
         command = ["ucx_perftest", "-f", "-v", "-p", str(20000 + os.getpid() % 20000)]
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}

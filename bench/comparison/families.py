@@ -8,20 +8,20 @@ from dataclasses import dataclass
 KIB, MIB = 1 << 10, 1 << 20
 SMALL = (1, 8, 64, 512, 4 * KIB)
 LARGE = (16 * KIB, 32 * KIB, 64 * KIB, 128 * KIB, 256 * KIB, 512 * KIB, MIB, 2 * MIB, 4 * MIB)
-IN_PIECES = tuple(48 * 4**k for k in range(9))  # bytes in all that four and six pieces can have
+IN_PIECES = tuple(48 * 4**k for k in range(9))  # total bytes; four and six divide them
 
 FABRIC, MPI, HOSTS = "fabric", "mpi", "hosts"  # levels: libfabric's interface, MPI's, and MPI's on several hosts
 
 
 @dataclass(frozen=True)
 class Metric:
-    """What a program prints under this name."""
+    """A figure that programs print under this name."""
 
     name: str
     title: str
     unit: str
     higher_is_better: bool = False
-    is_detail: bool = False  # told by the report's tables, not by the overview and the document
+    is_detail: bool = False  # shown in the report's tables, not in the overview and the document
 
 
 METRICS = {
@@ -65,7 +65,7 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """One program with its arguments. cases: of a full run; quick: of a quick one. Both empty: it has none to choose."""
+    """One program with its arguments. cases: of a full run; quick: of a quick one. Both empty: no choice of cases."""
 
     family: str
     name: str
@@ -74,13 +74,13 @@ class Measurement:
     arguments: tuple[str, ...]
     cases: tuple[int, ...] = ()
     quick: tuple[int, ...] = ()
-    program: str = "compare"  # compare: one program a level; else a program over libfabric
+    program: str = "compare"  # compare: one program for each level; else a program over libfabric
     levels: tuple[str, ...] = (FABRIC, MPI)
     processes: int = 2
     is_cold: bool = False
 
     def processes_of(self, cases: Sequence[int]) -> int:
-        """Senders: the largest case, and the receiver."""
+        """The number of processes. Family senders: the largest case, and the receiver."""
         return max(cases) + 1 if self.family == "senders" else self.processes
 
     @property
@@ -89,7 +89,7 @@ class Measurement:
 
 
 def measurements(pairs: int) -> list[Measurement]:
-    """All of them, in the order of the report."""
+    """All measurements, in the order of the report."""
     bytes_, quick = "bytes", (8, 4 * KIB, 64 * KIB, MIB)
     sizes = SMALL[1:] + LARGE
     collectives = [

@@ -1,4 +1,4 @@
-"""What a run is made on, as far as a reader of its figures must know."""
+"""The machine of a run, as far as a reader of its figures must know it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def processor() -> str:
 
 
 def last_level_cache() -> int:
-    """Bytes, of the first processor."""
+    """Size in bytes, for the first processor."""
     units = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     sizes = [file.read_text().strip() for file in CPU.glob("cpu0/cache/index*/size")]
     return max((int(text[:-1]) * units[text[-1]] for text in sizes if text and text[-1] in units), default=CACHE_UNKNOWN)

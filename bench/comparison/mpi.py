@@ -19,15 +19,15 @@ DRIVERS = Path(__file__).resolve().parents[1] / "drivers"
 
 @dataclass(frozen=True)
 class Mpi:
-    """An implementation of MPI: where it lies, and what its launcher wants."""
+    """An implementation of MPI: where it is installed, and what its launcher needs."""
 
     group: str
-    built_by: str  # the group whose compiler it is; MPIs of one binary interface share the program
+    built_by: str  # the group of the compiler; MPIs with the same ABI share the program
     launcher: Path
     compiler: Path
-    advice: str  # when it is not there
+    advice: str  # how to get it, if it is missing
     options: tuple[str, ...] = ()
-    crowded: tuple[str, ...] = ()  # with more ranks than processors
+    crowded: tuple[str, ...] = ()  # options with more ranks than processors
     env: Mapping[str, str] = field(default_factory=dict)
 
     def program(self, setting: Setting) -> Path:
@@ -40,7 +40,7 @@ class Mpi:
         return ""
 
     def build(self, setting: Setting) -> None:
-        """Compiles the measurements with this MPI's compiler unless that was done."""
+        """Compiles the measurements with this MPI's compiler, unless the program is up to date."""
         names = ("main", "measure", "latency", "line", "stream", "matching", "senders", "onesided", "collective", "link_mpi")
         sources = [DRIVERS / f"{name}.c" for name in names]
         program = self.program(setting)
@@ -49,7 +49,7 @@ class Mpi:
             return
         program.parent.mkdir(parents=True, exist_ok=True)
         flags = ["-std=gnu17", "-O2", "-g", "-D_GNU_SOURCE", "-DLINK_MPI", "-Wall", "-Wextra", f"-I{DRIVERS}"]
-        # The path in the binary must yield to LD_LIBRARY_PATH: Intel MPI runs what MPICH's compiler built.
+        # LD_LIBRARY_PATH must override the path in the binary: Intel MPI runs programs that MPICH's compiler built.
         subprocess.run([self.compiler, *flags, "-Wl,--enable-new-dtags", "-o", program, *sources], check=True)
 
 
@@ -73,7 +73,7 @@ class MpiPeer(Peer):
         return self.run_ranks(m, setting, ["-n", str(m.processes_of(setting.cases_of(m)))])
 
     def run_ranks(self, m: Measurement, setting: Setting, ranks: Sequence[str | Path], before: Sequence[str] = ()) -> Outcome:
-        """ranks: the launcher's options that say how many there are, and where; before: what the launcher runs under."""
+        """ranks: the launcher's options for number and hosts of the ranks; before: a command that runs the launcher."""
         assert self.mpi
         of, cases = self.mpi, setting.cases_of(m)
         command: list[str | Path] = [*before, *(self.variant.mpi_launcher() if self.variant else []), of.launcher, *of.options]
@@ -107,9 +107,9 @@ class HostsPeer(MpiPeer):
 
 @dataclass(frozen=True)
 class FloorPeer(MpiPeer):
-    """What the MPI itself takes: over a provider that completes small messages at once (bench/floor)."""
+    """The time that the MPI itself takes: over a provider that completes small messages at once (bench/floor)."""
 
-    MOST: ClassVar[int] = 4096  # bytes
+    MOST: ClassVar[int] = 4096  # bytes of a message
 
     def folder(self, setting: Setting) -> Path:
         return setting.build / "bench" / "floor"
@@ -136,7 +136,7 @@ def mpich(setting: Setting) -> Mpi:
 
 
 def impi(setting: Setting) -> Mpi | None:
-    """Its run time has no compiler; what MPICH's built runs on it, one binary interface serves both."""
+    """Its run time has no compiler. Programs that MPICH's compiler built run on it: both have the same ABI."""
     if not setting.impi:
         return None
     env = {"LD_LIBRARY_PATH": str(setting.impi / "lib"), "I_MPI_PIN": "0"}

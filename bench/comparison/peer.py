@@ -16,7 +16,7 @@ OURS, OTHER, LIMIT = "ours", "other", "limit"
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to run unimem: a column of ours in each group."""
+    """A way to run unimem: one column in each group."""
 
     name: str
     build: Path
@@ -24,7 +24,7 @@ class Variant:
     env: Mapping[str, str] = field(default_factory=dict)
 
     def fabric_environment(self) -> dict[str, str]:
-        """libfabric finds loadable providers of its own only while FI_PROVIDER_PATH is not set: only ours has it."""
+        """libfabric finds its own loadable providers only without FI_PROVIDER_PATH, so only unimem's runs set it."""
         heap = {"LD_PRELOAD": f"{self.build / 'libunimem-heap.so'} libjemalloc.so.2"} if self.is_heap else {}
         return {"FI_PROVIDER_PATH": str(self.build)} | heap | dict(self.env)
 
@@ -42,7 +42,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Setting:
-    """What holds for all runs."""
+    """The settings of all runs."""
 
     build: Path  # of the programs that measure
     variants: tuple[Variant, ...]
@@ -51,8 +51,8 @@ class Setting:
     impi: Path | None
     libfabric: Path | None  # folder of the libfabric.so.1 to run with; None: the system's
     cpus: tuple[int, ...]
-    seconds: float  # about what one figure may take
-    cold: int  # bytes
+    seconds: float  # about the time for one figure
+    cold: int  # bytes over which buffers rotate
     timeout: float
     is_quick: bool
     priority: int | None = None
@@ -66,7 +66,7 @@ class Setting:
         return running.run([*before, *command], env, self.timeout)
 
     def driver_options(self, m: Measurement, cases: Sequence[int]) -> list[str]:
-        """Of a compare_LINK program."""
+        """Options of a compare_LINK program."""
         options = [*m.arguments, "--cases", ",".join(map(str, cases)), "--cpus", ",".join(map(str, self.cpus))]
         options += ["--seconds", str(self.seconds), "--limit", str(int(self.timeout))]
         return [*options, "--cold", str(self.cold)] if m.is_cold else options

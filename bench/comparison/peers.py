@@ -1,8 +1,9 @@
-"""On what is measured: unimem, what it is compared with, and the limits.
+"""The peers: unimem, what it is compared with, and the limits.
 
-Peers of one group are compared with one another: libfabric's providers (and UCX, and the limits) with the same program over
-libfabric's interface, and the transports of each MPI with the same program over that MPI. What goes between hosts is compared
-on the loopback: unimem over libfabric's tcp with tcp alone; and jobs on two hosts, which are namespaces of this one.
+Peers of one group are compared with one another: libfabric's providers (and UCX, and the limits) with the same program
+over libfabric's interface, and the transports of each MPI with the same program over that MPI. Communication between
+hosts is compared on the loopback (unimem over libfabric's tcp with tcp alone), and by jobs on two hosts, which are
+namespaces of this one.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ def fabric_peers(setting: Setting) -> list[Peer]:
 def of_mpi(
     of: Mpi, setting: Setting, over_ofi: dict[str, str], others: Sequence[tuple[str, dict[str, str], tuple[str, ...]]]
 ) -> list[Peer]:
-    """unimem in all its variants, then the other transports (name, variables, options of the launcher), then the MPI's floor.
+    """All variants of unimem, then the other transports (name, variables, options of the launcher), then the floor.
 
-    over_ofi: what makes the MPI use libfabric."""
+    over_ofi: the variables that make the MPI use libfabric."""
     ours = [MpiPeer(of.group, variant.name, OURS, mpi=of, variant=variant) for variant in setting.variants]
     floor = FloorPeer(of.group, "floor", LIMIT, mpi=of, env=over_ofi)
     return [*ours, *(MpiPeer(of.group, name, mpi=of, env=env, options=options) for name, env, options in others), floor]
@@ -66,7 +67,7 @@ BETWEEN_HOSTS = ("latency", "bandwidth", "bidirectional", "rma", "collectives")
 
 
 def hosts_peers(setting: Setting) -> list[Peer]:
-    """One host serves as several: nothing goes through common memory."""
+    """One host stands for several: nothing goes through shared memory."""
     ours = [replace(variant, env={**variant.env, **ON_LOOPBACK}) for variant in setting.variants if not variant.is_heap]
     tcp = {"FI_PROVIDER": "tcp", "FI_TCP_IFACE": "lo"}
     of = replace(mpi.mpich(setting), group="mpich-net")
@@ -79,7 +80,8 @@ def hosts_peers(setting: Setting) -> list[Peer]:
 
 
 def two_hosts_peers(setting: Setting) -> list[Peer]:
-    """Hosts of namespaces: what reaches within a host, and what between them. tcp alone carries all messages."""
+    """Two hosts, which are namespaces. Messages within a host and between hosts use different transports, except those
+    of the peer tcp."""
     ours = [variant for variant in setting.variants if not variant.is_heap]
     tcp = {"MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp", "FI_TCP_IFACE": "eth0"}
     of = replace(mpi.mpich(setting), group="mpich-hosts")
@@ -98,7 +100,7 @@ def all_peers(setting: Setting) -> list[Peer]:
 
 
 def build_programs(peers: Sequence[Peer], setting: Setting) -> dict[str, str]:
-    """Those over MPI; what could not be built, by the peer's id."""
+    """Builds the programs over MPI. Returns why some could not be built, by the peer's id."""
     failed: dict[str, str] = {}
     for peer in peers:
         if isinstance(peer, MpiPeer) and peer.mpi:

@@ -1,4 +1,4 @@
-"""Pictures of the summary's tables: one file for each measurement and metric by size, a part for each group of peers."""
+"""Pictures of the summary's tables: one file for each measurement and metric by size, one part for each group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAGE = (("latency/used", "us", "half a round trip"), ("bandwidth/used", "mb_s", 
 
 
 def series(table: Table, name: str) -> tuple[list[int], list[float], list[float], list[float]]:
-    """Cases, medians, quartiles of a peer."""
+    """Cases, medians, lower and upper quartiles of a peer."""
     rows = [row for row in table.rows if name in row.cells and row.case.isdigit()]
     cells = [row.cells[name] for row in rows]
     return [int(row.case) for row in rows], [c.median for c in cells], [c.low for c in cells], [c.high for c in cells]
@@ -50,7 +50,7 @@ def pyplot() -> Any:
 
 
 def picture(tables: Sequence[Table], groups: dict[str, str], out: Path) -> None:
-    """The same metric of one measurement in several groups."""
+    """Draws one metric of one measurement in several groups."""
     plt = pyplot()
     columns = min(len(tables), COLUMNS)
     rows = -(-len(tables) // columns)
@@ -68,7 +68,7 @@ def picture(tables: Sequence[Table], groups: dict[str, str], out: Path) -> None:
 
 
 def pictures(record: Record, folder: Path) -> list[Path]:
-    """One for each measurement and metric that has two cases or more."""
+    """Writes one picture for each measurement and metric that has two cases or more."""
     by_name: dict[str, list[Table]] = {}
     for section in sections(record):
         for table in section.tables:
@@ -83,13 +83,13 @@ def pictures(record: Record, folder: Path) -> list[Path]:
 
 
 def page_tables(record: Record, measurement: str, metric: str) -> list[Table]:
-    """What a part of the documents' picture shows: the groups of one host."""
+    """The tables for a part of the documents' picture: those of groups on one host."""
     found = [t for section in sections(record) for t in section.tables if (t.measurement["id"], t.metric.name) == (measurement, metric)]
     return [table for table in found if table.ours and table.others and "net" not in table.group]
 
 
 def draw_ratios(axes: Any, tables: Sequence[Table], groups: dict[str, str]) -> None:
-    """A line for each group: how many times as good unimem is as the best peer of each size."""
+    """Draws a line for each group: how many times as good unimem is as the best peer of each size."""
     cases = sorted({int(row.case) for table in tables for row in table.rows})
     for table in tables:
         ratios = [(cases.index(int(row.case)), value) for value, row in table.ratios(table.ours[0])]
@@ -103,7 +103,7 @@ def draw_ratios(axes: Any, tables: Sequence[Table], groups: dict[str, str]) -> N
 
 
 def page_picture(record: Record, out: Path) -> bool:
-    """The picture for the documents. False: there is nothing to draw."""
+    """Writes the picture for the documents. False: a part of it has nothing to draw."""
     parts = [(page_tables(record, measurement, metric), title) for measurement, metric, title in PAGE]
     if not all(tables for tables, _ in parts):
         return False

@@ -1,4 +1,4 @@
-"""How far it is: a bar on a terminal (tqdm), else a line now and then."""
+"""Shows the progress: a bar on a terminal (tqdm), else a line now and then."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, TextIO
 
-EACH_S = 30  # where there is no terminal
+EACH_S = 30  # seconds between lines, where there is no terminal
 
 
 class Progress:
@@ -17,12 +17,12 @@ class Progress:
         if stream.isatty():
             try:
                 from tqdm import tqdm
-            except ImportError:  # an environment of before: lines will do
+            except ImportError:  # an older environment: shows lines instead
                 return
             self.bar = tqdm(total=total, file=stream, unit="run", dynamic_ncols=True)
 
     def begin(self, what: str) -> None:
-        """Before a run."""
+        """Called before a run."""
         if self.bar is not None:
             self.bar.set_postfix_str(what)
         elif self.done == 0 or time.monotonic() - self.said >= EACH_S:
@@ -30,7 +30,7 @@ class Progress:
             print(f"compare: {self.done} of {self.total} runs, {self.said - self.began:.0f} s: {what}", file=self.stream, flush=True)
 
     def end(self) -> None:
-        """After a run."""
+        """Called after a run."""
         self.done += 1
         if self.bar is not None:
             self.bar.update()

@@ -1,4 +1,4 @@
-"""One run of one peer: a command that prints figures, or an error in a few words. It ends in any case."""
+"""One run of one peer: a command that prints figures, or an error in a few words. A run that hangs is ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FIGURE = re.compile(r"^figure (\w+) (\w+) (\S+)$", re.MULTILINE)
-# Whatever the shell has set of these would change what is measured.
+# Variables that would change what is measured, if the user's shell has set them.
 FOREIGN = re.compile(r"^(FI_|MPIR_|MPICH_|UCX_|I_MPI_|OMPI_|PRTE_|PMIX_|PMI_|HYDRA_|LD_PRELOAD$)")
 OWN_WORDS = re.compile(r"(?:measure|process \d+ of \d+|wakeup): (.*)")  # of the programs in bench/drivers
 MARKER = "UNIMEM_COMPARE"
@@ -24,7 +24,7 @@ Figure = tuple[str, str, float]  # metric, case, value
 
 @dataclass
 class Outcome:
-    """figures may be there beside an error: of the cases before it."""
+    """With an error there may be figures, too: of the cases before the error."""
 
     figures: list[Figure] = field(default_factory=list)
     error: str = ""
@@ -35,7 +35,7 @@ def environment(extra: Mapping[str, str]) -> dict[str, str]:
 
 
 def reason(status: int, out: str, err: str) -> str:
-    """The words that tell most: our programs' own, else the last line of what there is."""
+    """The line that says most: the drivers' first own error, else the first line with an error word, else the first."""
     if status == NOT_OFFERED:
         return "not offered"
     lines = [line.strip() for line in (err + "\n" + out).splitlines() if line.strip()]
@@ -47,7 +47,7 @@ def reason(status: int, out: str, err: str) -> str:
 
 
 def marked(value: str) -> list[int]:
-    """The living processes that carry the marker in their environment."""
+    """The living processes that have the marker in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -59,7 +59,7 @@ def marked(value: str) -> list[int]:
 
 
 def end_all(value: str) -> None:
-    """A launcher that is killed leaves its ranks behind."""
+    """Kills all processes with the marker: a launcher that is killed leaves its ranks behind."""
     for _ in range(20):
         left = marked(value)
         for pid in left:

@@ -1,7 +1,7 @@
-"""Statistics of runs.json: medians, spread, and ratios, as tables of numbers. Knows nothing of how they are run or shown.
+"""Statistics of runs.json: medians, spread, and ratios, as tables of numbers. Does not know how peers are run or shown.
 
-A table is one metric of one measurement in one group of peers: a row for each case, a cell for each peer. A ratio says how
-many times as good the first is as the second, whichever way the metric goes: above 1 it is ahead.
+A table is one metric of one measurement in one group of peers: a row for each case, a cell for each peer. A ratio says
+how many times as good the first is as the second, whether more or less is better: above 1 the first is ahead.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .families import METRICS, Metric
 
 OURS, LIMIT = "ours", "limit"
 LINES = ("line_before_ns", "line_after_ns")  # bench/drivers/line.c
-APART = 1.6  # times the usual time of a line: the two processors are elsewhere
-LEAST = 3  # runs of a peer that a table is made of, if there are as many
+APART = 1.6  # if a line takes so many times its usual time, the two processors are further apart
+LEAST = 3  # runs that a peer needs with its processors close together, or its other runs count, too
 Record = dict[str, Any]  # runs.json
 
 
 class Spread(NamedTuple):
-    """Of the values of all repetitions: the median, the quartiles, how many there are."""
+    """Median and quartiles of the values of all repetitions, and how many there are."""
 
     median: float
     low: float
@@ -37,13 +37,13 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def ratio(metric: Metric, first: float, second: float) -> float | None:
-    """How many times as good the first is; None where that has no meaning."""
+    """How many times as good the first is as the second; None if that has no meaning."""
     above, below = (first, second) if metric.higher_is_better else (second, first)
     return above / below if below > 0 else None
 
 
 def best(metric: Metric, cells: Iterable[tuple[str, Spread]]) -> tuple[str, Spread] | None:
-    """Name and value; None: there is none."""
+    """Name and value of the best cell; None: there is none."""
     return min(cells, key=lambda cell: -cell[1].median if metric.higher_is_better else cell[1].median, default=None)
 
 
@@ -51,9 +51,9 @@ def best(metric: Metric, cells: Iterable[tuple[str, Spread]]) -> tuple[str, Spre
 class Row:
     case: str
     cells: dict[str, Spread]  # by the peer's name; a limit is no cell
-    rival: tuple[str, Spread] | None = None  # the best of those that are not ours
+    rival: tuple[str, Spread] | None = None  # the best peer that is not unimem
     limit: tuple[str, Spread] | None = None
-    to_rival: dict[str, float] = field(default_factory=dict)  # by the name of a peer of ours
+    to_rival: dict[str, float] = field(default_factory=dict)  # ratios, by the name of a variant of unimem
     to_limit: dict[str, float] = field(default_factory=dict)
 
 
@@ -89,7 +89,7 @@ def by_number(case: str) -> tuple[int, str]:
 
 
 def row_of(metric: Metric, case: str, values: dict[str, list[float]], peers: Sequence[dict[str, str]]) -> Row:
-    """values: of this case, by the peer's id."""
+    """values: the values of this case, by the peer's id."""
     spreads = {peer["id"]: spread(values[peer["id"]]) for peer in peers if values.get(peer["id"])}
     of = {kind: [(p["name"], spreads[p["id"]]) for p in peers if p["id"] in spreads and p["kind"] == kind]
           for kind in {p["kind"] for p in peers}}  # fmt: skip
@@ -105,7 +105,7 @@ def row_of(metric: Metric, case: str, values: dict[str, list[float]], peers: Seq
 
 
 def failures_of(runs: Sequence[Record], peers: Sequence[dict[str, str]], missing: dict[str, str]) -> dict[str, str]:
-    """In words, by the peer's name."""
+    """What failed, in words, by the peer's name."""
     told = {}
     for peer in peers:
         of_peer = [run for run in runs if run["peer"] == peer["id"]]
@@ -120,23 +120,23 @@ def failures_of(runs: Sequence[Record], peers: Sequence[dict[str, str]], missing
 
 
 def lines_of(run: Record) -> list[float]:
-    """What a cache line took before the run and after it, ns; empty: that was not measured."""
+    """The time of a cache line before the run and after it, ns; empty: that was not measured."""
     return [value for metric, _, value in run["figures"] if metric in LINES]
 
 
 def usual_line(record: Record) -> float | None:
-    """ns, with the two processors as close as they were in a tenth of the runs."""
+    """Time of a cache line, ns, that a tenth of all measured times do not exceed: with the processors close."""
     lines = sorted(value for run in record["runs"] for value in lines_of(run))
     return lines[len(lines) // 10] if lines else None
 
 
 def is_apart(run: Record, usual: float | None) -> bool:
-    """Were the two processors further apart at some time of it? A virtual machine's host may move them."""
+    """True if the processors were further apart at some time of the run: a virtual machine's host may move them."""
     return usual is not None and max(lines_of(run), default=0) > APART * usual
 
 
 def comparable(runs: Sequence[Record], usual: float | None) -> list[Record]:
-    """Without those that were apart, of each peer that has enough others."""
+    """The runs without those whose processors were apart, for each peer that has enough other runs."""
     close: dict[str, int] = {}
     for run in runs:
         close[run["peer"]] = close.get(run["peer"], 0) + (bool(run["figures"]) and not is_apart(run, usual))
@@ -162,7 +162,7 @@ def section_of(record: Record, measurement: Record, group: str) -> Section:
 
 
 def sections(record: Record) -> list[Section]:
-    """All that has a figure or an error, measurement by measurement."""
+    """The sections that have a figure or an error, measurement by measurement."""
     found = []
     for measurement in record["measurements"]:
         for group in record["groups"]:

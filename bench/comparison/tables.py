@@ -16,7 +16,7 @@ WIDTH = 120
 
 
 def number(value: float) -> str:
-    """Three figures that mean something."""
+    """With three significant digits."""
     if value == 0:
         return "0"
     digits = f"{value:.3g}"
@@ -24,7 +24,7 @@ def number(value: float) -> str:
 
 
 def size(case: str, what: str) -> str:
-    """A case as people say it: bytes in KiB and MiB where they are."""
+    """A case as readers expect it: bytes in KiB or MiB where these are whole."""
     value = int(case) if case.isdigit() else 0
     if what.startswith("bytes"):
         for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
@@ -49,7 +49,7 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def short(name: str) -> str:
-    """Of a peer of ours, in the head of a column of ratios."""
+    """The name of a variant of unimem, for the header of a column of ratios."""
     return name.removeprefix("unimem").strip() or "unimem"
 
 
@@ -75,7 +75,7 @@ def table_text(table: Table) -> str:
 
 
 def main_tables(section: Section) -> list[Table]:
-    """Without details, of which the first table is none: where there is nothing else, it is what is measured."""
+    """The tables without details. The first table never counts as a detail: it may be all that is measured."""
     return [table for at, table in enumerate(section.tables) if at == 0 or not table.metric.is_detail]
 
 
@@ -87,7 +87,7 @@ def section_text(section: Section, heading: str, has_details: bool) -> str:
 
 
 def overview_row(table: Table, group: str) -> list[str] | None:
-    """unimem as it is against the best peer of each case; nothing where there is none."""
+    """unimem's first variant against the best peer of each case; None if there is no other peer."""
     by_ratio = sorted(table.ratios(table.ours[0]), key=lambda pair: pair[0]) if table.ours else []
     if not by_ratio:
         return None
@@ -100,7 +100,7 @@ def overview_row(table: Table, group: str) -> list[str] | None:
 
 
 def overview(all_sections: Sequence[Section], groups: dict[str, str]) -> str:
-    """A line for each table but those of details."""
+    """A line for each table, except those of details."""
     told = [(table, groups[section.group]) for section in all_sections for table in main_tables(section)]
     rows = [row for table, group in told if (row := overview_row(table, group))]
     return markdown(["measurement", "over", "by", "ahead in", "least ratio (case, best peer)", "greatest ratio"], rows)
@@ -116,7 +116,7 @@ def extent(record: Record) -> str:
 
 
 def describe(record: Record) -> str:
-    """On what it was run, and how."""
+    """The machine and the settings of the run."""
     machine, how = record["machine"], record["setting"]
     words = [extent(record)]
     if machine["load"] > 1:
@@ -136,7 +136,7 @@ def describe(record: Record) -> str:
 
 
 def report(record: Record, level: str = "##", has_details: bool = True) -> str:
-    """The whole of it, or without details. level: of the headings."""
+    """The report, with or without details. level: the mark of its headings."""
     found = sections(record)
     groups = record["groups"]
     text = [describe(record), f"{level} Overview\n", overview(found, groups)]
@@ -154,7 +154,7 @@ def report(record: Record, level: str = "##", has_details: bool = True) -> str:
 
 
 def put_into(document: Path, text: str) -> None:
-    """Between the marks of a document."""
+    """Puts the text between the marks of a document."""
     old = document.read_text(encoding="utf-8")
     head, mark, rest = old.partition(BEGIN)
     _, end, tail = rest.partition(END)

@@ -1,6 +1,6 @@
 /*
- * bare: two processes that pass messages by hand, in order, whatever their tags. A way is one method of doing it. Knows
- * no library. Threading: one thread a process.
+ * bare: two processes that pass messages without a library, in order, whatever their tags. A way is one method of doing
+ * it. Threading: one thread per process.
  */
 #ifndef UM_BENCH_BARE_H
 #define UM_BENCH_BARE_H
@@ -11,11 +11,11 @@
 
 enum { BARE_ROOM = 1 << 20, BARE_BATCH = 128 };
 
-/* Between the processes; zero at the start. */
+/* What the processes share; zero at the start. */
 struct bare_shared {
     uint64_t turn[2][8];
     pid_t pid[2];
-    _Alignas(64) unsigned char room[2][BARE_ROOM]; /* the way's: for what either process sends */
+    _Alignas(64) unsigned char room[2][BARE_ROOM]; /* for the way: room[r] carries what process r sends */
 };
 
 /*
@@ -33,6 +33,6 @@ const struct bare_way *bare_way_named(const char *name);
 
 extern struct bare_shared *bare_shared;
 extern int bare_rank;
-void bare_relax(uint64_t turn); /* in the body of a loop that waits */
+void bare_relax(uint64_t turn); /* for the body of a loop that waits */
 
 #endif

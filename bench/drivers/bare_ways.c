@@ -4,11 +4,11 @@
  *   line         one cache line in either direction: messages of at most 48 bytes, for round trips
  *   records      the same through a ring of 256 lines, for streams
  *   ring         the sender copies into a ring of 4 x 32 KiB while the receiver copies out of it
- *   one          the receiver copies what it has mapped
+ *   one          the receiver copies from the sender's memory, which it has mapped
  *   both         receiver and sender copy a half each
  *   both_stream  the same with stores that bypass the caches
  *   kernel       process_vm_readv(2) by the receiver
- *   kernel_both  a half each; the sender's by process_vm_writev(2)
+ *   kernel_both  a half each; the sender copies by process_vm_writev(2)
  */
 #include "bare.h"
 
@@ -52,13 +52,13 @@ static void want(void *buf, size_t len)
 
 struct record {
     _Alignas(64) uint64_t number; /* from 1; written last */
-    uint64_t acked;               /* how many the sender of this has received */
+    uint64_t acked;               /* how many records the sender of this one has received */
     unsigned char payload[PAYLOAD];
 };
 
 struct record_lane {
     struct record record[RECORDS];
-    struct word taken; /* looked at only where no message in the other direction has told */
+    struct word taken; /* records received; read only if the records of the other direction have not said it */
 };
 static_assert(sizeof(struct record) == 64, "a cache line");
 static_assert(sizeof(struct record_lane) <= BARE_ROOM, "");
@@ -173,14 +173,14 @@ struct place {
     _Alignas(64) uint64_t number; /* from 1; written last */
     unsigned char *buf;
     size_t len;
-    unsigned char word[WORD]; /* what is that short travels here: it may lie where the other has nothing mapped */
+    unsigned char word[WORD]; /* a message this short travels here: the other process may not have mapped its buffer */
 };
 static_assert(sizeof(struct place) == 64, "a cache line");
 
 struct copy_lane {
     struct place offer[BARE_BATCH]; /* the sender's buffers */
-    struct place want[BARE_BATCH];  /* the receiver's, where the sender copies, too */
-    struct word helped, taken;      /* messages of which the sender, the receiver has copied its part */
+    struct place want[BARE_BATCH];  /* the receiver's buffers, if the sender copies, too */
+    struct word helped, taken;      /* messages whose part the sender (helped), the receiver (taken) has copied */
 };
 static_assert(sizeof(struct copy_lane) <= BARE_ROOM, "");
 
@@ -203,7 +203,7 @@ static const struct place *place_await(const struct place *p, uint64_t number)
     return p;
 }
 
-/* The receiver's part: the first. */
+/* Returns the length of the receiver's part, which is the first one. */
 static size_t first_part(size_t len)
 {
     return len < SHARED_HALF ? len : len / 2;
@@ -226,7 +226,7 @@ static void both_want(void *buf, size_t len)
     want(buf, len);
 }
 
-/* The sender's parts. */
+/* Copies the sender's parts. */
 static void both_help(copy_fn *push)
 {
     struct copy_lane *lane = (void *)bare_shared->room[bare_rank];

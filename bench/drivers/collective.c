@@ -7,7 +7,7 @@
 enum { BATCH = 20, BATCHES = 2000 };
 
 static int count;        /* doubles that a process gives */
-static double *out, *in; /* in: for what comes from all */
+static double *out, *in; /* in: with room for what all processes give */
 
 static void barrier(void)
 {
@@ -34,7 +34,7 @@ static void allgather(void)
     MPI_Allgather(out, count, MPI_DOUBLE, in, count, MPI_DOUBLE, MPI_COMM_WORLD);
 }
 
-/* Each gives `count` in all. */
+/* Each process gives `count` doubles in total. */
 static void alltoall(void)
 {
     int each = count / link_size() ? count / link_size() : 1;
@@ -49,7 +49,7 @@ static double batch(void (*collective)(void), int each)
     return (link_now() - begin) / each;
 }
 
-/* Where ranks share processors one call may take as long as all batches are to: then it is a batch. */
+/* Where ranks share processors, one call may take as long as all batches should. Then a batch is one call. */
 static void measure(const char *metric, size_t which, void (*collective)(void))
 {
     batch(collective, 2);
@@ -63,7 +63,7 @@ static void measure(const char *metric, size_t which, void (*collective)(void))
         measure_figure(metric, which, median * 1e6);
 }
 
-/* Process r gives r + 1 everywhere. */
+/* Checks results: process r gives r + 1 in each element. */
 static void check(void)
 {
     const int size = link_size();

@@ -4,10 +4,10 @@
  *
  *   gups [-p PROVIDER] [-n PROCESSES] [-s LOG2_WORDS] [-u UPDATES_PER_WORD] [-w WINDOW]
  *
- * Each process exposes a part of the table (memory of malloc; word i holds i) and sends FI_BXOR updates of 64 bits to
- * random words of the whole table, its own too, at most WINDOW of them on their way. The random sequence is HPC
- * Challenge's; no update may be lost. Two checks: every process repeats everybody's sequence for its own part, word
- * by word; then the same updates are sent once more, after which every word must hold i again.
+ * Each process registers a part of the table (memory of malloc; word i holds i) and sends FI_BXOR updates of 64 bits to
+ * random words of the whole table, also to its own part, with at most WINDOW of them in flight. The random sequence is
+ * HPC Challenge's; no update may be lost. Two checks: every process repeats the sequences of all processes for its own
+ * part, word by word; then the same updates are sent once more, after which every word must hold i again.
  * Prints "figure gups PROCESSES BILLIONS_PER_SECOND", "errors N"; exit status 1 if there was any.
  */
 #include "team.h"
@@ -25,8 +25,7 @@
 struct gups {
     unsigned log2_words;
     uint64_t per_word, window;
-    /* of one process */
-    uint64_t words, updates; /* in all, and its own */
+    uint64_t words, updates; /* words of the whole table, updates by one process */
 };
 
 static uint64_t next_random(uint64_t ran)
@@ -34,7 +33,7 @@ static uint64_t next_random(uint64_t ran)
     return (ran << 1) ^ ((int64_t)ran < 0 ? POLY : 0);
 }
 
-/* The n-th number of the sequence: powers of x in a field of two elements, by squaring. */
+/* Returns the n-th number of the sequence of powers of x over the field of two elements, by squaring. */
 static uint64_t random_at(int64_t n)
 {
     uint64_t square[64], ran = 1;
@@ -62,7 +61,8 @@ static uint64_t random_at(int64_t n)
     return ran;
 }
 
-/* The operand is copied; the operation counts when it has taken effect (an inject call's may count before). */
+/* Posts an update. The operand is copied. The operation is counted when it has taken effect (that of an inject call may
+ * be counted before). */
 static void update(struct team *t, int owner, size_t offset, uint64_t operand)
 {
     const struct fi_ioc from = {.addr = &operand, .count = 1};
@@ -92,7 +92,7 @@ static void update_all(struct team *t, const struct gups *g)
     team_wait_puts(t, 0);
 }
 
-/* How many words of this process differ from what everybody's updates make of it. */
+/* Returns how many words of this process differ from what the updates of all processes make of them. */
 static uint64_t errors_after_one_pass(struct team *t, const struct gups *g)
 {
     uint64_t part = g->words / (uint64_t)t->size, first = part * (uint64_t)t->rank, errors = 0, ran = random_at(0);
@@ -122,7 +122,7 @@ static uint64_t errors_after_two_passes(struct team *t, const struct gups *g)
     return errors;
 }
 
-/* The longest of all members' times. */
+/* Returns the longest of all members' times. */
 static double slowest(struct team *t, double seconds)
 {
     double most = 0;

@@ -1,16 +1,16 @@
 /*
- * idle_senders: what idle senders cost their receiver, and how fairly it takes from many.
+ * idle_senders: what idle senders cost their receiver, and how fairly it receives from many senders.
  *
  *   idle_senders [-p PROVIDER] [-n SENDERS] [-f SENDERS] [-r REPEATS] [-i PINGS] [-c CPU,CPU]
  *
- * Process 0 receives messages of 8 bytes from endpoints of process 1. First from one endpoint, then with SENDERS (-n)
- * endpoints of which all but that one have sent a message once: a ping-pong, and a stream. Then SENDERS (-f) endpoints
- * send at once, as much as each may.
+ * Process 0 receives messages of 8 bytes from endpoints of process 1: a ping-pong and a stream from one endpoint, first
+ * alone, then with SENDERS (-n) endpoints, of which the others have sent one message each. Then SENDERS (-f) endpoints
+ * send at once, each as much as it can.
  *
- * -i: round trips of one measurement. -c: the processors of the two. Prints CSV lines:
+ * -i: round trips of one measurement. -c: the processors of the two processes. Prints CSV lines:
  *
  *   idle,SENDERS,nanoseconds one way,nanoseconds of a message in a stream (medians)
- *   fair,SENDERS,messages received of the slowest,of the fastest,the first divided by the second
+ *   fair,SENDERS,messages received from the slowest,from the fastest,the first divided by the second
  */
 #include "team.h"
 
@@ -29,9 +29,9 @@ enum { TAG = 1, TAG_BACK = 2 };
 struct senders_run {
     uint32_t idle, fair;
     int repeats;
-    uint32_t pings; /* of a measurement; ten times as many messages of a stream */
+    uint32_t pings; /* round trips of a measurement; a stream has ten times as many messages */
     /* process 0 */
-    uint64_t inbox[WINDOW], next, taken, due; /* receives posted; messages that came; that were waited for */
+    uint64_t inbox[WINDOW], next, taken, due; /* receives posted; messages received; messages waited for */
     struct fi_context context[WINDOW];
     uint64_t by_sender[SENDERS_MAX];
     /* process 1 */
@@ -97,7 +97,7 @@ static void window_fill(struct team *t, struct senders_run *run)
     }
 }
 
-/* Waits for so many more messages. */
+/* Waits for `count` more messages. */
 static void take(struct team *t, struct senders_run *run, uint64_t count)
 {
     struct fi_cq_entry entries[BATCH];
@@ -178,7 +178,7 @@ static void idle_measure(struct team *t, struct senders_run *run, uint32_t sende
 
 /* ---- all at once ---- */
 
-/* What the two tell each other: 0 enough was received, 1 how many will be in the end, 2 how many were before. */
+/* Words between the two: 0: enough was received; 1: the number of messages in the end; 2: their number before. */
 static volatile uint64_t *cell(const struct team *t, int i)
 {
     return &t->shared->cell[i];
@@ -187,7 +187,7 @@ static volatile uint64_t *cell(const struct team *t, int i)
 static void fair_receive(struct team *t, struct senders_run *run)
 {
     uint64_t least = UINT64_MAX, most = 0;
-    take(t, run, run->pings); /* all are under way */
+    take(t, run, run->pings); /* then all send */
     memset(run->by_sender, 0, sizeof(run->by_sender));
     take(t, run, (uint64_t)run->pings * 20);
     for (uint32_t i = 0; i < run->fair; i++) {

@@ -5,9 +5,9 @@
  *
  * Process 0 sends groups of ENTRIES buffers to process 1: each group by one fi_tsendmsg, received by one fi_trecvmsg of
  * as many buffers (-f: of one buffer); or by ENTRIES fi_tsendmsg of one buffer each, received one by one. SIZES: bytes
- * of a group. Up to 64 groups are on their way. The two ways alternate, each SECONDS long, REPEATS times; every byte of
- * the last groups is checked. -c: the processors of the two. Prints a CSV line of each size: bytes, entries, groups a
- * second by iovec, groups a second by single sends (medians), and the first divided by the second.
+ * of a group. Up to 64 groups are in flight. The two ways alternate, each for SECONDS, REPEATS times; every byte of the
+ * last groups is checked. -c: the processors of the two processes. Prints a CSV line for each size: bytes, entries,
+ * groups a second by iovec, groups a second by single sends (medians), and the first divided by the second.
  */
 #include "team.h"
 
@@ -31,10 +31,10 @@ struct iovec_run {
     double seconds;
     bool flat;
     unsigned char *memory; /* ordinary, not registered */
-    /* of the size in hand */
+    /* of the current size */
     size_t bytes, stride; /* of a group's memory */
-    uint32_t batch;       /* groups; two batches are on their way */
-    uint64_t waiting;     /* completions */
+    uint32_t batch;       /* groups; two batches are in flight */
+    uint64_t waiting;     /* completions that are still to come */
     uint64_t acks;
     char ack_context;
 };
@@ -46,7 +46,7 @@ static size_t piece_len(const struct iovec_run *run, uint32_t i)
     return run->bytes / run->entries + (i < run->bytes % run->entries);
 }
 
-/* Where the pieces of a group lie: apart from each other. */
+/* Writes the pieces of a group, which lie apart from each other, to iov. */
 static void group_at(const struct iovec_run *run, uint64_t group, struct iovec *iov)
 {
     unsigned char *at = run->memory + group % (2 * run->batch) * run->stride;
@@ -169,7 +169,7 @@ static void memory_check(struct team *t, const struct iovec_run *run, enum way w
     }
 }
 
-/* So many batches, between two barriers: seconds. */
+/* Moves so many batches between two barriers. Returns the seconds. */
 static double batches_move(struct team *t, struct iovec_run *run, enum way way, uint64_t batches)
 {
     if (t->rank == 1) {
@@ -187,7 +187,7 @@ static double batches_move(struct team *t, struct iovec_run *run, enum way way, 
     return took;
 }
 
-/* What process 0 says, told to both. */
+/* Returns the value of process 0 in both processes. */
 static uint64_t agree(struct team *t, uint64_t value)
 {
     if (t->rank == 0)
@@ -198,7 +198,7 @@ static uint64_t agree(struct team *t, uint64_t value)
     return value;
 }
 
-/* Groups a second, over about `seconds`. Process 0 knows. */
+/* Returns groups a second, over about `seconds`; valid in process 0. */
 static double rate(struct team *t, struct iovec_run *run, enum way way)
 {
     double took = 0;

@@ -1,4 +1,4 @@
-/* measure.h: half round trips between processes 0 and 1 by size; and one body to a process that computes meanwhile. */
+/* measure.h: half round trips between processes 0 and 1 by size; and a body while its sender or receiver computes. */
 #include "measure.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static void trip(size_t len)
     }
 }
 
-/* Seconds each. */
+/* Returns the seconds of a round trip. */
 static double trips(size_t len, int count)
 {
     double begin = link_now();
@@ -41,7 +41,7 @@ static void trip_checked(size_t len)
     measure_check(place, len, 1 - link_rank());
 }
 
-/* Batches, in which the clock costs nothing; then single ones, for the tail. */
+/* Measures batches, in which the cost of the clock does not count; then single round trips, for the tail. */
 static void size_measure(size_t len)
 {
     const int batch = len <= LARGE ? BATCH : BATCH_LARGE;
@@ -80,7 +80,7 @@ static void compute_until(double end)
         ;
 }
 
-/* The time of the call travels in the body; the answer says how long it took, s. */
+/* Sends the time of the call in the body. Returns the seconds that the body took, from the receiver's answer. */
 static double body_send(struct link_batch *b, size_t len, bool computes)
 {
     unsigned char *out = link_arena(false);
@@ -94,7 +94,7 @@ static double body_send(struct link_batch *b, size_t len, bool computes)
     return took;
 }
 
-/* A receiver that computes: only what comes on top of its computing counts. */
+/* Answers how long the body took. If the receiver computes, only the time beyond its computing counts. */
 static void body_recv(struct link_batch *b, size_t len, bool computes)
 {
     double begin;

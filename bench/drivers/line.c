@@ -1,4 +1,4 @@
-/* measure.h: how long a cache line takes from process 0 to process 1, which tells where their processors are. */
+/* measure.h: how long a cache line takes from process 0 to process 1, which shows how close their processors are. */
 #include "measure.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@ struct line {
     struct words process[2];
 };
 
-/* Of a file that both map; NULL: they do not share one (they are on two hosts). */
+/* Maps a file for both processes; NULL: they cannot share one (they are on two hosts). */
 static struct line *line_open(void)
 {
     char name[64];

@@ -1,5 +1,4 @@
-/* link.h without a library: two processes, and a way to copy between them (bare.h). The reference of what can be had.
- */
+/* link.h without a library: two processes, and a way to copy between them (bare.h). The limit for other links. */
 #include "bare.h"
 
 #include "base/atomic.h"
@@ -111,7 +110,7 @@ void link_abort(void)
 {
 }
 
-/* ---- what the memory alone does not have ---- */
+/* ---- what memory alone does not offer ---- */
 
 void link_post_pieces(struct link_batch *b, int to, const struct iovec *piece, int pieces, int tag)
 {
@@ -164,14 +163,14 @@ static void *memory(size_t bytes, bool shared)
     return p;
 }
 
-/* Before the fork: what is shared lies at the same address in both. */
+/* Mapped before the fork, so that they have the same address in both processes. */
 static unsigned char *shared_arenas;
 
 static void side_run(const struct link_config *config, void (*body)(void))
 {
     alarm(config->limit);
     link_pin(config, bare_rank);
-    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* for process_vm_readv(2), where it asks */
+    prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); /* for process_vm_readv(2), where Yama checks it */
     bare_shared->pid[bare_rank] = getpid();
     for (int received = 0; received < 2; received++)
         arena[received] = way->is_shared ? shared_arenas + (size_t)(bare_rank * 2 + received) * config->arena
@@ -194,7 +193,7 @@ static pid_t side_start(const struct link_config *config, int rank, void (*body)
     exit(0);
 }
 
-/* One that fails ends the other, which would wait for it. */
+/* If one process fails, ends the other one, which would wait for it. */
 static int sides_join(const pid_t *pid)
 {
     int result = 0;

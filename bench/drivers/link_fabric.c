@@ -1,6 +1,6 @@
 /*
- * link.h over libfabric: tagged messages of a reliable datagram endpoint; one-sided operations as the team has them.
- * What fits is injected, as MPICH does; what does not completes when it is delivered (FI_DELIVERY_COMPLETE), too.
+ * link.h over libfabric: tagged messages of a reliable datagram endpoint; one-sided operations as in team.h. As with
+ * MPICH, messages that fit are injected, and longer ones complete when they are delivered (FI_DELIVERY_COMPLETE).
  */
 #include "link.h"
 
@@ -17,7 +17,7 @@
 
 enum { ENTRIES = 16, LOOKS = 1 << 16, NAP_US = 200 };
 
-/* The context of an operation is the count that it is one of. */
+/* The context of an operation points to the count of pending operations that includes it. */
 struct link_batch {
     long pending;
 };
@@ -58,7 +58,7 @@ static void error_report(void)
     link_fail("an operation failed: %s", ret == 1 ? fi_strerror(e.err) : "no error entry");
 }
 
-/* False: there was none. */
+/* Takes completions. False: there was none. */
 static bool look(void)
 {
     struct fi_cq_tagged_entry entry[ENTRIES];
@@ -77,7 +77,7 @@ static bool look(void)
     return true;
 }
 
-/* In a loop that waits: looks; ends the program when nothing has come for long. */
+/* For a loop that waits: takes completions; ends the program if none has come for LINK_PATIENCE_S. */
 static void look_patiently(uint64_t *turns, double *since)
 {
     if (look())
@@ -99,7 +99,7 @@ static void await(const long *pending)
         look_patiently(&turns, &since);
 }
 
-/* An operation that may have to be tried again. */
+/* Posts an operation: repeats the call while it returns -FI_EAGAIN. */
 #define POST(call)                                                                                                     \
     do {                                                                                                               \
         uint64_t turns_ = 0;                                                                                           \
@@ -279,8 +279,8 @@ static int info_get(struct team *t, uint64_t op_flags)
     return ret;
 }
 
-/* For messages: each operation that is not injected has an entry in the queue. A provider that cannot tell of
- * deliveries is measured as it is. */
+/* Opens an endpoint for messages: each operation that is not injected has an entry in the completion queue. A provider
+ * without FI_DELIVERY_COMPLETE is measured without it. */
 static void open_for_messages(struct team *t)
 {
     int ret = info_get(t, FI_DELIVERY_COMPLETE);

@@ -1,4 +1,4 @@
-/* link.h over MPI: what a program would call, and nothing of any one implementation. */
+/* link.h over MPI: calls what a program would call, and nothing that only one implementation has. */
 #include "link.h"
 
 #include <mpi.h>
@@ -32,7 +32,7 @@ unsigned char *link_arena(bool received)
     return arena[received];
 }
 
-/* mpiexec may drop what it has not forwarded yet when it learns of an abort: leave it time. */
+/* mpiexec may drop output that it has not forwarded yet when it learns of an abort: it gets some time before. */
 void link_abort(void)
 {
     int is_open = 0, is_closed = 0;
@@ -171,7 +171,8 @@ void link_flush(int to)
 
 /* ---- the processes ---- */
 
-/* Before MPI_Init, which starts threads and touches memory; launchers tell by variables. */
+/* Returns the rank, from variables of the launcher: a process is pinned before MPI_Init, which starts threads and
+ * touches memory. */
 static int rank_by_launcher(void)
 {
     static const char *const variable[] = {"PMI_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMIX_RANK"};

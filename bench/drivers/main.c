@@ -2,15 +2,16 @@
  * compare_LINK MEASUREMENT --cases N,... [options]: one measurement over one link (link.h). bench/compare runs it.
  *
  *   latency      half round trips by size (us: median of batches; p50_us, p99_us, p999_us: of single ones)
- *   stream       64 messages in flight, one acknowledgement, by size; this, the one above and the two below:
- *                --kind used: each message is written before it is sent and read when it is there;
- *                --kind floor (not above): over the provider bench/floor, which moves no message
+ *   stream       64 messages in flight, one acknowledgement, by size
  *   both         the same in both directions at once
- *   rate         the same by as many pairs as there are, by size
+ *   rate         the same by all pairs of processes at once
+ *                latency, stream, both, rate: with --kind used each message is written before it is sent, and read when
+ *                it has arrived; all but latency: --kind floor is for the provider bench/floor, which moves no message
  *   computing    one body by size, while --kind sender|receiver computes between its calls
- *   depth        half round trips of 8 bytes while so many other messages are --kind posted|unexpected
- *   pieces       messages of --pieces pieces against as many messages, by bytes in all
- *   senders      so many senders to one process: --kind idle (but one of them), active
+ *   depth        half round trips of 8 bytes behind so many others: posted receives, unexpected messages (--kind
+ *                posted|unexpected)
+ *   pieces       messages of --pieces pieces against as many messages, by bytes in total
+ *   senders      so many senders to one process: --kind active, or idle (all but one of them)
  *   rma          puts and gets by size
  *   accumulate   sums of chars, ints, doubles by size; fetch-and-add, compare-and-swap
  *   collective   MPI only: by bytes a process gives
@@ -18,12 +19,12 @@
  *   --link NAME      the provider (fabric), the way to copy (bare)
  *   --processes N    fabric, bare
  *   --cpus A,B,...   process r is pinned to the r-th of them
- *   --seconds S      about what a figure may take
- *   --cold BYTES     buffers rotate over so many bytes, not the same one each time
- *   --limit S        the run counts as hung
+ *   --seconds S      about the time for a figure
+ *   --cold BYTES     buffers rotate over so many bytes, instead of the same one each time
+ *   --limit S        seconds after which the run counts as hung
  *
- * Prints "figure METRIC CASE VALUE" for each. The data are checked. Exit status: 0; 1 with a reason on
- * stderr; 2 wrong use.
+ * Prints "figure METRIC CASE VALUE" for each figure. The data are checked. Exit status: 0; 1 with a reason on stderr; 2
+ * wrong use.
  */
 #include "measure.h"
 
@@ -54,7 +55,7 @@ static double number(const char *name, const char *text)
     return value;
 }
 
-/* Returns how many. */
+/* Reads a list of numbers. Returns how many there are. */
 static int numbers(const char *name, char *text, double *value, int most)
 {
     int n = 0;
@@ -113,7 +114,8 @@ static const struct measure *chosen(int argc, char **argv)
     exit(2);
 }
 
-/* measure_byte() repeats itself after PERIOD bytes: arenas are many times the last-level cache. */
+/* Fills the arenas, by copies of the first PERIOD bytes, after which measure_byte() repeats itself: arenas may be many
+ * times as large as the last-level cache. */
 static void fill(void)
 {
     unsigned char *out = link_arena(false);

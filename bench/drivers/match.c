@@ -3,21 +3,20 @@
  *
  *   match [-p PROVIDER] [-d DEPTHS] [-c CASES] [-r REPEATS]
  *
- * One process that sends to itself. Of each case and depth D: D receives are posted, then D messages of 8 bytes are
- * sent, each read before the next one (posted); or D messages are sent first, then received one by one (unexpected), or
- * looked for by FI_PEEK and left (peek). Every message has a tag of its own.
+ * One process that sends to itself. For each case and depth D: D receives are posted, then D messages of 8 bytes are
+ * sent, each received before the next one (posted); or D messages are sent first, then received one by one
+ * (unexpected), or looked for by FI_PEEK and left (peek). Every message has a tag of its own.
  *
- * DEPTHS: numbers, "1,100,10000". CASES: names as printed, all without it, of four words:
+ * DEPTHS: numbers, "1,100,10000". CASES: names as printed (default: all), of four words:
  *
  *   what      posted, unexpected, peek
- *   order     in, reverse, random: in which they are matched, against that in which they were posted or sent
+ *   order     in, reverse, random: the order of matching, relative to that in which they were posted or sent
  *   masks     1, 8: the number of ignore masks among the receives
  *   sources   any, directed, mixed: receives for any source, for the sender, half of each
  *
- * Prints a CSV line of each: case, depth, nanoseconds of a receive's post and of a message (for unexpected: of a
- * message's sending and of a receive) as medians over REPEATS, and whether each was matched with the right receive (the
- * program ends when one was not). `first` and `then` are functions of their own: callgrind's --toggle-collect counts
- * them.
+ * Prints a CSV line for each: case, depth, nanoseconds to post a receive and of a message (unexpected, peek: to send a
+ * message and of a receive) as medians over REPEATS. The program fails if a message is matched with the wrong receive.
+ * `first` and `then` are functions of their own, so that callgrind's --toggle-collect can count them.
  */
 #include "team.h"
 
@@ -89,7 +88,7 @@ static void message(struct team *t, struct match_run *run, uint32_t i)
     TEAM_POST(t, fi_tinject(t->ep, &run->value, 8, t->peer[0], tag_of(i)));
 }
 
-/* The completion of the i-th receive, and no other one. */
+/* Waits for the completion of the i-th receive. Any other completion is an error. */
 static void completion(struct team *t, struct match_run *run, uint32_t i)
 {
     struct fi_cq_entry entry = {0};
@@ -109,7 +108,7 @@ static void first(struct team *t, const struct match_case *c, struct match_run *
         else
             message(t, run, i);
     }
-    for (uint32_t i = 0; c->what != POSTED && i < c->depth / 8 + 4; i++) /* progress: all are taken */
+    for (uint32_t i = 0; c->what != POSTED && i < c->depth / 8 + 4; i++) /* progress, until all messages are taken */
         TEAM_DEMAND(t, fi_cq_read(t->cq, &entry, 1) == -FI_EAGAIN, "a completion of nothing");
 }
 
@@ -125,7 +124,7 @@ static void then(struct team *t, const struct match_case *c, struct match_run *r
     }
 }
 
-/* What peeks have left. */
+/* Receives what peeks have left; otherwise checks what was received. */
 static void last(struct team *t, const struct match_case *c, struct match_run *run)
 {
     for (uint32_t i = 0; c->what == PEEK && i < c->depth; i++) {

@@ -1,6 +1,6 @@
 /*
- * measure.h: how long a message takes that is matched behind many others: behind receives that are posted, or behind
- * messages that nobody has received. And messages out of several pieces against as many messages.
+ * measure.h: how long a message takes that is matched behind many others: behind posted receives, or behind unexpected
+ * messages. And messages of several pieces against as many messages.
  */
 #include "measure.h"
 
@@ -19,7 +19,7 @@ enum {
 
 /* ---- depth ---- */
 
-/* The first of a trip is received by process 1, which has the others before it. */
+/* Returns the seconds of a round trip. Process 1, which receives its first message, has the others before it. */
 static double trips(int count)
 {
     uint64_t word = 0;
@@ -101,8 +101,8 @@ const struct measure measure_depth = {
 
 struct lists {
     struct link_batch *batch;
-    size_t len; /* of a piece; pieces lie apart by more */
-    bool split; /* as many messages instead */
+    size_t len; /* of a piece; there is a gap between pieces */
+    bool split; /* each piece is a message of its own instead */
 };
 
 static const unsigned char *piece_at(int piece, size_t len)

@@ -32,7 +32,7 @@ void link_pin(const struct link_config *config, int rank)
         link_fail("cannot be pinned to processor %d", config->cpu[rank % config->cpus]);
 }
 
-/* _exit: an MPI's launcher, or the parent, ends the others. */
+/* Reports an error and ends this process only, by _exit: an MPI's launcher, or the parent, ends the others. */
 static void __attribute__((noreturn)) say_and_exit(const char *what, const char *format, va_list args)
 {
     fflush(stdout);
@@ -104,7 +104,7 @@ double measure_median(int count)
     return measure_part(count, 0.5);
 }
 
-/* Of pages, so that a message never shares a line or a page with the one before. */
+/* A place consists of whole pages, so that a message never shares a line or a page with the one before. */
 size_t measure_place(size_t len, uint64_t n)
 {
     size_t stride = (len + PAGE - 1) & ~(size_t)(PAGE - 1);
@@ -117,7 +117,7 @@ unsigned char measure_byte(size_t at, int r)
     return (unsigned char)(at * 7 + (at >> 8) + (size_t)r * 31 + 1);
 }
 
-/* Bytes of a message that the program uses. */
+/* Returns the bytes of a message that the program writes and reads: all with --kind used, else none. */
 static size_t used_of(size_t len)
 {
     return measure_options.used ? len : 0;

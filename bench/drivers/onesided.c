@@ -9,7 +9,7 @@
 enum { BATCH = 50, BATCH_LARGE = 4, LARGE = 65536, BATCHES = 4000 };
 
 static size_t len;           /* of an operation */
-static uint64_t sum, before; /* of a word that grows */
+static uint64_t sum, before; /* the value of a word that grows, and what the last operation found there */
 
 static void put(void)
 {
@@ -36,7 +36,7 @@ static void add_doubles(void)
     link_accumulate(1, 0, link_arena(false), len, LINK_DOUBLE);
 }
 
-/* The word grows by one each time; what the operation before found is looked at when it has ended. */
+/* Checks what the operation before found, which has ended: the word grows by one each time. */
 static void word_check(void)
 {
     if (sum > 0 && before != sum - 1)
@@ -58,7 +58,7 @@ static void compare_swap(void)
     sum++;
 }
 
-/* Seconds for `count` times `each` operations and a flush. */
+/* Returns the seconds for `count` times `each` operations and a flush. */
 static double repeat(void (*operation)(void), int count, int each)
 {
     double begin = link_now();
@@ -70,7 +70,7 @@ static double repeat(void (*operation)(void), int count, int each)
     return link_now() - begin;
 }
 
-/* Only process 0 takes part: no agreement. Seconds for `each` operations and a flush. */
+/* Returns the seconds for `each` operations and a flush. Only process 0 takes part, so no agreement is needed. */
 static double time_of(void (*operation)(void), int each)
 {
     const int batch = each > 1 ? 1 : len <= LARGE ? BATCH : BATCH_LARGE;
@@ -124,7 +124,7 @@ static void rma_run(void)
     }
 }
 
-/* Zeros, once with ones added to each element. */
+/* Checks a sum: puts zeros, adds one to each element, and reads them back. */
 static void accumulate_check(void (*add)(void), enum link_type type)
 {
     static const size_t width[LINK_TYPES] = {1, sizeof(int), sizeof(double)};

@@ -1,6 +1,6 @@
 /*
- * measure.h: many senders to process 0. active: so many send at once, each with 64 messages in flight until process 0
- * acknowledges them; process 0 counts for a fixed time. idle: one sends; so many others have sent once, and sleep.
+ * measure.h: many senders to process 0. active: all send at once, each with 64 messages in flight until process 0
+ * acknowledges them; process 0 counts for a fixed time. idle: one sends; the others have sent once, and sleep.
  */
 #include "measure.h"
 
@@ -13,7 +13,7 @@ enum order { GO_ON, STOP }; /* what an acknowledgement says */
 struct receiver {
     struct link_batch *batch;
     uint64_t in[CREDIT];     /* a message is the number of its sender */
-    uint64_t *count, *begun; /* by sender: messages; those before the time began */
+    uint64_t *count, *begun; /* by sender: messages; those before the counted time began */
     int running;
 };
 
@@ -29,7 +29,8 @@ static void sender_run(struct link_batch *b)
     }
 }
 
-/* As many as one sender has in flight: all are multiples of that, so these will come as long as one is running. */
+/* Receives as many messages as one sender has in flight. Each sender sends a multiple of that, so they will come as
+ * long as one sender is running. */
 static void receive_some(struct receiver *r, uint64_t order)
 {
     for (int i = 0; i < CREDIT; i++)
@@ -82,7 +83,7 @@ static void receiver_run(struct link_batch *b, int senders, size_t which)
     free(r.count);
 }
 
-/* Those that were not known yet. */
+/* Receives one message from each of the senders first to last, which have not sent before. */
 static void hello(int first, int last)
 {
     uint64_t word = 0;

@@ -4,12 +4,13 @@
  *
  *   ssca [-p PROVIDER] [-n PROCESSES] [-s SCALE] [-d DEGREE] [-r ROOTS]
  *
- * Process p exposes its vertices (struct vertex), where their neighbours begin, and the neighbours. Who discovers a
- * vertex expands it: it reads the neighbours' list (fi_read) wherever it lies, marks each neighbour with its distance
- * (compare-and-swap), adds the number of shortest paths to it (FI_SUM, 64 bits), and keeps those it was the first to
- * mark for the next level. On the way back shares are added to predecessors (FI_SUM, double). All processes then
- * compare their vertices with a computation in one process: distances exactly, centralities (which hold the path
- * counts) to 1e-9. Prints "figure teps PROCESSES EDGES_PER_SECOND", "errors N"; exit status 1 if there was any.
+ * Each process registers its vertices (struct vertex), with the beginnings of their neighbours' lists, and these lists.
+ * The process that discovers a vertex expands it: it reads the list of neighbours (fi_read), wherever it lies, marks
+ * each neighbour with its distance (compare-and-swap), adds the number of shortest paths to it (FI_SUM, 64 bits), and
+ * keeps those that it was the first to mark for the next level. On the way back shares are added to predecessors
+ * (FI_SUM, double). All processes then compare their vertices with a computation in one process: distances exactly,
+ * centralities (which contain the path counts) to 1e-9. Prints "figure teps PROCESSES EDGES_PER_SECOND", "errors N";
+ * exit status 1 if there was any.
  */
 #include "team.h"
 
@@ -23,11 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As peers see it. */
+/* A vertex, as peers access it. */
 struct vertex {
-    uint64_t distance;     /* + 1; 0: not found yet. Written by: whoever finds it */
-    uint64_t paths;        /* added to by expanders of the level before; modulo 2^64 */
-    double share;          /* added to by expanders of the level after */
+    uint64_t distance;     /* distance + 1; 0: not found yet. Written by the process that finds the vertex */
+    uint64_t paths;        /* shortest paths, modulo 2^64; those that expand the level before add to it */
+    double share;          /* those that expand the level after add to it */
     uint64_t first, count; /* its neighbours in the owner's list */
 };
 
@@ -43,7 +44,7 @@ struct ssca {
     uint32_t *order;           /* vertices that this process found, level by level */
     uint64_t level[64], found; /* where in it the levels begin; how many vertices it holds */
     uint32_t *list;            /* neighbours read */
-    uint64_t looked;           /* edges */
+    uint64_t looked;           /* edges read */
 };
 
 static int owner_of(const struct ssca *s, uint32_t v)
@@ -70,7 +71,7 @@ static struct vertex read_vertex(struct team *t, const struct ssca *s, uint32_t 
     return x;
 }
 
-/* The neighbours of a vertex, up to a batch, from the given one on. */
+/* Reads up to a batch of a vertex's neighbours, from the given one on. Returns how many. */
 static uint64_t read_neighbours(struct team *t, struct ssca *s, uint32_t v, const struct vertex *x, uint64_t from)
 {
     uint64_t n = x->count - from < BATCH ? x->count - from : BATCH;
@@ -81,7 +82,7 @@ static uint64_t read_neighbours(struct team *t, struct ssca *s, uint32_t v, cons
     return n;
 }
 
-/* Adds; *operand must stay as it is until the next barrier or wait. */
+/* Adds to a member of a vertex. *operand must stay as it is until the next barrier or wait. */
 static void add(struct team *t, const struct ssca *s, uint32_t v, size_t offset, enum fi_datatype type,
                 const void *operand)
 {
@@ -90,7 +91,7 @@ static void add(struct team *t, const struct ssca *s, uint32_t v, size_t offset,
     t->put_count++;
 }
 
-/* Marks a batch of neighbours; those that nobody had found are kept. */
+/* Marks a batch of neighbours; keeps those that no process had found. */
 static void mark(struct team *t, struct ssca *s, uint64_t n, const struct vertex *x)
 {
     static const uint64_t none = 0;
@@ -190,7 +191,7 @@ static void place(struct team *t, struct ssca *s)
            (s->graph.first[first + s->part] - base) * sizeof(uint32_t));
 }
 
-/* Distances of this root, compared; what the vertices hold, added up and cleared. */
+/* Compares the distances of this root; adds up and clears what the vertices hold. Returns the number of errors. */
 static uint64_t settle(struct team *t, struct ssca *s, uint32_t root, double *expected, uint64_t *distance)
 {
     uint64_t errors = 0, first = s->part * (uint64_t)t->rank;

@@ -27,7 +27,7 @@ static void draw_edge(unsigned scale, uint64_t *state, uint32_t *from_p, uint32_
     *to_p = to;
 }
 
-/* Counts the neighbours of each vertex (fill false), or enters them. */
+/* Counts the neighbours of each vertex (fill: false), or stores them. */
 static void walk_edges(const struct graph *g, unsigned scale, uint64_t count, uint64_t seed, uint64_t *at, bool fill)
 {
     uint64_t state = seed;

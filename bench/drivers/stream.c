@@ -13,7 +13,7 @@ struct stream {
     uint64_t next; /* number of the message */
 };
 
-/* A window takes no more of the arena than there is: then its messages share places. */
+/* Moves one window of messages. If the arena is too small for a window, its messages share places. */
 static void window(struct stream *s)
 {
     const unsigned char *out = link_arena(false);
@@ -57,7 +57,7 @@ static void window_checked(struct stream *s)
         measure_check(place, s->len, s->from);
 }
 
-/* Seconds that a window takes in the median, as this process sees it. */
+/* Returns the median of the seconds for a window, as this process sees it. */
 static double stream_time(struct stream *s)
 {
     window_checked(s);
@@ -69,7 +69,7 @@ static double stream_time(struct stream *s)
     return median;
 }
 
-/* What all senders send in a second together, messages. Process 0 is one of them. */
+/* Returns, in process 0, the messages that all senders together send in a second. Process 0 is one of them. */
 static double rate_of_all(double window_seconds, int senders)
 {
     double rate = MEASURE_WINDOW / window_seconds, other;

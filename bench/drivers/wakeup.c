@@ -1,14 +1,14 @@
 /*
- * wakeup PROVIDER cq|cntr [COUNT]: how long a process that sleeps takes to see what another one did.
+ * wakeup PROVIDER cq|cntr [COUNT]: how long a sleeping process takes to notice what another one did.
  * wakeup PROVIDER cq|cntr idle SECONDS: what sleeping costs while nothing happens.
  *
  * One process sleeps in fi_cq_sread() for a message, or in fi_cntr_wait() on a counter of writes to its memory
  * (FI_RMA_EVENT); the other one sends, or writes, after 0.1 to 3 ms at random. A sample is from just before the
  * sender's call to the return of the sleeper's. Prints "figure METRIC cq|cntr VALUE": minimum, median, 90 and 99
- * percent, maximum in microseconds, and the sleeper's processor time as a part of the whole. The other form lets the
- * sleeper alone, blocked without a limit of time, until the sender ends it; it prints the same part, of the process and
- * so with any thread of the provider's, and how often a second it gave up its processor, each of them a wake-up. Exit
- * status: 0; 1 something failed; 77 the provider does not offer this.
+ * percent, maximum in microseconds, and the sleeper's processor time as a part of the whole. In the other form the
+ * sleeper stays blocked, without a timeout, until the sender ends that after SECONDS. It prints the same part (of the
+ * process, so with any thread of the provider) and how often a second the process gave up its processor; each time is a
+ * wake-up. Exit status: 0; 1 something failed; 77 the provider does not offer this.
  *
  * bench/compare runs it for several providers in turn.
  */
@@ -42,14 +42,14 @@ enum {
     SKIPPED = 77
 };
 
-/* What the two processes share beside the fabric. */
+/* What the two processes share, apart from the fabric. */
 struct shared {
     struct {
         char bytes[NAME_MAX_LEN];
         size_t len;
     } name[2];
     uint64_t key, address; /* of the sleeper's memory */
-    uint64_t ready;        /* sleeper: this many rounds begun; never waited for on the way that is measured */
+    uint64_t ready;        /* sleeper: rounds begun; no process waits for it within a sample */
     uint64_t stamp;        /* sender: before its call, ns */
     uint64_t joined[2];
     uint64_t sample[COUNT_MAX]; /* ns */
@@ -70,7 +70,7 @@ struct side {
 
 static struct shared *shared;
 static bool counts;     /* fi_cntr_wait() instead of fi_cq_sread() */
-static unsigned idle_s; /* not 0: the last round takes so long */
+static unsigned idle_s; /* seconds that the last round takes; 0: as long as any other */
 
 static uint64_t now_ns(clockid_t clock)
 {
@@ -120,7 +120,7 @@ static bool side_find(struct side *s, const char *provider)
     return ret == 0;
 }
 
-/* A counter of what the other one writes to our memory. False: the provider has none. */
+/* Opens a counter of what the other process writes to this one's memory. False: the provider has none. */
 static bool side_open_cntr(struct side *s)
 {
     struct fi_cntr_attr cntr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_UNSPEC};
@@ -139,7 +139,7 @@ static bool side_open_cntr(struct side *s)
     return true;
 }
 
-/* False: it has no such wait object. */
+/* Opens all objects. False: the provider has no such wait object. */
 static bool side_open(struct side *s, int number)
 {
     struct fi_av_attr av = {.type = FI_AV_TABLE};
@@ -162,7 +162,7 @@ static bool side_open(struct side *s, int number)
     return true;
 }
 
-/* Exchanges addresses: both are there when this returns. */
+/* Exchanges addresses. When this returns, both processes have an endpoint. */
 static void side_join(struct side *s, int number)
 {
     put(&shared->joined[number], 1);

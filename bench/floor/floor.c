@@ -1,9 +1,10 @@
 /*
- * A provider that completes at once: what an MPI itself takes for its messages, whatever carries them.
+ * A provider that completes messages at once: it shows the time that an MPI itself takes for its messages, whatever
+ * carries them.
  *
- * It is the real provider beside it with other tables: messages with the tag MEASURE_TAG_FLOOR move no byte; a send, or
- * a receive, has its completion in the next read of a completion queue. All other calls reach the real provider. It has
- * the same name and a higher version, so libfabric takes it where both lie in FI_PROVIDER_PATH. The measurement is
+ * It is the real provider with some functions replaced: messages with the tag MEASURE_TAG_FLOOR move no byte; the next
+ * read of a completion queue completes the send or receive. All other calls reach the real provider. It has the same
+ * name and a higher version, so libfabric chooses it if FI_PROVIDER_PATH has both. The measurement is
  * `stream --kind floor`. One thread, one completion queue.
  */
 #include "drivers/measure.h"
@@ -144,7 +145,7 @@ static struct fi_ops_tagged floor_tagged = {
     .injectdata = floor_injectdata,
 };
 
-/* ---- objects: the real ones with a copy of their tables ---- */
+/* ---- objects: the real ones, with changed copies of their tables ---- */
 
 static int floor_endpoint(struct fid_domain *domain, struct fi_info *info, struct fid_ep **ep, void *context)
 {

@@ -4,9 +4,9 @@
   count.py [--build DIR] [--provider NAME] PROGRAM                 prints the counts
   count.py [--build DIR] [--inner NAME] --limits FILE.toml [--update] PROGRAM     compares them with limits; --update writes new ones
 
-PROGRAM is tests/instructions/paths of a build. `instructions` is a call's own; `then`, what has to follow until the
-operation has taken effect (progress of both ends, and some looks in vain): for comparing providers, without a limit.
-Exit status 0; 1 a path takes more than its limit, or has none; 2 wrong arguments; 77 there is no valgrind.
+PROGRAM is tests/instructions/paths of a build. `instructions` are those of the call itself; `then`, those that follow
+until the operation has taken effect (progress of both ends, and some empty polls): for comparing providers, without a
+limit. Exit status 0; 1 a path takes more than its limit, or has none; 2 wrong arguments; 77 there is no valgrind.
 """
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ HEAD = """# Instructions of each hot path (tests/instructions/paths.c), as callg
 
 
 def read_dumps(texts: list[str]) -> dict[str, int]:
-    """Of each dump that a program asked for: its name and total."""
+    """Name and total of each dump that the program asked for."""
     totals = {}
     for text in texts:
         name, total = NAME.search(text), TOTAL.search(text)
@@ -46,7 +46,7 @@ def read_dumps(texts: list[str]) -> dict[str, int]:
 
 
 def count(program: pathlib.Path, provider: str, inner: str | None, build: pathlib.Path) -> dict[str, tuple[float, float]]:
-    """Per call of each path: its instructions, and those of what has to follow."""
+    """Instructions per call of each path, and those that follow."""
     # no lingering: how often an empty read looks again would depend on the time that callgrind takes
     env = dict(os.environ, FI_PROVIDER_PATH=str(build), FI_PROVIDER=f"{provider},{inner}" if inner else provider,
                FI_UNIMEM_LINGER="0")
@@ -63,7 +63,7 @@ def count(program: pathlib.Path, provider: str, inner: str | None, build: pathli
 
 
 def judge(counts: dict[str, float], limits: dict[str, dict]) -> list[str]:
-    """What is wrong, a line each."""
+    """A line for each path that is wrong."""
     wrong = [f"{p}: {counts[p]:.0f} instructions; the limit is {limits[p]['limit']}, set when there were {limits[p]['measured']}"
              for p in counts if p in limits and counts[p] > limits[p]["limit"]]
     wrong += [f"{p}: {counts[p]:.0f} instructions, and no limit" for p in counts if p not in limits]

@@ -27,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Slow tests, and those of software that only some want, are left out, not skipped: a skip is something that should
-    have run."""
+    """Deselects slow tests and tests of optional software. They are not skipped: a skip is a test that should have
+    run."""
     unwanted = [mark for mark, option in (("long", "--long"), ("needs_impi", "--impi")) if not config.getoption(option)]
     left_out = [item for item in items if any(item.get_closest_marker(mark) for mark in unwanted)]
     if left_out:
@@ -75,7 +75,7 @@ def impi(launcher: Launcher) -> other_mpi.OtherMpi:
 
 @pytest.fixture(scope="session")
 def program() -> Callable[[str], Path]:
-    """Builds a C program of ours with the wheel's MPICH, once; returns its path."""
+    """Builds a C program of this tree with the wheel's MPICH, once; returns its path."""
 
     def build(source_name: str) -> Path:
         source = TOP / source_name if "/" in source_name else PROGRAMS / source_name
@@ -105,7 +105,7 @@ def figure() -> Callable[[str], None]:
 
 @pytest.fixture(scope="session")
 def suite_directory() -> Path:
-    """The tests are only in the source distribution: fetched once into .cache, unpacked in the build directory."""
+    """mpi4py's own tests, which only its source distribution has: fetched once into .cache, unpacked in the build."""
     name = f"mpi4py-{metadata.version('mpi4py')}"
     archive = TOP / ".cache" / f"{name}.tar.gz"
     if not archive.exists():
@@ -122,7 +122,7 @@ def suite_directory() -> Path:
 
 @pytest.fixture
 def as_user() -> list[str]:
-    """The prefix that runs a command as an ordinary user: none is needed when the tests already are one."""
+    """The prefix that runs a command as an ordinary user; empty if the tests already run as one."""
     if os.geteuid() != 0:
         return []
     user = pwd.getpwnam(USER)

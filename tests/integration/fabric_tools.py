@@ -16,7 +16,7 @@ def tool(name: str) -> str:
 
 
 def tool_environment(launcher: Launcher) -> dict[str, str]:
-    """These are not MPI programs: they need the path of the provider and nothing else."""
+    """The tools are not MPI programs: they need the path of the provider and nothing else."""
     return launcher.environment(extra={"FI_PROVIDER_PATH": str(BUILD)})
 
 
@@ -27,14 +27,14 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Without connecting: fi_pingpong's server would take the connection for its client."""
+    """Does not connect: fi_pingpong's server would take the connection for its client."""
     wanted = f":{port:04X} "
     with open("/proc/net/tcp", encoding="ascii") as table:
         return any(wanted in line and " 0A " in line for line in table)
 
 
 def pingpong(launcher: Launcher, provider: str, *arguments: str, wrapper: Sequence[str] = ()) -> Run:
-    """Server and client on this host, each under the wrapping command; returns what the client printed."""
+    """Runs server and client on this host, each under the wrapping command; returns the client's run."""
     port = str(free_port())
     environment = tool_environment(launcher) | {"FI_PROVIDER": provider}
     common = [*wrapper, tool("fi_pingpong"), "-p", provider, "-e", "rdm", *arguments]

@@ -1,7 +1,7 @@
 """Runs programs the way a user would, and leaves nothing behind.
 
-Every process started here carries a marker in its environment, so that ranks are found again even after mpiexec is
-gone and they were adopted by init. A run that does not end is a failure that shows what it printed.
+Every process started here has a marker in its environment, so that ranks are found even after mpiexec has ended and
+init has adopted them. A run that does not end is a failure, and the failure shows what the run printed.
 """
 
 import copy
@@ -25,13 +25,13 @@ VENV = TOP / ".venv"
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 MARKER = "UNIMEM_TEST_MARKER"
 
-# Set by a developer's shell, these would change what is tested.
+# If a developer's shell sets these variables, they would change what is tested.
 INHERITED_NOT = ("FI_PROVIDER", "FI_PROVIDER_PATH", "MPIR_CVAR_NOLOCAL", "MPIR_CVAR_CH4_NETMOD", "FI_LOG_LEVEL")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a finished program left."""
+    """Status and output of a finished program."""
 
     command: Sequence[str]
     status: int
@@ -56,7 +56,7 @@ def stats_lines(run: Run) -> list[dict[str, int]]:
 
 
 def sent_by_machine(run: Run) -> Counter[str]:
-    """Messages sent, of all ranks."""
+    """Messages that all ranks sent, by machine."""
     sent: Counter[str] = Counter()
     for machine, count in re.findall(r"^unimem: stats: .* machine=(\w+) sent=(\d+)", run.err, re.MULTILINE):
         sent[machine] += int(count)
@@ -74,7 +74,7 @@ class Launcher:
         os.chmod(self.outputs.name, 0o755)  # ranks may be another user's
 
     def inside(self, wrapper: Sequence[str]) -> "Launcher":
-        """The same, but all that it starts runs under this command. Its processes are this launcher's, too."""
+        """A launcher that starts everything under this command. Its processes count as this launcher's, too."""
         other = copy.copy(self)
         other.under = wrapper
         return other
@@ -109,7 +109,7 @@ class Launcher:
         )
 
     def finish(self, process: subprocess.Popen[str], timeout: float, files: RankFiles | None = None) -> Run:
-        """What the ranks wrote into files of their own comes behind what the process itself printed."""
+        """Waits for the end. The output is that of the process itself, then that of the ranks, from their files."""
         command = [str(part) for part in process.args]  # type: ignore[union-attr]
         ended = True
         try:
@@ -144,7 +144,7 @@ class Launcher:
         more: Sequence[Sequence[str | Path]] = (),
         **popen: object,
     ) -> "Job":
-        """A launcher with its options, and what its ranks run; each program in `more` is one rank more."""
+        """Starts a launcher with its options and the program of its ranks; each program in `more` adds one rank."""
         files = RankFiles(Path(tempfile.mkdtemp(dir=self.outputs.name)))
         command = [*map(str, launch), *files.wrap(program)]
         for other in more:
@@ -163,7 +163,7 @@ class Launcher:
         return self.start_ranks(launch, program, self.environment(provider, env), **how).finish(timeout)  # type: ignore[arg-type]
 
     def mpi(self, ranks: int, program: Sequence[str | Path], **how: object) -> Run:
-        """Ranks of .venv's MPICH."""
+        """Runs ranks of .venv's MPICH."""
         return self.run_ranks(self.mpi_command(ranks), program, **how)  # type: ignore[arg-type]
 
     def processes(self) -> list[int]:
@@ -181,7 +181,7 @@ class Launcher:
         return found
 
     def wait_until_gone(self, seconds: float) -> list[int]:
-        """Those that are still there after that time."""
+        """Waits until no process is left, at most so many seconds; returns those that are left."""
         end = time.monotonic() + seconds
         while (left := self.processes()) and time.monotonic() < end:
             time.sleep(0.05)
@@ -207,7 +207,7 @@ class Job:
         return self.launcher.finish(self.process, timeout, self.files)
 
     def wait_for(self, stream: str, pattern: str, count: int, seconds: float = 60) -> list[re.Match[str]]:
-        """Waits until so many places in what the ranks print on "out" or "err" match, and returns them."""
+        """Waits for `count` matches of the pattern in what the ranks print on "out" or "err"; returns the matches."""
         end = time.monotonic() + seconds
         while True:
             ended = self.process.poll() is not None
@@ -233,15 +233,15 @@ SHARED_FILES = Path("/dev/shm")
 
 
 def shared_files(prefix: str) -> set[Path]:
-    """Files in /dev/shm whose name holds the prefix."""
+    """Files in /dev/shm whose name contains the prefix."""
     return {entry for entry in SHARED_FILES.iterdir() if prefix in entry.name} if SHARED_FILES.is_dir() else set()
 
 
 def remove_unmapped(files: set[Path]) -> None:
-    """Removes those that no living process maps.
+    """Removes the files that no living process maps.
 
-    MPICH itself makes files mpich_shm_* in MPI_Init, whatever the provider, and leaves them when it is killed: they are
-    not what these tests are about, and should not pile up on the machine.
+    MPICH itself makes files mpich_shm_* in MPI_Init, whatever the provider, and leaves them when it is killed. These
+    tests are not about them, but they should not pile up on the machine.
     """
     if not files:
         return

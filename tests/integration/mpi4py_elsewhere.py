@@ -1,5 +1,5 @@
-"""mpi4py's own tests on another MPI than .venv's, over unimem: nothing may go wrong that goes right over that MPI's own
-transport."""
+"""mpi4py's own tests on another MPI than .venv's, over unimem: a test that passes over that MPI's own transport must
+pass over unimem, too."""
 
 import dataclasses
 import tempfile
@@ -13,7 +13,8 @@ from other_mpi import OtherMpi
 from reference import Reference
 from test_mpi4py import Outcomes, not_good, watch_suite
 
-# What is nearest to the provider: pieces of every kind, probes, collectives and what a communicator needs. About 1000 tests.
+# The modules nearest to the provider: point to point of every kind, probes, collectives, and what a communicator needs.
+# About 1000 tests.
 CORE = ["test_p2p", "test_cco", "test_comm", "test_request", "test_status"]
 
 
@@ -36,7 +37,7 @@ def compare(
     known: Sequence[str] = (),
     at_least: int = 400,
 ) -> None:
-    """Known: names of tests that fail over other providers, too, for a reason that stands where they are listed."""
+    """known: names of tests that fail over other providers, too; the reason is given where they are listed."""
 
     def side(name: str, own: bool, under: Launcher) -> Outcomes:
         start = time.monotonic()

@@ -1,6 +1,6 @@
-"""Stand-ins for MPIs: trees of files that look like an installed MPI, for what is not installed here.
+"""Stand-ins for MPIs that are not installed here: trees of files that look like an installed MPI.
 
-The libraries are real ones, compiled on the spot, that answer the one question the command asks: what are you?
+Their libraries are real, compiled by the test, and answer the one question that the command asks: which MPI are you?
 """
 
 import subprocess
@@ -23,7 +23,7 @@ void shmem_info_get_name(char *text) { strcpy(text, ANSWER); }
 
 
 def answer(text: str) -> str:
-    """The -D option that makes a library say this."""
+    """The -D option that makes a library answer with this text."""
     return '-DANSWER="' + text.replace("\n", "\\n").replace("\t", "\\t") + '"'
 
 
@@ -45,7 +45,7 @@ def library(target: Path, source: str, *options: str | Path) -> Path:
 
 
 def script(target: Path, text: str = "exec env\n") -> Path:
-    """A launcher that shows the environment it was given."""
+    """A launcher, a script; by default it prints its environment."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(f"#!/bin/sh\n{text}")
     target.chmod(0o755)
@@ -53,7 +53,7 @@ def script(target: Path, text: str = "exec env\n") -> Path:
 
 
 def binary(target: Path, mark: str) -> Path:
-    """A launcher that holds this text, as those of MPICH hold HYDRA_, and shows its environment."""
+    """A launcher that contains this text, as MPICH's launchers contain HYDRA_, and prints its environment."""
     source = """
         #include <unistd.h>
         const char mark[] = MARK;
@@ -64,7 +64,7 @@ def binary(target: Path, mark: str) -> Path:
 
 @dataclass(frozen=True)
 class Tree:
-    """An MPI below a folder."""
+    """An MPI installed below a folder."""
 
     top: Path
 

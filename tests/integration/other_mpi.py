@@ -1,7 +1,7 @@
 """MPIs other than .venv's MPICH, and what each of them must be able to do over unimem.
 
-An OtherMpi knows where an MPI lies and what its user types; nothing in it is chosen for the tests but what a crowded
-machine needs (more ranks than processors, and ranks that let others run while they wait).
+An OtherMpi says where an MPI is installed and what its user types. For the tests it adds only what a crowded machine
+needs (more ranks than processors, and ranks that let others run while they wait).
 """
 
 import os
@@ -38,7 +38,7 @@ class OtherMpi:
     launcher: Launcher | None = None
 
     def build(self, source_name: str) -> Path:
-        """A C program of ours for this MPI, compiled once."""
+        """Compiles a C program of this tree for this MPI, once; returns its path."""
         source = TOP / source_name if "/" in source_name else PROGRAMS / source_name
         target = BUILD / "tests" / self.name / source.stem
         newest = max(file.stat().st_mtime for file in (source, *PROGRAMS.glob("*.h")))
@@ -54,7 +54,7 @@ class OtherMpi:
         return [*self.mpiexec_here(), *options, "-n", str(ranks), *map(str, command)]
 
     def mpiexec_here(self) -> list[str]:
-        """The launcher with what this machine needs, without a word about transports."""
+        """The launcher with the options that this machine needs, and none about transports."""
         root = ["--allow-run-as-root"] if os.geteuid() == 0 and self.crowded else []
         return [str(self.bin / self.mpiexec), *root, *self.crowded]
 
@@ -79,7 +79,7 @@ class OtherMpi:
     def run_by_unimem(
         self, ranks: int, command: Sequence[str | Path], env: Mapping[str, str], timeout: float = 120
     ) -> Run:
-        """`unimem run -- mpiexec ...`: no option, no variable by hand."""
+        """Runs `unimem run -- mpiexec ...`, without options or variables for unimem."""
         assert self.launcher
         launch = [BUILD / "unimem", "run", "--", *self.mpiexec_here(), "-n", str(ranks)]
         env = self.launcher.environment() | dict(self.settings) | dict(env)
@@ -102,11 +102,11 @@ def openmpi5() -> OtherMpi:
 
 
 def openmpi4() -> OtherMpi:
-    """Debian's. Python comes from .venv-openmpi: mpi4py is told which libmpi to take."""
+    """Debian's. Python is that of .venv-openmpi; variables tell its mpi4py which libmpi to load."""
     for program in ("mpiexec.openmpi", "mpicc.openmpi", "hpcc", "NPopenmpi"):
         assert shutil.which(program, path="/usr/bin"), f"{program} is missing: ./check installs it"
-    # Open MPI 4.1 sends no acknowledgement when a synchronous message is received with MPI_Mrecv over its mtl/ofi; its
-    # version 5 does. mpi4py receives pickled objects so unless told otherwise.
+    # Over its mtl/ofi, Open MPI 4.1 sends no acknowledgement when a synchronous message is received with MPI_Mrecv;
+    # version 5 does. By default mpi4py receives pickled objects with MPI_Mrecv.
     settings = {
         "MPI4PY_MPIABI": "openmpi",
         "MPI4PY_LIBMPI": str(DEBIAN_LIBMPI),
@@ -126,7 +126,7 @@ def openmpi4() -> OtherMpi:
 
 
 def impi() -> OtherMpi:
-    """Intel MPI's run time: no compiler, no headers. MPICH's fit: both keep the same binary interface (libmpi.so.12)."""
+    """Intel MPI's run time: no compiler, no headers. MPICH's headers fit: both have the same ABI (libmpi.so.12)."""
     lib = VENV_IMPI / "lib"
     assert (VENV_IMPI / "bin" / "mpiexec.hydra").exists(), "no Intel MPI in .venv-impi: ./check --impi puts it there"
     link = [f"-I{VENV / 'include'}", f"-L{lib}", f"-Wl,-rpath,{lib}", "-l:libmpi.so.12"]
@@ -156,7 +156,7 @@ def stats_of_ranks(run: Run) -> list[dict[str, int]]:
 
 
 def messages_go_through_unimem(mpi: OtherMpi) -> None:
-    """unimem's own counters, of every rank, hold at least the messages that the program sent."""
+    """unimem's own counters of every rank count at least the messages that the program sent."""
     run = mpi.run(2, [mpi.build("exchange.c"), SMALL, LARGE], env={"FI_UNIMEM_STATS": "1"}).succeeded()
     assert f"exchanged {SMALL} small and {LARGE} large" in run.out
     stats = stats_of_ranks(run)
@@ -168,7 +168,7 @@ def messages_go_through_unimem(mpi: OtherMpi) -> None:
 
 
 def pingpong_is_right(mpi: OtherMpi, largest: int) -> None:
-    """Every size with every byte checked; and the check sees a wrong byte."""
+    """Every size, with every byte checked; and the check detects a wrong byte."""
     benchmark = [mpi.build("bench/mpi_pingpong.c"), "--seconds", "0.002", "--max", largest]
     out = mpi.run(2, benchmark, timeout=300).succeeded().out
     rows = re.findall(r"^ *(\d+) .* ok$", out, re.MULTILINE)

@@ -1,6 +1,6 @@
 """A file for the stdout and one for the stderr of each rank.
 
-mpiexec forwards what its ranks print in whatever pieces it reads, and pieces of two ranks may meet within a line. So each
+mpiexec forwards the output of its ranks in whatever pieces it reads, so a line may contain pieces of two ranks. So each
 rank writes into files of its own, which are read one after the other.
 """
 
@@ -17,7 +17,7 @@ class RankFiles:
         self.folder.chmod(0o1777)  # ranks may be another user's
 
     def wrap(self, program: Sequence[str | Path]) -> list[str]:
-        """What the launcher shall start for this program."""
+        """The command that the launcher starts in place of this program."""
         return ["/bin/sh", "-c", SCRIPT, str(self.folder), *map(str, program)]
 
     def read(self, stream: str) -> list[str]:

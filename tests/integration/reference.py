@@ -1,8 +1,8 @@
-"""References: transports of others beside which ours is seen. What they do wrong is not our failure.
+"""References: other transports, with which unimem is compared. A failure of a reference is not a failure of the test.
 
 libfabric's shm hangs or fails on files in /dev/shm that a killed process left there, once its pid is in use again. So a
-reference has a /dev/shm of its own, a fresh one for each attempt, and nothing stays of it on the host. One that fails all
-the same is tried once more; then it counts as failed, and the test goes on without it.
+reference has a /dev/shm of its own, a fresh one for each attempt, and leaves nothing on the host. A reference that
+fails nevertheless is tried once more; then it counts as failed, and the test goes on without it.
 """
 
 import functools
@@ -16,7 +16,8 @@ from harness import BUILD, Launcher
 
 Result = TypeVar("Result")
 ATTEMPTS = 2
-# Not for root: a user namespace, in which the user is root. Open MPI would refuse that.
+# Other users than root get a user namespace, in which they are root. Open MPI refuses to run as root, unless it is told
+# that this is meant.
 UNSHARE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"])]
 FRESH = 'mount -t tmpfs -o mode=1777 tmpfs /dev/shm && exec "$0" "$@"'
 ROOT_IS_MEANT = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"]
@@ -24,7 +25,7 @@ ROOT_IS_MEANT = ["env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONF
 
 @functools.cache
 def own_dev_shm() -> tuple[Sequence[str], str]:
-    """What runs a command in a fresh /dev/shm, and how that is called. Nothing, where the system does not permit it."""
+    """The prefix that runs a command in a fresh /dev/shm, and words for it; the prefix is empty if that is refused."""
     command = [*UNSHARE, "sh", "-c", FRESH, *ROOT_IS_MEANT]
     tried = subprocess.run([*command, "true"], capture_output=True, text=True, timeout=60, check=False)
     if tried.returncode == 0:
@@ -34,7 +35,7 @@ def own_dev_shm() -> tuple[Sequence[str], str]:
 
 
 class Reference:
-    """failure: empty, or one line that says what became of it. It stays failed: a hang is waited for only twice."""
+    """failure: empty, or one line that says how it failed. Once failed, it is not run again, because it may hang."""
 
     def __init__(self, name: str, launcher: Launcher) -> None:
         self.name = name
@@ -42,7 +43,8 @@ class Reference:
         self.failure = ""
 
     def attempt(self, run: Callable[[Launcher], Result]) -> Result | None:
-        """run starts the reference under the launcher that it gets, and raises an error if it does not end well."""
+        """Calls run, which starts the reference under the launcher that it gets, and raises an error if that fails.
+        Returns its result, or None if the reference has failed."""
         wrapper, where = own_dev_shm()
         errors: list[str] = []
         while not self.failure:
@@ -56,14 +58,14 @@ class Reference:
         return None
 
     def result(self, run: Callable[[Launcher], Result]) -> Result:
-        """The same for a test that has nothing to compare with when the reference failed: it is left out."""
+        """The same for a test that has nothing to compare with if the reference has failed: the test is skipped."""
         result = self.attempt(run)
         if result is None:
             pytest.skip(self.failure)
         return result
 
     def log(self, errors: Sequence[str]) -> str:
-        """Writes down what went wrong; returns the beginning, and where the rest is."""
+        """Writes the errors into a log; returns the first line of the last one, and where the log is."""
         log = BUILD / "results" / f"reference-{self.name}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("a", encoding="utf-8") as file:

@@ -1,4 +1,5 @@
-"""Programs over the board in software: what a user of FI_UNIMEM_MACHINE=board meets. Its time is switched off.
+"""Programs over the board in software: what a user of FI_UNIMEM_MACHINE=board sees. The board takes no time, except in
+the test of the model of time.
 
 test_mpi4py.py runs mpi4py's own tests over it, too.
 """
@@ -49,7 +50,7 @@ def test_fi_pingpong_with_checked_data(launcher: Launcher, board: dict[str, str]
 @pytest.mark.parametrize("engine", ["local", "server"])
 @pytest.mark.parametrize("tagged", ["1", "0"], ids=["tagged", "active messages"])
 def test_mpich(launcher: Launcher, board: dict[str, str], program: Program, tagged: str, engine: str) -> None:
-    """With engine=server no process has another's memory mapped: the board's process moves all bytes."""
+    """With engine=server no process maps the memory of another one: the board's process moves all bytes."""
     env = board | {"MPIR_CVAR_CH4_OFI_ENABLE_TAGGED": tagged, "UNIMEM_EMU_ENGINE": engine, "FI_UNIMEM_STATS": "1"}
     done = run(launcher, env, program("exchange.c"), "100", "10").succeeded()
     assert all(line["sent"] for line in stats_lines(done)) and stats_lines(done), str(done)
@@ -66,7 +67,7 @@ def test_every_step(launcher: Launcher, board: dict[str, str], program: Program,
 def test_steps_in_the_time_of_the_model(
     launcher: Launcher, program: Program, figure: Callable[[str], None], board: dict[str, str]
 ) -> None:
-    """Virtual time: what a step saves does not depend on the host. A call costs 0.546 us (bench/board), a mailbox 1 us."""
+    """Virtual time: savings do not depend on the host. A call costs 0.546 us (bench/board), a mailbox 1 us."""
     times = {}
     for step, tagged in (("naive", "0"), ("cache", "0"), ("dmable", "0"), ("eager", "0"), ("embedded", "1")):
         env = board | {
@@ -108,7 +109,7 @@ def test_a_board_that_does_not_start_is_named_with_the_remedy(
 
 
 def test_a_library_of_another_name_and_place(launcher: Launcher, tmp_path: Path) -> None:
-    """Where a board's own library would be."""
+    """A vendor's library of a board may have any name and place."""
     shutil.copy(BUILD / "libunimem.so.1", tmp_path / "libvendor.so")
     for given in (str(tmp_path / "libvendor.so"), "libvendor.so"):
         env = tool_environment(launcher) | {"FI_UNIMEM_BOARD_LIBRARY": given, "LD_LIBRARY_PATH": str(tmp_path)}
@@ -127,7 +128,7 @@ def test_another_machine_on_the_command_line(launcher: Launcher) -> None:
 
 
 def test_killed_ranks_end_the_board(launcher: Launcher, board: dict[str, str], program: Program) -> None:
-    """Its process ends with its last context: the launcher fixture finds it if it does not."""
+    """The board's process ends with its last context; the launcher fixture finds it if it does not."""
     job = launcher.start_ranks([*MPIEXEC, "2"], [program("forever.c")], launcher.environment(extra=board))
     job.wait_for("out", "^running .*\n", 2)
     names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in launcher.processes() if Path(f"/proc/{pid}").exists()}

@@ -1,4 +1,4 @@
-"""Large messages from ordinary memory, by the ways that FI_UNIMEM_COPY chooses from: what comes is what was sent."""
+"""Large messages from ordinary memory, with each setting of FI_UNIMEM_COPY: what is received is what was sent."""
 
 import pytest
 from harness import PROGRAMS, VENV, Launcher, stats_lines
@@ -13,6 +13,6 @@ def test_large_messages_come_whole(launcher: Launcher, ranks: int, copy: str) ->
     assert len(lines) == ranks, str(run)
     if copy == "1":
         assert all(line["copied"] >= 80 and line["bounced"] == 0 for line in lines), str(lines)
-        assert ranks > 2 or sum(line["joint"] for line in lines) > 0, str(lines)  # with a processor each
+        assert ranks > 2 or sum(line["joint"] for line in lines) > 0, str(lines)  # if each rank has a processor
     if copy == "0":
         assert all(line["copied"] == line["joint"] == 0 for line in lines), str(lines)

@@ -1,4 +1,4 @@
-"""The command `unimem`: which environment it sets, that the user's own settings win, and what it says to mistakes."""
+"""The command `unimem`: which environment it sets, that the user's own settings win, and how it reports mistakes."""
 
 import os
 import subprocess
@@ -68,7 +68,7 @@ def test_the_users_provider_path_is_extended(own: str, expected: str) -> None:
 
 @pytest.mark.parametrize("chosen, path", [("shm", None), ("^unimem", None), ("unimemory,tcp", None)])
 def test_another_provider_keeps_libfabrics_own_search(chosen: str, path: str | None) -> None:
-    """With FI_PROVIDER_PATH set, libfabric would no longer find loadable providers of its own."""
+    """If FI_PROVIDER_PATH were set, libfabric would no longer find its own loadable providers."""
     assert seen_by_program(FI_PROVIDER=chosen).get("FI_PROVIDER_PATH") == path
 
 

@@ -13,7 +13,7 @@ from comparison import plots, summary
 
 
 def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
-    """Interleaved; a peer that is not there is named, and ends nothing; the report can be made again from the runs."""
+    """Peers are interleaved; a missing peer is named and the others run; the report can be made again from the runs."""
     what = ["--only", "latency/warm", "--peers", "fabric:unimem,fabric:line,mpich:unimem,openmpi5:sm", "--cases", "8"]
     how = ["--repeat", "2", "--seconds", "0.005", "--no-plots", "--build", BUILD, "--openmpi", tmp_path / "nothing"]
     run = launcher.run([TOP / "bench" / "compare", *what, *how, "--out", tmp_path]).succeeded()
@@ -32,7 +32,7 @@ def test_one_family(launcher: Launcher, tmp_path: Path) -> None:
 
 
 def test_the_floor(launcher: Launcher, tmp_path: Path) -> None:
-    """Over a provider that carries messages the measurement of an MPI's floor is an error."""
+    """The floor of an MPI is measured; over a provider that carries messages, that measurement is an error."""
     how = ["--only", "bandwidth/warm", "--peers", "mpich:floor", "--cases", "8", "--repeat", "1", "--seconds", "0.005", "--no-plots"]
     run = [TOP / "bench" / "compare", *how, "--build", BUILD, "--out"]
     launcher.run([*run, tmp_path / "floor"]).succeeded()
@@ -44,14 +44,14 @@ def test_the_floor(launcher: Launcher, tmp_path: Path) -> None:
 
 
 def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
-    """SIGTERM ends the run of the moment, too (the fixture looks for what is left); what was measured is reported."""
+    """SIGTERM also ends the run in progress (the fixture looks for leftovers); what was measured is reported."""
     what = ["--only", "sleep/cq", "--peers", "fabric:unimem", "--repeat", "1"]  # 5 s and more
     how = ["--no-plots", "--build", BUILD, "--out", tmp_path]
     process = launcher.start([TOP / "bench" / "compare", *what, *how], launcher.environment())
     try:
         assert process.stderr
         assert "0 of 1 runs" in process.stderr.readline()
-        time.sleep(1)  # into the run
+        time.sleep(1)  # until the run is in progress
     finally:
         process.send_signal(signal.SIGTERM)
     run = launcher.finish(process, 30)
@@ -61,7 +61,7 @@ def test_ended_before_its_time(launcher: Launcher, tmp_path: Path) -> None:
 
 
 def test_the_picture_of_the_documents(tmp_path: Path) -> None:
-    """Ratios to the best peer of each size, of the groups of one host; none without both of its measurements."""
+    """It shows ratios to the best peer of each size, for groups on one host; it is made only with both measurements."""
     peers = [(group, name, kind) for group in ("mpich", "net") for name, kind in (("unimem", "ours"), ("a", "peer"), ("b", "peer"))]
     record = {
         "groups": {"mpich": "MPICH", "net": "between hosts"},

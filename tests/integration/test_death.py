@@ -1,6 +1,6 @@
-"""Ranks that die by SIGKILL: the job ends, and nothing of it stays behind: no process, no file, no shared memory.
+"""Ranks that die by SIGKILL: the job ends and leaves nothing behind: no process, no file, no shared memory.
 
-The launcher fixture checks processes and /dev/shm after every test; here the deaths are arranged.
+The launcher fixture checks processes and /dev/shm after every test; these tests arrange the deaths.
 """
 
 import os
@@ -23,7 +23,7 @@ def ranks_running(job: Job, ranks: int) -> list[int]:
 def shared_memory_kib() -> int:
     """Shmem of the whole host: tmpfs files, memfds and System V segments, also those that no file name shows.
 
-    Without the files that MPICH itself leaves behind when it is killed: mpich_shm_*, which it makes in MPI_Init.
+    Without the files mpich_shm_*, which MPICH makes in MPI_Init and leaves behind when it is killed.
     """
     mpich = sum(file.stat().st_blocks // 2 for file in shared_files("mpich_shm_"))
     for line in Path("/proc/meminfo").read_text().splitlines():
@@ -37,7 +37,7 @@ def start_ring(launcher: Launcher, program: Program, ranks: int = RANKS) -> Job:
 
 
 def test_one_rank_killed_ends_the_job(launcher: Launcher, program: Program) -> None:
-    """mpiexec sees the death and ends the others: they must not hold it up."""
+    """mpiexec notices the death and ends the other ranks, which must not delay that."""
     job = start_ring(launcher, program)
     os.kill(ranks_running(job, RANKS)[1], signal.SIGKILL)
     assert job.finish(timeout=60).status != 0
@@ -51,7 +51,7 @@ def test_all_ranks_killed_leave_nothing(launcher: Launcher, program: Program) ->
 
 
 def test_everything_killed_at_once_leaves_nothing(launcher: Launcher, program: Program) -> None:
-    """No process of the job lives to clean up: not mpiexec, not its proxy, not a rank."""
+    """No process of the job is left to clean up: neither mpiexec, nor its proxy, nor a rank."""
     job = start_ring(launcher, program)
     ranks_running(job, RANKS)
     for pid in launcher.processes():
@@ -63,7 +63,7 @@ def test_everything_killed_at_once_leaves_nothing(launcher: Launcher, program: P
 
 
 def test_killed_jobs_give_their_memory_back(launcher: Launcher, program: Program) -> None:
-    """Ten jobs killed in full flight: the host's shared memory does not grow by even one job's."""
+    """Ten jobs are killed while messages flow: the host's shared memory does not grow by as much as one job had."""
 
     def killed_job() -> int:
         job = start_ring(launcher, program, 2)

@@ -1,5 +1,5 @@
-"""Debian's Open MPI 4.1 with Debian's libfabric 1.17, and programs of Debian that were built with it: nothing here was made
-for unimem."""
+"""Debian's Open MPI 4.1 with Debian's libfabric 1.17, and programs of Debian that were built with it. None of them was
+made for unimem."""
 
 import os
 import re
@@ -17,8 +17,8 @@ from other_mpi import OtherMpi
 VERBOSE = {"OMPI_MCA_mtl_base_verbose": "100"}
 HPCC_INPUT = Path("/usr/share/doc/hpcc/examples/_hpccinf.txt")
 
-# By Open MPI 4.1's mtl/ofi, seen over libfabric's tcp and sockets too, and mended in its version 5: the offset of a contiguous datatype from
-# MPI_BOTTOM is lost (a crash); MPI_Cancel of a send reads what was never set (a crash).
+# Crashes of Open MPI 4.1's mtl/ofi, also over libfabric's tcp and sockets, fixed in version 5: it loses the offset of a
+# contiguous datatype from MPI_BOTTOM; MPI_Cancel of a send reads what was never set.
 CRASHES = ["-x", "*.testAlltoallwBottom", "-x", "*.testCancel"]
 
 
@@ -55,7 +55,7 @@ def test_matching(openmpi4: OtherMpi, ranks: int) -> None:
     ids=["to 64 KiB", "to 8 MiB"],
 )
 def test_netpipe_finds_every_byte(openmpi4: OtherMpi, most: int, tmp_path: Path) -> None:
-    """Sizes around every power of two. With -i it checks the data; it goes on after an error, so its output decides."""
+    """Sizes around every power of two. With -i it checks the data, but goes on after an error: the output decides."""
     command = ["/usr/bin/NPopenmpi", "-i", "-u", most, "-o", tmp_path / "np.out"]
     run = openmpi4.run(2, command, env={"FI_UNIMEM_STATS": "1"}, timeout=600).succeeded()
     text = run.out + run.err
@@ -81,9 +81,10 @@ def hpcc_input(directory: Path, order: int, rows: int, columns: int) -> None:
 
 
 def random_access_errors_allowed(ranks: int) -> float:
-    """Up to 4 ranks HPCC has one receive posted, and no update may be missing. Beyond that it posts four, asks MPI_Testany for any
-    that is complete, and leaves when it has seen the last rank's end: an update that completed before, in another of the four,
-    is lost. It happens over Open MPI's own transport as well; HPCC itself allows errors in 1% of the table."""
+    """With up to 4 ranks HPCC posts one receive, and no update may be missing. With more it posts four, asks
+    MPI_Testany for any that is complete, and leaves when it has seen that the last rank has ended: an update that
+    another of the four received before is lost. This happens over Open MPI's own transport, too; HPCC allows errors in
+    1% of the table."""
     return 0 if ranks <= 4 else 0.01
 
 
@@ -115,7 +116,7 @@ def test_hpcc_succeeds(openmpi4: OtherMpi, order: int, rows: int, columns: int, 
 
 @pytest.fixture
 def users_directory() -> Iterator[Path]:
-    """With the provider in it, writable for everybody: the checkout may lie in root's home."""
+    """A directory with the provider in it that everybody may write: the checkout may lie in root's home."""
     top = Path(tempfile.mkdtemp(prefix="unimem-hpcc-"))
     try:
         top.chmod(0o777)

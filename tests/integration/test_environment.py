@@ -1,4 +1,4 @@
-"""Wrong settings are refused in words that help; what the system refuses is replaced by something else."""
+"""Wrong settings are refused with a message that helps; for what the system refuses there is a fallback."""
 
 import os
 import re
@@ -92,7 +92,7 @@ def test_tight_settings_slow_down_but_work(launcher: Launcher, program: Program,
 
 
 def test_too_few_lanes_are_named(launcher: Launcher, program: Program) -> None:
-    """More peers than lanes, and none of them leaves: the job waits, as the manual page says; the log says for what."""
+    """If there are more peers than lanes, and none leaves, the job waits, as the manual page says; the log says why."""
     env = {"FI_UNIMEM_LANES": "1", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
     job = launcher.start_ranks(launcher.mpi_command(5), [program("collectives.c"), 64], launcher.environment(extra=env))
     (said, *_) = job.wait_for("err", "lanes into a peer are taken.*", 1)
@@ -121,7 +121,7 @@ def test_refused_system_calls_have_a_substitute(launcher: Launcher, program: Pro
 
 
 def test_one_side_refused_is_enough_for_the_substitute(launcher: Launcher, program: Program) -> None:
-    """A rank in a container, its peer outside."""
+    """As with a rank in a container and its peer outside."""
     exchange = [program("exchange.c"), "50", "10"]
     refused = [program("refuse.c"), "process_vm_readv,process_vm_writev", *exchange]
     launcher.mpi(1, refused, more=[exchange]).succeeded()
@@ -129,7 +129,7 @@ def test_one_side_refused_is_enough_for_the_substitute(launcher: Launcher, progr
 
 @pytest.mark.parametrize("options", ["ro", "size=4k"])
 def test_unusable_dev_shm(launcher: Launcher, options: str, provider: str) -> None:
-    """/dev/shm read-only or full: nothing of ours needs it. (MPICH itself does, so fi_pingpong shows it.)"""
+    """/dev/shm may be read-only or full: unimem does not need it. (MPICH itself does, so this runs fi_pingpong.)"""
     wrapped = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs -o {options} tmpfs /dev/shm && exec "$0" "$@"']
     run = pingpong(launcher, provider, "-c", wrapper=wrapped)
     assert len(rows(run)) > 5
@@ -147,7 +147,7 @@ APART = ["unshare", "--pid", "--fork", "--mount-proc"]
 
 
 def run_apart(launcher: Launcher, program: list[str], *options: str, env: dict[str, str] | None = None) -> Run:
-    """Two ranks, each in a pid namespace of its own."""
+    """Runs two ranks, each in a pid namespace of its own."""
     wrapped = [*APART, *options, *program]
     return launcher.mpi(1, wrapped, more=[wrapped], env=env)
 

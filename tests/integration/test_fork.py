@@ -10,7 +10,7 @@ PROGRAM = PROGRAMS / "fork_child.py"
 
 
 def statuses(run: Run) -> list[int]:
-    """What waitpid() told, of each rank's child."""
+    """The status of each rank's child, as waitpid() returned it."""
     return [int(status, 16) for status in re.findall(r"the child's status is (0x[0-9a-f]+)", run.succeeded().out)]
 
 
@@ -21,9 +21,10 @@ def test_mpich(launcher: Launcher, way: str) -> None:
 
 
 def open_mpi(mpi: OtherMpi) -> None:
-    """Its own wait in MPI_Finalize() is for a thread that no child has, over every transport: only an error ends it.
+    """In MPI_Finalize() Open MPI waits for a thread that a child does not have, over every transport. Only an error
+    ends this wait.
 
-    So a child that finalises ends with status 1 and Open MPI's message, neither hanging nor by a signal.
+    So a child that finalises must end with status 1 and Open MPI's message: it must neither hang nor die by a signal.
     """
     run = mpi.run(2, [mpi.python, PROGRAM, "leave"])
     assert statuses(run) == [0, 0], str(run)

@@ -1,10 +1,10 @@
-"""What the tests themselves rely on: the lines that ranks print stay whole, and in the order of the ranks."""
+"""The tests themselves rely on this: the lines that ranks print stay whole, and in the order of the ranks."""
 
 import pytest
 from harness import VENV, Launcher, Run
 from other_mpi import OtherMpi
 
-# Each rank prints its lines in pieces, and none of them is a line.
+# Each rank prints its lines in pieces, none of which is a whole line.
 LINES = 40
 IN_PIECES = f"""
 rank=${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}

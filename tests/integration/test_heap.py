@@ -1,4 +1,4 @@
-"""`unimem run --heap`: windows on malloc's memory are mapped with nothing moved, and programs run as they did."""
+"""`unimem run --heap`: windows on malloc's memory are mapped without adoption, and programs run as without it."""
 
 import re
 import shutil
@@ -12,7 +12,7 @@ Program = Callable[[str], Path]
 UNIMEM = BUILD / "unimem"
 HEAP = BUILD / "libunimem-heap.so"
 LEVEL = re.compile(r"registration of (\d+) bytes at \S+ key \S+ (\w+)(.*)")
-# Adoption is off: what is mapped has not been moved.
+# Adoption is off, so memory that is mapped has not been adopted.
 LOG = {"FI_UNIMEM_ADOPT": "0", "FI_UNIMEM_STATS": "1", "FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
 
 
@@ -69,7 +69,7 @@ def test_large_messages_are_copied_out_of_mapped_memory(launcher: Launcher, rank
     lines = stats_lines(run)
     if mapped == "1":
         assert all(line["mapped"] >= 80 and line["copied"] == line["bounced"] == 0 for line in lines), str(lines)
-        assert ranks > 2 or sum(line["joint"] for line in lines) > 0, str(lines)  # with a processor each
+        assert ranks > 2 or sum(line["joint"] for line in lines) > 0, str(lines)  # if each rank has a processor
     if mapped == "auto":
         assert all(line["mapped"] > 0 for line in lines), str(lines)
     if mapped == "0":

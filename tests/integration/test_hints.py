@@ -1,4 +1,5 @@
-"""Hints of libfabric 2.x, whose structures are longer than those that the provider is built against: looked at where the API version has them."""
+"""Hints of libfabric 2.x, whose structures are longer than those with which the provider is built: it reads the
+additional members if the caller's API version has them."""
 
 from pathlib import Path
 

@@ -41,12 +41,12 @@ def hosts() -> Iterator[Hosts]:
 
 
 def over_both(*mpiexec: str | Path) -> list[str | Path]:
-    """The launcher's own words name the hosts: that is enough."""
+    """The launcher's own options name the hosts: `unimem run` needs no more."""
     return [BUILD / "unimem", "run", "--", *mpiexec]
 
 
 def check_both_ways(run: Run) -> None:
-    """Some rank has sent by each machine."""
+    """Messages went over each of the two machines."""
     sent = sent_by_machine(run)
     assert sent["shm"] > 0 and sent["net"] > 0, str(run)
 
@@ -70,7 +70,7 @@ def test_mpich(launcher: Launcher, hosts: Hosts, program: Program) -> None:
 
 @pytest.mark.needs_impi
 def test_intel_mpi(launcher: Launcher, hosts: Hosts, impi: OtherMpi) -> None:
-    """Its libfabric has providers as files, and does not load tcp where it finds unimem."""
+    """Intel MPI's libfabric has its providers in files, and does not load tcp from where it finds unimem."""
     check_programs(launcher, hosts, [*impi.mpiexec_here(), *hosts.hydra_options(2)], dict(impi.settings), impi.build)
 
 
@@ -101,7 +101,7 @@ def test_hpcc(launcher: Launcher, hosts: Hosts, openmpi4: OtherMpi, tmp_path: Pa
     check_both_ways(run)
 
 
-# No pair more than these need: the tables of neighbours of all namespaces together have 1024 entries.
+# Connects as few pairs of hosts as possible: the neighbour tables of all namespaces together have 1024 entries.
 START = """
 import array, time; begin = time.time()
 from mpi4py import MPI
@@ -127,8 +127,8 @@ def test_a_rank_on_each_of_64_hosts(launcher: Launcher, figure: Callable[[str], 
     assert "first alltoall" in run.out, str(run)
 
 
-# Modules that make one round trip after another: with four ranks on two processors each waits for a turn of the
-# scheduler, and they take a quarter of an hour over any provider.
+# Modules that make one round trip after another: with four ranks on two processors each round trip waits for a turn of
+# the scheduler, and they take a quarter of an hour over any provider.
 ROUND_TRIPS = ["test_io", "test_rma", "test_p2p_buf_part", "test_util_dtlib", "test_datatype", "test_pack"]
 
 
@@ -137,7 +137,7 @@ ROUND_TRIPS = ["test_io", "test_rma", "test_p2p_buf_part", "test_util_dtlib", "t
 def test_mpi4py(
     launcher: Launcher, hosts: Hosts, suite_directory: Path, tmp_path: Path, on_each: int, choice: str, least: int
 ) -> None:
-    """Two ranks on each host run all modules but those, one rank on each host the others: -e leaves out, -i includes."""
+    """Two ranks on each host run all modules but ROUND_TRIPS (-e leaves out), one on each host those (-i includes)."""
     launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(on_each))
     prefix = tmp_path / f"hosts-{on_each}"
     suite = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", suite_directory, prefix]
@@ -146,7 +146,7 @@ def test_mpi4py(
     command = [str(part) for part in (*launch, *suite, *modules)]
     outcomes = watch_suite(beside, command, launcher.environment(), 2 * on_each, suite_directory, prefix, silence=300)
     assert sum(outcome == "passed" for outcome in outcomes[0].values()) > least, "too few tests passed"
-    # MPICH's ABI library lacks it: it fails over every provider.
+    # MPICH's ABI library lacks this function, so its test fails over every provider.
     assert [test for test in not_good(outcomes) if not test.endswith(".testGetFortranInfo")] == []
 
 
@@ -155,7 +155,7 @@ DOWN_SECONDS = 5
 
 @pytest.mark.long
 def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, program: Program) -> None:
-    """TCP repeats what was lost: all messages come, whole and in order."""
+    """TCP repeats what was lost, so all messages arrive, whole and in order."""
     count = 200000
     launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(2))
     beside = launcher.inside(hosts.beside())
@@ -173,7 +173,7 @@ def test_a_link_that_is_down_for_a_while(launcher: Launcher, hosts: Hosts, progr
 
 @pytest.mark.parametrize("kills", [4, pytest.param(100, marks=pytest.mark.long)])
 def test_a_host_that_vanishes(launcher: Launcher, hosts: Hosts, kills: int) -> None:
-    """What waits for its processes ends with errors, and nothing else does; new ones are met."""
+    """Operations with processes of that host end with errors, no others do, and new processes there are reached."""
     environment = {"FI_PROVIDER_PATH": str(BUILD), "FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_NET_TIMEOUT": "3"}
     mesh = BUILD / "tests" / "death" / "death_mesh"
     run = launcher.run([mesh, str(kills), "1", *hosts.links()], "unimem,tcp", environment, timeout=60 + 20 * kills)

@@ -1,4 +1,4 @@
-"""`unimem info` tells what there is, tried by itself, and for what is missing what that costs and how to get it."""
+"""`unimem info` tries and reports what is available, and for what is missing says what that costs and how to get it."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class Report:
         return row
 
     def details(self, section: str) -> dict[str, str | None]:
-        """State by detail of a section's rows."""
+        """The state of each row of a section, by its detail."""
         return {str(row["detail"]): row["state"] for row in self.rows if row["section"] == section}
 
 
@@ -61,7 +61,7 @@ def test_every_row_that_is_not_good_says_what_is_lost_and_what_to_do(launcher: L
 
 
 def test_memory_between_processes_works_here(launcher: Launcher) -> None:
-    """What all other tests rely on; process_vm_* only where Yama allows it."""
+    """All other tests rely on this; process_vm_* works only where Yama allows it."""
     report = info(launcher)
     assert report.row("shared memory")["state"] == "yes"
     if yama() < 2:
@@ -98,7 +98,7 @@ def test_text_says_what_json_says(launcher: Launcher) -> None:
     text = launcher.run([UNIMEM, "info"]).succeeded().out
     for row in info(launcher).rows:
         detail = re.escape(str(row["detail"]))
-        if str(row["name"]).endswith(" messages"):  # measured anew by each call
+        if str(row["name"]).endswith(" messages"):  # each call measures them again
             detail = MEASURED
             assert re.fullmatch(MEASURED, str(row["detail"]))
         assert re.search(rf"^  {row['state'] or '-'} +{re.escape(str(row['name']))} +{detail}$", text, re.M)
@@ -113,7 +113,7 @@ def test_without_the_provider_it_cannot_run(launcher: Launcher, tmp_path: Path) 
     assert "quickstart" in run.err
     rows = json.loads(run.out)["rows"]
     assert rows[0]["name"] == "libunimem-fi.so" and rows[0]["state"] == "no"
-    # A file of that name that is no library is found, but cannot be loaded.
+    # A file of that name that is not a library is found, but cannot be loaded.
     (tmp_path / "libunimem-fi.so").write_text("not a library\n")
     report = info(launcher, command=tmp_path / "unimem")
     assert report.status == 1
@@ -174,7 +174,7 @@ def test_without_memfd_it_cannot_run(launcher: Launcher, refused: str) -> None:
 
 
 def test_userfaultfd_refused(launcher: Launcher) -> None:
-    """Root could also open /dev/userfaultfd: there the test takes /dev away, too."""
+    """Root could also open /dev/userfaultfd, so for root the test takes /dev away, too."""
     report = info(launcher, DENY, *(["shm=absent"] if ROOT else []), "userfaultfd=EPERM", "--")
     assert report.status == 0
     row = report.row("userfaultfd")

@@ -49,8 +49,8 @@ def test_matching(impi: OtherMpi, ranks: int) -> None:
     [pytest.param(14, id="to 16 KiB"), pytest.param(22, id="to 4 MiB", marks=pytest.mark.long)],
 )
 def test_imb_mpi1(impi: OtherMpi, ranks: int, largest: int) -> None:
-    """Every benchmark of IMB-MPI1 ends. The wheel's binary is built without IMB's CHECK: it does not look at the data, which
-    is what the other tests here do."""
+    """Every benchmark of IMB-MPI1 ends. The wheel's binary is built without IMB's CHECK, so it does not check the data;
+    the other tests here do."""
     arguments = ["-npmin", ranks, "-msglog", f"0:{largest}", "-iter", 50, "-time", "0.3"]
     run = impi.run(ranks, [impi.bin / "IMB-MPI1", *arguments], timeout=900).succeeded()
     done = re.findall(r"^# Benchmarking (\w+)", run.out, re.MULTILINE)
@@ -103,5 +103,5 @@ def test_ordinary_user(impi: OtherMpi, world_readable: Path, as_user: list[str])
         assert said in run.out
         assert "MPI startup(): libfabric provider: unimem" in run.out, str(run)
         assert len(other_mpi.stats_of_ranks(run)) == ranks, str(run)
-    # MPI_Win_allocate gives a part of a file that is open no more: both ranks map it, and so join in
+    # MPI_Win_allocate gives a part of a file that is no longer open; peers can map it because both ranks map the file
     assert max(rank["mapped"] for rank in other_mpi.stats_of_ranks(run)) > 1000, str(run)

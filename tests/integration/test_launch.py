@@ -31,7 +31,7 @@ def executable(content: bytes) -> Make:
 
 
 def program(*, machine: int | None = None, length: int | None = None) -> Make:
-    """A real program, for another processor or cut off."""
+    """Makes a program out of a real one: for another processor, or cut off."""
     image = bytearray(Path("/bin/true").read_bytes())
     if machine is not None:
         struct.pack_into("<H", image, 18, machine)
@@ -116,7 +116,7 @@ def test_folders_of_that_name_in_path_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_another_provider_is_named_even_quietly(tmp_path: Path) -> None:
-    """It is a warning: unimem is not used at all."""
+    """-q does not suppress this warning: unimem is not used at all."""
     assert "FI_PROVIDER=tcp is yours and wins" in call(tmp_path, "-q", "true", FI_PROVIDER="tcp").stderr
     assert call(tmp_path, "-q", "true", FI_PROVIDER="unimem").stderr == ""
 
@@ -237,7 +237,7 @@ TELL = 'echo "${FI_UNIMEM_MACHINE-none}"\n'
 
 
 def launch(folder: Path, *words: str, before: tuple[str, ...] = ("--",), **env: str) -> subprocess.CompletedProcess[str]:
-    """A launcher, and an MPI program ./app, that are scripts; the launcher tells which machine it was given."""
+    """Runs a launcher with an MPI program ./app; both are scripts, and the launcher prints FI_UNIMEM_MACHINE."""
     script(folder / "mpiexec", TELL)
     script(folder / "app")
     return call(folder, *before, "./mpiexec", *words, **env)
@@ -257,13 +257,13 @@ def check_noticed(run: subprocess.CompletedProcess[str], by: str | None) -> None
         ("-n 2 -f file ./app", "-f"),
         ("-H alpha:2,beta:2 ./app", "-H"),
         ("--hostfile=file ./app", "--hostfile=file"),
-        # words of the program, whether or not it is known to be an MPI's
+        # arguments of the program, whether or not it is known to be an MPI program
         ("-n 2 ./app -H x", None),
         ("-n 2 python3 x.py --host x", None),
         ("-wdir folder -prepend-rank ./gone -f x", None),
         ("-n 1 -- ./app -f x", None),
         ("-n 1 -- ./gone -f x", None),
-        # values that are no program, though they can be run, and no options
+        # values of options: not the program, even if they can be run, and not options
         ("-launcher ssh -launcher-exec /bin/sh -hosts alpha,beta ./app", "-hosts"),
         ("-genv SHELL /bin/sh -env A sh -f file ./app", "-f"),
         ("--mca plm_rsh_agent sh --prtemca plm_ssh_agent sh -x sh -H alpha,beta ./app", "-H"),
@@ -318,7 +318,7 @@ def test_the_launchers_words_are_found_wherever_it_stands(tmp_path: Path, before
 
 
 def test_the_launcher_that_is_recognised_counts(tmp_path: Path) -> None:
-    """A script before it may have such a name, too."""
+    """A script in front of the launcher may have a launcher's name, too."""
     library(tmp_path / "mpi" / "lib" / "libmpi.so.12", MPI_ANSWER, MPICH_OFI)
     launcher = str(script(tmp_path / "mpi" / "bin" / "mpiexec", TELL))
     script(tmp_path / "mpirun.sh", 'exec "$@"\n')
@@ -359,7 +359,7 @@ def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -
 
 
 def test_hosts_among_the_words_of_the_program_are_its_own(tmp_path: Path) -> None:
-    """Behind a program that is linked with an MPI, -f is not the launcher's."""
+    """Behind a program that is linked with an MPI, -f is not an option of the launcher."""
     app = tmp_path / "app"
     compile_c(app, "int MPI_Init(int *, char ***); int main(void) { return MPI_Init(0, 0); }",
               "-L" + str(VENV / "lib"), "-lmpi", "-Wl,-rpath," + str(VENV / "lib"))  # fmt: skip

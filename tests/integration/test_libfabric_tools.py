@@ -34,7 +34,7 @@ def test_fi_pingpong_single_sizes(launcher: Launcher, provider: str, size: str) 
 
 
 def test_fi_pingpong_verbose(launcher: Launcher, provider: str) -> None:
-    """-v and -c together print a line for every byte: apart."""
+    """-v without -c: together they print a line for every byte."""
     assert len(rows(pingpong(launcher, provider, "-v"))) > 5
 
 

@@ -1,5 +1,5 @@
-"""Several machines in one job: FI_UNIMEM_MACHINE=shm,board. Ranks of even and of odd number are in partitions of their
-own, so that each has peers of both kinds."""
+"""Several machines in one job: FI_UNIMEM_MACHINE=shm,board. Even and odd ranks are in different partitions, so that
+each rank has peers of both kinds."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +10,7 @@ from other_mpi import OtherMpi
 
 Program = Callable[[str], Path]
 MPIEXEC = [BUILD / "unimem", "run", "--machine", "shm,board", "--", VENV / "bin" / "mpiexec", "-n"]
-# Sets what only the rank knows. PMI_RANK: MPICH, Intel MPI; OMPI_COMM_WORLD_RANK: Open MPI.
+# Sets the partition from the rank's number. PMI_RANK: MPICH, Intel MPI; OMPI_COMM_WORLD_RANK: Open MPI.
 IN_PARTITION = [
     "sh",
     "-c",
@@ -31,13 +31,13 @@ def both(launcher: Launcher) -> dict[str, str]:
 
 
 def by_machine(run: Run) -> dict[str, int]:
-    """Messages sent, of all ranks."""
+    """Messages that all ranks sent, by machine."""
     return {"shm": 0, "board": 0} | sent_by_machine(run)
 
 
 @pytest.mark.parametrize("count", [20000, pytest.param(333334, marks=pytest.mark.long)])
 def test_receives_from_anybody(launcher: Launcher, both: dict[str, str], program: Program, count: int) -> None:
-    """With the large count, a million receives."""
+    """The large count makes a million receives."""
     run = launcher.run_ranks([*MPIEXEC, "4"], [*IN_PARTITION, program("anybody.c"), str(count)], env=both, timeout=550)
     assert run.succeeded().out == f"{count} messages of each of 3 ranks came in order, whole\n"
     sent = by_machine(run)
@@ -52,8 +52,8 @@ def test_onesided_and_collectives(launcher: Launcher, both: dict[str, str], prog
 
 
 def test_ranks_may_prefer_different_machines(launcher: Launcher, both: dict[str, str], program: Program) -> None:
-    """Ranks of even number take the board to all, those of odd number shared memory where it reaches. Whoever executes
-    an accumulate takes the same locks."""
+    """Even ranks use the board to all peers, odd ranks use shared memory where it reaches. An accumulate takes the same
+    locks, whichever side executes it."""
     prefer = [
         "sh",
         "-c",

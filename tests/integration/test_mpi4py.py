@@ -1,7 +1,7 @@
 """mpi4py's own test suite over the provider under test, against the same suite over libfabric's shm.
 
-What the suite gives over shm, with the pinned versions, is in mpi4py_shm.json; the long run asks shm itself, and whether
-that file is still right.
+The results over shm, with the pinned versions, are in mpi4py_shm.json. The long run also runs the suite over shm, and
+checks that this file is still right.
 """
 
 import hashlib
@@ -19,9 +19,10 @@ from harness import BUILD, PROGRAMS, VENV, Launcher
 from reference import Reference
 
 REFERENCE = "shm"
-# Seconds without a new test that mean a hang: the slowest test takes a few seconds, on a crowded machine a minute.
+# After so many seconds without a new test the suite hangs: the slowest test takes a few seconds, on a crowded machine a
+# minute.
 SILENCE = 100
-# Each process by itself, and two thirds of the suite's time: a short run leaves them out.
+# In these modules each process works by itself. They take two thirds of the suite's time; a short run leaves them out.
 LOCAL = ("test_util_dtlib", "test_datatype", "test_pack")
 WITHOUT_LOCAL = [word for module in LOCAL for word in ("-e", module)]
 RECORD = Path(__file__).with_name("mpi4py_shm.json")
@@ -65,7 +66,7 @@ def watch_suite(
     prefix: Path,
     silence: float = SILENCE,
 ) -> Outcomes:
-    """Runs the suite's command until it ends, or until no rank has begun a test for so long that it hangs."""
+    """Runs the suite's command until it ends, or until no rank has begun a test for `silence` seconds: a hang."""
     log = BUILD / "results" / f"mpi4py-{prefix.name}-{ranks}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     start = time.time()
@@ -81,7 +82,7 @@ def watch_suite(
     outcomes = []
     for rank in range(ranks):
         path = Path(f"{prefix}.{rank}.json")
-        # A test that fails ends the suite with status 1, so the status says less than this file.
+        # A failed test alone makes the suite's status 1, so this file says more than the status.
         assert path.exists(), f"rank {rank} died {where}"
         outcomes.append(json.loads(path.read_text()))
     return outcomes
@@ -139,7 +140,7 @@ def names(outcomes: Outcomes, outcome: str) -> list[str]:
 
 
 def summary(outcomes: Outcomes) -> dict[str, Any]:
-    """What is compared of a run. Which tests each rank ran is told by a digest of their names."""
+    """The parts of a run that are compared. A digest of names stands for the tests that each rank ran."""
     return {
         "tests": [hashlib.sha256("\n".join(sorted(rank)).encode()).hexdigest() for rank in outcomes],
         "skipped": names(outcomes, "skipped"),

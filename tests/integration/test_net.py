@@ -1,6 +1,6 @@
 """Another libfabric provider below unimem, as between hosts: FI_UNIMEM_MACHINE=net, and shm,net. All on the loopback.
 
-In shm,net ranks of even and of odd number are in partitions of their own, so that each has peers of both kinds."""
+With shm,net even and odd ranks are in different partitions, so that each rank has peers of both kinds."""
 
 import json
 import os
@@ -57,7 +57,7 @@ print("listens on", len(listening), flush=True)
 
 @pytest.mark.parametrize("group", ["net", "net_broken"])
 def test_the_machine_over_tcp_itself(launcher: Launcher, group: str) -> None:
-    """Debian's libfabric has tcp;ofi_rxm only, which keeps messages until they are whole."""
+    """With MPICH's libfabric: Debian's has only tcp;ofi_rxm, which keeps messages until they are whole."""
     env = {"LD_LIBRARY_PATH": str(VENV / "lib" / "mpich")}
     launcher.run([BUILD / "tests" / "conformance" / "conformance", "net", group], env=env, timeout=240).succeeded()
 
@@ -98,7 +98,7 @@ else:
 
 
 def test_a_sender_that_runs_ahead_keeps_its_bodies(launcher: Launcher, net: dict[str, str]) -> None:
-    """160 MB of messages for which no receive is posted; about a quarter of FI_UNIMEM_UNEXPECTED_MEMORY is copied."""
+    """160 MB of messages have no posted receive. The receiver copies about a quarter of FI_UNIMEM_UNEXPECTED_MEMORY."""
     command = [VENV / "bin" / "python", "-c", AHEAD]
     run = launcher.run_ranks(mpiexec("net", 2), command, env=net, timeout=120).succeeded()
     assert int(run.out) < 40, str(run)
@@ -116,7 +116,8 @@ def test_one_rank_killed_ends_the_job(launcher: Launcher, net: dict[str, str], p
 
 
 def test_part_of_mpi4py(launcher: Launcher, net: dict[str, str], suite_directory: Path, tmp_path: Path) -> None:
-    """Point to point, collectives and windows of mpi4py's own tests. Its RMA takes a minute: the target executes all."""
+    """Point to point, collectives and windows of mpi4py's own tests. Not test_rma: it takes a minute, because the
+    target executes everything."""
     wanted = ["-i", "test_p2p", "-i", "test_cco_buf", "-i", "test_win"]
     prefix = tmp_path / "net"
     suite = [VENV / "bin" / "python", PROGRAMS / "mpi4py_suite.py", suite_directory, prefix, *wanted]

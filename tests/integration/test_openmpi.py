@@ -15,7 +15,7 @@ from other_mpi import OtherMpi
 
 VERBOSE = {"OMPI_MCA_opal_common_ofi_verbose": "100"}
 
-# Open MPI's pml/cm knows no fault tolerance: MPIX_Comm_revoke does nothing, over libfabric's tcp and sockets neither.
+# Open MPI's pml/cm has no fault tolerance: MPIX_Comm_revoke does nothing, also over libfabric's tcp and sockets.
 KNOWN = ["TestULFMInter.testRevoke", "TestULFMSelf.testRevoke", "TestULFMWorld.testRevoke"]
 
 

@@ -39,7 +39,7 @@ def test_counters_are_silent_by_default(launcher: Launcher, program: Program) ->
 
 
 def test_benchmark_reports_a_corrupted_byte(launcher: Launcher, program: Program) -> None:
-    """What ./quickstart relies on when it says that the data is right."""
+    """./quickstart relies on this when it says that the data is right."""
     benchmark = program("bench/mpi_pingpong.c")
     for size in (64, 65536):
         command = [benchmark, "--max", 65536, "--seconds", "0.001", "--corrupt", size]

@@ -1,9 +1,9 @@
-"""The README and the pages for users keep their word: every command in them is run as it stands.
+"""The README and the pages for users are right: every command in them is run as it is written there.
 
 Commands are the blocks ```sh. A comment right before a block tells what to do with it:
   <!-- test: skip: REASON -->      it is not run here; tests/skips.toml must allow it
   <!-- test: in a fresh copy -->   it is run where nothing is built yet
-Otherwise it is run in a copy of the tree with build/ and .venv as they are here, and an app.c of ours.
+Without such a comment it is run in a copy of the tree with build/ and .venv as they are here, and a test's app.c.
 """
 
 import os
@@ -18,7 +18,7 @@ from harness import BUILD, TOP, VENV, Launcher
 
 PAGES = {name: (TOP / name).read_text(encoding="utf-8") for name in ("README.md", "docs/install.md", "docs/troubleshooting.md")}
 BLOCK = re.compile(r"(?:^<!-- test: (?P<mark>.*?) -->\n)?^```(?P<language>.*)\n(?P<text>(?s:.*?))^```$", re.MULTILINE)
-# For any number of ranks; it fails when a message does not come as it was sent.
+# For any number of ranks; it fails when the sum of the ranks is wrong.
 APP = """
 #include <mpi.h>
 int main(int argc, char **argv)
@@ -59,7 +59,7 @@ BLOCKS = [
 
 
 def copy_tree(to: Path) -> None:
-    """What a new user has: the tree without what was built in it."""
+    """Copies the tree as a new user has it: without what was built in it."""
     leave_out = shutil.ignore_patterns(".git", ".venv", ".cache", "__pycache__", ".pytest_cache")
 
     def ignore(directory: str, names: list[str]) -> set[str]:
@@ -131,7 +131,7 @@ def check_installed(root: Path) -> None:
     told = subprocess.run(query, env=env, capture_output=True, text=True, check=True).stdout.strip()
     assert str(root) + told == str(files["libunimem-fi.so"].parent)
 
-    # The installed command knows the installed provider's folder; here that lies elsewhere, and it says so.
+    # The command looks for the provider in its final folder; with DESTDIR it is elsewhere, and the command says so.
     moved = subprocess.run([prefix / "bin" / "unimem", "env"], capture_output=True, text=True)
     assert moved.returncode == 1 and told in moved.stderr, moved
 
@@ -139,6 +139,6 @@ def check_installed(root: Path) -> None:
     env = os.environ | {"FI_PROVIDER_PATH": str(files["libunimem-fi.so"].parent)}
     found = subprocess.run(listed, env=env, capture_output=True, text=True)
     assert "provider: unimem" in found.stdout, found
-    # The board's library lies in the folder above, where the loader need not look.
+    # The board's library is in the folder above the provider, where the loader may not look.
     found = subprocess.run([*listed, "-d", "board"], env=env, capture_output=True, text=True)
     assert "domain: board" in found.stdout, found

@@ -1,4 +1,5 @@
-"""`unimem run` recognises the MPI that it is to start, sets what this one needs, and refuses those it cannot serve."""
+"""`unimem run` recognises the MPI that it is to start, sets what this MPI needs, and refuses MPIs that cannot use
+unimem."""
 
 import os
 import re
@@ -31,7 +32,7 @@ class Outcome:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What -v showed as set."""
+        """The variables that -v shows as set."""
         return dict(re.findall(r"^unimem: (\w+)=(.*) \((?:set|yours, \w+)\)$", self.err, re.MULTILINE))
 
     @property
@@ -87,7 +88,7 @@ def compiling_mpi(request: pytest.FixtureRequest) -> Installed:
 
 
 def build(mpi: Installed, target: Path) -> Path:
-    """A program that is linked with this MPI and ends at once."""
+    """Builds a program that is linked with this MPI and ends at once."""
     source = target.with_suffix(".c")
     source.write_text("#include <mpi.h>\nint main(void) { int flag; return MPI_Initialized(&flag); }\n")
     subprocess.run([str(mpi.compiler), "-o", target, source], check=True, timeout=60)
@@ -217,13 +218,13 @@ def test_mpis_that_share_their_folders_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_library_of_another_mpi_beside_the_launcher_is_passed_over(tmp_path: Path) -> None:
     tree = debian(tmp_path)
-    library(tmp_path / "lib" / "libmpi.so.12", MPI_ANSWER, MPICH_OFI)  # is looked at before those of debian()
+    library(tmp_path / "lib" / "libmpi.so.12", MPI_ANSWER, MPICH_OFI)  # is found before the libraries of debian()
     assert call("run", "-v", tree.bin / "orterun").settings == OPENMPI_4
     assert call("run", "-v", tree.bin / "mpiexec.hydra").settings == MPICH
 
 
 def test_a_link_into_the_folder_of_the_library(tmp_path: Path) -> None:
-    """The launcher itself may lie elsewhere, alone."""
+    """The file of the launcher may lie elsewhere, without a library beside it."""
     target = script(tmp_path / "elsewhere" / "launch")
     library(tmp_path / "mpi" / "lib" / "libmpi.so.12", MPI_ANSWER, MPICH_OFI)
     (tmp_path / "mpi" / "bin").mkdir()

@@ -1,4 +1,4 @@
-"""What the tests themselves rely on: a reference that hangs or fails is no failure of ours."""
+"""The tests themselves rely on this: a reference that hangs or fails does not make a test fail."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from harness import SHARED_FILES, Launcher, Run
 from reference import ATTEMPTS, Reference, own_dev_shm
 
-# A reference that is like libfabric's shm: a file of another process's stops it.
+# A reference that behaves like libfabric's shm: a file that another process left stops it.
 STALE = "unimem-test-stale"
 STOPS_AT_A_STALE_FILE = ["sh", "-c", f"test ! -e /dev/shm/{STALE} || exec sleep 1000; echo well"]
 
@@ -70,7 +70,7 @@ def test_a_reference_that_hangs_is_tried_again_and_then_named(reference: Referen
 
 
 def test_a_reference_that_fails_once_is_tried_again(reference: Reference, tmp_path: Path) -> None:
-    """A failed comparison of what it printed is its failure, too."""
+    """If its output is not as expected, that is a failure of the reference, too."""
     mark = tmp_path / "mark"
 
     def second_time_well(inside: Launcher) -> str:

@@ -1,5 +1,5 @@
-"""Asking an MPI library for its version runs no start-up code of UCX, which takes longer than all the rest, unless the
-library cannot do without."""
+"""When `unimem run` asks an MPI library for its version, the start-up code of UCX, which takes longer than all the
+rest, does not run, unless the library needs it."""
 
 import os
 import subprocess
@@ -59,7 +59,7 @@ class Tree:
             self.lib("libmpi.so.12", MPI + USES_UCS + more, MPICH_OFI, needs="libucs.so.0")
 
     def run(self, *words: str | Path) -> str:
-        """What the command says that it found; the mark then tells what ran for that."""
+        """Returns the line in which the command says what it found; left() then tells which start-up code ran."""
         command = [BUILD / "unimem", "run", "--", self.launcher, *words]
         env = {"PATH": os.environ["PATH"]}
         run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
@@ -90,7 +90,7 @@ def test_a_library_that_cannot_do_without_is_asked_again(tree: Tree, how: str) -
 
 
 def test_a_damaged_ucx_does_no_harm(tree: Tree) -> None:
-    # Of a library that cannot be loaded the bytes tell.
+    # A library that cannot be loaded is recognised by its bytes.
     tree.build("constructor", more=OFI_CALL + 'const char *um_words = "MPICH Version:";\n')
     ucs = tree.top / "lib" / "libucs.so.0"
     whole = ucs.read_bytes()

@@ -1,4 +1,4 @@
-"""Many sends before the first is matched: no resource of the provider may run out where MPI promises progress."""
+"""Many sends before the first one is matched: no resource of the provider may run out where MPI promises progress."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ LONG = [
     (4, "windows", 10000, 65536),
 ]
 CASES = [*SHORT, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG)]
-# MPICH's own protocol for large messages over messages of libfabric that complete when matched.
+# MPICH's own protocol for large messages, over libfabric messages that complete when they are matched.
 PIPELINE = {"MPIR_CVAR_CH4_OFI_EAGER_THRESHOLD": "16384", "MPIR_CVAR_CH4_OFI_RNDV_PROTOCOL": "pipeline"}
 
 
@@ -67,7 +67,7 @@ def test_mpich_pipeline(launcher: Launcher, program: Program) -> None:
 
 
 def test_a_small_bound_stops_no_correct_program(openmpi5: OtherMpi) -> None:
-    """FI_UNIMEM_UNEXPECTED_MEMORY at its least: what a program waits for is taken all the same."""
+    """With the smallest FI_UNIMEM_UNEXPECTED_MEMORY, messages for which a program waits are still taken."""
     for pattern in ("both", "later", "probe"):
         command = arguments(openmpi5.build("unmatched.c"), pattern, 20000, 8)
         run = openmpi5.run(2, command, env={"FI_UNIMEM_UNEXPECTED_MEMORY": "65536"}, timeout=120)

@@ -12,7 +12,7 @@ from other_mpi import OtherMpi, stats_of_ranks
 
 Program = Callable[[str], Path]
 STATS = {"FI_UNIMEM_STATS": "1"}
-# Open MPI's component for windows over RDMA, its transport over libfabric for that, and the words in which they say so.
+# Open MPI's component for windows over RDMA, and its transport over libfabric; with VERBOSE their logs show their use.
 OPENMPI_RDMA = {"OMPI_MCA_osc": "rdma", "OMPI_MCA_btl": "ofi,self"}
 VERBOSE = {"OMPI_MCA_osc_base_verbose": "20", "OMPI_MCA_btl_base_verbose": "100", "OMPI_MCA_opal_common_ofi_verbose": "100"}
 
@@ -26,19 +26,19 @@ def test_mpich(launcher: Launcher, program: Program, ranks: int) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_openmpi5_rdma(openmpi5: OtherMpi, ranks: int) -> None:
-    """osc/rdma over btl/ofi, both named: they are what carries the windows, and unimem is what carries them."""
+    """osc/rdma over btl/ofi, both chosen by settings: they carry the windows, and they use unimem."""
     run = openmpi5.run(ranks, [openmpi5.build("windows.c")], env=STATS | VERBOSE | OPENMPI_RDMA).succeeded()
     assert f"windows are right on {ranks} ranks\n" in run.out
     words = run.err + run.out
     assert len(re.findall(r"select: component rdma selected", words)) >= 3 * ranks, str(run)
-    assert words.count('btl:ofi:provider_include = "unimem"') == ranks, str(run)  # it names the others it found, not this one
+    assert words.count('btl:ofi:provider_include = "unimem"') == ranks, str(run)  # it names only other ones
     assert words.count("select: init of component ofi returned success") == ranks, str(run)
     for_windows = [line for line in stats_lines(run) if line["mapped"] > 100]
-    assert len(for_windows) == ranks, str(run)  # an endpoint of its own in each rank
+    assert len(for_windows) == ranks, str(run)  # each rank has an endpoint for windows
 
 
 def test_openmpi5_by_unimem_run(openmpi5: OtherMpi) -> None:
-    """Without a word about windows Open MPI takes its shared memory for MPI_Win_allocate, and unimem for the rest."""
+    """Without settings for windows, Open MPI uses its shared memory for MPI_Win_allocate, and unimem for the rest."""
     run = openmpi5.run_by_unimem(2, [openmpi5.build("windows.c")], STATS | VERBOSE)
     assert "windows are right on 2 ranks\n" in run.succeeded().out
     chosen = Counter(re.findall(r"select: component (\w+) selected", run.err + run.out))
@@ -47,8 +47,9 @@ def test_openmpi5_by_unimem_run(openmpi5: OtherMpi) -> None:
 
 
 def test_openmpi5_does_not_move_the_buffer_of_each_operation(openmpi5: OtherMpi) -> None:
-    """btl/ofi registers the local buffer of each operation beyond some size, for remote writing, too, and ends that at once:
-    unimem soon stops moving it, and after a while tries again; how often depends on what else the machine does."""
+    """btl/ofi registers the local buffer of each operation above some size, also for remote writing, and deregisters it
+    at once. unimem soon stops adopting it, and tries again after a while; how often depends on the load of the
+    machine."""
     command = [openmpi5.build("bench/mpi_rma.c"), "--create", "--batches", 20, "--max", 4096]
     env = OPENMPI_RDMA | {"FI_LOG_LEVEL": "info", "FI_LOG_PROV": "unimem"}
     run = openmpi5.run(2, command, env=env, timeout=120).succeeded()
@@ -66,7 +67,7 @@ def test_openmpi5_mpi4py(
 ) -> None:
     for name, value in OPENMPI_RDMA.items():
         monkeypatch.setitem(openmpi5.unimem_settings, name, value)  # type: ignore[arg-type]
-    # Shared windows are osc/sm's: without it they are not there, whatever carries the others.
+    # Shared windows need osc/sm, which these settings leave out.
     arguments = [*mpi4py_elsewhere.included(modules), "-x", "*.TestWinAllocateShared*"]
     mpi4py_elsewhere.compare(openmpi5, arguments, suite_directory, tmp_path, figure, at_least=30)
 
@@ -82,7 +83,7 @@ def test_intel_mpi(impi: OtherMpi, ranks: int) -> None:
 
 @pytest.mark.needs_impi
 def test_intel_mpi_imb_rma(impi: OtherMpi) -> None:
-    """Every benchmark of IMB-RMA ends. The wheel's binary is built without IMB's CHECK: the data are windows.c's matter."""
+    """Every benchmark of IMB-RMA ends. The wheel's binary is built without IMB's CHECK; windows.c checks data."""
     arguments = ["-npmin", 2, "-msglog", "0:16", "-iter", 30, "-time", "0.1"]
     run = impi.run(2, [impi.bin / "IMB-RMA", *arguments], env=STATS | {"I_MPI_DEBUG": "5"}, timeout=300).succeeded()
     assert "libfabric provider: unimem" in run.out

@@ -19,7 +19,7 @@ fail() {
     exit 1
 }
 
-# Names of all files but those that apt and dpkg write on every run.
+# Prints the names of all files, except those that apt and dpkg write on every run.
 snapshot() {
     enter find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /root -o -path /var/cache \
         -o -path /var/lib/apt -o -path /var/log -o -path '/var/lib/dpkg/*-old' \) -prune -o -print | sort

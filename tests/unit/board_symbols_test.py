@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""board_symbols_test.py SOURCE_ROOT NM LIBRARY: the machine over a board has nothing that a board would not give.
+"""board_symbols_test.py SOURCE_ROOT NM LIBRARY: the machine over a board uses nothing that a board would not offer.
 
-What the objects of src/machine/board import stands on a list, board_symbols.txt: functions of the C library, of
-src/base and of src/machine/address.c, none of them a way to memory of another process. Of the board's library they use
-only what unimem/unimem.h declares. The list may hold more than one compiler imports (memcpy).
+All symbols that the objects of src/machine/board import are on a list, board_symbols.txt: functions of the C library,
+of src/base and of src/machine/address.c, none of which gives access to memory of another process. Of the board's
+library these objects use only what unimem/unimem.h declares. The list may have symbols that only some compilers import
+(memcpy).
 """
 import pathlib
 import re
@@ -15,14 +16,14 @@ OF_THE_COMPILER = re.compile(r"^__(asan|ubsan|tsan|lsan|sanitizer|gcov|stack_chk
 
 
 def plain(symbol):
-    """Without what the compiler and the C library make of a name."""
+    """The name without the C library's version, and without what the compiler adds when it checks buffers."""
     symbol = symbol.split("@")[0]
     fortified = re.fullmatch(r"__(\w+)_chk", symbol)
     return fortified[1] if fortified else symbol
 
 
 def imported(nm, library):
-    """Undefined in src/machine/board's objects of the static library, and not defined in another one of them."""
+    """The symbols that objects of src/machine/board in the static library want, and that none of these defines."""
     defined, undefined = set(), set()
     member = ""
     for line in subprocess.run([nm, library], capture_output=True, text=True, check=True).stdout.splitlines():

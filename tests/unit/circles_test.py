@@ -2,12 +2,12 @@
 """circles_test.py NM OBJECTS FOLDER...: the files of a folder of src/ call each other in one direction.
 
 A file uses another one when its object wants a symbol that the other's object defines: a function or a variable. Within
-a folder ("machine/board") these uses make no circle, so each file can be read with what lies below it alone. A function
-pointer that a file is given is no use. OBJECTS: a static library, or a directory of objects. --order: prints the files of
-the folders from the lowest one up, with the circles among them, and fails for nothing.
+a folder ("machine/board") these uses make no circle, so a reader of a file needs only the files below it. A call
+through a function pointer that a file was given is no use. OBJECTS: a static library, or a directory of objects.
+--order: prints the files of the folders from the lowest one up, with the circles among them, and never fails.
 
-KNOWN holds the circles that are left, by folder: none. One that appears is cut, by moving what is used from below to where
-it belongs, rather than listed there.
+KNOWN lists the circles that are left, by folder: there are none. Cut a new circle, by moving what is used from below to
+where it belongs, rather than listing it there.
 
 circles_test.py --self-test NM CC...: finds a circle that is planted, and none where there is none.
 """

@@ -71,7 +71,7 @@ class Statistics(unittest.TestCase):
 
 
 def with_lines(told, lines):
-    """lines: of each run, before and after it, in ns."""
+    """lines: the time of a cache line before and after each run, in ns."""
     for run, (before, after) in zip(told["runs"], lines, strict=True):
         run["figures"] += [["line_before_ns", "0", before], ["line_after_ns", "0", after]]
     return told

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""contract_test.py SOURCE_ROOT: docs/machine.md says of each operation of a machine, and of a mapper, what the headers say.
+"""contract_test.py SOURCE_ROOT: docs/machine.md and the headers agree on the operations of machines and mappers.
 
-  The rows of the table that ends in "may be NULL" name every function of struct um_machine (machine/machine.h), once. The
-  last cell begins with "yes" where the comment of the function says "NULL:", with "no" where it does not.
-  The paragraph "The operations of a *mapper*" names every function of struct um_mem_mapper (machine/mem/mapper.h), once:
-  those whose comment says "NULL:" before "All others are needed", the others behind it.
+  The rows of the table that ends in "may be NULL" name every function of struct um_machine (machine/machine.h), once.
+  The last cell begins with "yes" where the comment of the function says "NULL:", with "no" where it does not.
+  The paragraph "The operations of a *mapper*" names every function of struct um_mem_mapper (machine/mem/mapper.h),
+  once: before "All others are needed" those whose comment says "NULL:", behind it the others.
 
-A comment is of all members that follow it without another one or an empty line between them.
+A comment belongs to all members that follow it, up to the next comment or empty line.
 
-contract_test.py --self-test: what is missing, unknown, named twice or told differently is found.
+contract_test.py --self-test: finds operations that are missing, unknown, named twice or described differently.
 """
 import pathlib
 import re
@@ -49,10 +49,10 @@ def table_of(document):
 
 
 def paragraph_of(document):
-    """The same of the paragraph about mappers."""
+    """The same list, of the paragraph about mappers."""
     paragraph = document.split("\nThe operations of a *mapper* ")[-1].split("\n\n")[0]
     optional, _, needed = paragraph.partition("All others are needed")
-    # a word that is named again to explain another one is no second entry
+    # a function may be named again to explain another one: that is no second entry
     return list(dict.fromkeys([(name, True) for name in names_in(optional)] + [(name, False) for name in names_in(needed)]))
 
 
@@ -92,7 +92,7 @@ GOOD = (
     "| operation | x | may be NULL |\n|---|---|---|\n| `a` | `x` | no |\n| `b`, `c` | x | yes, both |\n| `d` | x | no: y |\n\n"
     "The operations of a *mapper* (`mem/mapper.h`): `m` (x), unless `m`.\nAll others are needed: `n`.\n\n`other`\n"
 )
-BAD = {  # what is replaced, by what, and what is to be found
+BAD = {  # the text to replace, its replacement, and the messages to be found
     ("`a`", "`e`"): ["e is no function", "a of"],
     ("`b`, `c`", "`b`, `b`"): ["b stands there twice", "c of"],
     ("| no |", "| yes |"): ["a may be NULL"],

@@ -3,12 +3,13 @@
 
   Includes point one way: prov -> proto -> {match, core} -> machine -> base; match and core do not know each other.
   heap, a library of its own, includes machine and base.
-  Inside machine: shm and sim include mem, board and net include owner, and none of these another one; what is above includes machine/machine.h,
-  machine/machines.h and machine/address.h only (heap: the headers that it shares with shm), and names no machine.
-  Only prov and machine/net include rdma/*.h or name anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may stand
-  in a text.
-  Only base/atomic.h includes <stdatomic.h>, and nobody uses the compiler's own atomics instead.
-  The parts of the one object of the machine over a board (um_board) are each one file's.
+  Inside machine: shm and sim include mem, board and net include owner, and no other folder includes another. The layers
+  above include machine/machine.h, machine/machines.h and machine/address.h only (heap: also the header that it shares
+  with shm), and name no machine.
+  Only prov and machine/net include rdma/*.h or name anything fi_* or FI_*; FI_UNIMEM_* (the name of a setting) may be
+  in a string.
+  Only base/atomic.h includes <stdatomic.h>, and no file uses the compiler's own atomics instead.
+  Each part of the one object of the machine over a board (um_board) is used by one file only.
   Every file of src/ lies in a layer, and includes of src/ files name them by layer ("core/core.h").
 """
 import pathlib
@@ -27,7 +28,7 @@ BELOW = {
     "yield": {"base"},  # another one
 }
 
-# Folders of src/machine that its folders include, besides themselves and the contract.
+# The other folders of src/machine that each of its folders may include, besides itself and the contract.
 BESIDE = {"mem": set(), "shm": {"mem"}, "sim": {"mem"}, "owner": set(), "board": {"owner"}, "net": {"owner"}}
 CONTRACT = {"machine/machine.h", "machine/machines.h", "machine/address.h"}
 OF_HEAP = {"machine/shm/heap_abi.h"}
@@ -46,7 +47,8 @@ def without_comments(text):
 
 
 def check_machine(layer, folder, name):
-    """What is wrong with an include of machine/... in a file of the layer; folder: its own below src/machine, or None."""
+    """What is wrong with an include of machine/... in a file of the layer; folder: its own below src/machine, or
+    None."""
     parts = name.split("/")
     if name in CONTRACT or (layer == "heap" and name in OF_HEAP):
         return None
@@ -107,7 +109,7 @@ def check_parts(src):
     for path in sorted(header.parent.glob("*.c")):
         for number, line in enumerate(without_comments(path.read_text()).split("\n"), 1):
             for part in re.findall(r"\bum_board\.(\w+)", line):
-                at_start = path.name == "process.c" and number < 30  # what is not zero at first
+                at_start = path.name == "process.c" and number < 30  # sets initial values that are not zero
                 if path.name != owners.get(part, "process.c") and not at_start:
                     yield f"machine/board/{path.name}", number, f"um_board.{part} is {owners.get(part, 'process.c')}'s"
 
@@ -167,7 +169,7 @@ BAD = {
 
 
 def self_test():
-    """Every bad file is reported, no good one is."""
+    """Checks that every bad file is reported, and no good one."""
     with tempfile.TemporaryDirectory() as root:
         for name, text in {**GOOD, **BAD}.items():
             path = pathlib.Path(root) / "src" / name

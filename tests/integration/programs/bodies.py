@@ -1,4 +1,4 @@
-"""Large messages around a ring of ranks: each of its own contents, checked, and nothing beside it written."""
+"""Large messages around a ring of ranks. Checks the contents, which differ, and that nothing beside them is written."""
 
 import sys
 import numpy as np

@@ -1,7 +1,7 @@
 """fork_child.py finalize|leave: each rank forks a child that ends with exit(0); the ranks go on as before.
 
-finalize: the child finalises MPI on its way out, as mpi4py does unless told otherwise. leave: it does not.
-MPI does not say what a child may do with MPI; users of os.fork(), multiprocessing and the like fork all the same.
+finalize: the child finalises MPI when it exits, as mpi4py does by default. leave: it does not.
+MPI does not say what a child may do with MPI, but users of os.fork(), multiprocessing and the like fork.
 """
 
 import os

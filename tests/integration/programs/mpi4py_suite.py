@@ -1,4 +1,4 @@
-"""Runs mpi4py's own test suite and records what became of every test, one JSON file per rank.
+"""Runs mpi4py's own test suite and records the outcome of every test, one JSON file per rank.
 
   mpi4py_suite.py TEST_DIRECTORY OUTPUT_PREFIX [ARGUMENT ...]
 
@@ -6,10 +6,10 @@ The arguments go to mpi4py's test/main.py (-e MODULE and -x TEST leave out, -i M
 Writes OUTPUT_PREFIX.RANK.json at the end: {test: outcome}, and OUTPUT_PREFIX.RANK.running before every test: its name,
 so that a crash or a hang shows where it happened.
 
-Left out are spawn and dynproc, which start further processes, the process manager's affair; and testDistgraphcomm, which
-hangs or fails now and then over every netmod (also over libfabric's tcp and shm, and always over UCX): MPICH 5.0.2's
-MPI_Dist_graph_create probes any source and then receives from any source, and the receive may take another message than
-the one whose length was probed.
+It leaves out spawn and dynproc, which start further processes: that concerns the process manager. It also leaves out
+testDistgraphcomm, which hangs or fails now and then over every netmod (also over libfabric's tcp and shm, and always
+over UCX): MPICH 5.0.2's MPI_Dist_graph_create probes any source and then receives from any source, and the receive may
+take another message than the one whose length was probed.
 """
 
 import json

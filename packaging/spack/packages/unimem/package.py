@@ -1,6 +1,6 @@
 # Copyright (c) 2026, The Unimem Authors
 # SPDX-License-Identifier: BSD-2-Clause
-"""Spack recipe. It lies in the checkout that it builds: see docs/install.md."""
+"""Spack recipe. It builds the checkout in which it lies: see docs/install.md."""
 
 import os
 
@@ -43,5 +43,5 @@ class Unimem(MesonPackage):
         ]
 
     def setup_run_environment(self, env):
-        # Spack's libfabric lies in a prefix of its own and does not look here by itself.
+        # Spack's libfabric has a prefix of its own, and does not look for providers in this one by itself.
         env.prepend_path("FI_PROVIDER_PATH", self.prefix.lib.libfabric)
