@@ -4,6 +4,7 @@
 
 #include "machine/machines.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,34 +20,44 @@ static const struct plain {
     const char *name, *value;
     unsigned kinds;
     int from, until; /* the first version with it and the first without it; 0: all versions */
+    bool is_free;    /* the job still uses unimem, and well, if the user has set another value */
 } plain[] = {
-    {"FI_PROVIDER", NULL, ~0u, 0, 0}, /* providers_for() */
+    {"FI_PROVIDER", NULL, ~0u, 0, 0, false}, /* providers_for() */
 
     /* The netmod of MPICH that speaks libfabric. */
-    {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0},
+    {"MPIR_CVAR_CH4_NETMOD", "ofi", FOR(MPICH), 0, 0, false},
     /* Without it MPICH uses its own shared memory between ranks of one host, and no provider at all. */
-    {"MPIR_CVAR_NOLOCAL", "1", FOR(MPICH), 0, 0},
+    {"MPIR_CVAR_NOLOCAL", "1", FOR(MPICH), 0, 0, false},
     /* Without it MPICH 5.0 executes accumulates by messages: see man fi_unimem. */
-    {"FI_UNIMEM_MPICH_ATOMICS", "1", FOR(MPICH), 0, 0},
+    {"FI_UNIMEM_MPICH_ATOMICS", "1", FOR(MPICH), 0, 0, false},
+    /*
+     * MPICH allocates the buffers of a large collective anew in each call. If glibc's malloc returns them to the system
+     * each time, zeroing and mapping the pages again takes several times as long as the MPI_Reduce itself. These are
+     * the greatest values to which glibc raises both thresholds by itself.
+     */
+    {"MALLOC_MMAP_THRESHOLD_", "33554432", FOR(MPICH), 0, 0, true},
+    {"MALLOC_TRIM_THRESHOLD_", "67108864", FOR(MPICH), 0, 0, true},
 
     /* The layer of Open MPI that leaves matching to the transport, and the transport that speaks libfabric. */
-    {"OMPI_MCA_pml", "cm", FOR(OPENMPI), 0, 0},
-    {"OMPI_MCA_mtl", "ofi", FOR(OPENMPI), 0, 0},
-    {"OMPI_MCA_mtl_ofi_provider_include", the_provider, FOR(OPENMPI), 0, 5},
-    {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0},
+    {"OMPI_MCA_pml", "cm", FOR(OPENMPI), 0, 0, false},
+    {"OMPI_MCA_mtl", "ofi", FOR(OPENMPI), 0, 0, false},
+    {"OMPI_MCA_mtl_ofi_provider_include", the_provider, FOR(OPENMPI), 0, 5, false},
+    {"OMPI_MCA_opal_common_ofi_provider_include", the_provider, FOR(OPENMPI), 5, 0, false},
     /*
      * One-sided communication: Open MPI chooses well by itself. It shares windows of MPI_Win_allocate between the ranks
      * of a host (osc/sm: nothing is faster); all others go to osc/rdma over btl/ofi, and that is unimem. Only osc/ucx
      * is excluded: it prints an error in every rank before it is skipped.
      */
-    {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0},
+    {"OMPI_MCA_osc", "^ucx", FOR(OPENMPI), 0, 0, true},
 
     /* Without it Intel MPI uses its own shared memory between ranks of one host, and no provider at all. */
-    {"I_MPI_FABRICS", "ofi", FOR(INTEL), 0, 0},
-    {"I_MPI_OFI_PROVIDER", the_provider, FOR(INTEL), 0, 0},
+    {"I_MPI_FABRICS", "ofi", FOR(INTEL), 0, 0, false},
+    {"I_MPI_OFI_PROVIDER", the_provider, FOR(INTEL), 0, 0, false},
 
-    {"SHMEM_OFI_PROVIDER", the_provider, FOR(SOS), 0, 0},
+    {"SHMEM_OFI_PROVIDER", the_provider, FOR(SOS), 0, 0, false},
 };
+
+static_assert(1 + sizeof(plain) / sizeof(plain[0]) <= UM_ENV_MAX, "with FI_PROVIDER_PATH");
 
 static bool applies(const struct plain *plain, const struct um_cmd_mpi *mpi)
 {
@@ -145,7 +156,7 @@ static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, con
         bool is_name = !strpbrk(env->other_provider, "^,");
         value = is_name ? env->other_provider : NULL;
     }
-    var->ours = strcmp(plain->name, "OMPI_MCA_osc") != 0 ? value : NULL;
+    var->ours = plain->is_free ? NULL : value;
     var->origin = own ? UM_ENV_KEPT : value ? UM_ENV_SET : UM_ENV_UNUSED;
     return own || value ? var_format(var, "", own ? own : value, NULL) : 0;
 }

@@ -16,6 +16,7 @@ UNIMEM = BUILD / "unimem"
 PROVIDER = f"{BUILD}/libunimem-fi.so"
 ALWAYS = {"FI_PROVIDER_PATH": str(BUILD), "FI_PROVIDER": "unimem"}
 MPICH = ALWAYS | {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_UNIMEM_MPICH_ATOMICS": "1"}
+MPICH |= {"MALLOC_MMAP_THRESHOLD_": "33554432", "MALLOC_TRIM_THRESHOLD_": "67108864"}
 OPENMPI = ALWAYS | {"OMPI_MCA_pml": "cm", "OMPI_MCA_mtl": "ofi", "OMPI_MCA_osc": "^ucx"}
 OPENMPI_4 = OPENMPI | {"OMPI_MCA_mtl_ofi_provider_include": "unimem"}
 OPENMPI_5 = OPENMPI | {"OMPI_MCA_opal_common_ofi_provider_include": "unimem"}
