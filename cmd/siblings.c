@@ -112,6 +112,8 @@ static void supervise(void *arg, int out)
     pid_t pid = fork();
     if (pid == 0) {
         close(to_owner[0]); /* otherwise it would not notice the end of the supervisor */
+        close(to_visitor[0]);
+        close(to_visitor[1]); /* otherwise the supervisor would not notice the end of the visitor */
         owner(to_owner[1]);
     }
     close(to_owner[1]);

@@ -50,6 +50,21 @@ static void um_prov_cntr_end_remote_locked(struct um_prov_cntr *cntr)
     cntr->remote = NULL;
 }
 
+/* Adds all endpoints of the domain: peers may count on any of them. On an error those that this adds are removed. */
+static int um_prov_cntr_add_eps_locked(struct um_prov_cntr *cntr)
+{
+    struct um_list *const eps = &cntr->source.domain->eps;
+    int ret = 0;
+    for (struct um_list *l = eps->next; ret == 0 && l != eps; l = l->next)
+        ret = um_prov_source_add_locked(&cntr->source, UM_CONTAINER(l, struct um_prov_ep, domain_link));
+    for (struct um_list *l = eps->next; ret != 0 && l != eps; l = l->next) {
+        struct um_prov_ep *ep = UM_CONTAINER(l, struct um_prov_ep, domain_link);
+        if (!um_prov_ep_feeds(ep, &cntr->source))
+            um_prov_source_remove_locked(&cntr->source, ep);
+    }
+    return ret;
+}
+
 int um_prov_cntr_make_remote_locked(struct um_prov_cntr *cntr, uint32_t *number_p)
 {
     struct um_prov_domain *d = cntr->source.domain;
@@ -61,8 +76,7 @@ int um_prov_cntr_make_remote_locked(struct um_prov_cntr *cntr, uint32_t *number_
             return ret;
         cntr->remote_base = cntr->remote_seen = cntr->remote_told = um_load_relaxed_u64(cntr->remote);
         um_list_append(&d->remote_cntrs, &cntr->remote_link);
-        for (struct um_list *l = d->eps.next; ret == 0 && l != &d->eps; l = l->next)
-            ret = um_prov_source_add_locked(&cntr->source, UM_CONTAINER(l, struct um_prov_ep, domain_link));
+        ret = um_prov_cntr_add_eps_locked(cntr);
         if (ret) {
             um_prov_cntr_end_remote_locked(cntr);
             return ret;
@@ -220,8 +234,10 @@ static int um_prov_cntr_wait(struct fid_cntr *fid, uint64_t threshold, int timeo
     int ret = 0;
     for (;;) {
         um_prov_source_progress_locked(&cntr->source);
-        if (um_prov_cntr_value_locked(cntr) >= threshold)
+        if (um_prov_cntr_value_locked(cntr) >= threshold) {
+            ret = 0;
             break;
+        }
         ret = cntr->errors == errors ? um_prov_source_wait_locked(&cntr->source, &wait) : -FI_EAVAIL;
         if (ret && ret != -FI_EINTR) /* a handled signal does not end the wait: callers treat errors as fatal */
             break;

@@ -166,6 +166,15 @@ static size_t um_prov_ep_sources(struct um_prov_ep *ep,
     return n;
 }
 
+bool um_prov_ep_feeds(struct um_prov_ep *ep, const struct um_prov_event_source *source)
+{
+    struct um_prov_event_source *sources[2 + UM_CNTR_KINDS + UM_REMOTE_KINDS];
+    size_t n = um_prov_ep_sources(ep, sources);
+    while (n > 0 && sources[n - 1] != source)
+        n--;
+    return n > 0;
+}
+
 static int um_prov_ep_check_bindings(const struct um_prov_ep *ep)
 {
     bool sends = ep->caps & (FI_SEND | FI_READ | FI_WRITE);

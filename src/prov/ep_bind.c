@@ -41,6 +41,8 @@ static int um_prov_bind_cntr_locked(struct um_prov_ep *ep, struct um_prov_cntr *
     uint64_t remote = flags & (FI_REMOTE_READ | FI_REMOTE_WRITE);
     if (flags & ~(known | remote))
         return -FI_EBADFLAGS;
+    if (!flags)
+        return -FI_EINVAL; /* it would count nothing */
     for (int i = 0; i < UM_CNTR_KINDS; i++) {
         if (flags & kinds[i] && ep->cntr[i])
             return -FI_EINVAL;

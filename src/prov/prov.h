@@ -341,6 +341,8 @@ extern struct fi_ops_atomic um_prov_atomic_ops;
 int um_prov_atomic_query(struct fid_domain *d, enum fi_datatype type, enum fi_op op, struct fi_atomic_attr *attr,
                          uint64_t flags);
 int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags);
+/* Is the queue or counter bound to the endpoint? */
+bool um_prov_ep_feeds(struct um_prov_ep *ep, const struct um_prov_event_source *source);
 int um_prov_ep_start_locked(struct um_prov_ep *ep);
 void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_core_completion *c);
