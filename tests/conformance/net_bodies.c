@@ -6,6 +6,8 @@
 #include "needs.h"
 #include "net_two.h"
 
+#include "base/clock.h"
+
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -468,26 +470,57 @@ static void the_name_of_an_endpoint_is_checked(void **state)
     finish();
 }
 
-/* Such a write needs no key, and completes at the target. */
+/* A write of nothing that tells a value. It needs no key, and completes at the port that is written to. */
+static void write_nothing(void)
+{
+    struct um_net_inner *inner = &net_of(a)->inner;
+    struct um_net_peer *peer = ((const struct um_net_lane *)path.lane)->peer;
+    struct um_net_buffer *buffer = um_net_buffer_get(inner, 1); /* it completes as a message that was sent */
+    const struct fi_msg_rma write = {.addr = peer->at, .context = &buffer->context, .data = 7};
+    ssize_t ret;
+    buffer->peer = peer;
+    buffer->lane = NULL;
+    peer->refs++;
+    inner->sending++;
+    while ((ret = fi_writemsg(inner->own.ep, &write, FI_REMOTE_CQ_DATA | FI_COMPLETION)) == -FI_EAGAIN)
+        um_net_drive(net_of(a));
+    assert_int_equal(ret, 0);
+}
+
 static void a_write_of_nothing_that_tells_a_value_is_dropped(void **state)
 {
     (void)state;
     begin();
     expect_well(&path, 1);
-    struct um_net_inner *inner = &net_of(a)->inner;
-    struct um_net_peer *peer = ((const struct um_net_lane *)path.lane)->peer;
     for (int i = 0; i < 3; i++) {
-        struct um_net_buffer *buffer = um_net_buffer_get(inner, 1); /* it completes as a message that was sent */
-        const struct fi_msg_rma write = {.addr = peer->at, .context = &buffer->context, .data = 7};
-        buffer->peer = peer;
-        buffer->lane = NULL;
-        peer->refs++;
-        inner->sending++;
-        assert_int_equal(fi_writemsg(inner->own.ep, &write, FI_REMOTE_CQ_DATA | FI_COMPLETION), 0);
+        write_nothing();
         expect_nothing(b);
         expect_well(&path, 2);
     }
     expect_read();
+    finish();
+}
+
+/* A look that finds nothing else for as long as a look may take has not emptied the queue. */
+static void a_look_that_finds_only_such_writes_is_not_the_last(void **state)
+{
+    (void)state;
+    struct um_record rec;
+    int looks = 0;
+    begin();
+    expect_well(&path, 1);
+    for (int i = 0; i < MANY; i++)
+        write_nothing();
+    while (net_of(a)->inner.sending)
+        um_net_drive(net_of(a));
+    message_send(path.lane, MESSAGE(2));
+    do {
+        um_net_drive(net_of(b));
+        looks++;
+    } while (net_of(b)->cuts);
+    assert_int_equal(um_net_poll_now(net_of(b), &rec), 1); /* all came */
+    assert_true(looks > 1 && message_is(&rec, MESSAGE(2)));
+    machine->release(b, &rec);
     finish();
 }
 
@@ -524,10 +557,33 @@ static void where_nobody_listens_nothing_is_read_after_some_time(void **state)
     finish();
 }
 
+/* A connection is tried again by a caller that slept: the port wakes it also after a call that came too early to try.
+ */
+static void who_waits_for_a_connection_is_woken(void **state)
+{
+    (void)state;
+    struct um_transfer *transfer;
+    begin();
+    tell_port((const unsigned char[]){0, 1}); /* nobody listens there */
+    struct um_net_from *const from = &((struct um_net_link *)back)->peer->from;
+    const uint64_t end = now_ms() + PATIENCE;
+    do {
+        assert_true(now_ms() < end);
+        drive_both();
+        assert_int_equal(try_start(1, 0, LEN, &transfer), -EAGAIN);
+        from->first_at = 1; /* long ago */
+        net_of(b)->bodies.tried_at = 0;
+        assert_int_equal(try_start(1, 0, LEN, &transfer), -EAGAIN);
+        assert_true(net_of(b)->bodies.tried_at != 0);
+    } while (from->tried_at != um_clock_coarse_ns()); /* else the second call was a try */
+    finish();
+}
+
 GROUP(net_bodies, T(what_is_shown_is_read_until_it_is_hidden), T(no_key_but_the_one_that_was_told_reads),
       T(keys_are_random), T(nobody_sleeps_over_a_read_that_has_ended), T(nothing_comes_after_a_cancel),
       T(nothing_is_read_after_it_was_given_up), T(who_is_refused_time_and_again_shows_nothing),
       T(short_memory_is_not_shown), T(nothing_is_read_where_copies_are_off), T(the_name_of_an_endpoint_is_checked),
-      T(a_write_of_nothing_that_tells_a_value_is_dropped), T(a_peer_that_makes_no_call_is_waited_for),
-      T(a_read_that_does_not_move_is_given_up), T(a_connection_that_says_nothing_outlives_the_endpoint),
-      T(where_nobody_listens_nothing_is_read_after_some_time));
+      T(a_write_of_nothing_that_tells_a_value_is_dropped), T(a_look_that_finds_only_such_writes_is_not_the_last),
+      T(a_peer_that_makes_no_call_is_waited_for), T(a_read_that_does_not_move_is_given_up),
+      T(a_connection_that_says_nothing_outlives_the_endpoint), T(where_nobody_listens_nothing_is_read_after_some_time),
+      T(who_waits_for_a_connection_is_woken));

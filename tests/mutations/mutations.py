@@ -2032,4 +2032,18 @@ MUTATIONS = [
         "        if (ret)",
         ["prov/wait"],
     ),
+    (
+        "net: a look ends at what is no message of a peer's",
+        "src/machine/net/drive.c",
+        "    } while (count >= 0 && ++rounds < ROUNDS",
+        "    } while (count > 0 && ++rounds < ROUNDS",
+        ["net_bodies"],
+    ),
+    (
+        "net: who tries to connect too early is not woken to try again",
+        "src/machine/net/bodies.c",
+        "        port->bodies.tried_at = now;\n        return -EAGAIN;",
+        "        return -EAGAIN;",
+        ["net_bodies"],
+    ),
 ]

@@ -243,7 +243,7 @@ static bool can_read(const struct um_net_link *link, const struct um_copy *copy)
 {
     const struct fi_info *info = link->port->inner.info;
     return copy->key && !copy->write && !copy->window && copy->local_count <= um_net_rma_iov_max(&link->port->inner) &&
-           copy->len <= info->ep_attr->max_msg_size && !is_closed_to(&link->peer->from);
+           copy->len <= info->ep_attr->max_msg_size - UM_NET_LEAD && !is_closed_to(&link->peer->from);
 }
 
 /* Counts whether the peer was heard since the last call; returns the count. */
@@ -317,8 +317,11 @@ int um_net_transfer_start(struct um_link *base, const struct um_copy *copy, stru
         return -ESRCH;
     if (!can_read(link, copy) || !open_endpoint(port))
         return -EPERM; /* the body comes in records */
-    if (!may_try(peer, um_clock_coarse_ns()))
+    const uint64_t now = um_clock_coarse_ns();
+    if (!may_try(peer, now)) {
+        port->bodies.tried_at = now;
         return -EAGAIN;
+    }
     struct read *read = malloc(sizeof(*read));
     if (!read)
         return -ENOMEM;

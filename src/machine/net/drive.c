@@ -161,15 +161,16 @@ static bool is_enough(const struct um_net_port *port)
 static bool take(struct um_net_port *port, bool all)
 {
     struct um_net_event events[EVENTS];
-    int count = 0, rounds = 0;
+    int count, rounds = 0;
+    bool any = false;
     do {
         count = um_net_inner_read(&port->inner, events, EVENTS);
         for (int i = 0; i < count; i++)
             complete(port, &events[i]);
-        rounds += count > 0;
-    } while (count > 0 && rounds < ROUNDS && (all || !is_enough(port)));
-    port->cuts = count > 0 ? port->cuts + 1 : 0;
-    return rounds > 0;
+        any |= count > 0;
+    } while (count >= 0 && ++rounds < ROUNDS && (all || !is_enough(port)));
+    port->cuts = count >= 0 ? port->cuts + 1 : 0;
+    return any;
 }
 
 /* ---- what is to be told ---- */

@@ -17,8 +17,7 @@ enum {
     SENDS_MAX = 1024,
     EVENTS = 16,
     RXM_MESSAGE_MAX = 16384,
-    STRANGERS_MAX = 64, /* reads of the queue in one call, while they find only what strangers did */
-    PARTS = 3,          /* of a record with a lent body: head and header, body, seal */
+    PARTS = 3, /* of a record with a lent body: head and header, body, seal */
 };
 
 /* ---- open and close ---- */
@@ -434,17 +433,12 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 {
     UM_UNCANCELLED_AMONG_THREADS;
     struct fi_cq_msg_entry entries[EVENTS];
-    ssize_t count;
-    int found = 0;
-    for (int i = 0; i < STRANGERS_MAX && !found; i++) {
-        count = fi_cq_read(inner->own.cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
-        if (count == -FI_EAVAIL)
-            found = read_error(inner, &events[0]);
-        else
-            found = events_of(inner, entries, count, events);
-        if (count <= 0)
-            break;
-    }
+    const ssize_t count = fi_cq_read(inner->own.cq, entries, (size_t)(max < EVENTS ? max : EVENTS));
+    int found = -EAGAIN;
+    if (count == -FI_EAVAIL)
+        found = read_error(inner, &events[0]);
+    else if (count > 0)
+        found = events_of(inner, entries, count, events);
     post(inner);
     return found;
 }

@@ -105,7 +105,8 @@ struct um_net_buffer *um_net_buffer_fit(struct um_net_inner *inner, struct um_ne
 
 /* Sends a buffer. It is the inner provider's until it comes back as an event. -EAGAIN: not now; or another error. */
 int um_net_inner_send(struct um_net_inner *inner, struct um_net_buffer *buffer, fi_addr_t to);
-/* Takes up to max completions; returns how many. Posts receives in the place of those that completed. */
+/* Takes up to max completions; returns how many, or -EAGAIN: the queue is empty. 0: all that was taken is a stranger's,
+ * or a receive that failed; there may be more. Posts receives in the place of those that completed. */
 int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, int max);
 /* Posts some more receives, once. Returns how many are posted, over tcp without one for each peer; 0: no more could be
  * posted. */
