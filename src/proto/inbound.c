@@ -116,6 +116,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     uint32_t token = is_rts ? rts->token : rma->token;
     uint16_t count = is_rts ? rts->count : rma->count;
     uint64_t total = is_rts ? rts->total : rma->total;
+    const uint32_t reach = is_rts ? rts->reach : rma->reach;
     *error_p = -EPROTO;
     if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || um_proto_inbound_find(peer, token) ||
         (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
@@ -130,8 +131,8 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     *in = (struct um_proto_inbound){
         .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
-    in->shareable = is_rts && rts->reach == UM_REACH_MAPPED;
-    in->is_shown = (is_rts ? rts->reach : rma->reach) == UM_REACH_SHOWN && count == (rec->op != UM_WIRE_READ);
+    in->shareable = is_rts && reach == UM_REACH_MAPPED;
+    in->is_shown = reach == UM_REACH_SHOWN && count == (rec->op != UM_WIRE_READ);
     in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);

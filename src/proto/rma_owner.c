@@ -5,6 +5,8 @@
  */
 #include "proto/internal.h"
 
+#include "base/atomic.h"
+
 #include <errno.h>
 #include <string.h>
 
@@ -26,18 +28,18 @@ static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uin
 int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     const struct um_proto_write_wire *header = rec->header;
-    uint16_t token = header->token;
+    const uint16_t token = header->token;
+    const uint64_t key = um_load_relaxed_u64(&header->key);
     void *to;
     if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
         return -EPROTO;
-    int ret =
-        um_core_regions_resolve(ep->config.regions, header->key, header->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
+    int ret = um_core_regions_resolve(ep->config.regions, key, header->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
     if (ret == 0 && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
         um_bytes_copy(to, rec->body ? rec->body : header->body, rec->len);
         ret = um_core_ep_unguard(ep);
     }
     if (ret == 0) {
-        um_core_ep_count(ep, header->key, UM_COUNT_WRITE_SHIFT);
+        um_core_ep_count(ep, key, UM_COUNT_WRITE_SHIFT);
         write_announce(ep, peer, rec->len, header->data, rec->flags & UM_WIRE_DATA);
     }
     rec->rx->machine->answer(rec->rx, token, ret);

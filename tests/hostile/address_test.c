@@ -329,6 +329,24 @@ static void nothing_but_a_pipe_is_woken(void **state)
     close(handle);
 }
 
+/* The word that says who claimed a lane is the sender's to write. */
+static void a_lane_whose_sender_erases_itself_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    struct um_core_peer *peer;
+    assert_int_equal(um_core_peer_get(w.node[0].ep, &w.node[1].addr, &peer), 0);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer, "x", 1, 1, 0, UM_OP_TAGGED), 0);
+    struct um_mem_port *port = (struct um_mem_port *)w.node[1].ep->ports[0].port;
+    while (!port->rx[0])
+        world_progress(&w);
+    const int handle = dup(port->wait_read);
+    port->rx[0]->wake_handle = handle;
+    um_store_relaxed_u64(um_mem_lane_sender(port->coherent, 0), 0);
+    node_close(&w.node[1]);
+    assert_int_equal(fcntl(handle, F_GETFD), -1);
+    node_open(&w.node[1], 64);
+}
+
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 static const struct CMUnitTest tests[] = {
     CASE(another_wire_version_is_refused_naming_both),
@@ -346,6 +364,7 @@ static const struct CMUnitTest tests[] = {
     CASE(a_header_that_cannot_be_is_refused),
     CASE(nothing_is_written_to_what_took_the_place_of_a_pipe),
     CASE(nothing_but_a_pipe_is_woken),
-    CASE(a_flipped_bit_leads_to_nobody), /* last: it would log more than the log takes in so short a time */
+    CASE(a_lane_whose_sender_erases_itself_leaves_nothing_behind),
+    CASE(a_flipped_bit_leads_to_nobody), /* last: it says more than is logged in so short a time */
 };
 WORLD_MAIN("addresses that lie", tests)

@@ -2046,4 +2046,11 @@ MUTATIONS = [
         "        return -EAGAIN;",
         ["net_bodies"],
     ),
+    (
+        "the end of a move opens the doors that writers may have taken again",
+        "src/machine/mem/gate.c",
+        "        if (i >= UM_GATE_PORTS) /*",
+        "        if (i >= 0) /*",
+        ["gate"],
+    ),
 ]

@@ -109,25 +109,24 @@ void um_mem_gate_shut(struct um_mem_gate *gate)
         for (uint64_t i = 0; i < UM_DOORS; i++)
             door_take(door_of(doors, i), mine, since);
         if (gate->count < UM_GATE_PORTS)
-            gate->doors[gate->count] = doors;
-        gate->count++;
+            gate->doors[gate->count++] = doors;
     }
 }
 
 void um_mem_gate_open(struct um_mem_gate *gate)
 {
-    for (uint32_t i = 0; gate && i < gate->count && i < UM_GATE_PORTS; i++)
-        doors_open(gate->doors[i]);
-    if (gate && gate->count <= UM_GATE_PORTS)
-        gate->count = 0;
+    while (gate && gate->count > 0)
+        doors_open(gate->doors[--gate->count]);
 }
 
 void um_mem_gate_end(struct um_mem_gate *gate)
 {
+    uint32_t i = 0;
     um_mem_gate_open(gate);
-    for (struct um_list *l = gated_ports.next; gate->count && l != &gated_ports; l = l->next)
-        doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->doors); /* gate->doors had no room for all */
-    gate->count = 0;
+    for (struct um_list *l = gated_ports.next; l != &gated_ports; l = l->next, i++) {
+        if (i >= UM_GATE_PORTS) /* the others are open, and writers may be there again */
+            doors_open(UM_CONTAINER(l, struct um_mem_gated, list)->doors);
+    }
     pthread_mutex_unlock(&gate_lock);
 }
 

@@ -18,8 +18,8 @@ enum { UM_GATE_PORTS = 64 };
 
 /* The ports whose doors are shut; on the caller's stack. */
 struct um_mem_gate {
-    struct um_mem_doors_shm *doors[UM_GATE_PORTS];
-    uint32_t count;
+    struct um_mem_doors_shm *doors[UM_GATE_PORTS]; /* of the first ports in the list */
+    uint32_t count;                                /* doors[] that are still shut */
 };
 
 /* A port in this process's list. */

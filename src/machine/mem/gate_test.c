@@ -137,6 +137,32 @@ static void words_that_nobody_wrote_are_not_waited_for(void **state)
     um_mem_gate_leave(door);
 }
 
+/* More ports than open() opens: end() leaves the first ones alone, where writers may be again. */
+static void the_end_opens_the_doors_of_the_other_ports_alone(void **state)
+{
+    enum { PORTS = UM_GATE_PORTS + 2 };
+    struct um_mem_gated more[PORTS];
+    struct um_mem_doors_shm *all = calloc(PORTS, sizeof(*all));
+    struct um_mem_gate gate;
+    uint64_t *door, *last;
+    (void)state;
+    assert_non_null(all);
+    for (int i = 0; i < PORTS; i++)
+        um_mem_gate_add(&more[i], &all[i]);
+    um_mem_gate_shut(&gate);
+    assert_int_equal(um_mem_gate_enter(&all[PORTS - 1], &last), -EAGAIN);
+    um_mem_gate_open(&gate);
+    assert_int_equal(um_mem_gate_enter(&all[0], &door), 0);
+    um_mem_gate_end(&gate);
+    assert_true(*door == um_process_self());
+    um_mem_gate_leave(door);
+    assert_int_equal(um_mem_gate_enter(&all[PORTS - 1], &last), 0);
+    um_mem_gate_leave(last);
+    for (int i = 0; i < PORTS; i++)
+        um_mem_gate_remove(&more[i]);
+    free(all);
+}
+
 int main(void)
 {
     doors = mmap(NULL, sizeof(*doors) + 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -149,6 +175,7 @@ int main(void)
         cmocka_unit_test(a_dead_writer_holds_up_neither_the_owner_nor_writers),
         cmocka_unit_test(a_stopped_writer_is_not_waited_for_and_frees_no_door_of_others),
         cmocka_unit_test(words_that_nobody_wrote_are_not_waited_for),
+        cmocka_unit_test(the_end_opens_the_doors_of_the_other_ports_alone),
     };
     return cmocka_run_group_tests_name("gate", tests, NULL, NULL);
 }

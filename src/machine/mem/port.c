@@ -125,7 +125,7 @@ void um_mem_port_close(struct um_port *base)
         struct um_mem_lane_shm *ctl = um_mem_lane_ctl(port->memory, n);
         struct um_mem_rx *rx = port->rx[n];
         free_run = um_load_relaxed_u64(um_mem_lane_sender(port->coherent, n)) ? 0 : free_run + 1;
-        if (free_run)
+        if (free_run && !rx)
             continue;
         uint32_t state = um_load_relaxed_u32(&ctl->state);
         um_store_release_u32(&ctl->state, (state & ~(uint32_t)UM_LANE_HOT) | UM_LANE_CLOSED);

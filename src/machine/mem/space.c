@@ -192,7 +192,7 @@ static void waiting_adopt(struct um_mem_space *space, uint64_t now)
     if (!exported)
         return;
     um_mem_own_list(exported, exported_map(space, exported, &why), exported->what.counters);
-    if (exported->level == UM_LEVEL_MAPPED)
+    if (exported->level == UM_LEVEL_MAPPED || exported->at.file == UM_JOIN_HANDLE)
         um_mem_region_show(space, exported, true);
     um_mem_exported_log(exported, why);
 }
