@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 enum { KIB = 1 << 10, MIB = 1 << 20, THREADS = 8, BLOCKS = 16 };
 
@@ -184,6 +185,24 @@ static unsigned some(struct user *u, unsigned below)
     return (u->seed >> 8) % below;
 }
 
+/* As a large collective of MPICH does in each call. New pages would take several times as long as its work. */
+static void test_temporary_buffers_are_no_new_pages(void **state)
+{
+    enum { EACH = 4 << 20, TIMES = 20 };
+    struct rusage before, after;
+    (void)state;
+    for (int i = 0; i <= TIMES; i++) {
+        unsigned char *volatile a = malloc(EACH), *volatile b = malloc(EACH);
+        assert_true(a && b);
+        memset(a, i, EACH);
+        memset(b, i, EACH);
+        free(a);
+        free(b);
+        getrusage(RUSAGE_SELF, i ? &after : &before);
+    }
+    assert_true(after.ru_minflt - before.ru_minflt < EACH / 4096);
+}
+
 /* Checks every byte of every block after allocation and before free; purges everything in between. */
 static void *use(void *to)
 {
@@ -306,6 +325,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_too_much_is_refused_as_ever),
         cmocka_unit_test(test_operator_new_is_shareable_too),
         cmocka_unit_test(test_memory_is_given_back),
+        cmocka_unit_test(test_temporary_buffers_are_no_new_pages),
         cmocka_unit_test(test_memory_is_sparse),
         cmocka_unit_test(test_calloc_gives_zeroes_after_purges_of_many_threads),
         cmocka_unit_test(test_a_peer_sees_the_same_bytes),
