@@ -110,6 +110,8 @@ static void aside_end(struct stand_in *s, bool wanted)
         s->at = aside_reserve(aside, page, MAP_FIXED) ? s->at : LOST;
     else if (mremap(aside, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)s->at) == (void *)s->at)
         s->at = aside_reserve(aside, page, MAP_FIXED_NOREPLACE) ? s->at : LOST;
+    else
+        s->at = LOST; /* the program's mapping stays there: another use of the page would destroy it */
     s->aside = false;
 }
 
