@@ -4,6 +4,7 @@
 
 #include "base/iov.h"
 #include "machine/mem/gate.h"
+#include "machine/shm/detour.h"
 
 enum { BYTES = 300000 };
 
@@ -123,6 +124,7 @@ static void lists_of_any_cut_are_copied_in_order(void **state)
         cut(&seed, locals, len, at, size);
         for (size_t i = 0; i < locals; i++)
             v[i] = entry(at[i], size[i]);
+        um_shm_detour_assume(round % 2);
         unsigned char *flat = expected; /* what moves, in order */
         for (size_t i = 0; i < (is_write ? locals : remotes); i++) {
             size_t n = is_write ? v[i].iov_len : p[i].len;
@@ -138,6 +140,34 @@ static void lists_of_any_cut_are_copied_in_order(void **state)
             total += n;
         }
     }
+    close_link();
+}
+
+/* shm copies by way of a buffer where the destination lies a few bytes behind the source, modulo a page. */
+static void copies_are_whole_at_any_distance(void **state)
+{
+    (void)state;
+    needs(!has_processes || has_private_copy());
+    static const size_t lens[] = {4095, 4096, 65536, 65537, 200000}, behind[] = {0, 1, 8, 16, 31, 32, 4095};
+    enum { PAGE = 4096 };
+    open_link();
+    for (size_t i = 0; i < 2 * sizeof(lens) / sizeof(lens[0]); i++) {
+        for (size_t k = 0; k < sizeof(behind) / sizeof(behind[0]); k++) {
+            const size_t len = lens[i / 2];
+            const bool is_write = i % 2;
+            const uintptr_t from = (uintptr_t)(is_write ? local : remote), to = (uintptr_t)(is_write ? remote : local);
+            const size_t at = 1 + (from + 1 + behind[k] - to - 1) % PAGE; /* of the destination */
+            const struct um_piece p = piece(is_write ? at : 1, len);
+            const struct iovec v = entry(is_write ? 1 : at, len);
+            um_shm_detour_assume(k % 2 || i > 2);
+            ((unsigned char *)from)[1 + len / 2] ^= 0x77;
+            memcpy(expected, (void *)to, BYTES);
+            memcpy(expected + at, (void *)(from + 1), len);
+            assert_int_equal(copy_now(link, is_write, &COPY(&p, 1, &v, 1, len)), 0);
+            assert_memory_equal((void *)to, expected, BYTES);
+        }
+    }
+    um_shm_detour_assume(false);
     close_link();
 }
 
@@ -207,5 +237,6 @@ static void nothing_is_written_while_the_pages_of_the_peer_move(void **state)
 }
 
 GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),
-      T(lists_of_any_cut_are_copied_in_order), T(a_port_without_private_copies_is_refused_them),
-      T(the_memory_of_a_closed_port_is_not_copied), T(nothing_is_written_while_the_pages_of_the_peer_move));
+      T(lists_of_any_cut_are_copied_in_order), T(copies_are_whole_at_any_distance),
+      T(a_port_without_private_copies_is_refused_them), T(the_memory_of_a_closed_port_is_not_copied),
+      T(nothing_is_written_while_the_pages_of_the_peer_move));

@@ -2035,8 +2035,8 @@ MUTATIONS = [
     (
         "net: a look ends at what is no message of a peer's",
         "src/machine/net/drive.c",
-        "    } while (count >= 0 && ++rounds < ROUNDS",
-        "    } while (count > 0 && ++rounds < ROUNDS",
+        "    port->cuts = count >= 0 ?",
+        "    port->cuts = count > 0 ?",
         ["net_bodies"],
     ),
     (
@@ -2052,5 +2052,19 @@ MUTATIONS = [
         "        if (i >= UM_GATE_PORTS) /*",
         "        if (i >= 0) /*",
         ["gate"],
+    ),
+    (
+        "a copy by way of a buffer leaves the bytes there",
+        "src/machine/shm/copy.c",
+        "        if (is_detour && !copy->write)",
+        "        if (is_detour && copy->write)",
+        ["shm_copy"],
+    ),
+    (
+        "a write by way of a buffer writes what was in it",
+        "src/machine/shm/copy.c",
+        "    if (write)\n        um_bytes_copy(buffer, near->iov_base, len);",
+        "    (void)write;",
+        ["shm_copy"],
     ),
 ]

@@ -150,6 +150,7 @@ static void shm_destroy(struct um_mem_port *port)
     munmap(port->memory, state->size);
     close(state->memory_fd);
     nonce_close(state->nonce);
+    um_shm_detour_end(&state->detour);
     free(state);
 }
 

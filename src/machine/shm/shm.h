@@ -7,6 +7,7 @@
 #define UM_MACHINE_SHM_SHM_H
 
 #include "machine/mem/mem.h"
+#include "machine/shm/detour.h"
 
 #define UM_SHM_PORT_NAME "unimem-port" /* as /proc shows the memory of ports */
 
@@ -130,6 +131,7 @@ struct um_shm_port {
     size_t size;
     uint64_t *nonce;                  /* what um_mem_port_shm.nonce_at points to */
     struct um_shm_contacts *contacts; /* NULL: peers of this pid namespace only */
+    struct um_shm_detour detour;
     bool copy_refused_logged;
 };
 
