@@ -2033,13 +2033,6 @@ MUTATIONS = [
         ["prov/wait"],
     ),
     (
-        "net: a look ends at what is no message of a peer's",
-        "src/machine/net/drive.c",
-        "    port->cuts = count >= 0 ?",
-        "    port->cuts = count > 0 ?",
-        ["net_bodies"],
-    ),
-    (
         "net: who tries to connect too early is not woken to try again",
         "src/machine/net/bodies.c",
         "        port->bodies.tried_at = now;\n        return -EAGAIN;",
