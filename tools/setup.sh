@@ -44,16 +44,37 @@ show_progress() { # LABEL SECONDS LOG
     printf '\r\033[K[%s] %s %4d s  %s' "$bar" "$1" "$2" "${last:0:width}"
 }
 
+# Starts a command in the background, with its output in a log and in a process group of its own; leaves its pid in PID.
+start_group() { # LOG COMMAND...
+    local log=$1
+    shift
+    set -m
+    "$@" >"$log" 2>&1 </dev/null &
+    PID=$!
+    set +m
+}
+
+# Ends such a group: as Ctrl-C does, so that what it started can be ended by it, too; then by force.
+end_group() { # PID
+    local i
+    kill -INT -- "-$1" 2>/dev/null || return 0
+    for ((i = 0; i < 100; i++)); do
+        kill -0 -- "-$1" 2>/dev/null || return 0
+        sleep 0.1
+    done
+    kill -KILL -- "-$1" 2>/dev/null || true
+}
+
 # Runs a command with its output in a log, and shows progress.
 # Returns the command's status; leaves the elapsed seconds in STEP_SECONDS.
 watch_command() { # LABEL LOG COMMAND...
     local label=$1 log=$2 start=$SECONDS status=0 pid said=0
     shift 2
     : >"$log"
-    "$@" >"$log" 2>&1 </dev/null &
-    pid=$!
+    start_group "$log" "$@"
+    pid=$PID
     # Ctrl-C must not leave the command running in the background.
-    trap 'kill "$pid" 2>/dev/null; exit 130' INT TERM
+    trap 'end_group "$pid"; exit 130' INT TERM
     while kill -0 "$pid" 2>/dev/null; do
         if [ -t 1 ]; then
             show_progress "$label" $((SECONDS - start)) "$log"

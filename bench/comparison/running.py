@@ -87,7 +87,10 @@ def run(command: Sequence[str | Path], env: Mapping[str, str], timeout: float) -
     except subprocess.TimeoutExpired:
         ended = False
         end_all(marker)
-        out, err = process.communicate(timeout=30)
+        try:
+            out, err = process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:  # a process that cannot be ended has the pipes
+            out = err = ""
     except BaseException:  # Ctrl-C leaves nothing behind
         end_all(marker)
         raise
