@@ -2049,8 +2049,8 @@ MUTATIONS = [
     (
         "a copy by way of a buffer leaves the bytes there",
         "src/machine/shm/copy.c",
-        "        if (is_detour && !copy->write)",
-        "        if (is_detour && copy->write)",
+        "    if (is_detour)\n        um_bytes_copy(program",
+        "    if (!is_detour)\n        um_bytes_copy(program",
         ["shm_copy"],
     ),
     (

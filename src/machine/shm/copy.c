@@ -148,16 +148,44 @@ static bool take_detour(struct um_shm_port *state, bool write, struct iovec *nea
     return true;
 }
 
+/* The pieces of one call. The first entries are the proof of a read: one system call for both. */
+struct pieces {
+    struct iovec local[UM_IOV_LIMIT + 1], remote[UM_IOV_LIMIT + 1];
+    size_t locals, remotes; /* without the proof */
+    uint64_t nonce;
+};
+
+/* Copies some of the pieces. Returns the bytes that moved, or a negative errno of the operation. */
+static ssize_t copy_pieces(struct um_mem_port *port, const struct holder *peer, const struct um_copy *copy,
+                           const struct um_mem_copy_peer *known, struct pieces *p)
+{
+    void *const program = p->local[1].iov_base;
+    const bool is_detour = take_detour(port->mapper_state, copy->write, &p->local[1], &p->remote[1]);
+    if (is_detour)
+        p->locals = p->remotes = 1;
+    ssize_t moved = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
+    if (moved)
+        return moved;
+    moved = copy->write ? write_call(peer, known->doors, p->local + 1, p->locals, p->remote + 1, p->remotes)
+                        : copy_call(peer, false, p->local, p->locals + 1, p->remote, p->remotes + 1);
+    moved = copy_moved(port, peer, copy, moved);
+    if (copy->write || moved < 0)
+        return moved;
+    if (moved < (ssize_t)sizeof(p->nonce) || p->nonce != peer->nonce)
+        return -ESRCH;
+    moved -= (ssize_t)sizeof(p->nonce);
+    if (is_detour)
+        um_bytes_copy(program, p->local[1].iov_base, (size_t)moved);
+    return moved;
+}
+
 int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const struct um_copy *copy,
                 const struct um_mem_copy_peer *known)
 {
     const struct um_shm_addr *to_whom = um_shm_addr_of(addr);
-    const struct holder holder = {addr, um_shm_pid(to_whom), to_whom->nonce, known->nonce_at}, *peer = &holder;
-    struct iovec local_iov[UM_IOV_LIMIT + 1];
-    struct iovec remote_iov[UM_IOV_LIMIT + 1];
+    const struct holder peer = {addr, um_shm_pid(to_whom), to_whom->nonce, known->nonce_at};
     struct iovec remote_all[UM_IOV_LIMIT];
-    struct um_shm_port *const state = port->mapper_state;
-    uint64_t nonce = 0;
+    struct pieces p;
     if (copy->remote_count > UM_IOV_LIMIT || copy->local_count > UM_IOV_LIMIT)
         return -EINVAL;
     for (size_t i = 0; i < copy->remote_count; i++)
@@ -165,35 +193,21 @@ int um_shm_copy(struct um_mem_port *port, const struct um_addr *addr, const stru
             (struct iovec){.iov_base = (void *)(uintptr_t)copy->remote[i].addr, .iov_len = copy->remote[i].len};
     struct um_iov_cursor from = um_iov_begin(remote_all, copy->remote_count);
     struct um_iov_cursor to = um_iov_begin(copy->local, copy->local_count);
-    const size_t proof = copy->write ? 0 : 1;
-    /* The first entry of a read is the proof: one system call for both. */
-    local_iov[0] = (struct iovec){.iov_base = &nonce, .iov_len = sizeof(nonce)};
-    remote_iov[0] = (struct iovec){.iov_base = (void *)(uintptr_t)peer->nonce_at, .iov_len = sizeof(nonce)};
+    p.nonce = 0;
+    p.local[0] = (struct iovec){.iov_base = &p.nonce, .iov_len = sizeof(p.nonce)};
+    p.remote[0] = (struct iovec){.iov_base = (void *)(uintptr_t)peer.nonce_at, .iov_len = sizeof(p.nonce)};
     for (size_t left = copy->len; left > 0;) {
         struct um_iov_cursor from_next = from, to_next = to;
         const size_t part = copy->write && left > COPY_PART ? COPY_PART : left;
-        size_t locals = um_iov_take(&to_next, part, local_iov + proof, UM_IOV_LIMIT);
-        size_t remotes = um_iov_take(&from_next, part, remote_iov + proof, UM_IOV_LIMIT);
-        if (locals == 0 || remotes == 0) /* a null pointer */
+        p.locals = um_iov_take(&to_next, part, p.local + 1, UM_IOV_LIMIT);
+        p.remotes = um_iov_take(&from_next, part, p.remote + 1, UM_IOV_LIMIT);
+        if (p.locals == 0 || p.remotes == 0) /* a null pointer */
             return -EFAULT;
-        void *const program = local_iov[proof].iov_base;
-        const bool is_detour = take_detour(state, copy->write, local_iov + proof, remote_iov + proof);
-        if (is_detour)
-            locals = remotes = 1;
-        int ret = copy->write ? proof_renew(port, peer, known->proven_at) : 0;
-        if (ret)
-            return ret;
-        ssize_t moved = copy->write ? write_call(peer, known->doors, local_iov, locals, remote_iov, remotes)
-                                    : copy_call(peer, false, local_iov, locals + proof, remote_iov, remotes + proof);
-        if ((moved = copy_moved(port, peer, copy, moved)) < 0)
+        const ssize_t moved = copy_pieces(port, &peer, copy, known, &p);
+        if (moved < 0)
             return (int)moved;
-        if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))
-            return -ESRCH;
-        moved -= proof ? (ssize_t)sizeof(nonce) : 0;
-        if (is_detour && !copy->write)
-            um_bytes_copy(program, local_iov[proof].iov_base, (size_t)moved);
         if (moved == 0)
-            return is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;
+            return is_unreachable(&peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;
         um_iov_skip(&from, (size_t)moved);
         um_iov_skip(&to, (size_t)moved);
         left -= (size_t)moved;

@@ -10,10 +10,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#define PAGE ((size_t)4096)
+#define ROOM (UM_SHM_DETOUR_MAX + PAGE)
+
 enum {
-    PAGE = 4096,
-    BEHIND = 32, /* bytes: at this distance and more the kernel is as fast as ever */
-    ROOM = UM_SHM_DETOUR_MAX + PAGE,
+    BEHIND = 32,    /* bytes: at this distance and more the kernel is as fast as ever */
     SAMPLE = 16384, /* bytes of a copy whose time is taken */
     TIMES = 3,      /* the best one counts */
 };
@@ -51,7 +52,7 @@ static uint64_t time_of(unsigned char *from, size_t behind)
 static bool measure(unsigned char *memory)
 {
     memset(memory, 0, ROOM);
-    const uint64_t usual = time_of(memory, 2 * BEHIND), behind = time_of(memory, BEHIND / 2);
+    const uint64_t usual = time_of(memory, (size_t)2 * BEHIND), behind = time_of(memory, BEHIND / 2);
     const bool is_slow = usual != UINT64_MAX && behind > 2 * usual;
     um_log(UM_LOG_INFO, "the kernel copies %d KiB in %llu ns, to a place 16 bytes behind in %llu ns: %s", SAMPLE >> 10,
            (unsigned long long)usual, (unsigned long long)behind,
