@@ -54,15 +54,16 @@ start_group() { # LOG COMMAND...
     set +m
 }
 
-# Ends such a group: as Ctrl-C does, so that what it started can be ended by it, too; then by force.
+# Ends such a group: as Ctrl-C does, and politely, so that it ends what it started in groups of their own; then by force.
 end_group() { # PID
-    local i
-    kill -INT -- "-$1" 2>/dev/null || return 0
-    for ((i = 0; i < 100; i++)); do
-        kill -0 -- "-$1" 2>/dev/null || return 0
-        sleep 0.1
+    local i signal
+    for signal in INT TERM KILL; do
+        kill "-$signal" -- "-$1" 2>/dev/null || return 0
+        for ((i = 0; i < 50; i++)); do
+            kill -0 -- "-$1" 2>/dev/null || return 0
+            sleep 0.1
+        done
     done
-    kill -KILL -- "-$1" 2>/dev/null || true
 }
 
 # Runs a command with its output in a log, and shows progress.
@@ -74,7 +75,7 @@ watch_command() { # LABEL LOG COMMAND...
     start_group "$log" "$@"
     pid=$PID
     # Ctrl-C must not leave the command running in the background.
-    trap 'end_group "$pid"; exit 130' INT TERM
+    trap 'end_group "$pid"; exit 130' INT TERM HUP
     while kill -0 "$pid" 2>/dev/null; do
         if [ -t 1 ]; then
             show_progress "$label" $((SECONDS - start)) "$log"
@@ -85,7 +86,7 @@ watch_command() { # LABEL LOG COMMAND...
         sleep 0.2
     done
     wait "$pid" || status=$?
-    trap - INT TERM
+    trap - INT TERM HUP
     STEP_SECONDS=$((SECONDS - start))
     [ ! -t 1 ] || printf '\r\033[K'
     return "$status"

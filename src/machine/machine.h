@@ -222,6 +222,8 @@ struct um_copy {
     /* The key of the memory that the peer has shown, and the offset in it where the remote memory begins. key 0: the
      * peer has shown nothing. */
     uint64_t key, offset;
+    bool is_region; /* the local memory is a region that this process exports: it may be missing. Only calls that report
+                       that with -EFAULT may touch it */
 };
 
 struct um_space_config {

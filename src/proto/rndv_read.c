@@ -78,6 +78,7 @@ int um_proto_rndv_read(struct um_core_ep *ep, struct um_proto_inbound *in, void 
         struct um_copy copy = copy_of(in, len, remote);
         copy.local = &local;
         copy.local_count = 1;
+        copy.is_region = true;
         ret = um_core_copying_start(&in->copying, in->peer->link, &copy,
                                     um_core_regions_find(ep->config.regions, in->key));
     }

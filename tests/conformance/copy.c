@@ -6,6 +6,8 @@
 #include "machine/mem/gate.h"
 #include "machine/shm/detour.h"
 
+#include <sys/mman.h>
+
 enum { BYTES = 300000 };
 
 static struct um_port *a, *b;
@@ -171,6 +173,29 @@ static void copies_are_whole_at_any_distance(void **state)
     close_link();
 }
 
+/* A region's memory may be gone. Whatever way a copy goes, that is an error. */
+static void missing_memory_of_a_region_is_an_error(void **state)
+{
+    (void)state;
+    needs(has_processes && has_private_copy());
+    enum { PAGE = 4096, LEN = 3 * PAGE, BEHIND = 16 };
+    open_link();
+    unsigned char *hole = mmap(NULL, LEN + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(hole != MAP_FAILED);
+    um_shm_detour_assume(true);
+    for (int is_write = 0; is_write < 2; is_write++) {
+        const size_t at = ((uintptr_t)remote + (is_write ? PAGE - BEHIND : BEHIND)) % PAGE;
+        const struct um_piece p = piece(0, LEN);
+        const struct iovec v = {.iov_base = hole + at, .iov_len = LEN};
+        struct um_copy copy = COPY(&p, 1, &v, 1, LEN);
+        copy.is_region = true;
+        assert_int_equal(copy_now(link, is_write, &copy), -EFAULT);
+    }
+    um_shm_detour_assume(false);
+    munmap(hole, LEN + 2 * PAGE);
+    close_link();
+}
+
 static void a_port_without_private_copies_is_refused_them(void **state)
 {
     (void)state;
@@ -238,5 +263,5 @@ static void nothing_is_written_while_the_pages_of_the_peer_move(void **state)
 
 GROUP(copy, T(one_piece_is_read_and_written), T(nothing_is_copied_without_length), T(no_more_than_len_moves),
       T(lists_of_any_cut_are_copied_in_order), T(copies_are_whole_at_any_distance),
-      T(a_port_without_private_copies_is_refused_them), T(the_memory_of_a_closed_port_is_not_copied),
-      T(nothing_is_written_while_the_pages_of_the_peer_move));
+      T(missing_memory_of_a_region_is_an_error), T(a_port_without_private_copies_is_refused_them),
+      T(the_memory_of_a_closed_port_is_not_copied), T(nothing_is_written_while_the_pages_of_the_peer_move));

@@ -508,8 +508,8 @@ MUTATIONS = [
     (
         "private memory is read without asking whose it is",
         "src/machine/shm/copy.c",
-        "        if (proof && (moved < (ssize_t)sizeof(nonce) || nonce != peer->nonce))",
-        "        if (proof && moved < (ssize_t)sizeof(nonce))",
+        "    if (moved < (ssize_t)sizeof(p->nonce) || p->nonce != peer->nonce)",
+        "    if (moved < (ssize_t)sizeof(p->nonce))",
         ["hostile address"],
     ),
     (
@@ -2021,7 +2021,7 @@ MUTATIONS = [
     (
         "a body that nobody but its process can read is an error",
         "src/machine/shm/copy.c",
-        "        if (moved == 0)\n            return is_unreachable(peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;",
+        "        if (moved == 0)\n            return is_unreachable(&peer, copy->remote, copy->remote_count) ? -EPERM : -EFAULT;",
         "        if (moved == 0)\n            return -EFAULT;",
         ["prov/process"],
     ),
@@ -2058,6 +2058,13 @@ MUTATIONS = [
         "src/machine/shm/copy.c",
         "    if (write)\n        um_bytes_copy(buffer, near->iov_base, len);",
         "    (void)write;",
+        ["shm_copy"],
+    ),
+    (
+        "what may be missing of a region is copied by way of a buffer",
+        "src/machine/shm/copy.c",
+        "        !copy->is_region && take_detour(",
+        "        take_detour(",
         ["shm_copy"],
     ),
 ]

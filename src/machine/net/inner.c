@@ -397,19 +397,20 @@ static struct um_net_buffer *completed(struct um_net_inner *inner, void *context
     return buffer;
 }
 
-/* Takes an operation that failed. True: a send, in *event_p. Of a receive it frees the buffer; post() posts another. */
-static bool read_error(struct um_net_inner *inner, struct um_net_event *event_p)
+/* Takes an operation that failed. 1: a send, in *event_p; 0: a receive, whose buffer it frees (post() posts another),
+ * or a stranger's; -EAGAIN: there is none. */
+static int read_error(struct um_net_inner *inner, struct um_net_event *event_p)
 {
     struct fi_cq_err_entry error = {0};
-    if (fi_cq_readerr(inner->own.cq, &error, 0) != 1 || !error.op_context)
-        return false;
-    struct um_net_buffer *buffer = completed(inner, error.op_context);
-    if (!buffer->peer) {
+    if (fi_cq_readerr(inner->own.cq, &error, 0) != 1)
+        return -EAGAIN;
+    struct um_net_buffer *buffer = error.op_context ? completed(inner, error.op_context) : NULL;
+    if (buffer && !buffer->peer)
         um_net_buffer_put(inner, buffer);
-        return false;
-    }
+    if (!buffer || !buffer->peer)
+        return 0;
     *event_p = (struct um_net_event){.buffer = buffer, .error = error.err ? error.err : EIO};
-    return true;
+    return 1;
 }
 
 /* Turns completions into events; returns how many. A completion without a context is that of a stranger's write of no

@@ -160,7 +160,8 @@ static ssize_t copy_pieces(struct um_mem_port *port, const struct holder *peer, 
                            const struct um_mem_copy_peer *known, struct pieces *p)
 {
     void *const program = p->local[1].iov_base;
-    const bool is_detour = take_detour(port->mapper_state, copy->write, &p->local[1], &p->remote[1]);
+    const bool is_detour =
+        !copy->is_region && take_detour(port->mapper_state, copy->write, &p->local[1], &p->remote[1]);
     if (is_detour)
         p->locals = p->remotes = 1;
     ssize_t moved = copy->write ? proof_renew(port, peer, known->proven_at) : 0;

@@ -7,7 +7,8 @@
  * other process's memory does, and from there by um_bytes_copy(), it is 7 GB/s. Whether the kernel is slow here is
  * measured once for the process, when such a copy comes for the first time.
  *
- * Owns: the buffer of one port, and what was measured. Threading: as the port's calls.
+ * Owns: the buffer of one port, and what was measured in this process. Threading: a port's buffer as the port's calls;
+ * several threads may measure at a time.
  */
 #ifndef UM_MACHINE_SHM_DETOUR_H
 #define UM_MACHINE_SHM_DETOUR_H
