@@ -1,12 +1,11 @@
 /* See bytes.h. */
 #include "base/bytes.h"
 
-#include <stdint.h>
 #if UM_BYTES_NONTEMPORAL
 #include <emmintrin.h>
 #endif
 
-enum { UM_BYTES_PAGE = 4096, UM_BYTES_BEHIND = 32, UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20, UM_BYTES_LINE = 64 };
+enum { UM_BYTES_BLOCK = 128, UM_BYTES_HUGE = 1 << 20, UM_BYTES_LINE = 64 };
 
 typedef uint64_t um_bytes_vector __attribute__((vector_size(16), aligned(1), may_alias));
 
@@ -24,8 +23,7 @@ static void blocks_copy(char *restrict to, const char *restrict from, size_t len
 
 void um_bytes_copy_large(void *restrict to, const void *restrict from, size_t len)
 {
-    const size_t behind = ((uintptr_t)to - (uintptr_t)from) % UM_BYTES_PAGE;
-    if (__builtin_expect(behind > 0 && behind < UM_BYTES_BEHIND && len < UM_BYTES_HUGE, 0))
+    if (__builtin_expect(um_bytes_are_just_behind((uintptr_t)to, (uintptr_t)from) && len < UM_BYTES_HUGE, 0))
         blocks_copy(to, from, len);
     else
         memcpy(to, from, len);

@@ -13,9 +13,17 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
-enum { UM_BYTES_LARGE = 1024 };
+enum { UM_BYTES_LARGE = 1024, UM_BYTES_PAGE = 4096, UM_BYTES_BEHIND = 32 };
+
+/* Does the destination lie 1 to UM_BYTES_BEHIND - 1 bytes behind the source, modulo a page? */
+static inline bool um_bytes_are_just_behind(uintptr_t to, uintptr_t from)
+{
+    const uintptr_t behind = (to - from) % UM_BYTES_PAGE;
+    return behind > 0 && behind < UM_BYTES_BEHIND;
+}
 
 /* Does um_bytes_copy_nontemporal() differ from um_bytes_copy()? Not under ThreadSanitizer, which does not see such
  * stores. */

@@ -2,6 +2,7 @@
 #include "machine/shm/detour.h"
 
 #include "base/atomic.h"
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -10,11 +11,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PAGE ((size_t)4096)
-#define ROOM (UM_SHM_DETOUR_MAX + PAGE)
+#define ROOM ((size_t)UM_SHM_DETOUR_MAX + UM_BYTES_PAGE)
 
 enum {
-    BEHIND = 32,    /* bytes: at this distance and more the kernel is as fast as ever */
     SAMPLE = 32768, /* bytes of a copy whose time is taken; two, and a page, are the buffer's size */
     TIMES = 3,      /* the best time counts */
 };
@@ -49,7 +48,7 @@ static bool measure(unsigned char *memory)
     uint64_t usual = UINT64_MAX, behind = UINT64_MAX;
     memset(memory, 0, ROOM);
     for (int i = 0; i < TIMES; i++) {
-        const uint64_t one = time_of(memory, (size_t)2 * BEHIND), other = time_of(memory, BEHIND / 2);
+        const uint64_t one = time_of(memory, (size_t)2 * UM_BYTES_BEHIND), other = time_of(memory, UM_BYTES_BEHIND / 2);
         usual = one < usual ? one : usual;
         behind = other < behind ? other : behind;
     }
@@ -64,15 +63,15 @@ unsigned char *um_shm_detour_for(struct um_shm_detour *detour, const struct iove
                                  bool write, size_t *len_p)
 {
     const uintptr_t here = (uintptr_t)near->iov_base, there = (uintptr_t)far->iov_base;
-    const size_t behind = (write ? there - here : here - there) % PAGE;
     const size_t len = near->iov_len < far->iov_len ? near->iov_len : far->iov_len;
     uint32_t known = um_load_relaxed_u32(&behaviour);
-    if (behind == 0 || behind >= BEHIND || len < UM_SHM_DETOUR_MIN || known == FAST)
+    const bool is_behind = write ? um_bytes_are_just_behind(there, here) : um_bytes_are_just_behind(here, there);
+    if (!is_behind || len < UM_SHM_DETOUR_MIN || known == FAST)
         return NULL;
     if (!detour->memory)
-        detour->memory = aligned_alloc(PAGE, ROOM);
+        detour->memory = aligned_alloc(UM_BYTES_PAGE, ROOM);
     if (!detour->memory || (known == UNKNOWN && !measure(detour->memory)))
         return NULL;
     *len_p = len < UM_SHM_DETOUR_MAX ? len : UM_SHM_DETOUR_MAX;
-    return detour->memory + there % PAGE;
+    return detour->memory + there % UM_BYTES_PAGE;
 }
