@@ -143,12 +143,12 @@ def comparable(runs: Sequence[Record], usual: float | None) -> list[Record]:
     return [run for run in runs if close[run["peer"]] < LEAST or not is_apart(run, usual)]
 
 
-def section_of(record: Record, measurement: Record, group: str) -> Section:
+def section_of(record: Record, measurement: Record, group: str, usual: float | None) -> Section:
     peers = [peer for peer in record["peers"] if peer["group"] == group]
     ids = {peer["id"] for peer in peers}
     runs = [run for run in record["runs"] if run["measurement"] == measurement["id"] and run["peer"] in ids]
     values: dict[str, dict[str, dict[str, list[float]]]] = {}  # metric, case, peer
-    for run in comparable(runs, usual_line(record)):
+    for run in comparable(runs, usual):
         for metric, case, value in run["figures"]:
             values.setdefault(metric, {}).setdefault(str(case), {}).setdefault(run["peer"], []).append(value)
     present = {peer["name"] for peer in peers if any(run["peer"] == peer["id"] for run in runs) and peer["kind"] != LIMIT}
@@ -163,10 +163,10 @@ def section_of(record: Record, measurement: Record, group: str) -> Section:
 
 def sections(record: Record) -> list[Section]:
     """The sections that have a figure or an error, measurement by measurement."""
-    found = []
+    found, usual = [], usual_line(record)
     for measurement in record["measurements"]:
         for group in record["groups"]:
-            section = section_of(record, measurement, group)
+            section = section_of(record, measurement, group, usual)
             if section.tables or any("not run" not in words for words in section.failures.values()):
                 found.append(section)
     return found
