@@ -132,7 +132,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     in->shareable = is_rts && reach == UM_REACH_MAPPED;
-    in->is_shown = reach == UM_REACH_SHOWN && count == (rec->op != UM_WIRE_READ);
+    in->is_shown = reach == UM_REACH_SHOWN && (count == 1 || rec->op == UM_WIRE_READ);
     in->both.words = -1;
     um_list_init(&in->job.link);
     um_list_init(&in->due);

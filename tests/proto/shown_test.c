@@ -142,9 +142,8 @@ static void long_writes_are_read_by_their_target(void **state)
 enum { READ_KEY = 9 };
 
 /* Returns a region of node 1 in which peers may read from[1]. */
-static struct um_core_region region_to_read(struct world *w)
+static struct um_core_region region_to_read(void)
 {
-    (void)w;
     return (struct um_core_region){
         .key = READ_KEY, .base = (uintptr_t)from[1], .len = LEN, .access = UM_ACCESS_REMOTE_READ};
 }
@@ -179,7 +178,7 @@ static void long_reads_are_taken_by_their_initiator(void **state)
     enum { ROUNDS = 4, SHORT = 1000 };
     struct world w;
     open_two(&w);
-    struct um_core_region region = region_to_read(&w);
+    struct um_core_region region = region_to_read();
     assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     for (uint32_t round = 0; round < ROUNDS; round++)
         read_whole(&w, round, round * 77, LEN - 77 * ROUNDS);
@@ -200,7 +199,7 @@ static void a_read_into_a_list_comes_in_records(void **state)
     uint64_t r = 6;
     struct iovec in[32];
     open_two(&w);
-    struct um_core_region region = region_to_read(&w);
+    struct um_core_region region = region_to_read();
     assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     for (uint32_t round = 0; round < 3; round++) {
         fill(from[1], LEN, round);
@@ -227,7 +226,7 @@ static void a_read_that_is_refused_comes_in_records(void **state)
     variant.private_copy = false;
     node_open(&w.node[0], 0);
     variant.private_copy = true;
-    struct um_core_region region = region_to_read(&w);
+    struct um_core_region region = region_to_read();
     assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     for (uint32_t round = 0; round < ROUNDS; round++)
         read_whole(&w, round, 0, LEN);
@@ -263,7 +262,7 @@ static void a_region_that_is_closed_is_read_no_more(void **state)
     (void)state;
     struct world w;
     open_two(&w);
-    struct um_core_region region = region_to_read(&w);
+    struct um_core_region region = region_to_read();
     const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
     assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     read_whole(&w, 1, 0, LEN);
@@ -290,7 +289,7 @@ static void an_offer_that_is_withdrawn_comes_before_the_error(void **state)
     for (int is_anew = 0; is_anew < 2; is_anew++) {
         struct world w;
         open_two(&w);
-        struct um_core_region region = region_to_read(&w);
+        struct um_core_region region = region_to_read();
         const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
         read_whole(&w, 1, 0, LEN);
@@ -326,7 +325,7 @@ static void reads_come_whole_while_connections_break(void **state)
     uint64_t r = 78;
     int broken = 0;
     open_two(&w);
-    struct um_core_region region = region_to_read(&w);
+    struct um_core_region region = region_to_read();
     const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
     assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
     read_whole(&w, 0, 0, LEN);
@@ -353,7 +352,7 @@ static void a_read_ends_with_either_side(void **state)
     for (int leaver = 0; leaver < 2; leaver++) {
         struct world w;
         open_two(&w);
-        struct um_core_region region = region_to_read(&w);
+        struct um_core_region region = region_to_read();
         const struct iovec iov = {.iov_base = to[0], .iov_len = LEN};
         assert_int_equal(um_core_regions_add(w.node[1].regions, &region), 0);
         read_whole(&w, 1, 0, LEN);
