@@ -216,6 +216,11 @@ static void two_full_lanes_facing_each_other_drain(void **state)
     const size_t lens[] = {8, 700, 9000, 16384};
     world_open(&w, 2);
     fill(body, sizeof(body), 1);
+    for (int i = 0; i < 2; i++) { /* opens the lanes: until then every message is refused */
+        inject_buf(&w, i, 1 - i, body, 8, 999, UM_OP_TAGGED);
+        recv_buf(&w, 1 - i, NULL, to[0], 8, 999, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 1 - i, CTX(1)).error, 0);
+    }
     for (size_t l = 0; l < 4; l++) {
         uint32_t sent[2] = {0, 0}, refused[2] = {0, 0};
         while (refused[0] < 40 || refused[1] < 40) {
