@@ -1211,6 +1211,20 @@ MUTATIONS = [
         ["fault_guard"],
     ),
     (
+        "the holder of a lock is charged for the time in which the waiter was stopped",
+        "src/base/lock.c",
+        "    passed = passed < UM_LOCK_PAUSE_NS ? passed : UM_LOCK_PAUSE_NS;\n",
+        "",
+        ["lock"],
+    ),
+    (
+        "a lock that its holder gave back in between is taken over",
+        "src/base/lock.c",
+        "        if (was_free || seen != watch->holder)",
+        "        if (seen != watch->holder)",
+        ["lock"],
+    ),
+    (
         "a fault in one's own memory leaves it to the owner's progress from then on",
         "src/proto/rma.c",
         "return ret == -EPERM && w->level == UM_LEVEL_OWN ? -EFAULT : ret;",
