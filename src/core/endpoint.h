@@ -88,7 +88,9 @@ struct um_core_op {
     uint64_t len;
     uint64_t moved; /* bytes pushed or returned */
     struct um_core_buffers buffers;
-    void *copy; /* copy of an injected body that is too large for its lane, or of operands still to be sent */
+    /* Memory of malloc() that the protocol keeps, freed with the operation at the latest: a copy of an injected body,
+     * operands still to be sent, or the state of a job that moves parts of the body. */
+    void *copy;
     struct um_core_copying copying;
     struct um_shown *shown; /* the buffer, while the peer may read it by the machine's key */
     uint64_t key, data;     /* RMA whose bytes a transfer moves */
@@ -234,8 +236,9 @@ static inline bool um_core_peer_is_held(const struct um_core_peer *peer)
     return !um_list_is_empty(&peer->held);
 }
 
-/* Returns the lane to a peer, opened at first contact. The errors of lane_open; -EPIPE: the peer is lost. */
+/* The slow path of um_core_peer_lane(): first contact, or a lost peer. */
 int um_core_peer_lane_open(struct um_core_peer *peer);
+/* Returns the lane to a peer, opened at first contact. The errors of lane_open; -EPIPE: the peer is lost. */
 static inline int um_core_peer_lane(struct um_core_peer *peer, struct um_lane **lane_p)
 {
     if (__builtin_expect(peer->lane == NULL || peer->lost, 0)) {

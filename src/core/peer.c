@@ -1,9 +1,9 @@
 /*
- * Peers. What goes to them is in op.c.
+ * Peers: their addresses and routes, first contact with them, holds, and their loss. The operations that go to them are
+ * in op.c, their end is in ended.c.
  *
- * Owns: struct um_core_peer. A peer exists apart from any address vector: it is found by address,
- * made by the first use or by the first contact from it, and lives until nothing is left of it (ended.c). Threading:
- * core.h.
+ * Owns: struct um_core_peer. A peer exists apart from any address vector: it is found by address, made by the first use
+ * or by the first contact from it, and lives until nothing is left of it. Threading: core.h.
  */
 #include "core/endpoint.h"
 #include "core/window.h"

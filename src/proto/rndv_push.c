@@ -1,6 +1,7 @@
 /*
- * Rendezvous, push: the sender's job fills records with the body, and the receiver takes them out. rndv_send.c has the
- * diagram. Owns no state. Threading: core.h.
+ * Rendezvous, push: the sender's job fills records with the body, and the receiver takes them out. Also the end of
+ * every announced body at its sender, whichever way it went (body_answered()). rndv_send.c has the diagram. Owns no
+ * state. Threading: core.h.
  */
 #include "proto/internal.h"
 

@@ -1,7 +1,8 @@
 /*
  * Rendezvous: a body that waits at its sender until the receiver knows its destination. This file is the announcement,
- * at the sender and at the receiver. The body is then read (rndv_read.c, which also chooses), pushed (ask.c,
- * rndv_push.c), or mapped; a long one that is read or mapped is copied by both sides (rndv_both.c, rndv_help.c).
+ * at the sender and at the receiver. The receiver then chooses the body's way (way.c): it reads the body (rndv_read.c),
+ * asks for it in records (ask.c, rndv_push.c), or copies it from a mapping (rndv_both.c). The sender may copy parts of
+ * a long body that is read or mapped (rndv_both.c, rndv_help.c).
  *
  *   sender                                        receiver
  *   RTS {pieces, total, token}      ──────→       match (now, or when a receive is posted)

@@ -56,7 +56,7 @@ static int inject_slow(struct um_core_ep *ep, struct um_proto_msg *msg)
     return ret ? ret : 1;
 }
 
-/* Called when no record could be claimed for the message. */
+/* Called when no record could be claimed for the message. ret: -EMSGSIZE also if there is no lane yet. */
 /* NOLINTNEXTLINE(readability-function-size): what um_proto_inject() was called with */
 static __attribute__((noinline)) int inject_refused(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
                                                     size_t len, uint64_t tag, uint64_t data, uint32_t flags, int ret)

@@ -5,7 +5,7 @@
  * "sender" the process that claimed the lane. A word on the data path has one writer, and so has its line, because
  * memory that is not coherent moves by lines (um_mem_publish, um_mem_observe). Words that several processes write, by
  * read-modify-write, stay coherent and have lines of their own: struct um_mem_common_shm, the first line of a lane, and
- * all of a space.
+ * all of a space. The doors of a port (gate.h) are used on coherent memory only.
  */
 #ifndef UM_MACHINE_MEM_LAYOUT_H
 #define UM_MACHINE_MEM_LAYOUT_H

@@ -63,8 +63,9 @@ struct um_mem_mapper {
      * lost. Lines may also be published and observed at any other time. Both are ordered with all other accesses of the
      * calling thread. Such a port has port->fence and no barrier, so that every commit and every answer takes the way
      * that publishes. Words in struct um_mem_common_shm, um_mem_lane_shm.sender and spaces stay coherent: they are
-     * never in such a range. On coherent memory the machine's table has the plain functions in the place of the
-     * observed ones (mem.h). NULL: memory is coherent.
+     * never in such a range, nor are the doors of a port (gate.h), which are used on coherent memory only. On coherent
+     * memory the machine's table has the plain functions in the place of the observed ones (mem.h). NULL: memory is
+     * coherent.
      */
     void (*publish)(struct um_mem_port *port, const void *at, size_t len);
     /* NULL: publish is, too. */
