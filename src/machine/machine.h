@@ -262,7 +262,7 @@ struct um_machine {
     /* The first word and the number of words of the machine's part of an address. No two machines of one endpoint may
      * share a word, except the header in word 0. */
     uint8_t addr_first, addr_words;
-    uint32_t body_max; /* bytes; um_lane.body_max of every lane */
+    uint32_t body_max; /* bytes; no um_lane.body_max is larger */
     uint32_t depth;    /* records that a fully grown lane holds */
     /* Peers with a mapped window take space_locks() and add to the counters themselves. The locks and counters of such
      * a machine are those of the whole domain, whatever other machines the domain has. */
