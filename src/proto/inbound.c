@@ -129,7 +129,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
         return NULL;
     }
     *in = (struct um_proto_inbound){
-        .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .ask = {.way = UM_WAY_NONE}};
+        .class = class, .peer = peer, .token = token, .op = rec->op, .count = count, .way = {.chosen = UM_WAY_NONE}};
     in->pushed = rec->op == UM_WIRE_READ;
     in->shareable = is_rts && reach == UM_REACH_MAPPED;
     in->is_shown = reach == UM_REACH_SHOWN && (count == 1 || rec->op == UM_WIRE_READ);
@@ -244,15 +244,15 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
 {
     /* Have RETURN records ended the READ, with the error, if there is one? Then no answer follows. */
     bool returned = in->op == UM_WIRE_READ && (in->failed ? error != 0 : in->moved > 0 && !error);
-    if (in->ask.way == UM_WAY_MAPPED)
+    if (in->way.chosen == UM_WAY_MAPPED)
         ep->stats.mapped++;
     else if (in->pushed)
         ep->stats.bounced++;
     else
         ep->stats.copied++;
-    if (in->ask.way != UM_WAY_NONE && !error)
-        um_proto_ask_learn(ep, in);
-    const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_ask_prefers_pushed(ep, in);
+    if (in->way.chosen != UM_WAY_NONE && !error)
+        um_proto_way_learn(ep, in);
+    const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_way_prefers_pushed(ep, in);
     inbound_stop(ep, in); /* before the buffer is the application's again */
     in->class->ended(ep, in, error);
     um_proto_inbound_end(ep, in, may_come ? UM_STATUS_PUSHED : -error, !returned);

@@ -16,7 +16,7 @@ struct um_proto_inbound;
 struct um_proto_inbounds;
 struct um_proto_receive;
 struct um_proto_segmented;
-struct um_proto_bodies_known;
+struct um_proto_ways;
 
 /* ---- flags of an operation ↔ of a record ---- */
 
@@ -43,7 +43,7 @@ struct um_proto_asked {
     bool is_unreadable;  /* the peer's memory cannot be read: its bodies are asked for and never taken back */
 };
 
-/* Of ask.c: bodies that move in both directions. */
+/* Of way.c: bodies that move in both directions. */
 struct um_proto_crossing {
     uint64_t read;      /* bytes; upper bound of what the peer has read or mapped of the bodies that this side sent */
     uint64_t read_came; /* `read` when the last body that the peer pushed was complete */
@@ -68,9 +68,17 @@ struct um_proto_peer {
     struct um_proto_crossing crossing;
 };
 
+/* Of ask.c: the bodies of all peers that were asked for. */
+struct um_proto_watching {
+    uint32_t taken_at; /* the call of progress (ep->turns) in which the last body was taken back */
+    uint32_t clock_at; /* the call of progress in which the clock was read */
+    uint64_t clock_ns;
+};
+
 struct um_proto_ep {
-    struct um_proto_receive *receive;     /* receive.h: posted receives and unexpected messages */
-    struct um_proto_bodies_known *bodies; /* ask.c; NULL: no body that can be read is asked for */
+    struct um_proto_receive *receive; /* receive.h: posted receives and unexpected messages */
+    struct um_proto_ways *ways;       /* way.c; NULL: no body that can be read is asked for */
+    struct um_proto_watching watching;
 };
 
 static inline struct um_proto_peer *um_proto_peer_of(const struct um_core_peer *peer)
@@ -187,27 +195,31 @@ enum um_proto_way {
     UM_WAY_READ,   /* read by its receiver */
     UM_WAY_PUSH,   /* sent by its sender, in records */
     UM_WAY_MAPPED, /* copied from the receiver's mapping of the sender's memory */
-    UM_WAY_NONE    /* not decided yet */
+    UM_WAY_NONE    /* not decided, or not by a choice: then nothing is learned from the body */
 };
 
-/* What ask.c notes about a body. */
-struct um_proto_asking {
-    uint8_t way;        /* enum um_proto_way */
+/* What way.c notes about a body. */
+struct um_proto_way_taken {
+    uint8_t chosen;      /* enum um_proto_way */
+    bool is_lone;        /* read: more time had passed since the last body (of any way) ended than its copy took */
+    bool has_choice;     /* read: it is measured for the choice between this side alone and both */
+    bool is_mappable;    /* it can be mapped, but goes another way */
+    uint64_t read_began; /* ns; when the copy under way began */
+    uint64_t read_ns;    /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
+    uint64_t pushed;     /* bytes; `pushed` of the endpoint when it was asked for */
+    uint64_t peer_read;  /* bytes; crossing.read of its peer when it was asked for */
+};
+
+/* What ask.c notes about a body that was asked for. */
+struct um_proto_watch {
+    bool is_on;
     bool is_taken_back; /* it was asked for, then read after all */
     bool went_on;       /* since then parts came and were dropped, or bytes were read */
-    bool is_watched;
-    bool is_lone;    /* read: more time had passed since the last body (of any way) ended than its copy took */
-    bool has_choice; /* read: it is measured for the choice between this side alone and both */
     bool (*step)(struct um_core_ep *ep, struct um_core_job *job); /* the step that its job had before it was watched */
-    bool is_mappable;                                             /* it can be mapped, but goes another way */
     uint32_t quiet;                                               /* looks since its peer last made progress */
     uint32_t parts;                                               /* asked.parts of its peer, at the last look */
     uint64_t quiet_at;                                            /* ns; when its peer last made progress */
     uint64_t asked_at;                                            /* ns */
-    uint64_t read_began;                                          /* ns; when the copy under way began */
-    uint64_t read_ns;   /* ns; read: what reading it took; asked for: read_ns of the endpoint at that time */
-    uint64_t pushed;    /* bytes; `pushed` of the endpoint when it was asked for */
-    uint64_t peer_read; /* bytes; crossing.read of its peer when it was asked for */
 };
 
 /* What rndv_both.c notes about a body. */
@@ -249,7 +261,8 @@ struct um_proto_inbound {
     bool is_shown;    /* the address of its one piece is a key (machine show()); READ: it may be offered */
     bool was_offered; /* READ: rma_offer.c */
     int32_t status;   /* in um_proto_peer.due: the answer that waits */
-    struct um_proto_asking ask;
+    struct um_proto_way_taken way;
+    struct um_proto_watch watch;
     struct um_proto_both both;
     struct um_proto_arrival arrival;
     struct um_proto_destination dest;
@@ -345,39 +358,45 @@ int um_proto_rndv_invite_arrived(struct um_core_ep *ep, struct um_core_peer *pee
 extern const struct um_core_op_class um_proto_rndv_body;
 int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec);
 
-/* ---- ask.c: a body that could be read is asked for ---- */
+/* ---- way.c: the way of a body ---- */
 
-int um_proto_ask_open(struct um_core_ep *ep);
-void um_proto_ask_close(struct um_core_ep *ep);
+int um_proto_way_open(struct um_core_ep *ep);
+void um_proto_way_close(struct um_core_ep *ep);
+/* Chooses the way of a message's body whose destination is known: notes it in the body (in->way, in->both.is_wanted).
+ * True: the body was asked for, and comes in records. */
+bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Starts a copy of the body, or continues the one under way; measures the time that it takes. Results as
+ * transfer_start() and transfer_poll(). */
+int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
+int um_proto_way_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* um_proto_both_copy() for a body that is read; measures the time that it takes. */
+int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* Called before a part of a body that was asked for is copied. Returns the time (ns) for um_proto_way_came(); 0: it is
+ * not needed. */
+uint64_t um_proto_way_coming(const struct um_proto_inbound *in);
+/* Called after the part was copied. */
+void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
+/* Notes that the peer has read or mapped a body that this side announced. */
+void um_proto_way_peer_read(struct um_core_op *op);
+/* Would the next message like this one, which has come, be asked for as this one was? */
+bool um_proto_way_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
+/* Called when a body whose way was chosen has moved. */
+void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
+
+/* ---- ask.c: a body is asked for ---- */
+
 /* Asks the sender to send the body in records. False: the answer finds no place now. */
 bool um_proto_ask_records(struct um_proto_inbound *in);
-/* Chooses the way of a message whose destination is known. True: the body was asked for. False: read it. */
-bool um_proto_ask(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Starts a copy of the body, or continues the one under way. Results as transfer_start() and transfer_poll(). */
-int um_proto_ask_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy);
-int um_proto_ask_read_on(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Should the sender of a body that is read copy as well? */
-bool um_proto_ask_wants_help(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* um_proto_both_copy() for a body that is read; measures the time that it takes. */
-int um_proto_ask_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Is mapping the better way for a body that can be mapped? If so, it becomes the body's way. */
-bool um_proto_ask_prefers_mapped(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Called before a part of a body that was asked for is copied. Returns the time (ns) for um_proto_ask_came(); 0: it is
- * not needed. */
-uint64_t um_proto_ask_coming(const struct um_proto_inbound *in);
-/* Called after the part was copied. */
-void um_proto_ask_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at);
-/* Notes that the peer has read or mapped a body that this side announced. */
-void um_proto_ask_peer_read(struct um_core_op *op);
+/* As um_proto_ask_records(), for a body that can be read as well: it is taken back if no part comes. */
+bool um_proto_ask_watched(struct um_core_ep *ep, struct um_proto_inbound *in);
+/* A part of a body that was asked for was copied. */
+void um_proto_ask_part_came(struct um_proto_inbound *in);
 /* Must a part be dropped, because its body was taken back? in: NULL when there is no body with its token. */
 bool um_proto_ask_drops(struct um_proto_inbound *in);
 /* Waits again for the parts of a body that was taken back and cannot be read. False: too late, parts were dropped or
  * bytes were read. */
-bool um_proto_ask_resume(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Would the next message like this one, which has come, be asked for as this one was? */
-bool um_proto_ask_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in);
-/* learn: called when the body has moved. forget: called when it ends, moved or not. */
-void um_proto_ask_learn(struct um_core_ep *ep, const struct um_proto_inbound *in);
+bool um_proto_ask_resume(struct um_proto_inbound *in);
+/* Called when a body ends, moved or not. */
 void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in);
 
 /* ---- eager.c ---- */
@@ -403,7 +422,7 @@ static inline bool um_proto_slot_is_nontemporal(const struct um_slot *slot, size
     return __builtin_expect(n >= UM_NONTEMPORAL_MIN, 0) && slot->is_nontemporal;
 }
 
-/* Writes n bytes to the slot's body or, if they are fewer than UM_NONTEMPORAL_MIN, to its header. */
+/* Writes n bytes to `to`: the slot's body or, if they are fewer than UM_NONTEMPORAL_MIN, a place in its header. */
 static inline void um_proto_slot_gather(const struct um_slot *slot, struct um_iov_cursor *from, void *to, size_t n)
 {
     if (um_proto_slot_is_nontemporal(slot, n))

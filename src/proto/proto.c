@@ -79,7 +79,7 @@ int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep *
     if (ret)
         return ret;
     ret = um_proto_receive_open(ep);
-    if (ret == 0 && (ret = um_proto_ask_open(ep)) != 0)
+    if (ret == 0 && (ret = um_proto_way_open(ep)) != 0)
         um_proto_receive_close(ep);
     if (ret) {
         um_core_ep_close(ep);
@@ -101,6 +101,6 @@ void um_proto_ep_close(struct um_core_ep *ep)
     }
     um_proto_receive_cancel_all(ep);
     um_proto_receive_close(ep);
-    um_proto_ask_close(ep);
+    um_proto_way_close(ep);
     um_core_ep_close(ep);
 }

@@ -193,7 +193,7 @@ static bool invite(struct um_proto_inbound *in, struct um_lane *lane, const stru
                                             .words = (uint8_t)in->both.words,
                                             .shift = in->both.shift,
                                             .count = (uint16_t)count,
-                                            .shareable = in->ask.way == UM_WAY_MAPPED};
+                                            .shareable = in->way.chosen == UM_WAY_MAPPED};
     um_proto_describe(iov, count, &header->piece, slot.body);
     lane->machine->commit(lane, &slot, UM_WIRE_INVITE, 0, 0);
     return true;
@@ -238,7 +238,7 @@ bool um_proto_both_begin(struct um_core_ep *ep, struct um_proto_inbound *in)
     struct iovec iov[UM_IOV_LIMIT];
     struct um_iov_cursor cursor = in->dest.cursor;
     const uint64_t len = in->arrival.len;
-    const bool is_mapped = in->ask.way == UM_WAY_MAPPED;
+    const bool is_mapped = in->way.chosen == UM_WAY_MAPPED;
     const uint32_t count = (uint32_t)um_iov_take(&cursor, (size_t)len, iov, UM_IOV_LIMIT);
     const bool invites = !is_mapped || (len >= UM_BOTH_MIN && um_core_peer_is_shareable(in->peer, iov, count));
     if (invites && words_are_all_used(in->peer))
@@ -343,7 +343,7 @@ void um_proto_both_give_up(struct um_core_ep *ep, struct um_proto_inbound *in)
     in->both.is_helped = false;
     in->both.error = 0;
     in->shareable = false;
-    in->ask.way = UM_WAY_NONE;
+    in->way.chosen = UM_WAY_NONE;
     in->moved = 0;
 }
 
@@ -366,7 +366,7 @@ int um_proto_both_copy(struct um_core_ep *ep, struct um_proto_inbound *in)
                                          .count = in->count,
                                          .local = in->dest.cursor,
                                          .copying = &in->copying,
-                                         .is_mapped = in->ask.way == UM_WAY_MAPPED};
+                                         .is_mapped = in->way.chosen == UM_WAY_MAPPED};
     enum turn turn = TURN_COPY;
     if (b->error)
         return both_fail(in, b->error);

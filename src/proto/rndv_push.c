@@ -46,7 +46,7 @@ static void body_answered(struct um_core_ep *ep, struct um_core_op *op, int32_t 
     um_core_op_hide(op, status == UM_STATUS_PUSH ? UM_HIDE_REFUSED : UM_HIDE_READ);
     if (status != UM_STATUS_PUSH) {
         if (op->moved == 0 && status == UM_STATUS_DONE && !op->is_helped)
-            um_proto_ask_peer_read(op);
+            um_proto_way_peer_read(op);
         um_proto_op_answered(ep, op, um_proto_segments_answered(op, status));
         return;
     }
@@ -68,7 +68,7 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     if (!in || !in->asked || in->op == UM_WIRE_READ || !rec->body || header->offset != in->moved ||
         rec->len > in->arrival.len - in->moved)
         return -EPROTO;
-    const uint64_t coming_at = in->ask.way == UM_WAY_PUSH ? um_proto_ask_coming(in) : 0;
+    const uint64_t coming_at = in->way.chosen == UM_WAY_PUSH ? um_proto_way_coming(in) : 0;
     if (in->op == UM_WIRE_RTS) {
         um_proto_destination_place(&in->dest, in->moved, rec->body, rec->len);
     } else {
@@ -83,8 +83,8 @@ int um_proto_rndv_push_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
             in->failed = -ret;
     }
     in->moved += rec->len;
-    if (in->ask.way == UM_WAY_PUSH)
-        um_proto_ask_came(ep, in, rec->len, coming_at);
+    if (in->way.chosen == UM_WAY_PUSH)
+        um_proto_way_came(ep, in, rec->len, coming_at);
     if (in->moved == in->arrival.len)
         um_proto_inbound_finish(ep, in, in->failed);
     return 0;

@@ -43,8 +43,8 @@ static enum read_outcome read_result(struct um_core_ep *ep, struct um_proto_inbo
 {
     if (ret == -EAGAIN || ret == -EINPROGRESS || ret == -ENOMEM)
         return READ_NOT_NOW;
-    if (ret == -EPERM && in->ask.is_taken_back) {
-        if (um_proto_ask_resume(ep, in))
+    if (ret == -EPERM && in->watch.is_taken_back) {
+        if (um_proto_ask_resume(in))
             return READ_NOT_NOW;
         um_proto_inbound_finish(ep, in, EIO); /* it is too late to wait for parts */
         return READ_ENDED;
@@ -94,7 +94,7 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
 {
     if (in->copying.transfer) {
         *len_p = in->copying.len;
-        return um_proto_ask_read_on(ep, in);
+        return um_proto_way_read_on(ep, in);
     }
     *len_p = 0;
     if (is_elsewhere(in))
@@ -107,7 +107,7 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     copy.local = local;
     copy.local_count = um_iov_take(&next, len, local, UM_IOV_LIMIT);
     *len_p = copy.len = um_iov_length(local, copy.local_count);
-    return um_proto_ask_read(ep, in, &copy);
+    return um_proto_way_read(ep, in, &copy);
 }
 
 /* One step of a body that is mapped. If it can no longer be reached so, it comes in another way. */
@@ -124,32 +124,22 @@ static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 /* One step of a body that is read and whose sender was invited to copy as well. */
 static bool helped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    enum read_outcome outcome = read_result(ep, in, um_proto_ask_read_helped(ep, in));
+    enum read_outcome outcome = read_result(ep, in, um_proto_way_read_helped(ep, in));
     if (outcome == READ_MOVED)
         um_proto_inbound_finish(ep, in, 0);
     return outcome == READ_NOT_NOW;
-}
-
-/* Chooses the body's way. True: it was asked for, and comes in records. */
-static bool way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
-{
-    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && um_proto_ask_prefers_mapped(ep, in);
-    if (!is_mapped && um_proto_ask(ep, in))
-        return true;
-    in->both.is_wanted = is_mapped || um_proto_ask_wants_help(ep, in);
-    return false;
 }
 
 /* One step of a message's body. Returns whether the body still lives. */
 static bool message_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     uint64_t limit = in->arrival.len < in->dest.len ? in->arrival.len : in->dest.len;
-    if (in->ask.way == UM_WAY_NONE && !in->copying.transfer && way_choose(ep, in))
+    if (in->way.chosen == UM_WAY_NONE && !in->copying.transfer && um_proto_way_choose(ep, in))
         return true;
     if (in->both.is_wanted && !um_proto_both_begin(ep, in))
         return true;
     in->both.is_wanted = false;
-    if (in->ask.way == UM_WAY_MAPPED)
+    if (in->way.chosen == UM_WAY_MAPPED)
         return mapped_step(ep, in);
     if (in->both.words >= 0)
         return helped_step(ep, in);

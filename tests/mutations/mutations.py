@@ -1079,7 +1079,7 @@ MUTATIONS = [
     ),
     (
         "nobody knows what the sender reads meanwhile",
-        "src/proto/ask.c",
+        "src/proto/way.c",
         "crossing.read += op->len;",
         "crossing.read += 0 * op->len;",
         ["proto crossing sim"],
@@ -1093,9 +1093,9 @@ MUTATIONS = [
     ),
     (
         "the first part of a body is not timed where bodies go both ways",
-        "src/proto/ask.c",
-        "crossing.read != in->ask.peer_read ? um_clock_ns() : 0;",
-        "crossing.read != in->ask.peer_read ? 0 : 0;",
+        "src/proto/way.c",
+        "crossing.read != in->way.peer_read ? um_clock_ns() : 0;",
+        "crossing.read != in->way.peer_read ? 0 : 0;",
         ["proto crossing sim"],
     ),
     (

@@ -1,0 +1,338 @@
+/*
+ * Chooses the way of a body that a message announced, measures what the ways cost here, and learns from each body.
+ *
+ * There are three ways. A body is mapped: copied from the receiver's mapping of the sender's memory, by one or both
+ * sides (rndv_both.c). Or it is read: copied by system calls, by its receiver (rndv_read.c) or by both sides
+ * (rndv_both.c). Or it comes in records, which its receiver asks for (ask.c).
+ *
+ * Each choice is between two of them (choice.h), and its first bodies go the way named first: mapped or in records;
+ * read or in records; read by both sides or by the receiver alone.
+ * Owns: struct um_proto_ways. Threading: core.h.
+ */
+#include "proto/internal.h"
+
+#include "base/clock.h"
+#include "proto/both.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* bytes. Bodies below UM_SHORT_BODY, and lone ones below UM_LONG_BODY, are charged more time than they took:
+ * copy_cost(). */
+#define UM_SHORT_BODY UINT64_C(65536)
+#define UM_LONG_BODY  UINT64_C(1048576)
+
+/* A body that comes later than this after the end of the one before is not part of a stream. */
+#define UM_LONE_NS INT64_C(3000)
+
+/* The two ways of each choice. */
+enum { UM_BODY_READ, UM_BODY_PUSHED };
+enum { UM_MAP_MAPPED, UM_MAP_PUSHED };
+enum { UM_HELP_BOTH, UM_HELP_ALONE };
+
+struct um_proto_ways {
+    struct um_proto_choice body;
+    struct um_proto_choice map;   /* for bodies that can be mapped */
+    struct um_proto_choice help;  /* for bodies that are read */
+    uint64_t mapped_at;           /* ns; when the last mapped body was complete */
+    uint64_t ended_at;            /* ns; when the last body, by any way, was complete */
+    uint64_t read_ns;             /* ns; what reading bodies has taken in all */
+    uint64_t read_at;             /* ns; when the last read ended; 0: parts came since */
+    uint32_t read_in;             /* the call of progress (ep->turns) in which that was */
+    uint64_t pushed;              /* bytes of bodies that were asked for and have come */
+    struct um_proto_rate reading; /* rate of bodies that this side reads or maps */
+    struct um_proto_rate placing; /* rate of copying parts of pushed bodies out of their records */
+    struct {
+        uint64_t at, read_ns, pushed;
+    } came; /* when the last pushed body was complete (ns), and read_ns and pushed at that time */
+};
+
+int um_proto_way_open(struct um_core_ep *ep)
+{
+    bool either_way = false;
+    for (uint32_t i = 0; i < ep->port_count; i++)
+        either_way = either_way || ep->ports[i].port->machine->either_way;
+    if (ep->config.bodies == UM_BODIES_READ || !ep->config.port.private_copy || !either_way)
+        return 0;
+    um_proto_ep_of(ep)->ways = calloc(1, sizeof(*um_proto_ep_of(ep)->ways));
+    return um_proto_ep_of(ep)->ways ? 0 : -ENOMEM;
+}
+
+void um_proto_way_close(struct um_core_ep *ep)
+{
+    free(um_proto_ep_of(ep)->ways);
+}
+
+/* True if no body that can be read may be pushed, by the configuration. */
+static bool is_never_asked(const struct um_core_ep *ep)
+{
+    return ep->config.bodies == UM_BODIES_BOTH || ep->config.bodies == UM_BODIES_COPY;
+}
+
+/*
+ * Chooses between reading the body and asking for it. Returns whether to ask; notes that it is read otherwise. A
+ * message that is too long for its receive is not asked for: only a part of it is wanted. A body that could be mapped
+ * and is not is asked for: mapping was found slower than that, and reading moves the same lines as mapping and costs a
+ * system call in addition.
+ */
+static bool choose_records(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
+    if (asked->is_unreadable || in->arrival.len == 0 || in->dest.len < in->arrival.len ||
+        !in->peer->link->machine->either_way)
+        return false;
+    in->way.chosen = UM_WAY_READ;
+    if (is_never_asked(ep))
+        return false;
+    if (asked->left) {
+        asked->left--;
+        return false;
+    }
+    return ep->config.bodies == UM_BODIES_PUSH || in->way.is_mappable ||
+           um_proto_choice_take(&um_proto_ep_of(ep)->ways->body, in->arrival.len) == UM_BODY_PUSHED;
+}
+
+/* Chooses between mapping and records for a body that can be mapped. Returns whether it is mapped, and notes that. */
+static bool choose_mapped(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    const bool takes = ep->config.mapped == UM_MAPPED_ALWAYS || !b || is_never_asked(ep) ||
+                       um_proto_peer_of(in->peer)->asked.is_unreadable ||
+                       um_proto_choice_take(&b->map, in->arrival.len) == UM_MAP_MAPPED;
+    in->way.is_mappable = !takes;
+    in->shareable = takes; /* decided */
+    if (takes)
+        in->way.chosen = UM_WAY_MAPPED;
+    return takes;
+}
+
+/* A body that was pushed as a trial says nothing about the next ones: the learned choice decides. */
+bool um_proto_way_prefers_pushed(const struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (in->op != UM_WIRE_RTS || !in->pushed)
+        return false;
+    if (!b || ep->config.bodies == UM_BODIES_PUSH || um_proto_peer_of(in->peer)->asked.is_unreadable)
+        return true;
+    return in->way.is_mappable ? um_proto_choice_prefers(&b->map, in->arrival.len, UM_MAP_PUSHED)
+                               : um_proto_choice_prefers(&b->body, in->arrival.len, UM_BODY_PUSHED);
+}
+
+/* Asks for the body, if that is the better way. Returns whether it was asked for. */
+static bool ask_if_better(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (!b || !choose_records(ep, in) || !um_proto_ask_watched(ep, in))
+        return false;
+    in->way.chosen = UM_WAY_PUSH;
+    in->way.read_ns = b->read_ns;
+    in->way.pushed = b->pushed;
+    in->way.peer_read = um_proto_peer_of(in->peer)->crossing.read;
+    return true;
+}
+
+/* Is it a body of a stream, and only just long enough for help? Its sender has little time to spare, and inviting the
+ * sender takes as long as its help would save. */
+static bool is_short_of_many(const struct um_proto_ways *b, uint64_t len)
+{
+    return len < 2 * UM_HELP_MIN && (int64_t)(um_clock_ns() - b->ended_at) < UM_LONE_NS;
+}
+
+/* Chooses, for a body that is read, whether its sender shall copy as well. */
+static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (in->way.chosen != UM_WAY_READ || in->arrival.len < UM_HELP_MIN)
+        return false;
+    if (ep->config.bodies == UM_BODIES_BOTH)
+        return true;
+    in->way.has_choice = !is_short_of_many(b, in->arrival.len);
+    return in->way.has_choice && um_proto_choice_take(&b->help, in->arrival.len) == UM_HELP_BOTH;
+}
+
+bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && choose_mapped(ep, in);
+    if (!is_mapped && ask_if_better(ep, in))
+        return true;
+    in->both.is_wanted = is_mapped || choose_help(ep, in);
+    return false;
+}
+
+/*
+ * Returns the gap before this read (ns). In a series of reads it counts as a cost of reading: it is work for each body,
+ * and the sender of a pushed body copies meanwhile. 0 for a gap in which the caller did something else.
+ */
+static uint64_t time_between(const struct um_core_ep *ep, uint64_t began, uint64_t took)
+{
+    const struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    return ep->turns - b->read_in <= 1 && began - b->read_at < took ? began - b->read_at : 0;
+}
+
+/*
+ * Returns the cost (ns) of a body that was copied out of the sender's memory in ns. Its lines were in the sender's
+ * cache and are in both caches now: the sender has to get each line again before it writes the next body there, and the
+ * receiver does not see that. That share is added to what the receiver measured, for short bodies and for lone ones
+ * below UM_LONG_BODY. The sender of a stream writes other bodies meanwhile.
+ *
+ * The factors are such that the better way is found both with bodies that are used and with bodies that nobody touches.
+ * (Half a round trip of 256 KiB, us, used and untouched: read 57 and 12, of which the receiver sees 26 and 12; mapped
+ * 34 and 5, seen 8.5 and 4.2; pushed 26 and 19, seen 20 and 17.)
+ */
+static uint64_t copy_cost(const struct um_proto_inbound *in, bool is_lone, uint64_t ns)
+{
+    const uint64_t len = in->arrival.len;
+    const bool counts_more = is_lone && len < UM_LONG_BODY;
+    if (in->way.chosen == UM_WAY_MAPPED)
+        return len < 2 * UM_SHORT_BODY ? 2 * ns : counts_more ? 3 * ns : ns;
+    if (in->both.is_helped && counts_more)
+        return 2 * ns;
+    if (len < UM_SHORT_BODY)
+        return len < UM_SHORT_BODY / 2 ? 2 * ns : ns + ns / 2;
+    return counts_more ? ns + ns / 8 : ns;
+}
+
+/* Did the body begin later after the end of the last one than it took itself? */
+static bool came_alone(const struct um_proto_ways *b, uint64_t began, uint64_t took)
+{
+    return began > b->ended_at && began - b->ended_at > took;
+}
+
+/* Notes what a copy took that has ended. Returns ret. */
+static int read_ended(struct um_core_ep *ep, struct um_proto_inbound *in, int ret)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    uint64_t end = um_clock_ns(), took = end - in->way.read_began;
+    if (in->way.read_ns == 0)
+        in->way.is_lone = came_alone(b, in->way.read_began, took);
+    took += time_between(ep, in->way.read_began, took);
+    in->watch.went_on = in->watch.went_on || (in->watch.is_taken_back && ret == 0);
+    b->read_ns += took;
+    b->read_at = b->ended_at = end;
+    b->read_in = ep->turns;
+    if (in->way.chosen == UM_WAY_READ)
+        in->way.read_ns += took;
+    return ret;
+}
+
+int um_proto_way_read(struct um_core_ep *ep, struct um_proto_inbound *in, const struct um_copy *copy)
+{
+    struct um_link *link = in->peer->link;
+    if (in->way.chosen == UM_WAY_NONE)
+        return um_core_copying_start(&in->copying, link, copy, NULL);
+    in->way.read_began = um_clock_ns();
+    int ret = um_core_copying_start(&in->copying, link, copy, NULL);
+    return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
+}
+
+int um_proto_way_read_on(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    int ret = um_core_copying_poll(&in->copying);
+    return ret == -EINPROGRESS || in->way.chosen == UM_WAY_NONE ? ret : read_ended(ep, in, ret);
+}
+
+int um_proto_way_read_helped(struct um_core_ep *ep, struct um_proto_inbound *in)
+{
+    if (!in->copying.transfer)
+        in->way.read_began = um_clock_ns();
+    int ret = um_proto_both_copy(ep, in);
+    return ret == -EINPROGRESS ? ret : read_ended(ep, in, ret);
+}
+
+/* Only the first part is timed, and only if its sender reads bodies of this side meanwhile: crossing_cost(). */
+uint64_t um_proto_way_coming(const struct um_proto_inbound *in)
+{
+    return in->moved == 0 && um_proto_peer_of(in->peer)->crossing.read != in->way.peer_read ? um_clock_ns() : 0;
+}
+
+void um_proto_way_came(struct um_core_ep *ep, struct um_proto_inbound *in, uint32_t len, uint64_t coming_at)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (coming_at)
+        um_proto_rate_add(&b->placing, um_clock_ns() - coming_at, len);
+    b->read_at = 0;
+    b->pushed += len;
+    um_proto_ask_part_came(in);
+}
+
+void um_proto_way_peer_read(struct um_core_op *op)
+{
+    um_proto_peer_of(op->peer)->crossing.read += op->len;
+}
+
+/* A measurement of pushed bodies: `bytes` came from `start` to `now` (ns); for own_ns of that time this side read other
+ * bodies. */
+struct pushed {
+    uint64_t start, now, own_ns, bytes;
+};
+
+/* Returns what these bodies cost (ns). Their sender may have read bodies of this side meanwhile: that time is left out,
+ * as a loan. */
+static uint64_t crossing_cost(struct um_proto_ways *b, const struct um_proto_inbound *in, const struct pushed *p)
+{
+    struct um_proto_crossing *x = &um_proto_peer_of(in->peer)->crossing;
+    const uint64_t took = p->now - p->start, ns = took > p->own_ns ? took - p->own_ns : 0;
+    const uint64_t read = x->read - (x->read_came > in->way.peer_read ? x->read_came : in->way.peer_read);
+    x->read_came = x->read;
+    if (!um_proto_loan_take(&x->loan, read > 0, p->now))
+        return ns;
+    return um_proto_choice_pushed_ns(ns, um_proto_rate_ns(&b->reading, read), um_proto_rate_ns(&b->placing, p->bytes));
+}
+
+/* Pushed bodies overlap: the measurement begins at the end of the one before or when this one was asked for, whichever
+ * is later. */
+static void learn_pushed(struct um_proto_ways *b, const struct um_proto_inbound *in)
+{
+    const bool alone = b->came.at <= in->watch.asked_at;
+    const struct pushed p = {.start = alone ? in->watch.asked_at : b->came.at,
+                             .now = um_clock_ns(),
+                             .own_ns = b->read_ns - (alone ? in->way.read_ns : b->came.read_ns),
+                             .bytes = b->pushed - (alone ? in->way.pushed : b->came.pushed)};
+    const uint64_t ns = crossing_cost(b, in, &p);
+    b->came.at = b->ended_at = p.now;
+    b->came.read_ns = b->read_ns;
+    b->came.pushed = b->pushed;
+    um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_PUSHED, ns, p.bytes);
+    if (in->way.is_mappable)
+        um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_PUSHED, ns, p.bytes);
+}
+
+/* Several mapped bodies may be copied at a time: the measurement begins at the end of the one before or at the begin of
+ * this one, whichever is later. */
+static void learn_mapped(struct um_proto_ways *b, const struct um_proto_inbound *in)
+{
+    const uint64_t now = um_clock_ns();
+    const uint64_t from = in->both.began_at > b->mapped_at ? in->both.began_at : b->mapped_at;
+    const uint64_t cost = copy_cost(in, came_alone(b, in->both.began_at, now - from), now - from);
+    b->mapped_at = b->ended_at = now;
+    um_proto_rate_add(&b->reading, now - from, in->arrival.len);
+    um_proto_choice_tell(&b->map, in->arrival.len, UM_MAP_MAPPED, cost, in->arrival.len);
+}
+
+static void learn_read(struct um_proto_ways *b, const struct um_proto_inbound *in)
+{
+    const uint64_t ns = in->way.read_ns;
+    um_proto_rate_add(&b->reading, ns, in->moved);
+    um_proto_choice_tell(&b->body, in->arrival.len, UM_BODY_READ, copy_cost(in, in->way.is_lone, ns), in->moved);
+    if (in->way.has_choice)
+        um_proto_choice_tell(&b->help, in->arrival.len, in->both.is_helped ? UM_HELP_BOTH : UM_HELP_ALONE, ns,
+                             in->moved);
+}
+
+void um_proto_way_learn(struct um_core_ep *ep, const struct um_proto_inbound *in)
+{
+    struct um_proto_ways *b = um_proto_ep_of(ep)->ways;
+    if (in->way.chosen == UM_WAY_MAPPED) {
+        if (b)
+            learn_mapped(b, in);
+        return;
+    }
+    if (in->watch.is_taken_back) {
+        ep->stats.retaken++;
+        return;
+    }
+    if (in->way.chosen == UM_WAY_PUSH)
+        learn_pushed(b, in);
+    else
+        learn_read(b, in);
+}
