@@ -99,6 +99,9 @@ struct um_core_ep_config {
     /* Called before an ended peer is freed: the caller replaces its pointers to this peer by um_core_peer_gone(). NULL:
      * peers live as long as the endpoint. */
     void (*forget)(void *arg, struct um_core_peer *peer);
+    /* May a peer's write with data complete here now? False: it waits in its lane, and what comes from peers waits
+     * behind it. NULL: always. */
+    bool (*takes_data)(void *arg);
     void *arg;
     size_t multi_min;      /* free bytes below which a multi-receive buffer is given back */
     size_t unexpected_max; /* bytes of messages without a receive beyond which senders are held; 0: 64 MiB */
@@ -120,9 +123,9 @@ int um_core_ep_progress(struct um_core_ep *ep);
 
 /*
  * Makes the next call of progress check the peers, if it is time, and take at most `unexpected` messages that have no
- * receive (not 0). For a caller that has drained completions for many calls without progress. If those were of
- * unexpected messages, progress must not take in more such messages than the caller consumes, or their number grows
- * without bound.
+ * receive, and writes with data, in all (not 0). For a caller that has drained completions for many calls without
+ * progress. If those were of such messages and writes, progress must not take in more of them than the caller consumes,
+ * or their number grows without bound.
  */
 void um_core_ep_hasten(struct um_core_ep *ep, uint32_t unexpected);
 uint32_t um_core_ep_patience(const struct um_core_ep *ep);

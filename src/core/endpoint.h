@@ -181,7 +181,8 @@ struct um_core_ep {
     uint32_t left_out; /* polls that still skip all ports but the first */
     int wait_fd;       /* an epoll set of the wait fds of several ports; -1: there is one port, and its fd is used */
     bool reported;     /* this call of progress has completed something */
-    uint32_t unexpected_left; /* messages without a receive that this call may still take; UINT32_MAX: any */
+    uint32_t unexpected_left; /* messages without a receive, and writes with data, that this call may still take;
+                                 UINT32_MAX: any */
     bool stored;              /* there was a store through a window, and no full fence since */
     uint32_t turns;           /* calls of progress, modulo 2^32 */
     int32_t calls;            /* calls left before the next look at the clock */

@@ -12,6 +12,20 @@
 
 enum { UM_RETURN_STEP = 8 /* records that one step fills */ };
 
+/*
+ * May a write complete here now, if it has data? To be asked before anything of it is executed. No receive bounds how
+ * many of them come: what a call of progress takes, and what the application has not read yet, must have a bound.
+ */
+static bool write_may_announce(struct um_core_ep *ep, bool with_data)
+{
+    if (!with_data)
+        return true;
+    if (ep->unexpected_left == 0 || (ep->config.takes_data && !ep->config.takes_data(ep->config.arg)))
+        return false;
+    ep->unexpected_left--;
+    return true;
+}
+
 /* Counts a write at the target, and completes it there if it has data. */
 static void write_announce(struct um_core_ep *ep, struct um_core_peer *peer, uint64_t len, uint64_t data,
                            bool with_data)
@@ -33,6 +47,8 @@ int um_proto_rma_write_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
     void *to;
     if (token >= UM_TOKENS || (!rec->body && rec->len > UM_WRITE_INLINE))
         return -EPROTO;
+    if (!write_may_announce(ep, rec->flags & UM_WIRE_DATA))
+        return -EAGAIN;
     int ret = um_core_regions_resolve(ep->config.regions, key, header->addr, rec->len, UM_ACCESS_REMOTE_WRITE, &to);
     if (ret == 0 && (ret = um_core_ep_guard(ep, to, rec->len)) == 0) {
         um_bytes_copy(to, rec->body ? rec->body : header->body, rec->len);
@@ -51,6 +67,8 @@ int um_proto_rma_notify_arrived(struct um_core_ep *ep, struct um_core_peer *peer
     const struct um_proto_notify_wire *header = rec->header;
     if (rec->body || !(rec->flags & UM_WIRE_DATA))
         return -EPROTO;
+    if (!write_may_announce(ep, true))
+        return -EAGAIN;
     write_announce(ep, peer, header->len, header->data, rec->flags & UM_WIRE_DATA);
     return 0;
 }
@@ -179,6 +197,8 @@ static const struct um_proto_inbound_class rma_body = {.step = body_step, .ended
 int um_proto_rma_rts_arrived(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_record *rec)
 {
     int error;
+    if (!write_may_announce(ep, rec->op == UM_WIRE_WRITE_RTS && rec->flags & UM_WIRE_DATA))
+        return -EAGAIN;
     struct um_proto_inbound *in = um_proto_inbound_open(peer, rec, &rma_body, &error);
     if (!in)
         return error;

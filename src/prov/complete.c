@@ -254,6 +254,17 @@ void um_prov_ep_complete(void *arg, const struct um_core_completion *c)
         um_prov_complete_queue(ep->rx_cq, c, FI_MULTI_RECV, FI_ADDR_NOTAVAIL);
 }
 
+/*
+ * Peers' writes with data are what fills a queue without a bound of this process's own. So they wait while the queue is
+ * very full, whoever makes progress: the progress thread, or a caller that reads another queue. An endpoint that closes
+ * waits for none: nobody reads then.
+ */
+bool um_prov_ep_takes_data(void *arg)
+{
+    const struct um_prov_ep *ep = arg;
+    return !ep->rx_cq || ep->closing || !um_prov_cq_is_full_locked(ep->rx_cq);
+}
+
 static __attribute__((noinline)) void um_prov_complete_executed_queue(struct um_prov_cq *cq, uint32_t what, size_t len,
                                                                       void *context)
 {

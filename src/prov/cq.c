@@ -30,6 +30,7 @@ enum {
     UM_CQ_SHORT_WAIT = 16,    /* empty reads in a wait that counts as short */
     UM_CQ_DRAINS = 16,        /* reads from the ring between two calls of progress, at most */
     UM_CQ_READ_EACH = 4,      /* of these reads, for each unexpected message that the next progress may take */
+    UM_CQ_FULL = 65536,       /* entries with which a queue is very full, unless its size was asked to be more */
 };
 
 bool um_prov_cq_ready_locked(const struct um_prov_cq *cq)
@@ -492,6 +493,7 @@ int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct f
     cq->entry_size = um_prov_cq_entry_size(attr->format);
     cq->mask = UM_CQ_FIRST_ROOM - 1;
     cq->linger_left = UM_CQ_LINGER_MOST;
+    cq->full = attr->size > UM_CQ_FULL ? attr->size : UM_CQ_FULL;
     cq->ring = malloc(UM_CQ_FIRST_ROOM * sizeof(*cq->ring));
     int ret = cq->ring ? um_prov_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;
     if (ret) {

@@ -58,6 +58,7 @@ struct um_prov_cq {
     int32_t drains_most; /* drains after the last progress of such a read */
     uint64_t looked_at;  /* the last look at the clock, ns */
     bool overrun;        /* memory ran out while growing: completions were lost */
+    uint64_t full;       /* entries from which on it is very full */
     uint32_t refs;
     struct um_prov_live live;
 };
@@ -78,6 +79,12 @@ static inline struct fi_cq_tagged_entry *um_prov_cq_direct_locked(struct um_prov
     cq->direct_left--;
     cq->direct_done++;
     return to;
+}
+
+/* Is the queue so full that what may wait elsewhere shall wait? It still takes entries. */
+static inline bool um_prov_cq_is_full_locked(const struct um_prov_cq *cq)
+{
+    return cq->tail - cq->head >= cq->full;
 }
 
 /*

@@ -132,6 +132,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
         .complete = um_prov_ep_complete,
         .received = um_prov_ep_received,
         .forget = um_prov_ep_end_peer,
+        .takes_data = um_prov_ep_takes_data,
         .arg = ep,
         .multi_min = ep->multi_min,
         .unexpected_max = d->env.unexpected_max,

@@ -14,13 +14,28 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { UM_PROGRESS_GONE_TRIES = 10000 };
+enum {
+    UM_PROGRESS_GONE_TRIES = 10000,
+    UM_PROGRESS_FULL_MS =
+        1, /* between two looks while a queue is very full: to read it takes the application as long */
+};
 
 struct um_prov_progress {
     struct um_prov_event_source source;
     pthread_t thread;
     bool stop;
 };
+
+/* Is there work that has to wait until the application reads a queue? */
+static bool um_prov_progress_is_full_locked(const struct um_prov_progress *p)
+{
+    for (size_t i = 0; i < p->source.eps.count; i++) {
+        const struct um_prov_cq *cq = p->source.eps.eps[i]->rx_cq;
+        if (cq && um_prov_cq_is_full_locked(cq))
+            return true;
+    }
+    return false;
+}
 
 static void *um_prov_progress_run(void *arg)
 {
@@ -32,7 +47,10 @@ static void *um_prov_progress_run(void *arg)
         um_prov_cntrs_tell_locked(p->source.domain);
         /* -FI_EAGAIN: there is work already. Let the application's threads run in between. */
         if (um_prov_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
+            const bool is_full = um_prov_progress_is_full_locked(p);
             um_prov_domain_unlock(g);
+            if (is_full)
+                (void)um_prov_poll(-1, UM_PROGRESS_FULL_MS, PTHREAD_CANCEL_DISABLE);
             um_prov_domain_lock(g);
         }
     }

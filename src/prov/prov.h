@@ -348,6 +348,8 @@ void um_prov_ep_set_flags(struct um_prov_ep *ep);
 void um_prov_ep_complete(void *arg, const struct um_core_completion *c);
 void um_prov_ep_received(void *arg, struct um_core_peer *source, void *context, uint32_t flags, size_t len,
                          uint64_t tag, uint64_t data);
+/* Has the queue of the endpoint room for a peer's write with data? */
+bool um_prov_ep_takes_data(void *arg);
 /* Reports the completion of a one-sided operation that was executed while it was posted. */
 void um_prov_ep_executed_locked(struct um_prov_ep *ep, uint32_t what, size_t len, void *context);
 void um_prov_ep_peek_done(struct um_prov_ep *ep, const struct um_core_completion *c);

@@ -84,6 +84,20 @@ MUTATIONS = [
         ["prov/peek"],
     ),
     (
+        "a look beside completions takes all writes with data",
+        "src/proto/rma_owner.c",
+        "    ep->unexpected_left--;\n",
+        "",
+        ["prov/queues"],
+    ),
+    (
+        "writes with data come into a queue that is very full",
+        "src/prov/complete.c",
+        " || !um_prov_cq_is_full_locked(ep->rx_cq);",
+        " || ep->rx_cq;",
+        ["prov/queues"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -352,6 +352,82 @@ static void automatic_progress_needs_no_calls(void **state)
     pair_close(&p);
 }
 
+/* Posts writes with data until the next one is not accepted. Returns how many were; *next counts on. */
+static uint64_t flood(struct pair *p, uint64_t *next)
+{
+    const uint64_t before = *next;
+    while (fi_inject_writedata(p->a.ep, out, 1, *next, p->a.other, 0, 1) == 0)
+        ++*next;
+    return *next - before;
+}
+
+/* Opens a pair and memory of b, which a has written to once already: no first contact is left. */
+static struct fid_mr *flood_open(struct pair *p, const struct pair_config *config)
+{
+    struct fid_mr *mr;
+    struct fi_cq_tagged_entry e;
+    pair_open(p, config);
+    assert_int_equal(fi_mr_reg(p->b.domain, in, sizeof(in), FI_REMOTE_WRITE, 0, 1, 0, &mr, NULL), 0);
+    PAIR_POST(p, fi_inject_writedata(p->a.ep, out, 1, 0, p->a.other, 0, 1));
+    pair_await(p, &p->b, &e, NULL);
+    return mr;
+}
+
+/* Reads the writes with data from `next` to `end`, in their order. */
+static void flood_read(struct pair *p, uint64_t next, uint64_t end)
+{
+    struct fi_cq_tagged_entry e;
+    for (; next < end; next++) {
+        pair_await(p, &p->b, &e, NULL);
+        assert_int_equal(e.data, next);
+    }
+}
+
+/* The target reads one completion at a time, and finds one at each read: no more come into its queue than it reads. */
+static void writes_with_data_come_no_faster_than_they_are_read(void **state)
+{
+    enum { READS = 3000, MORE = 1000 };
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    uint64_t sent = 1, read = 1, waiting[2];
+    (void)state;
+    struct fid_mr *mr = flood_open(&p, &(struct pair_config){0});
+    for (int half = 0; half < 2; half++) {
+        for (int i = 0; i < READS; i++) {
+            flood(&p, &sent);
+            if (fi_cq_read(p.b.cq, &e, 1) != 1)
+                continue;
+            assert_int_equal(e.data, read);
+            read++;
+        }
+        waiting[half] = sent - read; /* in the lane, too, which is full from the beginning */
+    }
+    assert_true(waiting[1] < waiting[0] + MORE);
+    flood_read(&p, read, sent);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    pair_close(&p);
+}
+
+/* A thread makes progress, and nobody reads. */
+static void writes_with_data_wait_while_the_queue_is_very_full(void **state)
+{
+    enum { MOST = 65536 + 10000 /* a lane holds fewer */, QUIET_MS = 300 };
+    struct pair p;
+    uint64_t sent = 1;
+    (void)state;
+    struct fid_mr *mr = flood_open(&p, &(struct pair_config){.progress = FI_PROGRESS_AUTO, .wait_obj = FI_WAIT_FD});
+    for (uint64_t last = pair_now_ns(); sent < 3 * MOST && pair_now_ns() - last < QUIET_MS * 1000000ull;) {
+        if (flood(&p, &sent) > 0)
+            last = pair_now_ns();
+        else
+            usleep(100);
+    }
+    assert_true(sent < MOST);
+    flood_read(&p, 1, sent);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    pair_close(&p);
+}
+
 static void an_event_queue_gives_back_what_was_written(void **state)
 {
     struct pair p;
@@ -436,6 +512,8 @@ int main(void)
         cmocka_unit_test(a_counter_can_be_bound_after_the_endpoint_was_enabled),
         cmocka_unit_test(the_wait_fd_tells_of_a_message),
         cmocka_unit_test(automatic_progress_needs_no_calls),
+        cmocka_unit_test(writes_with_data_come_no_faster_than_they_are_read),
+        cmocka_unit_test(writes_with_data_wait_while_the_queue_is_very_full),
         cmocka_unit_test(an_event_queue_gives_back_what_was_written),
     };
     return cmocka_run_group_tests_name("prov/queues", tests, NULL, NULL);
