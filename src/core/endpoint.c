@@ -106,32 +106,43 @@ int um_core_ep_open(const struct um_core_ep_config *config, const struct um_core
     return 0;
 }
 
+/* What a flush waits for, and how far it is. */
+struct unsent {
+    uint32_t ops;   /* accepted operations that have not ended */
+    uint64_t moved; /* bytes of them that have moved, and parts that this side has copied for their receivers */
+    bool owes;      /* answers wait for a place */
+};
+
 /*
- * Returns the number of accepted operations that are not sent yet. A peer that only waits for room (starved) does not
- * count: nothing was accepted. Nor does an eager message whose delivery is awaited: it lies in the lane to the peer and
- * needs nothing more from this side.
+ * Looks what this side has accepted and not sent yet. A peer that only waits for room (starved) does not count: nothing
+ * was accepted. Nor does an eager message whose delivery is awaited: it lies in the lane to the peer and needs nothing
+ * more from this side. Nor does what peers want of this side, reads above all: they may want more without end.
  */
-static uint32_t ep_pending(const struct um_core_ep *ep)
+static struct unsent ep_unsent(const struct um_core_ep *ep)
 {
-    uint32_t pending = !um_list_is_empty(&ep->jobs);
+    struct unsent u = {.moved = ep->helped};
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
         const struct um_core_peer *peer = ep->peers[i];
-        if (peer && !peer->lost)
-            pending += peer->tokens.used;
+        if (!peer || peer->lost)
+            continue;
+        u.ops += peer->tokens.used;
+        for (uint32_t t = 0; t < peer->tokens.capacity; t++)
+            u.moved += peer->tokens.slot[t].op ? peer->tokens.slot[t].op->moved : 0;
+        for (const struct um_list *l = peer->copies.next; l != &peer->copies; l = l->next)
+            u.ops++;
+        u.owes = u.owes || ep->protocols->peer_owes(peer);
     }
-    return pending;
+    return u;
 }
 
 void um_core_ep_flush(struct um_core_ep *ep)
 {
     uint64_t last = um_clock_ns();
-    uint32_t before = 0;
-    uint32_t pending;
-    while ((pending = ep_pending(ep)) > 0) {
-        /* Only outgoing work counts: other peers may send without end. */
-        if (um_core_ep_jobs(ep) > 0 || pending != before)
+    struct unsent before = {0}, u;
+    while ((u = ep_unsent(ep)).ops > 0 || u.owes) {
+        if (u.ops != before.ops || u.moved != before.moved)
             last = um_clock_ns();
-        before = pending;
+        before = u;
         if (um_core_ep_progress(ep) > 0 && um_clock_ns() - last <= UM_FLUSH_NS)
             continue;
         if (um_clock_ns() - last > UM_FLUSH_NS) {

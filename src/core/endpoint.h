@@ -159,6 +159,7 @@ struct um_core_protocols {
     void (*peer_opened)(struct um_core_peer *peer);
     void (*peer_rerouted)(struct um_core_peer *peer); /* operations to the peer take another machine from now on */
     void (*peer_freed)(struct um_core_peer *peer);
+    bool (*peer_owes)(const struct um_core_peer *peer); /* do answers to the peer wait for a place? */
     um_core_handler handler[UM_OPCODES];
     /* Nothing more comes from the peer: ends everything that came from it. error: a positive errno; 0: it ended in good
      * order. */
@@ -202,6 +203,7 @@ struct um_core_ep {
     uint32_t peer_count, peer_slots, peer_capacity;
     uint32_t peer_hash_mask;
     uint32_t rx_count;
+    uint64_t helped;              /* parts of bodies that this side has copied for their receivers */
     uint32_t counters;            /* enum um_counters */
     uint32_t soon;                /* jobs that depend on the clock; while there is one the endpoint must not sleep */
     struct um_core_peer *gone;    /* replaces peers that were freed: every operation to it fails */

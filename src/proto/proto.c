@@ -27,6 +27,11 @@ static void peer_rerouted(struct um_core_peer *peer)
     um_proto_peer_of(peer)->asked.is_unreadable = false; /* that was known of the previous machine only */
 }
 
+static bool peer_owes(const struct um_core_peer *peer)
+{
+    return !um_list_is_empty(&um_proto_peer_of(peer)->due);
+}
+
 static void peer_freed(struct um_core_peer *peer)
 {
     free(um_proto_peer_of(peer)->inbound);
@@ -39,6 +44,7 @@ static const struct um_core_protocols protocols = {
     .peer_opened = peer_opened,
     .peer_rerouted = peer_rerouted,
     .peer_freed = peer_freed,
+    .peer_owes = peer_owes,
     .handler =
         {
             [UM_WIRE_EAGER] = um_proto_eager_arrived,

@@ -51,7 +51,6 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
                                          .copying = &op->copying,
                                          .to_peer = true,
                                          .is_mapped = h->is_mapped};
-    (void)ep;
     if (h->copied == h->parts) {
         help_end(op);
         return false;
@@ -61,6 +60,7 @@ static bool help_step(struct um_core_ep *ep, struct um_core_job *job)
     if (ret == -EINPROGRESS)
         return false;
     h->copied += ret == 0;
+    ep->helped += ret == 0;
     /* sync: part-copied (partner part-seen) */
     um_store_release_u64(&w->sender, um_proto_claims_word(h->round, h->copied, h->copied));
     if (ret)

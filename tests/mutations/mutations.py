@@ -98,6 +98,13 @@ MUTATIONS = [
         ["prov/queues"],
     ),
     (
+        "an endpoint that closes waits for what its peers want",
+        "src/core/endpoint.c",
+        "{.moved = ep->helped}",
+        "{.ops = !um_list_is_empty(&ep->jobs), .moved = ep->stats.traffic[0].received}",
+        ["proto rma shm-bounce"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -1,6 +1,10 @@
 /* RMA: every size both ways, bounds, access, keys, data at the target, regions that close under way. */
 #include "world.h"
 
+#include "base/atomic.h"
+
+#include <pthread.h>
+
 #define CTX(n) ((void *)(uintptr_t)(n))
 
 enum { MEMORY = 4 * MIB, KEY = 7 };
@@ -229,6 +233,54 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
     }
 }
 
+/* A peer that keeps so many long reads under way that their target never comes to the end of all. */
+struct reader {
+    struct node *node;
+    struct um_core_peer *target;
+    uint32_t begun, ended; /* reads; um_load_acquire_u32() */
+    uint32_t stop;
+};
+enum { READS_AT_ONCE = 32, READS_MOST = 1000 };
+
+static void *reader_run(void *arg)
+{
+    struct reader *r = arg;
+    const struct iovec iov = {.iov_base = local, .iov_len = MEMORY};
+    const struct um_proto_rma op = {
+        .iov = &iov, .count = 1, .peer = r->target, .key = KEY, .context = CTX(1), .flags = UM_OP_READ};
+    while (r->begun < READS_MOST && !um_load_acquire_u32(&r->stop)) {
+        if (r->begun - r->node->count < READS_AT_ONCE)
+            r->begun += start_rma(r->node, &op) == 0;
+        um_core_ep_progress(r->node->ep);
+        um_store_release_u32(&r->ended, (uint32_t)r->node->count);
+    }
+    return NULL;
+}
+
+/* Without the peer's reads the endpoint has nothing to do, so its end must not wait for theirs. */
+static void a_peer_that_goes_on_reading_does_not_keep_an_endpoint_open(void **state)
+{
+    struct world w;
+    struct um_core_region region = region_make(UM_ACCESS_REMOTE_READ, 0);
+    pthread_t thread;
+    (void)state;
+    if (variant.machine != &um_machine_shm || variant.private_copy || variant.second)
+        return; /* over the others peers read at once, or take part in each other's end */
+    world_open(&w, 2);
+    um_core_regions_add(w.node[0].regions, &region);
+    struct reader r = {.node = &w.node[1], .target = peer_of(&w, 1, 0)};
+    assert_int_equal(pthread_create(&thread, NULL, reader_run, &r), 0);
+    while (um_load_acquire_u32(&r.ended) == 0)
+        um_core_ep_progress(w.node[0].ep);
+    um_proto_ep_close(w.node[0].ep);
+    w.node[0].ep = NULL;
+    um_store_release_u32(&r.stop, 1);
+    pthread_join(thread, NULL);
+    assert_true(r.begun < READS_MOST);
+    um_core_regions_remove(w.node[0].regions, &region);
+    world_close(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(writes_and_reads_of_every_size_move_the_bytes),
     cmocka_unit_test(what_the_registration_does_not_allow_is_an_error_and_moves_nothing),
@@ -236,5 +288,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(buffer_lists_are_gathered_and_scattered),
     cmocka_unit_test(many_operations_at_once_all_complete),
     cmocka_unit_test(a_region_closed_under_way_ends_the_operation_alone),
+    cmocka_unit_test(a_peer_that_goes_on_reading_does_not_keep_an_endpoint_open),
 };
 WORLD_MAIN("rma", tests)
