@@ -248,7 +248,7 @@ static void ports_disarm(struct um_core_ep *ep, uint32_t count)
 
 int um_core_ep_arm(struct um_core_ep *ep)
 {
-    if (!um_list_is_empty(&ep->jobs) && um_core_ep_jobs(ep) > 0)
+    if (um_core_ep_jobs_move(ep))
         return -EAGAIN; /* there is work left that no event announces; other jobs wait for credit, which wakes the
                            sleeper */
     if (ep->soon)

@@ -224,6 +224,8 @@ static inline bool um_core_ep_is_due(struct um_core_ep *ep)
 void um_core_ep_look(struct um_core_ep *ep);
 /* Runs a step of each job, within a budget. Returns how many steps moved something. */
 int um_core_ep_jobs(struct um_core_ep *ep);
+/* Runs a step of each job, however many there are, until one moves something. Returns whether one did. */
+bool um_core_ep_jobs_move(struct um_core_ep *ep);
 /* Waits, for a bounded time, until every accepted operation is sent. */
 void um_core_ep_flush(struct um_core_ep *ep);
 void um_core_ep_close(struct um_core_ep *ep);

@@ -133,6 +133,16 @@ static int awaiting_progress(struct um_core_ep *ep)
     return count;
 }
 
+/* Runs a step of the first job. Returns whether the step moved something. */
+static bool first_step(struct um_core_ep *ep, struct um_list *first)
+{
+    struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
+    /* moved to the end of the queue before its step, because the step may free the job */
+    um_list_unlink(first);
+    um_list_append(&ep->jobs, first);
+    return job->step(ep, job);
+}
+
 int um_core_ep_jobs(struct um_core_ep *ep)
 {
     int count = 0;
@@ -143,15 +153,23 @@ int um_core_ep_jobs(struct um_core_ep *ep)
         struct um_list *first = um_list_first(&ep->jobs);
         if (!first || first == idle)
             break;
-        struct um_core_job *job = UM_CONTAINER(first, struct um_core_job, link);
-        /* moved to the end of the queue before its step, because the step may free the job */
-        um_list_unlink(first);
-        um_list_append(&ep->jobs, first);
-        const bool has_moved = job->step(ep, job);
+        const bool has_moved = first_step(ep, first);
         count += has_moved;
         idle = has_moved ? NULL : idle ? idle : first;
     }
     return count;
+}
+
+bool um_core_ep_jobs_move(struct um_core_ep *ep)
+{
+    uint32_t count = 0;
+    for (const struct um_list *l = ep->jobs.next; l != &ep->jobs; l = l->next)
+        count++;
+    for (struct um_list *first; count > 0 && (first = um_list_first(&ep->jobs)) != NULL; count--) {
+        if (first_step(ep, first))
+            return true;
+    }
+    return false;
 }
 
 /* Is the peer's port gone? A peer without an rx may have sent just before its death: only the second check says yes,

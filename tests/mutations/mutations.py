@@ -105,6 +105,13 @@ MUTATIONS = [
         ["proto rma shm-bounce"],
     ),
     (
+        "before an endpoint sleeps it looks at some of its jobs only",
+        "src/core/endpoint.c",
+        "    if (um_core_ep_jobs_move(ep))",
+        "    if (um_core_ep_jobs(ep) > 0)",
+        ["proto rndv shm-bounce"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",
