@@ -451,6 +451,12 @@ struct um_machine {
      * if the lane has none, because its memory is not coherent. NULL: both, no lane has any. */
     struct um_progress_words *(*lane_progress)(struct um_lane *lane);
     struct um_progress_words *(*rx_progress)(struct um_rx *rx);
+    /*
+     * Has the sender closed the lane, whether or not all its records were offered? To be asked after loads from the
+     * sender's memory (peer_memory()): if not, none of them found what the sender's program stored there after the
+     * close. NULL: no receiver maps such memory.
+     */
+    bool (*rx_is_closing)(struct um_rx *rx);
     /* While on, these events of the lane wake a sleeping port: an answer, the consumption of a record, the end of the
      * lane by the peer, and the end of a hold because of which a claim failed. */
     void (*lane_watch)(struct um_lane *lane, bool on);

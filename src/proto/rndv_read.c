@@ -110,6 +110,16 @@ static int message_read(struct um_core_ep *ep, struct um_proto_inbound *in, uint
     return um_proto_way_read(ep, in, &copy);
 }
 
+/*
+ * Has the sender given the body up? Then its program may have had the memory back before all of the body was copied.
+ * (A transfer finds out by itself: the sender's port is not there any more.)
+ */
+static bool is_given_up(const struct um_proto_inbound *in)
+{
+    struct um_rx *rx = in->peer->rx;
+    return rx && rx->machine->rx_is_closing && rx->machine->rx_is_closing(rx);
+}
+
 /* One step of a body that is mapped. If it can no longer be reached so, it comes in another way. */
 static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
@@ -117,7 +127,7 @@ static bool mapped_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     if (ret == -EPERM)
         um_proto_both_give_up(ep, in);
     if (ret == 0)
-        um_proto_inbound_finish(ep, in, 0);
+        um_proto_inbound_finish(ep, in, is_given_up(in) ? ECONNRESET : 0);
     return ret != 0;
 }
 

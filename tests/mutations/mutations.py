@@ -112,6 +112,13 @@ MUTATIONS = [
         ["proto rndv shm-bounce"],
     ),
     (
+        "what was copied of a body that its sender gave up counts as received",
+        "src/machine/mem/rx.c",
+        "    return um_load_relaxed_u32(&rx->ctl->closing) != 0;",
+        "    return false;",
+        ["proto both sim"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -289,6 +289,36 @@ static void many_bodies_at_a_time(void **state)
     free(many_to);
 }
 
+/*
+ * A sender that closes does not wait for a receiver that computes: it gives the body up, and its program uses the
+ * memory again. The receiver finds the announcement before the end of the lane. (The sender gives up here at once,
+ * without the five seconds for which the end of an endpoint waits.)
+ */
+static void a_body_that_its_sender_has_given_up_is_lost(void **state)
+{
+    static const size_t lens[] = {100000, LONG}; /* copied by the receiver alone, and by both */
+    (void)state;
+    if (!are_mapped())
+        return;
+    for (int i = 0; i < 2; i++) {
+        struct world w;
+        open_lanes(&w);
+        for (int round = 0; round < 2; round++) { /* in the first one the receiver maps the memory */
+            fill(from, LEN, 1);
+            send_buf(&w, 0, 1, from, lens[i], 1, UM_OP_TAGGED, CTX(1));
+            if (round == 1)
+                um_core_peer_lose(peer_of(&w, 0, 1), 0);
+            if (round == 1)
+                fill(from, LEN, 2);
+            recv_buf(&w, 1, NULL, to, LEN, 1, 0, UM_OP_TAGGED, CTX(2));
+            alone_until(&w, 1, w.node[1].count + 1);
+            assert_int_equal(done_of(&w, 1, CTX(2)).error, round == 1 ? ECONNRESET : 0);
+            assert_int_equal(done_of(&w, 0, CTX(1)).error, round == 1 ? ECONNRESET : 0);
+        }
+        world_close(&w);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_that_makes_no_call_is_not_waited_for),
     cmocka_unit_test(what_a_word_says_of_an_earlier_body_is_not_taken_for_a_later_one),
@@ -296,5 +326,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(both_sides_copy),
     cmocka_unit_test(the_sender_gives_way),
     cmocka_unit_test(many_bodies_at_a_time),
+    cmocka_unit_test(a_body_that_its_sender_has_given_up_is_lost),
 };
 WORLD_MAIN("both", tests)

@@ -304,6 +304,7 @@ int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max);
 void um_mem_lane_watch(struct um_lane *base, bool on);
 struct um_progress_words *um_mem_lane_progress(struct um_lane *base);
 struct um_progress_words *um_mem_rx_progress(struct um_rx *base);
+bool um_mem_rx_is_closing(struct um_rx *base);
 int um_mem_poll(struct um_port *base, struct um_record *rec_p);
 /* Forms of these operations for memory that is not coherent: they observe what the plain forms look at. */
 int um_mem_claim_observed(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p);
@@ -489,9 +490,9 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     .addr_check = um_mem_addr_check, .link_open = um_mem_link_open, .link_close = um_mem_link_close,                   \
     .link_alive = um_mem_link_alive, .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable,           \
     .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress,       \
-    .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
-    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
-    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
+    .rx_is_closing = um_mem_rx_is_closing, .export = um_mem_export, .exported_level = um_mem_exported_level,           \
+    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
+    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \

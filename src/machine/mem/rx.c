@@ -372,6 +372,14 @@ void um_mem_rx_origin(const struct um_rx *base, struct um_addr *addr_p)
     *addr_p = rx->origin;
 }
 
+bool um_mem_rx_is_closing(struct um_rx *base)
+{
+    struct um_mem_rx *rx = (struct um_mem_rx *)base;
+    um_fence_acquire(); /* sync: closing-after (partner lane-closing): behind the loads from the sender's memory */
+    um_mem_sender_observe(rx->port, rx->ctl);
+    return um_load_relaxed_u32(&rx->ctl->closing) != 0;
+}
+
 struct um_progress_words *um_mem_rx_progress(struct um_rx *base)
 {
     struct um_mem_rx *rx = (struct um_mem_rx *)base;
