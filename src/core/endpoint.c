@@ -164,8 +164,6 @@ void um_core_ep_close(struct um_core_ep *ep)
         struct um_core_peer *peer = ep->peers[i];
         if (!peer)
             continue;
-        if (peer->lane)
-            peer->lane->machine->lane_close(peer->lane);
         for (uint32_t t = 0; t < peer->tokens.capacity; t++) {
             if (peer->tokens.slot[t].op)
                 um_core_op_free(peer->tokens.slot[t].op);
@@ -175,6 +173,9 @@ void um_core_ep_close(struct um_core_ep *ep)
             um_core_op_free(UM_CONTAINER(first, struct um_core_op, link));
         while ((first = um_list_first(&peer->copies)) != NULL)
             um_core_op_free(UM_CONTAINER(first, struct um_core_op, link));
+        /* from here on no operation copies into a receive's buffer: the peer relies on that */
+        if (peer->lane)
+            peer->lane->machine->lane_close(peer->lane);
         um_core_windows_close(peer);
         if (peer->link)
             peer->link->machine->link_close(peer->link);

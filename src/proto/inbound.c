@@ -260,7 +260,7 @@ void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in,
 
 /* ---- the peer left ---- */
 
-void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
+void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error, uint64_t await_until)
 {
     struct um_proto_inbounds *t = um_proto_peer_of(peer)->inbound;
     struct um_list *first;
@@ -270,6 +270,7 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
         free(UM_CONTAINER(first, struct um_proto_inbound, due));
     }
     um_proto_peer_of(peer)->inbound = NULL;
+    um_proto_peer_of(peer)->await_until = await_until;
     for (uint32_t i = 0; t && i <= t->mask; i++) {
         while (t->bucket[i]) {
             struct um_proto_inbound *in = t->bucket[i];
@@ -279,5 +280,6 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
                 um_proto_inbound_finish(ep, in, error);
         }
     }
+    um_proto_peer_of(peer)->await_until = 0;
     free(t);
 }

@@ -59,6 +59,7 @@ struct um_proto_peer {
     struct um_list due;                /* inbound.c: bodies that have ended; their answers wait for a place */
     struct um_core_job answering;      /* inbound.c: sends these answers, while there are any */
     uint16_t round;                    /* rndv_both.c: the last round number used */
+    uint64_t await_until;              /* rndv_both.c: how long bodies that end wait for a sender, ns; 0: not at all */
     bool cannot_invite;                /* rndv_both.c: no lane to the peer could be opened for an invitation */
     uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th pair of progress words */
     uint32_t body_sent_in;             /* ep->turns when the last eager message with a body was sent to the peer */
@@ -292,8 +293,11 @@ void um_proto_inbound_drop(struct um_proto_inbound *in);
 /* Completes the receive or the RMA that the body belongs to, answers, and frees the body. error: 0 or a positive
  * errno. */
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error);
-/* Its peer left: bodies that move end with this error; those that wait for a receive end with it later. */
-void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error);
+/*
+ * Its peer left: bodies that move end with this error; those that wait for a receive end with it later. await_until:
+ * how long to wait for a peer that copies a part of a body into its receive's buffer (ns); 0: no correct peer does.
+ */
+void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error, uint64_t await_until);
 
 /* ---- rndv_send.c: announcements, and what the initiator keeps ---- */
 

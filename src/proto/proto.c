@@ -3,12 +3,19 @@
  */
 #include "proto/internal.h"
 
+#include "base/clock.h"
+
 #include <errno.h>
 #include <stdlib.h>
 
+/* How long bodies that end together wait for senders that have claimed a part of a buffer, ns. */
+#define UM_AWAIT_NS UINT64_C(5000000000)
+
+/* A sender whose lane ended in good order copies nothing any more; one that broke the protocol is not trusted. */
 static void peer_left(struct um_core_ep *ep, struct um_core_peer *peer, int error)
 {
-    um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET);
+    const uint64_t await_until = error && error != EPROTO ? um_clock_ns() + UM_AWAIT_NS : 0;
+    um_proto_inbound_peer_left(ep, peer, error ? error : ECONNRESET, await_until);
     um_proto_segments_peer_left(ep, peer, error ? error : ECONNRESET);
     um_proto_atomic_peer_left(peer);
     um_proto_receive_peer_left(ep, peer, error ? error : ECONNRESET);
@@ -98,10 +105,11 @@ int um_proto_ep_open(const struct um_core_ep_config *config, struct um_core_ep *
 void um_proto_ep_close(struct um_core_ep *ep)
 {
     um_core_ep_flush(ep);
+    const uint64_t await_until = um_clock_ns() + UM_AWAIT_NS;
     for (uint32_t i = 0; i < ep->peer_slots; i++) {
         if (!ep->peers[i])
             continue;
-        um_proto_inbound_peer_left(ep, ep->peers[i], ECANCELED);
+        um_proto_inbound_peer_left(ep, ep->peers[i], ECANCELED, await_until);
         um_proto_segments_peer_left(ep, ep->peers[i], ECANCELED);
         um_proto_atomic_peer_left(ep->peers[i]);
     }

@@ -37,9 +37,7 @@ enum {
 };
 
 /* How long a receiver waits for the sender's last part, ns. */
-#define UM_TAIL_NS       INT64_C(20000)
-/* How long the end of a body, a peer or an endpoint waits for a sender that has claimed a part of a buffer, ns. */
-#define UM_BOTH_PATIENCE INT64_C(5000000000)
+#define UM_TAIL_NS INT64_C(20000)
 
 /* ---- bytes ---- */
 
@@ -310,14 +308,17 @@ static bool sender_is_done(const struct um_proto_inbound *in)
     return sender.claimed == sender.copied || !in->peer->link->machine->link_alive(in->peer->link);
 }
 
-/* Stops the sender and waits until its part is done. For a body that has to end in this call (its peer or its endpoint
- * does), or that changes its way. */
+/*
+ * Stops the sender and waits until its part is done, if the body has to end in this call. A body that fails by itself
+ * has done so before (both_fail()). One time bounds the wait for all bodies that end together, because each of their
+ * senders may have written words that keep it waiting.
+ */
 static void sender_await(struct um_proto_inbound *in)
 {
-    const uint64_t began = um_clock_ns();
+    const uint64_t until = um_proto_peer_of(in->peer)->await_until;
     sender_stop(in);
-    while (!sender_is_done(in)) {
-        if ((int64_t)(um_clock_ns() - began) > UM_BOTH_PATIENCE) {
+    while (until && !sender_is_done(in)) {
+        if ((int64_t)(um_clock_ns() - until) > 0) {
             um_log(UM_LOG_WARN, "the sender of a message has stopped while it copied the body; it may still write into "
                                 "the receive's buffer when it goes on");
             return;

@@ -119,6 +119,13 @@ MUTATIONS = [
         ["proto both sim"],
     ),
     (
+        "a call of progress waits for a sender whose lane has ended",
+        "src/proto/proto.c",
+        "error && error != EPROTO ? um_clock_ns() + UM_AWAIT_NS : 0",
+        "um_clock_ns() + UM_AWAIT_NS",
+        ["proto both sim-read"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

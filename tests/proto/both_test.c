@@ -289,6 +289,59 @@ static void many_bodies_at_a_time(void **state)
     free(many_to);
 }
 
+/* Sends a body that its receiver cannot read now, and writes the sender's word: a part of it has been claimed. */
+static void body_begin_claimed(struct world *w, uint32_t number)
+{
+    const struct um_core_peer *peer = peer_of(w, 1, 0);
+    struct um_progress_words *pair = peer->rx->machine->rx_progress(peer->rx) + number;
+    const uint64_t before = um_load_acquire_u64(&pair->receiver);
+    send_buf(w, 0, 1, from, LEN, number, UM_OP_TAGGED, CTX(number + 10));
+    recv_buf(w, 1, NULL, to, LEN, number, 0, UM_OP_TAGGED, CTX(number + 1));
+    um_core_ep_progress(w->node[1].ep); /* invites the sender */
+    const uint64_t word = um_load_acquire_u64(&pair->receiver);
+    assert_int_not_equal(word, before);
+    um_store_release_u64(&pair->sender, um_proto_claims_word((uint16_t)(word >> 48), 1, 0));
+}
+
+/*
+ * Whatever its words say, a sender that has closed its lane copies nothing any more; nor is a call of its receiver held
+ * up by one that broke the protocol.
+ */
+static void a_sender_that_has_left_is_not_waited_for(void **state)
+{
+    enum { BODIES = 3 };
+    (void)state;
+    if (variant.sim_modes & (UM_SIM_SHAREABLE | UM_SIM_SLOW))
+        return;
+    for (int breaks = 0; breaks < 2; breaks++) {
+        struct world w;
+        struct um_slot slot;
+        open_lanes(&w);
+        struct um_mem_port *port = ((struct um_mem_link *)peer_of(&w, 1, 0)->link)->port;
+        const struct um_mem_mapper *mapper = port->mapper;
+        struct um_mem_mapper refusing = *mapper;
+        refusing.copy = copy_refused;
+        port->mapper = &refusing;
+        copy_result = -EAGAIN;
+        for (uint32_t i = 0; i < BODIES; i++)
+            body_begin_claimed(&w, i);
+        const struct um_core_peer *peer = peer_of(&w, 0, 1);
+        if (breaks) {
+            assert_int_equal(peer->lane->machine->claim(peer->lane, 0, &slot), 0);
+            peer->lane->machine->commit(peer->lane, &slot, UM_OPCODES, 0, 0);
+        } else {
+            um_core_peer_lose(peer_of(&w, 0, 1), 0);
+        }
+        const uint64_t began = um_clock_ns();
+        alone_until(&w, 1, w.node[1].count + BODIES);
+        for (uint32_t i = 0; i < BODIES; i++)
+            assert_int_equal(done_of(&w, 1, CTX(i + 1)).error, breaks ? EPROTO : ECONNRESET);
+        assert_true((int64_t)(um_clock_ns() - began) < INT64_C(2000000000));
+        port->mapper = mapper;
+        world_close(&w);
+    }
+}
+
 /*
  * A sender that closes does not wait for a receiver that computes: it gives the body up, and its program uses the
  * memory again. The receiver finds the announcement before the end of the lane. (The sender gives up here at once,
@@ -327,5 +380,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_sender_gives_way),
     cmocka_unit_test(many_bodies_at_a_time),
     cmocka_unit_test(a_body_that_its_sender_has_given_up_is_lost),
+    cmocka_unit_test(a_sender_that_has_left_is_not_waited_for),
 };
 WORLD_MAIN("both", tests)
