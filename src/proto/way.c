@@ -152,7 +152,9 @@ static bool choose_help(struct um_core_ep *ep, struct um_proto_inbound *in)
 
 bool um_proto_way_choose(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
-    const bool is_mapped = in->moved == 0 && um_proto_both_can(ep, in) && choose_mapped(ep, in);
+    if (in->moved > 0)
+        return false; /* it goes on as it began: what is asked for comes from the first byte on */
+    const bool is_mapped = um_proto_both_can(ep, in) && choose_mapped(ep, in);
     if (!is_mapped && ask_if_better(ep, in))
         return true;
     in->both.is_wanted = is_mapped || choose_help(ep, in);

@@ -126,6 +126,13 @@ MUTATIONS = [
         ["proto both sim-read"],
     ),
     (
+        "the way of a body is chosen again in its middle",
+        "src/proto/way.c",
+        "    if (in->moved > 0)",
+        "    if (false)",
+        ["proto rndv sim-push"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include "machine/sim/sim.h"
+#include "proto/internal.h"
 
 #include "needs.h"
 
@@ -435,6 +436,38 @@ static void a_body_that_can_move_keeps_its_sender_awake(void **state)
     free(got);
 }
 
+/* What was known of the peer ends with the route by which it was reached: the next body may take another way, this one
+ * not. */
+static void a_change_of_route_leaves_a_body_that_moves_as_it_is(void **state)
+{
+    (void)state;
+    enum { LEN = 60 * MIB /* more than is read in two calls */ };
+    struct world w;
+    if (variant.bodies != UM_BODIES_PUSH)
+        return;
+    needs(variant.machine == &um_machine_sim || has_private_copy());
+    unsigned char *body = malloc(LEN), *got = malloc(LEN);
+    fill(body, LEN, 1);
+    world_open(&w, 2);
+    struct um_core_peer *peer = peer_of(&w, 1, 0);
+    um_proto_peer_of(peer)->asked.is_unreadable = true; /* so the body is not asked for, and yet it is read */
+    recv_buf(&w, 1, NULL, got, LEN, 1, 0, UM_OP_TAGGED, CTX(1));
+    send_buf(&w, 0, 1, body, LEN, 1, UM_OP_TAGGED, CTX(1));
+    const struct um_proto_inbound *in = NULL;
+    for (int i = 0; !in || in->moved == 0; i++) {
+        assert_true(i < 1000);
+        um_core_ep_progress(w.node[1].ep);
+        in = um_proto_inbound_find(peer, UM_TOKENS);
+    }
+    w.node[1].ep->protocols->peer_rerouted(peer);
+    assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    assert_true(is_filled(got, LEN, 1));
+    world_close(&w);
+    free(body);
+    free(got);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_sender_that_makes_no_call_holds_nobody_up),
     cmocka_unit_test(parts_of_a_body_that_was_taken_back_are_dropped),
@@ -447,5 +480,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bodies_in_both_directions_at_once_drain),
     cmocka_unit_test(a_sender_without_a_lane_gets_one_when_another_leaves),
     cmocka_unit_test(a_body_that_can_move_keeps_its_sender_awake),
+    cmocka_unit_test(a_change_of_route_leaves_a_body_that_moves_as_it_is),
 };
 WORLD_MAIN("rendezvous", tests)
