@@ -58,11 +58,15 @@ static inline int um_prov_post_check_flags(uint64_t fi_flags, uint64_t known)
     return fi_flags & ~known & ~(FI_MATCH_COMPLETE | FI_COMMIT_COMPLETE) ? -FI_EBADFLAGS : -FI_EOPNOTSUPP;
 }
 
-/* The same for receives. -FI_EINVAL: FI_DISCARD alone, which would drop any message. */
+/* The same for receives. -FI_EINVAL: FI_DISCARD alone, which would drop any message; a buffer for many messages that is
+ * to take the one that was claimed. */
 static inline int um_prov_post_check_recv(uint64_t fi_flags, uint64_t known)
 {
-    if (__builtin_expect(fi_flags & FI_DISCARD && !(fi_flags & (FI_PEEK | FI_CLAIM)), 0))
-        return -FI_EINVAL;
+    if (__builtin_expect((fi_flags & (FI_DISCARD | FI_MULTI_RECV)) != 0, 0)) {
+        const bool drops_any = fi_flags & FI_DISCARD && !(fi_flags & (FI_PEEK | FI_CLAIM));
+        if (drops_any || (fi_flags & FI_CLAIM && fi_flags & FI_MULTI_RECV))
+            return -FI_EINVAL;
+    }
     return um_prov_post_check_flags(fi_flags, known);
 }
 

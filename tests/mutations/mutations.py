@@ -133,6 +133,13 @@ MUTATIONS = [
         ["proto rndv sim-push"],
     ),
     (
+        "a claimed message goes into a buffer for many",
+        "src/prov/post.h",
+        "fi_flags & FI_CLAIM && fi_flags & FI_MULTI_RECV",
+        "false",
+        ["prov/peek"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -213,6 +213,29 @@ static void to_discard_needs_a_peek_or_a_claim(void **state)
     pair_close(&p);
 }
 
+/* One message was claimed: it is received by a buffer for one. */
+static void what_was_claimed_is_not_for_a_buffer_of_many(void **state)
+{
+    struct pair p;
+    struct fi_cq_tagged_entry e;
+    struct fi_context context;
+    const struct iovec iov = {.iov_base = in, .iov_len = sizeof(in)};
+    (void)state;
+    pair_open(&p, &(struct pair_config){0});
+    const struct fi_msg m = {.msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = &context};
+    PAIR_POST(&p, fi_inject(p.a.ep, "one", 3, p.a.other));
+    pair_progress(&p);
+    assert_int_equal(fi_recvmsg(p.b.ep, &m, FI_PEEK | FI_CLAIM), 0);
+    pair_await(&p, &p.b, &e, NULL);
+    assert_int_equal(e.len, 3);
+    assert_int_equal(fi_recvmsg(p.b.ep, &m, FI_CLAIM | FI_MULTI_RECV), -FI_EINVAL);
+    assert_int_equal(fi_recvmsg(p.b.ep, &m, FI_CLAIM), 0);
+    pair_await(&p, &p.b, &e, NULL);
+    assert_true(e.flags == (FI_MSG | FI_RECV));
+    assert_memory_equal(in, "one", 3);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -221,6 +244,7 @@ int main(void)
         cmocka_unit_test(a_claimed_message_belongs_to_who_claimed_it),
         cmocka_unit_test(discarded_messages_are_gone),
         cmocka_unit_test(to_discard_needs_a_peek_or_a_claim),
+        cmocka_unit_test(what_was_claimed_is_not_for_a_buffer_of_many),
         cmocka_unit_test(who_only_peeks_sees_what_comes),
         cmocka_unit_test(who_receives_one_after_another_keeps_few),
     };
