@@ -240,16 +240,23 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
         um_core_job_start(ep, &own->answering);
 }
 
+/* Counts a body that has moved. */
+static void body_count(struct um_core_stats *stats, const struct um_proto_inbound *in)
+{
+    if (in->way.chosen == UM_WAY_MAPPED)
+        stats->mapped++;
+    else if (in->pushed)
+        stats->bounced++;
+    else
+        stats->copied++;
+}
+
 void um_proto_inbound_finish(struct um_core_ep *ep, struct um_proto_inbound *in, int error)
 {
     /* Have RETURN records ended the READ, with the error, if there is one? Then no answer follows. */
     bool returned = in->op == UM_WIRE_READ && (in->failed ? error != 0 : in->moved > 0 && !error);
-    if (in->way.chosen == UM_WAY_MAPPED)
-        ep->stats.mapped++;
-    else if (in->pushed)
-        ep->stats.bounced++;
-    else
-        ep->stats.copied++;
+    if (!error)
+        body_count(&ep->stats, in);
     if (in->way.chosen != UM_WAY_NONE && !error)
         um_proto_way_learn(ep, in);
     const bool may_come = !error && in->arrival.len <= UM_SEGMENTED_MAX && um_proto_way_prefers_pushed(ep, in);

@@ -140,6 +140,13 @@ MUTATIONS = [
         ["prov/peek"],
     ),
     (
+        "bodies that failed count as moved",
+        "src/proto/inbound.c",
+        "    if (!error)\n        body_count(",
+        "    body_count(",
+        ["proto rma sim-bounce"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -233,6 +233,18 @@ static void a_region_closed_under_way_ends_the_operation_alone(void **state)
     }
 }
 
+static void what_has_failed_is_not_counted_as_moved(void **state)
+{
+    (void)state;
+    struct world w;
+    world_open(&w, 2);
+    assert_int_equal(rma_do(&w, KEY, 0, 100000, UM_OP_WRITE).error, EKEYREJECTED);
+    assert_int_equal(rma_do(&w, KEY, 0, 100000, UM_OP_READ).error, EKEYREJECTED);
+    const struct um_core_stats *stats = um_core_ep_stats(w.node[1].ep);
+    assert_int_equal(stats->copied + stats->bounced + stats->mapped, 0);
+    world_close(&w);
+}
+
 /* A peer that keeps so many long reads under way that their target never comes to the end of all. */
 struct reader {
     struct node *node;
@@ -288,6 +300,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(buffer_lists_are_gathered_and_scattered),
     cmocka_unit_test(many_operations_at_once_all_complete),
     cmocka_unit_test(a_region_closed_under_way_ends_the_operation_alone),
+    cmocka_unit_test(what_has_failed_is_not_counted_as_moved),
     cmocka_unit_test(a_peer_that_goes_on_reading_does_not_keep_an_endpoint_open),
 };
 WORLD_MAIN("rma", tests)
