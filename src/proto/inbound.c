@@ -78,7 +78,8 @@ static int table_reserve(struct um_core_peer *peer)
     return 0;
 }
 
-struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token)
+/* Finds a body whose token is in use: it lives, or its answer is due. */
+static struct um_proto_inbound *table_find(const struct um_core_peer *peer, uint32_t token)
 {
     if (!um_proto_peer_of(peer)->inbound)
         return NULL;
@@ -86,6 +87,12 @@ struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, 
     while (in && in->token != token)
         in = in->next;
     return in;
+}
+
+struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token)
+{
+    struct um_proto_inbound *in = table_find(peer, token);
+    return in && um_list_is_empty(&in->due) ? in : NULL;
 }
 
 /* ---- announced ---- */
@@ -118,7 +125,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     uint64_t total = is_rts ? rts->total : rma->total;
     const uint32_t reach = is_rts ? rts->reach : rma->reach;
     *error_p = -EPROTO;
-    if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || um_proto_inbound_find(peer, token) ||
+    if ((token < UM_TOKENS) == is_rts || count > UM_IOV_LIMIT || table_find(peer, token) ||
         (count > 1 && (!rec->body || rec->len != count * sizeof(struct um_piece))) ||
         (rec->op == UM_WIRE_READ && count != 0))
         return NULL;
@@ -156,11 +163,17 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     return in;
 }
 
-void um_proto_inbound_drop(struct um_proto_inbound *in)
+/* From the return on its token may be used again. */
+static void inbound_free(struct um_proto_inbound *in)
 {
     if (!in->left)
         table_remove(um_proto_peer_of(in->peer)->inbound, in);
     free(in);
+}
+
+void um_proto_inbound_drop(struct um_proto_inbound *in)
+{
+    inbound_free(in);
 }
 
 /* ---- moving ---- */
@@ -205,7 +218,7 @@ static bool answer_step(struct um_core_ep *ep, struct um_core_job *job)
         if (rx->machine->answer(rx, in->token, in->status) == -EAGAIN)
             return moved;
         um_list_unlink(first);
-        free(in);
+        inbound_free(in);
         moved = true;
     }
     um_list_unlink(&job->link);
@@ -227,13 +240,11 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
     struct um_core_peer *peer = in->peer;
     struct um_proto_peer *own = um_proto_peer_of(peer);
     inbound_stop(ep, in);
-    if (!in->left)
-        table_remove(own->inbound, in);
     if (!answer || !peer->rx || in->left || peer->rx->machine->answer(peer->rx, in->token, status) == 0) {
-        free(in);
+        inbound_free(in);
         return;
     }
-    in->status = status;
+    in->status = status; /* it stays in the table, because the token is in use until the answer is sent */
     um_list_append(&own->due, &in->due);
     own->answering.step = answer_step;
     if (um_list_is_empty(&own->answering.link))
@@ -274,7 +285,7 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
     um_list_unlink(&um_proto_peer_of(peer)->answering.link);
     while ((first = um_list_first(&um_proto_peer_of(peer)->due)) != NULL) {
         um_list_unlink(first);
-        free(UM_CONTAINER(first, struct um_proto_inbound, due));
+        inbound_free(UM_CONTAINER(first, struct um_proto_inbound, due));
     }
     um_proto_peer_of(peer)->inbound = NULL;
     um_proto_peer_of(peer)->await_until = await_until;

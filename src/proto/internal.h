@@ -283,7 +283,7 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
                                                const struct um_proto_inbound_class *class, int *error_p);
 /* Moves what can be moved now. The destination is known. */
 void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
-/* Finds a body by the token that the peer gave it. NULL: there is none. */
+/* Finds a body by the token that the peer gave it. NULL: there is none, or it has ended and its answer is due. */
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Ends the body without a completion here: sends the answer, if one is due (answer), and frees the body. */
 void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);

@@ -147,6 +147,13 @@ MUTATIONS = [
         ["proto rma sim-bounce"],
     ),
     (
+        "a token may be used again before its answer is sent",
+        "src/proto/inbound.c",
+        "count > UM_IOV_LIMIT || table_find(peer, token) ||",
+        "count > UM_IOV_LIMIT || um_proto_inbound_find(peer, token) ||",
+        ["proto rndv sim"],
+    ),
+    (
         "credit leaks: consumed bytes are not counted",
         "src/machine/mem/rx.c",
         "    rx->bytes_head = rx->record_end;",

@@ -97,6 +97,44 @@ static void answers_that_find_no_place_come_later(void **state)
     free(got);
 }
 
+/* A token is in use until its answer is sent, however long that finds no place. */
+static void a_token_whose_answer_is_due_is_not_used_again(void **state)
+{
+    (void)state;
+    enum { N = 960 + 1, LEN = 70000 };
+    struct world w;
+    struct um_slot slot;
+    if (!variant.private_copy || variant.stall_percent || variant.second ||
+        (variant.machine != &um_machine_sim && variant.machine != &um_machine_shm))
+        return; /* as above; or bodies are read by a key */
+    needs(variant.machine == &um_machine_sim || has_private_copy());
+    unsigned char *body = malloc(LEN), *got = malloc(LEN);
+    fill(body, LEN, 1);
+    world_open(&w, 2);
+    unmatched_bodies_have_no_bound(&w, 0, 1, N, body);
+    const size_t before = w.node[1].count;
+    for (int i = 0; i < N; i++)
+        recv_buf(&w, 1, NULL, got, LEN, (uint64_t)i, 0, UM_OP_TAGGED, CTX(i + 1));
+    alone_until(&w, 1, before + N);
+    const struct um_list *due = um_list_first(&um_proto_peer_of(peer_of(&w, 1, 0))->due);
+    assert_non_null(due);
+    struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    assert_int_equal(lane->machine->claim(lane, 0, &slot), 0);
+    *(struct um_proto_rts_wire *)slot.header =
+        (struct um_proto_rts_wire){.tag = N,
+                                   .total = LEN,
+                                   .token = UM_CONTAINER(due, struct um_proto_inbound, due)->token,
+                                   .count = 1,
+                                   .piece = {(uintptr_t)body, LEN}};
+    lane->machine->commit(lane, &slot, UM_WIRE_RTS, UM_WIRE_TAGGED, 0);
+    for (int i = 0; i < 1000; i++)
+        um_core_ep_progress(w.node[1].ep);
+    assert_int_equal(um_core_ep_stats(w.node[1].ep)->peers_lost, 1);
+    world_close(&w);
+    free(body);
+    free(got);
+}
+
 static void lists_of_1_to_32_buffers_on_both_sides_carry_every_size(void **state)
 {
     (void)state;
@@ -473,6 +511,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_of_a_body_that_was_taken_back_are_dropped),
     cmocka_unit_test(many_unmatched_bodies_are_received_in_any_order),
     cmocka_unit_test(answers_that_find_no_place_come_later),
+    cmocka_unit_test(a_token_whose_answer_is_due_is_not_used_again),
     cmocka_unit_test(lists_of_1_to_32_buffers_on_both_sides_carry_every_size),
     cmocka_unit_test(lists_that_are_too_short_take_what_fits),
     cmocka_unit_test(delivery_completes_only_after_the_message_was_taken),
