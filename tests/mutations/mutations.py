@@ -2151,4 +2151,11 @@ MUTATIONS = [
         "        take_detour(",
         ["shm_copy"],
     ),
+    (
+        "adopted memory counts as the program's own shared file",
+        "src/machine/shm/shared.c",
+        "    if (um_shm_adopt_is_of_file(look.first.dev, look.first.ino))",
+        "    if (false)",
+        ["processes shared"],
+    ),
 ]

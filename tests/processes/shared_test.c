@@ -6,6 +6,8 @@
 
 #include "needs.h"
 
+#include "machine/shm/adopt/internal.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -306,6 +308,43 @@ static void a_file_that_is_not_memory_takes_no_descriptor(void **state)
     kind_end(&k);
 }
 
+/* Adopted memory is a shared mapping, too, but of unimem's own file. A registration on top that is not counted there
+ * must keep its bytes when the one that is counted ends. */
+static void run_on_adopted(uint32_t access)
+{
+    struct world w = {.nodes = 1};
+    struct um_core_region counted, r;
+    struct kind k = {.fd = -1};
+    needs(has_private_copy());
+    shared_reset();
+    pid_t child = child_start(puts_and_gets, INITIATOR);
+    k.at = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(k.at != MAP_FAILED);
+    memset(k.at, 1, LEN);
+    child_open(&w, OWNER);
+    counted = (struct um_core_region){.key = KEY + 1, .base = (uintptr_t)k.at, .len = LEN, .access = both};
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &counted), 0);
+    um_shm_adopt_forced.ranges = 1; /* no range more is adopted */
+    export(&w, &r, &k, access);
+    um_shm_adopt_forced.ranges = 0;
+    um_core_regions_remove(w.node[0].regions, &counted);
+    memset(k.at, access & UM_ACCESS_REMOTE_WRITE ? 2 : 0x5a, LEN);
+    tell(false, access, LEN);
+    wait_for(&w, &shared->flag[1], 1);
+    child_join(child);
+    assert_true(is_all(k.at, LEN, 0x5a));
+    um_core_regions_remove(w.node[0].regions, &r);
+    node_close(&w.node[0]);
+    kind_end(&k);
+}
+
+static void what_is_not_counted_outlives_what_is(void **state)
+{
+    (void)state;
+    run_on_adopted(UM_ACCESS_REMOTE_READ);
+    run_on_adopted(both);
+}
+
 /* Peers cannot write what the owner may not write. */
 static void write_protected_memory_stays_so(void **state)
 {
@@ -387,6 +426,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_not_known_to_be_memory_is_copied),
     cmocka_unit_test(many_registrations_take_one_descriptor),
     cmocka_unit_test(a_file_that_is_not_memory_takes_no_descriptor),
+    cmocka_unit_test(what_is_not_counted_outlives_what_is),
     cmocka_unit_test(write_protected_memory_stays_so),
     cmocka_unit_test(memory_that_goes_away_costs_an_error),
 };

@@ -10,10 +10,10 @@
  */
 #include "machine/shm/shared.h"
 
-#include "base/maps.h"
-
 #include "base/cancel.h"
 #include "base/list.h"
+#include "base/maps.h"
+#include "machine/shm/adopt/adopt.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -220,6 +220,9 @@ int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uin
     int ret = look_at("/proc/self/maps", &look, why_p);
     if (ret)
         return ret;
+    /* Adopted memory: its pages leave the file with the last count of them, and the caller has none. */
+    if (um_shm_adopt_is_of_file(look.first.dev, look.first.ino))
+        return -ENOENT;
     *offset_p = offset_of(&look);
     pthread_once(&once, files_watch_forks);
     pthread_mutex_lock(&files_lock);

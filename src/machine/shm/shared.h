@@ -14,8 +14,9 @@
 /*
  * Finds the file that [base, base + len) is a shared mapping of, and keeps a descriptor of it until
  * um_shm_shared_drop(). 0, the descriptor and the offset of the byte at base; -ENOENT: it is no shared mapping of one
- * file (*why_p is not set). Other errors with the reason in *why_p: -EPERM: only peers that map the file themselves can
- * reach it (um_shm_shared_join(); the offset is set); -EACCES: peers cannot reach it.
+ * file of the program, adopted memory neither (*why_p is not set). Other errors with the reason in *why_p: -EPERM: only
+ * peers that map the file themselves can reach it (um_shm_shared_join(); the offset is set); -EACCES: peers cannot
+ * reach it.
  */
 int um_shm_shared_find(uintptr_t base, size_t len, bool writable, int *fd_p, uint64_t *offset_p, const char **why_p);
 void um_shm_shared_drop(int fd);

@@ -161,6 +161,18 @@ bool um_shm_adopt_is_heaps(void)
     return um_shm_adopt_fd() >= 0 && um_shm_adopt_state_get()->is_heaps;
 }
 
+bool um_shm_adopt_is_of_file(uint64_t dev, uint64_t ino)
+{
+    struct um_shm_adopt_state *state = um_shm_adopt_state_if_any();
+    uint64_t mask;
+    if (!state)
+        return false;
+    um_shm_adopt_lock(state, &mask);
+    bool is = state->fd >= 0 && ino == state->ino && dev == state->dev;
+    um_shm_adopt_unlock(state, &mask);
+    return is;
+}
+
 /* The pages of a range of bytes. False: the range is empty, or not in user address space. */
 static bool pages_of(const struct um_shm_adopt_state *state, uintptr_t base, size_t len, uintptr_t *start_p,
                      uintptr_t *end_p)

@@ -22,6 +22,8 @@ int um_shm_adopt_fd(void);
 
 /* Is it also the file of the shareable heap (heap.h)? */
 bool um_shm_adopt_is_heaps(void);
+/* Is a mapping one of the memory file? Its device and inode are those that /proc/PID/maps shows. */
+bool um_shm_adopt_is_of_file(uint64_t dev, uint64_t ino);
 
 /*
  * Makes the pages of [base, base + len) shared and counts the range; bytes, zeroes and protection stay what they are,
