@@ -6,10 +6,16 @@
 #include "adopt.h"
 
 #include "base/atomic.h"
+#include "needs.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+
+#ifndef MAP_FIXED_NOREPLACE
+#define MAP_FIXED_NOREPLACE 0x100000
+#endif
 
 struct writer {
     uint32_t stop;
@@ -134,6 +140,49 @@ static void what_was_released_shows_nobody_elses_bytes(void **state)
     munmap(mem, 2 * len);
 }
 
+/* The system refuses to make memory private again. It stays adopted until a later release, which must not take what the
+ * program has mapped meanwhile for the shadow of that memory. */
+static void a_release_that_fails_forgets_the_shadow(void **state)
+{
+    (void)state;
+    needs(has_memory_limit());
+    const size_t len = 8 * page_size();
+    unsigned char *mem = private_memory(len), *other = NULL;
+    struct writer writer = {.word = &(uint64_t){0}, .words = 1, .step = 1};
+    struct um_shm_adopt_stats stats;
+    struct rlimit most, none;
+    pthread_t id;
+    memset(mem, 1, len);
+    adopt_must(mem, len);
+    const struct um_shm_adopt_state *adopted = um_shm_adopt_state_if_any();
+    void *shadow = (void *)adopted->table[um_shm_table_find(adopted, (uintptr_t)mem)].shadow;
+    pthread_create(&id, NULL, write_on, &writer);
+    assert_int_equal(getrlimit(RLIMIT_AS, &most), 0);
+    none = (struct rlimit){.rlim_cur = page_size(), .rlim_max = most.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_AS, &none), 0);
+    um_shm_adopt_release((uintptr_t)mem, len);
+    assert_int_equal(setrlimit(RLIMIT_AS, &most), 0);
+    um_store_relaxed_u32(&writer.stop, 1);
+    pthread_join(id, NULL);
+    um_shm_adopt_stats_get(&stats);
+    assert_int_equal(stats.stuck, len);
+    if (shadow) {
+        other = mmap(shadow, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        assert_ptr_equal(other, shadow); /* the shadow is gone */
+        memset(other, 5, len);
+    }
+    adopt_must(mem, len);
+    um_shm_adopt_release((uintptr_t)mem, len);
+    assert_true(is_private(mem, len));
+    assert_int_equal(mem[0], 1);
+    assert_nothing_adopted();
+    for (size_t i = 0; other && i < len; i++)
+        assert_true((i % page_size() != 0 || is_mapped(other + i, 1)) && other[i] == 5);
+    if (other)
+        munmap(other, len);
+    munmap(mem, len);
+}
+
 /* Moving back needs more kernel features than adoption. Without them it works while there is one thread. */
 static void what_nobody_can_stop_is_moved_back_by_one_thread(void **state)
 {
@@ -155,5 +204,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_nobody_can_stop_is_moved_back_by_one_thread),
     cmocka_unit_test(with_one_thread_adopted_with_two_refused),
     cmocka_unit_test(what_was_released_shows_nobody_elses_bytes),
+    cmocka_unit_test(a_release_that_fails_forgets_the_shadow),
 };
 ADOPT_MAIN(tests)

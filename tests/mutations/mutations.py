@@ -2158,4 +2158,11 @@ MUTATIONS = [
         "    if (false)",
         ["processes shared"],
     ),
+    (
+        "a release that fails keeps the address of the shadow that it unmapped",
+        "src/machine/shm/adopt/pages.c",
+        "    if (entry->shadow && (mover->unstopped || seg->start != seg->offset)) {\n        munmap((void *)entry->shadow, entry->end - entry->start);\n        entry->shadow = 0;",
+        "    if (entry->shadow && (mover->unstopped || seg->start != seg->offset)) {\n        munmap((void *)entry->shadow, entry->end - entry->start);",
+        ["adopt refused an ordinary user"],
+    ),
 ]

@@ -291,13 +291,17 @@ static long part_private(struct um_shm_mover *mover, const struct um_shm_segment
     return ret;
 }
 
-/* The shadow for bytes of the file that are mapped at an address. A shadow that does not fit is released. */
-static uintptr_t shadow_take(struct um_shm_adopt_state *state, const struct um_shm_segment *seg)
+/*
+ * The shadow for bytes of the file that are mapped at an address. One that does not fit, or that is not needed because
+ * nobody is stopped, is released, and leaves the table with that: its addresses may be others' from now on.
+ */
+static uintptr_t shadow_take(const struct um_shm_mover *mover, const struct um_shm_segment *seg)
 {
+    struct um_shm_adopt_state *state = mover->state;
     um_shm_table_split(state, seg->offset);
     um_shm_table_split(state, seg->offset + (seg->end - seg->start));
     struct um_shm_adopted *entry = &state->table[um_shm_table_find(state, seg->offset)];
-    if (entry->shadow && seg->start != seg->offset) {
+    if (entry->shadow && (mover->unstopped || seg->start != seg->offset)) {
         munmap((void *)entry->shadow, entry->end - entry->start);
         entry->shadow = 0;
     }
@@ -321,9 +325,7 @@ static long segment_out(struct um_shm_mover *mover, const struct um_shm_segment 
             part.start = seg->start + (from - seg->offset);
             part.end = part.start + (to - from);
             part.offset = from;
-            uintptr_t shadow = shadow_take(state, &part);
-            if (mover->unstopped && shadow)
-                munmap((void *)shadow, part.end - part.start);
+            uintptr_t shadow = shadow_take(mover, &part);
             long failed = mover->unstopped ? part_private(mover, &part) : part_out(mover, &part, shadow);
             ret = failed ? failed : ret;
         }
