@@ -175,6 +175,60 @@ static void connections_that_say_nothing_hold_up_nobody(void **state)
     expect_no_leak();
 }
 
+/* Returns whether the port, which has nothing else to do, could not sleep now. */
+static bool is_woken(void)
+{
+    struct pollfd pfd = {.fd = um_mem_wait_fd(&port->port), .events = POLLIN};
+    assert_int_equal(um_mem_arm(&port->port), 0);
+    const bool is = poll(&pfd, 1, 0) == 1;
+    um_mem_disarm(&port->port);
+    return is;
+}
+
+/* A port that wakes serves some connections at a time; the others must not wait until something else wakes it. */
+static void connections_that_are_left_end_the_next_sleep(void **state)
+{
+    enum { AT_ONCE = 40 };
+    int fd[AT_ONCE];
+    (void)state;
+    assert_false(is_woken());
+    for (int i = 0; i < AT_ONCE; i++) {
+        fd[i] = dial();
+        assert_true(fd[i] >= 0);
+    }
+    assert_true(is_woken());
+    assert_true(is_woken());  /* 32 of them have been served */
+    assert_false(is_woken()); /* all of them */
+    for (int i = 0; i < AT_ONCE; i++)
+        close(fd[i]);
+    expect_served();
+    expect_no_leak();
+}
+
+/* Nothing tells when the process has descriptors again. */
+static void a_connection_without_a_descriptor_ends_the_next_sleep(void **state)
+{
+    (void)state;
+    struct rlimit most, few;
+    struct passed p = passed_good();
+    struct um_shm_contact_wire hello = hello_good();
+    int fd = dial(), next = dup(0);
+    assert_int_equal(um_shm_contact_send(fd, &hello, p.file), 0);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &most), 0);
+    few = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = most.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &few), 0);
+    const bool first = is_woken(), second = is_woken();
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &most), 0);
+    assert_true(first && second);
+    assert_true(is_woken());
+    assert_int_equal(answer(fd), 0);
+    assert_false(is_woken());
+    close(fd);
+    passed_close(&p);
+    expect_no_leak();
+}
+
 static void what_is_no_hello_is_refused(void **state)
 {
     (void)state;
@@ -556,6 +610,8 @@ static void whether_a_peer_is_there_is_asked_without_a_word(void **state)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_world, close_world)
 static const struct CMUnitTest tests[] = {
     CASE(connections_that_say_nothing_hold_up_nobody),
+    CASE(connections_that_are_left_end_the_next_sleep),
+    CASE(a_connection_without_a_descriptor_ends_the_next_sleep),
     CASE(what_is_no_hello_is_refused),
     CASE(a_hello_that_lies_is_refused_with_the_reason),
     CASE(more_files_than_it_names_are_refused),

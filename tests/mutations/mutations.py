@@ -2165,4 +2165,18 @@ MUTATIONS = [
         "    if (entry->shadow && (mover->unstopped || seg->start != seg->offset)) {\n        munmap((void *)entry->shadow, entry->end - entry->start);",
         ["adopt refused an ordinary user"],
     ),
+    (
+        "connections that a port has not taken wait until something else wakes it",
+        "src/machine/shm/contact/serve.c",
+        "        um_mem_kick(&cs->port->port);",
+        "        (void)0;",
+        ["hostile contact"],
+    ),
+    (
+        "a connection for which there is no descriptor waits until something else wakes the port",
+        "src/machine/shm/contact/serve.c",
+        "            return is_full;",
+        "            return false;",
+        ["hostile contact"],
+    ),
 ]

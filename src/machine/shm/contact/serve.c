@@ -126,20 +126,18 @@ static void stranger_log(struct um_shm_contacts *cs)
     cs->stranger_logged = true;
 }
 
-void um_shm_contacts_serve(struct um_shm_contacts *cs)
+/* Takes new connections. Returns whether some may be left. */
+static bool connections_take(struct um_shm_contacts *cs, uint64_t now)
 {
-    UM_UNCANCELLED;
-    struct epoll_event events[UM_EVENTS];
-    (void)epoll_wait(cs->port->wait_set, events, UM_EVENTS, 0); /* what was new is looked at below */
-    const uint64_t now = um_clock_ns();
     for (int i = 0; i < UM_ACCEPTS; i++) {
         int fd = accept4(cs->listening, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) {
-            if (errno == EMFILE && !cs->full_logged)
+            const bool is_full = errno == EMFILE || errno == ENFILE;
+            if (is_full && !cs->full_logged)
                 um_log(UM_LOG_WARN, "no descriptor is left for a peer of another pid namespace, which waits: raise the "
-                                    "limit of open files (ulimit -n)");
-            cs->full_logged = cs->full_logged || errno == EMFILE;
-            break;
+                                    "limit of open files (ulimit -n, fs.file-max)");
+            cs->full_logged = cs->full_logged || is_full;
+            return is_full;
         }
         if (!um_shm_contact_is_own_user(fd)) {
             stranger_log(cs);
@@ -151,6 +149,17 @@ void um_shm_contacts_serve(struct um_shm_contacts *cs)
         um_shm_contact_watch(cs, fd);
         half_look(cs, half, now);
     }
+    return true;
+}
+
+void um_shm_contacts_serve(struct um_shm_contacts *cs)
+{
+    UM_UNCANCELLED;
+    struct epoll_event events[UM_EVENTS];
+    (void)epoll_wait(cs->port->wait_set, events, UM_EVENTS, 0); /* what was new is looked at below */
+    const uint64_t now = um_clock_ns();
+    if (connections_take(cs, now))
+        um_mem_kick(&cs->port->port); /* the socket tells of a connection once: those left must end the next sleep */
     for (int i = 0; i < UM_CONTACT_HALVES; i++) {
         if (cs->half[i].fd >= 0)
             half_look(cs, &cs->half[i], now);
