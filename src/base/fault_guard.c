@@ -274,9 +274,8 @@ static bool stand_in(uintptr_t at)
 
 /* ---- in the handler ---- */
 
-static void pass_on(int number, siginfo_t *info, void *context)
+void um_fault_guard_pass_on(const struct sigaction *before, int number, siginfo_t *info, void *context)
 {
-    const struct sigaction *before = number == SIGBUS ? &before_bus : &before_segv;
     if (before->sa_flags & SA_SIGINFO)
         before->sa_sigaction(number, info, context);
     else if (before->sa_handler != SIG_DFL && before->sa_handler != SIG_IGN)
@@ -317,7 +316,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 {
     const int error = errno;
     if (info->si_code <= 0 || !fault_take((uintptr_t)info->si_addr)) /* si_code <= 0: sent by kill() */
-        pass_on(number, info, context);
+        um_fault_guard_pass_on(number == SIGBUS ? &before_bus : &before_segv, number, info, context);
     errno = error;
 }
 

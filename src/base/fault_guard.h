@@ -15,6 +15,7 @@
 
 #include "base/atomic.h"
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -38,6 +39,9 @@ void um_fault_guard_close(struct um_fault_guard *g);
 /* The slow path of um_fault_guard_end(). Restores the mappings; returns whether the access met a fault or a stand-in.
  */
 bool um_fault_guard_settle(struct um_fault_guard *g) __attribute__((cold));
+
+/* In a handler of SIGSEGV or SIGBUS: does what the action did that was installed before. */
+void um_fault_guard_pass_on(const struct sigaction *before, int number, siginfo_t *info, void *context);
 
 static inline void um_fault_guard_begin(struct um_fault_guard *g, const void *at, size_t len)
 {

@@ -2179,4 +2179,11 @@ MUTATIONS = [
         "            return false;",
         ["hostile contact"],
     ),
+    (
+        "a signal that a process sends is taken for a fault, and swallowed",
+        "src/base/fault_guard.c",
+        "        raise(number); /* a process",
+        "        (void)0; /* a process",
+        ["processes shared"],
+    ),
 ]

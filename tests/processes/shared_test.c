@@ -12,9 +12,12 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/vfs.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
@@ -418,6 +421,59 @@ static void memory_that_goes_away_costs_an_error(void **state)
     kind_end(&k);
 }
 
+/* ---- a signal that is no fault ---- */
+
+static void (*earlier)(int); /* what the initiator did at SIGBUS before it had a window */
+
+static void is_sent_a_signal(int index)
+{
+    struct world w;
+    unsigned char sent[LEN] = {0};
+    const struct rlimit no_core = {0};
+    setrlimit(RLIMIT_CORE, &no_core);
+    signal(SIGBUS, earlier); /* cmocka's handler is not the program's */
+    child_open(&w, index);
+    struct um_core_peer *owner = peer_at(&w, OWNER);
+    wait_for(&w, &shared->flag[0], 1);
+    child_demand(rma_error(&w, owner, 0, sent, LEN, UM_OP_WRITE) == 0, "a put");
+    child_demand(um_core_ep_stats(w.node[0].ep)->mapped > 0, "it was not mapped");
+    raise(SIGBUS);
+    if (earlier == SIG_IGN)
+        raise(SIGBUS); /* and goes on being ignored */
+    child_demand(rma_error(&w, owner, 0, sent, LEN, UM_OP_WRITE) == 0, "a put after a signal");
+    node_close(&w.node[0]);
+}
+
+/* Returns the status with which the initiator ends. */
+static int signalled(void (*action)(int))
+{
+    struct world w = {.nodes = 1};
+    struct um_core_region r;
+    struct kind k = {.fd = -1};
+    int status = -1;
+    shared_reset();
+    earlier = action;
+    pid_t child = child_start(is_sent_a_signal, INITIATOR);
+    make_open(&k);
+    child_open(&w, OWNER);
+    export(&w, &r, &k, both);
+    um_store_release_u32(&shared->flag[0], 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    um_core_regions_remove(w.node[0].regions, &r);
+    node_close(&w.node[0]);
+    kind_end(&k);
+    return status;
+}
+
+static void a_signal_that_is_sent_does_what_it_did_before(void **state)
+{
+    (void)state;
+    needs(has_private_copy());
+    assert_int_equal(signalled(SIG_IGN), 0);
+    const int status = signalled(SIG_DFL); /* a sanitizer turns the signal into an exit */
+    assert_true(WIFSIGNALED(status) ? WTERMSIG(status) == SIGBUS : WEXITSTATUS(status) != 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_program_has_its_descriptor),
     cmocka_unit_test(the_file_has_a_name),
@@ -429,5 +485,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_not_counted_outlives_what_is),
     cmocka_unit_test(write_protected_memory_stays_so),
     cmocka_unit_test(memory_that_goes_away_costs_an_error),
+    cmocka_unit_test(a_signal_that_is_sent_does_what_it_did_before),
 };
 WORLD_MAIN("memory that the program shares", tests)

@@ -7,6 +7,7 @@
 #include "machine/shm/fault.h"
 
 #include "base/atomic.h"
+#include "base/fault_guard.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -42,16 +43,6 @@ static struct shrink_guard *find(uint64_t at)
     return NULL;
 }
 
-static void pass_on(int number, siginfo_t *info, void *context)
-{
-    if (before.sa_flags & SA_SIGINFO)
-        before.sa_sigaction(number, info, context);
-    else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN)
-        before.sa_handler(number);
-    else
-        signal(number, SIG_DFL); /* the access is tried again, and ends the process */
-}
-
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int error = errno;
@@ -61,7 +52,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == base)
         um_store_relaxed_u64((uint64_t *)(uintptr_t)um_load_relaxed_u64(&g->stale), UINT64_MAX);
     else
-        pass_on(number, info, context);
+        um_fault_guard_pass_on(&before, number, info, context);
     errno = error;
 }
 
