@@ -2186,4 +2186,11 @@ MUTATIONS = [
         "        (void)0; /* a process",
         ["processes shared"],
     ),
+    (
+        "a registration that is never moved stops the thread that moves others",
+        "src/machine/mem/space.c",
+        "    if (!(exported->what.access & UM_ACCESS_REMOTE_WRITE) || !um_mem_deferred_pause(space))",
+        "    if (!um_mem_deferred_pause(space))",
+        ["processes later"],
+    ),
 ]

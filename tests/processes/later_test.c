@@ -11,8 +11,10 @@
 #include "machine/mem/mem.h"
 #include "machine/shm/adopt/adopt.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <sched.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -458,6 +460,37 @@ static void what_has_little_contents_is_mapped_at_once(void **state)
     close_all(&w, child);
 }
 
+/* The ids of this process's threads, added up. */
+static size_t threads(void)
+{
+    size_t sum = 0;
+    const struct dirent *task;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    while ((task = readdir(tasks)) != NULL)
+        sum += strtoul(task->d_name, NULL, 10);
+    closedir(tasks);
+    return sum;
+}
+
+static void what_is_never_moved_leaves_the_thread_alone(void **state)
+{
+    struct world w;
+    struct um_core_region r, other;
+    pid_t child;
+    (void)state;
+    open_all(&w, &child, nothing);
+    export(&w, &r, LEN);
+    const size_t before = threads();
+    other = (struct um_core_region){
+        .key = OTHER_KEY, .base = (uintptr_t)memory, .len = STEP, .access = UM_ACCESS_REMOTE_READ};
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &other), 0);
+    assert_int_equal(threads(), before);
+    um_core_regions_remove(w.node[0].regions, &other);
+    um_core_regions_remove(w.node[0].regions, &r);
+    close_all(&w, child);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(atomics_at_an_owner_that_computes_complete),
     cmocka_unit_test(what_is_used_enough_is_mapped_while_the_owner_computes),
@@ -466,5 +499,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(puts_are_not_lost_while_memory_moves),
     cmocka_unit_test(its_owner_may_end_at_any_moment),
     cmocka_unit_test(what_has_little_contents_is_mapped_at_once),
+    cmocka_unit_test(what_is_never_moved_leaves_the_thread_alone),
 };
 WORLD_MAIN("memory that moves later", tests)

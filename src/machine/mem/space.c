@@ -131,12 +131,12 @@ static bool exported_adopt(struct um_mem_space *space, struct um_mem_exported *e
 }
 
 /* Static data can be moved only while the process has one thread: after a failure ends the space's own thread, and
- * tries again. */
+ * tries again. Not where that cannot help: the end of the thread takes as long as the part that it is moving. */
 static bool exported_adopt_alone(struct um_mem_space *space, struct um_mem_exported *exported, const char **why_p)
 {
     if (exported_adopt(space, exported, why_p))
         return true;
-    if (!um_mem_deferred_pause(space))
+    if (!(exported->what.access & UM_ACCESS_REMOTE_WRITE) || !um_mem_deferred_pause(space))
         return false;
     exported_adopt(space, exported, why_p);
     um_mem_deferred_resume(space);
