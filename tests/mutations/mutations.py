@@ -2193,4 +2193,11 @@ MUTATIONS = [
         "    if (!um_mem_deferred_pause(space))",
         ["processes later"],
     ),
+    (
+        "the thread that moves memory sleeps until a word changes that peers can write",
+        "src/machine/mem/deferred.c",
+        "FUTEX_WAIT, asked, &most, NULL, 0);",
+        "FUTEX_WAIT, asked, most.tv_sec ? NULL : &most, NULL, 0);",
+        ["processes later"],
+    ),
 ]

@@ -7,15 +7,18 @@
 #include "needs.h"
 
 #include "base/clock.h"
+#include "core/endpoint.h"
 #include "core/region.h"
 #include "machine/mem/mem.h"
 #include "machine/shm/adopt/adopt.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/futex.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -491,6 +494,28 @@ static void what_is_never_moved_leaves_the_thread_alone(void **state)
     close_all(&w, child);
 }
 
+/* The thread sleeps on a word that peers can write, or move its sleep away from, as here: no wake-up finds it. That
+ * must not hold up whoever waits for its end. */
+static void the_end_of_the_thread_is_not_held_up(void **state)
+{
+    struct world w;
+    struct um_core_region r;
+    pid_t child;
+    (void)state;
+    open_all(&w, &child, nothing);
+    export(&w, &r, LEN);
+    struct um_mem_space *space = ((struct um_mem_port *)w.node[0].ep->ports[0].port)->space;
+    assert_non_null(space);
+    while (syscall(SYS_futex, &space->shm->asked, FUTEX_REQUEUE, 0, (void *)1, &space->shm->must, 0) != 1)
+        sched_yield(); /* it does not sleep yet */
+    alarm(30);
+    assert_true(um_mem_deferred_pause(space));
+    alarm(0);
+    um_mem_deferred_resume(space);
+    um_core_regions_remove(w.node[0].regions, &r);
+    close_all(&w, child);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(atomics_at_an_owner_that_computes_complete),
     cmocka_unit_test(what_is_used_enough_is_mapped_while_the_owner_computes),
@@ -500,5 +525,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(its_owner_may_end_at_any_moment),
     cmocka_unit_test(what_has_little_contents_is_mapped_at_once),
     cmocka_unit_test(what_is_never_moved_leaves_the_thread_alone),
+    cmocka_unit_test(the_end_of_the_thread_is_not_held_up),
 };
 WORLD_MAIN("memory that moves later", tests)

@@ -134,8 +134,10 @@ static void *later_run(void *arg)
             part_move(space, exported);
             continue;
         }
+        /* Peers can write the word, and move the sleep to another: that must not hold up who waits for the thread. */
+        static const struct timespec most = {.tv_sec = 1};
         pthread_mutex_unlock(&later->lock);
-        syscall(SYS_futex, &space->shm->asked, FUTEX_WAIT, asked, NULL, NULL, 0);
+        syscall(SYS_futex, &space->shm->asked, FUTEX_WAIT, asked, &most, NULL, 0);
         pthread_mutex_lock(&later->lock);
     }
     pthread_mutex_unlock(&later->lock);
