@@ -2200,4 +2200,18 @@ MUTATIONS = [
         "FUTEX_WAIT, asked, most.tv_sec ? NULL : &most, NULL, 0);",
         ["processes later"],
     ),
+    (
+        "windows take all mappings that the process may have",
+        "src/machine/mem/window.c",
+        "    if (um_rmw_add_u32(&mappings, 1) < UM_WINDOW_MAPPINGS)",
+        "    if (um_rmw_add_u32(&mappings, 1) < UINT32_MAX)",
+        ["processes scale"],
+    ),
+    (
+        "the mapping of a window that is closed is counted for ever",
+        "src/machine/mem/window.c",
+        "        mw->link->port->mapper->detach(&mw->map);\n        um_rmw_add_u32(&mappings, UINT32_MAX);",
+        "        mw->link->port->mapper->detach(&mw->map);",
+        ["processes scale"],
+    ),
 ]

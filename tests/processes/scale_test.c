@@ -1,17 +1,24 @@
-/* Many processes: 64 that all send to all, and the memory of 1,000 lanes into one endpoint. */
+/* Many processes: 64 that all send to all, and the memory of 1,000 lanes into one endpoint. Many windows of one
+ * process.
+ */
 #include "proc.h"
 
-#include "machine/mem/layout.h"
+#include "needs.h"
+
+#include "core/endpoint.h"
+#include "core/region.h"
+#include "machine/mem/mem.h"
 #include "machine/shm/shm.h"
 
 #include <sched.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { RANKS = 64, PART = 20000, HOSTS = 10, LANES = 1000 };
+enum { KEY = 5, RANKS = 64, PART = 20000, HOSTS = 10, LANES = 1000 };
 
 static void alltoall_child(int index)
 {
@@ -66,6 +73,60 @@ static void sixty_four_processes_send_to_each_other(void **state)
         pid[r] = child_start(alltoall_child, r);
     for (int r = 0; r < RANKS; r++)
         child_join(pid[r]);
+}
+
+/* ---- windows ---- */
+
+static struct um_window *window_of(const struct um_core_peer *peer)
+{
+    struct um_window *w;
+    child_demand(peer->link->machine->window_open(peer->link, KEY, &w) == 0, "no window");
+    return w;
+}
+
+static void window_child(int index)
+{
+    static struct um_window *all[UM_WINDOW_MAPPINGS + 1];
+    struct world w;
+    child_open(&w, index);
+    const struct um_core_peer *owner = peer_at(&w, 0);
+    wait_for(&w, &shared->flag[0], 1);
+    for (int i = 0; i <= UM_WINDOW_MAPPINGS; i++) {
+        all[i] = window_of(owner);
+        const enum um_level level = i < UM_WINDOW_MAPPINGS ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
+        child_demand(all[i]->level == level, "a window at another level");
+    }
+    owner->link->machine->window_close(all[0]);
+    owner->link->machine->window_close(all[UM_WINDOW_MAPPINGS]);
+    all[0] = window_of(owner);
+    child_demand(all[0]->level == UM_LEVEL_MAPPED, "the place of a mapping that ended is lost");
+    for (int i = 0; i < UM_WINDOW_MAPPINGS; i++)
+        owner->link->machine->window_close(all[i]);
+    um_store_release_u32(&shared->flag[1], 1);
+    node_close(&w.node[0]);
+}
+
+/* However many regions and peers there are, most of the mappings that a process may have are the program's. */
+static void windows_leave_mappings_to_the_program(void **state)
+{
+    struct world w;
+    const size_t len = (size_t)sysconf(_SC_PAGESIZE);
+    (void)state;
+    needs(has_private_copy() && has_userfaultfd());
+    shared_reset();
+    void *memory = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(memory != MAP_FAILED);
+    pid_t child = child_start(window_child, 1);
+    child_open(&w, 0);
+    struct um_core_region r = {
+        .key = KEY, .base = (uintptr_t)memory, .len = len, .access = UM_ACCESS_REMOTE_READ | UM_ACCESS_REMOTE_WRITE};
+    assert_int_equal(um_core_regions_add(w.node[0].regions, &r), 0);
+    um_store_release_u32(&shared->flag[0], 1);
+    wait_for(&w, &shared->flag[1], 1);
+    child_join(child);
+    um_core_regions_remove(w.node[0].regions, &r);
+    node_close(&w.node[0]);
+    munmap(memory, len);
 }
 
 /* ---- memory ---- */
@@ -188,6 +249,7 @@ static void a_thousand_lanes_take_no_more_memory_than_documented(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(sixty_four_processes_send_to_each_other),
+    cmocka_unit_test(windows_leave_mappings_to_the_program),
     cmocka_unit_test(a_thousand_lanes_take_no_more_memory_than_documented),
 };
 WORLD_MAIN("many processes", tests)

@@ -211,6 +211,10 @@ struct um_mem_exported {
     uint64_t use_from, needs; /* ns; the sum of its use number at first; by how much it must grow (0: unknown) */
 };
 
+/* The most mappings that the windows of a process have: far below vm.max_map_count (65530), which is the program's.
+ * Further windows are at level copy. */
+enum { UM_WINDOW_MAPPINGS = 1 << 14 };
+
 struct um_mem_window {
     struct um_window window;
     struct um_mem_link *link;

@@ -17,6 +17,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+static uint32_t mappings; /* of the windows of this process; a forked child inherits these, too */
+
 /* Reads a consistent copy of an entry. False: it is not the key's, or it is being written. */
 static bool region_read(const struct um_mem_region_shm *r, struct um_mem_uses_shm *uses, struct um_window *w,
                         struct um_mem_place *place_p)
@@ -84,18 +86,27 @@ static void window_reach_own(const struct um_mem_port *port, struct um_window *w
     }
 }
 
+/* Attaches a peer's region, unless the windows of this process have as many mappings as they may. False: not mapped. */
+static bool window_map(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_mem_place *place)
+{
+    struct um_mem_port *port = link->port;
+    const struct um_mem_space_shm *shm = link->space.base;
+    bool mapped = false;
+    if (um_rmw_add_u32(&mappings, 1) < UM_WINDOW_MAPPINGS) /* sync: none (a number) */
+        mapped = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw) == 0;
+    if (!mw->map.base)
+        um_rmw_add_u32(&mappings, UINT32_MAX); /* sync: none (a number) */
+    return mapped;
+}
+
 /* Maps what the level promises, or lowers the level. A region whose file this process maps itself (UM_JOIN_HANDLE) may
  * get a higher one. */
 static void window_attach(const struct um_mem_link *link, struct um_mem_window *mw, const struct um_mem_place *place)
 {
-    struct um_mem_port *port = link->port;
     struct um_window *w = &mw->window;
-    bool copies = port->config.private_copy && !link->is_apart;
-    const struct um_mem_space_shm *shm = link->space.base;
-    if (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && place->file == UM_JOIN_HANDLE)) {
-        int ret = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw);
-        w->level = ret == 0 ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
-    }
+    bool copies = link->port->config.private_copy && !link->is_apart;
+    if (w->level == UM_LEVEL_MAPPED || (w->level == UM_LEVEL_COPY && place->file == UM_JOIN_HANDLE))
+        w->level = window_map(link, mw, place) ? UM_LEVEL_MAPPED : UM_LEVEL_COPY;
     if (w->level == UM_LEVEL_COPY && !copies)
         w->level = UM_LEVEL_REMOTE;
 }
@@ -130,8 +141,10 @@ void um_mem_window_close(struct um_window *window)
 {
     struct um_mem_window *mw = (struct um_mem_window *)window;
     um_fault_guard_close(window->guard);
-    if (mw->map.base)
+    if (mw->map.base) {
         mw->link->port->mapper->detach(&mw->map);
+        um_rmw_add_u32(&mappings, UINT32_MAX); /* sync: none (a number) */
+    }
     free(mw);
 }
 
