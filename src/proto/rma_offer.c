@@ -84,7 +84,7 @@ int um_proto_rma_taken_arrived(struct um_core_ep *ep, struct um_core_peer *peer,
         return -EPROTO;
     if (!in || !in->offer.shown) /* the offer was withdrawn: the error is on its way, or will be */
         return 0;
-    um_core_offer_end(&in->offer, UM_HIDE_READ);
+    um_core_offer_end(&in->offer, rec->len == 0 ? UM_HIDE_READ : UM_HIDE_REFUSED);
     if (rec->len == 0) {
         *refused = 0;
         um_proto_inbound_finish(ep, in, 0);

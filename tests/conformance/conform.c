@@ -350,12 +350,12 @@ static void log_keep(enum um_log_level level, const char *text)
 }
 
 static const struct group *const groups[] = {
-    &address_group,        &lane_group,       &body_group,       &credit_group,    &answer_group,   &facing_group,
-    &close_group,          &reuse_group,      &refuse_group,     &copy_group,      &transfer_group, &region_group,
-    &wait_group,           &wakeup_group,     &stress_group,     &sim_group,       &process_group,  &death_group,
-    &receiver_death_group, &board_group,      &between_group,    &net_group,       &net_poll_group, &net_end_group,
-    &net_settings_group,   &net_broken_group, &net_bodies_group, &net_large_group, &dma_group,      &line_group,
-    &capability_group,     &stores_group,
+    &address_group,        &lane_group,         &body_group,       &credit_group,     &answer_group,    &facing_group,
+    &close_group,          &reuse_group,        &refuse_group,     &copy_group,       &transfer_group,  &region_group,
+    &wait_group,           &wakeup_group,       &stress_group,     &sim_group,        &process_group,   &death_group,
+    &receiver_death_group, &board_group,        &between_group,    &net_group,        &net_poll_group,  &net_end_group,
+    &net_order_group,      &net_settings_group, &net_broken_group, &net_bodies_group, &net_large_group, &dma_group,
+    &line_group,           &capability_group,   &stores_group,
 };
 
 static char board_name[64];

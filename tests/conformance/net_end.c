@@ -211,6 +211,28 @@ static void a_peer_that_is_killed_is_gone_for_all(void **state)
     child_reap(&t.child);
 }
 
+/* The lane to it has ended and is not asked about any more: only its TCP port tells that nobody is there. */
+static void a_peer_that_closed_in_good_order_is_gone(void **state)
+{
+    (void)state;
+    struct two t = two_open();
+    pipe_put(t.child.to_child, "g", 1);
+    struct um_record rec = await(1);
+    machine->release(b, &rec);
+    rec = await(UM_REC_LEFT);
+    assert_int_equal(rec.len, 0);
+    machine->release(b, &rec);
+    child_join(&t.child);
+    for (uint64_t end = now_ms() + PATIENCE; machine->link_alive(t.link); sleep_us(10000)) {
+        assert_true(now_ms() < end);
+        machine->tick(b);
+        assert_int_equal(machine->poll(b, &rec), 0);
+    }
+    machine->lane_close(t.lane);
+    machine->link_close(t.link);
+    machine->port_close(b);
+}
+
 enum { CROWD = 5000, CROWD_FILES = 64 };
 
 /* Opens connections to the peer's port until its queue is full, and a few more. Returns how many; they are in fds. */
@@ -316,4 +338,5 @@ static void who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen(void 
 
 GROUP(net_end, T(what_a_peer_sent_before_it_fell_comes),
       T(others_that_send_without_end_put_the_end_of_a_peer_off_for_a_while), T(a_peer_that_is_killed_is_gone_for_all),
-      T(a_peer_that_is_stopped_is_not_dead), T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen));
+      T(a_peer_that_closed_in_good_order_is_gone), T(a_peer_that_is_stopped_is_not_dead),
+      T(who_is_out_of_reach_is_given_up_after_the_time_that_was_chosen));

@@ -193,6 +193,38 @@ static void what_is_given_up_is_not_received(void **state)
     finish_lending();
 }
 
+/* The peer broke the protocol, so core ends its operations and the program uses the memory again. However often the
+ * peer asks for the record, it gets the old bytes or nothing. */
+static void what_a_refused_peer_asks_for_is_not_sent_again(void **state)
+{
+    (void)state;
+    begin_lending();
+    struct path p = path_joined(a, b), back = path_joined(b, a);
+    const struct um_net_lane *lane = (const struct um_net_lane *)p.lane;
+    struct um_record rec;
+    (void)connections_keep(FIRST_FD, FEW);
+    lend(&p);
+    um_net_rx_refuse(back.rx);
+    assert_int_equal(um_net_poll(a, &rec), 1);
+    assert_int_equal(rec.op, UM_REC_LEFT);
+    assert_int_equal(rec.len, EPROTO);
+    um_net_release(a, &rec);
+    assert_true(lane->ended);
+    assert_null(lane->first);
+    memset(lent, NEW, LENT);
+    const uint64_t end = now_ms() + PATIENCE;
+    while (!poll_now(b, &rec)) {
+        assert_true(now_ms() < end);
+        um_net_drive(net_of(a));
+    }
+    assert_int_equal(rec.op, UM_REC_LEFT);
+    assert_int_equal(rec.len, ECONNRESET);
+    machine->release(b, &rec);
+    path_close(&back);
+    path_close(&p);
+    finish_lending();
+}
+
 /* As after a connection broke: the receiver has the record, and the record is being sent again. */
 static void a_body_is_lent_until_nobody_reads_it(void **state)
 {
@@ -250,6 +282,6 @@ static void a_seal_is_checked(void **state)
     finish_lending();
 }
 
-GROUP(net_large, T(what_is_given_up_is_not_received), T(a_body_is_lent_until_nobody_reads_it), T(a_seal_is_checked),
-      T(credit_of_large_records_goes_together), T(credit_is_put_off_for_a_few_records_only),
-      T(a_lent_body_is_sent_out_of_its_memory));
+GROUP(net_large, T(what_is_given_up_is_not_received), T(what_a_refused_peer_asks_for_is_not_sent_again),
+      T(a_body_is_lent_until_nobody_reads_it), T(a_seal_is_checked), T(credit_of_large_records_goes_together),
+      T(credit_is_put_off_for_a_few_records_only), T(a_lent_body_is_sent_out_of_its_memory));

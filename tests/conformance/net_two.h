@@ -1,6 +1,6 @@
 /*
- * Two ports over another provider, and messages between them that a test makes itself: net.c, net_poll.c, net_end.c,
- * net_large.c, net_settings.c, net_bodies.c. A message goes from the inner endpoint of `a` to the port `b`.
+ * Two ports over another provider, and messages between them that a test makes itself: net.c, net_order.c, net_poll.c,
+ * net_end.c, net_large.c, net_settings.c, net_bodies.c. A message goes from the inner endpoint of `a` to the port `b`.
  */
 #ifndef UM_TESTS_CONFORMANCE_NET_TWO_H
 #define UM_TESTS_CONFORMANCE_NET_TWO_H

@@ -8,7 +8,13 @@
 
 #include <errno.h>
 
-enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PROBE_NS = 450000000 };
+enum {
+    EVENTS = 16,
+    ROUNDS = 64,
+    CUTS_MAX = 64,
+    DRIVES_MAX = 64,
+    PROBE_NS = 450000000,
+};
 
 /* ---- what came ---- */
 
@@ -32,12 +38,14 @@ static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe
     if (um_net_addr_check(&port->base, &probe->origin, false) != 0 || um_net_peer_get(port, &probe->origin, &peer) != 0)
         return;
     um_net_peer_revive(peer);
+    /* If UNKNOWN is not sent, the peer asks again. */
     const struct um_net_head_wire unknown = {.version = UM_NET_VERSION,
                                              .kind = UM_NET_UNKNOWN,
                                              .flags = head->flags & UM_NET_OF_RX,
                                              .slot = probe->slot,
                                              .id = head->id};
-    (void)um_net_tell(port, peer, &unknown, sizeof(unknown)); /* if it is not sent, the peer asks again */
+    if (!um_net_peer_is_behind(peer))
+        (void)um_net_tell(port, peer, &unknown, sizeof(unknown));
     um_net_peer_put(port, peer);
 }
 
@@ -142,6 +150,8 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
         um_net_peer_failed(port, peer, event->error);
     else if (__builtin_expect(peer->is_broken, 0))
         peer->is_broken = false;
+    event->buffer->is_sending = false; /* only now: an event before it may have dropped the record */
+    peer->telling -= event->buffer->is_told;
     if (event->buffer->lane)
         um_net_lane_sent(event->buffer, event->error != 0);
     else
@@ -288,12 +298,13 @@ static bool probe_peer(struct um_net_port *port, struct um_net_peer *peer, bool 
 static bool probe_lane(struct um_net_port *port, struct um_net_lane *lane, uint64_t now)
 {
     return !lane->ended && lane->state != UM_NET_DENIED && is_due(lane->peer, &lane->probed_at, now) &&
-           probe_peer(port, lane->peer, um_net_lane_probe(lane), now);
+           probe_peer(port, lane->peer, um_net_peer_is_behind(lane->peer) || um_net_lane_probe(lane), now);
 }
 
 static bool probe_rx(struct um_net_port *port, struct um_net_rx *rx, uint64_t now)
 {
-    return !rx->closed && is_due(rx->peer, &rx->probed_at, now) && probe_peer(port, rx->peer, um_net_rx_probe(rx), now);
+    return !rx->closed && is_due(rx->peer, &rx->probed_at, now) &&
+           probe_peer(port, rx->peer, um_net_peer_is_behind(rx->peer) || um_net_rx_probe(rx), now);
 }
 
 /* No peer is heard. Perhaps incomplete messages of strangers or of vanished peers occupy all receives. Posts some more;

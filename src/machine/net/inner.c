@@ -272,6 +272,7 @@ static struct um_net_buffer *buffer_new(struct um_net_inner *inner, enum um_net_
         return NULL;
     buffer->size = (uint8_t)size;
     buffer->lent.iov_len = 0;
+    buffer->is_told = false;
     buffer->all = inner->all;
     inner->all = buffer;
     return buffer;
@@ -284,6 +285,7 @@ static inline struct um_net_buffer *buffer_get(struct um_net_inner *inner, enum 
         return buffer_new(inner, size);
     inner->free[size] = buffer->next;
     buffer->lent.iov_len = 0;
+    buffer->is_told = false;
     return buffer;
 }
 
@@ -393,7 +395,6 @@ static struct um_net_buffer *completed(struct um_net_inner *inner, void *context
         return buffer;
     }
     inner->sending--;
-    buffer->is_sending = false;
     return buffer;
 }
 

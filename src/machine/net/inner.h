@@ -31,7 +31,8 @@ struct um_net_buffer {
     struct iovec lent;          /* the body of a record, in memory of a caller; length 0: the body is in here */
     uint32_t len;               /* of the message */
     uint8_t size;               /* enum um_net_size */
-    bool is_sending;            /* the inner provider has it */
+    bool is_sending;            /* the inner provider has it, or the event of its completion was not handled yet */
+    bool is_told;               /* sent by um_net_tell() */
     _Alignas(64) unsigned char lead[64 - (sizeof(struct um_net_record_wire) & 63)];
     unsigned char message[];
 };

@@ -68,7 +68,8 @@ static bool is_done(const struct um_net_lane *lane)
 {
     if (!lane->closed)
         return false;
-    if (lane->peer->gone || lane->state == UM_NET_DENIED || (lane->state == UM_NET_ASKING && !lane->asked))
+    if (lane->peer->gone || lane->state == UM_NET_DENIED ||
+        (lane->state == UM_NET_ASKING && (!lane->asked || lane->ended)))
         return true;
     return lane->close_told && (lane->bye || lane->ended);
 }
@@ -205,6 +206,16 @@ void um_net_lane_fall(struct um_net_lane *lane)
         um_net_lane_free(lane);
 }
 
+void um_net_lane_give_back(struct um_net_lane *lane)
+{
+    for (const struct um_net_buffer *b = lane->first; b; b = b->next) {
+        if (b->lent.iov_len) {
+            um_net_lane_fall(lane);
+            return;
+        }
+    }
+}
+
 /* ---- messages from the receiver ---- */
 
 static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buffer)
@@ -220,11 +231,13 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
     lane->window = window;
 }
 
-/* Takes credit. Drops credit for more than was committed, and older credit that comes late. */
+/* Takes credit. Drops credit for more than was committed, and older credit that comes late: for fewer records, or, of
+ * the same records, with an older serial. (More records are newer whatever the serial: many messages may be lost with a
+ * connection, and the serial has 8 bits.) */
 static void take_credit(struct um_net_lane *lane, const struct um_net_head_wire *head, uint32_t consumed)
 {
-    if (lane->committed - consumed > lane->committed - lane->credited ||
-        (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX)
+    const bool is_late = (uint8_t)(head->op - lane->credit_serial - 1) > INT8_MAX;
+    if (lane->committed - consumed > lane->committed - lane->credited || (consumed == lane->credited && is_late))
         return;
     lane->credit_serial = head->op;
     lane->held = head->flags & UM_NET_HELD;

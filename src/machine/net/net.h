@@ -77,6 +77,7 @@ struct um_net_peer {
     fi_addr_t at;
     uint32_t nonce;
     uint32_t refs;         /* links, lanes, rx, messages being sent, pieces of memory shown to it */
+    uint32_t telling;      /* messages of um_net_tell() that are being sent to it */
     bool is_here;          /* a port of this process */
     bool gone;             /* nothing more is sent to it or comes from it */
     int error;             /* why it is gone: a positive errno */
@@ -95,6 +96,14 @@ struct um_net_peer {
     uint32_t refused;     /* successive occasions on which it asked for records instead of reading */
     uint64_t refused_at;  /* when the last one was */
 };
+
+enum { UM_NET_TELLING_MAX = 8 };
+/* True if many messages to the peer are still being sent: then it is sent no PROBE. libfabric's tcp keeps 16 KiB for
+ * each message that its socket does not take. */
+static inline bool um_net_peer_is_behind(const struct um_net_peer *peer)
+{
+    return peer->telling >= UM_NET_TELLING_MAX;
+}
 
 /* Bodies that go by RMA. */
 struct um_net_bodies {
@@ -171,6 +180,8 @@ struct um_net_work {
 struct um_net_gap {
     uint32_t has, told;
     uint64_t since;
+    uint8_t slow;  /* log2 of the factor by which a gap must stay longer before it counts as lost */
+    bool was_lost; /* this gap counted as lost already */
 };
 
 enum um_net_lane_state { UM_NET_ASKING = 0, UM_NET_DENIED, UM_NET_OPEN };
@@ -340,6 +351,8 @@ void um_net_lane_push(struct um_net_lane *lane);
 bool um_net_lane_taken_is_due(const struct um_net_lane *lane);
 /* Ends the lane: its peer is gone, or does not know it any more. May free the lane. */
 void um_net_lane_fall(struct um_net_lane *lane);
+/* The program gets lent bodies back though the lane has not ended: ends it, if it has any. May free the lane. */
+void um_net_lane_give_back(struct um_net_lane *lane);
 /* Takes a message for the lane. May free the lane. */
 void um_net_lane_take(struct um_net_lane *lane, const struct um_net_buffer *buffer);
 /* Takes a PROBE of the receiver, which says what the receiver has. May free the lane. */

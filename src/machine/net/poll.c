@@ -38,6 +38,17 @@ static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
                                 .flags = record->head.flags & (UM_FLAG_MASK | UM_FLAG_ACK)};
 }
 
+/* Upon UM_REC_LEFT with an error core ends the operations with the peer: the program gets lent bodies back, and they
+ * must not be sent any more, not even if the peer asks for them again. */
+static void left(const struct um_net_rx *rx)
+{
+    struct um_list *next;
+    for (struct um_list *l = rx->peer->lanes.next; rx->error && l != &rx->peer->lanes; l = next) {
+        next = l->next;
+        um_net_lane_give_back(UM_CONTAINER(l, struct um_net_lane, of_peer));
+    }
+}
+
 /* Offers what the first rx in the list `ready` has; returns 0 if the list is empty. */
 static int offer(struct um_net_port *port, struct um_record *rec_p)
 {
@@ -46,12 +57,14 @@ static int offer(struct um_net_port *port, struct um_record *rec_p)
     if (!first)
         return 0;
     struct um_net_rx *rx = UM_CONTAINER(first, struct um_net_rx, ready);
-    if (!rx->joined_told)
+    if (!rx->joined_told) {
         *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_JOINED};
-    else if (rx->first && !rx->refused)
+    } else if (rx->first && !rx->refused) {
         record_view(rx, rec_p);
-    else
+    } else {
+        left(rx);
         *rec_p = (struct um_record){.rx = &rx->base, .header = nothing, .op = UM_REC_LEFT, .len = (uint32_t)rx->error};
+    }
     return 1;
 }
 

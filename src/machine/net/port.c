@@ -187,12 +187,22 @@ void um_net_link_close(struct um_link *base)
     free(link);
 }
 
-/* A peer with a lane or an rx here is asked by tick(); another one is checked here. */
+/* True if tick() sends it PROBEs: there is a lane to it that has not ended, or an rx. */
+static bool is_probed(const struct um_net_peer *peer)
+{
+    for (const struct um_list *l = peer->lanes.next; l != &peer->lanes; l = l->next) {
+        if (!UM_CONTAINER(l, const struct um_net_lane, of_peer)->ended)
+            return true;
+    }
+    return !um_list_is_empty(&peer->rxs);
+}
+
+/* A peer that is not sent PROBEs is checked here. */
 bool um_net_link_alive(struct um_link *base)
 {
     UM_UNCANCELLED;
     struct um_net_link *link = (struct um_net_link *)base;
-    if (um_list_is_empty(&link->peer->lanes) && um_list_is_empty(&link->peer->rxs))
+    if (!is_probed(link->peer))
         um_net_peer_doubt(link->port, link->peer);
     return !link->peer->gone;
 }

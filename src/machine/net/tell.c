@@ -6,7 +6,8 @@
 #include <errno.h>
 #include <string.h>
 
-enum { LOST_NS = 400000000 };
+/* ns; how long a gap stays before it counts as lost: the first time, and 2^GAP_SLOW_MAX times that at most */
+enum { LOST_NS = 400000000, GAP_SLOW_MAX = 4 };
 
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer)
 {
@@ -36,23 +37,37 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
     memcpy(buffer->message, message, len);
     buffer->lane = NULL;
     buffer->len = (uint32_t)len;
-    if (um_net_tell_buffer(port, peer, buffer))
+    buffer->is_told = true;
+    if (um_net_tell_buffer(port, peer, buffer)) {
+        peer->telling++;
         return true;
+    }
     um_net_buffer_put(&port->inner, buffer);
     return false;
 }
 
-/* The time counts by this side's clock, when it takes a PROBE: a process that did not run takes several old ones at
- * once. */
+/*
+ * The time counts by this side's clock, when it takes a PROBE: a process that did not run takes several old ones at
+ * once. Over a slow link, what is only late looks lost: so the time doubles each time, and halves for each gap that
+ * closes before.
+ */
 bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told)
 {
     const uint64_t now = um_clock_coarse_ns();
+    if (gap->has != has) {
+        gap->slow -= !gap->was_lost && gap->slow > 0;
+        gap->was_lost = false;
+    }
     if (gap->has != has || gap->told == has) {
-        *gap = (struct um_net_gap){.has = has, .told = told, .since = now};
+        gap->has = has;
+        gap->told = told;
+        gap->since = now;
         return false;
     }
-    if (now - gap->since < LOST_NS)
+    if (now - gap->since < (uint64_t)LOST_NS << gap->slow)
         return false;
     gap->told = has; /* once: what is told now is another matter */
+    gap->was_lost = true;
+    gap->slow += gap->slow < GAP_SLOW_MAX;
     return true;
 }
