@@ -214,7 +214,7 @@ static int um_prov_av_insert(struct fid_av *fid, const void *addr, size_t count,
         return -FI_EINVAL;
     if (av->events && !av->eq)
         return -FI_ENOEQ;
-    um_prov_domain_lock(&av->domain->lock);
+    um_prov_control_lock(&av->domain->lock);
     for (size_t i = 0; i < count; i++) {
         struct um_addr one = {{0}};
         fi_addr_t index = FI_ADDR_NOTAVAIL;
@@ -228,7 +228,7 @@ static int um_prov_av_insert(struct fid_av *fid, const void *addr, size_t count,
             um_prov_av_report(av, context, i, -ret);
         done += ret == 0;
     }
-    um_prov_domain_unlock(&av->domain->lock);
+    um_prov_control_unlock(&av->domain->lock);
     if (!av->events)
         return done;
     um_prov_av_report(av, context, (uint64_t)done, 0);
@@ -283,24 +283,24 @@ static int um_prov_av_remove(struct fid_av *fid, fi_addr_t *fi_addr, size_t coun
     int ret = 0;
     if (flags)
         return -FI_EBADFLAGS;
-    um_prov_domain_lock(&av->domain->lock);
+    um_prov_control_lock(&av->domain->lock);
     for (size_t i = 0; i < count; i++) {
         int one = um_prov_av_remove_one(av, fi_addr[i]);
         ret = ret ? ret : one;
     }
-    um_prov_domain_unlock(&av->domain->lock);
+    um_prov_control_unlock(&av->domain->lock);
     return ret;
 }
 
 static int um_prov_av_lookup(struct fid_av *fid, fi_addr_t fi_addr, void *addr, size_t *addrlen)
 {
     struct um_prov_av *av = UM_CONTAINER(fid, struct um_prov_av, fid);
-    um_prov_domain_lock(&av->domain->lock);
+    um_prov_control_lock(&av->domain->lock);
     struct um_addr found;
     bool is_there = um_prov_av_addr_locked(av, fi_addr, &found);
     if (is_there)
         memcpy(addr, &found, *addrlen < av->addr_len ? *addrlen : av->addr_len);
-    um_prov_domain_unlock(&av->domain->lock);
+    um_prov_control_unlock(&av->domain->lock);
     if (!is_there)
         return -FI_EINVAL;
     *addrlen = av->addr_len;
@@ -336,9 +336,9 @@ static int um_prov_av_close(struct fid *fid)
 {
     struct um_prov_av *av = UM_CONTAINER(fid, struct um_prov_av, fid.fid);
     struct um_prov_domain *d = av->domain;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     uint32_t refs = av->refs;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (refs)
         return -FI_EBUSY;
     um_prov_live_remove(&av->live);

@@ -263,11 +263,11 @@ static int um_prov_cntr_close(struct fid *fid)
     UM_UNCANCELLED;
     struct um_prov_cntr *cntr = UM_CONTAINER(fid, struct um_prov_cntr, fid.fid);
     struct um_prov_domain *d = cntr->source.domain;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     bool used = cntr->refs > 0;
     if (!used)
         um_prov_cntr_end_remote_locked(cntr);
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (used)
         return -FI_EBUSY;
     um_prov_live_remove(&cntr->live);

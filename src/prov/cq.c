@@ -297,7 +297,8 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }
-    if (count == 0 || cq->source.domain->lock.used) /* no lingering while other threads may want the lock */
+    if (count == 0 ||
+        um_prov_domain_is_shared(&cq->source.domain->lock)) /* no lingering while other threads may want the lock */
         return -FI_EAGAIN;
     return um_prov_cq_linger(cq, buf, count);
 }
@@ -349,11 +350,14 @@ static __attribute__((noinline)) ssize_t um_prov_cq_read_guarded(struct um_prov_
 /* Has three separate paths, so that none saves registers for another one. */
 static inline ssize_t um_prov_cq_read_any(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
-    if (cq->source.domain->lock.used)
+    struct um_prov_domain_mutex *g = &cq->source.domain->lock;
+    if (!um_prov_domain_enter(g))
         return um_prov_cq_read_guarded(cq, buf, count, source);
     if (cq->head == cq->tail || !count)
         return um_prov_cq_read_new(cq, buf, count, source);
-    return um_prov_cq_drain(cq, buf, count, source);
+    ssize_t ret = um_prov_cq_drain(cq, buf, count, source);
+    um_prov_domain_leave(g);
+    return ret;
 }
 
 static ssize_t um_prov_cq_readfrom(struct fid_cq *fid, void *buf, size_t count, fi_addr_t *source)
@@ -398,10 +402,10 @@ static ssize_t um_prov_cq_sread(struct fid_cq *fid, void *buf, size_t count, con
 static int um_prov_cq_signal(struct fid_cq *fid)
 {
     struct um_prov_cq *cq = UM_CONTAINER(fid, struct um_prov_cq, fid);
-    um_prov_domain_lock(&cq->source.domain->lock);
+    um_prov_control_lock(&cq->source.domain->lock);
     cq->signaled = true;
     um_prov_waiter_signal(&cq->source.waiter);
-    um_prov_domain_unlock(&cq->source.domain->lock);
+    um_prov_control_unlock(&cq->source.domain->lock);
     return 0;
 }
 
@@ -421,9 +425,9 @@ static int um_prov_cq_close(struct fid *fid)
     UM_UNCANCELLED;
     struct um_prov_cq *cq = UM_CONTAINER(fid, struct um_prov_cq, fid.fid);
     struct um_prov_domain *d = cq->source.domain;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     uint32_t refs = cq->refs;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (refs)
         return -FI_EBUSY;
     um_prov_live_remove(&cq->live);

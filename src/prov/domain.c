@@ -14,22 +14,22 @@
 
 void um_prov_domain_hold(struct um_prov_domain *d)
 {
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     d->refs++;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
 }
 
 void um_prov_domain_drop(struct um_prov_domain *d)
 {
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     d->refs--;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
 }
 
 static void um_prov_domain_free(struct um_prov_domain *d)
 {
     um_core_regions_close(d->regions);
-    pthread_mutex_destroy(&d->lock.mutex);
+    um_prov_domain_lock_fini(&d->lock);
     free(d);
 }
 
@@ -37,9 +37,9 @@ static int um_prov_domain_close(struct fid *fid)
 {
     UM_UNCANCELLED;
     struct um_prov_domain *d = UM_CONTAINER(fid, struct um_prov_domain, fid.fid);
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     uint32_t refs = d->refs;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (refs)
         return -FI_EBUSY;
     um_prov_live_remove(&d->live);
@@ -142,7 +142,6 @@ static void um_prov_domain_configure(struct um_prov_domain *d, const struct fi_d
     bool basic = attr->mr_mode & UM_MR_BASIC;
     d->virtual_addresses = basic || attr->mr_mode & FI_MR_VIRT_ADDR;
     d->provider_keys = basic || attr->mr_mode & FI_MR_PROV_KEY;
-    d->lock.used = attr->threading != FI_THREAD_DOMAIN || attr->data_progress == FI_PROGRESS_AUTO;
 }
 
 /* Reads the settings. The domain's name chooses the machines; "unimem" leaves the choice to FI_UNIMEM_MACHINE. */
@@ -164,7 +163,8 @@ int um_prov_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, str
     struct um_prov_domain *d = calloc(1, sizeof(*d));
     if (!d)
         return -FI_ENOMEM;
-    pthread_mutex_init(&d->lock.mutex, NULL);
+    um_prov_domain_lock_init(&d->lock, info->domain_attr->threading == FI_THREAD_DOMAIN &&
+                                           info->domain_attr->data_progress != FI_PROGRESS_AUTO);
     d->fabric = fabric;
     d->next_key = 1;
     um_list_init(&d->eps);
@@ -174,7 +174,7 @@ int um_prov_domain_open(struct fid_fabric *fabric_fid, struct fi_info *info, str
     if (ret == 0)
         ret = um_prov_error_result(um_core_regions_open(&d->env.machines, &d->env.space, &d->regions));
     if (ret) {
-        pthread_mutex_destroy(&d->lock.mutex);
+        um_prov_domain_lock_fini(&d->lock);
         free(d);
         return ret;
     }

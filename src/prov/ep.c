@@ -192,7 +192,7 @@ static int um_prov_ep_enable(struct um_prov_ep *ep)
     int ret = um_prov_ep_check_bindings(ep);
     if (ret || ep->enabled)
         return ret;
-    um_prov_domain_lock(&ep->domain->lock);
+    um_prov_control_lock(&ep->domain->lock);
     ret = um_prov_ep_start_locked(ep);
     if (ret == 0)
         ret = um_prov_progress_add_locked(ep->domain, ep);
@@ -206,7 +206,7 @@ static int um_prov_ep_enable(struct um_prov_ep *ep)
         if (ep->arms)
             ep->armed = um_core_ep_arm(ep->core) == 0;
     }
-    um_prov_domain_unlock(&ep->domain->lock);
+    um_prov_control_unlock(&ep->domain->lock);
     return ret;
 }
 
@@ -261,7 +261,7 @@ static int um_prov_ep_close(struct fid *fid)
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_prov_domain *d = ep->domain;
     um_prov_live_remove(&ep->live);
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     ep->closing = true; /* sends that are discarded now are not reported; receives are, as canceled */
     um_prov_ep_unbind_locked(ep);
     if (ep->core) {
@@ -272,7 +272,7 @@ static int um_prov_ep_close(struct fid *fid)
         um_proto_ep_close(ep->core);
     }
     d->refs--;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (ep->eq)
         um_prov_eq_drop(ep->eq);
     free(ep->peers);
@@ -293,10 +293,10 @@ static int um_prov_ep_ops_flag(struct um_prov_ep *ep, bool set, uint64_t *flags)
     int ret = um_prov_post_check_flags(*flags & ~which, which == FI_TRANSMIT ? UM_TX_OP_FLAGS : UM_RX_OP_FLAGS);
     if (ret)
         return ret;
-    um_prov_domain_lock(&ep->domain->lock);
+    um_prov_control_lock(&ep->domain->lock);
     *mine = *flags & ~which;
     um_prov_ep_set_flags(ep);
-    um_prov_domain_unlock(&ep->domain->lock);
+    um_prov_control_unlock(&ep->domain->lock);
     return 0;
 }
 

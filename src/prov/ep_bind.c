@@ -88,7 +88,7 @@ int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     struct um_prov_cntr *cntr;
     struct um_prov_av *av;
     int ret = -FI_EINVAL;
-    um_prov_domain_lock(&ep->domain->lock);
+    um_prov_control_lock(&ep->domain->lock);
     switch (bfid->fclass) {
     case FI_CLASS_CQ:
         cq = UM_CONTAINER(bfid, struct um_prov_cq, fid.fid);
@@ -118,6 +118,6 @@ int um_prov_ep_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
     default:
         break;
     }
-    um_prov_domain_unlock(&ep->domain->lock);
+    um_prov_control_unlock(&ep->domain->lock);
     return ret;
 }

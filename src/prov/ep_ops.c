@@ -54,11 +54,11 @@ static int um_prov_ep_getopt(fid_t fid, int level, int optname, void *optval, si
 
 static int um_prov_opt_set_multi_min(struct um_prov_ep *ep, size_t bytes)
 {
-    um_prov_domain_lock(&ep->domain->lock);
+    um_prov_control_lock(&ep->domain->lock);
     ep->multi_min = bytes;
     if (ep->core)
         um_core_ep_set_multi_min(ep->core, bytes);
-    um_prov_domain_unlock(&ep->domain->lock);
+    um_prov_control_unlock(&ep->domain->lock);
     return 0;
 }
 
@@ -142,11 +142,11 @@ static int um_prov_ep_getname(fid_t fid, void *addr, size_t *addrlen)
     UM_UNCANCELLED;
     struct um_prov_ep *ep = UM_CONTAINER(fid, struct um_prov_ep, fid.fid);
     struct um_addr mine;
-    um_prov_domain_lock(&ep->domain->lock);
+    um_prov_control_lock(&ep->domain->lock);
     int ret = um_prov_ep_start_locked(ep);
     if (ret == 0)
         um_core_ep_addr(ep->core, &mine);
-    um_prov_domain_unlock(&ep->domain->lock);
+    um_prov_control_unlock(&ep->domain->lock);
     if (ret)
         return ret;
     const size_t len = um_addr_len(&ep->domain->env.machines), room = *addrlen;

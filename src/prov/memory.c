@@ -18,9 +18,9 @@ static int um_prov_memory_alloc(struct fid_domain *fid, size_t len, void **memor
     struct um_prov_domain *d = UM_CONTAINER(fid, struct um_prov_domain, fid);
     if (um_prov_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     int ret = um_prov_error_result(um_core_regions_memory_alloc(d->regions, len, memory_p));
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     return ret;
 }
 
@@ -30,9 +30,9 @@ static int um_prov_memory_free(struct fid_domain *fid, void *memory)
     struct um_prov_domain *d = UM_CONTAINER(fid, struct um_prov_domain, fid);
     if (um_prov_fork_is_inherited(&fid->fid))
         return -FI_EOPBADSTATE;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     int ret = um_prov_error_result(um_core_regions_memory_free(d->regions, memory));
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     return ret;
 }
 

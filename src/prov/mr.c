@@ -16,14 +16,14 @@ static int um_prov_mr_close(struct fid *fid)
     UM_UNCANCELLED;
     struct um_prov_mr *mr = UM_CONTAINER(fid, struct um_prov_mr, fid.fid);
     um_prov_live_remove(&mr->live);
-    um_prov_domain_lock(&mr->domain->lock);
+    um_prov_control_lock(&mr->domain->lock);
     um_core_regions_remove(mr->domain->regions, &mr->region);
     for (int i = 0; i < UM_REMOTE_KINDS; i++) {
         if (mr->cntr[i])
             mr->cntr[i]->refs--;
     }
     mr->domain->refs--;
-    um_prov_domain_unlock(&mr->domain->lock);
+    um_prov_control_unlock(&mr->domain->lock);
     free(mr);
     return 0;
 }
@@ -33,12 +33,12 @@ static int um_prov_mr_bind_cntr(struct um_prov_mr *mr, struct um_prov_cntr *cntr
 {
     if (cntr->source.domain != mr->domain)
         return -FI_EINVAL;
-    um_prov_domain_lock(&mr->domain->lock);
+    um_prov_control_lock(&mr->domain->lock);
     uint32_t counters = mr->region.counters;
     int ret = um_prov_cntr_bind_remote_locked(cntr, flags, mr->cntr, &counters);
     if (ret == 0)
         um_core_regions_set_counters(mr->domain->regions, &mr->region, counters);
-    um_prov_domain_unlock(&mr->domain->lock);
+    um_prov_control_unlock(&mr->domain->lock);
     return ret;
 }
 
@@ -109,9 +109,9 @@ static int um_prov_mr_add_alone_locked(struct um_prov_domain *d, struct um_prov_
         !(mr->region.access & UM_ACCESS_REMOTE_WRITE) ||
         um_core_regions_level(d->regions, &mr->region) == UM_LEVEL_MAPPED)
         return 0;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     bool paused = um_prov_progress_pause(d);
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     if (!paused)
         return 0;
     um_core_regions_remove(d->regions, &mr->region);
@@ -141,14 +141,14 @@ static int um_prov_mr_register(struct um_prov_domain *d, const struct fi_mr_attr
     mr->region.access = (attr->access & FI_REMOTE_READ ? UM_ACCESS_REMOTE_READ : 0) |
                         (attr->access & FI_REMOTE_WRITE ? UM_ACCESS_REMOTE_WRITE : 0);
     mr->domain = d;
-    um_prov_domain_lock(&d->lock);
+    um_prov_control_lock(&d->lock);
     mr->region.key = d->provider_keys ? d->next_key++ : attr->requested_key;
     int ret = um_prov_error_result(um_core_regions_add(d->regions, &mr->region));
     if (ret == 0)
         ret = um_prov_mr_add_alone_locked(d, mr);
     if (ret == 0)
         d->refs++;
-    um_prov_domain_unlock(&d->lock);
+    um_prov_control_unlock(&d->lock);
     if (ret) {
         free(mr);
         return ret;

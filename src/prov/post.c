@@ -48,10 +48,8 @@ ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t
                                   uint64_t tag, uint32_t flags)
 {
     struct um_core_peer *peer;
-    if (len > ep->domain->limits.inject_max)
-        return -FI_EINVAL;
     um_prov_domain_lock(&ep->domain->lock);
-    ssize_t ret = um_prov_ep_peer(ep, dest, &peer);
+    ssize_t ret = len > ep->domain->limits.inject_max ? -FI_EINVAL : um_prov_ep_peer(ep, dest, &peer);
     if (ret == 0)
         ret = um_prov_post_inject_done_locked(ep, len, um_proto_inject(ep->core, peer, buf, len, tag, data, flags));
     um_prov_domain_unlock(&ep->domain->lock);

@@ -109,6 +109,7 @@ static inline ssize_t um_prov_post_send(struct um_prov_ep *ep, struct um_proto_m
     return ret;
 }
 
+/* Posts an inject after um_prov_domain_enter(), whatever that returned. */
 ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data, fi_addr_t dest,
                                   uint64_t tag, uint32_t flags);
 /*
@@ -123,13 +124,17 @@ ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int s
 static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data,
                                           fi_addr_t dest, uint64_t tag, uint32_t flags)
 {
-    struct um_core_peer *peer = dest < ep->peers_room ? ep->peers[dest] : NULL;
-    if (__builtin_expect(!peer || ep->domain->lock.used || len > ep->domain->limits.inject_max, 0))
+    struct um_prov_domain *d = ep->domain;
+    struct um_core_peer *peer;
+    if (__builtin_expect(!um_prov_domain_enter(&d->lock) || dest >= ep->peers_room || !(peer = ep->peers[dest]) ||
+                             len > d->limits.inject_max,
+                         0))
         return um_prov_post_inject_other(ep, buf, len, data, dest, tag, flags);
-    const int sent = um_proto_inject(ep->core, peer, buf, len, tag, data, flags);
-    return __builtin_expect(sent || ep->armed || ep->cntr[UM_CNTR_SEND], 0)
-               ? um_prov_post_inject_done_locked(ep, len, sent)
-               : 0;
+    ssize_t ret = um_proto_inject(ep->core, peer, buf, len, tag, data, flags);
+    if (__builtin_expect(ret || ep->armed || ep->cntr[UM_CNTR_SEND], 0))
+        ret = um_prov_post_inject_done_locked(ep, len, (int)ret);
+    um_prov_domain_leave(&d->lock);
+    return ret;
 }
 
 /* Finds the source of a receive. *peer_p: a peer, or NULL for any. */
@@ -156,6 +161,7 @@ static inline ssize_t um_prov_post_recv(struct um_prov_ep *ep, struct um_proto_m
     return ret;
 }
 
+/* Posts a receive after um_prov_domain_enter(), whatever that returned. */
 ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,
                                 void *context, uint32_t flags, bool directed, fi_addr_t source);
 /* Finishes a receive, under the domain lock. ret is the result of um_proto_recv_one(). */
@@ -168,11 +174,17 @@ static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, si
                                             void *context, uint32_t flags, bool directed, fi_addr_t source)
 {
     const bool any = !directed || source == FI_ADDR_UNSPEC;
-    struct um_core_peer *peer = any || source >= ep->peers_room ? NULL : ep->peers[source];
-    if (__builtin_expect((any ? !ep->enabled : !peer) || ep->domain->lock.used, 0))
+    struct um_prov_domain_mutex *g = &ep->domain->lock;
+    struct um_core_peer *peer = NULL;
+    if (__builtin_expect(!um_prov_domain_enter(g) ||
+                             (any ? !ep->enabled : source >= ep->peers_room || !(peer = ep->peers[source])),
+                         0))
         return um_prov_post_recv_other(ep, buf, len, tag, ignore, context, flags, directed, source);
-    const int ret = um_proto_recv_one(ep->core, peer, buf, len, tag, ignore, context, flags);
-    return __builtin_expect(ret || ep->armed, 0) ? um_prov_post_recv_done_locked(ep, ret) : 0;
+    ssize_t ret = um_proto_recv_one(ep->core, peer, buf, len, tag, ignore, context, flags);
+    if (__builtin_expect(ret || ep->armed, 0))
+        ret = um_prov_post_recv_done_locked(ep, (int)ret);
+    um_prov_domain_leave(g);
+    return ret;
 }
 
 /* Executes FI_PEEK with the call's other flags. The result goes to the completion queue. */

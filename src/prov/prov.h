@@ -3,10 +3,11 @@
  *
  * Owns: the structs behind the fids. Must not know what a lane, a record or a protocol is: it goes through core/core.h
  * and proto/proto.h.
- * Threading: one lock per domain (the domain lock) covers everything that belongs to the domain. It is taken unless the
- * application promised FI_THREAD_DOMAIN and makes progress itself. The other models are not enough to leave it out:
- * FI_THREAD_COMPLETION and FI_THREAD_ENDPOINT still let one thread register memory or insert addresses while another
- * one moves messages. No thread sleeps with the domain lock held. The caller of a function named *_locked holds it.
+ * Threading: one lock per domain (the domain lock) covers everything that belongs to the domain. Data transfer calls
+ * take it by um_prov_domain_lock(), control calls (open, close, bind, register, insert, ...) by um_prov_control_lock().
+ * If the application promised FI_THREAD_DOMAIN and makes progress itself, only one thread at a time makes data transfer
+ * calls, and these take no mutex; but control calls may come from any thread at any time. No thread sleeps with the
+ * domain lock held. The caller of a function named *_locked holds it, by either way.
  */
 #ifndef UM_PROV_PROV_H
 #define UM_PROV_PROV_H
@@ -59,24 +60,60 @@ static inline int um_prov_error_result(int ret)
 /* Returns a text for a positive errno of the layers below. */
 const char *um_prov_error_text(int error);
 
-/* ---- the domain lock ---- */
+/* ---- the domain lock: domain_lock.c ---- */
+
+enum { UM_GATE_MUTEX = 1 /* data transfer calls take the mutex */, UM_GATE_CONTROL = 2 /* a control call comes */ };
 
 struct um_prov_domain_mutex {
     pthread_mutex_t mutex;
-    bool used;
+    uint32_t gate;   /* enum above; 0: a data transfer call may go ahead */
+    uint32_t moving; /* without UM_GATE_MUTEX: 1 during a data transfer call */
 };
+
+/* serial: the application promised that data transfer calls of several threads do not overlap. */
+void um_prov_domain_lock_init(struct um_prov_domain_mutex *g, bool serial);
+void um_prov_domain_lock_fini(struct um_prov_domain_mutex *g);
+/* Do data transfer calls of several threads overlap? */
+static inline bool um_prov_domain_is_shared(const struct um_prov_domain_mutex *g)
+{
+    return g->gate & UM_GATE_MUTEX;
+}
+
+void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g);
+/*
+ * Begins a data transfer call if nothing is in its way. False: um_prov_domain_lock() is needed. The store and the load
+ * may pass each other here; the control call makes up for that with a barrier in all threads of the process.
+ */
+static inline bool um_prov_domain_enter(struct um_prov_domain_mutex *g)
+{
+    um_store_relaxed_u32(&g->moving, 1); /* sync: control-wait (partner control-begin) */
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    return __builtin_expect(um_load_acquire_u32(&g->gate) == 0, 1); /* sync: control-end (partner control-leave) */
+}
+
+/* Ends a call that um_prov_domain_enter() began. */
+static inline void um_prov_domain_leave(struct um_prov_domain_mutex *g)
+{
+    um_store_release_u32(&g->moving, 0); /* sync: control-wait (partner control-begin) */
+}
 
 static inline void um_prov_domain_lock(struct um_prov_domain_mutex *g)
 {
-    if (g->used)
-        pthread_mutex_lock(&g->mutex);
+    if (!um_prov_domain_enter(g))
+        um_prov_domain_lock_slow(g);
 }
 
 static inline void um_prov_domain_unlock(struct um_prov_domain_mutex *g)
 {
-    if (g->used)
+    if (__builtin_expect(um_prov_domain_is_shared(g), 0))
         pthread_mutex_unlock(&g->mutex);
+    else
+        um_prov_domain_leave(g);
 }
+
+/* For control calls. Some microseconds in a process of several threads. */
+void um_prov_control_lock(struct um_prov_domain_mutex *g);
+void um_prov_control_unlock(struct um_prov_domain_mutex *g);
 
 /* ---- fork.c ---- */
 

@@ -337,7 +337,7 @@ static bool um_prov_source_find_line(const struct um_prov_event_source *s, const
          * Another thread may end the lane while this one rests without the domain lock; and records of other lanes wait
          * until the rest ends.
          */
-        if (lines > 0 && (s->domain->lock.used || !um_cpu_wait_is_short(um_cpu_wait_own())))
+        if (lines > 0 && (um_prov_domain_is_shared(&s->domain->lock) || !um_cpu_wait_is_short(um_cpu_wait_own())))
             return false;
         line = lines > 0 ? next : line;
     }

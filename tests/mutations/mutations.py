@@ -2256,4 +2256,18 @@ MUTATIONS = [
         "        (void)0;",
         ["net_large"],
     ),
+    (
+        "a control call does not wait for a data transfer call",
+        "src/prov/domain_lock.c",
+        "    while (um_load_acquire_u32(&g->moving))\n        sched_yield();\n",
+        "",
+        ["domain_lock"],
+    ),
+    (
+        "a data transfer call does not look whether a control call runs",
+        "src/prov/prov.h",
+        "um_load_acquire_u32(&g->gate) == 0, 1)",
+        "(um_load_acquire_u32(&g->gate) & UM_GATE_MUTEX) == 0, 1)",
+        ["domain_lock"],
+    ),
 ]

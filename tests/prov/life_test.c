@@ -213,6 +213,68 @@ static void threads_share_an_endpoint(void **state)
     }
 }
 
+/* Registers and releases memory, and inserts and removes addresses, until told to stop. */
+struct registrar {
+    struct side *side;
+    uint64_t first_key;
+    bool *stop;
+    uint64_t rounds;
+};
+
+static void *register_much(void *arg)
+{
+    enum { REGIONS = 100 };
+    struct registrar *r = arg;
+    static char memory[REGIONS];
+    struct fid_mr *mr[REGIONS];
+    fi_addr_t extra;
+    for (; !__atomic_load_n(r->stop, __ATOMIC_RELAXED); r->rounds++) {
+        for (uint64_t i = 0; i < REGIONS; i++)
+            assert_int_equal(
+                fi_mr_reg(r->side->domain, &memory[i], 1, FI_REMOTE_READ, 0, r->first_key + i, 0, &mr[i], NULL), 0);
+        assert_int_equal(fi_av_insert(r->side->av, r->side->name, 1, &extra, 0, NULL), 1);
+        assert_int_equal(fi_av_remove(r->side->av, &extra, 1, 0), 0);
+        for (int i = 0; i < REGIONS; i++)
+            assert_int_equal(fi_close(&mr[i]->fid), 0);
+    }
+    return NULL;
+}
+
+/* FI_THREAD_DOMAIN is about data transfer calls alone. MPICH registers windows in one thread while another one is in
+ * fi_cq_read(), which looks regions up for its peers. */
+static void control_calls_come_from_any_thread(void **state)
+{
+    (void)state;
+    enum { WRITES = 60000, THREADS = 2, KEY = 7 };
+    struct pair p;
+    struct fid_mr *mr;
+    struct fi_cq_tagged_entry e;
+    pthread_t thread[THREADS];
+    bool stop = false;
+    uint64_t target = 0;
+    setenv("FI_UNIMEM_COPY", "0", 1); /* the target's progress executes each write */
+    setenv("FI_UNIMEM_ADOPT", "0", 1);
+    pair_open(&p, &(struct pair_config){.threading = FI_THREAD_DOMAIN});
+    unsetenv("FI_UNIMEM_COPY");
+    unsetenv("FI_UNIMEM_ADOPT");
+    struct registrar r[THREADS] = {{&p.b, 1000, &stop, 0}, {&p.b, 2000, &stop, 0}};
+    assert_int_equal(fi_mr_reg(p.b.domain, &target, sizeof(target), FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL), 0);
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&thread[i], NULL, register_much, &r[i]), 0);
+    for (uint64_t i = 1; i <= WRITES; i++) {
+        PAIR_POST(&p, fi_write(p.a.ep, &i, sizeof(i), NULL, p.a.other, 0, KEY, NULL));
+        pair_await(&p, &p.a, &e, NULL);
+        assert_int_equal(target, i);
+    }
+    __atomic_store_n(&stop, true, __ATOMIC_RELAXED);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(thread[i], NULL);
+        assert_true(r[i].rounds > 0);
+    }
+    assert_int_equal(fi_close(&mr->fid), 0);
+    pair_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +286,7 @@ int main(void)
         cmocka_unit_test(a_send_to_a_closed_endpoint_fails),
         cmocka_unit_test(endpoints_close_and_reopen_under_traffic),
         cmocka_unit_test(threads_share_an_endpoint),
+        cmocka_unit_test(control_calls_come_from_any_thread),
     };
     return cmocka_run_group_tests_name("prov/life", tests, NULL, NULL);
 }

@@ -1,0 +1,62 @@
+/*
+ * The domain lock: control calls against data transfer calls of a domain with FI_THREAD_DOMAIN.
+ *
+ * A data transfer call stores that it runs and looks at the gate; a control call shuts the gate and looks whether a
+ * call runs. Neither may see the state before the other one's store, so a full fence belongs between the store and the
+ * load on both sides. The data transfer call leaves its own out: membarrier(2) of the control call makes all threads of
+ * the process execute one. Where the system refuses membarrier, data transfer calls take the mutex.
+ */
+#include "prov/prov.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static bool um_prov_barrier_register(void)
+{
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+}
+
+void um_prov_domain_lock_init(struct um_prov_domain_mutex *g, bool serial)
+{
+    pthread_mutex_init(&g->mutex, NULL);
+    g->gate = serial && um_prov_barrier_register() ? 0 : UM_GATE_MUTEX;
+    g->moving = 0;
+}
+
+void um_prov_domain_lock_fini(struct um_prov_domain_mutex *g)
+{
+    pthread_mutex_destroy(&g->mutex);
+}
+
+void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g)
+{
+    if (um_prov_domain_is_shared(g)) {
+        pthread_mutex_lock(&g->mutex);
+        return;
+    }
+    um_prov_domain_leave(g);
+    pthread_mutex_lock(&g->mutex); /* until the control calls are over; none begins before the next line */
+    um_store_relaxed_u32(&g->moving, 1);
+    pthread_mutex_unlock(&g->mutex);
+}
+
+void um_prov_control_lock(struct um_prov_domain_mutex *g)
+{
+    pthread_mutex_lock(&g->mutex);
+    if (um_prov_domain_is_shared(g))
+        return;
+    um_store_relaxed_u32(&g->gate, UM_GATE_CONTROL);
+    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    /* sync: control-begin (partner control-wait) */
+    while (um_load_acquire_u32(&g->moving))
+        sched_yield();
+}
+
+void um_prov_control_unlock(struct um_prov_domain_mutex *g)
+{
+    if (!um_prov_domain_is_shared(g))
+        um_store_release_u32(&g->gate, 0); /* sync: control-leave (partner control-end) */
+    pthread_mutex_unlock(&g->mutex);
+}

@@ -1,0 +1,87 @@
+/* The domain lock: a control call never runs during a data transfer call, whether these take the mutex or not. */
+#include "prov/domain_lock.c" /* NOLINT(bugprone-suspicious-include): the provider exports none of this */
+
+#include <setjmp.h>
+#include <stdarg.h>
+
+#include <cmocka.h>
+
+enum { CONTROLS = 2, ROUNDS = 20000 };
+
+static struct um_prov_domain_mutex lock;
+static uint32_t inside, stop;
+static uint64_t overlaps, moves;
+
+/* Counts when another call is inside. */
+static void be_inside(void)
+{
+    __atomic_fetch_add(&overlaps, __atomic_exchange_n(&inside, 1, __ATOMIC_RELAXED) != 0, __ATOMIC_RELAXED);
+    for (int i = 0; i < 20; i++)
+        um_cpu_relax();
+    __atomic_store_n(&inside, 0, __ATOMIC_RELAXED);
+}
+
+static void *transfer(void *arg)
+{
+    (void)arg;
+    while (!um_load_relaxed_u32(&stop)) {
+        um_prov_domain_lock(&lock);
+        be_inside();
+        um_prov_domain_unlock(&lock);
+        __atomic_fetch_add(&moves, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+static void *control(void *arg)
+{
+    (void)arg;
+    for (int i = 0; i < ROUNDS; i++) {
+        um_prov_control_lock(&lock);
+        be_inside();
+        um_prov_control_unlock(&lock);
+    }
+    return NULL;
+}
+
+/* transfers: threads that make data transfer calls. */
+static void run(bool serial, int transfers)
+{
+    pthread_t moving[2], controls[CONTROLS];
+    um_prov_domain_lock_init(&lock, serial);
+    stop = 0;
+    overlaps = moves = 0;
+    for (int i = 0; i < transfers; i++)
+        assert_int_equal(pthread_create(&moving[i], NULL, transfer, NULL), 0);
+    for (int i = 0; i < CONTROLS; i++)
+        assert_int_equal(pthread_create(&controls[i], NULL, control, NULL), 0);
+    for (int i = 0; i < CONTROLS; i++)
+        pthread_join(controls[i], NULL);
+    um_store_relaxed_u32(&stop, 1);
+    for (int i = 0; i < transfers; i++)
+        pthread_join(moving[i], NULL);
+    assert_true(moves > 0);
+    assert_int_equal(overlaps, 0);
+    um_prov_domain_lock_fini(&lock);
+}
+
+static void control_calls_wait_for_the_one_thread_that_moves(void **state)
+{
+    (void)state;
+    run(true, 1);
+}
+
+static void all_calls_of_several_threads_take_turns(void **state)
+{
+    (void)state;
+    run(false, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(control_calls_wait_for_the_one_thread_that_moves),
+        cmocka_unit_test(all_calls_of_several_threads_take_turns),
+    };
+    return cmocka_run_group_tests_name("domain_lock", tests, NULL, NULL);
+}
