@@ -173,6 +173,7 @@ static uint64_t um_prov_cntr_read(struct fid_cntr *fid)
         um_prov_source_disarm_locked(&cntr->source);
     um_prov_source_progress_locked(&cntr->source);
     uint64_t value = um_prov_cntr_value_locked(cntr);
+    cntr->value_read = cntr->value;
     cntr->source.domain->counter_read = true;
     um_prov_cntr_unlock(cntr);
     return value;
@@ -182,7 +183,7 @@ static uint64_t um_prov_cntr_readerr(struct fid_cntr *fid)
 {
     struct um_prov_cntr *cntr = um_prov_cntr_lock(fid);
     um_prov_source_progress_locked(&cntr->source);
-    uint64_t errors = cntr->errors;
+    uint64_t errors = cntr->errors_read = cntr->errors;
     um_prov_cntr_unlock(cntr);
     return errors;
 }

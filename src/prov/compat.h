@@ -90,6 +90,15 @@ static inline int um_prov_has_err_data_size(uint32_t version)
     return version >= FI_VERSION(1, 5);
 }
 
+/* src_addr follows err_data_size in struct fi_cq_err_entry from API version 1.20 on. Stores that the source is not
+ * known: what is known of it is in err_data. */
+static inline void um_prov_set_err_source(struct fi_cq_err_entry *entry, uint32_t version)
+{
+    const fi_addr_t none = FI_ADDR_NOTAVAIL;
+    if (version >= FI_VERSION(1, 20))
+        memcpy((char *)&entry->err_data_size + sizeof(entry->err_data_size), &none, sizeof(none));
+}
+
 /* iface exists in struct fi_mr_attr from API version 1.11 on. */
 static inline int um_prov_has_mr_iface(uint32_t version)
 {

@@ -123,7 +123,8 @@ static __attribute__((noinline)) fi_addr_t um_prov_complete_find(struct um_prov_
 {
     struct um_addr addr;
     um_core_peer_addr(peer, &addr);
-    fi_addr_t name = um_prov_av_find_locked(ep->av, &addr);
+    /* A peer may know the name of an endpoint to which no address vector is bound yet. */
+    fi_addr_t name = ep->av ? um_prov_av_find_locked(ep->av, &addr) : FI_ADDR_NOTAVAIL;
     if (name != FI_ADDR_NOTAVAIL)
         um_core_peer_set_name(peer, name);
     return name;

@@ -49,6 +49,7 @@ static ssize_t um_prov_cq_readerr_locked(struct um_prov_cq *cq, struct fi_cq_err
     buf->olen = error->olen;
     buf->err = error->err;
     buf->prov_errno = error->prov_errno;
+    um_prov_set_err_source(buf, um_prov_domain_api(cq->source.domain));
     um_prov_cq_fill_err_data(cq, error, buf);
     cq->head++;
     free(error);

@@ -49,11 +49,13 @@ static int um_prov_domain_close(struct fid *fid)
     return 0;
 }
 
-/* Registration is synchronous: an event queue has nothing to report. */
+/* Registration is synchronous: an event queue has nothing to report, and FI_REG_MR is refused. */
 static int um_prov_domain_bind(struct fid *fid, struct fid *bfid, uint64_t flags)
 {
-    (void)fid, (void)flags;
-    return bfid->fclass == FI_CLASS_EQ ? -FI_ENOSYS : -FI_EINVAL;
+    (void)fid;
+    if (bfid->fclass != FI_CLASS_EQ)
+        return -FI_EINVAL;
+    return flags ? -FI_ENOSYS : 0;
 }
 
 static int um_prov_domain_map_raw(struct fi_mr_map_raw *map)

@@ -58,7 +58,8 @@ static void um_prov_ep_end_peer(void *arg, struct um_core_peer *peer)
     const struct um_prov_ep *ep = arg;
     struct um_addr addr;
     um_core_peer_addr(peer, &addr);
-    for (uint32_t m = 0; m < ep->domain->env.machines.count; m++) { /* an entry may have one machine's part only */
+    for (uint32_t m = 0; ep->av && m < ep->domain->env.machines.count;
+         m++) { /* an entry may have one machine's part only */
         for (fi_addr_t at = um_prov_av_find_part_locked(ep->av, m, &addr); at != FI_ADDR_NOTAVAIL;
              at = um_prov_av_next_part_locked(ep->av, m, at)) {
             if (at < ep->peers_room && ep->peers[at] == peer)

@@ -42,7 +42,7 @@ static int um_prov_bind_cntr_locked(struct um_prov_ep *ep, struct um_prov_cntr *
     if (flags & ~(known | remote))
         return -FI_EBADFLAGS;
     if (!flags)
-        return -FI_EINVAL; /* it would count nothing */
+        return 0; /* it counts nothing; some programs bind one so */
     for (int i = 0; i < UM_CNTR_KINDS; i++) {
         if (flags & kinds[i] && ep->cntr[i])
             return -FI_EINVAL;

@@ -94,14 +94,14 @@ static int um_prov_cq_try(struct um_prov_cq *cq)
     return ret;
 }
 
-/* A counter has no unread events: a change by progress is the event. */
+/* A counter's event is a value, or a number of errors, that the caller has not read. */
 static int um_prov_cntr_try(struct um_prov_cntr *cntr)
 {
     struct um_prov_domain_mutex *g = &cntr->source.domain->lock;
     um_prov_domain_lock(g);
-    uint64_t before = cntr->value + cntr->errors;
     um_prov_source_progress_locked(&cntr->source);
-    int ret = um_prov_source_try(&cntr->source, cntr->value + cntr->errors != before);
+    const bool is_new = cntr->value != cntr->value_read || cntr->errors != cntr->errors_read;
+    int ret = um_prov_source_try(&cntr->source, is_new);
     um_prov_domain_unlock(g);
     return ret;
 }

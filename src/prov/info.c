@@ -258,6 +258,8 @@ int um_prov_info_get(uint32_t version, const char *node, const char *service, ui
         ret = um_prov_hints_check(version, hints, offer);
         if (ret == 0)
             ret = um_prov_answer_fill(offer, hints, version);
+    } else { /* what may be asked for is no default */
+        offer->tx_attr->op_flags = offer->rx_attr->op_flags = 0;
     }
     if (ret)
         fi_freeinfo(offer);

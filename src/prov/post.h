@@ -48,7 +48,10 @@ int um_prov_post_started_locked(struct um_prov_ep *ep, int started);
     (UM_HINT_FLAGS | FI_COMPLETION | FI_INJECT | FI_REMOTE_CQ_DATA | FI_FENCE | FI_INJECT_COMPLETE |                   \
      FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 #define UM_SEND_FLAGS (UM_RMA_FLAGS | FI_MATCH_COMPLETE)
-#define UM_RECV_FLAGS (UM_HINT_FLAGS | FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD)
+/* The completion levels of a receive are all the same. */
+#define UM_RECV_FLAGS                                                                                                  \
+    (UM_HINT_FLAGS | FI_COMPLETION | FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD | FI_INJECT_COMPLETE |            \
+     FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE)
 
 /* 0; -FI_EOPNOTSUPP: a completion level that is not supported; -FI_EBADFLAGS: a flag that this call does not have. */
 static inline int um_prov_post_check_flags(uint64_t fi_flags, uint64_t known)

@@ -87,7 +87,7 @@ void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g);
 static inline bool um_prov_domain_enter(struct um_prov_domain_mutex *g)
 {
     um_store_relaxed_u32(&g->moving, 1); /* sync: control-wait (partner control-begin) */
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    um_fence_compiler();
     return __builtin_expect(um_load_acquire_u32(&g->gate) == 0, 1); /* sync: control-end (partner control-leave) */
 }
 
@@ -202,7 +202,8 @@ struct um_prov_cntr {
     struct um_prov_event_source source;
     uint64_t value;
     uint64_t errors;
-    bool bytes; /* counts bytes instead of completions */
+    uint64_t value_read, errors_read; /* value and errors, as the caller last read them */
+    bool bytes;                       /* counts bytes instead of completions */
     uint32_t refs;
     /* A counter of a target: peers add to *remote; value holds the rest of the count. */
     uint32_t remote_number; /* 0: peers do not add to this counter */

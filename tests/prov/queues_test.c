@@ -324,6 +324,34 @@ static void the_wait_fd_tells_of_a_message(void **state)
     pair_close(&p);
 }
 
+/* What a counter has counted since it was read forbids sleeping, also what it counted in the call that posted it. */
+static void an_unread_count_forbids_sleeping(void **state)
+{
+    struct pair p;
+    struct fid_cntr *cntr;
+    struct fi_cntr_attr attr = {.events = FI_CNTR_EVENTS_COMP, .wait_obj = FI_WAIT_FD};
+    (void)state;
+    pair_open(&p, &(struct pair_config){.wait_obj = FI_WAIT_FD});
+    assert_int_equal(fi_cntr_open(p.a.domain, &attr, &cntr, NULL), 0);
+    struct fid *fids[] = {&cntr->fid};
+    assert_int_equal(fi_ep_bind(p.a.ep, &cntr->fid, FI_SEND), 0);
+    while (fi_trywait(p.a.fabric, fids, 1) == -FI_EAGAIN)
+        assert_int_equal(fi_cntr_read(cntr), 0);
+    PAIR_POST(&p, fi_tinject(p.a.ep, out, 8, p.a.other, 1));
+    assert_int_equal(fi_trywait(p.a.fabric, fids, 1), -FI_EAGAIN);
+    assert_int_equal(fi_cntr_read(cntr), 1);
+    assert_int_equal(fi_trywait(p.a.fabric, fids, 1), 0);
+    assert_int_equal(fi_cntr_adderr(cntr, 1), 0);
+    assert_int_equal(fi_trywait(p.a.fabric, fids, 1), -FI_EAGAIN);
+    assert_int_equal(fi_cntr_readerr(cntr), 1);
+    assert_int_equal(fi_trywait(p.a.fabric, fids, 1), 0);
+    assert_int_equal(fi_cntr_read(cntr), 1); /* is not armed any more */
+    side_close_ep(&p.a);
+    assert_int_equal(fi_close(&cntr->fid), 0);
+    side_open_ep(&p.a, &(struct pair_config){.wait_obj = FI_WAIT_FD});
+    pair_close(&p);
+}
+
 static void automatic_progress_needs_no_calls(void **state)
 {
     struct pair p;
@@ -511,6 +539,7 @@ int main(void)
         cmocka_unit_test(an_inject_that_fails_later_is_told),
         cmocka_unit_test(a_counter_can_be_bound_after_the_endpoint_was_enabled),
         cmocka_unit_test(the_wait_fd_tells_of_a_message),
+        cmocka_unit_test(an_unread_count_forbids_sleeping),
         cmocka_unit_test(automatic_progress_needs_no_calls),
         cmocka_unit_test(writes_with_data_come_no_faster_than_they_are_read),
         cmocka_unit_test(writes_with_data_wait_while_the_queue_is_very_full),
