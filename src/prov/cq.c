@@ -297,8 +297,8 @@ static __attribute__((noinline)) ssize_t um_prov_cq_empty(struct um_prov_cq *cq,
         *yields_p = spins && !has_processors;
         cq->looked_at = now;
     }
-    if (count == 0 ||
-        um_prov_domain_is_shared(&cq->source.domain->lock)) /* no lingering while other threads may want the lock */
+    /* no lingering while other threads may want the lock */
+    if (count == 0 || um_prov_domain_is_shared(&cq->source.domain->lock))
         return -FI_EAGAIN;
     return um_prov_cq_linger(cq, buf, count);
 }
