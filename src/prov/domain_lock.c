@@ -8,10 +8,15 @@
  */
 #include "prov/prov.h"
 
+#include "base/log.h"
+
 #include <linux/membarrier.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+enum { UM_CONTROL_YIELDS = 100 }; /* before a control call sleeps: the other thread may have a lower priority */
 
 static bool um_prov_barrier_register(void)
 {
@@ -42,16 +47,40 @@ void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g)
     pthread_mutex_unlock(&g->mutex);
 }
 
+static void um_prov_pause(long ns)
+{
+    const struct timespec time = {.tv_nsec = ns};
+    nanosleep(&time, NULL);
+}
+
+/* Makes all threads of the process execute a full fence. If the system has come to refuse that (a filter of system
+ * calls), a pause gives their stores the time to become visible. */
+static void um_prov_barrier(void)
+{
+    static struct um_log_limit refused;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0)
+        return;
+    um_log_limited(&refused, UM_LOG_WARN,
+                   "membarrier is refused since the domain was opened: calls such as fi_mr_reg "
+                   "take a millisecond longer");
+    um_fence_full(); /* sync: none (refused: the pause stands for the others' fences) */
+    um_prov_pause(1000000);
+}
+
 void um_prov_control_lock(struct um_prov_domain_mutex *g)
 {
     pthread_mutex_lock(&g->mutex);
     if (um_prov_domain_is_shared(g))
         return;
     um_store_relaxed_u32(&g->gate, UM_GATE_CONTROL);
-    (void)syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+    um_prov_barrier();
     /* sync: control-begin (partner control-wait) */
-    while (um_load_acquire_u32(&g->moving))
-        sched_yield();
+    for (int i = 0; um_load_acquire_u32(&g->moving); i++) {
+        if (i < UM_CONTROL_YIELDS)
+            sched_yield();
+        else
+            um_prov_pause(50000);
+    }
 }
 
 void um_prov_control_unlock(struct um_prov_domain_mutex *g)

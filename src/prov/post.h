@@ -121,7 +121,7 @@ ssize_t um_prov_post_inject_other(struct um_prov_ep *ep, const void *buf, size_t
  */
 ssize_t um_prov_post_inject_done_locked(struct um_prov_ep *ep, size_t len, int sent);
 /*
- * Posts an inject. Inline if the domain needs no lock and the peer was used before, with
+ * Posts an inject. Inline if nothing is in the way (um_prov_domain_enter()) and the peer was used before, with
  * um_prov_post_inject_done_locked() if a counter is bound; else um_prov_post_inject_other() does it.
  */
 static inline ssize_t um_prov_post_inject(struct um_prov_ep *ep, const void *buf, size_t len, uint64_t data,
@@ -170,7 +170,7 @@ ssize_t um_prov_post_recv_other(struct um_prov_ep *ep, void *buf, size_t len, ui
 /* Finishes a receive, under the domain lock. ret is the result of um_proto_recv_one(). */
 ssize_t um_prov_post_recv_done_locked(struct um_prov_ep *ep, int ret);
 /*
- * Posts a receive of one buffer, for a call that takes no flags. Inline if the domain needs no lock and the receive is
+ * Posts a receive of one buffer, for a call that takes no flags. Inline if nothing is in the way and the receive is
  * from any source or from a peer that was used before.
  */
 static inline ssize_t um_prov_post_recv_one(struct um_prov_ep *ep, void *buf, size_t len, uint64_t tag, uint64_t ignore,

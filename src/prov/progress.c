@@ -43,11 +43,11 @@ static void *um_prov_progress_run(void *arg)
     struct um_prov_domain_mutex *g = &p->source.domain->lock;
     um_prov_domain_lock(g);
     while (!p->stop) {
-        um_prov_source_progress_locked(&p->source);
+        const bool has_moved = um_prov_source_progress_locked(&p->source);
         um_prov_cntrs_tell_locked(p->source.domain);
         /* -FI_EAGAIN: there is work already. Let the application's threads run in between. */
         if (um_prov_source_sleep_locked(&p->source, -1, PTHREAD_CANCEL_DISABLE) == -FI_EAGAIN) {
-            const bool is_full = um_prov_progress_is_full_locked(p);
+            const bool is_full = !has_moved && um_prov_progress_is_full_locked(p);
             um_prov_domain_unlock(g);
             if (is_full)
                 (void)um_prov_poll(-1, UM_PROGRESS_FULL_MS, PTHREAD_CANCEL_DISABLE);

@@ -76,7 +76,7 @@ void um_prov_domain_lock_fini(struct um_prov_domain_mutex *g);
 /* Do data transfer calls of several threads overlap? */
 static inline bool um_prov_domain_is_shared(const struct um_prov_domain_mutex *g)
 {
-    return g->gate & UM_GATE_MUTEX;
+    return um_load_relaxed_u32(&g->gate) & UM_GATE_MUTEX;
 }
 
 void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g);
@@ -404,13 +404,18 @@ static inline void um_prov_ep_touch_locked(struct um_prov_ep *ep)
     if (__builtin_expect(ep->armed, 0))
         um_prov_ep_wake_locked(ep);
 }
-static inline void um_prov_source_progress_locked(struct um_prov_event_source *s)
+/* Returns whether something has moved. */
+static inline bool um_prov_source_progress_locked(struct um_prov_event_source *s)
 {
+    bool has_moved = false;
     for (size_t i = 0; i < s->eps.count; i++) {
         struct um_prov_ep *ep = s->eps.eps[i];
-        if (ep->core && um_core_ep_progress(ep->core) > 0)
+        if (ep->core && um_core_ep_progress(ep->core) > 0) {
             um_prov_ep_touch_locked(ep);
+            has_moved = true;
+        }
     }
+    return has_moved;
 }
 
 /* Forgets the peer at an index whose address is removed from the address vector. */

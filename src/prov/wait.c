@@ -351,9 +351,7 @@ static bool um_prov_source_rest_locked(struct um_prov_event_source *s)
     uint64_t value;
     if (um_cpu_wait_own() == UM_CPU_WAIT_NONE || !um_prov_source_find_line(s, &line, &value))
         return false;
-    um_prov_domain_unlock(&s->domain->lock);
-    um_cpu_wait_for(um_cpu_wait_own(), line, value);
-    um_prov_domain_lock(&s->domain->lock);
+    um_cpu_wait_for(um_cpu_wait_own(), line, value); /* some microseconds, with the lock: the line must stay mapped */
     return true;
 }
 

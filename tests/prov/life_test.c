@@ -261,7 +261,8 @@ static void control_calls_come_from_any_thread(void **state)
     assert_int_equal(fi_mr_reg(p.b.domain, &target, sizeof(target), FI_REMOTE_WRITE, 0, KEY, 0, &mr, NULL), 0);
     for (int i = 0; i < THREADS; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, register_much, &r[i]), 0);
-    for (uint64_t i = 1; i <= WRITES; i++) {
+    const uint64_t end = pair_now_ns() + UINT64_C(1500000000);
+    for (uint64_t i = 1; i <= WRITES && pair_now_ns() < end; i++) {
         PAIR_POST(&p, fi_write(p.a.ep, &i, sizeof(i), NULL, p.a.other, 0, KEY, NULL));
         pair_await(&p, &p.a, &e, NULL);
         assert_int_equal(target, i);

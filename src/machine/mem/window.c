@@ -13,11 +13,23 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-static uint32_t mappings; /* of the windows of this process; a forked child inherits these, too */
+static uint32_t mappings; /* of the windows of this process */
+
+/* In a forked child, to which no window of its parent is mapped. */
+static void mappings_forget(void)
+{
+    um_store_relaxed_u32(&mappings, 0);
+}
+
+static void mappings_watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, mappings_forget);
+}
 
 /* Reads a consistent copy of an entry. False: it is not the key's, or it is being written. */
 static bool region_read(const struct um_mem_region_shm *r, struct um_mem_uses_shm *uses, struct um_window *w,
@@ -91,7 +103,9 @@ static bool window_map(const struct um_mem_link *link, struct um_mem_window *mw,
 {
     struct um_mem_port *port = link->port;
     const struct um_mem_space_shm *shm = link->space.base;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     bool mapped = false;
+    pthread_once(&once, mappings_watch_forks);
     if (um_rmw_add_u32(&mappings, 1) < UM_WINDOW_MAPPINGS) /* sync: none (a number) */
         mapped = port->mapper->window_attach(port, &link->addr, um_load_relaxed_u32(&shm->memory), place, mw) == 0;
     if (!mw->map.base)

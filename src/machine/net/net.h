@@ -238,6 +238,7 @@ struct um_net_rx {
     bool closed;                  /* CLOSE came, and all records, or the rx is refused; or the sender is gone */
     bool bye_told;                /* BYE was sent */
     bool refused;                 /* by this side: ENDED must be sent */
+    bool declined;                /* it was refused when it joined: it ends nothing but itself */
     bool end_told;                /* ENDED was sent */
     bool crowded;                 /* an answer found no place */
     bool held, held_told;         /* the sender shall send no messages; was told so */

@@ -43,7 +43,7 @@ static void record_view(struct um_net_rx *rx, struct um_record *rec_p)
 static void left(const struct um_net_rx *rx)
 {
     struct um_list *next;
-    for (struct um_list *l = rx->peer->lanes.next; rx->error && l != &rx->peer->lanes; l = next) {
+    for (struct um_list *l = rx->peer->lanes.next; rx->error && !rx->declined && l != &rx->peer->lanes; l = next) {
         next = l->next;
         um_net_lane_give_back(UM_CONTAINER(l, struct um_net_lane, of_peer));
     }
@@ -207,6 +207,7 @@ void um_net_rx_announce(struct um_rx *base, bool on)
 void um_net_rx_refuse(struct um_rx *base)
 {
     struct um_net_rx *rx = (struct um_net_rx *)base;
+    rx->declined = rx->declined || !rx->joined_told;
     um_net_rx_fail(rx, EPROTO);
     um_net_rx_push(rx);
 }

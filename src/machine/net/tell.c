@@ -48,8 +48,8 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
 
 /*
  * The time counts by this side's clock, when it takes a PROBE: a process that did not run takes several old ones at
- * once. Over a slow link, what is only late looks lost: so the time doubles each time, and halves for each gap that
- * closes before.
+ * once. Over a slow link, what is only late looks lost: so the time doubles each time, and halves when a PROBE
+ * reports more before.
  */
 bool um_net_is_lost(struct um_net_gap *gap, uint32_t has, uint32_t told)
 {
