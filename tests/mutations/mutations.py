@@ -2284,4 +2284,11 @@ MUTATIONS = [
         "        (void)0;",
         ["prov/info"],
     ),
+    (
+        "a lane that is declined takes lent bodies back",
+        "src/machine/net/poll.c",
+        "rx->error && !rx->declined && l !=",
+        "rx->error && l !=",
+        ["net_large"],
+    ),
 ]

@@ -154,6 +154,17 @@ static void tell(bool mapped, uint32_t access, size_t len)
     um_store_release_u32(&shared->flag[0], 1);
 }
 
+/* The initiator has done its part: the memory has what was put there, or what was to be read. */
+static void end(pid_t initiator, struct world *w, struct um_core_region *r, struct kind *k)
+{
+    wait_for(w, &shared->flag[1], 1);
+    child_join(initiator);
+    assert_true(is_all(k->at, LEN, 0x5a));
+    um_core_regions_remove(w->node[0].regions, r);
+    node_close(&w->node[0]);
+    kind_end(k);
+}
+
 static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t access)
 {
     struct world w = {.nodes = 1};
@@ -168,12 +179,7 @@ static void run(void (*make)(struct kind *k), bool always_mapped, uint32_t acces
     child_open(&w, OWNER);
     export(&w, &r, &k, access);
     tell(always_mapped || has_map_files(&k), access, LEN);
-    wait_for(&w, &shared->flag[1], 1);
-    child_join(child);
-    assert_true(is_all(k.at, LEN, 0x5a));
-    um_core_regions_remove(w.node[0].regions, &r);
-    node_close(&w.node[0]);
-    kind_end(&k);
+    end(child, &w, &r, &k);
 }
 
 static void the_program_has_its_descriptor(void **state)
@@ -333,12 +339,7 @@ static void run_on_adopted(uint32_t access)
     um_core_regions_remove(w.node[0].regions, &counted);
     memset(k.at, access & UM_ACCESS_REMOTE_WRITE ? 2 : 0x5a, LEN);
     tell(false, access, LEN);
-    wait_for(&w, &shared->flag[1], 1);
-    child_join(child);
-    assert_true(is_all(k.at, LEN, 0x5a));
-    um_core_regions_remove(w.node[0].regions, &r);
-    node_close(&w.node[0]);
-    kind_end(&k);
+    end(child, &w, &r, &k);
 }
 
 static void what_is_not_counted_outlives_what_is(void **state)
