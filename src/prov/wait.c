@@ -333,10 +333,7 @@ static bool um_prov_source_find_line(const struct um_prov_event_source *s, const
         int lines = s->eps.eps[i]->core ? um_core_ep_watch_line(s->eps.eps[i]->core, &next, value_p) : 0;
         if (lines < 0 || (lines > 0 && line))
             return false;
-        /*
-         * Another thread may end the lane while this one rests without the domain lock; and records of other lanes wait
-         * until the rest ends.
-         */
+        /* A lane's line keeps the domain lock during the rest, and records of other lanes wait until it ends. */
         if (lines > 0 && (um_prov_domain_is_shared(&s->domain->lock) || !um_cpu_wait_is_short(um_cpu_wait_own())))
             return false;
         line = lines > 0 ? next : line;
@@ -351,7 +348,14 @@ static bool um_prov_source_rest_locked(struct um_prov_event_source *s)
     uint64_t value;
     if (um_cpu_wait_own() == UM_CPU_WAIT_NONE || !um_prov_source_find_line(s, &line, &value))
         return false;
-    um_cpu_wait_for(um_cpu_wait_own(), line, value); /* some microseconds, with the lock: the line must stay mapped */
+    /* The line may be a lane's only if the rest is short and no other thread moves messages. Then it must not be
+     * unmapped meanwhile: a control call of another thread waits. Otherwise it is a counter's, which stays mapped. */
+    const bool releases = um_prov_domain_is_shared(&s->domain->lock) || !um_cpu_wait_is_short(um_cpu_wait_own());
+    if (releases)
+        um_prov_domain_unlock(&s->domain->lock);
+    um_cpu_wait_for(um_cpu_wait_own(), line, value);
+    if (releases)
+        um_prov_domain_lock(&s->domain->lock);
     return true;
 }
 
