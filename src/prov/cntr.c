@@ -188,10 +188,17 @@ static uint64_t um_prov_cntr_readerr(struct fid_cntr *fid)
     return errors;
 }
 
-/* What the caller sets counts as not read, whatever comes then: another thread may be about to wait. */
-static void um_prov_cntr_unread(struct um_prov_cntr *cntr)
+/* A value that the caller sets counts as not read, whatever it becomes before the next read: another thread may be
+ * about to wait. */
+static void um_prov_cntr_value_set(struct um_prov_cntr *cntr)
 {
     cntr->value_read = ~cntr->value;
+    um_prov_waiter_signal(&cntr->source.waiter);
+}
+
+/* The same for a number of errors. */
+static void um_prov_cntr_errors_set(struct um_prov_cntr *cntr)
+{
     cntr->errors_read = ~cntr->errors;
     um_prov_waiter_signal(&cntr->source.waiter);
 }
@@ -200,7 +207,7 @@ static int um_prov_cntr_add(struct fid_cntr *fid, uint64_t value)
 {
     struct um_prov_cntr *cntr = um_prov_cntr_lock(fid);
     cntr->value += value;
-    um_prov_cntr_unread(cntr);
+    um_prov_cntr_value_set(cntr);
     um_prov_cntr_unlock(cntr);
     return 0;
 }
@@ -211,7 +218,7 @@ static int um_prov_cntr_set(struct fid_cntr *fid, uint64_t value)
     cntr->value = value;
     if (cntr->remote)
         cntr->remote_base = um_load_relaxed_u64(cntr->remote);
-    um_prov_cntr_unread(cntr);
+    um_prov_cntr_value_set(cntr);
     um_prov_cntr_unlock(cntr);
     return 0;
 }
@@ -220,7 +227,7 @@ static int um_prov_cntr_adderr(struct fid_cntr *fid, uint64_t value)
 {
     struct um_prov_cntr *cntr = um_prov_cntr_lock(fid);
     cntr->errors += value;
-    um_prov_cntr_unread(cntr);
+    um_prov_cntr_errors_set(cntr);
     um_prov_cntr_unlock(cntr);
     return 0;
 }
@@ -229,7 +236,7 @@ static int um_prov_cntr_seterr(struct fid_cntr *fid, uint64_t value)
 {
     struct um_prov_cntr *cntr = um_prov_cntr_lock(fid);
     cntr->errors = value;
-    um_prov_cntr_unread(cntr);
+    um_prov_cntr_errors_set(cntr);
     um_prov_cntr_unlock(cntr);
     return 0;
 }

@@ -2291,4 +2291,11 @@ MUTATIONS = [
         "rx->error && l !=",
         ["net_large"],
     ),
+    (
+        "to set a counter's value wants its errors read, too",
+        "src/prov/cntr.c",
+        "    cntr->value_read = ~cntr->value;",
+        "    cntr->value_read = ~cntr->value;\n    cntr->errors_read = ~cntr->errors;",
+        ["prov/queues"],
+    ),
 ]
