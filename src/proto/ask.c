@@ -38,7 +38,7 @@ bool um_proto_ask_records(struct um_proto_inbound *in)
     return true;
 }
 
-static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
+void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     if (!in->watch.is_on)
         return;
@@ -50,7 +50,7 @@ static void watch_end(struct um_core_ep *ep, struct um_proto_inbound *in)
 static void take_back(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     struct um_proto_asked *asked = &um_proto_peer_of(in->peer)->asked;
-    watch_end(ep, in);
+    um_proto_ask_forget(ep, in);
     um_list_unlink(&in->job.link);
     if (asked->stalled_at < in->watch.asked_at && asked->shy < UM_SHY_MAX)
         asked->shy = (uint16_t)(2 * asked->shy + 1);
@@ -141,9 +141,4 @@ bool um_proto_ask_drops(struct um_proto_inbound *in)
         return false;
     in->watch.went_on = true;
     return true;
-}
-
-void um_proto_ask_forget(struct um_core_ep *ep, struct um_proto_inbound *in)
-{
-    watch_end(ep, in);
 }

@@ -163,17 +163,11 @@ struct um_proto_inbound *um_proto_inbound_open(struct um_core_peer *peer, const 
     return in;
 }
 
-/* From the return on its token may be used again. */
-static void inbound_free(struct um_proto_inbound *in)
+void um_proto_inbound_drop(struct um_proto_inbound *in)
 {
     if (!in->left)
         table_remove(um_proto_peer_of(in->peer)->inbound, in);
     free(in);
-}
-
-void um_proto_inbound_drop(struct um_proto_inbound *in)
-{
-    inbound_free(in);
 }
 
 /* ---- moving ---- */
@@ -218,7 +212,7 @@ static bool answer_step(struct um_core_ep *ep, struct um_core_job *job)
         if (rx->machine->answer(rx, in->token, in->status) == -EAGAIN)
             return moved;
         um_list_unlink(first);
-        inbound_free(in);
+        um_proto_inbound_drop(in);
         moved = true;
     }
     um_list_unlink(&job->link);
@@ -241,7 +235,7 @@ void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, in
     struct um_proto_peer *own = um_proto_peer_of(peer);
     inbound_stop(ep, in);
     if (!answer || !peer->rx || in->left || peer->rx->machine->answer(peer->rx, in->token, status) == 0) {
-        inbound_free(in);
+        um_proto_inbound_drop(in);
         return;
     }
     in->status = status; /* it stays in the table, because the token is in use until the answer is sent */
@@ -285,7 +279,7 @@ void um_proto_inbound_peer_left(struct um_core_ep *ep, struct um_core_peer *peer
     um_list_unlink(&um_proto_peer_of(peer)->answering.link);
     while ((first = um_list_first(&um_proto_peer_of(peer)->due)) != NULL) {
         um_list_unlink(first);
-        inbound_free(UM_CONTAINER(first, struct um_proto_inbound, due));
+        um_proto_inbound_drop(UM_CONTAINER(first, struct um_proto_inbound, due));
     }
     um_proto_peer_of(peer)->inbound = NULL;
     um_proto_peer_of(peer)->await_until = await_until;

@@ -287,8 +287,8 @@ void um_proto_inbound_start(struct um_core_ep *ep, struct um_proto_inbound *in);
 struct um_proto_inbound *um_proto_inbound_find(const struct um_core_peer *peer, uint32_t token);
 /* Ends the body without a completion here: sends the answer, if one is due (answer), and frees the body. */
 void um_proto_inbound_end(struct um_core_ep *ep, struct um_proto_inbound *in, int32_t status, bool answer);
-/* Frees a body that was not queued, without an answer: its record stays in the lane and will be offered again, unless
- * the lane ends. */
+/* Frees a body, without a completion or an answer: from the return on its token may be used again. If the body was not
+ * queued, its record stays in the lane and will be offered again, unless the lane ends. */
 void um_proto_inbound_drop(struct um_proto_inbound *in);
 /* Completes the receive or the RMA that the body belongs to, answers, and frees the body. error: 0 or a positive
  * errno. */

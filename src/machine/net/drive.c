@@ -8,13 +8,7 @@
 
 #include <errno.h>
 
-enum {
-    EVENTS = 16,
-    ROUNDS = 64,
-    CUTS_MAX = 64,
-    DRIVES_MAX = 64,
-    PROBE_NS = 450000000,
-};
+enum { EVENTS = 16, ROUNDS = 64, CUTS_MAX = 64, DRIVES_MAX = 64, PROBE_NS = 450000000 };
 
 /* ---- what came ---- */
 
