@@ -16,7 +16,10 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { UM_CONTROL_YIELDS = 100 }; /* before a control call sleeps: the other thread may have a lower priority */
+enum {
+    UM_CONTROL_YIELDS = 100, /* before a control call sleeps: the other thread may have a lower priority */
+    UM_CONTROL_PAUSES = 20,  /* then it no longer lets a data transfer call pass */
+};
 
 static bool um_prov_barrier_register(void)
 {
@@ -28,6 +31,7 @@ void um_prov_domain_lock_init(struct um_prov_domain_mutex *g, bool serial)
     pthread_mutex_init(&g->mutex, NULL);
     g->gate = serial && um_prov_barrier_register() ? 0 : UM_GATE_MUTEX;
     g->moving = 0;
+    g->queued = 0;
 }
 
 void um_prov_domain_lock_fini(struct um_prov_domain_mutex *g)
@@ -42,7 +46,9 @@ void um_prov_domain_lock_slow(struct um_prov_domain_mutex *g)
         return;
     }
     um_prov_domain_leave(g);
+    um_store_relaxed_u32(&g->queued, 1);
     pthread_mutex_lock(&g->mutex); /* until the control calls are over; none begins before the next line */
+    um_store_relaxed_u32(&g->queued, 0);
     um_store_relaxed_u32(&g->moving, 1);
     pthread_mutex_unlock(&g->mutex);
 }
@@ -67,20 +73,34 @@ static void um_prov_barrier(void)
     um_prov_pause(1000000);
 }
 
+/* i: from 0 on. */
+static void um_prov_control_wait(int i)
+{
+    if (i < UM_CONTROL_YIELDS)
+        sched_yield();
+    else
+        um_prov_pause(50000);
+}
+
+/* Lets a data transfer call that waits for the mutex have it first: a thread that makes one control call after the
+ * other would otherwise take it again each time. */
+static void um_prov_let_pass(const struct um_prov_domain_mutex *g)
+{
+    for (int i = 0; um_load_relaxed_u32(&g->queued) && i < UM_CONTROL_YIELDS + UM_CONTROL_PAUSES; i++)
+        um_prov_control_wait(i);
+}
+
 void um_prov_control_lock(struct um_prov_domain_mutex *g)
 {
+    um_prov_let_pass(g);
     pthread_mutex_lock(&g->mutex);
     if (um_prov_domain_is_shared(g))
         return;
     um_store_relaxed_u32(&g->gate, UM_GATE_CONTROL);
     um_prov_barrier();
     /* sync: control-begin (partner control-wait) */
-    for (int i = 0; um_load_acquire_u32(&g->moving); i++) {
-        if (i < UM_CONTROL_YIELDS)
-            sched_yield();
-        else
-            um_prov_pause(50000);
-    }
+    for (int i = 0; um_load_acquire_u32(&g->moving); i++)
+        um_prov_control_wait(i);
 }
 
 void um_prov_control_unlock(struct um_prov_domain_mutex *g)

@@ -68,6 +68,7 @@ struct um_prov_domain_mutex {
     pthread_mutex_t mutex;
     uint32_t gate;   /* enum above; 0: a data transfer call may go ahead */
     uint32_t moving; /* without UM_GATE_MUTEX: 1 during a data transfer call */
+    uint32_t queued; /* without UM_GATE_MUTEX: 1 while a data transfer call waits for the mutex */
 };
 
 /* serial: the application promised that data transfer calls of several threads do not overlap. */

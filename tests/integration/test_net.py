@@ -55,7 +55,7 @@ print("listens on", len(listening), flush=True)
 """
 
 
-@pytest.mark.parametrize("group", ["net", "net_broken"])
+@pytest.mark.parametrize("group", ["net", pytest.param("net_broken", marks=pytest.mark.long)])
 def test_the_machine_over_tcp_itself(launcher: Launcher, group: str) -> None:
     """With MPICH's libfabric: Debian's has only tcp;ofi_rxm, which keeps messages until they are whole."""
     env = {"LD_LIBRARY_PATH": str(VENV / "lib" / "mpich")}
@@ -104,9 +104,13 @@ def test_a_sender_that_runs_ahead_keeps_its_bodies(launcher: Launcher, net: dict
     assert int(run.out) < 40, str(run)
 
 
-def test_connections_that_break_lose_nothing(launcher: Launcher, net: dict[str, str], program: Program) -> None:
-    run = launcher.run_ranks(mpiexec("net", 2), [program("broken.c"), "600", "12"], env=net, timeout=240)
-    assert run.succeeded().out == "600 rounds, connections broke\n", str(run)
+@pytest.mark.parametrize(("rounds", "breaks"), [(150, 3), pytest.param(600, 12, marks=pytest.mark.long)])
+def test_connections_that_break_lose_nothing(
+    launcher: Launcher, net: dict[str, str], program: Program, rounds: int, breaks: int
+) -> None:
+    command = [program("broken.c"), str(rounds), str(breaks)]
+    run = launcher.run_ranks(mpiexec("net", 2), command, env=net, timeout=240)
+    assert run.succeeded().out == f"{rounds} rounds, connections broke\n", str(run)
 
 
 def test_one_rank_killed_ends_the_job(launcher: Launcher, net: dict[str, str], program: Program) -> None:
