@@ -118,7 +118,7 @@ static void a_loop_of_control_calls_lets_a_data_transfer_call_pass(void **state)
     pthread_join(thread, NULL);
     um_prov_domain_lock_fini(&lock);
     print_message("%.2f control calls begin while a data transfer call waits\n", (double)begun / WAITS);
-    assert_true(begun <= ALLOWED * WAITS);
+    assert_true(begun <= (uint64_t)ALLOWED * WAITS);
 }
 
 int main(void)
