@@ -21,12 +21,12 @@
 #define EMU_MAGIC UINT64_C(0x31647261426d6e55) /* "UnmBard1" */
 
 enum {
-    EMU_VERSION = 2,
+    EMU_VERSION = 3,
     EMU_NODES = 64,
     EMU_CONTEXTS = 1024, /* the number of a context: its slot in the lower 10 bits, a generation above */
     EMU_CONTEXT_BITS = 10,
     EMU_MAILBOXES = 1024,
-    EMU_AREAS = 4096,
+    EMU_AREAS = 16384,
 };
 
 /* ---- the board's memory ---- */

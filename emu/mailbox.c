@@ -7,6 +7,7 @@
  */
 #include "emu/board.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -94,8 +95,16 @@ static void interrupt(struct unimem_board *board, uint32_t number, uint32_t gene
 {
     struct sockaddr_un address;
     socklen_t len = emu_interrupt_address(&address, board->shm->tag, number, generation);
-    /* If its queue is full, it is readable already; if it is refused, its process has ended. */
-    sendto(board->interrupt_fd, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len);
+    if (sendto(board->interrupt_fd, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len) == 1 || errno != EAGAIN)
+        return; /* refused: its process has ended */
+    /* Either its queue is full, so that it is readable already; or the datagrams that other sleepers have not taken
+     * fill this socket's buffer. A new socket has an empty one. */
+    const int fresh = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fresh < 0)
+        return;
+    sendto(fresh, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len);
+    dup3(fresh, board->interrupt_fd, O_CLOEXEC); /* in one step: other threads send by that number */
+    close(fresh);
 }
 
 /* Under the mailbox's lock. */

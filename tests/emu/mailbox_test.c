@@ -202,6 +202,30 @@ static void an_armed_mailbox_interrupts(void **state)
     unimem_close(board);
 }
 
+/* The interrupts that sleepers have not taken yet fill the buffer of the sender's socket. */
+static void any_number_of_sleepers_is_woken(void **state)
+{
+    enum { SLEEPERS = 600 };
+    (void)state;
+    board_fresh("off", NULL);
+    struct unimem_board *sender = board_open(0), *board = board_open(0);
+    struct unimem_mailbox *mailbox[SLEEPERS];
+    for (int i = 0; i < SLEEPERS; i++) {
+        mailbox[i] = mailbox_open(board);
+        assert_int_equal(unimem_mailbox_arm(mailbox[i]), 0);
+    }
+    for (int i = 0; i < SLEEPERS; i++) {
+        struct unimem_mailbox_address to = address_of(mailbox[i]);
+        assert_int_equal(unimem_mailbox_send(sender, &to, &(struct word3){{1, 2, 3}}, 24), 0);
+    }
+    for (int i = 0; i < SLEEPERS; i++) {
+        assert_true(readable(unimem_mailbox_fd(mailbox[i])));
+        unimem_mailbox_close(mailbox[i]);
+    }
+    unimem_close(board);
+    unimem_close(sender);
+}
+
 /* ---- a tiny queue, and everybody sends to everybody ---- */
 
 enum { ALL = 5, EACH = 300 };
@@ -339,5 +363,5 @@ static void a_lock_outlives_its_holder(void **state)
 
 RUN("emu mailbox", T(a_message_has_24_bytes_and_no_more), T(a_queue_has_its_depth),
     T(messages_of_a_sender_keep_their_order), T(an_address_is_never_another_mailboxes), T(an_armed_mailbox_interrupts),
-    T(all_to_all_through_a_tiny_queue_ends), T(a_sender_that_dies_leaves_the_queue_whole),
-    T(a_lock_outlives_its_holder))
+    T(any_number_of_sleepers_is_woken), T(all_to_all_through_a_tiny_queue_ends),
+    T(a_sender_that_dies_leaves_the_queue_whole), T(a_lock_outlives_its_holder))
