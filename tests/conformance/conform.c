@@ -355,7 +355,7 @@ static const struct group *const groups[] = {
     &wait_group,           &wakeup_group,       &stress_group,     &sim_group,        &process_group,   &death_group,
     &receiver_death_group, &board_group,        &between_group,    &net_group,        &net_poll_group,  &net_end_group,
     &net_order_group,      &net_settings_group, &net_broken_group, &net_bodies_group, &net_large_group, &dma_group,
-    &line_group,           &capability_group,   &stores_group,
+    &line_group,           &capability_group,   &stores_group,     &board_gone_group,
 };
 
 static char board_name[64];

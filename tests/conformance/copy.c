@@ -178,7 +178,7 @@ static void missing_memory_of_a_region_is_an_error(void **state)
 {
     (void)state;
     needs(!has_processes || has_private_copy());
-    if (!has_processes)
+    if (!has_processes && strcmp(machine->name, "board") != 0)
         return; /* the copies of other machines report no missing memory */
     enum { PAGE = 4096, LEN = 3 * PAGE, BEHIND = 16 };
     open_link();

@@ -108,6 +108,13 @@ def test_a_board_that_does_not_start_is_named_with_the_remedy(
     assert "/nonexistent/unimem-boardd" in done.err and "cannot be opened" in done.err, str(done)
 
 
+def test_a_board_with_too_short_dmas_is_refused(launcher: Launcher, board: dict[str, str], program: Program) -> None:
+    env = board | {"UNIMEM_EMU_PARAMS": "dma_size_max=16384"}
+    done = run(launcher, env, program("exchange.c"), "1", "1", timeout=30)
+    assert done.status != 0
+    assert "moves at most 16384 bytes in one DMA; messages need 32832" in done.err, str(done)
+
+
 def test_a_library_of_another_name_and_place(launcher: Launcher, tmp_path: Path) -> None:
     """A vendor's library of a board may have any name and place."""
     shutil.copy(BUILD / "libunimem.so.1", tmp_path / "libvendor.so")

@@ -52,6 +52,7 @@ struct um_board_port {
     uint32_t counters;            /* as port_set_counters() set them */
     bool copies; /* private_copy: transfers may reach memory of peers, and peers may learn of memory of this port */
     uint32_t rx_max, rx_used;
+    bool closing;    /* no lane into it is granted any more */
     uint32_t idle;   /* polls since the last record */
     uint32_t cursor; /* the slot of the rx that poll() looks at first */
     int wait_fd;     /* epoll: the mailbox's interrupt and kick_fd */
@@ -76,9 +77,11 @@ struct um_board_lane {
     struct unimem_mailbox_address peer;
     uint32_t number, rx;
     enum um_board_lane_state state;
-    bool asked;  /* JOIN was sent */
-    bool closed; /* lane_close() was called */
-    bool ended;  /* the peer ended it, or is gone */
+    bool asked; /* JOIN was sent */
+    uint64_t probe_at,
+        probe_after; /* ns; while the lane is asked for: when the peer is probed next, after what time again */
+    bool closed;     /* lane_close() was called */
+    bool ended;      /* the peer ended it, or is gone */
     bool watched;
     bool ended_seen;        /* lane_reap() returned -EPIPE */
     unsigned char *staging; /* dmable: the records that are committed and not embedded */
@@ -111,6 +114,7 @@ struct um_board_rx {
     unsigned char *ring;                /* NULL: the lane will be denied */
     bool granted;                       /* GRANT was sent */
     bool joined_told;                   /* UM_REC_JOINED was released */
+    bool gone;                          /* the sender was found gone: what it sent before may still come */
     bool closed;                        /* CLOSE came, or the sender is gone: nothing more comes */
     bool left_told;                     /* UM_REC_LEFT was released: the rx only waits for CLOSE */
     bool refused, end_told;             /* ENDED is to be sent; ENDED was sent, or the sender is gone */
@@ -261,6 +265,8 @@ int um_board_reach_peer(const struct unimem_remote *at, size_t len, struct um_bo
 void um_board_reach_told(uint32_t node, uint32_t number, uint64_t directory, uint32_t version);
 /* Lets the directory of a context be read again: the copy may be outdated. */
 void um_board_reach_doubt(uint32_t node, uint32_t number);
+/* Forgets the directory of a context that has ended. */
+void um_board_other_gone(uint32_t node, uint32_t number);
 /* Forgets all other contexts, after this process's context was closed. */
 void um_board_others_forget(void);
 
@@ -274,6 +280,8 @@ bool um_board_lane_holds_back(const struct um_board_lane *lane);
 bool um_board_lane_taken_is_due(const struct um_board_lane *lane);
 void um_board_lane_take(struct um_board_port *port, const struct um_board_message_wire *message);
 void um_board_lane_free(struct um_board_lane *lane);
+/* Looks whether the peer that was asked for the lane is still there. */
+void um_board_lane_probe(struct um_board_lane *lane, uint64_t now);
 
 /* ---- rx.c ---- */
 
@@ -297,6 +305,8 @@ void um_board_view_take(struct um_board_port *port, const struct um_board_messag
 void um_board_views_tell(const struct um_board_space *space, const struct um_board_port *port);
 /* Writes the notices of all peers that look through the port for the last time, and ends their views. */
 void um_board_views_end(const struct um_board_port *port);
+/* Ends the views of a context that has ended. */
+void um_board_views_gone(uint32_t node, uint32_t context);
 bool um_board_views_push(void);
 bool um_board_views_hold_back(const struct um_board_port *port);
 void um_board_views_forget(void);

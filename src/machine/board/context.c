@@ -9,6 +9,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -55,18 +56,44 @@ static void forget_parents(void)
     forget();
 }
 
-int um_board_begin(struct unimem_board **board_p)
+/* Records and the directory go in one DMA each. */
+static int check_limits(struct unimem_board *board)
 {
-    if (um_board.context.users && um_board.context.opened_by != getpid())
-        forget_parents();
-    int ret = um_board.context.users ? 0 : um_board_library_load(um_board_library_file());
+    struct unimem_info info;
+    um_board_api.get_info(board, &info);
+    if (info.dma_size_max >= UM_BOARD_LINE + UM_BOARD_BODY_MAX)
+        return 0;
+    um_log(UM_LOG_WARN, "the Unimem board moves at most %" PRIu64 " bytes in one DMA; messages need %d",
+           info.dma_size_max, UM_BOARD_LINE + UM_BOARD_BODY_MAX);
+    return -ENOTSUP;
+}
+
+/* Opens the process's context. */
+static int context_open(struct unimem_board **board_p)
+{
+    int ret = um_board_library_load(um_board_library_file());
     if (ret)
         return ret;
-    ret = um_board.context.users ? 0 : um_board_api.open(NULL, UNIMEM_NODE_ANY, &um_board.context.handle);
+    ret = um_board_api.open(NULL, UNIMEM_NODE_ANY, board_p);
     if (ret) {
         open_failed(ret);
         return ret;
     }
+    ret = check_limits(*board_p);
+    if (ret)
+        um_board_api.close(*board_p);
+    return ret;
+}
+
+int um_board_begin(struct unimem_board **board_p)
+{
+    if (um_board.context.users && um_board.context.opened_by != getpid())
+        forget_parents();
+    int ret = um_board.context.users ? 0 : context_open(board_p);
+    if (ret)
+        return ret;
+    if (!um_board.context.users)
+        um_board.context.handle = *board_p;
     um_board.context.opened_by = getpid();
     um_board.context.users++;
     *board_p = um_board.context.handle;

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+static const uint64_t PROBE_FIRST_NS = UINT64_C(1000000000);
+
 /* ---- what is told to the receiver ---- */
 
 /* Sends a message about the lane; true if it was sent. The lane ends if the peer is gone. */
@@ -119,6 +121,21 @@ static bool tell_taken(struct um_board_lane *lane)
     return true;
 }
 
+/*
+ * A lane that is asked for hears nothing of a port that closes, or of a process that ends, before it took JOIN. So the
+ * peer is sent a message that it ignores, after times that double: it may compute for long, and its mailbox is small.
+ */
+void um_board_lane_probe(struct um_board_lane *lane, uint64_t now)
+{
+    const struct um_board_message_wire message = {.op = UM_BOARD_TAKEN};
+    if (lane->state != UM_LANE_ASKING || !lane->asked || lane->ended || now < lane->probe_at)
+        return;
+    if (lane->probe_after) /* not at the first look */
+        (void)tell(lane, &message);
+    lane->probe_after = lane->probe_after ? 2 * lane->probe_after : PROBE_FIRST_NS;
+    lane->probe_at = now + lane->probe_after;
+}
+
 void um_board_lane_free(struct um_board_lane *lane)
 {
     if (!lane)
@@ -161,6 +178,7 @@ static void take_grant(struct um_board_lane *lane, const struct um_board_message
         return;
     lane->rx = message->value;
     lane->ring = (struct unimem_remote){lane->peer.node, lane->peer.context, message->more};
+    um_board_lane_forget_ring(lane); /* it may be of an earlier ring at that address, which was freed */
     if (um_board_step_get() != UM_BOARD_NAIVE)
         um_board_lane_register(lane);
 }

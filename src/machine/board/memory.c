@@ -7,8 +7,11 @@
  */
 #include "machine/board/board.h"
 
+#include "base/log.h"
+
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- pieces and the directory ---- */
 
@@ -122,12 +125,20 @@ struct um_board_ring {
 
 unsigned char *um_board_ring_get(void)
 {
+    static struct um_log_limit none;
     void *memory = um_board.memory.rings;
-    if (memory)
+    if (memory) {
         um_board.memory.rings = um_board.memory.rings->next;
-    else if (um_board_api.alloc_dmable(um_board_handle(), UM_BOARD_RING, &memory))
-        return NULL;
-    return memory;
+        return memory;
+    }
+    int ret = um_board_api.alloc_dmable(um_board_handle(), UM_BOARD_RING, &memory);
+    if (ret == 0)
+        return memory;
+    um_log_limited(&none, UM_LOG_WARN,
+                   "the Unimem board has no memory for a lane (%d KiB): %s; its messages wait until another lane ends: "
+                   "start fewer processes, or let each send to fewer others",
+                   UM_BOARD_RING / 1024, strerror(-ret));
+    return NULL;
 }
 
 void um_board_ring_put(unsigned char *memory, bool lost)

@@ -11,6 +11,8 @@
  */
 #include "machine/board/board.h"
 
+#include "base/atomic.h"
+#include "base/fault_guard.h"
 #include "base/iov.h"
 
 #include <errno.h>
@@ -28,12 +30,23 @@ struct flight {
 struct mover {
     struct um_board_link *link;
     bool write;
-    size_t part;     /* bytes of a part that goes through a bounce buffer */
-    size_t size_max; /* bytes of one DMA, at most */
+    size_t part;                    /* bytes of a part that goes through a bounce buffer */
+    size_t size_max;                /* bytes of one DMA, at most */
+    const struct um_window *window; /* of the peer's memory; NULL: none */
+    struct um_fault_guard *guard;   /* the local memory may be missing; NULL: it is there */
     struct flight flight[UM_BOARD_BOUNCES];
     unsigned begun, landed;
     int error;
 };
+
+/* Copies between the caller's memory and a bounce buffer. Returns 0, or -EFAULT: the caller's memory is missing. */
+static int copy(const struct mover *m, void *to, const void *from, size_t len)
+{
+    if (m->guard)
+        um_fault_guard_begin(m->guard, m->write ? from : to, len);
+    um_board_api.copy(um_board_handle(), to, from, len);
+    return m->guard && um_fault_guard_end(m->guard) ? -EFAULT : 0;
+}
 
 /* Waits for the oldest DMA, and copies what it read out of its bounce buffer. */
 static void land(struct mover *m)
@@ -43,7 +56,7 @@ static void land(struct mover *m)
     while ((ret = um_board_dma_end(f->reach, f->dma)) == -EINPROGRESS)
         ;
     if (ret == 0 && f->bounce && !m->write)
-        um_board_api.copy(um_board_handle(), f->user, f->bounce, f->len);
+        ret = copy(m, f->user, f->bounce, f->len);
     if (ret && !m->error)
         m->error = ret;
 }
@@ -62,6 +75,19 @@ static int reach_peer(struct mover *m, uint64_t address, size_t len, struct um_b
     return ret == -EAGAIN || ret == -ENOMEM ? -EPERM : ret;
 }
 
+/* Begins a DMA, if needed after the end of others. */
+static int begin(struct mover *m, const struct um_board_transfer *what, uint64_t *dma_p)
+{
+    int ret;
+    while ((ret = um_board_dma_begin(what, dma_p)) == -EAGAIN) {
+        if (m->landed != m->begun)
+            land(m);
+        else
+            um_board_lanes_settle();
+    }
+    return ret;
+}
+
 /* Begins to move the next part, of at most len bytes. Returns its length, or a negative errno. */
 static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, size_t len)
 {
@@ -78,18 +104,16 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     int ret = reach_peer(m, address, what.len, &what.reach);
     if (ret)
         return ret;
+    if (m->window && um_load_acquire_u64(m->window->changes_at) != m->window->changes)
+        return -EAGAIN;              /* the registration may be of what lies there since the region ended */
     um_board_reach_hold(what.reach); /* while this call waits for other DMAs */
     *f = (struct flight){.reach = what.reach, .user = user, .len = what.len};
     f->bounce = direct ? NULL : um_board_scratch_get()->bounce[m->begun % UM_BOARD_BOUNCES];
     if (f->bounce && m->write)
-        um_board_api.copy(um_board_handle(), f->bounce, user, what.len);
+        ret = copy(m, f->bounce, user, what.len);
     what.local = f->bounce ? f->bounce : user;
-    while ((ret = um_board_dma_begin(&what, &f->dma)) == -EAGAIN) {
-        if (m->landed != m->begun)
-            land(m);
-        else
-            um_board_lanes_settle();
-    }
+    if (ret == 0)
+        ret = begin(m, &what, &f->dma);
     um_board_reach_release(what.reach);
     m->begun += ret == 0;
     return ret ? ret : (ssize_t)what.len;
@@ -185,14 +209,19 @@ static int move(struct mover *m, const struct iovec *remote, size_t remote_count
 int um_board_transfer_start(struct um_link *base, const struct um_copy *copy, struct um_transfer **transfer_p)
 {
     struct um_board_link *link = (struct um_board_link *)base;
-    struct mover m = {.link = link, .write = copy->write, .part = part_of(copy->len)};
+    struct mover m = {.link = link, .write = copy->write, .part = part_of(copy->len), .window = copy->window};
     struct iovec there[UM_IOV_LIMIT];
     (void)transfer_p;
     if (!link->port->copies || um_board_step_get() < UM_BOARD_DIRECT)
         return -EPERM;
     for (size_t i = 0; i < copy->remote_count; i++)
         there[i] = (struct iovec){(void *)(uintptr_t)copy->remote[i].addr, (size_t)copy->remote[i].len};
-    return move(&m, there, copy->remote_count, copy->local, copy->local_count, copy->len);
+    if (copy->is_region && !(m.guard = um_fault_guard_open()))
+        return -EPERM;
+    int ret = move(&m, there, copy->remote_count, copy->local, copy->local_count, copy->len);
+    if (m.guard)
+        um_fault_guard_close(m.guard);
+    return ret;
 }
 
 /* True for dmable memory from WAIT_MIN bytes on: an announcement and an answer take less time than two copies. */

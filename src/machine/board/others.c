@@ -78,6 +78,13 @@ void um_board_reach_doubt(uint32_t node, uint32_t number)
         context->known = 0;
 }
 
+void um_board_other_gone(uint32_t node, uint32_t number)
+{
+    struct context *context = context_find(node, number);
+    if (context)
+        context_free(context);
+}
+
 /* Reads the context's directory, if it has changed. */
 static int context_read(struct context *context)
 {

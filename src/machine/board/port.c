@@ -101,6 +101,7 @@ static void port_end_rxs(struct um_board_port *port)
     for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
         if (rx->port == port)
             rx->refused = true;
+    port->closing = true;
     port_flush(port);
     for (struct um_board_rx *rx = um_board_rx_next(NULL), *next; rx; rx = next) {
         next = um_board_rx_next(rx);
@@ -143,6 +144,20 @@ void um_board_port_close(struct um_port *base)
 
 /* ---- links ---- */
 
+/* False: the process of that port has ended. */
+static bool is_there(const struct unimem_mailbox_address *peer)
+{
+    return um_board_api.context_alive(um_board_handle(), peer->node, peer->context) == 1;
+}
+
+/* Gives back what is kept about a context that has ended. */
+static void context_gone(const struct unimem_mailbox_address *peer)
+{
+    um_board_views_gone(peer->node, peer->context);
+    um_board_reaches_gone(peer->node, peer->context);
+    um_board_other_gone(peer->node, peer->context);
+}
+
 int um_board_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
 {
     int ret = um_board_addr_check(base, addr, true);
@@ -167,15 +182,17 @@ void um_board_link_close(struct um_link *base)
     if (link->seek)
         um_board_seek_close(link->seek);
     um_board_drive();
+    if (!is_there(&link->peer))
+        context_gone(&link->peer);
     um_board_leave();
     free(link);
 }
 
 bool um_board_link_alive(struct um_link *base)
 {
-    struct um_board_link *link = (struct um_board_link *)base;
+    const struct um_board_link *link = (struct um_board_link *)base;
     UM_UNCANCELLED;
-    return um_board_api.context_alive(um_board_handle(), link->peer.node, link->peer.context) == 1;
+    return is_there(&link->peer);
 }
 
 /* ---- sleeping ---- */
@@ -187,11 +204,12 @@ int um_board_wait_fd(const struct um_port *port)
 
 void um_board_disarm(struct um_port *base)
 {
-    UM_UNCANCELLED;
     struct um_board_port *port = (struct um_board_port *)base;
     eventfd_t value;
+    um_board_enter();
     um_board_api.mailbox_disarm(port->mailbox);
     (void)eventfd_read(port->kick_fd, &value);
+    um_board_leave();
 }
 
 /*
@@ -216,17 +234,32 @@ void um_board_kick(struct um_port *port)
     (void)eventfd_write(((struct um_board_port *)port)->kick_fd, 1);
 }
 
+/* A sender that is found gone may have sent between the driver's last look at the mailbox and this one: the rx is
+ * closed at the next tick, after the driver has run again. */
+static void rx_tick(struct um_board_rx *rx)
+{
+    if (rx->closed)
+        return;
+    if (rx->gone) {
+        rx->closed = true;
+        rx->error = ECONNRESET;
+        context_gone(&rx->peer);
+    }
+    rx->gone = !is_there(&rx->peer);
+}
+
 void um_board_tick(struct um_port *base)
 {
-    struct um_board_port *port = (struct um_board_port *)base;
+    const struct um_board_port *port = (struct um_board_port *)base;
+    const uint64_t now = um_clock_coarse_ns();
     um_board_enter();
     um_board_drive();
     for (struct um_board_rx *rx = um_board_rx_next(NULL); rx; rx = um_board_rx_next(rx))
-        if (rx->port == port && !rx->closed &&
-            um_board_api.context_alive(um_board_handle(), rx->peer.node, rx->peer.context) != 1) {
-            rx->closed = true;
-            rx->error = ECONNRESET;
-        }
+        if (rx->port == port)
+            rx_tick(rx);
+    for (struct um_board_lane *lane = um_board_lane_next(NULL); lane; lane = um_board_lane_next(lane))
+        if (lane->port == port)
+            um_board_lane_probe(lane, now);
     um_board_leave();
 }
 

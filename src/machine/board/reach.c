@@ -91,6 +91,16 @@ static bool make_room(const struct unimem_remote *at, uint64_t len, bool overlap
     return any;
 }
 
+void um_board_reaches_gone(uint32_t node, uint32_t context)
+{
+    for (struct um_list *l = um_board.reaches.list.next, *next; l != &um_board.reaches.list; l = next) {
+        struct um_board_reach *reach = UM_CONTAINER(l, struct um_board_reach, link);
+        next = l->next;
+        if (reach->at.node == node && reach->at.context == context)
+            um_board_reach_drop(reach);
+    }
+}
+
 /* Registers the memory, and makes room for that if needed. */
 static int reach_enter(const struct unimem_remote *at, size_t len)
 {
@@ -124,11 +134,16 @@ int um_board_reach_try(const struct unimem_remote *at, size_t len, struct um_boa
     return 0;
 }
 
-bool um_board_reach_pin(struct um_board_reach *reach)
+bool um_board_reach_pins_full(void)
 {
     struct unimem_info info;
     um_board_api.get_info(um_board_handle(), &info);
-    if (!reach->pins && (um_board.reaches.pinned + 1) * 2 > info.registrations_max)
+    return (um_board.reaches.pinned + 1) * 2 > info.registrations_max;
+}
+
+bool um_board_reach_pin(struct um_board_reach *reach)
+{
+    if (!reach->pins && um_board_reach_pins_full())
         return false;
     um_board.reaches.pinned += !reach->pins++;
     um_board_reach_hold(reach);

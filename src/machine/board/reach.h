@@ -49,6 +49,11 @@ void um_board_reach_release(struct um_board_reach *reach);
 bool um_board_reach_pin(struct um_board_reach *reach);
 void um_board_reach_unpin(struct um_board_reach *reach);
 
+/* Ends the registrations of memory of a context that has ended. */
+void um_board_reaches_gone(uint32_t node, uint32_t context);
+/* True if no further registration can be pinned. */
+bool um_board_reach_pins_full(void);
+
 /* One DMA; local memory is dmable. begin: 0 or -EAGAIN. end: 0; -ENXIO, -EFAULT: the peer's memory is gone, and the
  * registration becomes stale. Both: -EIO. */
 struct um_board_transfer {

@@ -1,7 +1,10 @@
 /* The receiving end of a lane: what it tells the sender, and what the sender tells it. board.h. */
 #include "machine/board/board.h"
 
+#include "base/log.h"
+
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +115,7 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
                                           .context = message->value,
                                           .mailbox = (uint32_t)message->more,
                                           .generation = (uint32_t)(message->more >> 32)};
+    static struct um_log_limit full;
     struct um_board_rx *rx = um_board_rx_new(port->base.machine);
     if (!rx)
         return; /* no memory even to deny the lane */
@@ -119,7 +123,12 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
     rx->peer = peer;
     rx->lane = message->number;
     rx->scratch = aligned_alloc(UM_BOARD_LINE, (size_t)2 * UM_BOARD_BODY_MAX);
-    if (port->rx_used < port->rx_max && rx->scratch)
+    if (port->rx_used == port->rx_max)
+        um_log_limited(&full, UM_LOG_WARN,
+                       "all %" PRIu32 " lanes into an endpoint are taken: messages of another sender wait until one "
+                       "leaves; set FI_UNIMEM_LANES to at least the number of processes",
+                       port->rx_max);
+    else if (rx->scratch && !port->closing)
         rx->ring = um_board_ring_get();
     port->rx_used += rx->ring != NULL;
 }

@@ -97,13 +97,23 @@ void um_board_views_tell(const struct um_board_space *space, const struct um_boa
 
 /* ---- who looks ---- */
 
-/* Frees the views of contexts that have ended. Called when there are many. */
+/* Frees the views of contexts that have ended. Called when there is no room for another one. */
 static void views_sweep(void)
 {
     for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
         struct view *view = UM_CONTAINER(l, struct view, link);
         next = l->next;
         if (um_board_api.context_alive(um_board_handle(), view->peer.node, view->peer.context) != 1)
+            view_free(view);
+    }
+}
+
+void um_board_views_gone(uint32_t node, uint32_t context)
+{
+    for (struct um_list *l = um_board.views.list.next, *next; l != &um_board.views.list; l = next) {
+        struct view *view = UM_CONTAINER(l, struct view, link);
+        next = l->next;
+        if (view->peer.node == node && view->peer.context == context)
             view_free(view);
     }
 }
@@ -125,7 +135,7 @@ static bool view_begin(struct view *view, const struct um_board_seek_wire *messa
 
 void um_board_view_seek(struct um_board_port *port, const struct um_board_seek_wire *message)
 {
-    if (um_board.views.count == VIEWS)
+    if (um_board.views.count == VIEWS || um_board_reach_pins_full())
         views_sweep();
     struct view *view = um_board.views.count < VIEWS ? calloc(1, sizeof(*view)) : NULL;
     if (!view)
