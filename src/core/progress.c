@@ -26,8 +26,9 @@ static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
     int ret = um_core_peer_get(ep, &origin, &peer);
     if (ret == -ENOMEM)
         return ret;
-    if (ret || peer->rx || !peer->link) {
-        rec->rx->machine->rx_refuse(rec->rx); /* no address, a second lane of a peer, or the lane of a gone peer */
+    if (ret || peer->rx || !peer->link || peer->banned) {
+        /* no address, a second lane of a peer, or the lane of a peer that is gone or broke the protocol */
+        rec->rx->machine->rx_refuse(rec->rx);
         return 0;
     }
     peer->rx = rec->rx;

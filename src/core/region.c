@@ -226,6 +226,12 @@ void um_core_offer_end(struct um_core_offer *offer, enum um_hide why)
 int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
                             void **ptr_p)
 {
+    return um_core_regions_resolve_part(t, key, addr, len, len, access, ptr_p);
+}
+
+int um_core_regions_resolve_part(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len,
+                                 uint64_t part, uint32_t access, void **ptr_p)
+{
     const struct um_core_region *r = um_core_regions_find(t, key);
     if (!r)
         return -EKEYREJECTED;
@@ -238,7 +244,7 @@ int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint6
         return -ERANGE;
     uintptr_t at = r->base + (uintptr_t)offset;
     /* The region is all memory: a wrong address of a peer must not crash this process. */
-    if (r->len == UINT64_MAX && !um_memory_is_there(at, (size_t)len, access & UM_ACCESS_REMOTE_WRITE))
+    if (r->len == UINT64_MAX && !um_memory_is_there(at, (size_t)part, access & UM_ACCESS_REMOTE_WRITE))
         return -EFAULT;
     *ptr_p = (void *)at;
     return 0;

@@ -76,6 +76,10 @@ struct um_core_region *um_core_regions_find(const struct um_core_regions *t, uin
  * no memory is mapped there that permits it. */
 int um_core_regions_resolve(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len, uint32_t access,
                             void **ptr_p);
+/* The same, but of memory that may be missing (a region that is all memory) only the first part bytes must be there.
+ * That check takes time in proportion to them. */
+int um_core_regions_resolve_part(const struct um_core_regions *t, uint64_t key, uint64_t addr, uint64_t len,
+                                 uint64_t part, uint32_t access, void **ptr_p);
 /* Counts an access to any region: at counters (enum um_counters), with UM_COUNT_*_SHIFT. */
 void um_core_regions_count_any(struct um_core_regions *t, uint32_t counters, unsigned shift);
 /* Counts an access under that key that this process executed: with UM_COUNT_*_SHIFT. */

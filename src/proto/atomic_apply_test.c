@@ -21,8 +21,11 @@ static void check_beside(const unsigned char *room, size_t from, size_t len, uns
     assert_true(same);
 }
 
+/* Where the old values go. fi_atomic(3) permits that it is the operands' memory, or that of what is compared. */
+enum place { NOWHERE, APART, OPERAND, COMPARE };
+
 /* Checks one call at this distance from an aligned address; operand, compare and result lie anywhere. */
-static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bool wants_result)
+static void check_one(unsigned type, unsigned op, size_t count, size_t shift, enum place place)
 {
     unsigned char operand[ROOM], compare[ROOM], result[ROOM], before[ROOM];
     size_t size = um_proto_atomic_size(type), skew = rnd() % 9, at = 64 + shift;
@@ -40,6 +43,7 @@ static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bo
     for (size_t i = 0; i < count; i++)
         reference(type, op, expected + at + i * size, operand + skew + i * size, compare + skew + i * size);
     struct um_lock_party self = party();
+    unsigned char *const old = (place == OPERAND ? operand : place == COMPARE ? compare : result) + skew;
     const struct um_proto_atomic_call call = {
         .type = (uint8_t)type,
         .op = (uint8_t)op,
@@ -47,7 +51,7 @@ static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bo
         .target = target + at,
         .operand = op == UM_ATOMIC_READ ? NULL : operand + skew,
         .compare = um_proto_atomic_compares(op) ? compare + skew : NULL,
-        .result = wants_result ? result + skew : NULL,
+        .result = place == NOWHERE ? NULL : old,
         .lock_key = (uintptr_t)target + at,
         .locks = &own_locks,
         .party = &self,
@@ -55,12 +59,13 @@ static void check_one(unsigned type, unsigned op, size_t count, size_t shift, bo
     um_proto_atomic_apply(&call);
     for (size_t i = 0; i < count; i++) {
         if (!is_same(type, target + at + i * size, expected + at + i * size))
-            fail_msg("type %u op %u count %zu shift %zu: element %zu is wrong", type, op, count, shift, i);
-        if (wants_result)
-            assert_memory_equal(result + skew + i * size, before + at + i * size, size);
+            fail_msg("type %u op %u count %zu shift %zu place %d: element %zu is wrong", type, op, count, shift, place,
+                     i);
+        if (place != NOWHERE)
+            assert_memory_equal(old + i * size, before + at + i * size, size);
     }
     check_beside(target, at, count * size, 0xa5);
-    check_beside(result, skew, wants_result ? count * size : 0, 0x5a);
+    check_beside(result, skew, place == APART ? count * size : 0, 0x5a);
     for (int i = 0; i < UM_LOCKS; i++)
         assert_int_equal(own_locks.lock[i].holder, 0);
 }
@@ -86,9 +91,13 @@ static void every_datatype_and_operation_agrees_with_the_reference(void **state)
             pairs += base + fetch + swap;
             for (int round = 0; round < 50 && (base || fetch || swap); round++) {
                 size_t shift = shifts[round % 10], count = any_count(type, round);
-                check_one(type, op, count, shift, fetch || swap);
+                check_one(type, op, count, shift, fetch || swap ? APART : NOWHERE);
                 if (base)
-                    check_one(type, op, count, shift, false);
+                    check_one(type, op, count, shift, NOWHERE);
+                if ((fetch || swap) && op != UM_ATOMIC_READ)
+                    check_one(type, op, count, shift, OPERAND);
+                if (swap)
+                    check_one(type, op, count, shift, COMPARE);
             }
         }
     }

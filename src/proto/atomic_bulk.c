@@ -177,12 +177,13 @@ static void line_update(const struct um_proto_atomic_call *c, const struct um_pr
     unsigned char old[sizeof(next)] __attribute__((aligned(16)));
     unsigned char *target = (unsigned char *)c->target + at;
     memcpy(old, target, len);
-    if (c->result)
+    memcpy(next, old, len);
+    if (c->op != UM_ATOMIC_READ)
+        kernel->block(next, element_at(c->operand, at), element_at(c->compare, at), len / size);
+    if (c->result) /* it may be the same memory as operand or compare */
         memcpy((unsigned char *)c->result + at, old, len);
     if (c->op == UM_ATOMIC_READ)
         return;
-    memcpy(next, old, len);
-    kernel->block(next, element_at(c->operand, at), element_at(c->compare, at), len / size);
     if (!is_conditional(c->op)) {
         memcpy(target, next, len);
         return;
@@ -210,4 +211,5 @@ void um_proto_atomic_locked(const struct um_proto_atomic_call *c, const struct u
         line_update(c, kernel, at, part, size);
         um_lock_give(lock);
     }
+    um_fence_full(); /* sync: none (as behind an atomic instruction: later loads do not pass the update) */
 }

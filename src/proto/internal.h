@@ -514,6 +514,8 @@ enum um_proto_offer {
 extern const struct um_core_op_class um_proto_read_op;
 /* Can the owner offer such a read to this side? */
 bool um_proto_rma_may_take(const struct um_core_op *op);
+/* Can this side offer the peer all bytes of its read? */
+bool um_proto_rma_may_offer(const struct um_proto_inbound *in);
 /* Offers the peer all bytes of its read, which lie at `here`. True: they are offered, or will be. False: they go in
  * records. */
 bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here);

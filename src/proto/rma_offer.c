@@ -54,11 +54,16 @@ static int offer_send(struct um_core_ep *ep, struct um_proto_inbound *in, void *
     return 0;
 }
 
+bool um_proto_rma_may_offer(const struct um_proto_inbound *in)
+{
+    return in->is_shown && !in->was_offered && in->moved == 0 && in->arrival.len >= UM_OFFER_MIN &&
+           um_proto_peer_of(in->peer)->offers_refused < UM_OFFERS_REFUSED_MAX;
+}
+
 bool um_proto_rma_offer(struct um_core_ep *ep, struct um_proto_inbound *in, void *here)
 {
     struct um_lane *lane;
-    if (!in->is_shown || in->was_offered || in->moved > 0 || in->arrival.len < UM_OFFER_MIN ||
-        um_proto_peer_of(in->peer)->offers_refused >= UM_OFFERS_REFUSED_MAX)
+    if (!um_proto_rma_may_offer(in))
         return false;
     int ret = um_core_peer_lane(in->peer, &lane);
     if (ret == 0)

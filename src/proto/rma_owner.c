@@ -143,6 +143,15 @@ static bool return_step(struct um_core_ep *ep, struct um_proto_inbound *in, cons
     return false;
 }
 
+/* How many of the next `left` bytes must be there for the next step: what it moves, or what it may offer. */
+static uint64_t step_bytes(const struct um_proto_inbound *in, bool read, uint64_t left)
+{
+    if (!read)
+        return um_proto_rndv_step(in, left);
+    const uint64_t most = (uint64_t)UM_RETURN_STEP * in->peer->link->machine->body_max;
+    return um_proto_rma_may_offer(in) || left < most ? left : most;
+}
+
 static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)
 {
     bool read = in->op == UM_WIRE_READ;
@@ -154,8 +163,9 @@ static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)
     }
     uint64_t left = in->arrival.len - in->moved;
     void *here;
-    int ret = um_core_regions_resolve(ep->config.regions, in->key, in->addr + in->moved, left,
-                                      read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
+    int ret = um_core_regions_resolve_part(ep->config.regions, in->key, in->addr + in->moved, left,
+                                           step_bytes(in, read, left),
+                                           read ? UM_ACCESS_REMOTE_READ : UM_ACCESS_REMOTE_WRITE, &here);
     if (in->failed || (ret && read && in->moved > 0))
         return return_fail(ep, in, in->failed ? in->failed : -ret);
     if (ret) {

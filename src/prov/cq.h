@@ -99,11 +99,16 @@ static inline struct um_prov_cq_entry *um_prov_cq_slot_locked(struct um_prov_cq 
 
 /*
  * Notes that an entry may complete a store through a window: a reader then issues a full fence before it gets the
- * entry.
+ * entry. On x86 every atomic is such a fence itself.
  */
 static inline void um_prov_cq_unsettle_locked(struct um_prov_cq *cq, uint32_t op_flags)
 {
-    if (op_flags & UM_OP_WRITE)
+#if defined(__x86_64__)
+    const uint32_t stores = UM_OP_WRITE;
+#else
+    const uint32_t stores = UM_OP_WRITE | UM_OP_ATOMIC;
+#endif
+    if (op_flags & stores)
         cq->unsettled = true;
 }
 

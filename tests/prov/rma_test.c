@@ -3,6 +3,8 @@
 
 #include "needs.h"
 
+#include <sys/mman.h>
+
 enum { LARGEST = 1000003 };
 static unsigned char *local, *remote;
 
@@ -273,6 +275,43 @@ static void all_memory_can_be_registered_at_once(void **state)
     pair_close(&p);
 }
 
+/* The owner looks whether the memory is there only as far as it goes on: each look makes it resident. */
+static void a_read_of_all_memory_touches_what_it_moves(void **state)
+{
+    enum { LEN = 64 << 20, PAGE = 4096 };
+    static unsigned char resident[LEN / PAGE];
+    const char *machines = getenv("FI_UNIMEM_MACHINE");
+    struct pair p;
+    struct fid_mr *mr;
+    struct fi_cq_tagged_entry e;
+    size_t touched = 0;
+    (void)state;
+    needs(has_madvise());
+    char *from = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    char *to = mmap(NULL, LEN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    assert_true(from != MAP_FAILED && to != MAP_FAILED);
+    madvise(from, LEN, MADV_NOHUGEPAGE);
+    from[LEN - 1] = 77;
+    setenv("FI_UNIMEM_COPY", "0", 1); /* the owner executes the read */
+    pair_open(&p, &(struct pair_config){0});
+    assert_int_equal(fi_mr_reg(p.b.domain, NULL, UINTPTR_MAX, both, 0, 1, 0, &mr, NULL), 0);
+    PAIR_POST(&p, fi_read(p.a.ep, to, LEN, NULL, p.a.other, (uintptr_t)from, 1, NULL));
+    for (int i = 0; i < 4; i++)
+        pair_progress(&p);
+    assert_int_equal(mincore(from, LEN, resident), 0);
+    for (size_t i = 0; i < LEN / PAGE; i++)
+        touched += resident[i] & 1;
+    if (!machines || !strstr(machines, "net")) /* net offers all of the memory at once */
+        assert_in_range(touched, 1, LEN / PAGE / 2);
+    pair_await(&p, &p.a, &e, NULL);
+    assert_int_equal(to[LEN - 1], 77);
+    assert_int_equal(fi_close(&mr->fid), 0);
+    pair_close(&p);
+    unsetenv("FI_UNIMEM_COPY");
+    munmap(from, LEN);
+    munmap(to, LEN);
+}
+
 /* rma_iov_count 0: nothing moves, whatever is registered; data that comes with it arrives. */
 static void a_message_without_a_place_moves_nothing(void **state)
 {
@@ -317,6 +356,7 @@ int main(void)
         cmocka_unit_test(keys_are_unique),
         cmocka_unit_test(raw_keys_can_be_exchanged),
         cmocka_unit_test(all_memory_can_be_registered_at_once),
+        cmocka_unit_test(a_read_of_all_memory_touches_what_it_moves),
         cmocka_unit_test(a_message_without_a_place_moves_nothing),
     };
     return needs_status(cmocka_run_group_tests_name("prov/rma", tests, setup_buffers, teardown_buffers));
