@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -25,9 +26,23 @@ static struct parent {
     uint64_t dev, ino;
 } parent;
 
+/* Parent and child return from fork() on the same stack: in shared memory each would overwrite the other's frames. */
+static void refuse_shared_stack(void)
+{
+    const uintptr_t at = (uintptr_t)__builtin_frame_address(0);
+    for (size_t i = 0; i < um_heap.count; i++) {
+        if (at < um_heap.run[i].start || at >= um_heap.run[i].end)
+            continue;
+        um_heap_say("fork() on a stack that malloc gave: child and parent would share it, and the program ends.");
+        um_heap_say("Run it without --heap, or take the stacks of threads and coroutines from mmap().");
+        abort();
+    }
+}
+
 static void prepare(void)
 {
     pthread_mutex_lock(&um_heap.lock);
+    refuse_shared_stack();
     child_pipe[0] = child_pipe[1] = -1;
     if (um_heap.count > 0 && pipe2(child_pipe, O_CLOEXEC) != 0)
         child_pipe[0] = child_pipe[1] = -1; /* no descriptor left: the parent does not wait */

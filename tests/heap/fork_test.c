@@ -7,12 +7,15 @@
 #include "base/atomic.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 
 enum { MIB = 1 << 20, BLOCK = 4 * MIB, THREADS = 4 };
 
@@ -253,6 +256,41 @@ static void test_spawn_copies_nothing(void **state)
 }
 
 /* Adopted memory and the heap lie in one file. The child shares neither of them. */
+static ucontext_t outer, inner;
+
+static void fork_inside(void)
+{
+    _exit(fork() < 0 ? 2 : 1);
+}
+
+/* Parent and child would return from fork() on one and the same stack. */
+static void test_a_fork_on_a_stack_of_the_heap_ends_with_a_message(void **state)
+{
+    char text[4096] = "";
+    int err[2], status;
+    (void)state;
+    assert_int_equal(pipe(err), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit no_core = {0, 0};
+        setrlimit(RLIMIT_CORE, &no_core);
+        dup2(err[1], STDERR_FILENO);
+        signal(SIGABRT, SIG_DFL);
+        getcontext(&inner);
+        inner.uc_stack = (stack_t){.ss_sp = filled(0), .ss_size = BLOCK};
+        inner.uc_link = &outer;
+        makecontext(&inner, fork_inside, 0);
+        swapcontext(&outer, &inner);
+        _exit(3);
+    }
+    close(err[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    assert_true(read(err[0], text, sizeof(text) - 1) > 0);
+    assert_non_null(strstr(text, "without --heap"));
+    close(err[0]);
+}
+
 static void test_adopted_memory_beside_the_heap(void **state)
 {
     unsigned char *block = filled(1), *private = private_memory(BLOCK);
@@ -285,6 +323,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_protections_and_untouched_pages_are_kept),
         cmocka_unit_test(test_forks_while_threads_allocate),
         cmocka_unit_test(test_spawn_copies_nothing),
+        cmocka_unit_test(test_a_fork_on_a_stack_of_the_heap_ends_with_a_message),
         cmocka_unit_test(test_adopted_memory_beside_the_heap),
     };
     if (!adopt_arguments(argc, argv))
