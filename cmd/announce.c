@@ -61,7 +61,7 @@ void um_cmd_announce_doubts(const struct um_cmd_recognised *found, const struct 
     for (unsigned i = 0; i < env->count; i++) {
         const struct um_cmd_env_var *var = &env->var[i];
         bool differs = um_cmd_env_differs(var);
-        /* FI_PROVIDER was named in the line before; and another provider may need other settings. */
+        /* A FI_PROVIDER of other providers was named in the line before, and these may need other settings. */
         if (differs && !env->other_provider && strcmp(var->name, "FI_PROVIDER") != 0)
             fprintf(stderr, "unimem: %s=%s is yours and wins over %s: unimem may not be used\n", var->name, var->value,
                     var->ours);

@@ -4,6 +4,7 @@
  */
 #include "announce.h"
 #include "commands.h"
+#include "forward.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,8 @@ int um_cmd_env(int argc, char **argv)
     if (verbose)
         um_cmd_announce_all(&env);
     print_exports(&env);
+    if (um_cmd_env_apply(&env) || um_cmd_forward(NULL, &found, &env))
+        return UM_EXIT_FAILED;
     if (fflush(stdout)) {
         perror("unimem: cannot write the environment");
         return UM_EXIT_FAILED;

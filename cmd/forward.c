@@ -4,6 +4,7 @@
 #include "words.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +13,9 @@
 static const char list[] = "OMPI_MCA_mca_base_env_list", delimiter[] = "OMPI_MCA_mca_base_env_list_delimiter";
 
 extern char **environ;
+
+static char names[UM_ENV_VALUE_MAX], given[UM_ENV_VALUE_MAX]; /* tens of KiB: not on the stack */
+static bool is_set;                                           /* um_cmd_forward() set the list */
 
 /* True if the name, perhaps with `=value`, is an entry of the list. */
 static bool is_in(const char *entries, const char *between, const char *name, size_t len)
@@ -26,48 +30,42 @@ static bool is_in(const char *entries, const char *between, const char *name, si
     return false;
 }
 
-/* True for libfabric's and unimem's variables, and for LD_PRELOAD if it has the heap. */
-static bool is_wanted(const char *variable, size_t len)
+/* True for libfabric's and unimem's variables, for those of env (NULL: none), and for LD_PRELOAD if it has the
+ * heap. */
+static bool is_wanted(const char *variable, size_t len, const struct um_cmd_environment *env)
 {
     static const char preload[] = "LD_PRELOAD";
+    for (unsigned i = 0; env && i < env->count; i++) {
+        if (strlen(env->var[i].name) == len && strncmp(variable, env->var[i].name, len) == 0)
+            return true;
+    }
     return strncmp(variable, "FI_", 3) == 0 ||
            (len == sizeof preload - 1 && strncmp(variable, preload, len) == 0 && um_cmd_heap_is_preloaded());
 }
 
 /*
- * Appends the names of the wanted variables that are not in `entries`, each after the text `before`. Returns 0 or
+ * Appends to `names` the wanted variables that are not in `entries`, each after the text `before`. is_list: Open
+ * MPI's list takes an entry with a '=', also one that is only in the variable's value, for NAME=VALUE. Returns 0 or
  * -ENAMETOOLONG.
  */
-static int names_append(char *names, size_t size, const char *before, const char *entries, const char *between)
+static int names_append(const struct um_cmd_environment *env, const char *before, const char *entries,
+                        const char *between, bool is_list)
 {
+    const size_t size = sizeof names;
     size_t used = strlen(names);
     for (char **variable = environ; *variable; variable++) {
         const size_t len = strcspn(*variable, "=");
-        if (!(*variable)[len] || !is_wanted(*variable, len) || is_in(entries, between, *variable, len))
+        if (!(*variable)[len] || !is_wanted(*variable, len, env) || is_in(entries, between, *variable, len))
             continue;
-        int n = snprintf(names + used, size - used, "%s%.*s", used ? before : "", (int)len, *variable);
+        const char *value = *variable + len + 1;
+        const bool is_whole = is_list && strchr(value, '=') && !strpbrk(value, between);
+        int n =
+            snprintf(names + used, size - used, "%s%.*s", used ? before : "", is_whole ? INT_MAX : (int)len, *variable);
         if (n < 0 || (size_t)n >= size - used)
             return -ENAMETOOLONG;
         used += (size_t)n;
     }
     return 0;
-}
-
-/*
- * True if the launcher has the option -x: Open MPI 4 takes a list or -x, not both. If no launcher is found, every word
- * may be an option of one.
- */
-static bool has_x(char *const *command, const char *launcher)
-{
-    static const char *const x[] = {"x", NULL};
-    char *const *own = um_cmd_words_behind(command, launcher);
-    struct um_cmd_words at = {0};
-    for (char *const *word = own ? own : command; *word; word++) {
-        const bool is_own = um_cmd_words_take(&at, *word) || !own;
-        if (is_own && um_cmd_words_is_option(*word, x))
-            return true;
-    }
-    return false;
 }
 
 static int too_long(void)
@@ -77,24 +75,117 @@ static int too_long(void)
     return -ENAMETOOLONG;
 }
 
-int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
+/* Appends the values of these options of the launcher to `given`, separated by ';'. */
+static void given_add(char *const *words, const char *const *options, bool all_are_options)
 {
-    static char names[UM_ENV_VALUE_MAX]; /* tens of KiB: not on the stack */
-    const char *own = getenv(list), *between = getenv(delimiter);
-    if (found->mpi.kind != UM_MPI_OPENMPI || env->other_provider || !um_cmd_env_goes_over_net())
-        return 0;
-    if (!own)
-        own = "";
+    struct um_cmd_words at = {0};
+    size_t used = strlen(given);
+    for (; words && *words; words++) {
+        const bool is_own = um_cmd_words_take(&at, *words) || all_are_options;
+        if (!is_own || !um_cmd_words_is_option(*words, options) || !words[1])
+            continue;
+        int n = snprintf(given + used, sizeof given - used, "%s;", words[1]);
+        if (n > 0 && (size_t)n < sizeof given - used)
+            used += (size_t)n;
+    }
+}
+
+/* Says which of the wanted variables are not given yet. between: what may separate those that are; env: as
+ * is_wanted(). */
+static int advise(const struct um_cmd_environment *env, const char *how, const char *before, const char *between)
+{
+    if (names_append(env, before, given, between, false))
+        return too_long();
+    if (*names)
+        fprintf(stderr, "unimem: ranks on other hosts need these variables, too: %s%s\n", how, names);
+    return 0;
+}
+
+/*
+ * True if Open MPI's launcher has the option -x: version 4 takes a list or -x, not both. If no launcher is found, every
+ * word may be an option of one.
+ */
+static bool has_x(char *const *command, char *const *own, const char *const *x)
+{
+    if (own)
+        return um_cmd_words_find(own, x) != NULL;
+    for (; *command; command++) {
+        if (um_cmd_words_is_option(*command, x))
+            return true;
+    }
+    return false;
+}
+
+/* True if the launcher's words set the list, which then counts instead of the variable: --mca mca_base_env_list NAMES
+ */
+static bool has_list(char *const *own)
+{
+    static const char *const pairs[] = {"mca", "gmca", "omca", "gomca", NULL};
+    struct um_cmd_words at = {0};
+    for (; own && *own; own++) {
+        if (um_cmd_words_take(&at, *own) && um_cmd_words_is_option(*own, pairs) && own[1] &&
+            !strcmp(own[1], list + strlen("OMPI_MCA_")))
+            return true;
+    }
+    return false;
+}
+
+static int forward_openmpi(char *const *command, const struct um_cmd_recognised *found)
+{
+    static const char *const x[] = {"x", NULL};
+    const char *listed = getenv(list), *between = getenv(delimiter);
+    char *const *own = um_cmd_words_behind(command, found->launcher_word);
+    if (!listed)
+        listed = "";
     if (!between || !*between)
         between = ";";
-    if (!*own && has_x(command, found->launcher_word)) {
-        if (names_append(names, sizeof names, " -x ", "", between))
-            return too_long();
-        fprintf(stderr, "unimem: ranks on other hosts need these variables, too: mpiexec -x %s\n", names);
+    if (has_list(own))
+        return advise(NULL, "in mca_base_env_list, ", ";", between);
+    if (!*listed && um_cmd_mpi_major(&found->mpi) < 5 && has_x(command, own, x)) {
+        given_add(own ? own : command, x, !own);
+        return advise(NULL, "mpiexec -x ", " -x ", ";");
+    }
+    if (snprintf(names, sizeof names, "%s", listed) >= (int)sizeof names ||
+        names_append(NULL, between, listed, between, true))
+        return too_long();
+    is_set = setenv(list, names, 1) == 0;
+    return is_set ? 0 : -errno;
+}
+
+/* hydra passes the whole environment on, unless it is told not to; then the MPI's variables need to be named, too. */
+static int forward_hydra(char *const *command, const struct um_cmd_recognised *found,
+                         const struct um_cmd_environment *env)
+{
+    static const char *const narrow[] = {"genvnone", "genvlist", "envnone", "envlist", NULL};
+    static const char *const lists[] = {"genvlist", "envlist", NULL};
+    char *const *own = um_cmd_words_behind(command, found->launcher_word);
+    const char *option = own ? um_cmd_words_find(own, narrow) : NULL;
+    if (!option)
+        return 0;
+    given_add(own, lists, false);
+    return advise(env, "-genvlist ", ",", ",;");
+}
+
+int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
+{
+    names[0] = given[0] = '\0';
+    if (env->other_provider || !um_cmd_env_goes_over_net())
+        return 0;
+    switch (found->mpi.kind) {
+    case UM_MPI_OPENMPI:
+        return command ? forward_openmpi(command, found) : advise(NULL, "mpiexec -x ", " -x ", ";");
+    case UM_MPI_MPICH:
+    case UM_MPI_INTEL:
+        return command ? forward_hydra(command, found, env) : 0;
+    case UM_MPI_NONE:
+        return getenv(list) ? 0 : advise(NULL, "Open MPI's mpiexec -x ", " -x ", ";");
+    default:
         return 0;
     }
-    if (snprintf(names, sizeof names, "%s", own) >= (int)sizeof names ||
-        names_append(names, sizeof names, between, own, between))
-        return too_long();
-    return setenv(list, names, 1) == 0 ? 0 : -errno;
+}
+
+void um_cmd_forward_announce(void)
+{
+    if (is_set)
+        fprintf(stderr, "unimem: %s=%s (set)\n", list, names);
 }

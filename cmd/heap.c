@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #define HEAP_LIBRARY "libunimem-heap.so"
 #define JEMALLOC     "libjemalloc.so.2"
@@ -24,11 +25,15 @@ static int jemalloc_find(char *found)
     return ret;
 }
 
-int um_cmd_heap_preload(void)
+int um_cmd_heap_preload(char *const *program, bool verbose)
 {
     static const char who[] = "--heap";
     static char heap[PATH_MAX + sizeof HEAP_LIBRARY], jemalloc[PATH_MAX];
     const char *const paths[] = {heap, jemalloc};
+    if (um_cmd_preload_is_refused(program)) {
+        fprintf(stderr, "unimem: --heap: AddressSanitizer has an allocator of its own: the program runs with that.\n");
+        return 0;
+    }
     int ret = um_cmd_preload_find(who, HEAP_LIBRARY, heap, sizeof heap);
     if (ret)
         return ret;
@@ -37,7 +42,11 @@ int um_cmd_heap_preload(void)
                         "libjemalloc2 (apt install libjemalloc2), or name its folder in LD_LIBRARY_PATH.\n");
         return -ENOENT;
     }
-    return um_cmd_preload_has(heap) ? 0 : um_cmd_preload_add(who, paths, 2); /* `unimem run` inside `unimem run` */
+    if (!um_cmd_preload_has(heap)) /* `unimem run` inside `unimem run` */
+        ret = um_cmd_preload_add(who, paths, 2);
+    if (ret == 0 && verbose)
+        fprintf(stderr, "unimem: LD_PRELOAD=%s (--heap)\n", getenv("LD_PRELOAD"));
+    return ret;
 }
 
 bool um_cmd_heap_is_preloaded(void)

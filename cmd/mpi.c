@@ -139,11 +139,18 @@ static enum um_cmd_mpi_kind kind_of_bytes(const struct um_cmd_elf *elf)
     return UM_MPI_NONE;
 }
 
-static bool exists(const char *format, const char *dir)
+/* True if a file exists whose path is dir and then this pattern of glob(3). */
+static bool exists(const char *dir, const char *below)
 {
-    char pattern[PATH_MAX + 64];
+    char pattern[2 * PATH_MAX + 64];
+    size_t used = 0;
     glob_t found;
-    snprintf(pattern, sizeof pattern, format, dir);
+    for (; *dir && used < 2 * PATH_MAX; dir++) {
+        if (strchr("*?[\\", *dir))
+            pattern[used++] = '\\';
+        pattern[used++] = *dir;
+    }
+    snprintf(pattern + used, sizeof pattern - used, "%s", below);
     bool any = glob(pattern, 0, NULL, &found) == 0;
     if (any)
         globfree(&found);
@@ -154,9 +161,9 @@ static bool exists(const char *format, const char *dir)
 static bool openmpi_has_ofi(const struct um_cmd_elf *elf, const char *dir)
 {
     static const char built_in[] = "mca_mtl_ofi_component";
-    return um_cmd_elf_holds(elf, built_in, sizeof built_in - 1) || exists("%s/openmpi/mca_mtl_ofi.so", dir) ||
-           exists("%s/openmpi/lib/openmpi*/mca_mtl_ofi.so", dir) || /* before the search of a folder of thousands */
-           exists("%s/openmpi*/lib/openmpi*/mca_mtl_ofi.so", dir) || exists("%s/../openmpi*/mca_mtl_ofi.so", dir);
+    return um_cmd_elf_holds(elf, built_in, sizeof built_in - 1) || exists(dir, "/openmpi/mca_mtl_ofi.so") ||
+           exists(dir, "/openmpi/lib/openmpi*/mca_mtl_ofi.so") || /* before the search of a folder of thousands */
+           exists(dir, "/openmpi*/lib/openmpi*/mca_mtl_ofi.so") || exists(dir, "/../openmpi*/mca_mtl_ofi.so");
 }
 
 static bool has_ofi(const struct um_cmd_mpi *mpi, const struct um_cmd_elf *elf, const char *dir)
@@ -200,12 +207,11 @@ static void find_providers(struct um_cmd_mpi *mpi, const char *dir)
                                         "%s/../libfabric/lib/prov",
                                         "%s/../opt/mpi/libfabric/lib/prov",
                                         "%s/../../libfabric/lib/prov"};
-    char path[PATH_MAX], pattern[PATH_MAX + 16];
+    char path[PATH_MAX];
     for (size_t i = 0; i < sizeof below / sizeof below[0]; i++) {
         if (snprintf(path, sizeof path, below[i], dir) >= (int)sizeof path)
             continue;
-        snprintf(pattern, sizeof pattern, "%s/lib*-fi.so", path);
-        if (exists("%s", pattern) && realpath(path, mpi->providers))
+        if (exists(path, "/lib*-fi.so") && realpath(path, mpi->providers))
             return;
     }
 }

@@ -149,15 +149,19 @@ static int fill_plain(struct um_cmd_env_var *var, const struct plain *plain, con
                       const struct um_cmd_mpi *mpi)
 {
     const char *own = getenv(var->name), *value = plain->value ? plain->value : providers_for(mpi);
-    if (own && !*own && !strcmp(plain->name, "FI_PROVIDER"))
-        own = NULL; /* libfabric ignores an empty value, too */
+    bool is_extended = false;
+    if (own && !strcmp(plain->name, "FI_PROVIDER")) {
+        is_extended = !strcmp(own, the_provider) && strcmp(value, own) != 0;
+        if (is_extended || !*own)
+            own = NULL; /* libfabric ignores an empty value, too */
+    }
     if (value == the_provider && env->other_provider) {
         /* Open MPI and Intel MPI leave out some providers by default: name the user's, if the value is one name. */
         bool is_name = !strpbrk(env->other_provider, "^,");
         value = is_name ? env->other_provider : NULL;
     }
     var->ours = plain->is_free ? NULL : value;
-    var->origin = own ? UM_ENV_KEPT : value ? UM_ENV_SET : UM_ENV_UNUSED;
+    var->origin = own ? UM_ENV_KEPT : is_extended ? UM_ENV_EXTENDED : value ? UM_ENV_SET : UM_ENV_UNUSED;
     return own || value ? var_format(var, "", own ? own : value, NULL) : 0;
 }
 
@@ -181,6 +185,20 @@ int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi
         ret = fill_plain(var, &plain[i], env, mpi);
     }
     return ret;
+}
+
+int um_cmd_env_apply(const struct um_cmd_environment *env)
+{
+    for (unsigned i = 0; i < env->count; i++) {
+        const struct um_cmd_env_var *var = &env->var[i];
+        const bool ours = var->origin == UM_ENV_SET || var->origin == UM_ENV_EXTENDED;
+        if (!ours || setenv(var->name, var->value, 1) == 0)
+            continue;
+        const int error = errno;
+        fprintf(stderr, "unimem: cannot set %s: %s\n", var->name, strerror(error));
+        return -error;
+    }
+    return 0;
 }
 
 bool um_cmd_env_differs(const struct um_cmd_env_var *var)

@@ -43,6 +43,9 @@ struct um_cmd_environment {
  */
 int um_cmd_env_fill(struct um_cmd_environment *env, const struct um_cmd_mpi *mpi);
 
+/* Sets the variables in this process. Returns 0, or a negative errno after a message. */
+int um_cmd_env_apply(const struct um_cmd_environment *env);
+
 /* True if net is among the machines that the environment names, and not switched off. */
 bool um_cmd_env_goes_over_net(void);
 

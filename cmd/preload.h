@@ -20,4 +20,10 @@ int um_cmd_preload_add(const char *who, const char *const *paths, size_t count);
 /* True if LD_PRELOAD names the library. */
 bool um_cmd_preload_has(const char *library);
 
+/*
+ * True if a program among the words of a command has the shared library of AddressSanitizer, which ends the program if
+ * another library is preloaded before.
+ */
+bool um_cmd_preload_is_refused(char *const *words);
+
 #endif

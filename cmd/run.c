@@ -91,19 +91,6 @@ static int parse(int argc, char **argv, struct options *o, struct um_cmd_recogni
     return 0;
 }
 
-static int env_apply(const struct um_cmd_environment *env)
-{
-    for (unsigned i = 0; i < env->count; i++) {
-        const struct um_cmd_env_var *var = &env->var[i];
-        bool ours = var->origin == UM_ENV_SET || var->origin == UM_ENV_EXTENDED;
-        if (ours && setenv(var->name, var->value, 1)) {
-            fprintf(stderr, "unimem: cannot set %s: %s\n", var->name, strerror(errno));
-            return UM_EXIT_FAILED;
-        }
-    }
-    return UM_EXIT_OK;
-}
-
 /* Returns what names hosts, or NULL if nothing does or the user has chosen the machines. */
 static const char *hosts_named(char *const *program, const struct um_cmd_recognised *found)
 {
@@ -146,14 +133,17 @@ static int prepare(const struct options *o, char **program, struct um_cmd_recogn
     um_cmd_announce_dropped(program);
     if (o->verbose)
         um_cmd_announce_all(&env);
-    ret = env_apply(&env);
-    if (ret == UM_EXIT_OK && o->heap && um_cmd_heap_preload())
-        return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
-    if (ret == UM_EXIT_OK && !o->system_yield)
-        um_cmd_yield_preload(program, found, &env, o->verbose);
-    if (ret == UM_EXIT_OK && um_cmd_forward(program, found, &env))
+    if (um_cmd_env_apply(&env))
         return UM_EXIT_FAILED;
-    return ret;
+    if (o->heap && um_cmd_heap_preload(program, o->verbose))
+        return UM_EXIT_FAILED; /* late: whatever runs before the program does not need it */
+    if (!o->system_yield)
+        um_cmd_yield_preload(program, found, &env, o->verbose);
+    if (um_cmd_forward(program, found, &env))
+        return UM_EXIT_FAILED;
+    if (o->verbose)
+        um_cmd_forward_announce();
+    return UM_EXIT_OK;
 }
 
 int um_cmd_run(int argc, char **argv)

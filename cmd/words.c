@@ -5,7 +5,10 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /*
  * Options without a value. Not listed are those that may have one, depending on the launcher or its version (-tune, -s,
@@ -50,6 +53,9 @@ static const char *const with_value[] = {
 /* Options followed by a name and its value. hydra's may be one word, NAME=VALUE. */
 static const char *const with_pair[] = {"env",     "genv",    "mca",        "gmca",        "omca", "gomca",
                                         "prtemca", "pmixmca", "append-env", "prepend-env", NULL};
+
+/* Options that name a file with more words of the launcher: hydra's, Open MPI's. */
+static const char *const with_more[] = {"configfile", "app", NULL};
 
 char *const *um_cmd_words_behind(char *const *argv, const char *launcher)
 {
@@ -111,4 +117,63 @@ bool um_cmd_words_take(struct um_cmd_words *at, const char *word)
     at->in_program = !at->unsure || um_cmd_find_in_path(word, path) == 0;
     at->unsure = false;
     return false;
+}
+
+/*
+ * True if a line of such a file has one of the options. Each line is a part of the job, as on the command line before a
+ * `:`; a line that ends in a backslash goes on.
+ */
+static bool line_has(struct um_cmd_words *at, char *line, const char *const *options)
+{
+    static const char blanks[] = " \t\r\n";
+    bool has = false, goes_on = false;
+    char *rest;
+    line[strcspn(line, "#")] = '\0';
+    for (char *word = strtok_r(line, blanks, &rest); word; word = strtok_r(NULL, blanks, &rest)) {
+        goes_on = !strcmp(word, "\\");
+        if (!goes_on && um_cmd_words_take(at, word))
+            has |= um_cmd_words_is_option(word, options);
+    }
+    if (!goes_on)
+        *at = (struct um_cmd_words){0};
+    return has;
+}
+
+/* Reads regular files only: what is read from a pipe would be lost to the launcher. */
+static bool file_has(const char *path, const char *const *options)
+{
+    struct um_cmd_words at = {0};
+    struct stat st;
+    char *line = NULL;
+    size_t size = 0;
+    bool has = false;
+    FILE *file = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+    if (!file)
+        return false;
+    while (!has && getline(&line, &size, file) > 0)
+        has = line_has(&at, line, options);
+    free(line);
+    fclose(file);
+    return has;
+}
+
+static const char *value_of(char *const *word)
+{
+    const char *equals = strchr(*word, '=');
+    if (equals)
+        return equals + 1;
+    return word[1] ? word[1] : "";
+}
+
+const char *um_cmd_words_find(char *const *words, const char *const *options)
+{
+    struct um_cmd_words at = {0};
+    for (; *words; words++) {
+        if (!um_cmd_words_take(&at, *words))
+            continue;
+        if (um_cmd_words_is_option(*words, options) ||
+            (um_cmd_words_is_option(*words, with_more) && file_has(value_of(words), options)))
+            return *words;
+    }
+    return NULL;
 }

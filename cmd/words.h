@@ -33,4 +33,10 @@ bool um_cmd_words_take(struct um_cmd_words *at, const char *word);
  */
 bool um_cmd_words_is_option(const char *word, const char *const *options);
 
+/*
+ * Returns the launcher's option that is one of these, or that names a file which has one of these (hydra's -configfile,
+ * Open MPI's --app); NULL: there is none. words: from um_cmd_words_behind().
+ */
+const char *um_cmd_words_find(char *const *words, const char *const *options);
+
 #endif

@@ -1,7 +1,5 @@
 /* See cmd/yield.h. */
 #include "yield.h"
-#include "elf_file.h"
-#include "launch.h"
 #include "preload.h"
 
 #include <limits.h>
@@ -22,25 +20,6 @@ static bool runs_over_unimem(const struct um_cmd_environment *env)
     return true;
 }
 
-/*
- * True if a program has the shared library of AddressSanitizer, which ends it if another library is preloaded before.
- */
-static bool has_address_sanitizer(char *const *words)
-{
-    static const char asan[] = "libasan.so";
-    bool has = false;
-    for (; *words && !has; words++) {
-        char path[PATH_MAX];
-        struct um_cmd_elf elf;
-        if (um_cmd_find_in_path(*words, path) || um_cmd_elf_open(path, &elf))
-            continue;
-        for (unsigned i = 0; i < elf.needed_count; i++)
-            has = has || strncmp(elf.needed[i], asan, sizeof asan - 1) == 0;
-        um_cmd_elf_close(&elf);
-    }
-    return has;
-}
-
 void um_cmd_yield_preload(char *const *program, const struct um_cmd_recognised *found,
                           const struct um_cmd_environment *env, bool verbose)
 {
@@ -48,7 +27,7 @@ void um_cmd_yield_preload(char *const *program, const struct um_cmd_recognised *
     static char path[PATH_MAX];
     const char *const paths[] = {path};
     if (found->mpi.kind != UM_MPI_MPICH || !runs_over_unimem(env) || um_cmd_preload_has(library) ||
-        has_address_sanitizer(program))
+        um_cmd_preload_is_refused(program))
         return;
     if (um_cmd_preload_find(who, library, path, sizeof path) == 0 && um_cmd_preload_add(who, paths, 1) == 0 && verbose)
         fprintf(stderr, "unimem: LD_PRELOAD=%s (sched_yield; --system-yield: not)\n", getenv("LD_PRELOAD"));

@@ -144,6 +144,13 @@ def test_libraries_with_the_systems_libfabric_get_the_inner_provider_too(
     assert run.stdout == f"{expected}\n"
 
 
+def test_unimems_own_choice_of_provider_is_extended(tmp_path: Path) -> None:
+    """FI_PROVIDER=unimem may come from `unimem env`."""
+    net = ["--mpi", "openmpi", "--machine", "shm,net", "printenv", "FI_PROVIDER"]
+    assert call(tmp_path, *net, FI_PROVIDER="unimem").stdout == "unimem,tcp\n"
+    assert call(tmp_path, *net, FI_PROVIDER="unimem,verbs").stdout == "unimem,verbs\n"
+
+
 def test_open_mpi_is_told_what_ranks_of_other_hosts_need(tmp_path: Path) -> None:
     name = "OMPI_MCA_mca_base_env_list"
     net = ["--mpi", "openmpi", "--machine", "shm,net"]
@@ -165,6 +172,55 @@ def test_the_programs_own_x_does_not_keep_open_mpi_from_being_told(tmp_path: Pat
     assert "FI_UNIMEM_MACHINE" in call(tmp_path, *net, "-n", "2", "./app", "-x").stdout
     run = call(tmp_path, *net, "-n", "1", "./app", ":", "-x", "HOME", "./app")
     assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr, run
+    (tmp_path / "parts").write_text("-n 1 -x HOME ./app\n")
+    run = call(tmp_path, *net, "--app", "parts")
+    assert run.returncode == 1 and "-x FI_PROVIDER_PATH" in run.stderr, run
+
+
+def test_what_the_command_passes_on_is_not_asked_for(tmp_path: Path) -> None:
+    script(tmp_path / "mpiexec", "exit 0\n")
+    script(tmp_path / "app")
+    net = ["--mpi", "openmpi", "--machine", "shm,net", "./mpiexec"]
+    given = ["-x", "FI_PROVIDER_PATH", "-x", "FI_PROVIDER=unimem,tcp"]
+    run = call(tmp_path, *net, *given, "./app")
+    assert "-x FI_UNIMEM_MACHINE\n" in run.stderr and "FI_PROVIDER_PATH" not in run.stderr.splitlines()[-1], run
+    run = call(tmp_path, *net, *given, "-x", "FI_UNIMEM_MACHINE", "./app")
+    assert "these variables" not in run.stderr, run
+    run = call(tmp_path, *net, "--mca", "mca_base_env_list", "HOME", "./app")
+    assert "in mca_base_env_list, FI_" in run.stderr, run
+    net[1] = "mpich"
+    assert "these variables" not in call(tmp_path, *net, "-hosts", "a,b", "./app").stderr
+    for narrow in (["-genvlist", "HOME,FI_PROVIDER"], ["-genvnone"]):
+        run = call(tmp_path, *net, "-hosts", "a,b", *narrow, "./app")
+        names = set(run.stderr.split("-genvlist ")[1].strip().split(","))
+        assert names >= {"FI_PROVIDER_PATH", "FI_UNIMEM_MACHINE", "MPIR_CVAR_NOLOCAL"}, run
+        assert ("FI_PROVIDER" in names) == (narrow == ["-genvnone"]), run
+    assert "these variables" not in call(tmp_path, *net, "-n", "2", "./app", "-genvnone").stderr
+
+
+def test_where_no_launcher_is_seen_it_is_said_what_open_mpi_needs(tmp_path: Path) -> None:
+    name = "OMPI_MCA_mca_base_env_list"
+    script(tmp_path / "job", f"printenv {name}\n")
+    run = call(tmp_path, "--machine", "shm,net", "./job")
+    assert run.returncode == 1 and "variables, too: Open MPI's mpiexec -x " in run.stderr, run
+    assert "these variables" not in call(tmp_path, "./job").stderr
+    base = {"PATH": os.environ["PATH"], "FI_UNIMEM_MACHINE": "shm,net"}
+    for mpi, says in (("openmpi", True), ("any", True), ("mpich", False)):
+        env = subprocess.run(
+            [UNIMEM, "env", "--mpi", mpi], env=base, capture_output=True, text=True, timeout=30, check=True
+        )
+        assert ("-x FI_PROVIDER_PATH" in env.stderr and "-x FI_UNIMEM_MACHINE" in env.stderr) == says, env
+
+
+def test_a_value_with_an_equals_sign_goes_to_other_hosts(tmp_path: Path) -> None:
+    """Open MPI takes an entry for NAME=VALUE if the variable's value has a '='."""
+    run = call(
+        tmp_path,
+        *["--mpi", "openmpi", "--machine", "shm,net", "printenv", "OMPI_MCA_mca_base_env_list"],
+        FI_LOG_SUBSYS="a=b",
+        FI_UNIMEM_NET="tcp;ofi_rxm",
+    )
+    assert {"FI_LOG_SUBSYS=a=b", "FI_UNIMEM_NET"} <= set(run.stdout.strip().split(";")), run
 
 
 def test_a_users_list_for_other_hosts_is_kept(tmp_path: Path) -> None:
@@ -215,6 +271,8 @@ def test_a_program_with_an_address_sanitizer_starts(tmp_path: Path) -> None:
     compile_c(tmp_path / "app", source, "-fsanitize=address")
     run = call(tmp_path, "--mpi", "mpich", "./app")
     assert run.returncode == 0 and run.stdout == "no\n", str(run)
+    run = call(tmp_path, "--heap", "--mpi", "openmpi", "./app")
+    assert run.returncode == 0 and run.stdout == "no\n" and "runs with that" in run.stderr, str(run)
 
 
 def test_without_the_yield_library_mpich_runs_and_it_is_said(tmp_path: Path) -> None:

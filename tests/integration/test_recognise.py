@@ -241,6 +241,11 @@ def test_open_mpi_without_ofi_is_refused(tmp_path: Path) -> None:
     assert "no OFI component" in run.err and "openmpi-bin" in run.err, run.err
 
 
+def test_a_folder_whose_name_looks_like_a_pattern(tmp_path: Path) -> None:
+    tree = debian(tmp_path / "mpi[test]*?")
+    assert call("run", "-v", tree.bin / "mpiexec.openmpi").settings == OPENMPI_4
+
+
 def test_naming_the_mpi_overrules_what_is_recognised(tmp_path: Path) -> None:
     run = call("run", "-v", "--mpi", "mpich", "--", debian(tmp_path).bin / "mpiexec.mpich")
     assert run.status == 0, run.err
