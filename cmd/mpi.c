@@ -145,7 +145,7 @@ static bool exists(const char *dir, const char *below)
     char pattern[2 * PATH_MAX + 64];
     size_t used = 0;
     glob_t found;
-    for (; *dir && used < 2 * PATH_MAX; dir++) {
+    for (; *dir && used < (size_t)2 * PATH_MAX; dir++) {
         if (strchr("*?[\\", *dir))
             pattern[used++] = '\\';
         pattern[used++] = *dir;
