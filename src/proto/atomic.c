@@ -97,8 +97,8 @@ static inline __attribute__((always_inline)) int atomic_executed(struct um_core_
 {
     ep->stats.mapped++;
 #if !defined(__x86_64__)
-    ep->stored = true;  /* on other processors an update may be delayed behind later loads, */
-    um_fence_release(); /* sync: none, and behind later stores through windows */
+    ep->stored = true;  /* on other processors an update may be delayed behind later loads */
+    um_fence_release(); /* sync: none (a later store through a window is not visible before the update) */
 #endif
     a->peer->out->sent++;
     a->peer->out->bytes_sent += len;

@@ -104,8 +104,10 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     int ret = reach_peer(m, address, what.len, &what.reach);
     if (ret)
         return ret;
+    /* The registration may be of what lies there since the region ended. sync: none (the owner's notice was there
+     * before its program could have the memory back) */
     if (m->window && um_load_acquire_u64(m->window->changes_at) != m->window->changes)
-        return -EAGAIN;              /* the registration may be of what lies there since the region ended */
+        return -EAGAIN;
     um_board_reach_hold(what.reach); /* while this call waits for other DMAs */
     *f = (struct flight){.reach = what.reach, .user = user, .len = what.len};
     f->bounce = direct ? NULL : um_board_scratch_get()->bounce[m->begun % UM_BOARD_BOUNCES];
