@@ -44,9 +44,8 @@ static bool is_wanted(const char *variable, size_t len, const struct um_cmd_envi
 }
 
 /*
- * Appends to `names` the wanted variables that are not in `entries`, each after the text `before`. is_list: Open
- * MPI's list takes an entry with a '=', also one that is only in the variable's value, for NAME=VALUE. Returns 0 or
- * -ENAMETOOLONG.
+ * Appends to `names` the wanted variables that are not in `entries`, each after the text `before`. is_list: for Open
+ * MPI's list, which takes a variable whose value has a '=' only with that value. Returns 0 or -ENAMETOOLONG.
  */
 static int names_append(const struct um_cmd_environment *env, const char *before, const char *entries,
                         const char *between, bool is_list)
@@ -82,19 +81,19 @@ static void given_add(char *const *words, const char *const *options, bool all_a
     size_t used = strlen(given);
     for (; words && *words; words++) {
         const bool is_own = um_cmd_words_take(&at, *words) || all_are_options;
-        if (!is_own || !um_cmd_words_is_option(*words, options) || !words[1])
+        if (!is_own || !um_cmd_words_is_option(*words, options))
             continue;
-        int n = snprintf(given + used, sizeof given - used, "%s;", words[1]);
+        int n = snprintf(given + used, sizeof given - used, "%s;", um_cmd_words_value(words));
         if (n > 0 && (size_t)n < sizeof given - used)
             used += (size_t)n;
     }
 }
 
-/* Says which of the wanted variables are not given yet. between: what may separate those that are; env: as
- * is_wanted(). */
-static int advise(const struct um_cmd_environment *env, const char *how, const char *before, const char *between)
+/* Says which of the wanted variables are not in `given`. before: what each needs before it; between: what separates
+ * those that are given. */
+static int advise(const char *how, const char *before, const char *between)
 {
-    if (names_append(env, before, given, between, false))
+    if (names_append(NULL, before, given, between, false))
         return too_long();
     if (*names)
         fprintf(stderr, "unimem: ranks on other hosts need these variables, too: %s%s\n", how, names);
@@ -116,18 +115,30 @@ static bool has_x(char *const *command, char *const *own, const char *const *x)
     return false;
 }
 
-/* True if the launcher's words set the list, which then counts instead of the variable: --mca mca_base_env_list NAMES
- */
+/* True if the launcher's words set the list (--mca mca_base_env_list NAMES), which then counts instead of the variable.
+ * `given` becomes NAMES. */
 static bool has_list(char *const *own)
 {
     static const char *const pairs[] = {"mca", "gmca", "omca", "gomca", NULL};
     struct um_cmd_words at = {0};
     for (; own && *own; own++) {
-        if (um_cmd_words_take(&at, *own) && um_cmd_words_is_option(*own, pairs) && own[1] &&
-            !strcmp(own[1], list + strlen("OMPI_MCA_")))
-            return true;
+        if (!um_cmd_words_take(&at, *own) || !um_cmd_words_is_option(*own, pairs) || !own[1] ||
+            strcmp(own[1], list + strlen("OMPI_MCA_")) != 0)
+            continue;
+        snprintf(given, sizeof given, "%s", own[2] ? own[2] : "");
+        return true;
     }
     return false;
+}
+
+/* What to give Open MPI's launcher where it is not known what it is given. */
+static int advise_openmpi(const char *who)
+{
+    const char *listed = getenv(list), *between = getenv(delimiter);
+    char how[128];
+    snprintf(given, sizeof given, "%s", listed ? listed : "");
+    snprintf(how, sizeof how, *given ? "add to OMPI_MCA_mca_base_env_list: " : "%smpiexec -x ", who);
+    return advise(how, *given ? ";" : " -x ", between && *between ? between : ";");
 }
 
 static int forward_openmpi(char *const *command, const struct um_cmd_recognised *found)
@@ -140,10 +151,10 @@ static int forward_openmpi(char *const *command, const struct um_cmd_recognised 
     if (!between || !*between)
         between = ";";
     if (has_list(own))
-        return advise(NULL, "in mca_base_env_list, ", ";", between);
+        return advise("add to mca_base_env_list: ", ";", between);
     if (!*listed && um_cmd_mpi_major(&found->mpi) < 5 && has_x(command, own, x)) {
         given_add(own ? own : command, x, !own);
-        return advise(NULL, "mpiexec -x ", " -x ", ";");
+        return advise("mpiexec -x ", " -x ", ";");
     }
     if (snprintf(names, sizeof names, "%s", listed) >= (int)sizeof names ||
         names_append(NULL, between, listed, between, true))
@@ -152,18 +163,31 @@ static int forward_openmpi(char *const *command, const struct um_cmd_recognised 
     return is_set ? 0 : -errno;
 }
 
-/* hydra passes the whole environment on, unless it is told not to; then the MPI's variables need to be named, too. */
+/*
+ * hydra passes the whole environment on, unless it is told not to: then the MPI's variables have to be named, too. It
+ * takes one such option for all ranks.
+ */
 static int forward_hydra(char *const *command, const struct um_cmd_recognised *found,
                          const struct um_cmd_environment *env)
 {
     static const char *const narrow[] = {"genvnone", "genvlist", "envnone", "envlist", NULL};
-    static const char *const lists[] = {"genvlist", "envlist", NULL};
+    static const char *const lists[] = {"genvlist", "envlist", NULL}, *const set[] = {"genv", "env", NULL};
+    static char listed[sizeof given];
     char *const *own = um_cmd_words_behind(command, found->launcher_word);
     const char *option = own ? um_cmd_words_find(own, narrow) : NULL;
     if (!option)
         return 0;
     given_add(own, lists, false);
-    return advise(env, "-genvlist ", ",", ",;");
+    snprintf(listed, sizeof listed, "%s", given);
+    for (char *at = listed; (at = strchr(at, ';')) != NULL;)
+        *at = ',';
+    given_add(own, set, false);
+    if (names_append(env, ",", given, ",;", false))
+        return too_long();
+    if (*names)
+        fprintf(stderr, "unimem: ranks on other hosts need more variables: give -genvlist %s%s in place of %s\n",
+                listed, names, option);
+    return 0;
 }
 
 int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, const struct um_cmd_environment *env)
@@ -173,12 +197,12 @@ int um_cmd_forward(char *const *command, const struct um_cmd_recognised *found, 
         return 0;
     switch (found->mpi.kind) {
     case UM_MPI_OPENMPI:
-        return command ? forward_openmpi(command, found) : advise(NULL, "mpiexec -x ", " -x ", ";");
+        return command ? forward_openmpi(command, found) : advise_openmpi("");
     case UM_MPI_MPICH:
     case UM_MPI_INTEL:
         return command ? forward_hydra(command, found, env) : 0;
     case UM_MPI_NONE:
-        return getenv(list) ? 0 : advise(NULL, "Open MPI's mpiexec -x ", " -x ", ";");
+        return advise_openmpi("Open MPI's ");
     default:
         return 0;
     }

@@ -30,7 +30,7 @@ int um_cmd_heap_preload(char *const *program, bool verbose)
     static const char who[] = "--heap";
     static char heap[PATH_MAX + sizeof HEAP_LIBRARY], jemalloc[PATH_MAX];
     const char *const paths[] = {heap, jemalloc};
-    if (um_cmd_preload_is_refused(program)) {
+    if (um_cmd_has_address_sanitizer(program)) {
         fprintf(stderr, "unimem: --heap: AddressSanitizer has an allocator of its own: the program runs with that.\n");
         return 0;
     }

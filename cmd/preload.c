@@ -60,19 +60,19 @@ bool um_cmd_preload_has(const char *library)
     return own && strstr(own, library);
 }
 
-bool um_cmd_preload_is_refused(char *const *words)
+bool um_cmd_has_address_sanitizer(char *const *words)
 {
     static const char *const asan[] = {"libasan.so", "libclang_rt.asan"}; /* gcc's, clang's */
-    bool is = false;
-    for (; *words && !is; words++) {
+    bool found = false;
+    for (; *words && !found; words++) {
         char path[PATH_MAX];
         struct um_cmd_elf elf;
         if (um_cmd_find_in_path(*words, path) || um_cmd_elf_open(path, &elf))
             continue;
         for (unsigned i = 0; i < elf.needed_count; i++)
-            is |=
+            found |=
                 !strncmp(elf.needed[i], asan[0], strlen(asan[0])) || !strncmp(elf.needed[i], asan[1], strlen(asan[1]));
         um_cmd_elf_close(&elf);
     }
-    return is;
+    return found;
 }

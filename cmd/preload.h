@@ -24,6 +24,6 @@ bool um_cmd_preload_has(const char *library);
  * True if a program among the words of a command has the shared library of AddressSanitizer, which ends the program if
  * another library is preloaded before.
  */
-bool um_cmd_preload_is_refused(char *const *words);
+bool um_cmd_has_address_sanitizer(char *const *words);
 
 #endif

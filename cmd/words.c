@@ -157,7 +157,7 @@ static bool file_has(const char *path, const char *const *options)
     return has;
 }
 
-static const char *value_of(char *const *word)
+const char *um_cmd_words_value(char *const *word)
 {
     const char *equals = strchr(*word, '=');
     if (equals)
@@ -172,7 +172,7 @@ const char *um_cmd_words_find(char *const *words, const char *const *options)
         if (!um_cmd_words_take(&at, *words))
             continue;
         if (um_cmd_words_is_option(*words, options) ||
-            (um_cmd_words_is_option(*words, with_more) && file_has(value_of(words), options)))
+            (um_cmd_words_is_option(*words, with_more) && file_has(um_cmd_words_value(words), options)))
             return *words;
     }
     return NULL;

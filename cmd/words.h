@@ -33,6 +33,9 @@ bool um_cmd_words_take(struct um_cmd_words *at, const char *word);
  */
 bool um_cmd_words_is_option(const char *word, const char *const *options);
 
+/* Returns the value of an option: what follows its `=`, or the next word; "" if there is none. */
+const char *um_cmd_words_value(char *const *word);
+
 /*
  * Returns the launcher's option that is one of these, or that names a file which has one of these (hydra's -configfile,
  * Open MPI's --app); NULL: there is none. words: from um_cmd_words_behind().

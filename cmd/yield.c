@@ -27,7 +27,7 @@ void um_cmd_yield_preload(char *const *program, const struct um_cmd_recognised *
     static char path[PATH_MAX];
     const char *const paths[] = {path};
     if (found->mpi.kind != UM_MPI_MPICH || !runs_over_unimem(env) || um_cmd_preload_has(library) ||
-        um_cmd_preload_is_refused(program))
+        um_cmd_has_address_sanitizer(program))
         return;
     if (um_cmd_preload_find(who, library, path, sizeof path) == 0 && um_cmd_preload_add(who, paths, 1) == 0 && verbose)
         fprintf(stderr, "unimem: LD_PRELOAD=%s (sched_yield; --system-yield: not)\n", getenv("LD_PRELOAD"));

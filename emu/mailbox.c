@@ -91,20 +91,22 @@ void unimem_mailbox_get_address(const struct unimem_mailbox *mailbox, struct uni
                                                  .generation = mailbox->generation};
 }
 
-static void interrupt(struct unimem_board *board, uint32_t number, uint32_t generation)
+/* False: not now (no descriptor is left), and the mailbox stays armed. */
+static bool interrupt(struct unimem_board *board, uint32_t number, uint32_t generation)
 {
     struct sockaddr_un address;
     socklen_t len = emu_interrupt_address(&address, board->shm->tag, number, generation);
     if (sendto(board->interrupt_fd, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len) == 1 || errno != EAGAIN)
-        return; /* refused: its process has ended */
+        return true; /* refused: its process has ended */
     /* Either its queue is full, so that it is readable already; or the datagrams that other sleepers have not taken
      * fill this socket's buffer. A new socket has an empty one. */
     const int fresh = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fresh < 0)
-        return;
+        return false;
     sendto(fresh, "i", 1, MSG_NOSIGNAL, (struct sockaddr *)&address, len);
     dup3(fresh, board->interrupt_fd, O_CLOEXEC); /* in one step: other threads send by that number */
     close(fresh);
+    return true;
 }
 
 /* Under the mailbox's lock. */
@@ -121,8 +123,7 @@ static int put(struct unimem_board *board, const struct unimem_mailbox_address *
     *place = *message;
     /* The message leaves the node when the processor time of this call is over. */
     place->arrival = emu_node_send(&board->shm->nodes[board->node], board->params, message->arrival);
-    if (mailbox->armed) {
-        interrupt(board, to->mailbox, to->generation);
+    if (mailbox->armed && interrupt(board, to->mailbox, to->generation)) {
         mailbox->armed = 0;
         emu_clock_wake(board->shm, mailbox->context, place->arrival);
     }

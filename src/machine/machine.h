@@ -307,8 +307,8 @@ struct um_machine {
      * Starts a copy. 0: all of it has moved, and there is no transfer. -EINPROGRESS: *transfer_p moves the rest; the
      * memory is still needed, the lists in copy are not. -EPERM: this memory cannot be reached, or not any more (part
      * of the copy may have moved): use records; -ESRCH: the peer is gone; -EFAULT: a piece is not memory of the peer;
-     * -EAGAIN: not at this moment (the peer is moving that memory, or the machine starts no transfer now): try again;
-     * -ENOMEM.
+     * -EAGAIN: not at this moment (the peer is moving that memory, the window is not current any more, or the machine
+     * starts no transfer now): look for the window and try again; -ENOMEM.
      */
     int (*transfer_start)(struct um_link *link, const struct um_copy *copy, struct um_transfer **transfer_p);
     /*

@@ -149,7 +149,9 @@ static uint64_t step_bytes(const struct um_proto_inbound *in, bool read, uint64_
     if (!read)
         return um_proto_rndv_step(in, left);
     const uint64_t most = (uint64_t)UM_RETURN_STEP * in->peer->link->machine->body_max;
-    return um_proto_rma_may_offer(in) || left < most ? left : most;
+    if (um_proto_rma_may_offer(in))
+        return left;
+    return left < most ? left : most;
 }
 
 static bool body_step(struct um_core_ep *ep, struct um_proto_inbound *in)

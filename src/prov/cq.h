@@ -99,7 +99,7 @@ static inline struct um_prov_cq_entry *um_prov_cq_slot_locked(struct um_prov_cq 
 
 /*
  * Notes that an entry may complete a store through a window: a reader then issues a full fence before it gets the
- * entry. On x86 every atomic is such a fence itself.
+ * entry. On x86 an atomic that stores is such a fence itself.
  */
 static inline void um_prov_cq_unsettle_locked(struct um_prov_cq *cq, uint32_t op_flags)
 {

@@ -18,7 +18,7 @@
 
 enum {
     UM_CONTROL_YIELDS = 100, /* before a control call sleeps: the other thread may have a lower priority */
-    UM_CONTROL_PAUSES = 20,  /* then it no longer lets a data transfer call pass */
+    UM_CONTROL_PAUSES = 20,  /* after these it goes ahead of a data transfer call that waits */
 };
 
 static bool um_prov_barrier_register(void)
@@ -73,7 +73,7 @@ static void um_prov_barrier(void)
     um_prov_pause(1000000);
 }
 
-/* i: from 0 on. */
+/* i: how often the caller has waited already. */
 static void um_prov_control_wait(int i)
 {
     if (i < UM_CONTROL_YIELDS)

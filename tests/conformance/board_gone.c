@@ -120,7 +120,7 @@ static void a_lane_that_is_refused_is_told_of(void **state)
     log_count = 0;
     for (int i = 0; i < 3; i++)
         assert_int_equal(machine->lane_open(link, &lane), -EAGAIN);
-    assert_int_equal(log_count > 0, 1);
+    assert_int_equal(log_count, 1); /* however often it asks */
     assert_non_null(strstr(logged, "FI_UNIMEM_LANES"));
     machine->link_close(link);
     path_close(&first);

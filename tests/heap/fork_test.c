@@ -255,7 +255,6 @@ static void test_spawn_copies_nothing(void **state)
     free(block);
 }
 
-/* Adopted memory and the heap lie in one file. The child shares neither of them. */
 static ucontext_t outer, inner;
 
 static void fork_inside(void)
@@ -291,6 +290,7 @@ static void test_a_fork_on_a_stack_of_the_heap_ends_with_a_message(void **state)
     close(err[0]);
 }
 
+/* Adopted memory and the heap lie in one file. The child shares neither of them. */
 static void test_adopted_memory_beside_the_heap(void **state)
 {
     unsigned char *block = filled(1), *private = private_memory(BLOCK);

@@ -187,15 +187,23 @@ def test_what_the_command_passes_on_is_not_asked_for(tmp_path: Path) -> None:
     run = call(tmp_path, *net, *given, "-x", "FI_UNIMEM_MACHINE", "./app")
     assert "these variables" not in run.stderr, run
     run = call(tmp_path, *net, "--mca", "mca_base_env_list", "HOME", "./app")
-    assert "in mca_base_env_list, FI_" in run.stderr, run
+    needed = run.stderr.split("add to mca_base_env_list: ")[1].strip()
+    assert "FI_PROVIDER_PATH" in needed.split(";"), run
+    run = call(tmp_path, *net, "--mca", "mca_base_env_list", f"HOME;{needed}", "./app")
+    assert "these variables" not in run.stderr, run
     net[1] = "mpich"
     assert "these variables" not in call(tmp_path, *net, "-hosts", "a,b", "./app").stderr
     for narrow in (["-genvlist", "HOME,FI_PROVIDER"], ["-genvnone"]):
         run = call(tmp_path, *net, "-hosts", "a,b", *narrow, "./app")
-        names = set(run.stderr.split("-genvlist ")[1].strip().split(","))
+        names = set(run.stderr.split("-genvlist ")[1].split()[0].split(","))
+        assert f"in place of {narrow[0]}\n" in run.stderr, run
         assert names >= {"FI_PROVIDER_PATH", "FI_UNIMEM_MACHINE", "MPIR_CVAR_NOLOCAL"}, run
-        assert ("FI_PROVIDER" in names) == (narrow == ["-genvnone"]), run
-    assert "these variables" not in call(tmp_path, *net, "-n", "2", "./app", "-genvnone").stderr
+        assert "FI_PROVIDER" in names and ("HOME" in names) == (narrow == ["-genvlist", "HOME,FI_PROVIDER"]), run
+        run = call(tmp_path, *net, "-hosts", "a,b", "-genvlist", ",".join(names), "./app")
+        assert "more variables" not in run.stderr, run
+    run = call(tmp_path, *net, "-hosts", "a,b", "-genvlist=HOME", "-genv", "FI_PROVIDER", "unimem", "./app")
+    assert "FI_PROVIDER," not in run.stderr and "-genvlist HOME," in run.stderr, run
+    assert "more variables" not in call(tmp_path, *net, "-n", "2", "./app", "-genvnone").stderr
 
 
 def test_where_no_launcher_is_seen_it_is_said_what_open_mpi_needs(tmp_path: Path) -> None:
@@ -210,6 +218,8 @@ def test_where_no_launcher_is_seen_it_is_said_what_open_mpi_needs(tmp_path: Path
             [UNIMEM, "env", "--mpi", mpi], env=base, capture_output=True, text=True, timeout=30, check=True
         )
         assert ("-x FI_PROVIDER_PATH" in env.stderr and "-x FI_UNIMEM_MACHINE" in env.stderr) == says, env
+    run = call(tmp_path, "--machine", "shm,net", "./job", **{name: "HOME"})
+    assert "add to OMPI_MCA_mca_base_env_list: FI_" in run.stderr, run
 
 
 def test_a_value_with_an_equals_sign_goes_to_other_hosts(tmp_path: Path) -> None:

@@ -52,10 +52,11 @@ struct um_board_port {
     uint32_t counters;            /* as port_set_counters() set them */
     bool copies; /* private_copy: transfers may reach memory of peers, and peers may learn of memory of this port */
     uint32_t rx_max, rx_used;
-    bool closing;    /* no lane into it is granted any more */
-    uint32_t idle;   /* polls since the last record */
-    uint32_t cursor; /* the slot of the rx that poll() looks at first */
-    int wait_fd;     /* epoll: the mailbox's interrupt and kick_fd */
+    bool full_logged; /* that all lanes into it were taken */
+    bool closing;     /* no lane into it is granted any more */
+    uint32_t idle;    /* polls since the last record */
+    uint32_t cursor;  /* the slot of the rx that poll() looks at first */
+    int wait_fd;      /* epoll: the mailbox's interrupt and kick_fd */
     int kick_fd;
     struct um_board_port *next;
 };
@@ -77,11 +78,11 @@ struct um_board_lane {
     struct unimem_mailbox_address peer;
     uint32_t number, rx;
     enum um_board_lane_state state;
-    bool asked; /* JOIN was sent */
-    uint64_t probe_at,
-        probe_after; /* ns; while the lane is asked for: when the peer is probed next, after what time again */
-    bool closed;     /* lane_close() was called */
-    bool ended;      /* the peer ended it, or is gone */
+    bool asked;           /* JOIN was sent */
+    uint64_t probe_at;    /* ns; while the lane is asked for: when the peer is probed next */
+    uint64_t probe_after; /* ns; the time from that probe to the next; 0: none yet */
+    bool closed;          /* lane_close() was called */
+    bool ended;           /* the peer ended it, or is gone */
     bool watched;
     bool ended_seen;        /* lane_reap() returned -EPIPE */
     unsigned char *staging; /* dmable: the records that are committed and not embedded */
@@ -266,7 +267,7 @@ void um_board_reach_told(uint32_t node, uint32_t number, uint64_t directory, uin
 /* Lets the directory of a context be read again: the copy may be outdated. */
 void um_board_reach_doubt(uint32_t node, uint32_t number);
 /* Forgets the directory of a context that has ended. */
-void um_board_other_gone(uint32_t node, uint32_t number);
+void um_board_directory_forget(uint32_t node, uint32_t number);
 /* Forgets all other contexts, after this process's context was closed. */
 void um_board_others_forget(void);
 

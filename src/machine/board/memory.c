@@ -125,7 +125,7 @@ struct um_board_ring {
 
 unsigned char *um_board_ring_get(void)
 {
-    static struct um_log_limit none;
+    static struct um_log_limit no_memory;
     void *memory = um_board.memory.rings;
     if (memory) {
         um_board.memory.rings = um_board.memory.rings->next;
@@ -134,9 +134,9 @@ unsigned char *um_board_ring_get(void)
     int ret = um_board_api.alloc_dmable(um_board_handle(), UM_BOARD_RING, &memory);
     if (ret == 0)
         return memory;
-    um_log_limited(&none, UM_LOG_WARN,
-                   "the Unimem board has no memory for a lane (%d KiB): %s; its messages wait until another lane ends: "
-                   "start fewer processes, or let each send to fewer others",
+    um_log_limited(&no_memory, UM_LOG_WARN,
+                   "the Unimem board has no memory for a lane (%d KiB): %s; messages that need it wait or fail: start "
+                   "fewer processes, or let each send to fewer others",
                    UM_BOARD_RING / 1024, strerror(-ret));
     return NULL;
 }

@@ -104,8 +104,8 @@ static ssize_t launch(struct mover *m, uint64_t address, unsigned char *user, si
     int ret = reach_peer(m, address, what.len, &what.reach);
     if (ret)
         return ret;
-    /* The registration may be of what lies there since the region ended. sync: none (the owner's notice was there
-     * before its program could have the memory back) */
+    /* The registration may be of what lies there since the region ended. sync: none (the owner writes the notice before
+     * its program can reuse the memory) */
     if (m->window && um_load_acquire_u64(m->window->changes_at) != m->window->changes)
         return -EAGAIN;
     um_board_reach_hold(what.reach); /* while this call waits for other DMAs */

@@ -78,7 +78,7 @@ void um_board_reach_doubt(uint32_t node, uint32_t number)
         context->known = 0;
 }
 
-void um_board_other_gone(uint32_t node, uint32_t number)
+void um_board_directory_forget(uint32_t node, uint32_t number)
 {
     struct context *context = context_find(node, number);
     if (context)

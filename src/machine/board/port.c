@@ -155,7 +155,7 @@ static void context_gone(const struct unimem_mailbox_address *peer)
 {
     um_board_views_gone(peer->node, peer->context);
     um_board_reaches_gone(peer->node, peer->context);
-    um_board_other_gone(peer->node, peer->context);
+    um_board_directory_forget(peer->node, peer->context);
 }
 
 int um_board_link_open(struct um_port *base, const struct um_addr *addr, struct um_link **link_p)
@@ -235,7 +235,7 @@ void um_board_kick(struct um_port *port)
 }
 
 /* A sender that is found gone may have sent between the driver's last look at the mailbox and this one: the rx is
- * closed at the next tick, after the driver has run again. */
+ * closed at the next tick, after the driver has run again. (In the emulator's virtual time that may be too early.) */
 static void rx_tick(struct um_board_rx *rx)
 {
     if (rx->closed)

@@ -1,7 +1,8 @@
 /*
  * Memory of peers that this context's engine reaches: a cache of registrations, and single DMAs.
  *
- * A registration stays until another one needs its place, or until a DMA finds that its memory was freed.
+ * A registration stays until another one needs its place, until a DMA finds that its memory was freed, or until its
+ * context has ended.
  *
  * Owns: um_board.reaches. Threading: under the process's lock (process.h). No call waits.
  */

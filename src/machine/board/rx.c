@@ -109,13 +109,24 @@ void um_board_credit_due(struct um_board_port *port)
 
 /* ---- what the sender tells ---- */
 
+/* Once: a sender that is refused asks again. */
+static void tell_full(struct um_board_port *port)
+{
+    if (!port->full_logged)
+        um_log(UM_LOG_WARN,
+               "all %" PRIu32
+               " lanes into an endpoint are taken: messages of another sender wait until one leaves; set "
+               "FI_UNIMEM_LANES to at least the number of processes",
+               port->rx_max);
+    port->full_logged = true;
+}
+
 void um_board_rx_join(struct um_board_port *port, const struct um_board_message_wire *message)
 {
     struct unimem_mailbox_address peer = {.node = message->token,
                                           .context = message->value,
                                           .mailbox = (uint32_t)message->more,
                                           .generation = (uint32_t)(message->more >> 32)};
-    static struct um_log_limit full;
     struct um_board_rx *rx = um_board_rx_new(port->base.machine);
     if (!rx)
         return; /* no memory even to deny the lane */
@@ -124,10 +135,7 @@ void um_board_rx_join(struct um_board_port *port, const struct um_board_message_
     rx->lane = message->number;
     rx->scratch = aligned_alloc(UM_BOARD_LINE, (size_t)2 * UM_BOARD_BODY_MAX);
     if (port->rx_used == port->rx_max)
-        um_log_limited(&full, UM_LOG_WARN,
-                       "all %" PRIu32 " lanes into an endpoint are taken: messages of another sender wait until one "
-                       "leaves; set FI_UNIMEM_LANES to at least the number of processes",
-                       port->rx_max);
+        tell_full(port);
     else if (rx->scratch && !port->closing)
         rx->ring = um_board_ring_get();
     port->rx_used += rx->ring != NULL;
