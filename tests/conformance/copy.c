@@ -177,9 +177,9 @@ static void copies_are_whole_at_any_distance(void **state)
 static void missing_memory_of_a_region_is_an_error(void **state)
 {
     (void)state;
-    needs(!has_processes || has_private_copy());
     if (!has_processes && strcmp(machine->name, "board") != 0)
-        return; /* the copies of other machines report no missing memory */
+        return;                /* the copies of other machines report no missing memory */
+    needs(has_private_copy()); /* it copies, or the fault guard reads by it what a stand-in replaces */
     enum { PAGE = 4096, LEN = 3 * PAGE, BEHIND = 16 };
     open_link();
     unsigned char *hole = mmap(NULL, LEN + 2 * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
