@@ -77,7 +77,7 @@ def stage_results(spec: str) -> list[Result]:
     if not results:
         results.append(Result(stage, "failed", "the stage ran no test"))
     elif status != "0" and all(result.outcome != "failed" for result in results):
-        results.append(Result(stage, "failed", f"exit status {status} although no test failed"))
+        results.append(Result(stage, "failed", f"exit status {status} although no test failed: see its log; Meson's results do not tell tests that ran out of time"))
     return results
 
 
