@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,9 +63,10 @@ int um_machines_named(const char *names, struct um_machines *machines_p)
 
 void um_machines_allowed(char *text, size_t size)
 {
+    static_assert(UM_MACHINES_MAX == 2, "the text says how many");
     size_t at = 0;
     for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
         at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
     if (at < size)
-        snprintf(text + at, size - at, "or several with commas between, the preferred one first");
+        snprintf(text + at, size - at, "or two with a comma between, the preferred one first");
 }

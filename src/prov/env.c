@@ -35,7 +35,7 @@ static void um_prov_env_define_machines(void)
     um_prov_env_machines_about(about, sizeof(about));
     fi_param_define(&um_prov_provider, "machine", FI_PARAM_STRING,
                     "What carries the messages, unless the name of the domain in the hints says it. Allowed: %sor "
-                    "several with commas between: the first that reaches a peer (default: %s)",
+                    "two with a comma between: the first that reaches a peer (default: %s)",
                     about, um_machines_offered[0]->name);
     for (const struct um_machine *const *m = um_machines_offered; *m; m++) {
         for (uint32_t i = 0; i < (*m)->params_count; i++)
