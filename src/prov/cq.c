@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/process.h"
+#include "base/yield_abi.h"
 
+#include <dlfcn.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +152,13 @@ static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *
     return -FI_EAVAIL;
 }
 
+/* Notes that the read returns completions. */
+static inline void um_prov_cq_told(struct um_prov_cq *cq)
+{
+    cq->told = true;
+    um_store_relaxed_u32(cq->found_p, 1);
+}
+
 /* Moves entries from the ring, which is not empty, into the caller's array, up to the first error. count is not 0. */
 static inline ssize_t um_prov_cq_unload(struct um_prov_cq *cq, void *buf, size_t count, fi_addr_t *source)
 {
@@ -174,7 +183,7 @@ static inline ssize_t um_prov_cq_unload(struct um_prov_cq *cq, void *buf, size_t
     if (__builtin_expect(done == 0, 0))
         return um_prov_cq_at_error(cq);
     cq->head = head;
-    cq->told = true;
+    um_prov_cq_told(cq);
     return (ssize_t)done;
 }
 
@@ -219,7 +228,7 @@ static inline ssize_t um_prov_cq_take_new(struct um_prov_cq *cq, void *buf, size
     um_prov_source_progress_locked(&cq->source);
     cq->direct_left = 0;
     if (cq->direct_done) {
-        cq->told = true;
+        um_prov_cq_told(cq);
         return (ssize_t)cq->direct_done;
     }
     if (__builtin_expect(cq->head == cq->tail, 1))
@@ -497,6 +506,8 @@ int um_prov_cq_open(struct fid_domain *domain, struct fi_cq_attr *attr, struct f
     cq->entry_size = um_prov_cq_entry_size(attr->format);
     cq->mask = UM_CQ_FIRST_ROOM - 1;
     cq->linger_left = UM_CQ_LINGER_MOST;
+    uint32_t *found_p = dlsym(RTLD_DEFAULT, UM_YIELD_FOUND);
+    cq->found_p = found_p ? found_p : &cq->found;
     cq->full = attr->size > UM_CQ_FULL ? attr->size : UM_CQ_FULL;
     cq->ring = malloc(UM_CQ_FIRST_ROOM * sizeof(*cq->ring));
     int ret = cq->ring ? um_prov_source_init(&cq->source, d, attr->wait_obj) : -FI_ENOMEM;

@@ -57,8 +57,10 @@ struct um_prov_cq {
     int32_t drains;      /* reads from the ring that may follow before one makes progress */
     int32_t drains_most; /* drains after the last progress of such a read */
     uint64_t looked_at;  /* the last look at the clock, ns */
-    bool overrun;        /* memory ran out while growing: completions were lost */
-    uint64_t full;       /* entries from which on it is very full */
+    uint32_t *found_p;   /* set when a read returns completions: yield_abi.h, or found */
+    uint32_t found;
+    bool overrun;  /* memory ran out while growing: completions were lost */
+    uint64_t full; /* entries from which on it is very full */
     uint32_t refs;
     struct um_prov_live live;
 };

@@ -8,11 +8,19 @@
  * has run meanwhile, the processor is shared: then the next UM_YIELD_SHARED calls go to the kernel; the last
  * UM_YIELD_PROOF of them are timed, and if one lets another thread run, the count begins anew.
  *
- * Owns: per thread two counts, the shortest time and the last tick. Threading: any thread, any time; nothing is shared.
+ * Of these, the call after a turn that brought completions is left out: that thread does not wait. To yield there costs
+ * two switches between threads, because the other one mostly waits for what this one does next. But no more than
+ * UM_YIELD_EACH - 1 such calls in a row are left out: the other thread may have work of its own.
+ *
+ * Owns: per thread three counts, the shortest time and the last tick; and what the provider writes (yield_abi.h), which
+ * the threads of a process share: it says that one of them has found something. Threading: any thread, any time.
  */
+#include "base/atomic.h"
 #include "base/clock.h"
+#include "base/yield_abi.h"
 
 #include <sched.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,6 +36,7 @@ enum {
 struct um_yield {
     uint32_t left;     /* calls that may still be left out */
     uint32_t shared;   /* calls that are still to go to the kernel, because the processor is shared */
+    uint32_t spared;   /* of these, how many in a row were left out, because the turn had brought completions */
     uint64_t least_ns; /* the shortest call that was timed took this; at most UM_YIELD_LEAST_NS */
     uint64_t tick;     /* the coarse clock, ns, when the last call went to the kernel */
 };
@@ -35,6 +44,17 @@ struct um_yield {
 /* Initial-exec, so that a first use allocates nothing: signal handlers yield, too. */
 static _Thread_local
     __attribute__((tls_model("initial-exec"))) struct um_yield um_yield = {.least_ns = UM_YIELD_LEAST_NS};
+
+uint32_t unimem_yield_found;
+
+/* May this call be left out on a shared processor, because the turn has brought completions? */
+static bool is_spared(struct um_yield *y)
+{
+    if (!um_load_relaxed_u32(&unimem_yield_found))
+        return false;
+    um_store_relaxed_u32(&unimem_yield_found, 0);
+    return y->shared > 0 && y->spared < UM_YIELD_EACH - 1;
+}
 
 __attribute__((visibility("default"))) int sched_yield(void)
 {
@@ -44,6 +64,11 @@ __attribute__((visibility("default"))) int sched_yield(void)
         y->left--;
         return 0;
     }
+    if (is_spared(y) && tick == y->tick) {
+        y->spared++;
+        return 0;
+    }
+    y->spared = 0;
     y->tick = tick;
     if (y->shared > UM_YIELD_PROOF) {
         y->shared--;

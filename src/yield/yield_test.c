@@ -50,6 +50,7 @@ static int setup(void **state)
 {
     (void)state;
     um_yield = (struct um_yield){.least_ns = UM_YIELD_LEAST_NS};
+    unimem_yield_found = 0;
     return 0;
 }
 
@@ -90,6 +91,38 @@ static void when_the_other_one_has_gone_they_are_left_out_again(void **state)
     assert_in_range(yields(3200, 400), 99, 101);
 }
 
+/* The same with turns that bring completions, every other one if `alternates`. */
+static unsigned yields_after_finds(unsigned count, bool alternates)
+{
+    unsigned sum = 0;
+    for (unsigned i = 0; i < count; i++) {
+        unimem_yield_found = !alternates || i % 2 == 0;
+        sum += yields(1, 9000);
+    }
+    return sum;
+}
+
+static void on_a_shared_processor_who_has_found_something_goes_on(void **state)
+{
+    (void)state;
+    assert_int_equal(yields(64, 9000), 64);
+    assert_int_equal(yields_after_finds(100, true), 50);
+    assert_int_equal(yields_after_finds(1, false), 0);
+    assert_int_equal(yields(1, 9000), 1);                   /* this turn has found nothing */
+    assert_int_equal(yields_after_finds(3200, false), 100); /* others get their turn */
+    unimem_yield_found = 1;
+    ticks++;
+    assert_int_equal(yields(1, 9000), 1);
+}
+
+/* Finds do not delay the call that notices the other thread. */
+static void with_a_processor_of_its_own_finds_change_nothing(void **state)
+{
+    (void)state;
+    yields(64, 400);
+    assert_int_equal(yields_after_finds(1, false), 1); /* after 64 calls one is a system call in any case */
+}
+
 /* Each call lets another thread run: the time of a quick call is not known. */
 static void who_begins_on_a_shared_processor_finds_out(void **state)
 {
@@ -113,6 +146,8 @@ int main(void)
         cmocka_unit_test_setup(where_another_one_runs_meanwhile_each_is, setup),
         cmocka_unit_test_setup(a_few_quick_calls_prove_nothing, setup),
         cmocka_unit_test_setup(when_the_other_one_has_gone_they_are_left_out_again, setup),
+        cmocka_unit_test_setup(on_a_shared_processor_who_has_found_something_goes_on, setup),
+        cmocka_unit_test_setup(with_a_processor_of_its_own_finds_change_nothing, setup),
         cmocka_unit_test_setup(who_begins_on_a_shared_processor_finds_out, setup),
         cmocka_unit_test_setup(who_yields_seldom_does_so_each_time, setup),
     };

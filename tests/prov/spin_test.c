@@ -1,11 +1,14 @@
 /*
  * Empty fi_cq_reads of a caller that spins: they linger for messages, not for callers that await something else, nor
- * where other threads may wait for the caller; and they yield where ranks outnumber processors.
+ * where other threads may wait for the caller; and they yield where ranks outnumber processors. Reads that find
+ * something tell a preloaded sched_yield(), which this program stands in for (base/yield_abi.h).
  *
  * The clock stands still meanwhile, so every caller counts as one that spins. Clock reads show the lingering: progress
  * reads the clock after some calls.
  */
 #include "pair.h"
+
+#include "base/yield_abi.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -39,6 +42,8 @@ __attribute__((visibility("default"))) int sched_yield(void)
     yields++;
     return (int)syscall(SYS_sched_yield);
 }
+
+uint32_t unimem_yield_found;
 
 /* On one processor, two endpoints that know each other never linger: so a knows no address, and b knows a's. */
 static void open_strangers(struct pair *p)
@@ -107,6 +112,32 @@ static void only_who_awaits_messages_lingers(void **state)
     if (counter > messages / 2)
         fail_msg("a caller that reads a counter lingers: %u looks at the clock, otherwise %u", counter, messages);
     assert_int_equal(yields, 0);
+    close_pair(&p);
+}
+
+/* Makes a read of one entry. Returns whether it told sched_yield() that it had found something. */
+static bool tells_of_read(struct side *s, ssize_t expected)
+{
+    struct fi_cq_tagged_entry entry;
+    unimem_yield_found = 0;
+    assert_int_equal(fi_cq_read(s->cq, &entry, 1), expected);
+    return unimem_yield_found;
+}
+
+static void reads_tell_that_they_have_found_something(void **state)
+{
+    struct pair p;
+    uint64_t word[2] = {1, 2};
+    (void)state;
+    open_strangers(&p);
+    assert_false(tells_of_read(&p.a, -FI_EAGAIN));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(fi_trecv(p.a.ep, &word[i], sizeof(word[i]), NULL, FI_ADDR_UNSPEC, 1, 0, NULL), 0);
+        PAIR_POST(&p, fi_tinject(p.b.ep, &word[i], sizeof(word[i]), p.b.other, 1));
+    }
+    assert_true(tells_of_read(&p.a, 1)); /* straight into the array */
+    assert_true(tells_of_read(&p.a, 1)); /* out of the queue */
+    assert_false(tells_of_read(&p.a, -FI_EAGAIN));
     close_pair(&p);
 }
 
@@ -183,6 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_who_awaits_messages_lingers),
+        cmocka_unit_test(reads_tell_that_they_have_found_something),
         cmocka_unit_test(who_tests_in_vain_for_long_does_not_linger),
         cmocka_unit_test(where_there_are_other_threads_nobody_lingers),
         cmocka_unit_test(who_spins_gives_way_where_ranks_outnumber_processors),
