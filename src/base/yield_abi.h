@@ -10,7 +10,8 @@
 
 #define UM_YIELD_FOUND "unimem_yield_found"
 
-/* The provider writes 1 whenever a read of a completion queue returns completions. sched_yield() writes 0. */
+/* 1: a read of a completion queue has returned completions, in any thread. The provider writes that, and sched_yield()
+ * writes 0 at the next call that it does not leave out by its count. */
 __attribute__((visibility("default"))) extern uint32_t unimem_yield_found;
 
 #endif

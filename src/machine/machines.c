@@ -68,5 +68,6 @@ void um_machines_allowed(char *text, size_t size)
     for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
         at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
     if (at < size)
-        snprintf(text + at, size - at, "or two with a comma between, the preferred one first");
+        snprintf(text + at, size - at, "or %s and one of the others with a comma between, the preferred one first",
+                 um_machines_offered[0]->name);
 }

@@ -156,7 +156,8 @@ static __attribute__((noinline)) ssize_t um_prov_cq_at_error(struct um_prov_cq *
 static inline void um_prov_cq_told(struct um_prov_cq *cq)
 {
     cq->told = true;
-    um_store_relaxed_u32(cq->found_p, 1);
+    if (!um_load_relaxed_u32(cq->found_p)) /* the threads of a process share the word */
+        um_store_relaxed_u32(cq->found_p, 1);
 }
 
 /* Moves entries from the ring, which is not empty, into the caller's array, up to the first error. count is not 0. */

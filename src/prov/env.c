@@ -35,8 +35,8 @@ static void um_prov_env_define_machines(void)
     um_prov_env_machines_about(about, sizeof(about));
     fi_param_define(&um_prov_provider, "machine", FI_PARAM_STRING,
                     "What carries the messages, unless the name of the domain in the hints says it. Allowed: %sor "
-                    "two with a comma between: the first that reaches a peer (default: %s)",
-                    about, um_machines_offered[0]->name);
+                    "%s and one of the others with a comma between: the first that reaches a peer (default: %s)",
+                    about, um_machines_offered[0]->name, um_machines_offered[0]->name);
     for (const struct um_machine *const *m = um_machines_offered; *m; m++) {
         for (uint32_t i = 0; i < (*m)->params_count; i++)
             fi_param_define(&um_prov_provider, (*m)->params[i].key, FI_PARAM_STRING, "%s", (*m)->params[i].help);

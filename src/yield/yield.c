@@ -8,15 +8,17 @@
  * has run meanwhile, the processor is shared: then the next UM_YIELD_SHARED calls go to the kernel; the last
  * UM_YIELD_PROOF of them are timed, and if one lets another thread run, the count begins anew.
  *
- * Of these, the call after a turn that brought completions is left out: that thread does not wait. To yield there costs
- * two switches between threads, because the other one mostly waits for what this one does next. But no more than
- * UM_YIELD_EACH - 1 such calls in a row are left out: the other thread may have work of its own.
+ * On a shared processor, too, the call after a read that returned completions is left out: this thread does not wait.
+ * To yield there costs two switches between threads, because the other one mostly waits for what this one does next.
+ * But no more than UM_YIELD_EACH - 1 such calls in a row are left out: the other thread may have work of its own. In a
+ * process that has had several threads none is: nothing tells which of them the completions were for.
  *
- * Owns: per thread three counts, the shortest time and the last tick; and what the provider writes (yield_abi.h), which
- * the threads of a process share: it says that one of them has found something. Threading: any thread, any time.
+ * Owns: per thread three counts, the shortest time and the last tick; and the word that the provider writes
+ * (yield_abi.h). Threading: any thread, any time.
  */
 #include "base/atomic.h"
 #include "base/clock.h"
+#include "base/process.h"
 #include "base/yield_abi.h"
 
 #include <sched.h>
@@ -36,7 +38,7 @@ enum {
 struct um_yield {
     uint32_t left;     /* calls that may still be left out */
     uint32_t shared;   /* calls that are still to go to the kernel, because the processor is shared */
-    uint32_t spared;   /* of these, how many in a row were left out, because the turn had brought completions */
+    uint32_t spared;   /* how many calls in a row were left out while it is shared, because completions had come */
     uint64_t least_ns; /* the shortest call that was timed took this; at most UM_YIELD_LEAST_NS */
     uint64_t tick;     /* the coarse clock, ns, when the last call went to the kernel */
 };
@@ -47,13 +49,14 @@ static _Thread_local
 
 uint32_t unimem_yield_found;
 
-/* May this call be left out on a shared processor, because the turn has brought completions? */
-static bool is_spared(struct um_yield *y)
+/* Has a read returned completions since the last call that was not left out by the count? Only the first answer says
+ * so. Where there are several threads the word stays as it is: they would take its cache line from each other. */
+static bool found_take(void)
 {
-    if (!um_load_relaxed_u32(&unimem_yield_found))
+    if (!um_load_relaxed_u32(&unimem_yield_found) || !um_process_is_single_threaded())
         return false;
     um_store_relaxed_u32(&unimem_yield_found, 0);
-    return y->shared > 0 && y->spared < UM_YIELD_EACH - 1;
+    return true;
 }
 
 __attribute__((visibility("default"))) int sched_yield(void)
@@ -64,7 +67,8 @@ __attribute__((visibility("default"))) int sched_yield(void)
         y->left--;
         return 0;
     }
-    if (is_spared(y) && tick == y->tick) {
+    const bool found = found_take();
+    if (found && y->shared > 0 && y->spared < UM_YIELD_EACH - 1 && tick == y->tick) {
         y->spared++;
         return 0;
     }

@@ -1,5 +1,6 @@
 """What `unimem run` says when the program cannot be run: what is wrong with it, and what to do."""
 
+import ctypes
 import os
 import shutil
 import struct
@@ -263,6 +264,7 @@ def test_mpich_yields_by_the_preloaded_library(tmp_path: Path) -> None:
     assert f"LD_PRELOAD={library}" in call(tmp_path, "-v", *tell).stderr
     heap = call(tmp_path, "--heap", *tell).stdout.strip().split(":")
     assert heap[0].endswith("libunimem-heap.so") and heap[-1] == library, heap
+    ctypes.c_uint32.in_dll(ctypes.CDLL(library), "unimem_yield_found")  # the provider looks for that name
 
 
 def test_who_else_yields_does_so_by_the_system(tmp_path: Path) -> None:
