@@ -16,7 +16,7 @@ from .families import METRICS, Metric
 OURS, LIMIT = "ours", "limit"
 LINES = ("line_before_ns", "line_after_ns")  # bench/drivers/line.c
 APART = 1.6  # if a line takes so many times its usual time, the two processors are further apart
-LEAST = 3  # runs that a peer needs with its processors close together, or its other runs count, too
+LEAST = 2  # runs that a peer needs with its processors close together, or its other runs count, too
 Record = dict[str, Any]  # runs.json
 
 

@@ -64,10 +64,11 @@ int um_machines_named(const char *names, struct um_machines *machines_p)
 void um_machines_allowed(char *text, size_t size)
 {
     static_assert(UM_MACHINES_MAX == 2, "the text says how many");
+    const char *const first = um_machines_offered[0]->name;
     size_t at = 0;
     for (const struct um_machine *const *m = um_machines_offered; *m && at < size; m++)
         at += (size_t)snprintf(text + at, size - at, "%s, ", (*m)->name);
     if (at < size)
         snprintf(text + at, size - at, "or %s and one of the others with a comma between, the preferred one first",
-                 um_machines_offered[0]->name);
+                 first);
 }
