@@ -13,9 +13,10 @@
  * A sender that makes no progress delays nobody: a body is taken back (read after all) when no part has come for
  * UM_QUIET_NS and at UM_QUIET_LOOKS looks. Other bodies that this sender was asked for are then taken back without a
  * wait, one in each call of progress, until a part comes. The next bodies of the sender are read without asking; their
- * number grows each time this happens. The sender uses the token again only after DONE, and its lane keeps the order: a
- * part that comes before the next announcement of its token belongs to the body that was taken back.
- * Owns: struct um_proto_watching. Threading: core.h.
+ * number doubles each time this happens, and each body that comes as a whole halves it. (Where ranks outnumber
+ * processors, a sender comes in time now and then, and late otherwise.) The sender uses the token again only after
+ * DONE, and its lane keeps the order: a part that comes before the next announcement of its token belongs to the body
+ * that was taken back. Owns: struct um_proto_watching. Threading: core.h.
  */
 #include "proto/internal.h"
 
@@ -118,7 +119,7 @@ void um_proto_ask_part_came(struct um_proto_inbound *in)
     asked->parts++;
     asked->stalled_at = 0;
     if (in->moved == in->arrival.len)
-        asked->shy = 0;
+        asked->shy /= 2;
 }
 
 bool um_proto_ask_resume(struct um_proto_inbound *in)

@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "one pushed body makes up for all that were taken back",
+        "src/proto/ask.c",
+        "asked->shy /= 2",
+        "asked->shy = 0",
+        ["proto crossing sim"],
+    ),
+    (
         "the length of bytes in a header is not checked",
         "src/proto/eager.c",
         "    if (!rec->body && len > UM_EAGER_INLINE)\n        return -EPROTO;",
