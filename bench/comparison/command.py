@@ -77,7 +77,7 @@ def variants_of(options: argparse.Namespace) -> tuple[Variant, ...]:
     found = [Variant("unimem", build), Variant("unimem heap", build, is_heap=True)]
     for text in options.variant:
         name, _, settings = text.partition("=")
-        pairs = [pair.partition("=") for pair in settings.split(",")]
+        pairs = [pair.partition("=") for pair in re.split(r",(?=\w+=)", settings)]  # values may have commas
         if not name or not all(variable and equals for variable, equals, _ in pairs):
             sys.exit(f"compare: --variant {text}: NAME=VARIABLE=VALUE,... is wanted")
         found.append(Variant(f"unimem {name}", build, env={variable: value for variable, _, value in pairs}))

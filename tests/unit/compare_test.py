@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """compare_test.py TREE: bench/compare's statistics, ratios and tables, and peers that are missing, fail or hang."""
 
+import argparse
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(sys.argv.pop(1)) / "bench"))
+TREE = Path(sys.argv.pop(1))
+sys.path[:0] = [str(TREE / "bench"), str(TREE / "tools")]
 sys.dont_write_bytecode = True
-from comparison import running, summary, tables  # noqa: E402  (after the path)
+from comparison import command, running, summary, tables  # noqa: E402  (after the path)
 from comparison.families import METRICS, measurements  # noqa: E402
 
 US, MB_S = METRICS["us"], METRICS["mb_s"]
@@ -98,6 +100,18 @@ class Apart(unittest.TestCase):
         told = record(self.RUNS)
         self.assertEqual(only_table(told).rows[0].cells["slow"].runs, 4)
         self.assertNotIn("cache line", tables.report(told))
+
+
+class Variants(unittest.TestCase):
+    def test_values_may_have_commas(self):
+        text = "two=FI_UNIMEM_MACHINE=shm,net,FI_UNIMEM_COPY=1"
+        last = command.variants_of(argparse.Namespace(build=Path("b"), variant=[text], before=None))[-1]
+        self.assertEqual((last.name, last.env), ("unimem two", {"FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_COPY": "1"}))
+
+    def test_what_sets_no_variable_is_refused(self):
+        for text in ("two", "two=shm", "=FI_UNIMEM_COPY=1"):
+            with self.assertRaises(SystemExit):
+                command.variants_of(argparse.Namespace(build=Path("b"), variant=[text], before=None))
 
 
 class Missing(unittest.TestCase):
