@@ -16,7 +16,9 @@
  * number doubles each time this happens, and each body that comes as a whole halves it. (Where ranks outnumber
  * processors, a sender comes in time now and then, and late otherwise.) The sender uses the token again only after
  * DONE, and its lane keeps the order: a part that comes before the next announcement of its token belongs to the body
- * that was taken back. Owns: struct um_proto_watching. Threading: core.h.
+ * that was taken back.
+ *
+ * Owns: struct um_proto_watching. Threading: core.h.
  */
 #include "proto/internal.h"
 

@@ -49,8 +49,8 @@ static _Thread_local
 
 uint32_t unimem_yield_found;
 
-/* Has a read returned completions since the last call that was not left out by the count? Only the first answer says
- * so. Where there are several threads the word stays as it is: they would take its cache line from each other. */
+/* Has a read returned completions since this was last asked? Clears the word. Where there are several threads the
+ * answer is no, and the word stays as it is: they would take its cache line from each other. */
 static bool found_take(void)
 {
     if (!um_load_relaxed_u32(&unimem_yield_found) || !um_process_is_single_threaded())
