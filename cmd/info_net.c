@@ -46,7 +46,7 @@ static void ask(void *arg, int out)
     char address[INET6_ADDRSTRLEN + 32];
     (void)arg;
     um_log_set_sink(keep);
-    if (um_net_inner_open(&inner) != 0 || um_net_inner_name(&inner, &name) != 0) {
+    if (um_net_inner_open(&inner, false) != 0 || um_net_inner_name(&inner, &name) != 0) {
         dprintf(out, "!%s", why_not);
         return;
     }

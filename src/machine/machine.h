@@ -52,6 +52,7 @@ enum {
     UM_FLAG_MACHINE = 0x40,    /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x0f,       /* record flags of the protocols; 0x10 and 0x20 belong to the machine */
     UM_NONTEMPORAL_MIN = 4096, /* bytes of the shortest body that may be written with non-temporal stores */
+    UM_WAIT_NONE_MS = 32,      /* um_port_config.wait_none */
     UM_ANNOUNCED_MIN = 65536,  /* bytes; longer bodies are announced while the receiver asks for it (rx_announce) */
     UM_ROOM_MAX = 65536,       /* bytes; bodies of all records that one lane_has_room() call may ask for */
     UM_ATTACH_MAX = 80,        /* bytes of um_port_config.attach, with the zero at its end */
@@ -237,6 +238,8 @@ struct um_port_config {
     uint16_t partition;     /* chosen by the user; shm reaches no peer of another partition */
     bool private_copy;      /* false: act as if the system refused access to the private memory of other processes */
     bool alone;             /* the endpoint uses no other machine */
+    bool wait_none; /* nobody is expected to sleep on the port: its wait_fd may also become readable by the clock,
+                       within UM_WAIT_NONE_MS, instead of with an event */
     /* How peers that cannot be opened by pid (another pid namespace) reach the port. "": not at all; else as the
      * machine defines. */
     char attach[UM_ATTACH_MAX];

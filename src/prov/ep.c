@@ -7,6 +7,7 @@
 #include "prov/info.h"
 #include "prov/post.h"
 
+#include "base/atomic.h"
 #include "base/cancel.h"
 
 #include <inttypes.h>
@@ -126,7 +127,7 @@ void um_prov_ep_wake_locked(struct um_prov_ep *ep)
 int um_prov_ep_start_locked(struct um_prov_ep *ep)
 {
     const struct um_prov_domain *d = ep->domain;
-    const struct um_core_ep_config config = {
+    struct um_core_ep_config config = {
         .machines = d->env.machines,
         .port = d->env.port,
         .regions = d->regions,
@@ -142,6 +143,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
     };
     if (ep->core)
         return 0;
+    config.port.wait_none = !d->progress && !um_load_relaxed_u32(&d->wait_objects);
     int ret = um_prov_error_result(um_proto_ep_open(&config, &ep->core));
     if (ret == 0)
         um_core_ep_set_counters(ep->core, ep->remote_counters);

@@ -156,6 +156,7 @@ struct um_prov_domain {
     uint32_t processors; /* online when the domain was opened: the query takes microseconds */
     bool counter_read;   /* the caller read a counter, so it may not be waiting for a message (cq.c) */
     uint32_t refs;
+    uint32_t wait_objects;             /* not 0: a queue or counter was opened with a wait object (or FI_WAIT_YIELD) */
     struct um_list eps;                /* enabled endpoints */
     struct um_list remote_cntrs;       /* counters that peers add to */
     struct um_prov_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */

@@ -120,6 +120,8 @@ int um_prov_poll(int fd, int ms, int cancel_state)
 int um_prov_source_init(struct um_prov_event_source *s, struct um_prov_domain *d, enum fi_wait_obj obj)
 {
     *s = (struct um_prov_event_source){.domain = d, .arms = !d->progress};
+    if (obj != FI_WAIT_NONE)
+        um_store_relaxed_u32(&d->wait_objects, 1);
     s->waiter = (struct um_prov_waiter){.obj = obj, .poll_fd = -1, .wake_fd = -1, .timer_fd = -1};
     switch (obj) {
     case FI_WAIT_NONE:

@@ -61,8 +61,8 @@ struct shown {
 
 /* ---- the endpoint ---- */
 
-/* Adds the endpoint's queue to the descriptors that wake a sleeper, or removes it. If that fails, sleepers look by the
- * clock. */
+/* Adds the descriptor of the endpoint's queue to those that wake a sleeper, or removes it. If that fails, or there is
+ * none, sleepers look by the clock. */
 static void wake_by(const struct um_net_port *port, int op)
 {
     struct epoll_event readable = {.events = EPOLLIN};

@@ -49,11 +49,13 @@ static int cannot_open(int ret, const struct um_net_inner *inner)
 static int queue_open(const struct um_net_inner *inner, struct um_net_objects *objects)
 {
     struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG,
-                              .wait_obj = FI_WAIT_FD,
+                              .wait_obj = inner->wait_none ? FI_WAIT_NONE : FI_WAIT_FD,
                               .size = inner->info->tx_attr->size + inner->info->rx_attr->size};
     int ret = fi_cq_open(objects->domain, &attr, &objects->cq, NULL);
     if (ret)
-        return cannot("no completion queue with a descriptor to sleep on", ret, inner);
+        return cannot("no completion queue", ret, inner);
+    if (inner->wait_none)
+        return 0;
     ret = fi_control(&objects->cq->fid, FI_GETWAIT, &objects->fd);
     return ret ? cannot("no descriptor to sleep on", ret, inner) : 0;
 }
@@ -160,10 +162,10 @@ static void learn(struct um_net_inner *inner)
 
 static void post(struct um_net_inner *inner);
 
-int um_net_inner_open(struct um_net_inner *inner)
+int um_net_inner_open(struct um_net_inner *inner, bool wait_none)
 {
     UM_UNCANCELLED;
-    *inner = (struct um_net_inner){.own.fd = -1};
+    *inner = (struct um_net_inner){.own.fd = -1, .wait_none = wait_none};
     int ret = um_net_info_choose(&inner->info);
     if (ret)
         return ret;
@@ -454,5 +456,5 @@ bool um_net_objects_may_sleep(const struct um_net_inner *inner, const struct um_
 {
     UM_UNCANCELLED_AMONG_THREADS;
     struct fid *fids[] = {&objects->cq->fid};
-    return fi_trywait(inner->fabric, fids, 1) == 0;
+    return inner->wait_none || fi_trywait(inner->fabric, fids, 1) == 0;
 }

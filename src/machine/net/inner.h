@@ -60,7 +60,7 @@ struct um_net_objects {
     struct fid_av *av;
     struct fid_cq *cq;
     struct fid_ep *ep;
-    int fd; /* of the queue: readable when something has come since fi_trywait() returned 0 */
+    int fd; /* of the queue: readable when something has come since fi_trywait() returned 0; -1: it has none */
 };
 
 struct um_net_inner {
@@ -72,6 +72,7 @@ struct um_net_inner {
     uint32_t posted;   /* receives posted now */
     uint32_t sending;  /* sends that have not completed */
     uint64_t sent;     /* sends that were accepted, ever */
+    bool wait_none;    /* the queues have no descriptor */
     bool is_tcp;       /* an endpoint's name is a TCP port */
     bool has_rma;      /* rma.h can be used */
     bool can_lend;     /* the provider reads no body after its send has ended, or the endpoint was closed */
@@ -86,8 +87,10 @@ struct um_net_event {
     int error;
 };
 
-/* Opens the fabric and the endpoint, and posts receives. -ENODATA, -ENOENT, -EMFILE, ...: logged. */
-int um_net_inner_open(struct um_net_inner *inner);
+/* Opens the fabric and the endpoint, and posts receives. wait_none: the caller never sleeps until own.fd is readable.
+ * Over tcp each level of epoll above a socket lengthens the peer's call that sends to it; without a descriptor there is
+ * one level. -ENODATA, -ENOENT, -EMFILE, ...: logged. */
+int um_net_inner_open(struct um_net_inner *inner, bool wait_none);
 void um_net_inner_close(struct um_net_inner *inner);
 
 /* Returns the endpoint's name as part of an address. -EMSGSIZE: it does not fit (logged). */
@@ -112,7 +115,7 @@ int um_net_inner_read(struct um_net_inner *inner, struct um_net_event *events, i
 /* Posts some more receives, once. Returns how many are posted, over tcp without one for each peer; 0: no more could be
  * posted. */
 uint32_t um_net_inner_more(struct um_net_inner *inner);
-/* True if the caller may sleep until own.fd is readable. */
+/* True if the caller may sleep until own.fd is readable, or there is no such descriptor. */
 bool um_net_inner_may_sleep(const struct um_net_inner *inner);
 
 /* ---- for rma.c ---- */

@@ -161,6 +161,7 @@ struct um_net_port {
     int wait_fd;                   /* epoll: kick_fd, timer_fd, the descriptors of the inner queues */
     int kick_fd, timer_fd;
     bool is_timed; /* the timer is set */
+    long slept_ns; /* how long the last sleep might last; 0: something happened since. Only with inner.wait_none */
 };
 
 struct um_net_link {

@@ -20,10 +20,10 @@ enum { MEMORY_MAX = 64 << 20 };
 
 /* ---- ports ---- */
 
-static int port_begin(struct um_net_port *port, bool alone)
+static int port_begin(struct um_net_port *port, const struct um_port_config *config)
 {
-    if (um_net_is_wanted(alone)) {
-        int ret = um_net_inner_open(&port->inner);
+    if (um_net_is_wanted(config->alone)) {
+        int ret = um_net_inner_open(&port->inner, config->wait_none);
         if (ret)
             return ret;
         port->is_open = true;
@@ -58,7 +58,7 @@ int um_net_port_open(const struct um_machine *machine, const struct um_port_conf
     um_list_init(&port->open);
     um_list_init(&port->bodies.reads);
     port->bodies.is_off = !config->private_copy;
-    int ret = port_begin(port, config->alone);
+    int ret = port_begin(port, config);
     if (ret) {
         if (port->is_open)
             um_net_inner_close(&port->inner);

@@ -9,8 +9,9 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* A port with messages that the inner provider does not accept now looks again after this time (ns). */
-enum { LOOK_NS = 2000000 };
+/* A port that is not woken by all that it waits for looks again after this time (ns). One without a descriptor of the
+ * inner queue waits twice as long from look to look while nothing comes. */
+enum { LOOK_NS = 2000000, LOOK_MAX_NS = UM_WAIT_NONE_MS * 1000000 };
 
 static int watch(const struct um_net_port *port, int fd)
 {
@@ -24,7 +25,7 @@ int um_net_wait_init(struct um_net_port *port)
     port->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     port->wait_fd = epoll_create1(EPOLL_CLOEXEC);
     if (port->wait_fd >= 0 && watch(port, port->kick_fd) == 0 && watch(port, port->timer_fd) == 0 &&
-        (!port->is_open || watch(port, port->inner.own.fd) == 0))
+        (!port->is_open || port->inner.wait_none || watch(port, port->inner.own.fd) == 0))
         return 0;
     int ret = -errno;
     um_net_wait_fini(port);
@@ -55,6 +56,18 @@ static void timer_set(struct um_net_port *port, long ns)
     port->is_timed = ns != 0;
 }
 
+/* Returns how long the port may sleep now; 0: until an event. */
+static long look_in_ns(struct um_net_port *port)
+{
+    if (!port->inner.wait_none)
+        return !um_list_is_empty(&port->work) || port->bodies.tried_at ? LOOK_NS : 0;
+    if (!port->slept_ns || !um_list_is_empty(&port->work) || port->bodies.tried_at)
+        port->slept_ns = LOOK_NS;
+    else if (port->slept_ns < LOOK_MAX_NS)
+        port->slept_ns *= 2;
+    return port->slept_ns < LOOK_MAX_NS ? port->slept_ns : LOOK_MAX_NS;
+}
+
 /* True if neither the inner endpoint nor the one for bodies has an event that would not wake the port. */
 static bool may_sleep(struct um_net_port *port)
 {
@@ -63,8 +76,8 @@ static bool may_sleep(struct um_net_port *port)
 }
 
 /* No event reports that a message can be sent that the inner provider did not accept, nor that a connection to read a
- * body has come about: a timer runs for these. And no event reports that a peer was found gone while something was
- * sent: then the port does not sleep. */
+ * body has come about, nor, without a descriptor of the inner queue, anything: a timer runs for these. And no event
+ * reports that a peer was found gone while something was sent: then the port does not sleep. */
 int um_net_arm(struct um_port *base)
 {
     UM_UNCANCELLED;
@@ -74,8 +87,9 @@ int um_net_arm(struct um_port *base)
     if (um_net_poll_now(port, &rec) || um_net_lanes_news(port) || um_net_rxs_news(port) ||
         !um_list_is_empty(&port->fallen) || (port->is_open && !may_sleep(port)))
         return -EAGAIN;
-    if (!um_list_is_empty(&port->work) || port->bodies.tried_at)
-        timer_set(port, LOOK_NS);
+    const long ns = look_in_ns(port);
+    if (ns)
+        timer_set(port, ns);
     port->bodies.tried_at = 0; /* a caller that still wants the read tries again */
     return 0;
 }
