@@ -82,6 +82,23 @@ static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
     world_close(&w);
 }
 
+/* Who waits for each acknowledgement always knows the newest credit. */
+static void a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[UM_BIG_BODY], to[UM_BIG_BODY];
+    open_lane(&w);
+    for (int i = 0; i < 400; i++) {
+        recv_buf(&w, 0, NULL, to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(1));
+        send_buf(&w, 1, 0, body, sizeof(body), 1, UM_OP_TAGGED | UM_OP_DELIVERY, CTX(2));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, 1, CTX(2)).error, 0);
+    }
+    assert_true(is_wide(&w, 1, 0));
+    world_close(&w);
+}
+
 static void no_more_lanes_have_wide_rings_than_the_memory_allows(void **state)
 {
     (void)state;
@@ -481,6 +498,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_ends_gives_its_share_of_memory_back),
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
+    cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),

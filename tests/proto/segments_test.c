@@ -94,6 +94,18 @@ static void lone_messages_go_unasked_once_one_was_pushed(void **state)
     world_close(&w);
 }
 
+/* They look for room beforehand, so no claim ever runs out of it. */
+static void a_lane_of_lone_messages_goes_on_in_a_wide_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    open_permitted(&w);
+    for (uint32_t n = 0; n < 600; n++)
+        (void)exchange(&w, 20000, true, n);
+    assert_non_null(((const struct um_mem_lane *)peer_of(&w, 0, 1)->lane)->wide_map.base);
+    world_close(&w);
+}
+
 /* The reason for the permission can change, so some messages are announced in spite of it. */
 static void some_are_announced_all_the_same(void **state)
 {
@@ -546,6 +558,7 @@ static void a_wrong_credit_makes_no_room(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_wrong_credit_makes_no_room),
     cmocka_unit_test(lone_messages_go_unasked_once_one_was_pushed),
+    cmocka_unit_test(a_lane_of_lone_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(some_are_announced_all_the_same),
     cmocka_unit_test(what_is_not_pushed_takes_the_permission_back),
     cmocka_unit_test(what_would_never_go_in_segments_permits_nothing),

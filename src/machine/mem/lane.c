@@ -62,7 +62,7 @@ void um_mem_lane_ring_bell(struct um_mem_lane *lane)
     um_mem_link_wake(lane->link);
 }
 
-/* Reads the credit again. False: the peer wrote an impossible value. */
+/* Reads the credit of records and bodies again. False: the peer wrote an impossible value. */
 static bool lane_refresh_credit(struct um_mem_lane *lane)
 {
     uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: credit-take (partner credit-publish) */
@@ -193,10 +193,10 @@ static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
 }
 
 /*
- * Counts a claim that ran out of credit and found new credit for bodies. True after 32 of them, when a wide ring is
- * due: the lane has filled its big byte ring some 8 to 32 times by then, and getting a wide ring's pages costs little
- * beside that. When a stream comes back to the lines of a ring of 128 KiB, they are up to three times as slow to write
- * as those of a longer ring (docs/design.md). While a lane waits for its receiver, nothing is counted.
+ * Counts a look that found new credit for bodies where the known credit was not enough. True after 32 of them, when a
+ * wide ring is due: the lane has filled its big byte ring some 8 to 32 times by then, and getting a wide ring's pages
+ * costs little beside that. When a sender comes back to the lines of a ring of 128 KiB, they are up to three times as
+ * slow to write as those of a longer ring (docs/design.md). While a lane waits for its receiver, nothing is counted.
  */
 static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
 {
@@ -206,17 +206,26 @@ static bool lane_is_wide_due(struct um_mem_lane *lane, uint32_t bytes_before)
     return ++lane->refreshes >= REFRESHES && lane_room(lane) > 1;
 }
 
-/* The slow path of a claim: reads the credit again, and grows a lane that is full. */
-static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
+/* Reads the credit again because what is known is not enough; goes on in a wide ring when that is due. False: the peer
+ * wrote an impossible value. */
+static bool lane_look_for_credit(struct um_mem_lane *lane)
 {
     const uint32_t bytes_before = lane->bytes_consumed;
-    if (!lane_refresh_credit(lane)) {
+    if (!lane_refresh_credit(lane))
+        return false;
+    if (lane_is_wide_due(lane, bytes_before))
+        lane_widen(lane);
+    return true;
+}
+
+/* The slow path of a claim: looks for credit, and grows a lane that is full. */
+static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
+{
+    if (!lane_look_for_credit(lane)) {
         static struct um_log_limit limit;
         um_log_limited(&limit, UM_LOG_WARN, "a peer wrote an impossible credit; its lane is closed");
         return -EPIPE;
     }
-    if (lane_is_wide_due(lane, bytes_before))
-        lane_widen(lane);
     if (lane_has_place(lane, body_len))
         return 0;
     if (!lane->grown)
@@ -345,7 +354,7 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
-    return lane_takes(lane, records, body_len) || (lane_refresh_credit(lane) && lane_takes(lane, records, body_len));
+    return lane_takes(lane, records, body_len) || (lane_look_for_credit(lane) && lane_takes(lane, records, body_len));
 }
 
 uint32_t um_mem_lane_committed(const struct um_lane *base)
@@ -357,7 +366,9 @@ uint32_t um_mem_lane_committed(const struct um_lane *base)
 uint32_t um_mem_lane_consumed(const struct um_lane *base)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    const uint32_t bytes = lane->bytes_consumed;
     (void)lane_refresh_credit(lane); /* an impossible value leaves the last good one; the next claim ends the lane */
+    lane->bytes_consumed = bytes;    /* claims run out of it once in a round of the ring: lane_is_wide_due() */
     lane->consumed_reported = lane->consumed;
     if (lane->was_held)
         lane->was_held = lane_is_held(lane); /* the end of the hold is reported once */

@@ -2,6 +2,20 @@
 
 MUTATIONS = [
     (
+        "a lane of messages in segments never gets a wide ring",
+        "src/machine/mem/lane.c",
+        "(lane_look_for_credit(lane) && lane_takes(",
+        "(lane_refresh_credit(lane) && lane_takes(",
+        ["proto segments sim"],
+    ),
+    (
+        "a lane whose sender waits for acknowledgements never gets a wide ring",
+        "src/machine/mem/lane.c",
+        "    lane->bytes_consumed = bytes;    /* claims",
+        "    (void)bytes;    /* claims",
+        ["proto lanes sim"],
+    ),
+    (
         "the sequence of a record is not checked: what lies in the ring from the lap before is taken",
         "src/machine/mem/rx.c",
         "    return um_mem_is_record(word, rx->head + 1);",
