@@ -129,6 +129,98 @@ static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
     variant.memory_max = 0;
 }
 
+enum { LONG = 4096, LONGS = UM_BIG_BYTES / LONG, MARK = 0xff };
+
+/* Sends a long message from 1 to 0, and marks the place of the next one, which it returns. */
+static unsigned char *send_long(struct world *w, uint32_t tag)
+{
+    static unsigned char body[LONG];
+    const struct um_mem_lane *lane = mem_lane(peer_of(w, 1, 0));
+    fill(body, LONG, tag);
+    inject_buf(w, 1, 0, body, LONG, tag, UM_OP_TAGGED);
+    unsigned char *next = lane->ring.bytes + (lane->bytes_head & (lane->ring.byte_count - 1));
+    memset(next, MARK, LONG + 1);
+    return next;
+}
+
+/* Sends a message from 0 to 1, and lets 1 wait for another one. */
+static void answer_and_wait(struct world *w)
+{
+    uint32_t value = 3, to;
+    recv_buf(w, 1, NULL, &to, sizeof(to), 1, 0, UM_OP_TAGGED, CTX(9));
+    inject_buf(w, 0, 1, &value, sizeof(value), 1, UM_OP_TAGGED);
+    for (int i = 0; i < 20; i++)
+        um_core_ep_progress(w->node[1].ep);
+    assert_int_equal(done_of(w, 1, CTX(9)).error, 0);
+}
+
+/* Returns how many lines of the place have a byte written, and nothing else. */
+static int written(const unsigned char *place)
+{
+    int lines = 0;
+    for (int i = 0; i < LONG; i++) {
+        lines += place[i] == 0;
+        assert_true(place[i] == MARK || (place[i] == 0 && i % UM_LINE == 0));
+    }
+    assert_int_equal(place[LONG], MARK);
+    return lines;
+}
+
+static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char got[LONG];
+    world_open(&w, 2);
+    answer_and_wait(&w);
+    inject_buf(&w, 1, 0, got, LONG, 1u << 20, UM_OP_TAGGED);
+    for (uint32_t i = 0; i < 3; i++) {
+        const unsigned char *next = send_long(&w, i);
+        answer_and_wait(&w);
+        assert_int_equal(written(next), LONG / UM_LINE);
+        recv_buf(&w, 0, NULL, got, LONG, i, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_true(is_filled(got, LONG, i));
+    }
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    const unsigned char *next = send_long(&w, 3);
+    lane->incarnation++; /* the lane has passed to another sender */
+    answer_and_wait(&w);
+    lane->incarnation--;
+    assert_int_equal(written(next), 0);
+    world_close(&w);
+}
+
+/* Where the next body would lie are bodies that the receiver has not taken. */
+static void lines_that_are_not_free_are_not_fetched(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char body[LONG], got[LONG];
+    struct um_slot slot;
+    uint32_t sent = 0;
+    assert_int_equal(um_mem_set_stores("cached"), 0);
+    world_open(&w, 2);
+    answer_and_wait(&w);
+    inject_buf(&w, 1, 0, got, LONG, 1u << 20, UM_OP_TAGGED);
+    world_settle(&w);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    for (; lane->machine->claim(lane, LONG, &slot) == 0; sent++) {
+        lane->machine->abort(lane, &slot);
+        fill(body, LONG, sent);
+        assert_int_equal(um_proto_inject(w.node[1].ep, peer_of(&w, 1, 0), body, LONG, sent, 0, UM_OP_TAGGED), 0);
+    }
+    assert_true(sent >= LONGS / 2);
+    answer_and_wait(&w);
+    for (uint32_t i = 0; i < sent; i++) {
+        recv_buf(&w, 0, NULL, got, LONG, i, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+        assert_true(is_filled(got, LONG, i));
+    }
+    world_close(&w);
+    assert_int_equal(um_mem_set_stores(NULL), 0);
+}
+
 static uint32_t body_takes(struct world *w, uint32_t len)
 {
     static unsigned char body[1024], to[1024];
@@ -499,6 +591,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_more_lanes_grow_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
+    cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
+    cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),

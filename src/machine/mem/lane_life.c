@@ -135,6 +135,8 @@ void um_mem_lane_close(struct um_lane *base)
     um_mem_sender_publish(lane->link->port, lane->ctl);
     um_fence_full(); /* also before what the program does next with memory that a receiver may still read */
     um_mem_lane_ring_bell(lane);
+    if (lane->link->port->long_lane == lane)
+        lane->link->port->long_lane = NULL;
     if (lane->wide_map.base)
         lane->link->port->mapper->detach(&lane->wide_map);
     lane->link->port->mapper->detach(&lane->area_map);

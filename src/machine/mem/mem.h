@@ -46,6 +46,9 @@ struct um_mem_port {
     uint32_t hot_next;
     uint32_t burst; /* records taken in a row from hot[hot_next] */
     uint32_t empty_polls;
+    struct um_mem_lane
+        *long_lane;        /* to which the last long body went, alone, until the next lines are fetched; or NULL */
+    uint32_t long_len;     /* bytes of that body */
     int32_t vain_left;     /* looks in vain at polled lanes before hot_sweep() searches for idle ones */
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
@@ -335,6 +338,8 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
+/* Fetches the lines of the next long body of the port, for writing. */
+void um_mem_lane_fetch_next(struct um_mem_port *port);
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);

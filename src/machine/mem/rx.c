@@ -221,6 +221,7 @@ static void rx_idle(struct um_mem_rx *rx)
         rx->body_next = rx->expects_body ? rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1))
                                          : (const unsigned char *)rx->ring.records;
         rx->idle_due = UM_IDLE_PUBLISH;
+        um_mem_lane_fetch_next(rx->port);
     } else if (due) {
         rx->idle_due = UINT32_MAX;
         if (rx->head != rx->published || rx->bytes_head != rx->bytes_published)

@@ -269,6 +269,27 @@ static void the_second_best_of_four_counts(void **state)
     assert_int_equal(um_mem_stores_cost_usual(&cost), 1);
 }
 
+/* Every body that is timed was announced, and few others were. */
+static void it_is_known_beforehand_which_body_is_timed(void **state)
+{
+    static const struct costs *const all[] = {&near, &far};
+    (void)state;
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
+        struct pair p = {0};
+        uint32_t announced = 0;
+        for (int n = 0; n < 200000; n++) {
+            const bool is_announced = um_mem_stores_next_is_timed(&p.stores, LEN);
+            body_pass(&p, all[i], 0, RING);
+            assert_true(is_announced || !p.stores.is_timed);
+            announced += is_announced;
+        }
+        assert_in_range(announced, p.timed, 2 * p.timed);
+        assert_true(p.timed < 200000 / 20);
+    }
+    um_mem_set_stores("cached");
+    assert_false(um_mem_stores_next_is_timed(&(struct um_mem_stores){0}, LEN));
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -286,6 +307,7 @@ int main(void)
         cmocka_unit_test_setup(only_bodies_of_one_size_are_compared, choose_auto),
         cmocka_unit_test_setup(a_comparison_does_not_see_the_last_trial, choose_auto),
         cmocka_unit_test_setup(a_receiver_that_lies_harms_nothing_for_long, choose_auto),
+        cmocka_unit_test_setup(it_is_known_beforehand_which_body_is_timed, choose_auto),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

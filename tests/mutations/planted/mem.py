@@ -2,6 +2,34 @@
 
 MUTATIONS = [
     (
+        "a sender that waits writes where bodies lie that nobody has taken",
+        "src/machine/mem/lane.c",
+        "    if (!lane_body_fits(lane, start, len))\n        return;\n    unsigned char *body",
+        "    unsigned char *body",
+        ["proto lanes sim"],
+    ),
+    (
+        "a sender that waits writes into a lane that has passed to another sender",
+        "src/machine/mem/lane.c",
+        "if (!lane || lane_is_ended(lane))",
+        "if (!lane)",
+        ["proto lanes sim"],
+    ),
+    (
+        "a sender that waits fetches no lines of its next body",
+        "src/machine/mem/rx.c",
+        "        um_mem_lane_fetch_next(rx->port);\n",
+        "",
+        ["proto lanes sim"],
+    ),
+    (
+        "a body whose lines are there is compared with non-temporal stores",
+        "src/machine/mem/stores.c",
+        "stores->untimed + 1 >= UM_STORES_EVERY",
+        "stores->untimed >= UM_STORES_EVERY",
+        ["stores"],
+    ),
+    (
         "a lane of messages in segments never gets a wide ring",
         "src/machine/mem/lane.c",
         "(lane_look_for_credit(lane) && lane_takes(",
