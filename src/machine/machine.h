@@ -238,8 +238,8 @@ struct um_port_config {
     uint16_t partition;     /* chosen by the user; shm reaches no peer of another partition */
     bool private_copy;      /* false: act as if the system refused access to the private memory of other processes */
     bool alone;             /* the endpoint uses no other machine */
-    bool wait_none; /* nobody is expected to sleep on the port: its wait_fd may also become readable by the clock,
-                       within UM_WAIT_NONE_MS, instead of with an event */
+    bool wait_none; /* nobody is expected to sleep on the port: its wait_fd may become readable up to UM_WAIT_NONE_MS
+                       after an event, and without one */
     /* How peers that cannot be opened by pid (another pid namespace) reach the port. "": not at all; else as the
      * machine defines. */
     char attach[UM_ATTACH_MAX];
@@ -415,9 +415,9 @@ struct um_machine {
 
     /*
      * Claims the next record, with a body of body_len bytes (0: none). Exactly one commit or abort must follow a
-     * successful claim. Sets the slot's is_nontemporal if body_len is at least UM_NONTEMPORAL_MIN. -EAGAIN: the lane is
-     * full for now; -EPIPE: the peer's port closed or refused this lane; -EMSGSIZE: the body is larger than the lane
-     * takes at its present size (lane_body_max).
+     * successful claim, before any other call for this lane or its port. Sets the slot's is_nontemporal if body_len is
+     * at least UM_NONTEMPORAL_MIN. -EAGAIN: the lane is full for now; -EPIPE: the peer's port closed or refused this
+     * lane; -EMSGSIZE: the body is larger than the lane takes at its present size (lane_body_max).
      */
     int (*claim)(struct um_lane *lane, uint32_t body_len, struct um_slot *slot_p);
     /* As claim(), for a record that the receiver may have to keep: -EAGAIN also while the receiver holds this lane
@@ -440,8 +440,8 @@ struct um_machine {
      * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
      * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
      * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
-     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow. NULL:
-     * no message goes in several records.
+     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow, but
+     * it may commit a record of the machine's own. NULL: no message goes in several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
     /* Return how many records were committed so far, and how many of them are known to be consumed (both only grow,
@@ -505,7 +505,8 @@ struct um_machine {
     void (*rx_origin)(const struct um_rx *rx, struct um_addr *addr_p);
 
     /*
-     * Sleeping. arm() returns 0 and promises that wait_fd becomes readable with the next event; or -EAGAIN if there is
+     * Sleeping. arm() returns 0 and promises that wait_fd becomes readable with the next event (wait_none: soon after
+     * it); or -EAGAIN if there is
      * an event already (the port is not armed then). disarm() ends that and drains the fd. kick() makes wait_fd
      * readable, from any thread. NULL: all four, only where `wakes` is false.
      */

@@ -143,7 +143,7 @@ int um_prov_ep_start_locked(struct um_prov_ep *ep)
     };
     if (ep->core)
         return 0;
-    config.port.wait_none = !d->progress && !um_load_relaxed_u32(&d->wait_objects);
+    config.port.wait_none = (ep->tx_cq || ep->rx_cq) && !um_load_relaxed_u32(&d->wait_objects);
     int ret = um_prov_error_result(um_proto_ep_open(&config, &ep->core));
     if (ret == 0)
         um_core_ep_set_counters(ep->core, ep->remote_counters);

@@ -156,7 +156,8 @@ struct um_prov_domain {
     uint32_t processors; /* online when the domain was opened: the query takes microseconds */
     bool counter_read;   /* the caller read a counter, so it may not be waiting for a message (cq.c) */
     uint32_t refs;
-    uint32_t wait_objects;             /* not 0: a queue or counter was opened with a wait object (or FI_WAIT_YIELD) */
+    uint32_t
+        wait_objects; /* not 0: somebody may sleep: a queue or counter that is not FI_WAIT_NONE, the progress thread */
     struct um_list eps;                /* enabled endpoints */
     struct um_list remote_cntrs;       /* counters that peers add to */
     struct um_prov_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */

@@ -166,21 +166,31 @@ static int written(const unsigned char *place)
     return lines;
 }
 
+/* Takes the messages from 1 to 0 with the tags from first to last. */
+static void take_longs(struct world *w, uint32_t first, uint32_t last)
+{
+    static unsigned char got[LONG];
+    for (uint32_t tag = first; tag <= last; tag++) {
+        recv_buf(w, 0, NULL, got, LONG, tag, 0, UM_OP_TAGGED, CTX(1));
+        assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
+        assert_true(is_filled(got, LONG, tag));
+    }
+}
+
 static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
 {
     (void)state;
     struct world w;
-    static unsigned char got[LONG];
+    static unsigned char first[LONG];
     world_open(&w, 2);
     answer_and_wait(&w);
-    inject_buf(&w, 1, 0, got, LONG, 1u << 20, UM_OP_TAGGED);
+    inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
+    world_settle(&w);
     for (uint32_t i = 0; i < 3; i++) {
         const unsigned char *next = send_long(&w, i);
         answer_and_wait(&w);
         assert_int_equal(written(next), LONG / UM_LINE);
-        recv_buf(&w, 0, NULL, got, LONG, i, 0, UM_OP_TAGGED, CTX(1));
-        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
-        assert_true(is_filled(got, LONG, i));
+        take_longs(&w, i, i);
     }
     struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     const unsigned char *next = send_long(&w, 3);
@@ -189,6 +199,29 @@ static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
     lane->incarnation--;
     assert_int_equal(written(next), 0);
     world_close(&w);
+}
+
+static void a_stream_or_one_that_bypasses_the_caches_fetches_no_lines(void **state)
+{
+    static const char *const stores[] = {"cached", "nontemporal"};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct world w;
+        static unsigned char first[LONG];
+        assert_int_equal(um_mem_set_stores(stores[i]), 0);
+        world_open(&w, 2);
+        answer_and_wait(&w);
+        inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
+        world_settle(&w);
+        if (i == 0)
+            (void)send_long(&w, 0);
+        const unsigned char *next = send_long(&w, 1);
+        answer_and_wait(&w);
+        assert_int_equal(written(next), 0);
+        take_longs(&w, i, 1);
+        world_close(&w);
+    }
+    assert_int_equal(um_mem_set_stores(NULL), 0);
 }
 
 /* Where the next body would lie are bodies that the receiver has not taken. */
@@ -209,14 +242,11 @@ static void lines_that_are_not_free_are_not_fetched(void **state)
         lane->machine->abort(lane, &slot);
         fill(body, LONG, sent);
         assert_int_equal(um_proto_inject(w.node[1].ep, peer_of(&w, 1, 0), body, LONG, sent, 0, UM_OP_TAGGED), 0);
+        um_core_ep_progress(w.node[1].ep);
     }
     assert_true(sent >= LONGS / 2);
     answer_and_wait(&w);
-    for (uint32_t i = 0; i < sent; i++) {
-        recv_buf(&w, 0, NULL, got, LONG, i, 0, UM_OP_TAGGED, CTX(1));
-        assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
-        assert_true(is_filled(got, LONG, i));
-    }
+    take_longs(&w, 0, sent - 1);
     world_close(&w);
     assert_int_equal(um_mem_set_stores(NULL), 0);
 }
@@ -593,6 +623,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
     cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
+    cmocka_unit_test(a_stream_or_one_that_bypasses_the_caches_fetches_no_lines),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),
     cmocka_unit_test(a_wide_ring_that_was_never_told_of_is_given_back),

@@ -322,7 +322,8 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
 {
     struct um_mem_port *port = lane->link->port;
     const bool has_kind = slot->body_len >= UM_NONTEMPORAL_MIN;
-    const bool follows = lane->polls == port->empty_polls; /* another one, without a poll in between: a stream */
+    const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
+    lane->long_polls = port->empty_polls;
     port->long_len = slot->body_len;
     port->long_lane = follows || (has_kind && slot->is_nontemporal) || port->mapper->observe ? NULL : lane;
     return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;

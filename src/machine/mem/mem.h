@@ -93,6 +93,7 @@ struct um_mem_lane {
     uint32_t incarnation;
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
     uint32_t polls;           /* the port's empty_polls at the last commit */
+    uint32_t long_polls;      /* the same at the last commit of a long body */
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;
@@ -103,8 +104,9 @@ struct um_mem_lane {
     unsigned char *area;
     struct um_mem_mapping area_map;
     struct um_mem_mapping wide_map; /* its wide ring, if it has one */
-    uint32_t refreshes; /* claims that ran out of credit and found new one for bodies, since the lane grew */
-    uint32_t number;    /* of the lane in the peer's port */
+    uint32_t
+        refreshes;   /* looks for credit that was not enough, and that found new one for bodies, since the lane grew */
+    uint32_t number; /* of the lane in the peer's port */
     uint32_t answers_seen, answers_told; /* answers taken; how many of them the peer was told of */
     bool was_held;                       /* a claim failed because the peer holds the lane */
     uint32_t consumed_reported;          /* what lane_consumed() said last */

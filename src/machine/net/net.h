@@ -161,7 +161,7 @@ struct um_net_port {
     int wait_fd;                   /* epoll: kick_fd, timer_fd, the descriptors of the inner queues */
     int kick_fd, timer_fd;
     bool is_timed; /* the timer is set */
-    long slept_ns; /* how long the last sleep might last; 0: something happened since. Only with inner.wait_none */
+    long look_ns;  /* with inner.wait_none: ns until a sleeper looks again; 0: something has happened since a look */
 };
 
 struct um_net_link {

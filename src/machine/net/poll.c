@@ -84,7 +84,7 @@ static void patience_after(struct um_net_port *port, bool moved)
     }
     if (moved) {
         port->quiet = 0;
-        port->slept_ns = 0;
+        port->look_ns = 0;
     }
     const uint32_t wish = port->quiet / DELAY, most = port->bodies.shown ? port->fit / SHOWN_PART : port->fit;
     port->base.patience = wish < most ? wish : most;

@@ -9,8 +9,8 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* A port that is not woken by all that it waits for looks again after this time (ns). One without a descriptor of the
- * inner queue waits twice as long from look to look while nothing comes. */
+/* A port that is not woken by all that it waits for looks again after this time (ns). One that is woken by nothing
+ * (wait_none) waits twice as long after each look for which it slept in vain, if nothing is under way. */
 enum { LOOK_NS = 2000000, LOOK_MAX_NS = UM_WAIT_NONE_MS * 1000000 };
 
 static int watch(const struct um_net_port *port, int fd)
@@ -49,23 +49,38 @@ int um_net_wait_fd(const struct um_port *base)
 static void timer_set(struct um_net_port *port, long ns)
 {
     const struct itimerspec once = {.it_value = {.tv_nsec = ns}};
-    uint64_t times;
-    if (!ns)
-        (void)!read(port->timer_fd, &times, sizeof(times));
     (void)timerfd_settime(port->timer_fd, 0, &once, NULL);
     port->is_timed = ns != 0;
+}
+
+/* Ends the time until the next look. If it has run out, the next one is longer. */
+static void timer_end(struct um_net_port *port)
+{
+    uint64_t times;
+    if (read(port->timer_fd, &times, sizeof(times)) > 0 && port->look_ns)
+        port->look_ns = 2 * port->look_ns < LOOK_MAX_NS ? 2 * port->look_ns : LOOK_MAX_NS;
+    timer_set(port, 0);
+}
+
+/* True if something is under way whose progress no event reports: messages that the inner provider does not accept now,
+ * a connection to read a body by; without a descriptor, too, all that is sent and read. */
+static bool must_look(const struct um_net_port *port)
+{
+    return !um_list_is_empty(&port->work) || port->bodies.tried_at ||
+           (port->inner.wait_none &&
+            (port->inner.sending || port->bodies.shown || !um_list_is_empty(&port->bodies.reads)));
 }
 
 /* Returns how long the port may sleep now; 0: until an event. */
 static long look_in_ns(struct um_net_port *port)
 {
+    if (must_look(port))
+        return LOOK_NS;
     if (!port->inner.wait_none)
-        return !um_list_is_empty(&port->work) || port->bodies.tried_at ? LOOK_NS : 0;
-    if (!port->slept_ns || !um_list_is_empty(&port->work) || port->bodies.tried_at)
-        port->slept_ns = LOOK_NS;
-    else if (port->slept_ns < LOOK_MAX_NS)
-        port->slept_ns *= 2;
-    return port->slept_ns < LOOK_MAX_NS ? port->slept_ns : LOOK_MAX_NS;
+        return 0;
+    if (!port->look_ns)
+        port->look_ns = LOOK_NS;
+    return port->look_ns;
 }
 
 /* True if neither the inner endpoint nor the one for bodies has an event that would not wake the port. */
@@ -75,9 +90,7 @@ static bool may_sleep(struct um_net_port *port)
     return um_net_inner_may_sleep(&port->inner) && um_net_bodies_may_sleep(port);
 }
 
-/* No event reports that a message can be sent that the inner provider did not accept, nor that a connection to read a
- * body has come about, nor, without a descriptor of the inner queue, anything: a timer runs for these. And no event
- * reports that a peer was found gone while something was sent: then the port does not sleep. */
+/* No event reports that a peer was found gone while something was sent: then the port does not sleep. */
 int um_net_arm(struct um_port *base)
 {
     UM_UNCANCELLED;
@@ -100,7 +113,7 @@ void um_net_disarm(struct um_port *base)
     struct um_net_port *port = (struct um_net_port *)base;
     eventfd_t value;
     if (port->is_timed)
-        timer_set(port, 0);
+        timer_end(port);
     um_net_stir(port);
     (void)eventfd_read(port->kick_fd, &value);
     /* Drains the descriptor: takes what came, and what the inner provider has signalled. */

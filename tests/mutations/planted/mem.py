@@ -2,6 +2,20 @@
 
 MUTATIONS = [
     (
+        "a stream fetches the lines of its next body",
+        "src/machine/mem/lane.c",
+        "port->long_lane = follows || ",
+        "port->long_lane = ",
+        ["proto lanes sim"],
+    ),
+    (
+        "lines of bodies that bypass the caches are fetched",
+        "src/machine/mem/lane.c",
+        "follows || (has_kind && slot->is_nontemporal) || ",
+        "follows || ",
+        ["proto lanes sim"],
+    ),
+    (
         "a sender that waits writes where bodies lie that nobody has taken",
         "src/machine/mem/lane.c",
         "    if (!lane_body_fits(lane, start, len))\n        return;\n    unsigned char *body",
