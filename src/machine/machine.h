@@ -440,8 +440,8 @@ struct um_machine {
      * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
      * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
      * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
-     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow, but
-     * it may commit a record of the machine's own. NULL: no message goes in several records.
+     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow, but it
+     * may commit a record of the machine's own. NULL: no message goes in several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
     /* Return how many records were committed so far, and how many of them are known to be consumed (both only grow,
@@ -506,9 +506,8 @@ struct um_machine {
 
     /*
      * Sleeping. arm() returns 0 and promises that wait_fd becomes readable with the next event (wait_none: soon after
-     * it); or -EAGAIN if there is
-     * an event already (the port is not armed then). disarm() ends that and drains the fd. kick() makes wait_fd
-     * readable, from any thread. NULL: all four, only where `wakes` is false.
+     * it); or -EAGAIN if there is an event already (the port is not armed then). disarm() ends that and drains the fd.
+     * kick() makes wait_fd readable, from any thread. NULL: all four, only where `wakes` is false.
      */
     int (*wait_fd)(const struct um_port *port);
     int (*arm)(struct um_port *port);

@@ -156,10 +156,9 @@ struct um_prov_domain {
     uint32_t processors; /* online when the domain was opened: the query takes microseconds */
     bool counter_read;   /* the caller read a counter, so it may not be waiting for a message (cq.c) */
     uint32_t refs;
-    uint32_t
-        wait_objects; /* not 0: somebody may sleep: a queue or counter that is not FI_WAIT_NONE, the progress thread */
-    struct um_list eps;                /* enabled endpoints */
-    struct um_list remote_cntrs;       /* counters that peers add to */
+    uint32_t wait_objects;       /* not 0: a queue or counter is not FI_WAIT_NONE, or there is the progress thread */
+    struct um_list eps;          /* enabled endpoints */
+    struct um_list remote_cntrs; /* counters that peers add to */
     struct um_prov_progress *progress; /* the thread of FI_PROGRESS_AUTO, or NULL */
     unsigned useless_pauses;           /* pauses of the thread that did not help a registration */
     struct um_prov_live live;

@@ -17,10 +17,16 @@ uint64_t pair_cpu_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+bool pair_is_over_net(void)
+{
+    const char *machine = getenv("FI_UNIMEM_MACHINE");
+    return machine && strstr(machine, "net");
+}
+
 size_t pair_addr(void)
 {
     const char *machine = getenv("FI_UNIMEM_MACHINE");
-    return machine && strstr(machine, "net") ? 64 : machine && strstr(machine, "board") ? 40 : 24;
+    return pair_is_over_net() ? 64 : machine && strstr(machine, "board") ? 40 : 24;
 }
 
 void pair_fill(void *buf, size_t len, unsigned seed)

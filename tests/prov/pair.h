@@ -29,6 +29,8 @@
 #include <string.h>
 
 enum { PAIR_PATIENCE_MS = 20000, PAIR_ADDR_MAX = 64 };
+/* Does FI_UNIMEM_MACHINE name net? */
+bool pair_is_over_net(void);
 /* Bytes of an address, with the machine that FI_UNIMEM_MACHINE names. */
 size_t pair_addr(void);
 

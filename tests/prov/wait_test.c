@@ -157,12 +157,6 @@ static void a_refused_call_wakes_no_progress_thread(void **state)
 
 enum { ROUNDS = 3000, DELAYS_NS = 15000 };
 
-static bool is_over_net(void)
-{
-    const char *machine = getenv("FI_UNIMEM_MACHINE");
-    return machine && strstr(machine, "net");
-}
-
 static void receive_one(struct side *s, unsigned char *to)
 {
     struct fi_cq_tagged_entry e;
@@ -193,7 +187,8 @@ static void a_message_wakes_at_whatever_moment_it_comes(void **state)
     for (int i = 0; i < 2; i++) {
         struct pair p;
         pthread_t thread;
-        pair_open(&p, &(struct pair_config){.progress = kinds[i], .wait_obj = is_over_net() ? FI_WAIT_UNSPEC : 0});
+        pair_open(&p, &(struct pair_config){.progress = kinds[i],
+                                            .wait_obj = pair_is_over_net() ? FI_WAIT_UNSPEC : FI_WAIT_NONE});
         pair_progress(&p);
         assert_int_equal(pthread_create(&thread, NULL, answer_late, &p.b), 0);
         for (unsigned k = 0; k < ROUNDS; k++) {

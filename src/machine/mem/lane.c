@@ -339,7 +339,7 @@ void um_mem_lane_fetch_next(struct um_mem_port *port)
     if (lane->has_choice && port->long_len >= UM_NONTEMPORAL_MIN &&
         um_mem_stores_next_is_timed(&lane->stores, port->long_len))
         return;
-    const uint32_t len = port->long_len < lane->ring.body_max ? port->long_len : lane->ring.body_max;
+    const uint32_t len = port->long_len;
     const uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, len);
     if (!lane_body_fits(lane, start, len))
         return;

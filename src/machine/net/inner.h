@@ -87,9 +87,9 @@ struct um_net_event {
     int error;
 };
 
-/* Opens the fabric and the endpoint, and posts receives. wait_none: the queues get no
- * descriptor, and the caller looks by the clock. Over tcp each level of epoll above a socket lengthens the peer's call
- * that sends to it; without a descriptor there is one level. -ENODATA, -ENOENT, -EMFILE, ...: logged. */
+/* Opens the fabric and the endpoint, and posts receives. wait_none: the queues get no descriptor, and the caller looks
+ * by the clock. Over tcp each level of epoll above a socket lengthens the peer's call that sends to it; without a
+ * descriptor there is one level. -ENODATA, -ENOENT, -EMFILE, ...: logged. */
 int um_net_inner_open(struct um_net_inner *inner, bool wait_none);
 void um_net_inner_close(struct um_net_inner *inner);
 
