@@ -1,6 +1,8 @@
 /* The machine over another provider: which of the messages that came poll, gather and sleep take, and which not. */
 #include "net_two.h"
 
+#include <sys/timerfd.h>
+
 static void large_bodies_are_announced_while_the_receiver_wants_that(void **state)
 {
     (void)state;
@@ -114,6 +116,61 @@ static void a_sleeper_that_is_woken_takes_all_that_came(void **state)
     close_two();
 }
 
+/* Sleeps until the port is woken, and looks. */
+static void sleep_and_look(struct um_port *port)
+{
+    struct um_record rec;
+    arm_now(port);
+    assert_true(is_readable(machine->wait_fd(port), PATIENCE));
+    machine->disarm(port);
+    assert_int_equal(machine->poll(port, &rec), 0);
+}
+
+static long sleep_is_timed_ns(struct um_port *port)
+{
+    struct itimerspec left;
+    arm_now(port);
+    assert_int_equal(timerfd_gettime(net_of(port)->timer_fd, &left), 0);
+    machine->disarm(port);
+    return left.it_value.tv_sec * 1000000000L + left.it_value.tv_nsec;
+}
+
+static void who_is_woken_by_nothing_looks_often_after_a_record_and_seldom_later(void **state)
+{
+    enum { MS = 1000000, LOOKS = 40 };
+    (void)state;
+    const struct um_port_config config = {.private_copy = true, .wait_none = true};
+    a = port_new(0);
+    assert_int_equal(machine->port_open(&config, &b), 0);
+    struct path p = path_joined(a, b);
+    for (uint64_t i = 0; i < 3; i++) {
+        message_send(p.lane, MESSAGE(i));
+        expect_message(b, p.rx, MESSAGE(i));
+        assert_true(sleep_is_timed_ns(b) <= MS / 5);
+    }
+    for (int i = 0; i < LOOKS / 4; i++)
+        sleep_and_look(b);
+    assert_true(sleep_is_timed_ns(b) <= 2 * MS);
+    for (int i = LOOKS / 4; i < LOOKS; i++)
+        sleep_and_look(b);
+    assert_in_range(sleep_is_timed_ns(b), UM_WAIT_NONE_MS * MS / 2, UM_WAIT_NONE_MS * MS);
+    for (int i = 0; i < LOOKS / 4; i++) { /* PROBEs come twice a second, from each peer */
+        sleep_us(50000);
+        machine->tick(a);
+        machine->tick(b);
+    }
+    assert_in_range(sleep_is_timed_ns(b), UM_WAIT_NONE_MS * MS / 2, UM_WAIT_NONE_MS * MS);
+    net_of(b)->bodies.shown++; /* as if a peer read memory, which no event reports */
+    assert_true(sleep_is_timed_ns(b) <= 2 * MS);
+    net_of(b)->bodies.shown--;
+    message_send(p.lane, MESSAGE(LOOKS));
+    expect_message(b, p.rx, MESSAGE(LOOKS));
+    assert_true(sleep_is_timed_ns(b) <= MS / 5);
+    path_end(&p);
+    close_two();
+}
+
 GROUP(net_poll, T(large_bodies_are_announced_while_the_receiver_wants_that),
       T(a_record_that_stays_does_not_keep_answers_away), T(the_first_poll_behind_a_record_does_not_look),
-      T(gather_finds_who_joined_behind_many_records), T(a_sleeper_that_is_woken_takes_all_that_came));
+      T(gather_finds_who_joined_behind_many_records), T(a_sleeper_that_is_woken_takes_all_that_came),
+      T(who_is_woken_by_nothing_looks_often_after_a_record_and_seldom_later));

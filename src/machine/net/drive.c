@@ -132,7 +132,10 @@ static void cannot_read(struct um_net_port *port, struct um_net_peer *peer)
 
 static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
+    const struct um_net_head_wire *head = (const void *)event->buffer->message;
     struct um_net_peer *peer = event->buffer->peer;
+    if (head->kind != UM_NET_PROBE)
+        port->look_ns = 0;
     if (!peer) {
         if (!take_message(port, event->buffer))
             um_net_buffer_put(&port->inner, event->buffer);

@@ -26,6 +26,7 @@
  * - bodies: memory that is shown to peers, and reads of what peers show, by the inner provider's RMA.
  * - lane; rx_life, rx_tell, rx: messages to and from the peer, of a lane; of an rx.
  * - drive: progress of all of these.
+ * - descriptors: are any left for connections?
  * - send, poll, space, wait: the calls of machine.h, which drive.
  * - port, net: the rest of them; their table.
  *
@@ -160,8 +161,9 @@ struct um_net_port {
     uint64_t strays;               /* dropped messages: malformed, or for no lane or rx here */
     int wait_fd;                   /* epoll: kick_fd, timer_fd, the descriptors of the inner queues */
     int kick_fd, timer_fd;
-    bool is_timed; /* the timer is set */
-    long look_ns;  /* with inner.wait_none: ns until a sleeper looks again; 0: something has happened since a look */
+    bool is_timed;       /* the timer is set */
+    bool is_without_fds; /* the last look found no descriptor left */
+    long look_ns; /* with inner.wait_none: ns until a sleeper looks again; 0: a message has come or gone since a look */
 };
 
 struct um_net_link {
@@ -434,6 +436,12 @@ bool um_net_drive(struct um_net_port *port);
 void um_net_drive_all(struct um_net_port *port);
 /* Sends a PROBE to the peer of each lane and rx about twice a second. */
 void um_net_probe(struct um_net_port *port, uint64_t now);
+
+/* ---- descriptors.c ---- */
+
+/* Looks whether the process has a file descriptor left. libfabric's tcp accepts no connection without one, and reports
+ * that to nobody. Raises the process's own limit if all are in use; if it cannot, says so. */
+void um_net_descriptors_look(struct um_net_port *port);
 
 /* ---- send.c, poll.c, space.c, wait.c, port.c: machine.h ---- */
 

@@ -82,10 +82,7 @@ static void patience_after(struct um_net_port *port, bool moved)
         port->ticked_at_coarse = now;
         port->polls = 0;
     }
-    if (moved) {
-        port->quiet = 0;
-        port->look_ns = 0;
-    }
+    port->quiet = moved ? 0 : port->quiet;
     const uint32_t wish = port->quiet / DELAY, most = port->bodies.shown ? port->fit / SHOWN_PART : port->fit;
     port->base.patience = wish < most ? wish : most;
 }

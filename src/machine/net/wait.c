@@ -9,9 +9,11 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
-/* A port that is not woken by all that it waits for looks again after this time (ns). One that is woken by nothing
- * (wait_none) waits twice as long after each look for which it slept in vain, if nothing is under way. */
-enum { LOOK_NS = 2000000, LOOK_MAX_NS = UM_WAIT_NONE_MS * 1000000 };
+/* A port that is not woken by all that it waits for looks again after LOOK_NS. One that is woken by nothing (wait_none)
+ * looks LOOK_FIRST_NS after the last message that is no PROBE, then a quarter later each time that it slept in vain, so
+ * that two such sleepers in traffic do not wait for each other's late looks: LOOK_NS after 8 ms, LOOK_MAX_NS after
+ * .2 s. */
+enum { LOOK_FIRST_NS = 100000, LOOK_NS = 2000000, LOOK_MAX_NS = UM_WAIT_NONE_MS * 1000000 };
 
 static int watch(const struct um_net_port *port, int fd)
 {
@@ -56,9 +58,10 @@ static void timer_set(struct um_net_port *port, long ns)
 /* Ends the time until the next look. If it has run out, the next one is longer. */
 static void timer_end(struct um_net_port *port)
 {
+    const long later = port->look_ns / 4 * 5;
     uint64_t times;
     if (read(port->timer_fd, &times, sizeof(times)) > 0 && port->look_ns)
-        port->look_ns = 2 * port->look_ns < LOOK_MAX_NS ? 2 * port->look_ns : LOOK_MAX_NS;
+        port->look_ns = later < LOOK_MAX_NS ? later : LOOK_MAX_NS;
     timer_set(port, 0);
 }
 
@@ -74,13 +77,11 @@ static bool must_look(const struct um_net_port *port)
 /* Returns how long the port may sleep now; 0: until an event. */
 static long look_in_ns(struct um_net_port *port)
 {
-    if (must_look(port))
-        return LOOK_NS;
     if (!port->inner.wait_none)
-        return 0;
+        return must_look(port) ? LOOK_NS : 0;
     if (!port->look_ns)
-        port->look_ns = LOOK_NS;
-    return port->look_ns;
+        port->look_ns = LOOK_FIRST_NS;
+    return must_look(port) && port->look_ns > LOOK_NS ? LOOK_NS : port->look_ns;
 }
 
 /* True if neither the inner endpoint nor the one for bodies has an event that would not wake the port. */
