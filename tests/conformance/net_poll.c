@@ -126,10 +126,21 @@ static void sleep_and_look(struct um_port *port)
     assert_int_equal(machine->poll(port, &rec), 0);
 }
 
-static long sleep_is_timed_ns(struct um_port *port)
+/* Returns the time (ns) after which a sleeper looks. */
+static long looks_after(struct um_port *port)
+{
+    arm_now(port);
+    const long ns = net_of(port)->look_ns;
+    machine->disarm(port);
+    return ns;
+}
+
+/* Returns the time (ns) until the timer of a port that sleeps ends; 0 if it has ended. */
+static long timer_left(struct um_port *port)
 {
     struct itimerspec left;
     arm_now(port);
+    assert_true(is_readable(machine->wait_fd(port), 0) || net_of(port)->is_timed);
     assert_int_equal(timerfd_gettime(net_of(port)->timer_fd, &left), 0);
     machine->disarm(port);
     return left.it_value.tv_sec * 1000000000L + left.it_value.tv_nsec;
@@ -139,6 +150,7 @@ static void who_is_woken_by_nothing_looks_often_after_a_record_and_seldom_later(
 {
     enum { MS = 1000000, LOOKS = 40 };
     (void)state;
+    struct um_record rec;
     const struct um_port_config config = {.private_copy = true, .wait_none = true};
     a = port_new(0);
     assert_int_equal(machine->port_open(&config, &b), 0);
@@ -146,26 +158,31 @@ static void who_is_woken_by_nothing_looks_often_after_a_record_and_seldom_later(
     for (uint64_t i = 0; i < 3; i++) {
         message_send(p.lane, MESSAGE(i));
         expect_message(b, p.rx, MESSAGE(i));
-        assert_true(sleep_is_timed_ns(b) <= MS / 5);
+        assert_in_range(looks_after(b), 1, MS / 5);
+        sleep_and_look(b);
     }
     for (int i = 0; i < LOOKS / 4; i++)
         sleep_and_look(b);
-    assert_true(sleep_is_timed_ns(b) <= 2 * MS);
+    assert_in_range(looks_after(b), MS / 2, 2 * MS);
     for (int i = LOOKS / 4; i < LOOKS; i++)
         sleep_and_look(b);
-    assert_in_range(sleep_is_timed_ns(b), UM_WAIT_NONE_MS * MS / 2, UM_WAIT_NONE_MS * MS);
+    assert_int_equal(looks_after(b), UM_WAIT_NONE_MS * MS);
     for (int i = 0; i < LOOKS / 4; i++) { /* PROBEs come twice a second, from each peer */
         sleep_us(50000);
         machine->tick(a);
         machine->tick(b);
     }
-    assert_in_range(sleep_is_timed_ns(b), UM_WAIT_NONE_MS * MS / 2, UM_WAIT_NONE_MS * MS);
+    assert_int_equal(looks_after(b), UM_WAIT_NONE_MS * MS);
+    assert_true(timer_left(b) <= UM_WAIT_NONE_MS * MS);
     net_of(b)->bodies.shown++; /* as if a peer read memory, which no event reports */
-    assert_true(sleep_is_timed_ns(b) <= 2 * MS);
+    assert_true(timer_left(b) <= 2 * MS);
+    sleep_and_look(b);
     net_of(b)->bodies.shown--;
     message_send(p.lane, MESSAGE(LOOKS));
-    expect_message(b, p.rx, MESSAGE(LOOKS));
-    assert_true(sleep_is_timed_ns(b) <= MS / 5);
+    assert_true(poll_now(b, &rec));
+    assert_int_equal(net_of(b)->look_ns, 0);
+    machine->release(b, &rec);
+    assert_in_range(looks_after(b), 1, MS / 5);
     path_end(&p);
     close_two();
 }

@@ -112,11 +112,14 @@ static bool take_message(struct um_net_port *port, struct um_net_buffer *buffer)
     default:
         lane = lane_of(port, head->slot, head->id);
     }
+    if (!rx && !lane) {
+        port->strays++;
+        return false;
+    }
+    port->look_ns = 0;
     if (rx)
         return um_net_rx_take(rx, buffer);
-    if (lane)
-        um_net_lane_take(lane, buffer);
-    port->strays += !lane;
+    um_net_lane_take(lane, buffer);
     return false;
 }
 
@@ -132,10 +135,7 @@ static void cannot_read(struct um_net_port *port, struct um_net_peer *peer)
 
 static void complete(struct um_net_port *port, const struct um_net_event *event)
 {
-    const struct um_net_head_wire *head = (const void *)event->buffer->message;
     struct um_net_peer *peer = event->buffer->peer;
-    if (head->kind != UM_NET_PROBE)
-        port->look_ns = 0;
     if (!peer) {
         if (!take_message(port, event->buffer))
             um_net_buffer_put(&port->inner, event->buffer);
@@ -147,6 +147,8 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
         um_net_peer_failed(port, peer, event->error);
     else if (__builtin_expect(peer->is_broken, 0))
         peer->is_broken = false;
+    if (((const struct um_net_head_wire *)(const void *)event->buffer->message)->kind != UM_NET_PROBE)
+        port->look_ns = 0;
     event->buffer->is_sending = false; /* only now: an event before it may have dropped the record */
     peer->telling -= event->buffer->is_told;
     if (event->buffer->lane)

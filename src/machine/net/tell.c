@@ -20,6 +20,8 @@ bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, stru
         um_net_peer_took(peer);
         return true;
     }
+    if (ret == -EMFILE || ret == -ENFILE)
+        um_net_descriptors_look(port);
     if (ret == -FI_EAGAIN || ret == -FI_ENOMEM)
         um_net_peer_took_not(port, peer);
     else

@@ -431,15 +431,15 @@ MUTATIONS = [
     (
         "who is woken by nothing looks seldom in traffic",
         "src/machine/net/drive.c",
-        "        port->look_ns = 0;",
-        "        (void)0;",
+        "    port->look_ns = 0;\n    if (rx)",
+        "    if (rx)",
         ["net_net_poll"],
     ),
     (
         "who is woken by nothing looks often for each PROBE",
         "src/machine/net/drive.c",
-        "    if (head->kind != UM_NET_PROBE)\n        port->look_ns = 0;",
-        "    port->look_ns = 0;",
+        "->kind != UM_NET_PROBE)\n        port->look_ns = 0;",
+        "->kind)\n        port->look_ns = 0;",
         ["net_net_poll"],
     ),
     (
@@ -452,8 +452,22 @@ MUTATIONS = [
     (
         "the process's own limit of descriptors is not raised",
         "src/machine/net/descriptors.c",
-        "(error == EMFILE && !limit_raise())",
-        "error == EMFILE",
+        "        limit_raise(limit))",
+        "        false)",
+        ["net_net_descriptors"],
+    ),
+    (
+        "the process's own limit of descriptors is not raised before none is left",
+        "src/machine/net/descriptors.c",
+        "(fd >= 0 && (rlim_t)fd + FEW >= limit.rlim_cur)",
+        "false",
+        ["net_net_descriptors"],
+    ),
+    (
+        "who connects without a descriptor does not look",
+        "src/machine/net/tell.c",
+        "        um_net_descriptors_look(port);",
+        "        (void)0;",
         ["net_net_descriptors"],
     ),
     (
