@@ -1,6 +1,7 @@
 /*
- * Eager, in segments: a lone message of up to 64 KiB whose body is longer than a record takes. The sender writes all of
- * it at once, unasked, where announcing it would cost a round trip.
+ * Eager, in segments: a lone message of up to 64 KiB. Its receiver copies one segment while the next one is written.
+ * The sender writes all of them at once. A body that is longer than a record takes goes so unasked, where announcing it
+ * would cost a round trip.
  *
  *   sender                                   receiver
  *   RTS                            ──────→   match; PUSH parts asked for, as in rndv_push.c
@@ -9,11 +10,11 @@
  *   NEXT {offset}, ...             ──────→   there, too; the last one: completion
  *   complete: at the last commit
  *
- * The receiver permits this for bodies that it would ask for in any case, because it found that faster than reading
- * them (choice.h), or than mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced all the
- * same, so that the receiver can learn otherwise and say so. A message that follows another one without a call of
- * progress in between is announced, too: that loses no round trip, and the receiver may read the body.
- * Owns: struct um_proto_segmented. Threading: core.h.
+ * For such bodies the receiver permits this if it would ask for them in any case, because it found that faster than
+ * reading them (choice.h), or than mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced
+ * all the same, so that the receiver can learn otherwise and say so. A message that follows another one without a call
+ * of progress in between is announced, too: that loses no round trip, and the receiver may read the body. Owns: struct
+ * um_proto_segmented. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256 };
+enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, LINE = 64 };
 
 /* ---- the sender ---- */
 
@@ -30,6 +31,26 @@ enum { UM_UNASKED_SERIES = 256 };
 static uint8_t class_bit(size_t len, bool is_shareable)
 {
     return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
+}
+
+/* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal. */
+static uint32_t segment_of(struct um_lane *lane, size_t len, uint32_t most)
+{
+    const uint32_t bytes = (uint32_t)len, parts = bytes / PART_MIN < PARTS ? bytes / PART_MIN : PARTS;
+    const uint32_t wish = ((bytes + parts - 1) / parts + LINE - 1) & ~(uint32_t)(LINE - 1);
+    const uint32_t segment = wish < most ? wish : most;
+    return lane->machine->lane_has_room(lane, (bytes + segment - 1) / segment, segment) ? segment : 0;
+}
+
+uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
+                                 size_t len)
+{
+    if (um_proto_peer_of(peer)->body_sent_in == ep->turns || !lane->machine->lane_has_room)
+        return 0;
+    const uint32_t segment = segment_of(lane, len, lane->body_max);
+    if (segment)
+        (void)um_proto_body_goes_first(ep, peer);
+    return segment;
 }
 
 uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
@@ -42,8 +63,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     if (!(own->unasked & class_bit(len, um_core_peer_is_shareable(msg->peer, msg->iov, msg->count))) ||
         !um_proto_body_goes_first(ep, msg->peer) || ++own->unasked_sent % UM_UNASKED_SERIES == 0)
         return 0;
-    const uint32_t most = um_proto_part_max(lane);
-    return lane->machine->lane_has_room(lane, ((uint32_t)len + most - 1) / most, most) ? most : 0;
+    return segment_of(lane, len, um_proto_part_max(lane));
 }
 
 /* Commits the segments of a message. most: bytes of a segment. */
@@ -73,6 +93,23 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
     return 0;
 }
 
+static void count_sent(struct um_core_ep *ep, struct um_core_peer *peer, size_t len)
+{
+    peer->out->sent++;
+    peer->out->bytes_sent += len;
+    ep->stats.eager++;
+}
+
+int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
+                             uint32_t most)
+{
+    const int ret = segments_write(msg, lane, len, most, false);
+    if (ret)
+        return um_core_peer_claim_failed(msg->peer, ret);
+    count_sent(ep, msg->peer, len);
+    return 0;
+}
+
 int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                            uint32_t most)
 {
@@ -82,9 +119,7 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     const int ret = segments_write(msg, lane, len, most, op != NULL);
     if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
-    msg->peer->out->sent++;
-    msg->peer->out->bytes_sent += len;
-    ep->stats.eager++;
+    count_sent(ep, msg->peer, len);
     um_proto_eager_end(ep, msg, len, op);
     return 0;
 }

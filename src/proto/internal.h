@@ -480,11 +480,21 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
 
 /* ---- eager_segments.c ---- */
 
+/* Bytes of the shortest message that goes in segments. In two halves, or with a short last segment, a body takes longer
+ * than in one record. */
+enum { UM_SPLIT_MIN = 12288 };
+
 /* Returns the bytes of one segment if the message may go in segments, unasked, and the lane has room for all of them;
  * else 0. To be called once for each message. */
 uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
                                size_t len);
-/* Sends a message in segments. most: the result of um_proto_segments_fit(). */
+/* The same for a message of UM_SPLIT_MIN bytes or more that fits into one record. */
+uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
+                                 size_t len);
+/* Sends an injected message in segments. most: the result of um_proto_segments_split(). */
+int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
+                             uint32_t most);
+/* Sends a message in segments. most: the result of um_proto_segments_fit() or um_proto_segments_split(). */
 int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                            uint32_t most);
 /* Notes whether the answer to an announced message permits segments for the next ones. Returns the status of this

@@ -1,7 +1,8 @@
 /*
  * Sending: the choice between eager, segments and rendezvous, and the fast path of small injected messages.
  *
- *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes)
+ *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes);
+ *                                                          eager_segments.c from UM_SPLIT_MIN on, if sent alone
  *   up to 64 KiB, and the receiver prefers them pushed   → eager_segments.c, if sent alone
  *   longer, or the machine prefers to transfer the body  → rndv_send.c
  *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
@@ -32,12 +33,14 @@ int um_proto_send(struct um_core_ep *ep, const struct um_proto_msg *msg)
     if (__builtin_expect(ret != 0, 0))
         return ret;
     size_t len = um_iov_length(msg->iov, msg->count);
-    if (is_eager(msg, lane, len))
+    const bool fits = is_eager(msg, lane, len);
+    if (fits && len < UM_SPLIT_MIN)
         return um_proto_eager_send(ep, msg, lane, len);
-    const uint32_t segment = um_proto_segments_fit(ep, msg, lane, len);
+    const uint32_t segment =
+        fits ? um_proto_segments_split(ep, msg->peer, lane, len) : um_proto_segments_fit(ep, msg, lane, len);
     if (segment)
         return um_proto_segments_send(ep, msg, lane, len, segment);
-    return um_proto_rndv_send(ep, msg, len);
+    return fits ? um_proto_eager_send(ep, msg, lane, len) : um_proto_rndv_send(ep, msg, len);
 }
 
 /*
@@ -81,11 +84,25 @@ static inline int inject_commit(struct um_core_ep *ep, struct um_core_peer *peer
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): what um_proto_inject() was called with */
+static __attribute__((noinline)) int inject_split(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
+                                                  size_t len, uint64_t tag, uint64_t data, uint32_t flags,
+                                                  uint32_t segment)
+{
+    const struct iovec iov = {.iov_base = (void *)(uintptr_t)buf, .iov_len = len};
+    const struct um_proto_msg msg = {.iov = &iov, .count = 1, .peer = peer, .tag = tag, .data = data, .flags = flags};
+    return um_proto_segments_inject(ep, &msg, peer->lane, len, segment);
+}
+
 static __attribute__((noinline)) int inject_body(struct um_core_ep *ep, struct um_core_peer *peer, const void *buf,
                                                  size_t len, uint64_t tag, uint64_t data, uint32_t flags)
 {
     struct um_slot slot;
     struct um_lane *lane = peer->lane;
+    const uint32_t segment =
+        len >= UM_SPLIT_MIN && lane && len <= lane->body_max ? um_proto_segments_split(ep, peer, lane, len) : 0;
+    if (segment)
+        return inject_split(ep, peer, buf, len, tag, data, flags, segment);
     const int ret = lane ? lane->machine->claim_message(lane, (uint32_t)len, &slot) : -EMSGSIZE;
     if (__builtin_expect(ret != 0, 0))
         return inject_refused(ep, peer, buf, len, tag, data, flags, ret);

@@ -129,17 +129,17 @@ static void a_lane_that_ends_gives_its_wide_ring_back(void **state)
     variant.memory_max = 0;
 }
 
-enum { LONG = 4096, LONGS = UM_BIG_BYTES / LONG, MARK = 0xff };
+enum { LONG = 4096, LONGEST = 16384, LONGS = UM_BIG_BYTES / LONG, MARK = 0xff };
 
 /* Sends a long message from 1 to 0, and marks the place of the next one, which it returns. */
-static unsigned char *send_long(struct world *w, uint32_t tag)
+static unsigned char *send_long(struct world *w, uint32_t len, uint32_t tag)
 {
-    static unsigned char body[LONG];
+    static unsigned char body[LONGEST];
     const struct um_mem_lane *lane = mem_lane(peer_of(w, 1, 0));
-    fill(body, LONG, tag);
-    inject_buf(w, 1, 0, body, LONG, tag, UM_OP_TAGGED);
+    fill(body, len, tag);
+    inject_buf(w, 1, 0, body, len, tag, UM_OP_TAGGED);
     unsigned char *next = lane->ring.bytes + (lane->bytes_head & (lane->ring.byte_count - 1));
-    memset(next, MARK, LONG + 1);
+    memset(next, MARK, len + 1);
     return next;
 }
 
@@ -155,25 +155,25 @@ static void answer_and_wait(struct world *w)
 }
 
 /* Returns how many lines of the place have a byte written, and nothing else. */
-static int written(const unsigned char *place)
+static int written(const unsigned char *place, uint32_t len)
 {
     int lines = 0;
-    for (int i = 0; i < LONG; i++) {
+    for (uint32_t i = 0; i < len; i++) {
         lines += place[i] == 0;
         assert_true(place[i] == MARK || (place[i] == 0 && i % UM_LINE == 0));
     }
-    assert_int_equal(place[LONG], MARK);
+    assert_int_equal(place[len], MARK);
     return lines;
 }
 
 /* Takes the messages from 1 to 0 with the tags from first to last. */
-static void take_longs(struct world *w, uint32_t first, uint32_t last)
+static void take_longs(struct world *w, uint32_t len, uint32_t first, uint32_t last)
 {
-    static unsigned char got[LONG];
+    static unsigned char got[LONGEST];
     for (uint32_t tag = first; tag <= last; tag++) {
-        recv_buf(w, 0, NULL, got, LONG, tag, 0, UM_OP_TAGGED, CTX(1));
+        recv_buf(w, 0, NULL, got, len, tag, 0, UM_OP_TAGGED, CTX(1));
         assert_int_equal(done_of(w, 0, CTX(1)).error, 0);
-        assert_true(is_filled(got, LONG, tag));
+        assert_true(is_filled(got, len, tag));
     }
 }
 
@@ -187,17 +187,25 @@ static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
     inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
     world_settle(&w);
     for (uint32_t i = 0; i < 3; i++) {
-        const unsigned char *next = send_long(&w, i);
+        const unsigned char *next = send_long(&w, LONG, i);
         answer_and_wait(&w);
-        assert_int_equal(written(next), LONG / UM_LINE);
-        take_longs(&w, i, i);
+        assert_int_equal(written(next, LONG), LONG / UM_LINE);
+        take_longs(&w, LONG, i, i);
     }
     struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
-    const unsigned char *next = send_long(&w, 3);
+    for (uint32_t i = 0; i < 3; i++) { /* in several records */
+        const uint32_t head = lane->head;
+        const unsigned char *place = send_long(&w, LONGEST, i);
+        assert_true(lane->head - head > 1);
+        answer_and_wait(&w);
+        assert_int_equal(written(place, LONGEST), 8192 / UM_LINE);
+        take_longs(&w, LONGEST, i, i);
+    }
+    const unsigned char *next = send_long(&w, LONG, 3);
     lane->incarnation++; /* the lane has passed to another sender */
     answer_and_wait(&w);
     lane->incarnation--;
-    assert_int_equal(written(next), 0);
+    assert_int_equal(written(next, LONG), 0);
     world_close(&w);
 }
 
@@ -214,11 +222,11 @@ static void a_stream_or_one_that_bypasses_the_caches_fetches_no_lines(void **sta
         inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
         world_settle(&w);
         if (i == 0)
-            (void)send_long(&w, 0);
-        const unsigned char *next = send_long(&w, 1);
+            (void)send_long(&w, LONG, 0);
+        const unsigned char *next = send_long(&w, LONG, 1);
         answer_and_wait(&w);
-        assert_int_equal(written(next), 0);
-        take_longs(&w, i, 1);
+        assert_int_equal(written(next, LONG), 0);
+        take_longs(&w, LONG, i, 1);
         world_close(&w);
     }
     assert_int_equal(um_mem_set_stores(NULL), 0);
@@ -246,7 +254,7 @@ static void lines_that_are_not_free_are_not_fetched(void **state)
     }
     assert_true(sent >= LONGS / 2);
     answer_and_wait(&w);
-    take_longs(&w, 0, sent - 1);
+    take_longs(&w, LONG, 0, sent - 1);
     world_close(&w);
     assert_int_equal(um_mem_set_stores(NULL), 0);
 }

@@ -271,6 +271,7 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
     slot_p->header = lane->next->header;
     slot_p->body_len = body_len;
     if (body_len) {
+        slot_p->more = false;
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
         if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
@@ -322,10 +323,14 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
 {
     struct um_mem_port *port = lane->link->port;
     const bool has_kind = slot->body_len >= UM_NONTEMPORAL_MIN;
-    const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
+    if (!lane->long_goes_on) {
+        const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
+        port->long_len = 0;
+        port->long_lane = follows || (has_kind && slot->is_nontemporal) || port->mapper->observe ? NULL : lane;
+    }
     lane->long_polls = port->empty_polls;
-    port->long_len = slot->body_len;
-    port->long_lane = follows || (has_kind && slot->is_nontemporal) || port->mapper->observe ? NULL : lane;
+    lane->long_goes_on = slot->more;
+    port->long_len += slot->body_len;
     return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
 }
 

@@ -9,6 +9,13 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "the parts of a long message count as a stream",
+        "src/machine/mem/lane.c",
+        "    lane->long_goes_on = slot->more;",
+        "    lane->long_goes_on = false;",
+        ["proto lanes sim"],
+    ),
+    (
         "lines of bodies that bypass the caches are fetched",
         "src/machine/mem/lane.c",
         "follows || (has_kind && slot->is_nontemporal) || ",
