@@ -142,8 +142,8 @@ struct um_slot {
     /* For a body of at least UM_NONTEMPORAL_MIN bytes: um_bytes_copy_nontemporal() is the better way to write it. A
      * caller that writes it in another way sets false. Undefined for shorter bodies. */
     bool is_nontemporal;
-    /* False after claim(). True, set before commit(): the caller will soon claim the next record of this lane, and
-     * polls until then; the machine may send both records together. */
+    /* False after claim(); undefined without a body. True, set before commit(): the caller will soon claim the next
+     * record of this lane, and polls until then; the machine may send both records together. */
     bool more;
 };
 
@@ -496,7 +496,7 @@ struct um_machine {
      */
     void (*rx_hold)(struct um_rx *rx, bool on);
     /* on: asks the sender, until the request ends, to announce messages whose bodies are longer than UM_ANNOUNCED_MIN,
-     * and messages that would go in several records: the sender's prefers_rndv() then returns true for the former,
+     * and not to send messages in several records: the sender's prefers_rndv() then returns true for the former,
      * lane_has_room() false for the latter. NULL: no lane carries such messages. */
     void (*rx_announce)(struct um_rx *rx, bool on);
     /* Ends an rx whose peer broke the protocol: the sender gets -EPIPE, and poll() offers UM_REC_LEFT with EPROTO. */

@@ -1,20 +1,25 @@
 /*
- * Eager, in segments: a lone message of up to 64 KiB. Its receiver copies one segment while the next one is written.
- * The sender writes all of them at once. A body that is longer than a record takes goes so unasked, where announcing it
- * would cost a round trip.
+ * Eager, in segments: a lone message of 12 to 64 KiB. Its receiver copies one segment while the next one is written.
+ * The sender writes all of them at once. A message that follows another one without a call of progress in between does
+ * not go so.
  *
  *   sender                                   receiver
- *   RTS                            ──────→   match; PUSH parts asked for, as in rndv_push.c
- *   may send such bodies unasked   ←──────   answer PUSHED
  *   FIRST {tag, data, total}       ──────→   match → the posted buffer, or aside (unexpected)
  *   NEXT {offset}, ...             ──────→   there, too; the last one: completion
  *   complete: at the last commit
  *
- * For such bodies the receiver permits this if it would ask for them in any case, because it found that faster than
- * reading them (choice.h), or than mapping them where they can be mapped. One message in UM_UNASKED_SERIES is announced
- * all the same, so that the receiver can learn otherwise and say so. A message that follows another one without a call
- * of progress in between is announced, too: that loses no round trip, and the receiver may read the body. Owns: struct
- * um_proto_segmented. Threading: core.h.
+ * One that would fit into a record needs no permission. A longer one does, because the receiver may have a better way
+ * to get it:
+ *
+ *   RTS                            ──────→   match; PUSH parts asked for, as in rndv_push.c
+ *   may send such bodies unasked   ←──────   answer PUSHED
+ *
+ * The receiver gives it for bodies that it would ask for in any case, because it found that faster than reading them
+ * (choice.h), or than mapping them where they can be mapped: to announce them would cost a round trip. One message in
+ * UM_UNASKED_SERIES is announced all the same, so that the receiver can learn otherwise and say so. So is a message
+ * that is not alone: that loses no round trip, and the receiver may read the body.
+ *
+ * Owns: struct um_proto_segmented. Threading: core.h.
  */
 #include "proto/receive.h"
 
@@ -22,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, LINE = 64 };
+enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, PAIR = 128 };
 
 /* ---- the sender ---- */
 
@@ -33,11 +38,12 @@ static uint8_t class_bit(size_t len, bool is_shareable)
     return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
 }
 
-/* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal. */
+/* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal, and
+ * take whole pairs of cache lines, as bodies do in a lane. */
 static uint32_t segment_of(struct um_lane *lane, size_t len, uint32_t most)
 {
-    const uint32_t bytes = (uint32_t)len, parts = bytes / PART_MIN < PARTS ? bytes / PART_MIN : PARTS;
-    const uint32_t wish = ((bytes + parts - 1) / parts + LINE - 1) & ~(uint32_t)(LINE - 1);
+    const uint32_t bytes = (uint32_t)len, fit = bytes / PART_MIN, parts = fit < 1 ? 1 : fit < PARTS ? fit : PARTS;
+    const uint32_t wish = ((bytes + parts - 1) / parts + PAIR - 1) & ~(uint32_t)(PAIR - 1);
     const uint32_t segment = wish < most ? wish : most;
     return lane->machine->lane_has_room(lane, (bytes + segment - 1) / segment, segment) ? segment : 0;
 }
@@ -49,7 +55,7 @@ uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_pee
         return 0;
     const uint32_t segment = segment_of(lane, len, lane->body_max);
     if (segment)
-        (void)um_proto_body_goes_first(ep, peer);
+        um_proto_peer_of(peer)->body_sent_in = ep->turns; /* else eager.c does so */
     return segment;
 }
 

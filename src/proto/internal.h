@@ -488,7 +488,8 @@ enum { UM_SPLIT_MIN = 12288 };
  * else 0. To be called once for each message. */
 uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane,
                                size_t len);
-/* The same for a message of UM_SPLIT_MIN bytes or more that fits into one record. */
+/* Returns the bytes of one segment if a message of UM_SPLIT_MIN bytes or more, which would fit into one record, is to
+ * go in segments; else 0. */
 uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
                                  size_t len);
 /* Sends an injected message in segments. most: the result of um_proto_segments_split(). */

@@ -4,7 +4,7 @@
  * They take memory. Beyond a bound their senders are held (machine rx_hold), unless this endpoint waits for something:
  * a posted receive or a peek that found nothing may need a message behind these, and the hold might block a peer that
  * this endpoint waits for. So a hold is never part of a deadlock. A sender that ignores a hold loses its lane. At a
- * quarter of the bound, senders of large bodies and of segments are asked to announce them (machine rx_announce). That
+ * quarter of the bound, senders are asked to announce large bodies, and to send none in segments (rx_announce). That
  * request cannot deadlock, so it has no condition.
  * Owns: struct um_proto_unexpected. receive.c has the diagram. Threading: core.h.
  */

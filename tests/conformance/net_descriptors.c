@@ -14,25 +14,26 @@ enum { SPARE = 8, TICKS = 100 };
 static rlim_t no_more(bool is_last_word, int *spare)
 {
     struct rlimit limit;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
     const int one = eventfd(0, EFD_CLOEXEC);
     for (int i = 0; i < SPARE; i++)
         spare[i] = dup(one);
     const int next = dup(one);
-    assert_true(next > one);
     close(next);
+    if (next <= one || getrlimit(RLIMIT_NOFILE, &limit) != 0)
+        abort(); /* a child does not go on with the next test, as a failed assertion would */
     limit.rlim_cur = (rlim_t)next;
     limit.rlim_max = is_last_word ? (rlim_t)next : limit.rlim_max;
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
-    assert_int_equal(dup(one), -1);
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || dup(one) >= 0)
+        abort();
     return limit.rlim_cur;
 }
 
+/* Or more than that: few are left once more if the limit was a small one. */
 static bool is_doubled(rlim_t before)
 {
     struct rlimit limit;
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 &&
-           limit.rlim_cur == (2 * before < limit.rlim_max ? 2 * before : limit.rlim_max);
+           limit.rlim_cur >= (2 * before < limit.rlim_max ? 2 * before : limit.rlim_max);
 }
 
 static bool joins(struct um_port *port, unsigned ticks)

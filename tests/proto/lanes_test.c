@@ -201,6 +201,11 @@ static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
         assert_int_equal(written(place, LONGEST), 8192 / UM_LINE);
         take_longs(&w, LONGEST, i, i);
     }
+    const unsigned char *place = send_long(&w, LONGEST, 3);
+    lane->link->port->long_len = UM_ROOM_MAX; /* as if it were a body that was pushed */
+    answer_and_wait(&w);
+    assert_int_equal(written(place, LONGEST), 8192 / UM_LINE);
+    take_longs(&w, LONGEST, 3, 3);
     const unsigned char *next = send_long(&w, LONG, 3);
     lane->incarnation++; /* the lane has passed to another sender */
     answer_and_wait(&w);

@@ -313,8 +313,8 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 /*
  * A body of 2 KiB or more waits for its lines, which the receiver read a round ago: two thirds of what half a round
  * trip of 4 KiB takes. A processor fetches them itself, ahead of a sequence of stores, but not beyond a page. So while
- * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next body of
- * that length will lie. Nobody reads there. (A prefetch for writing gains nothing here.)
+ * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next message
+ * of that length will lie, as far as LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.)
  */
 enum { LONG_MIN = 2048, LONG_MAX = 8192 };
 
@@ -323,14 +323,15 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
 {
     struct um_mem_port *port = lane->link->port;
     const bool has_kind = slot->body_len >= UM_NONTEMPORAL_MIN;
-    if (!lane->long_goes_on) {
-        const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
+    const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
+    if (!follows || !lane->long_goes_on) {
         port->long_len = 0;
         port->long_lane = follows || (has_kind && slot->is_nontemporal) || port->mapper->observe ? NULL : lane;
     }
     lane->long_polls = port->empty_polls;
     lane->long_goes_on = slot->more;
-    port->long_len += slot->body_len;
+    if (port->long_lane == lane && port->long_len < UM_ROOM_MAX) /* a pushed body may have any length */
+        port->long_len += slot->body_len;
     return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
 }
 
@@ -344,12 +345,12 @@ void um_mem_lane_fetch_next(struct um_mem_port *port)
     if (lane->has_choice && port->long_len >= UM_NONTEMPORAL_MIN &&
         um_mem_stores_next_is_timed(&lane->stores, port->long_len))
         return;
-    const uint32_t len = port->long_len;
+    const uint32_t len = port->long_len < LONG_MAX ? port->long_len : LONG_MAX;
     const uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, len);
     if (!lane_body_fits(lane, start, len))
         return;
     unsigned char *body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
-    for (uint32_t at = 0; at < len && at < LONG_MAX; at += UM_LINE)
+    for (uint32_t at = 0; at < len; at += UM_LINE)
         *(volatile unsigned char *)(body + at) = 0;
 }
 

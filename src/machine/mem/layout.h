@@ -79,7 +79,7 @@ enum {
     UM_LANE_CLOSED = 2,    /* the port is gone */
     UM_LANE_REFUSED = 4,   /* the receiver ended this lane */
     UM_LANE_HELD = 8,      /* the receiver wants no messages for now */
-    UM_LANE_ANNOUNCE = 16, /* the receiver wants messages of several records to be announced */
+    UM_LANE_ANNOUNCE = 16, /* the receiver wants no messages of several records */
     UM_LANE_LIVE = UM_LANE_HOT | UM_LANE_HELD | UM_LANE_ANNOUNCE, /* flags of a lane that goes on */
     UM_LANE_INC_SHIFT = 8,
 };

@@ -48,7 +48,7 @@ struct um_mem_port {
     uint32_t empty_polls;
     struct um_mem_lane
         *long_lane;        /* to which the last long body went, alone, until the next lines are fetched; or NULL */
-    uint32_t long_len;     /* bytes of that body; of the bodies of a message that goes in several records */
+    uint32_t long_len;     /* bytes of that body, with those that follow while um_slot.more is set */
     int32_t vain_left;     /* looks in vain at polled lanes before hot_sweep() searches for idle ones */
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
@@ -94,7 +94,7 @@ struct um_mem_lane {
     uint32_t claim_bytes_end; /* bytes_head after the commit of the present claim */
     uint32_t polls;           /* the port's empty_polls at the last commit */
     uint32_t long_polls;      /* the same at the last commit of a long body */
-    bool long_goes_on;        /* the next record continues that body */
+    bool long_goes_on;        /* um_slot.more was set then */
     struct um_mem_ring ring;
     bool grown;
     bool grow_denied;

@@ -163,8 +163,8 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
 
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len)
 {
-    return chosen == CHOSEN_AUTO &&
-           (stores->phase != UM_STORES_USE || stores->bytes_left <= len || stores->untimed + 1 >= UM_STORES_EVERY);
+    return chosen == CHOSEN_AUTO && (stores->phase != UM_STORES_USE || stores->bytes_left <= len ||
+                                     stores->untimed + len / UM_NONTEMPORAL_MIN >= UM_STORES_EVERY);
 }
 
 /* The next comparison comes soon if the kind in use takes twice as long as at the last one: a thread may have moved. */

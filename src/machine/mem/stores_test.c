@@ -283,11 +283,26 @@ static void it_is_known_beforehand_which_body_is_timed(void **state)
             assert_true(is_announced || !p.stores.is_timed);
             announced += is_announced;
         }
-        assert_in_range(announced, p.timed, 2 * p.timed);
+        assert_in_range(announced, p.timed, (1 + LEN / UM_NONTEMPORAL_MIN) * p.timed);
         assert_true(p.timed < 200000 / 20);
     }
     um_mem_set_stores("cached");
     assert_false(um_mem_stores_next_is_timed(&(struct um_mem_stores){0}, LEN));
+}
+
+static void bodies_of_one_message_are_announced_together(void **state)
+{
+    enum { BODIES = 4 };
+    (void)state;
+    struct pair p = {0};
+    for (int n = 0; n < 50000; n++) {
+        const bool is_announced = um_mem_stores_next_is_timed(&p.stores, BODIES * LEN);
+        for (int i = 0; i < BODIES; i++) {
+            body_pass(&p, &near, 0, RING);
+            assert_true(is_announced || !p.stores.is_timed);
+        }
+    }
+    assert_true(p.timed > 50000 * BODIES / UM_STORES_EVERY / 2);
 }
 
 int main(void)
@@ -308,6 +323,7 @@ int main(void)
         cmocka_unit_test_setup(a_comparison_does_not_see_the_last_trial, choose_auto),
         cmocka_unit_test_setup(a_receiver_that_lies_harms_nothing_for_long, choose_auto),
         cmocka_unit_test_setup(it_is_known_beforehand_which_body_is_timed, choose_auto),
+        cmocka_unit_test_setup(bodies_of_one_message_are_announced_together, choose_auto),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,12 +10,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Few are left if the lowest free one is among the last FEW that the limit permits: a tick of work takes fewer. Numbers
- * below LOWEST are not taken, even for a moment: another thread may have closed one, and expects to get it again. */
+/* Few are left if the lowest free number is among the last FEW that the limit permits. Usually that is found before
+ * none is left; if not, connections wait until the next look. Numbers below LOWEST are not taken, even for a moment:
+ * another thread may have closed one, and expects to get it again. */
 enum { FEW = 16, LOWEST = 3 };
 
-/* Doubles the process's own limit, up to what the system permits. False: it is as high as that. Another thread that
- * sets it meanwhile may lose its value: there is no call that compares and sets. */
+/* Doubles the process's own limit, up to what the system permits. False: it is as high as that, or the system refuses.
+ * What another thread sets meanwhile, of either limit, may be lost: there is no call that compares and sets. */
 static bool limit_raise(struct rlimit limit)
 {
     const rlim_t before = limit.rlim_cur, wish = 2 * (before < FEW ? FEW : before);
@@ -43,7 +44,7 @@ static int lack(const struct um_net_port *port)
     return is_limited ? EMFILE : error == ENFILE ? ENFILE : 0;
 }
 
-void um_net_descriptors_look(struct um_net_port *port)
+bool um_net_descriptors_look(struct um_net_port *port)
 {
     UM_UNCANCELLED;
     static struct um_log_limit none;
@@ -53,7 +54,9 @@ void um_net_descriptors_look(struct um_net_port *port)
                        "the machine net: no file descriptor is left for a connection (%s): new peers wait until one is "
                        "free, perhaps for ever; raise %s",
                        strerror(error),
-                       error == EMFILE ? "the hard limit of open files (bash: ulimit -Hn)"
-                                       : "the system's limit of open files (sysctl fs.file-max)");
+                       error == EMFILE
+                           ? "the hard limit of open files (bash: ulimit -Hn; of all processes: sysctl fs.nr_open)"
+                           : "the system's limit of open files (sysctl fs.file-max)");
     port->is_without_fds = error != 0;
+    return !error;
 }

@@ -163,8 +163,9 @@ struct um_net_port {
     int kick_fd, timer_fd;
     bool is_timed;       /* the timer is set */
     bool is_without_fds; /* the last look found no descriptor left */
-    long look_ns; /* with inner.wait_none: ns until a sleeper looks again; 0: a message that is no PROBE has come or
-                     gone since a look */
+    /* With inner.wait_none: ns until a sleeper looks again; 0: since a look a message of a lane or rx has come, or one
+     * that is no PROBE was sent. */
+    long look_ns;
 };
 
 struct um_net_link {
@@ -441,8 +442,9 @@ void um_net_probe(struct um_net_port *port, uint64_t now);
 /* ---- descriptors.c ---- */
 
 /* Looks whether the process has file descriptors left. libfabric's tcp accepts no connection without one, and reports
- * that to nobody. Raises the process's own limit while few are left; if none is and it cannot, says so. */
-void um_net_descriptors_look(struct um_net_port *port);
+ * that to nobody. Raises the process's own limit while few are left; if none is and it cannot, says so, and
+ * returns false. */
+bool um_net_descriptors_look(struct um_net_port *port);
 
 /* ---- send.c, poll.c, space.c, wait.c, port.c: machine.h ---- */
 

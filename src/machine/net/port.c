@@ -216,5 +216,5 @@ void um_net_tick(struct um_port *base)
     um_net_drive_all(port); /* first: the peer sends again what a PROBE does not report as received */
     um_net_probe(port, um_clock_coarse_ns());
     if (port->inner.is_tcp)
-        um_net_descriptors_look(port);
+        (void)um_net_descriptors_look(port);
 }

@@ -20,9 +20,8 @@ bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, stru
         um_net_peer_took(peer);
         return true;
     }
-    if (ret == -EMFILE || ret == -ENFILE)
-        um_net_descriptors_look(port);
-    if (ret == -FI_EAGAIN || ret == -FI_ENOMEM)
+    const bool is_without_fd = ret == -EMFILE || ret == -ENFILE;
+    if (ret == -FI_EAGAIN || ret == -FI_ENOMEM || (is_without_fd && um_net_descriptors_look(port)))
         um_net_peer_took_not(port, peer);
     else
         um_net_peer_failed(port, peer, -ret);

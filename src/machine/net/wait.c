@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* A port that is not woken by all that it waits for looks again after LOOK_NS. One that is woken by nothing (wait_none)
- * looks LOOK_FIRST_NS after the last message that is no PROBE, then a quarter later each time that it slept in vain, so
+ * looks LOOK_FIRST_NS after the last message but PROBEs, then a quarter later each time that it slept in vain, so
  * that two such sleepers in traffic do not wait for each other's late looks: LOOK_NS after 8 ms, LOOK_MAX_NS after
  * .13 s. */
 enum { LOOK_FIRST_NS = 100000, LOOK_NS = 2000000, LOOK_MAX_NS = UM_WAIT_NONE_MS * 1000000 };

@@ -11,9 +11,23 @@ MUTATIONS = [
     (
         "the parts of a long message count as a stream",
         "src/machine/mem/lane.c",
-        "    lane->long_goes_on = slot->more;",
-        "    lane->long_goes_on = false;",
+        "    if (!follows || !lane->long_goes_on) {",
+        "    if (true) {",
         ["proto lanes sim"],
+    ),
+    (
+        "the lines of a pushed body's length are fetched, beyond the ring's end",
+        "src/machine/mem/lane.c",
+        "port->long_len < LONG_MAX ? port->long_len : LONG_MAX;",
+        "port->long_len;",
+        ["proto lanes sim"],
+    ),
+    (
+        "only the next body counts where one of a message's bodies is timed",
+        "src/machine/mem/stores.c",
+        "stores->untimed + len / UM_NONTEMPORAL_MIN >=",
+        "stores->untimed + 1 >=",
+        ["stores"],
     ),
     (
         "lines of bodies that bypass the caches are fetched",
@@ -46,7 +60,7 @@ MUTATIONS = [
     (
         "a body whose lines are there is compared with non-temporal stores",
         "src/machine/mem/stores.c",
-        "stores->untimed + 1 >= UM_STORES_EVERY",
+        "stores->untimed + len / UM_NONTEMPORAL_MIN >= UM_STORES_EVERY",
         "stores->untimed >= UM_STORES_EVERY",
         ["stores"],
     ),

@@ -443,9 +443,16 @@ MUTATIONS = [
         ["net_net_poll"],
     ),
     (
+        "a malformed message makes a sleeper look often",
+        "src/machine/net/drive.c",
+        "        port->strays++;\n        return false;\n    }\n    switch",
+        "        port->strays++;\n        port->look_ns = 0;\n        return false;\n    }\n    switch",
+        ["net_net_poll"],
+    ),
+    (
         "nobody looks whether a descriptor is left",
         "src/machine/net/port.c",
-        "        um_net_descriptors_look(port);",
+        "        (void)um_net_descriptors_look(port);",
         "        (void)0;",
         ["net_net_descriptors"],
     ),
@@ -466,8 +473,8 @@ MUTATIONS = [
     (
         "who connects without a descriptor does not look",
         "src/machine/net/tell.c",
-        "        um_net_descriptors_look(port);",
-        "        (void)0;",
+        "(is_without_fd && um_net_descriptors_look(port))",
+        "is_without_fd",
         ["net_net_descriptors"],
     ),
     (

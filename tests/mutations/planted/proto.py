@@ -151,8 +151,8 @@ MUTATIONS = [
     (
         "a long message that is sent in parts does not count for the next one",
         "src/proto/eager_segments.c",
-        "    if (segment)\n        (void)um_proto_body_goes_first(ep, peer);\n",
-        "",
+        "        um_proto_peer_of(peer)->body_sent_in = ep->turns; /*",
+        "        (void)ep->turns; /*",
         ["proto segments sim"],
     ),
     (
@@ -165,8 +165,8 @@ MUTATIONS = [
     (
         "the last part of a long message is a short one",
         "src/proto/eager_segments.c",
-        "((bytes + parts - 1) / parts + LINE - 1)",
-        "(bytes / parts + LINE - 1)",
+        "((bytes + parts - 1) / parts + PAIR - 1)",
+        "(bytes / parts + PAIR - 1)",
         ["proto segments sim"],
     ),
     (
@@ -174,6 +174,13 @@ MUTATIONS = [
         "src/proto/send.c",
         "        len >= UM_SPLIT_MIN && lane && len <= lane->body_max ? ",
         "        len >= UM_SPLIT_MIN && lane && false ? ",
+        ["proto segments sim"],
+    ),
+    (
+        "each part of a message asks for its delivery to be told",
+        "src/proto/eager_segments.c",
+        "(is_last && wants_ack ? UM_FLAG_ACK : 0)",
+        "(wants_ack ? UM_FLAG_ACK : 0)",
         ["proto segments sim"],
     ),
     (
