@@ -440,7 +440,7 @@ struct um_machine {
      * True if one message may go now in this number of records, each with a body of up to body_len bytes, UM_ROOM_MAX
      * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
      * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
-     * receiver holds this lane or wants such messages announced (rx_hold, rx_announce). The lane does not grow, but it
+     * receiver holds this lane or wants no such messages (rx_hold, rx_announce). The lane does not grow, but it
      * may commit a record of the machine's own. NULL: no message goes in several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);

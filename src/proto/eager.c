@@ -82,9 +82,7 @@ int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, s
         inline_write(msg, header->body, len);
     else if (!body_goes_first && !lent)
         body_write(msg, &slot, len);
-    msg->peer->out->sent++;
-    ep->stats.eager++;
-    msg->peer->out->bytes_sent += len;
+    um_proto_eager_count(ep, msg->peer, len);
     uint8_t flags = (uint8_t)(um_proto_wire_flags(msg->flags) | (op ? UM_FLAG_ACK : 0));
     lane->machine->commit(lane, &slot, UM_WIRE_EAGER, flags, (uint32_t)len);
     um_proto_eager_end(ep, msg, len, op);

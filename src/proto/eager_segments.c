@@ -99,20 +99,13 @@ static int segments_write(const struct um_proto_msg *msg, struct um_lane *lane, 
     return 0;
 }
 
-static void count_sent(struct um_core_ep *ep, struct um_core_peer *peer, size_t len)
-{
-    peer->out->sent++;
-    peer->out->bytes_sent += len;
-    ep->stats.eager++;
-}
-
 int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                              uint32_t most)
 {
     const int ret = segments_write(msg, lane, len, most, false);
     if (ret)
         return um_core_peer_claim_failed(msg->peer, ret);
-    count_sent(ep, msg->peer, len);
+    um_proto_eager_count(ep, msg->peer, len);
     return 0;
 }
 
@@ -125,7 +118,7 @@ int um_proto_segments_send(struct um_core_ep *ep, const struct um_proto_msg *msg
     const int ret = segments_write(msg, lane, len, most, op != NULL);
     if (ret) /* -EPIPE: the receiver drops the segments that have come */
         return um_proto_eager_refused(msg, op, ret);
-    count_sent(ep, msg->peer, len);
+    um_proto_eager_count(ep, msg->peer, len);
     um_proto_eager_end(ep, msg, len, op);
     return 0;
 }

@@ -450,6 +450,15 @@ static inline void um_proto_eager_header(struct um_proto_eager_wire *header, uin
     header->data = data;
 }
 
+/* Counts a message that goes eagerly, in one record or in segments. */
+static inline void um_proto_eager_count(struct um_core_ep *ep, const struct um_core_peer *peer, size_t len)
+{
+    struct um_core_traffic *out = peer->out;
+    out->sent++;
+    out->bytes_sent += len;
+    ep->stats.eager++;
+}
+
 int um_proto_eager_send(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len);
 /* Makes the operation of a message that completes when it is consumed (UM_OP_DELIVERY); *op_p is NULL for others. 0;
  * -ENOMEM. */

@@ -76,10 +76,7 @@ static __attribute__((noinline)) int inject_refused(struct um_core_ep *ep, struc
 static inline int inject_commit(struct um_core_ep *ep, struct um_core_peer *peer, const struct um_slot *slot,
                                 size_t len, uint32_t flags)
 {
-    struct um_core_traffic *out = peer->out;
-    out->sent++;
-    out->bytes_sent += len;
-    ep->stats.eager++;
+    um_proto_eager_count(ep, peer, len);
     peer->lane->machine->commit(peer->lane, slot, UM_WIRE_EAGER, um_proto_wire_flags(flags), (uint32_t)len);
     return 0;
 }
