@@ -174,7 +174,7 @@ static int forward_hydra(char *const *command, const struct um_cmd_recognised *f
     static const char *const lists[] = {"genvlist", "envlist", NULL}, *const set[] = {"genv", "env", NULL};
     static char listed[sizeof given];
     char *const *own = um_cmd_words_behind(command, found->launcher_word);
-    const char *option = own ? um_cmd_words_find(own, narrow) : NULL;
+    char *const *option = own ? um_cmd_words_find(own, narrow) : NULL;
     if (!option)
         return 0;
     given_add(own, lists, false);
@@ -186,7 +186,7 @@ static int forward_hydra(char *const *command, const struct um_cmd_recognised *f
         return too_long();
     if (*names)
         fprintf(stderr, "unimem: ranks on other hosts need more variables: give -genvlist %s%s in place of %s\n",
-                listed, names, option);
+                listed, names, *option);
     return 0;
 }
 

@@ -50,13 +50,22 @@ static bool has_four_words(const char *text)
     return sscanf(text, "%255s %255s %255s %255s", word[0], word[1], word[2], word[3]) == 4;
 }
 
-static const char *named_by_environment(void)
+/* True if a list, NAME[:RANKS],..., or the file of that name has two hosts. */
+static bool has_two_names(const char *value)
+{
+    const size_t first = strcspn(value, ":,");
+    for (const char *next = strchr(value, ','); next; next = strchr(next, ',')) {
+        next++;
+        if (strcspn(next, ":,") != first || strncmp(next, value, first) != 0)
+            return true;
+    }
+    return has_two_hosts(value);
+}
+
+/* Returns the variable of a batch system that says that there are several hosts, or NULL. */
+static const char *named_by_batch_system(void)
 {
     const char *value;
-    for (const char *const *name = lists; *name; name++) {
-        if ((value = getenv(*name)) && *value)
-            return *name;
-    }
     for (const char *const *name = numbers; *name; name++) {
         if ((value = getenv(*name)) && strtoul(value, NULL, 10) > 1)
             return *name;
@@ -69,9 +78,22 @@ static const char *named_by_environment(void)
     return value && has_four_words(value) ? "LSB_MCPU_HOSTS" : NULL;
 }
 
-const char *um_cmd_hosts_named(char *const *argv, const char *launcher)
+const char *um_cmd_hosts_named(char *const *argv, const char *launcher, bool *are_several_p)
 {
     char *const *words = um_cmd_words_behind(argv, launcher);
-    const char *by = words ? um_cmd_words_find(words, options) : NULL;
-    return by ? by : named_by_environment();
+    char *const *option = words ? um_cmd_words_find(words, options) : NULL;
+    const char *by, *value;
+    if (option) {
+        *are_several_p = has_two_names(um_cmd_words_value(option));
+        return *option;
+    }
+    for (const char *const *name = lists; *name; name++) {
+        if ((value = getenv(*name)) && *value) {
+            *are_several_p = has_two_names(value);
+            return *name;
+        }
+    }
+    by = named_by_batch_system();
+    *are_several_p = by != NULL;
+    return by;
 }

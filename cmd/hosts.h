@@ -4,10 +4,13 @@
 #ifndef UM_CMD_HOSTS_H
 #define UM_CMD_HOSTS_H
 
+#include <stdbool.h>
+
 /*
- * Returns the option or variable that names hosts, or NULL; also one that names this host alone. The programs' own
- * words do not count. argv: the command, ended by NULL; launcher: as for um_cmd_words_behind (cmd/words.h).
+ * Returns the option or variable that names hosts, or NULL; also one that names this host alone. *are_several_p: it is
+ * known to name more than one. The programs' own words do not count. argv: the command, ended by NULL; launcher: as for
+ * um_cmd_words_behind (cmd/words.h).
  */
-const char *um_cmd_hosts_named(char *const *argv, const char *launcher);
+const char *um_cmd_hosts_named(char *const *argv, const char *launcher, bool *are_several_p);
 
 #endif

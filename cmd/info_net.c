@@ -6,9 +6,7 @@
 #include "machine/net/config.h"
 #include "machine/net/inner.h"
 
-#include <arpa/inet.h>
 #include <ctype.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,32 +23,19 @@ static void keep(enum um_log_level level, const char *text)
         snprintf(why_not, sizeof why_not, "%s", text);
 }
 
-static void address_text(const struct um_net_addr_wire *name, char *text, size_t size)
-{
-    struct sockaddr_storage at = {0};
-    memcpy(&at, name->name, name->len);
-    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
-    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
-    if (name->format == FI_SOCKADDR_IN && inet_ntop(AF_INET, &in->sin_addr, text, (socklen_t)size))
-        return;
-    if (name->format == FI_SOCKADDR_IN6 && inet_ntop(AF_INET6, &in6->sin6_addr, text, (socklen_t)size))
-        return;
-    snprintf(text, size, "an address of its own kind");
-}
-
 /* In the child: writes "tcp at 10.1.2.3 (eth0)", or "!" and why there is no provider. */
 static void ask(void *arg, int out)
 {
     struct um_net_inner inner;
     struct um_net_addr_wire name;
-    char address[INET6_ADDRSTRLEN + 32];
+    char address[UM_NET_NAME_TEXT];
     (void)arg;
     um_log_set_sink(keep);
     if (um_net_inner_open(&inner, false) != 0 || um_net_inner_name(&inner, &name) != 0) {
         dprintf(out, "!%s", why_not);
         return;
     }
-    address_text(&name, address, sizeof address);
+    um_net_name_text(&name, address);
     dprintf(out, "%s at %s (%s)", inner.info->fabric_attr->prov_name, address,
             inner.info->domain_attr->name ? inner.info->domain_attr->name : "no name");
     um_net_inner_close(&inner);

@@ -91,27 +91,36 @@ static int parse(int argc, char **argv, struct options *o, struct um_cmd_recogni
     return 0;
 }
 
-/* Returns what names hosts, or NULL if nothing does or the user has chosen the machines. */
-static const char *hosts_named(char *const *program, const struct um_cmd_recognised *found)
+/* Sets a variable of the machines, for that reason; is_told: says so. */
+static int variable_set(const char *name, const char *value, const char *by, bool is_told)
 {
-    const char *use = getenv("FI_UNIMEM_NET");
-    if (getenv("FI_UNIMEM_MACHINE") || (use && !strcmp(use, "off")))
-        return NULL;
-    return um_cmd_hosts_named(program, found->launcher_word);
-}
-
-/* Sets FI_UNIMEM_MACHINE. --machine overrides a variable that was set before. */
-static int machine_set(const struct options *o, char *const *program, const struct um_cmd_recognised *found)
-{
-    const char *by = o->machine ? "--machine" : hosts_named(program, found);
-    const char *machine = o->machine ? o->machine : "shm,net";
-    if (by && setenv("FI_UNIMEM_MACHINE", machine, 1)) {
-        fprintf(stderr, "unimem: cannot set FI_UNIMEM_MACHINE: %s\n", strerror(errno));
+    if (setenv(name, value, 1)) {
+        fprintf(stderr, "unimem: cannot set %s: %s\n", name, strerror(errno));
         return UM_EXIT_FAILED;
     }
-    if (by && (o->verbose || (!o->machine && !o->quiet)))
-        fprintf(stderr, "unimem: FI_UNIMEM_MACHINE=%s (%s)\n", machine, by);
+    if (is_told)
+        fprintf(stderr, "unimem: %s=%s (%s)\n", name, value, by);
     return UM_EXIT_OK;
+}
+
+/*
+ * Sets FI_UNIMEM_MACHINE. --machine overrides a variable that was set before. Where several hosts are named, net is on
+ * in all processes, also if all ranks are on one host now: MPI_Comm_spawn may start others on another one.
+ */
+static int machine_set(const struct options *o, char *const *program, const struct um_cmd_recognised *found)
+{
+    const char *use = getenv("FI_UNIMEM_NET"), *by = NULL;
+    bool are_several = false;
+    int ret = UM_EXIT_OK;
+    if (!use || strcmp(use, "off") != 0)
+        by = um_cmd_hosts_named(program, found->launcher_word, &are_several);
+    if (o->machine)
+        ret = variable_set("FI_UNIMEM_MACHINE", o->machine, "--machine", o->verbose);
+    else if (by && !getenv("FI_UNIMEM_MACHINE"))
+        ret = variable_set("FI_UNIMEM_MACHINE", "shm,net", by, !o->quiet);
+    if (ret == UM_EXIT_OK && are_several && !use && um_cmd_env_goes_over_net())
+        ret = variable_set("FI_UNIMEM_NET", "on", by, o->verbose);
+    return ret;
 }
 
 static int prepare(const struct options *o, char **program, struct um_cmd_recognised *found)

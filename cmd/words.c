@@ -165,7 +165,7 @@ const char *um_cmd_words_value(char *const *word)
     return word[1] ? word[1] : "";
 }
 
-const char *um_cmd_words_find(char *const *words, const char *const *options)
+char *const *um_cmd_words_find(char *const *words, const char *const *options)
 {
     struct um_cmd_words at = {0};
     for (; *words; words++) {
@@ -173,7 +173,7 @@ const char *um_cmd_words_find(char *const *words, const char *const *options)
             continue;
         if (um_cmd_words_is_option(*words, options) ||
             (um_cmd_words_is_option(*words, with_more) && file_has(um_cmd_words_value(words), options)))
-            return *words;
+            return words;
     }
     return NULL;
 }

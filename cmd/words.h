@@ -37,9 +37,9 @@ bool um_cmd_words_is_option(const char *word, const char *const *options);
 const char *um_cmd_words_value(char *const *word);
 
 /*
- * Returns the launcher's option that is one of these, or that names a file which has one of these (hydra's -configfile,
- * Open MPI's --app); NULL: there is none. words: from um_cmd_words_behind().
+ * Returns where the launcher's option is that is one of these, or that names a file which has one of these (hydra's
+ * -configfile, Open MPI's --app); NULL: there is none. words: from um_cmd_words_behind().
  */
-const char *um_cmd_words_find(char *const *words, const char *const *options);
+char *const *um_cmd_words_find(char *const *words, const char *const *options);
 
 #endif

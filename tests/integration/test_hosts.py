@@ -74,6 +74,55 @@ def test_intel_mpi(launcher: Launcher, hosts: Hosts, impi: OtherMpi) -> None:
     check_programs(launcher, hosts, [*impi.mpiexec_here(), *hosts.hydra_options(2)], dict(impi.settings), impi.build)
 
 
+SPAWN = """
+import sys
+from mpi4py import MPI
+world, parent = MPI.COMM_WORLD, MPI.Comm.Get_parent()
+if parent == MPI.COMM_NULL:
+    between = world.Spawn(sys.executable, sys.argv[1:], maxprocs=3, info=MPI.Info.Create({"host": "host1"}))
+else:
+    between = parent
+    assert MPI.Get_processor_name() == "host1"
+all_of_them = between.Merge(high=parent != MPI.COMM_NULL)
+assert all_of_them.allgather(all_of_them.rank) == list(range(all_of_them.size))
+if all_of_them.rank == 0:
+    print(all_of_them.size, "processes", flush=True)
+all_of_them.Free()
+between.Disconnect()
+"""
+
+
+@pytest.mark.parametrize(
+    "parents, env", [(2, {}), (4, {"FI_UNIMEM_NET": "auto"})], ids=["by ranks of one host", "by ranks of both"]
+)
+def test_processes_that_are_spawned_on_one_host(
+    launcher: Launcher, hosts: Hosts, tmp_path: Path, parents: int, env: dict[str, str]
+) -> None:
+    """To a launcher that starts them alone, all ranks are on one host."""
+    (tmp_path / "spawn.py").write_text(SPAWN)
+    program = [VENV / "bin" / "python", tmp_path / "spawn.py", tmp_path / "spawn.py"]
+    launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(2)[:-1], str(parents))
+    run = launcher.inside(hosts.beside()).run_ranks(launch, program, env=env, timeout=60)
+    assert run.succeeded().out == f"{parents + 3} processes\n", str(run)
+
+
+@pytest.mark.parametrize(
+    "env, remedy",
+    [
+        ({"FI_UNIMEM_NET_ADDRESS": "127.0.0.1"}, "FI_UNIMEM_NET_ADDRESS, FI_TCP_IFACE"),
+        ({"FI_TCP_IFACE": "absent0"}, "has the interface of FI_TCP_IFACE an address?"),
+        ({"FI_UNIMEM_NET": "shm"}, "a libfabric provider that reaches other hosts"),
+        ({"FI_UNIMEM_MACHINE": "shm,net", "FI_UNIMEM_NET": "off"}, "and FI_UNIMEM_NET=on for all processes"),
+    ],
+)
+def test_what_keeps_hosts_apart_is_said(
+    launcher: Launcher, hosts: Hosts, program: Program, env: dict[str, str], remedy: str
+) -> None:
+    launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(1))
+    run = launcher.inside(hosts.beside()).run_ranks(launch, [program("anybody.c"), "5"], env=env, timeout=60)
+    assert run.status != 0 and remedy in run.err, str(run)
+
+
 def open_mpi_options(hosts: Hosts) -> list[str | Path]:
     return [hosts.agent, "-H", ",".join(f"{name}:2" for name in hosts.names), "-n", "4"]
 

@@ -428,6 +428,31 @@ def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -
     assert launch(tmp_path, "-hosts", "alpha,beta", before=("--machine", "shm", "--")).stdout == "shm\n"
 
 
+@pytest.mark.parametrize(
+    "words, env, net",
+    [
+        ("-hosts alpha,beta", {}, "on"),
+        ("--host alpha:2,alpha:1,beta", {}, "on"),
+        ("-f two", {}, "on"),
+        ("-n 2", {"SLURM_JOB_NUM_NODES": "2"}, "on"),
+        ("-n 2", {"HYDRA_HOST_FILE": "two"}, "on"),
+        ("-hosts alpha,beta", {"FI_UNIMEM_MACHINE": "shm,net"}, "on"),
+        ("-hosts localhost", {}, "none"),
+        ("--host alpha:2,alpha", {}, "none"),
+        ("-f one", {}, "none"),
+        ("-n 2", {}, "none"),
+        ("-hosts alpha,beta", {"FI_UNIMEM_NET": "auto"}, "auto"),
+        ("-hosts alpha,beta", {"FI_UNIMEM_MACHINE": "shm"}, "none"),
+    ],
+)
+def test_net_is_on_where_several_hosts_are_named(tmp_path: Path, words: str, env: dict[str, str], net: str) -> None:
+    (tmp_path / "one").write_text("alpha\nalpha 2\n")
+    (tmp_path / "two").write_text("alpha 2\nbeta 2\n")
+    script(tmp_path / "mpiexec", 'echo "${FI_UNIMEM_NET-none}"\n')
+    script(tmp_path / "app")
+    assert call(tmp_path, "--", "./mpiexec", *words.split(), "./app", **env).stdout == net + "\n"
+
+
 def test_hosts_among_the_words_of_the_program_are_its_own(tmp_path: Path) -> None:
     """Behind a program that is linked with an MPI, -f is not an option of the launcher."""
     app = tmp_path / "app"

@@ -77,6 +77,15 @@ def test_ranks_with_different_providers_are_told(launcher: Launcher, net: dict[s
     assert run.status != 0 and "give every process the same FI_UNIMEM_NET" in run.err, str(run)
 
 
+def test_too_few_lanes_are_told(launcher: Launcher, net: dict[str, str], program: Program) -> None:
+    """MPI_Init waits until another rank leaves, which none does."""
+    env = launcher.environment(None, net | {"FI_UNIMEM_LANES": "1"})
+    job = launcher.start_ranks(mpiexec("net", 4), [program("anybody.c"), "10"], env)
+    job.wait_for("err", "set FI_UNIMEM_LANES to at least the number of processes", 1)
+    launcher.kill_leftovers()
+    assert job.finish(timeout=30).status != 0
+
+
 AHEAD = """
 import resource
 from mpi4py import MPI

@@ -17,7 +17,7 @@ const struct um_machine_param um_net_params[UM_NET_PARAMS] = {
      .help = "Whether, and over which provider, an endpoint with the machine net reaches other hosts. Allowed: auto, "
              "unless the launcher says that all ranks are on this host and another machine carries their messages; "
              "on; off; or the name of a libfabric provider, such as tcp or tcp;ofi_rxm (default: auto, over tcp)",
-     .allowed = "auto, on, off, or the name of a libfabric provider",
+     .allowed = "auto, on, off, or the name of a libfabric provider that reaches other hosts",
      .set = um_net_set_use},
     {.key = "net_address",
      .help = "The address of this host that the machine net takes, as the inner provider has it: 10.1.2.3 (default: "
@@ -47,8 +47,8 @@ static bool is_name(const char *value, const char *others)
 int um_net_set_use(const char *value)
 {
     const bool is_word = !value || !strcmp(value, "auto") || !strcmp(value, "on") || !strcmp(value, "off");
-    if (value && !strncmp(value, "unimem", 6))
-        return -EINVAL; /* it cannot carry itself */
+    if (value && (!strncmp(value, "unimem", 6) || !strcmp(value, "shm") || !strcmp(value, "sm2")))
+        return -EINVAL; /* it cannot carry itself, and these reach no other host */
     if (!is_word && !is_name(value, ";"))
         return -EINVAL;
     chosen.use = !value || !strcmp(value, "auto") ? USE_AUTO : strcmp(value, "off") ? USE_ON : USE_OFF;
@@ -106,6 +106,9 @@ bool um_net_job_is_on_one_host(void)
     static const char *const sizes[][2] = {{"MPI_LOCALNRANKS", "PMI_SIZE"},
                                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"}};
     static const char *const hosts[] = {"SLURM_STEP_NUM_NODES", "SLURM_NNODES"};
+    /* MPI_Comm_spawn started this process (hydra, Open MPI): others, which these numbers leave out, wait for it. */
+    if (number_of("PMI_SPAWNED") || getenv("OMPI_PARENT_PORT"))
+        return false;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         const unsigned long here = number_of(sizes[i][0]), all = number_of(sizes[i][1]);
         if (here && all)

@@ -24,7 +24,7 @@ static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, ui
     return rx && rx->id == id ? rx : NULL;
 }
 
-/* Answers a PROBE whose lane or rx is not here by UNKNOWN. */
+/* Answers a PROBE whose lane or rx is not here by UNKNOWN. If that is not sent, the peer asks again. */
 static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe)
 {
     const struct um_net_head_wire *head = &probe->head;
@@ -32,13 +32,12 @@ static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe
     if (um_net_addr_check(&port->base, &probe->origin, false) != 0 || um_net_peer_get(port, &probe->origin, &peer) != 0)
         return;
     um_net_peer_revive(peer);
-    /* If UNKNOWN is not sent, the peer asks again. */
     const struct um_net_head_wire unknown = {.version = UM_NET_VERSION,
                                              .kind = UM_NET_UNKNOWN,
                                              .flags = head->flags & UM_NET_OF_RX,
                                              .slot = probe->slot,
                                              .id = head->id};
-    if (!um_net_peer_is_behind(peer))
+    if (um_net_peer_may_be_told(port, peer) && !um_net_peer_is_behind(peer))
         (void)um_net_tell(port, peer, &unknown, sizeof(unknown));
     um_net_peer_put(port, peer);
 }
@@ -150,7 +149,10 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
     if (((const struct um_net_head_wire *)(const void *)event->buffer->message)->kind != UM_NET_PROBE)
         port->look_ns = 0;
     event->buffer->is_sending = false; /* only now: an event before it may have dropped the record */
-    peer->telling -= event->buffer->is_told;
+    if (event->buffer->is_told) {
+        peer->telling--;
+        um_net_peer_no_stranger(port, peer);
+    }
     if (event->buffer->lane)
         um_net_lane_sent(event->buffer, event->error != 0);
     else

@@ -6,7 +6,10 @@
 #include "base/cancel.h"
 #include "base/log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,13 +25,26 @@ enum {
 
 /* ---- open and close ---- */
 
+static const char *remedy(int error)
+{
+    switch (error) {
+    case -FI_ENOSYS:
+    case -FI_EINVAL:
+        return ": choose another provider by FI_UNIMEM_NET";
+    case -FI_EADDRNOTAVAIL:
+        return ": is FI_UNIMEM_NET_ADDRESS, if you set it, an address of this host, and are ports between "
+               "FI_TCP_PORT_LOW_RANGE and FI_TCP_PORT_HIGH_RANGE free?";
+    case -EBADF:
+        return ": has the interface of FI_TCP_IFACE an address?";
+    default:
+        return "";
+    }
+}
+
 static int cannot(const char *what, int ret, const struct um_net_inner *inner)
 {
     um_log(UM_LOG_WARN, "the machine net: %s of the inner provider %s: %s%s", what, inner->info->fabric_attr->prov_name,
-           um_net_api.strerror(-ret),
-           ret == -FI_ENOSYS || ret == -FI_EINVAL ? ": choose another provider by FI_UNIMEM_NET"
-           : ret == -FI_EADDRNOTAVAIL             ? ": is FI_UNIMEM_NET_ADDRESS an address of this host?"
-                                                  : "");
+           um_net_api.strerror(-ret), remedy(ret));
     return ret;
 }
 
@@ -236,6 +252,18 @@ int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire 
         .format = (uint8_t)inner->info->addr_format, .len = name.len, .inner = um_net_inner_hash(inner)};
     memcpy(addr_p->name, name.name, sizeof(name.name));
     return 0;
+}
+
+void um_net_name_text(const struct um_net_addr_wire *addr, char text[UM_NET_NAME_TEXT])
+{
+    struct sockaddr_storage at = {0};
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
+    memcpy(&at, addr->name, sizeof(addr->name));
+    if ((addr->format == FI_SOCKADDR_IN && inet_ntop(AF_INET, &in->sin_addr, text, UM_NET_NAME_TEXT)) ||
+        (addr->format == FI_SOCKADDR_IN6 && inet_ntop(AF_INET6, &in6->sin6_addr, text, UM_NET_NAME_TEXT)))
+        return;
+    snprintf(text, UM_NET_NAME_TEXT, "an address of its own kind");
 }
 
 int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p)

@@ -95,6 +95,10 @@ void um_net_inner_close(struct um_net_inner *inner);
 
 /* Returns the endpoint's name as part of an address. -EMSGSIZE: it does not fit (logged). */
 int um_net_inner_name(const struct um_net_inner *inner, struct um_net_addr_wire *addr_p);
+
+/* Writes the IP address of an endpoint, or that its name is of another kind. */
+enum { UM_NET_NAME_TEXT = 64 };
+void um_net_name_text(const struct um_net_addr_wire *addr, char text[UM_NET_NAME_TEXT]);
 uint16_t um_net_inner_hash(const struct um_net_inner *inner);
 
 int um_net_inner_insert(struct um_net_inner *inner, const struct um_net_addr_wire *addr, fi_addr_t *at_p);

@@ -142,12 +142,16 @@ static enum answer ask(const struct um_net_peer *peer, uint16_t port, struct um_
     return answer_of(ret);
 }
 
-static void vanished(uint64_t ns)
+static void vanished(const struct um_net_peer *peer, uint64_t ns)
 {
-    um_log(UM_LOG_WARN,
-           "the machine net: the host of a peer has not answered for %u s (FI_UNIMEM_NET_TIMEOUT): what waits for the "
-           "peer ends with an error",
-           (unsigned)(ns / SECOND));
+    static struct um_log_limit limit;
+    const struct um_net_addr_wire part = um_net_addr_part(&peer->addr);
+    char at[UM_NET_NAME_TEXT];
+    um_net_name_text(&part, at);
+    um_log_limited(&limit, UM_LOG_WARN,
+                   "the machine net: a peer's host, %s, has not answered for %u s (FI_UNIMEM_NET_TIMEOUT): what waits "
+                   "for the peer ends with an error",
+                   at, (unsigned)(ns / SECOND));
 }
 
 static void asking_begins(struct um_net_knock *knock, uint64_t now)
@@ -166,13 +170,14 @@ static void answered(struct um_net_knock *knock, uint64_t now)
 }
 
 /* True: there was no answer for the time that the user chose. Of a time without looks at most RENEW counts. */
-static bool is_over(struct um_net_knock *knock, uint64_t passed)
+static bool is_over(struct um_net_peer *peer, uint64_t passed)
 {
+    struct um_net_knock *knock = &peer->knock;
     const uint64_t limit = um_net_chosen_timeout_ns();
     knock->unanswered += passed < RENEW ? passed : RENEW;
     if (!limit || knock->unanswered < limit || !knock->port.is_silent || !knock->host.is_silent)
         return false;
-    vanished(knock->unanswered);
+    vanished(peer, knock->unanswered);
     return true;
 }
 
@@ -189,13 +194,15 @@ bool um_net_knock(struct um_net_peer *peer, uint64_t now)
     if (passed > RENEW) /* this process did not look for long: what it knew is out of date */
         knock->port.is_silent = knock->host.is_silent = false;
     enum answer answer = ask(peer, 0, &knock->port, now);
-    if (answer == REFUSED)
+    if (answer == REFUSED) {
+        um_net_peer_not_found(peer);
         return true;
+    }
     if (answer == NONE && now - knock->asked_at >= HOST_AFTER) {
         answer = ask(peer, CLOSED_PORT, &knock->host, now);
         answer = answer == REFUSED ? THERE : answer;
     }
     if (answer == THERE)
         answered(knock, now);
-    return answer == NONE && is_over(knock, passed);
+    return answer == NONE && is_over(peer, passed);
 }

@@ -93,9 +93,12 @@ struct um_net_peer {
     uint32_t cuts;         /* looks since `gone` that stopped before the inner queue was empty */
     struct um_list lanes, rxs;
     struct um_net_from from;
-    uint32_t told_serial; /* um_net_bodies.serial of the endpoint that BODIES named to it; 0: none */
-    uint32_t refused;     /* successive occasions on which it asked for records instead of reading */
-    uint64_t refused_at;  /* when the last one was */
+    bool full_logged;        /* it was logged that the peer has no lane free */
+    struct um_list stranger; /* in the port's list */
+    uint64_t strange_since;  /* when it came into the list */
+    uint32_t told_serial;    /* um_net_bodies.serial of the endpoint that BODIES named to it; 0: none */
+    uint32_t refused;        /* successive occasions on which it asked for records instead of reading */
+    uint64_t refused_at;     /* when the last one was */
 };
 
 enum { UM_NET_TELLING_MAX = 8 };
@@ -124,7 +127,7 @@ struct um_net_table {
     uint32_t capacity, end; /* end: one more than the highest number in use */
 };
 
-enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 1024 };
+enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 128, UM_NET_STRANGERS_MAX = 128 };
 
 /* What the last poll returned: nothing; the record of the first rx in the list `ready`; a record released since. */
 enum um_net_given { UM_NET_NOTHING, UM_NET_OFFERED, UM_NET_RELEASED };
@@ -147,6 +150,10 @@ struct um_net_port {
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
     uint32_t denials; /* rx that only send a denial (GRANT) */
+    /* Peers without a lane, rx or link that are to be sent UNKNOWN, the oldest first. Each has cost a connection to
+     * the address that its PROBE named as the origin, and stays until it has taken a message. */
+    struct um_list strangers;
+    uint32_t stranger_count;
     /* Records by which the windows of all incoming lanes exceed their first windows: now, and at most. The records of
      * one first window take UM_NET_KEPT_MAX bytes at most. */
     uint32_t windows, windows_max;
@@ -298,6 +305,13 @@ bool um_net_peer_may_try(struct um_net_peer *peer);
 /* The inner provider accepted a message to the peer; or did not. */
 void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
+/* The peer is not found at its address. Usually it has ended; logs what else it may be. */
+void um_net_peer_not_found(const struct um_net_peer *peer);
+/* True if UNKNOWN may be sent to the peer: it is known, or becomes one of the few strangers. The caller has a reference
+ * to it. */
+bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer);
+/* The peer has taken a message, or there is a link or an rx: it is no stranger. The caller has a reference to it. */
+void um_net_peer_no_stranger(struct um_net_port *port, struct um_net_peer *peer);
 /* A PROBE of the peer came. */
 void um_net_peer_heard(struct um_net_peer *peer);
 /* Removes the peer's address from the endpoint for bodies. */

@@ -11,12 +11,17 @@
 #include "machine/address.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define FAILING_NS UINT64_C(10000000000)
+#define STRANGE_NS UINT64_C(130000000000) /* Linux gives up an attempt to connect after 127 s */
 #define SILENT_MIN UINT64_C(1000000000)
 #define SILENT_MAX UINT64_C(10000000000)
 
@@ -89,6 +94,7 @@ static int peer_new(struct um_net_port *port, const struct um_addr *addr, struct
     peer->heard_at = um_clock_coarse_ns();
     peer->knock.port.fd = peer->knock.host.fd = -1;
     um_list_init(&peer->fallen);
+    um_list_init(&peer->stranger);
     um_list_init(&peer->lanes);
     um_list_init(&peer->rxs);
     *peer_p = peer;
@@ -126,6 +132,7 @@ static void peer_free(struct um_net_port *port, struct um_net_peer *peer)
         at = &(*at)->next;
     *at = peer->next;
     um_list_unlink(&peer->fallen);
+    um_list_unlink(&peer->stranger);
     um_net_knock_end(&peer->knock);
     um_net_peer_forget_from(port, peer);
     um_net_inner_remove(&port->inner, peer->at);
@@ -136,6 +143,32 @@ void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer)
 {
     if (--peer->refs == 0)
         peer_free(port, peer);
+}
+
+bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer)
+{
+    const uint64_t now = um_clock_coarse_ns();
+    struct um_net_peer *oldest = UM_CONTAINER(port->strangers.next, struct um_net_peer, stranger);
+    if (peer->refs > 1)
+        return true;
+    if (port->stranger_count >= UM_NET_STRANGERS_MAX && now - oldest->strange_since < STRANGE_NS)
+        return false;
+    if (port->stranger_count >= UM_NET_STRANGERS_MAX)
+        um_net_peer_no_stranger(port, oldest);
+    peer->refs++;
+    peer->strange_since = now;
+    um_list_append(&port->strangers, &peer->stranger);
+    port->stranger_count++;
+    return true;
+}
+
+void um_net_peer_no_stranger(struct um_net_port *port, struct um_net_peer *peer)
+{
+    if (um_list_is_empty(&peer->stranger))
+        return;
+    um_list_unlink(&peer->stranger);
+    port->stranger_count--;
+    um_net_peer_put(port, peer);
 }
 
 void um_net_peers_end(struct um_net_port *port)
@@ -200,6 +233,31 @@ void um_net_peer_took(struct um_net_peer *peer)
         return;
     peer->again_since = peer->retry_at = 0;
     peer->knock.pause = peer->knock.at = 0; /* the next silence starts afresh */
+}
+
+static bool is_loopback(const struct um_net_addr_wire *name)
+{
+    struct sockaddr_storage at = {0};
+    const struct sockaddr_in *in = (const struct sockaddr_in *)&at;
+    const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&at;
+    memcpy(&at, name->name, sizeof(name->name));
+    if (name->format == FI_SOCKADDR_IN)
+        return ntohl(in->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+    return name->format == FI_SOCKADDR_IN6 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
+}
+
+void um_net_peer_not_found(const struct um_net_peer *peer)
+{
+    static struct um_log_limit limit;
+    const struct um_net_addr_wire name = um_net_addr_part(&peer->addr);
+    char at[UM_NET_NAME_TEXT];
+    if (!is_loopback(&name) || um_list_is_empty(&peer->lanes)) /* it may be a stranger's invention */
+        return;
+    um_net_name_text(&name, at);
+    um_log_limited(&limit, UM_LOG_WARN,
+                   "the machine net: a peer is not found at its address, %s. If it is on another host, let it take an "
+                   "address that reaches this one: FI_UNIMEM_NET_ADDRESS, FI_TCP_IFACE",
+                   at);
 }
 
 /* The peer is tried at each call for STALL_NS, then each RETRY_NS; after SILENCE_NS its TCP port is asked, too. */

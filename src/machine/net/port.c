@@ -55,6 +55,7 @@ int um_net_port_open(const struct um_machine *machine, const struct um_port_conf
     um_list_init(&port->ready);
     um_list_init(&port->lazy);
     um_list_init(&port->fallen);
+    um_list_init(&port->strangers);
     um_list_init(&port->open);
     um_list_init(&port->bodies.reads);
     port->bodies.is_off = !config->private_copy;
@@ -172,6 +173,7 @@ int um_net_link_open(struct um_port *base, const struct um_addr *addr, struct um
         free(link);
         return ret;
     }
+    um_net_peer_no_stranger(port, link->peer);
     link->port = port;
     link->base.machine = base->machine;
     *link_p = &link->base;

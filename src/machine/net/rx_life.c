@@ -23,6 +23,7 @@ struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *pe
     rx->left_told = rx->closed = rx->bye_told = denied != UM_NET_GRANTED; /* it offers nothing, and no records come */
     rx->window = rx->window_told = rx->grows_at = UM_NET_WINDOW;
     peer->refs++;
+    um_net_peer_no_stranger(port, peer);
     um_list_append(&peer->rxs, &rx->of_peer);
     *(denied ? &port->denials : &port->rx_used) += 1;
     return rx;

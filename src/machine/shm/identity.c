@@ -98,8 +98,8 @@ static void addr_explain(const struct um_shm_addr *own, const struct um_shm_addr
     else if (peer->boot != own->boot)
         um_log_limited(&host, UM_LOG_WARN,
                        "the peer (pid %u there) is on another host than this one (\"%s\"), and no machine that reaches "
-                       "other hosts is in use: set FI_UNIMEM_MACHINE=shm,net for all processes (unimem run --machine "
-                       "shm,net)",
+                       "other hosts is in use on both: set FI_UNIMEM_MACHINE=shm,net and FI_UNIMEM_NET=on for all "
+                       "processes",
                        um_shm_pid(peer), name);
     else if (peer->partition != own->partition)
         um_log_limited(
