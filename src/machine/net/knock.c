@@ -194,10 +194,8 @@ bool um_net_knock(struct um_net_peer *peer, uint64_t now)
     if (passed > RENEW) /* this process did not look for long: what it knew is out of date */
         knock->port.is_silent = knock->host.is_silent = false;
     enum answer answer = ask(peer, 0, &knock->port, now);
-    if (answer == REFUSED) {
-        um_net_peer_not_found(peer);
+    if (answer == REFUSED)
         return true;
-    }
     if (answer == NONE && now - knock->asked_at >= HOST_AFTER) {
         answer = ask(peer, CLOSED_PORT, &knock->host, now);
         answer = answer == REFUSED ? THERE : answer;

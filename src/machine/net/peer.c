@@ -291,6 +291,8 @@ bool um_net_is_silent(uint64_t heard_at, uint64_t now)
 
 void um_net_peer_doubt(struct um_net_port *port, struct um_net_peer *peer)
 {
-    if (!peer->gone && port->inner.is_tcp && um_net_knock(peer, um_clock_coarse_ns()))
-        um_net_peer_fall(port, peer, ECONNREFUSED);
+    if (peer->gone || !port->inner.is_tcp || !um_net_knock(peer, um_clock_coarse_ns()))
+        return;
+    um_net_peer_not_found(peer);
+    um_net_peer_fall(port, peer, ECONNREFUSED);
 }
