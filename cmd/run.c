@@ -117,7 +117,7 @@ static int machine_set(const struct options *o, char *const *program, const stru
     if (o->machine)
         ret = variable_set("FI_UNIMEM_MACHINE", o->machine, "--machine", o->verbose);
     else if (by && !getenv("FI_UNIMEM_MACHINE"))
-        ret = variable_set("FI_UNIMEM_MACHINE", "shm,net", by, !o->quiet);
+        ret = variable_set("FI_UNIMEM_MACHINE", "shm,net", by, o->verbose || !o->quiet);
     if (ret == UM_EXIT_OK && are_several && !use && um_cmd_env_goes_over_net())
         ret = variable_set("FI_UNIMEM_NET", "on", by, o->verbose);
     return ret;

@@ -139,15 +139,19 @@ static bool line_has(struct um_cmd_words *at, char *line, const char *const *opt
     return has;
 }
 
-/* Reads regular files only: what is read from a pipe would be lost to the launcher. */
+FILE *um_cmd_words_open(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+}
+
 static bool file_has(const char *path, const char *const *options)
 {
     struct um_cmd_words at = {0};
-    struct stat st;
     char *line = NULL;
     size_t size = 0;
     bool has = false;
-    FILE *file = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
+    FILE *file = um_cmd_words_open(path);
     if (!file)
         return false;
     while (!has && getline(&line, &size, file) > 0)

@@ -7,6 +7,7 @@
 #define UM_CMD_WORDS_H
 
 #include <stdbool.h>
+#include <stdio.h>
 
 /* The state of reading the words. All zero: the first word behind the launcher comes next. */
 struct um_cmd_words {
@@ -32,6 +33,10 @@ bool um_cmd_words_take(struct um_cmd_words *at, const char *word);
  * `=VALUE`.
  */
 bool um_cmd_words_is_option(const char *word, const char *const *options);
+
+/* Opens a file that the launcher will read. NULL: it cannot be read, or is no regular file; what is read from a pipe
+ * would be lost to the launcher. */
+FILE *um_cmd_words_open(const char *path);
 
 /* Returns the value of an option: what follows its `=`, or the next word; "" if there is none. */
 const char *um_cmd_words_value(char *const *word);

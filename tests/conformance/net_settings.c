@@ -127,6 +127,14 @@ static void the_launcher_says_whether_there_are_other_hosts(void **state)
     assert_true(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, "1", "4"})); /* that of the step */
     assert_false(is_on_one_host((const char *const[6]){NULL, NULL, NULL, NULL, NULL, "2"}));
     assert_false(is_on_one_host((const char *const[6]){"x", "x"}));
+    setenv("PMI_SPAWNED", "0", 1);
+    assert_true(is_on_one_host((const char *const[6]){"4", "4"}));
+    setenv("PMI_SPAWNED", "1", 1); /* by ranks that may be on another host */
+    assert_false(is_on_one_host((const char *const[6]){"4", "4"}));
+    unsetenv("PMI_SPAWNED");
+    setenv("OMPI_PARENT_PORT", "1.0:2", 1);
+    assert_false(is_on_one_host((const char *const[6]){NULL, "4", "3", "3"}));
+    unsetenv("OMPI_PARENT_PORT");
     assert_int_equal(um_net_set_use("auto"), 0);
     setenv("SLURM_NNODES", "1", 1);
     assert_true(um_net_is_wanted(true));

@@ -98,7 +98,7 @@ between.Disconnect()
 def test_processes_that_are_spawned_on_one_host(
     launcher: Launcher, hosts: Hosts, tmp_path: Path, parents: int, env: dict[str, str]
 ) -> None:
-    """To a launcher that starts them alone, all ranks are on one host."""
+    """The launcher counts the spawned processes alone, and they are all on one host."""
     (tmp_path / "spawn.py").write_text(SPAWN)
     program = [VENV / "bin" / "python", tmp_path / "spawn.py", tmp_path / "spawn.py"]
     launch = over_both(VENV / "bin" / "mpiexec", *hosts.hydra_options(2)[:-1], str(parents))

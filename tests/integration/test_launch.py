@@ -379,6 +379,8 @@ def test_hosts_in_a_file_of_the_launchers_words_are_noticed(
 def test_words_that_come_from_a_pipe_are_left_to_the_launcher(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "words")
     check_noticed(launch(tmp_path, "-configfile", "words"), None)
+    check_noticed(launch(tmp_path, "-f", "words"), "-f")
+    check_noticed(launch(tmp_path, "-n", "2", HYDRA_HOST_FILE="words"), "HYDRA_HOST_FILE")
 
 
 @pytest.mark.parametrize("before", [["--mpi", "mpich"], ["--", "env", "A=1", "timeout", "60"]])
@@ -437,6 +439,14 @@ def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -
         ("-n 2", {"SLURM_JOB_NUM_NODES": "2"}, "on"),
         ("-n 2", {"HYDRA_HOST_FILE": "two"}, "on"),
         ("-hosts alpha,beta", {"FI_UNIMEM_MACHINE": "shm,net"}, "on"),
+        ("-host alpha -n 1 ./app : -host beta -n 1", {}, "on"),
+        ("-hosts-group node[1-4]", {}, "on"),
+        ("-n 2", {"I_MPI_HYDRA_HOSTS_GROUP": "node[1-4]"}, "on"),
+        ("-hosts [fe80::1],[fe80::2]", {}, "on"),
+        ("-hosts [fe80::1]:2,[fe80::1]", {}, "none"),
+        ("-hosts alpha,", {}, "none"),
+        ("-hosts alpha", {}, "none"),
+        ("-f absent", {}, "none"),
         ("-hosts localhost", {}, "none"),
         ("--host alpha:2,alpha", {}, "none"),
         ("-f one", {}, "none"),
@@ -446,7 +456,7 @@ def test_what_the_user_says_of_hosts_wins(tmp_path: Path, env: dict[str, str]) -
     ],
 )
 def test_net_is_on_where_several_hosts_are_named(tmp_path: Path, words: str, env: dict[str, str], net: str) -> None:
-    (tmp_path / "one").write_text("alpha\nalpha 2\n")
+    (tmp_path / "one").write_text("# mine\nalpha:2\n\nalpha slots=4\n")
     (tmp_path / "two").write_text("alpha 2\nbeta 2\n")
     script(tmp_path / "mpiexec", 'echo "${FI_UNIMEM_NET-none}"\n')
     script(tmp_path / "app")

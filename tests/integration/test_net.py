@@ -125,7 +125,8 @@ def test_connections_that_break_lose_nothing(
 def test_one_rank_killed_ends_the_job(launcher: Launcher, net: dict[str, str], program: Program) -> None:
     job = launcher.start_ranks(mpiexec("net", RANKS), [program("forever.c")], launcher.environment(None, net))
     os.kill(ranks_running(job, RANKS)[1], signal.SIGKILL)
-    assert job.finish(timeout=60).status != 0
+    run = job.finish(timeout=60)
+    assert run.status != 0 and "is not found" not in run.err, str(run)
 
 
 def test_part_of_mpi4py(launcher: Launcher, net: dict[str, str], suite_directory: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe
                                              .flags = head->flags & UM_NET_OF_RX,
                                              .slot = probe->slot,
                                              .id = head->id};
-    if (um_net_peer_may_be_told(port, peer) && !um_net_peer_is_behind(peer))
+    if (um_net_peer_claim_answer(port, peer) && !um_net_peer_is_behind(peer))
         (void)um_net_tell(port, peer, &unknown, sizeof(unknown));
     um_net_peer_put(port, peer);
 }
@@ -149,10 +149,9 @@ static void complete(struct um_net_port *port, const struct um_net_event *event)
     if (((const struct um_net_head_wire *)(const void *)event->buffer->message)->kind != UM_NET_PROBE)
         port->look_ns = 0;
     event->buffer->is_sending = false; /* only now: an event before it may have dropped the record */
-    if (event->buffer->is_told) {
-        peer->telling--;
-        um_net_peer_no_stranger(port, peer);
-    }
+    peer->telling -= event->buffer->is_told;
+    if (__builtin_expect(!event->error && !um_list_is_empty(&peer->stranger), 0))
+        um_net_peer_admit(port, peer);
     if (event->buffer->lane)
         um_net_lane_sent(event->buffer, event->error != 0);
     else
@@ -215,6 +214,7 @@ static void end_peer(struct um_net_port *port, struct um_net_peer *peer)
         next = l->next;
         um_net_rx_fall(UM_CONTAINER(l, struct um_net_rx, of_peer), ECONNRESET);
     }
+    um_net_peer_admit(port, peer);
     um_net_peer_put(port, peer);
 }
 

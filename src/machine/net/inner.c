@@ -35,7 +35,7 @@ static const char *remedy(int error)
         return ": is FI_UNIMEM_NET_ADDRESS, if you set it, an address of this host, and are ports between "
                "FI_TCP_PORT_LOW_RANGE and FI_TCP_PORT_HIGH_RANGE free?";
     case -EBADF:
-        return ": has the interface of FI_TCP_IFACE an address?";
+        return getenv("FI_TCP_IFACE") ? ": has the interface of FI_TCP_IFACE an address?" : "";
     default:
         return "";
     }

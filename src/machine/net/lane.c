@@ -220,11 +220,13 @@ void um_net_lane_give_back(struct um_net_lane *lane)
 
 /* ---- messages from the receiver ---- */
 
-static void none_free(struct um_net_peer *peer)
+static void warn_full(struct um_net_peer *peer)
 {
+    static struct um_log_limit limit;
     if (!peer->full_logged)
-        um_log(UM_LOG_WARN, "the machine net: all lanes into a peer are taken: messages to it wait until another "
-                            "sender leaves; set FI_UNIMEM_LANES to at least the number of processes");
+        um_log_limited(&limit, UM_LOG_WARN,
+                       "the machine net: all lanes into a peer are taken: messages to it wait until another sender "
+                       "leaves; set FI_UNIMEM_LANES to at least the number of processes");
     peer->full_logged = true; /* later tries fail for the same reason */
 }
 
@@ -236,9 +238,9 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
     const uint32_t window = grant->window < UM_NET_WINDOW_MAX ? grant->window : UM_NET_WINDOW_MAX;
     lane->state = grant->head.number == UM_NET_GRANTED && window ? UM_NET_OPEN : UM_NET_DENIED;
     lane->error = grant->head.number == UM_NET_NONE_FREE ? -EAGAIN : -ECONNREFUSED;
-    if (lane->state == UM_NET_DENIED && lane->error == -EAGAIN)
-        none_free(lane->peer);
-    else if (lane->state == UM_NET_DENIED)
+    if (lane->state == UM_NET_DENIED && lane->error == -EAGAIN && !lane->closed)
+        warn_full(lane->peer);
+    else if (lane->state == UM_NET_DENIED && lane->error != -EAGAIN)
         um_net_peer_not_found(lane->peer);
     lane->rx_id = grant->id;
     lane->rx_slot = grant->slot;

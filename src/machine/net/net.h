@@ -77,7 +77,8 @@ struct um_net_peer {
     struct um_addr addr;      /* this machine's part */
     fi_addr_t at;
     uint32_t nonce;
-    uint32_t refs;         /* links, lanes, rx, messages being sent, pieces of memory shown to it */
+    uint32_t refs;         /* links, lanes, rx, messages being sent, pieces of memory shown to it, its
+                              place among the strangers */
     uint32_t telling;      /* messages of um_net_tell() that are being sent to it */
     bool is_here;          /* a port of this process */
     bool gone;             /* nothing more is sent to it or comes from it */
@@ -127,7 +128,7 @@ struct um_net_table {
     uint32_t capacity, end; /* end: one more than the highest number in use */
 };
 
-enum { UM_NET_BUCKETS = 256, UM_NET_DENIALS_MAX = 128, UM_NET_STRANGERS_MAX = 128 };
+enum { UM_NET_BUCKETS = 256, UM_NET_STRANGERS_MAX = 128 };
 
 /* What the last poll returned: nothing; the record of the first rx in the list `ready`; a record released since. */
 enum um_net_given { UM_NET_NOTHING, UM_NET_OFFERED, UM_NET_RELEASED };
@@ -149,9 +150,8 @@ struct um_net_port {
     uint32_t owed;         /* large records whose credit is due and was put off */
     struct um_list open;   /* in the process's list of ports */
     uint32_t rx_max, rx_used;
-    uint32_t denials; /* rx that only send a denial (GRANT) */
-    /* Peers without a lane, rx or link that are to be sent UNKNOWN, the oldest first. Each has cost a connection to
-     * the address that its PROBE named as the origin, and stays until it has taken a message. */
+    /* Peers without a lane, rx or link that are to be sent UNKNOWN or a denial, the oldest first. Each has cost an
+     * attempt to connect to the address that its message named as the origin. */
     struct um_list strangers;
     uint32_t stranger_count;
     /* Records by which the windows of all incoming lanes exceed their first windows: now, and at most. The records of
@@ -242,7 +242,6 @@ struct um_net_rx {
     uint32_t slot, lane_slot;
     uint64_t id, lane_id; /* secret numbers: of the rx, of the lane */
     uint64_t probed_at;
-    enum um_net_grant denied;     /* not UM_NET_GRANTED: no lane; the rx only sends GRANT with this denial */
     bool granted;                 /* GRANT was sent */
     bool joined_told;             /* UM_REC_JOINED was released */
     bool left_told;               /* UM_REC_LEFT was released */
@@ -307,11 +306,12 @@ void um_net_peer_took(struct um_net_peer *peer);
 void um_net_peer_took_not(struct um_net_port *port, struct um_net_peer *peer);
 /* The peer is not found at its address. Usually it has ended; logs what else it may be. */
 void um_net_peer_not_found(const struct um_net_peer *peer);
-/* True if UNKNOWN may be sent to the peer: it is known, or becomes one of the few strangers. The caller has a reference
- * to it. */
-bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer);
-/* The peer has taken a message, or there is a link or an rx: it is no stranger. The caller has a reference to it. */
-void um_net_peer_no_stranger(struct um_net_port *port, struct um_net_peer *peer);
+/* Called before UNKNOWN or a denial is sent to the peer. Lets it take a place among the strangers if nothing but the
+ * caller's reference keeps it. False: all places are taken, and nothing may be sent. */
+bool um_net_peer_claim_answer(struct um_net_port *port, struct um_net_peer *peer);
+/* The peer has taken a message, has a link or an rx, or is gone: frees its place among the strangers, if it has one.
+ * The caller has a reference to it. */
+void um_net_peer_admit(struct um_net_port *port, struct um_net_peer *peer);
 /* A PROBE of the peer came. */
 void um_net_peer_heard(struct um_net_peer *peer);
 /* Removes the peer's address from the endpoint for bodies. */
@@ -406,9 +406,8 @@ void um_net_transfer_cancel(struct um_transfer *base);
 
 /* ---- rx_life.c ---- */
 
-/* Returns a new rx, with a reference to the peer; the caller sets work.push. denied: the rx only sends the denial.
- * NULL: no memory. */
-struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer, enum um_net_grant denied);
+/* Returns a new rx, with a reference to the peer; the caller sets work.push. NULL: no memory. */
+struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer);
 void um_net_rx_free(struct um_net_rx *rx);
 /* Gives back the buffers of one of the rx's lists. */
 void um_net_rx_drop(struct um_net_rx *rx, struct um_net_buffer **list);

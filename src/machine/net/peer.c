@@ -145,7 +145,7 @@ void um_net_peer_put(struct um_net_port *port, struct um_net_peer *peer)
         peer_free(port, peer);
 }
 
-bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer)
+bool um_net_peer_claim_answer(struct um_net_port *port, struct um_net_peer *peer)
 {
     const uint64_t now = um_clock_coarse_ns();
     struct um_net_peer *oldest = UM_CONTAINER(port->strangers.next, struct um_net_peer, stranger);
@@ -154,7 +154,7 @@ bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer)
     if (port->stranger_count >= UM_NET_STRANGERS_MAX && now - oldest->strange_since < STRANGE_NS)
         return false;
     if (port->stranger_count >= UM_NET_STRANGERS_MAX)
-        um_net_peer_no_stranger(port, oldest);
+        um_net_peer_admit(port, oldest);
     peer->refs++;
     peer->strange_since = now;
     um_list_append(&port->strangers, &peer->stranger);
@@ -162,7 +162,7 @@ bool um_net_peer_may_be_told(struct um_net_port *port, struct um_net_peer *peer)
     return true;
 }
 
-void um_net_peer_no_stranger(struct um_net_port *port, struct um_net_peer *peer)
+void um_net_peer_admit(struct um_net_port *port, struct um_net_peer *peer)
 {
     if (um_list_is_empty(&peer->stranger))
         return;
@@ -246,12 +246,22 @@ static bool is_loopback(const struct um_net_addr_wire *name)
     return name->format == FI_SOCKADDR_IN6 && IN6_IS_ADDR_LOOPBACK(&in6->sin6_addr);
 }
 
+/* True if a lane to the peer is asked for, and none was granted. A stranger's invention has no lane. */
+static bool is_sought(const struct um_net_peer *peer)
+{
+    for (const struct um_list *l = peer->lanes.next; l != &peer->lanes; l = l->next) {
+        if (UM_CONTAINER(l, struct um_net_lane, of_peer)->state == UM_NET_OPEN)
+            return false;
+    }
+    return !um_list_is_empty(&peer->lanes);
+}
+
 void um_net_peer_not_found(const struct um_net_peer *peer)
 {
     static struct um_log_limit limit;
     const struct um_net_addr_wire name = um_net_addr_part(&peer->addr);
     char at[UM_NET_NAME_TEXT];
-    if (!is_loopback(&name) || um_list_is_empty(&peer->lanes)) /* it may be a stranger's invention */
+    if (!is_loopback(&name) || !is_sought(peer))
         return;
     um_net_name_text(&name, at);
     um_log_limited(&limit, UM_LOG_WARN,

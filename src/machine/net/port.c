@@ -123,7 +123,7 @@ static void port_end_rxs(struct um_net_port *port)
     um_net_credit_due(port);
     for (uint32_t i = 0; i < port->rxs.end; i++) {
         struct um_net_rx *rx = port->rxs.at[i];
-        if (!rx || rx->denied)
+        if (!rx)
             continue;
         rx->left_told = false;
         um_net_rx_fail(rx, 0);
@@ -173,7 +173,7 @@ int um_net_link_open(struct um_port *base, const struct um_addr *addr, struct um
         free(link);
         return ret;
     }
-    um_net_peer_no_stranger(port, link->peer);
+    um_net_peer_admit(port, link->peer);
     link->port = port;
     link->base.machine = base->machine;
     *link_p = &link->base;

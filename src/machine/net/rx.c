@@ -49,8 +49,8 @@ static void end_if_all_came(struct um_net_rx *rx)
 
 /* ---- who opens a lane ---- */
 
-/* Returns why the sender gets no lane, or UM_NET_GRANTED. */
-static enum um_net_grant denial(const struct um_net_port *port, const struct um_net_join_wire *join)
+/* Returns UM_NET_GRANTED, or why the sender gets no lane. */
+static enum um_net_grant grant_for(const struct um_net_port *port, const struct um_net_join_wire *join)
 {
     if (join->head.number != port->name.nonce)
         return UM_NET_NOT_HERE;
@@ -71,6 +71,29 @@ static bool is_known(const struct um_net_peer *peer, const struct um_net_join_wi
     return false;
 }
 
+static void join_new(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_join_wire *join)
+{
+    struct um_net_rx *rx = um_net_rx_new(port, peer);
+    if (!rx)
+        return;
+    rx->work.push = um_net_rx_work;
+    rx->lane_id = join->id;
+    rx->lane_slot = join->slot;
+    um_net_rx_offers(rx);
+    um_net_rx_push(rx);
+}
+
+/* If GRANT with the denial is not sent, the sender asks again. */
+static void deny(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_join_wire *join,
+                 enum um_net_grant denial)
+{
+    const struct um_net_grant_wire grant = {
+        .head = {
+            .version = UM_NET_VERSION, .kind = UM_NET_GRANT, .number = denial, .slot = join->slot, .id = join->id}};
+    if (um_net_peer_claim_answer(port, peer) && !um_net_peer_is_behind(peer))
+        (void)um_net_tell(port, peer, &grant, sizeof(grant));
+}
+
 void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer)
 {
     const struct um_net_join_wire *join = (const void *)buffer->message;
@@ -81,17 +104,11 @@ void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer
         return;
     }
     um_net_peer_revive(peer);
-    const enum um_net_grant denied = denial(port, join);
-    struct um_net_rx *rx = NULL;
-    if (!peer->gone && !is_known(peer, join) && (!denied || port->denials < UM_NET_DENIALS_MAX))
-        rx = um_net_rx_new(port, peer, denied);
-    if (rx) {
-        rx->work.push = um_net_rx_work;
-        rx->lane_id = join->id;
-        rx->lane_slot = join->slot;
-        um_net_rx_offers(rx);
-        um_net_rx_push(rx);
-    }
+    const enum um_net_grant grant = grant_for(port, join);
+    if (!peer->gone && !is_known(peer, join) && grant == UM_NET_GRANTED)
+        join_new(port, peer, join);
+    else if (!peer->gone && grant != UM_NET_GRANTED)
+        deny(port, peer, join, grant);
     um_net_peer_put(port, peer);
 }
 

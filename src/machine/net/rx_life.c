@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer, enum um_net_grant denied)
+struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *peer)
 {
     struct um_net_rx *rx = calloc(1, sizeof(*rx));
     if (!rx)
@@ -19,13 +19,11 @@ struct um_net_rx *um_net_rx_new(struct um_net_port *port, struct um_net_peer *pe
     um_list_init(&rx->lazy);
     rx->port = port;
     rx->peer = peer;
-    rx->denied = denied;
-    rx->left_told = rx->closed = rx->bye_told = denied != UM_NET_GRANTED; /* it offers nothing, and no records come */
     rx->window = rx->window_told = rx->grows_at = UM_NET_WINDOW;
     peer->refs++;
-    um_net_peer_no_stranger(port, peer);
+    um_net_peer_admit(port, peer);
     um_list_append(&peer->rxs, &rx->of_peer);
-    *(denied ? &port->denials : &port->rx_used) += 1;
+    port->rx_used++;
     return rx;
 }
 
@@ -50,7 +48,7 @@ void um_net_rx_free(struct um_net_rx *rx)
     um_list_unlink(&rx->of_peer);
     um_net_peer_put(port, rx->peer);
     port->windows -= rx->window - UM_NET_WINDOW;
-    *(rx->denied ? &port->denials : &port->rx_used) -= 1;
+    port->rx_used--;
     free(rx);
 }
 

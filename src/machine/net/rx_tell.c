@@ -16,7 +16,7 @@ static bool tell_grant(struct um_net_rx *rx)
 {
     struct um_net_grant_wire grant = {
         .head = head_of(rx, UM_NET_GRANT), .id = rx->id, .slot = rx->slot, .window = rx->window};
-    grant.head.number = rx->denied;
+    grant.head.number = UM_NET_GRANTED;
     if (!rx->granted)
         rx->granted = tell(rx, &grant, sizeof(grant));
     return rx->granted;
