@@ -237,6 +237,44 @@ static void a_stream_or_one_that_bypasses_the_caches_fetches_no_lines(void **sta
     assert_int_equal(um_mem_set_stores(NULL), 0);
 }
 
+static bool would_bypass(struct um_lane *lane, uint32_t len)
+{
+    struct um_slot slot;
+    assert_int_equal(lane->machine->claim(lane, len, &slot), 0);
+    lane->machine->abort(lane, &slot);
+    return slot.is_nontemporal;
+}
+
+/* Also where non-temporal stores are in use for others. */
+static void what_was_fetched_takes_ordinary_stores(void **state)
+{
+    (void)state;
+    struct world w;
+    static unsigned char first[LONG];
+    world_open(&w, 2);
+    answer_and_wait(&w);
+    inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
+    world_settle(&w);
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    assert_false(would_bypass(&lane->base, LONG)); /* the choice begins */
+    lane->stores.in_use = UM_STORES_NONTEMPORAL;
+    lane->stores.bytes_left = UINT64_MAX;
+    for (uint32_t i = 0; i < 3; i++) {
+        (void)send_long(&w, LONG, i);
+        assert_true(would_bypass(&lane->base, LONG));
+        answer_and_wait(&w);
+        assert_false(would_bypass(&lane->base, LONG));
+        assert_true(would_bypass(&lane->base, LONG + UM_LINE));
+        take_longs(&w, LONG, i, i);
+    }
+    const unsigned char *place = send_long(&w, LONGEST, 3);
+    answer_and_wait(&w);
+    assert_int_equal(written(place, LONGEST), 0); /* only a part of it would be */
+    assert_true(would_bypass(&lane->base, LONG));
+    take_longs(&w, LONGEST, 3, 3);
+    world_close(&w);
+}
+
 /* Where the next body would lie are bodies that the receiver has not taken. */
 static void lines_that_are_not_free_are_not_fetched(void **state)
 {
@@ -636,6 +674,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
     cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
+    cmocka_unit_test(what_was_fetched_takes_ordinary_stores),
     cmocka_unit_test(a_stream_or_one_that_bypasses_the_caches_fetches_no_lines),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),

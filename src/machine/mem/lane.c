@@ -233,10 +233,14 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. */
-static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t body_len)
+/* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. A body whose
+ * lines were fetched meanwhile (um_mem_lane_fetch_next) takes ordinary stores, and its time says nothing of others. */
+static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
+    stores->is_timed = false;
+    if (start - lane->fetched_from < lane->fetched_len && body_len <= lane->fetched_len - (start - lane->fetched_from))
+        return false;
     if (stores->phase == UM_STORES_AWAIT) {
         const uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: loads-take (partner credit-publish) */
         if (lane->head - (uint32_t)credit <= lane->head - stores->awaited)
@@ -275,7 +279,7 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
         if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
-            slot_p->is_nontemporal = lane->has_choice && lane_stores_begin(lane, body_len);
+            slot_p->is_nontemporal = lane->has_choice && lane_stores_begin(lane, start, body_len);
     } else {
         slot_p->body = NULL;
     }
@@ -314,7 +318,8 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
  * A body of 2 KiB or more waits for its lines, which the receiver read a round ago: two thirds of what half a round
  * trip of 4 KiB takes. A processor fetches them itself, ahead of a sequence of stores, but not beyond a page. So while
  * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next message
- * of that length will lie, as far as LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.)
+ * of that length will lie, as far as LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A
+ * message that was fetched as a whole then takes ordinary stores, which are faster whatever cache the two share.
  */
 enum { LONG_MIN = 2048, LONG_MAX = 8192 };
 
@@ -326,13 +331,23 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
     const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
     if (!follows || !lane->long_goes_on) {
         port->long_len = 0;
-        port->long_lane = follows || (has_kind && slot->is_nontemporal) || port->mapper->observe ? NULL : lane;
+        port->long_bypasses = false;
+        port->long_lane = follows || port->mapper->observe ? NULL : lane;
     }
     lane->long_polls = port->empty_polls;
     lane->long_goes_on = slot->more;
+    port->long_bypasses |= has_kind && slot->is_nontemporal;
     if (port->long_lane == lane && port->long_len < UM_ROOM_MAX) /* a pushed body may have any length */
         port->long_len += slot->body_len;
     return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
+}
+
+/* Only a part of a longer body is fetched. Then nothing is to take non-temporal stores, and what is compared with these
+ * is how long a body takes without this. */
+static bool longer_is_not_fetched(const struct um_mem_lane *lane)
+{
+    const struct um_mem_port *port = lane->link->port;
+    return port->long_bypasses || (lane->has_choice && um_mem_stores_next_is_timed(&lane->stores, port->long_len));
 }
 
 void um_mem_lane_fetch_next(struct um_mem_port *port)
@@ -341,17 +356,18 @@ void um_mem_lane_fetch_next(struct um_mem_port *port)
     port->long_lane = NULL;
     if (!lane || lane_is_ended(lane))
         return;
-    /* what is compared with non-temporal stores is how long a body takes without this */
-    if (lane->has_choice && port->long_len >= UM_NONTEMPORAL_MIN &&
-        um_mem_stores_next_is_timed(&lane->stores, port->long_len))
+    const bool is_whole = port->long_len <= LONG_MAX;
+    if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
         return;
-    const uint32_t len = port->long_len < LONG_MAX ? port->long_len : LONG_MAX;
+    const uint32_t len = is_whole ? port->long_len : LONG_MAX;
     const uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, len);
     if (!lane_body_fits(lane, start, len))
         return;
     unsigned char *body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
     for (uint32_t at = 0; at < len; at += UM_LINE)
         *(volatile unsigned char *)(body + at) = 0;
+    lane->fetched_from = start;
+    lane->fetched_len = is_whole ? len : 0;
 }
 
 void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)

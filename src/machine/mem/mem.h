@@ -48,6 +48,7 @@ struct um_mem_port {
     uint32_t empty_polls;
     struct um_mem_lane
         *long_lane;        /* to which the last long body went, alone, until the next lines are fetched; or NULL */
+    bool long_bypasses;    /* a part of that message took non-temporal stores */
     uint32_t long_len;     /* bytes of that body, with those that follow while um_slot.more is set */
     int32_t vain_left;     /* looks in vain at polled lanes before hot_sweep() searches for idle ones */
     struct um_list events; /* rx with an event to report */
@@ -113,8 +114,9 @@ struct um_mem_lane {
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
     struct um_mem_stores stores;
-    bool has_choice;      /* of stores; false if memory is not coherent, or there is only one kind */
-    uint64_t write_began; /* ticks; when the body that is being written was claimed, if it is timed */
+    uint32_t fetched_from, fetched_len; /* the place of a whole message whose lines were fetched, as bytes_head */
+    bool has_choice;                    /* of stores; false if memory is not coherent, or there is only one kind */
+    uint64_t write_began;               /* ticks; when the body that is being written was claimed, if it is timed */
 };
 
 enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };

@@ -36,6 +36,11 @@ int um_mem_set_stores(const char *value)
     return -EINVAL;
 }
 
+bool um_mem_stores_are_nontemporal(void)
+{
+    return chosen == CHOSEN_NONTEMPORAL;
+}
+
 void um_mem_stores_cost_add(struct um_mem_stores_cost *cost, uint64_t ticks, uint32_t len)
 {
     const uint64_t sample = ticks * UM_NONTEMPORAL_MIN / len;

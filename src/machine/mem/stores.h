@@ -68,6 +68,8 @@ struct um_mem_loads {
  * of stores that is to write it. If that sets is_timed, um_mem_stores_end() is to follow.
  */
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes);
+/* True if the user chose non-temporal stores. */
+bool um_mem_stores_are_nontemporal(void);
 /* True if the next body may be timed, or one of the next bodies: of len bytes in all, UM_NONTEMPORAL_MIN or more each.
  */
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len);

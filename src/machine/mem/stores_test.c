@@ -286,8 +286,12 @@ static void it_is_known_beforehand_which_body_is_timed(void **state)
         assert_in_range(announced, p.timed, (1 + LEN / UM_NONTEMPORAL_MIN) * p.timed);
         assert_true(p.timed < 200000 / 20);
     }
+    assert_false(um_mem_stores_are_nontemporal());
+    um_mem_set_stores("nontemporal");
+    assert_true(um_mem_stores_are_nontemporal());
     um_mem_set_stores("cached");
     assert_false(um_mem_stores_next_is_timed(&(struct um_mem_stores){0}, LEN));
+    assert_false(um_mem_stores_are_nontemporal());
 }
 
 static void bodies_of_one_message_are_announced_together(void **state)

@@ -9,6 +9,20 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
+        "what was fetched may bypass the caches",
+        "src/machine/mem/lane.c",
+        "    lane->fetched_len = is_whole ? len : 0;\n",
+        "    lane->fetched_len = 0;\n",
+        ["proto lanes sim"],
+    ),
+    (
+        "a part that was fetched counts as the whole",
+        "src/machine/mem/lane.c",
+        "    return port->long_bypasses || (lane->has_choice",
+        "    return (lane->has_choice",
+        ["proto lanes sim"],
+    ),
+    (
         "the parts of a long message count as a stream",
         "src/machine/mem/lane.c",
         "    if (!follows || !lane->long_goes_on) {",
@@ -18,7 +32,7 @@ MUTATIONS = [
     (
         "the lines of a pushed body's length are fetched, beyond the ring's end",
         "src/machine/mem/lane.c",
-        "port->long_len < LONG_MAX ? port->long_len : LONG_MAX;",
+        "is_whole ? port->long_len : LONG_MAX;",
         "port->long_len;",
         ["proto lanes sim"],
     ),
@@ -32,8 +46,8 @@ MUTATIONS = [
     (
         "lines of bodies that bypass the caches are fetched",
         "src/machine/mem/lane.c",
-        "follows || (has_kind && slot->is_nontemporal) || ",
-        "follows || ",
+        "is_whole ? um_mem_stores_are_nontemporal() : ",
+        "is_whole ? false : ",
         ["proto lanes sim"],
     ),
     (
