@@ -279,6 +279,34 @@ static void a_stranger_that_takes_its_answer_is_one_no_more(void **state)
     close_two();
 }
 
+/* GRANT may have been lost, so that the sender asks again when no other lane is free. */
+static void a_lane_that_was_granted_is_granted_again(void **state)
+{
+    (void)state;
+    open_two();
+    struct path good = path_joined(a, b);
+    struct um_net_lane *lane = (struct um_net_lane *)good.lane;
+    const struct um_net_join_wire join = {
+        .head = {.version = UM_NET_VERSION, .kind = UM_NET_JOIN, .number = net_of(b)->name.nonce},
+        .id = lane->id,
+        .slot = lane->slot,
+        .origin = addr_of(a)};
+    const uint64_t end = now_ms() + PATIENCE;
+    struct um_record rec;
+    net_of(b)->rx_max = net_of(b)->rx_used;
+    lane->state = UM_NET_ASKING;
+    send_raw(&good, &join, sizeof(join));
+    while (lane->state == UM_NET_ASKING) {
+        expect_nothing(b);
+        (void)machine->poll(a, &rec);
+        assert_true(now_ms() < end);
+    }
+    assert_int_equal(lane->state, UM_NET_OPEN);
+    expect_well(&good, 1);
+    path_end(&good);
+    close_two();
+}
+
 /* ---- a peer that breaks the format ---- */
 
 enum defect { SHORT, LENGTH, NO_BODY, OPCODE, BEYOND, CLOSE_BEYOND, CLOSE_BEHIND, DEFECTS };
@@ -502,7 +530,7 @@ static void what_a_peer_says_it_has_is_checked(void **state)
 
 GROUP(net, T(bytes_of_strangers_are_dropped_and_counted), T(who_does_not_know_the_secret_number_moves_nothing),
       T(messages_that_stop_in_the_middle_keep_no_other_away), T(whoever_names_many_origins_is_answered_at_few),
-      T(a_stranger_that_takes_its_answer_is_one_no_more), T(a_broken_record_ends_its_lane_and_no_other),
-      T(records_that_overtake_others_wait_for_them), T(a_record_that_comes_twice_is_taken_once),
-      T(records_that_wait_take_buffers_of_their_size), T(a_sender_that_writes_on_and_on_is_refused),
-      T(what_a_peer_says_it_has_is_checked));
+      T(a_stranger_that_takes_its_answer_is_one_no_more), T(a_lane_that_was_granted_is_granted_again),
+      T(a_broken_record_ends_its_lane_and_no_other), T(records_that_overtake_others_wait_for_them),
+      T(a_record_that_comes_twice_is_taken_once), T(records_that_wait_take_buffers_of_their_size),
+      T(a_sender_that_writes_on_and_on_is_refused), T(what_a_peer_says_it_has_is_checked));

@@ -24,7 +24,7 @@ static struct um_net_rx *rx_of(const struct um_net_port *port, uint32_t slot, ui
     return rx && rx->id == id ? rx : NULL;
 }
 
-/* Answers a PROBE whose lane or rx is not here by UNKNOWN. If that is not sent, the peer asks again. */
+/* Answers a PROBE whose lane or rx is not here by UNKNOWN. */
 static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe)
 {
     const struct um_net_head_wire *head = &probe->head;
@@ -37,8 +37,7 @@ static void deny(struct um_net_port *port, const struct um_net_probe_wire *probe
                                              .flags = head->flags & UM_NET_OF_RX,
                                              .slot = probe->slot,
                                              .id = head->id};
-    if (um_net_peer_claim_answer(port, peer) && !um_net_peer_is_behind(peer))
-        (void)um_net_tell(port, peer, &unknown, sizeof(unknown));
+    um_net_deny(port, peer, &unknown, sizeof(unknown));
     um_net_peer_put(port, peer);
 }
 

@@ -342,6 +342,8 @@ uint64_t um_net_secret(void);
 
 /* Sends a message of len bytes. False: not possible now, or the peer is gone. */
 bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len);
+/* Sends UNKNOWN or a denial, perhaps to a stranger. If it is not sent, the peer asks again. */
+void um_net_deny(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len);
 /* The same for a message in a buffer; on failure the buffer stays the caller's. */
 bool um_net_tell_buffer(struct um_net_port *port, struct um_net_peer *peer, struct um_net_buffer *buffer);
 /* The peer reports `has` of the `told` items that were sent to it. True: it has lacked the same items for some time, so

@@ -83,15 +83,13 @@ static void join_new(struct um_net_port *port, struct um_net_peer *peer, const s
     um_net_rx_push(rx);
 }
 
-/* If GRANT with the denial is not sent, the sender asks again. */
 static void deny(struct um_net_port *port, struct um_net_peer *peer, const struct um_net_join_wire *join,
                  enum um_net_grant denial)
 {
     const struct um_net_grant_wire grant = {
         .head = {
             .version = UM_NET_VERSION, .kind = UM_NET_GRANT, .number = denial, .slot = join->slot, .id = join->id}};
-    if (um_net_peer_claim_answer(port, peer) && !um_net_peer_is_behind(peer))
-        (void)um_net_tell(port, peer, &grant, sizeof(grant));
+    um_net_deny(port, peer, &grant, sizeof(grant));
 }
 
 void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer)
@@ -104,11 +102,13 @@ void um_net_rx_join(struct um_net_port *port, const struct um_net_buffer *buffer
         return;
     }
     um_net_peer_revive(peer);
-    const enum um_net_grant grant = grant_for(port, join);
-    if (!peer->gone && !is_known(peer, join) && grant == UM_NET_GRANTED)
-        join_new(port, peer, join);
-    else if (!peer->gone && grant != UM_NET_GRANTED)
-        deny(port, peer, join, grant);
+    if (!peer->gone && !is_known(peer, join)) {
+        const enum um_net_grant grant = grant_for(port, join);
+        if (grant == UM_NET_GRANTED)
+            join_new(port, peer, join);
+        else
+            deny(port, peer, join, grant);
+    }
     um_net_peer_put(port, peer);
 }
 

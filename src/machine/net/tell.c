@@ -47,6 +47,12 @@ bool um_net_tell(struct um_net_port *port, struct um_net_peer *peer, const void 
     return false;
 }
 
+void um_net_deny(struct um_net_port *port, struct um_net_peer *peer, const void *message, size_t len)
+{
+    if (um_net_peer_claim_answer(port, peer) && !um_net_peer_is_behind(peer))
+        (void)um_net_tell(port, peer, message, len);
+}
+
 /*
  * The time counts by this side's clock, when it takes a PROBE: a process that did not run takes several old ones at
  * once. Over a slow link, what is only late looks lost: so the time doubles each time, and halves when a PROBE

@@ -58,8 +58,15 @@ MUTATIONS = [
         ["net_net"],
     ),
     (
-        "a denial goes to any address",
+        "a lane that was granted is denied when it is asked for again",
         "src/machine/net/rx.c",
+        "    if (!peer->gone && !is_known(peer, join)) {",
+        "    if (!peer->gone && (!is_known(peer, join) || port->rx_used >= port->rx_max)) {",
+        ["net_net"],
+    ),
+    (
+        "a denial goes to any address",
+        "src/machine/net/tell.c",
         "if (um_net_peer_claim_answer(port, peer) && ",
         "if (",
         ["net_net"],
