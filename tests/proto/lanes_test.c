@@ -177,15 +177,21 @@ static void take_longs(struct world *w, uint32_t len, uint32_t first, uint32_t l
     }
 }
 
+/* Opens a world in which the lane from 1 to 0 has grown, by a long message that 0 has not received. */
+static void open_grown(struct world *w)
+{
+    static unsigned char first[LONG];
+    world_open(w, 2);
+    answer_and_wait(w);
+    inject_buf(w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
+    world_settle(w);
+}
+
 static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
 {
     (void)state;
     struct world w;
-    static unsigned char first[LONG];
-    world_open(&w, 2);
-    answer_and_wait(&w);
-    inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
-    world_settle(&w);
+    open_grown(&w);
     for (uint32_t i = 0; i < 3; i++) {
         const unsigned char *next = send_long(&w, LONG, i);
         answer_and_wait(&w);
@@ -220,12 +226,8 @@ static void a_stream_or_one_that_bypasses_the_caches_fetches_no_lines(void **sta
     (void)state;
     for (uint32_t i = 0; i < 2; i++) {
         struct world w;
-        static unsigned char first[LONG];
         assert_int_equal(um_mem_set_stores(stores[i]), 0);
-        world_open(&w, 2);
-        answer_and_wait(&w);
-        inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
-        world_settle(&w);
+        open_grown(&w);
         if (i == 0)
             (void)send_long(&w, LONG, 0);
         const unsigned char *next = send_long(&w, LONG, 1);
@@ -250,11 +252,7 @@ static void what_was_fetched_takes_ordinary_stores(void **state)
 {
     (void)state;
     struct world w;
-    static unsigned char first[LONG];
-    world_open(&w, 2);
-    answer_and_wait(&w);
-    inject_buf(&w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
-    world_settle(&w);
+    open_grown(&w);
     struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     assert_false(would_bypass(&lane->base, LONG)); /* the choice begins */
     lane->stores.in_use = UM_STORES_NONTEMPORAL;
@@ -280,14 +278,11 @@ static void lines_that_are_not_free_are_not_fetched(void **state)
 {
     (void)state;
     struct world w;
-    static unsigned char body[LONG], got[LONG];
+    static unsigned char body[LONG];
     struct um_slot slot;
     uint32_t sent = 0;
     assert_int_equal(um_mem_set_stores("cached"), 0);
-    world_open(&w, 2);
-    answer_and_wait(&w);
-    inject_buf(&w, 1, 0, got, LONG, 1u << 20, UM_OP_TAGGED);
-    world_settle(&w);
+    open_grown(&w);
     struct um_lane *lane = peer_of(&w, 1, 0)->lane;
     for (; lane->machine->claim(lane, LONG, &slot) == 0; sent++) {
         lane->machine->abort(lane, &slot);

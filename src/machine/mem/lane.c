@@ -238,9 +238,11 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
-    stores->is_timed = false;
-    if (start - lane->fetched_from < lane->fetched_len && body_len <= lane->fetched_len - (start - lane->fetched_from))
+    const uint32_t at = start - lane->fetched_from;
+    if (at < lane->fetched_len && body_len <= lane->fetched_len - at) {
+        stores->is_timed = false;
         return false;
+    }
     if (stores->phase == UM_STORES_AWAIT) {
         const uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: loads-take (partner credit-publish) */
         if (lane->head - (uint32_t)credit <= lane->head - stores->awaited)

@@ -238,10 +238,10 @@ static void take_grant(struct um_net_lane *lane, const struct um_net_buffer *buf
     const uint32_t window = grant->window < UM_NET_WINDOW_MAX ? grant->window : UM_NET_WINDOW_MAX;
     lane->state = grant->head.number == UM_NET_GRANTED && window ? UM_NET_OPEN : UM_NET_DENIED;
     lane->error = grant->head.number == UM_NET_NONE_FREE ? -EAGAIN : -ECONNREFUSED;
-    if (lane->state == UM_NET_DENIED && lane->error == -EAGAIN && !lane->closed)
-        warn_full(lane->peer);
-    else if (lane->state == UM_NET_DENIED && lane->error != -EAGAIN)
+    if (lane->state == UM_NET_DENIED && lane->error != -EAGAIN)
         um_net_peer_not_found(lane->peer);
+    else if (lane->state == UM_NET_DENIED && !lane->closed)
+        warn_full(lane->peer);
     lane->rx_id = grant->id;
     lane->rx_slot = grant->slot;
     lane->window = window;
