@@ -204,19 +204,65 @@ static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
         const unsigned char *place = send_long(&w, LONGEST, i);
         assert_true(lane->head - head > 1);
         answer_and_wait(&w);
-        assert_int_equal(written(place, LONGEST), 8192 / UM_LINE);
+        assert_int_equal(written(place, LONGEST), LONGEST / UM_LINE);
         take_longs(&w, LONGEST, i, i);
     }
-    const unsigned char *place = send_long(&w, LONGEST, 3);
-    lane->link->port->long_len = UM_ROOM_MAX; /* as if it were a body that was pushed */
-    answer_and_wait(&w);
-    assert_int_equal(written(place, LONGEST), 8192 / UM_LINE);
-    take_longs(&w, LONGEST, 3, 3);
     const unsigned char *next = send_long(&w, LONG, 3);
     lane->incarnation++; /* the lane has passed to another sender */
     answer_and_wait(&w);
     lane->incarnation--;
     assert_int_equal(written(next, LONG), 0);
+    world_close(&w);
+}
+
+/* One poll that finds nothing fetches a part of them, so that an answer that comes meanwhile is soon seen. */
+static void the_lines_of_a_longer_message_are_fetched_in_steps(void **state)
+{
+    enum { STEP = 4096 / UM_LINE };
+    (void)state;
+    struct world w;
+    static unsigned char longest[LONGEST];
+    open_grown(&w);
+    const unsigned char *place = send_long(&w, LONGEST, 0);
+    int lines = 0;
+    inject_buf(&w, 0, 1, NULL, 0, 5, UM_OP_TAGGED);
+    for (int i = 0; i < 20; i++) {
+        um_core_ep_progress(w.node[1].ep);
+        assert_in_range(written(place, LONGEST) - lines, 0, STEP);
+        lines = written(place, LONGEST);
+    }
+    assert_int_equal(lines, LONGEST / UM_LINE);
+    take_longs(&w, LONGEST, 0, 0);
+    place = send_long(&w, LONGEST, 1);
+    inject_buf(&w, 0, 1, NULL, 0, 5, UM_OP_TAGGED);
+    for (int i = 0; written(place, LONGEST) == 0 && i < 20; i++)
+        um_core_ep_progress(w.node[1].ep);
+    assert_int_equal(written(place, LONGEST), STEP);
+    fill(longest, 1000, 2);
+    inject_buf(&w, 1, 0, longest, 1000, 2, UM_OP_TAGGED); /* it takes a part of that place */
+    for (int i = 0; i < 20; i++)
+        um_core_ep_progress(w.node[1].ep);
+    take_longs(&w, LONGEST, 1, 1);
+    take_longs(&w, 1000, 2, 2);
+    world_close(&w);
+}
+
+static void no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has(void **state)
+{
+    (void)state;
+    struct world w;
+    open_grown(&w);
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    struct um_mem_port *port = lane->link->port;
+    for (uint32_t i = 0; i < 2; i++) { /* as if it were the end of a body in records */
+        lane->long_goes_on = true;
+        lane->long_polls = port->empty_polls;
+        port->long_len = UM_WIDE_BYTES / 8 - (i ? 1 : 2 * LONG);
+        (void)send_long(&w, LONG, i);
+        assert_int_equal(port->long_len, UM_WIDE_BYTES / 8 - (i ? 0 : LONG));
+        answer_and_wait(&w);
+        take_longs(&w, LONG, i, i);
+    }
     world_close(&w);
 }
 
@@ -668,6 +714,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_that_streams_goes_on_in_a_wide_ring),
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
+    cmocka_unit_test(the_lines_of_a_longer_message_are_fetched_in_steps),
+    cmocka_unit_test(no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has),
     cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
     cmocka_unit_test(what_was_fetched_takes_ordinary_stores),
     cmocka_unit_test(a_stream_or_one_that_bypasses_the_caches_fetches_no_lines),

@@ -240,7 +240,7 @@ static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane
     struct um_mem_stores *stores = &lane->stores;
     const uint32_t at = start - lane->fetched_from;
     if (at < lane->fetched_len && body_len <= lane->fetched_len - at) {
-        stores->is_timed = false;
+        um_mem_stores_pass(stores, body_len);
         return false;
     }
     if (stores->phase == UM_STORES_AWAIT) {
@@ -320,10 +320,11 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
  * A body of 2 KiB or more waits for its lines, which the receiver read a round ago: two thirds of what half a round
  * trip of 4 KiB takes. A processor fetches them itself, ahead of a sequence of stores, but not beyond a page. So while
  * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next message
- * of that length will lie, as far as LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A
- * message that was fetched as a whole then takes ordinary stores, which are faster whatever cache the two share.
+ * of that length will lie: all at once up to LONG_WHOLE bytes, else LONG_STEP bytes in each empty poll, as far as
+ * LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A body whose lines were fetched then takes
+ * ordinary stores: up to LONG_WHOLE bytes they are faster whatever cache the two share.
  */
-enum { LONG_MIN = 2048, LONG_MAX = 8192 };
+enum { LONG_MIN = 2048, LONG_WHOLE = 8192, LONG_STEP = 4096, LONG_MAX = UM_WIDE_BYTES / 8 };
 
 /* A body of LONG_MIN bytes or more is committed. Returns flags for its record. */
 static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane *lane, const struct um_slot *slot)
@@ -339,37 +340,43 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
     lane->long_polls = port->empty_polls;
     lane->long_goes_on = slot->more;
     port->long_bypasses |= has_kind && slot->is_nontemporal;
-    if (port->long_lane == lane && port->long_len < UM_ROOM_MAX) /* a pushed body may have any length */
-        port->long_len += slot->body_len;
+    port->long_len += slot->body_len < LONG_MAX - port->long_len ? slot->body_len : LONG_MAX - port->long_len;
+    port->long_part = slot->body_len;
     return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
 }
 
-/* Only a part of a longer body is fetched. Then nothing is to take non-temporal stores, and what is compared with these
- * is how long a body takes without this. */
+/* A message of more than LONG_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
+ * timed: what is compared is how long a body takes without this. */
 static bool longer_is_not_fetched(const struct um_mem_lane *lane)
 {
     const struct um_mem_port *port = lane->link->port;
-    return port->long_bypasses || (lane->has_choice && um_mem_stores_next_is_timed(&lane->stores, port->long_len));
+    return port->long_bypasses || (lane->has_choice && um_mem_stores_next_is_timed(&lane->stores, port->long_part));
 }
 
-void um_mem_lane_fetch_next(struct um_mem_port *port)
+bool um_mem_lane_fetch_next(struct um_mem_port *port)
 {
     struct um_mem_lane *lane = port->long_lane;
     port->long_lane = NULL;
     if (!lane || lane_is_ended(lane))
-        return;
-    const bool is_whole = port->long_len <= LONG_MAX;
+        return false;
+    const bool is_whole = port->long_len <= LONG_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
-        return;
-    const uint32_t len = is_whole ? port->long_len : LONG_MAX;
-    const uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, len);
+        return false;
+    if (lane->fetched_head != lane->bytes_head || lane->fetched_len == 0) {
+        lane->fetched_head = lane->bytes_head;
+        lane->fetched_from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
+        lane->fetched_len = 0;
+    }
+    const uint32_t start = lane->fetched_from + lane->fetched_len, left = port->long_len - lane->fetched_len;
+    const uint32_t len = is_whole || left < LONG_STEP ? left : LONG_STEP;
     if (!lane_body_fits(lane, start, len))
-        return;
-    unsigned char *body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
+        return false;
     for (uint32_t at = 0; at < len; at += UM_LINE)
-        *(volatile unsigned char *)(body + at) = 0;
-    lane->fetched_from = start;
-    lane->fetched_len = is_whole ? len : 0;
+        *(volatile unsigned char *)(lane->ring.bytes + ((start + at) & (lane->ring.byte_count - 1))) = 0;
+    lane->fetched_len += len;
+    if (len < left)
+        port->long_lane = lane;
+    return len < left;
 }
 
 void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)

@@ -47,9 +47,10 @@ struct um_mem_port {
     uint32_t burst; /* records taken in a row from hot[hot_next] */
     uint32_t empty_polls;
     struct um_mem_lane
-        *long_lane;        /* to which the last long body went, alone, until the next lines are fetched; or NULL */
-    bool long_bypasses;    /* a part of that message took non-temporal stores */
-    uint32_t long_len;     /* bytes of that body, with those that follow while um_slot.more is set */
+        *long_lane;        /* to which the last long message went, alone, until all lines of the next are fetched */
+    bool long_bypasses;    /* a body of that message took non-temporal stores */
+    uint32_t long_len;     /* bytes of that message: its bodies while um_slot.more is set, and the one after */
+    uint32_t long_part;    /* bytes of its last body */
     int32_t vain_left;     /* looks in vain at polled lanes before hot_sweep() searches for idle ones */
     struct um_list events; /* rx with an event to report */
     struct um_list lanes_watched;
@@ -114,7 +115,8 @@ struct um_mem_lane {
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
     struct um_mem_stores stores;
-    uint32_t fetched_from, fetched_len; /* the place of a whole message whose lines were fetched, as bytes_head */
+    uint32_t fetched_head;              /* bytes_head when that began */
+    uint32_t fetched_from, fetched_len; /* the place whose lines were fetched, as bytes_head */
     bool has_choice;                    /* of stores; false if memory is not coherent, or there is only one kind */
     uint64_t write_began;               /* ticks; when the body that is being written was claimed, if it is timed */
 };
@@ -343,8 +345,8 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
-/* Fetches the lines of the next long body of the port, for writing. */
-void um_mem_lane_fetch_next(struct um_mem_port *port);
+/* Fetches lines of the next long message of the port, for writing. Returns whether there are more of them. */
+bool um_mem_lane_fetch_next(struct um_mem_port *port);
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);

@@ -207,8 +207,8 @@ static inline bool rx_is_idle_due(const struct um_mem_rx *rx)
     return rx->state == UM_RX_LEAVING || rx->idle == rx->idle_due;
 }
 
-/* An empty poll of a lane. While it stays idle, it begins to prefetch its next body, then publishes its credit, then
- * only counts. */
+/* An empty poll of a lane. While it stays idle, it begins to prefetch its next body, fetches lines for the next long
+ * message of this port, then publishes its credit, then only counts. */
 static void rx_idle(struct um_mem_rx *rx)
 {
     const bool due = rx->idle == rx->idle_due;
@@ -216,12 +216,11 @@ static void rx_idle(struct um_mem_rx *rx)
     if (rx->state == UM_RX_LEAVING) {
         /* closing was seen before this poll found the ring empty: nothing can come any more */
         um_mem_rx_leave(rx, 0);
-    } else if (due && rx->idle_due == UM_IDLE_EXPECT) {
+    } else if (due && rx->idle_due < UM_IDLE_PUBLISH) {
         /* not from rx->next on: the line behind that is the one of the sender's next record */
         rx->body_next = rx->expects_body ? rx->ring.bytes + (rx->bytes_head & (rx->ring.byte_count - 1))
                                          : (const unsigned char *)rx->ring.records;
-        rx->idle_due = UM_IDLE_PUBLISH;
-        um_mem_lane_fetch_next(rx->port);
+        rx->idle_due = um_mem_lane_fetch_next(rx->port) ? rx->idle_due + 1 : UM_IDLE_PUBLISH;
     } else if (due) {
         rx->idle_due = UINT32_MAX;
         if (rx->head != rx->published || rx->bytes_head != rx->bytes_published)

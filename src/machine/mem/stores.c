@@ -6,13 +6,16 @@
 
 enum {
     UM_STORES_COST_MAX = 1 << 24,    /* ticks; a longer time counts as this */
+    UM_STORES_FRESH = 4,             /* rounds of a new ring before the first comparison */
     UM_STORES_WARM = 2,              /* a trial of non-temporal stores is timed from this body on, counted from 1 */
+    UM_STORES_BACK = 2,              /* rounds of a trial of ordinary stores before it is timed */
+    UM_STORES_PROOF = 2,             /* comparisons in a row that make a sender leave ordinary stores */
     UM_STORES_SKIP_MAX = 64,         /* a comparison is given up when more bodies than that are skipped */
     UM_STORES_BYTES_MAX = 128 << 20, /* bytes of bodies from one comparison to the next, at most */
 };
 
-/* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs a
- * round with what may be the slower kind. */
+/* Rounds of the ring from one comparison to the next while that kind is in use. A trial of ordinary stores costs
+ * UM_STORES_BACK rounds with what may be the slower kind. */
 static const struct {
     uint32_t first, last;
 } rounds_of[] = {[UM_STORES_CACHED] = {1, 128}, [UM_STORES_NONTEMPORAL] = {64, 512}};
@@ -104,13 +107,14 @@ static void use_go_on_longer(struct um_mem_stores *stores)
     use_go_on(stores);
 }
 
-/* The first body in a ring. The first round touches the ring's memory for the first time, so its times say nothing. */
+/* The first body in a ring. The first round touches the ring's memory for the first time, and a shared cache may take
+ * some more to keep its lines: until then times say nothing. */
 static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
 {
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
     use_begin(stores, stores->in_use);
-    stores->bytes_left = 2 * (uint64_t)ring_bytes;
+    stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
 }
 
 static void base_begin(struct um_mem_stores *stores, uint32_t len)
@@ -121,11 +125,12 @@ static void base_begin(struct um_mem_stores *stores, uint32_t len)
     stores->cost[UM_STORES_CACHED] = stores->cost[UM_STORES_NONTEMPORAL] = (struct um_mem_stores_cost){{0}, 0};
 }
 
-/* A trial of ordinary stores needs a round first: after non-temporal stores all lines of the ring are in memory. */
+/* A trial of ordinary stores needs some rounds first: after non-temporal stores all lines of the ring are in memory. */
 static void trial_begin(struct um_mem_stores *stores, uint32_t len)
 {
     stores->phase = UM_STORES_TRIAL;
-    stores->bytes_left = stores->in_use == UM_STORES_CACHED ? UM_STORES_WARM * (uint64_t)len : stores->ring_bytes;
+    stores->bytes_left = stores->in_use == UM_STORES_CACHED ? UM_STORES_WARM * (uint64_t)len
+                                                            : UM_STORES_BACK * (uint64_t)stores->ring_bytes;
 }
 
 static bool count_down(uint64_t *bytes_left, uint32_t len)
@@ -166,10 +171,18 @@ enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32
     return kind;
 }
 
+void um_mem_stores_pass(struct um_mem_stores *stores, uint32_t len)
+{
+    stores->is_timed = false;
+    if (stores->phase == UM_STORES_USE)
+        count_down(&stores->bytes_left, len);
+    stores->untimed += stores->untimed < UM_STORES_EVERY;
+}
+
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len)
 {
-    return chosen == CHOSEN_AUTO && (stores->phase != UM_STORES_USE || stores->bytes_left <= len ||
-                                     stores->untimed + len / UM_NONTEMPORAL_MIN >= UM_STORES_EVERY);
+    const bool is_turn = stores->untimed + 1 >= UM_STORES_EVERY && class_of(len) == stores->size_class;
+    return chosen == CHOSEN_AUTO && (stores->phase != UM_STORES_USE || stores->bytes_left <= len || is_turn);
 }
 
 /* The next comparison comes soon if the kind in use takes twice as long as at the last one: a thread may have moved. */
@@ -192,10 +205,15 @@ void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads)
     const uint32_t read[] = {(uint32_t)loads, (uint32_t)(loads >> 32)};
     const bool is_known = written[0] && written[1] && read[0] && read[1];
     const uint64_t usual = (uint64_t)written[in_use] + read[in_use], others = (uint64_t)written[other] + read[other];
-    if (is_known && others < usual - usual / 5)
-        use_begin(stores, other);
-    else
+    stores->wins = is_known && others < usual - usual / 5 ? stores->wins + 1 : 0;
+    if (stores->wins == 0) {
         use_go_on_longer(stores);
+    } else if (in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF) {
+        use_begin(stores, in_use);
+    } else {
+        stores->wins = 0;
+        use_begin(stores, other);
+    }
     stores->usual_then = written[stores->in_use];
 }
 

@@ -55,6 +55,7 @@ struct um_mem_stores {
     uint8_t size_class;  /* log2 of the length of the bodies that were compared last; 0: there were none */
     uint8_t skipped;     /* bodies of a comparison that could not be timed, or were written with the other kind */
     uint8_t untimed;     /* bodies since one was timed */
+    uint8_t wins;        /* comparisons in a row that the other kind has won */
     bool is_timed;       /* the body that is written now */
 };
 
@@ -70,8 +71,10 @@ struct um_mem_loads {
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes);
 /* True if the user chose non-temporal stores. */
 bool um_mem_stores_are_nontemporal(void);
-/* True if the next body may be timed, or one of the next bodies: of len bytes in all, UM_NONTEMPORAL_MIN or more each.
- */
+/* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is written with ordinary stores and not timed, whatever
+ * kind is in use. */
+void um_mem_stores_pass(struct um_mem_stores *stores, uint32_t len);
+/* True if um_mem_stores_begin() may time the next body, of len bytes, at least UM_NONTEMPORAL_MIN. */
 bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t len);
 /* Adds the ticks that a timed body took, written with that kind, whatever um_mem_stores_begin() returned. consumed: the
  * receiver's count of records once it has taken this one. */
