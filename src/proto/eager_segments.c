@@ -1,5 +1,5 @@
 /*
- * Eager, in segments: a lone message of 12 to 64 KiB. Its receiver copies one segment while the next one is written.
+ * Eager, in segments: a lone message of 12 to 256 KiB. Its receiver copies one segment while the next one is written.
  * The sender writes all of them at once. A message that follows another one without a call of progress in between does
  * not go so.
  *
@@ -33,9 +33,9 @@ enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, PAIR = 1
 
 /* Returns the bit of a message's class in um_proto_peer.unasked. Classes that the receiver measures apart are permitted
  * apart. */
-static uint8_t class_bit(size_t len, bool is_shareable)
+static uint16_t class_bit(size_t len, bool is_shareable)
 {
-    return (uint8_t)(1u << um_proto_choice_class(len) << (is_shareable ? 4 : 0));
+    return (uint16_t)(1u << um_proto_choice_class(len) << (is_shareable ? 8 : 0));
 }
 
 /* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal, and
@@ -130,8 +130,8 @@ int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
     if (!(op->flags & UM_OP_SEND) || !peer->lane || op->len <= peer->lane->body_max || op->len > UM_SEGMENTED_MAX)
         return own_status;
     struct um_proto_peer *own = um_proto_peer_of(peer);
-    const uint8_t bit = class_bit(op->len, um_core_peer_is_shareable(op->peer, op->buffers.iov, op->buffers.count));
-    own->unasked = (uint8_t)(status == UM_STATUS_PUSHED ? own->unasked | bit : own->unasked & ~bit);
+    const uint16_t bit = class_bit(op->len, um_core_peer_is_shareable(op->peer, op->buffers.iov, op->buffers.count));
+    own->unasked = (uint16_t)(status == UM_STATUS_PUSHED ? own->unasked | bit : own->unasked & ~bit);
     return own_status;
 }
 

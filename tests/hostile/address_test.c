@@ -63,10 +63,10 @@ static void another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    a.version = 2 * 9;
+    a.version = 2 * 10;
     assert_int_equal(contact(&a), -EPROTO);
-    assert_non_null(strstr(said, "wire version 9"));
-    assert_non_null(strstr(said, "this process 8"));
+    assert_non_null(strstr(said, "wire version 10"));
+    assert_non_null(strstr(said, "this process 9"));
 }
 
 /* The first 24 bytes of such an address, which are all that is read: boot id (bit 0 set), pid, start time, nonce. */
@@ -79,16 +79,16 @@ static void an_address_of_wire_version_1_is_refused_by_that_name(void **state)
     memcpy(&a, old, sizeof(a));
     assert_int_equal(contact(&a), -EPROTO);
     assert_non_null(strstr(said, "an address of wire version 1: "));
-    assert_non_null(strstr(said, "speaks version 8"));
+    assert_non_null(strstr(said, "speaks version 9"));
 }
 
 static void a_port_of_another_wire_version_is_refused_naming_both(void **state)
 {
     (void)state;
     struct um_shm_addr a = address();
-    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = 9;
+    ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = 10;
     assert_int_equal(contact(&a), -EPROTO);
-    assert_non_null(strstr(said, "wire version 9"));
+    assert_non_null(strstr(said, "wire version 10"));
     ((struct um_mem_port *)w.node[1].ep->ports[0].port)->shm->version = UM_WIRE_VERSION;
 }
 

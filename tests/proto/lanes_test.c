@@ -79,6 +79,9 @@ static void a_lane_that_streams_goes_on_in_a_wide_ring(void **state)
     stream_bodies(&w, 1, 0);
     assert_true(is_wide(&w, 1, 0));
     stream_bodies(&w, 1, 0);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    assert_true(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY, UM_BIG_BODY));
+    assert_false(lane->machine->lane_has_room(lane, UM_ROOM_MAX / UM_BIG_BODY + 1, UM_BIG_BODY));
     world_close(&w);
 }
 

@@ -12,7 +12,7 @@
 
 #define CTX(n) ((void *)(uintptr_t)(n))
 
-enum { MOST = UM_SEGMENTED_MAX, MIDDLE = MOST / 2 };
+enum { MOST = UM_SEGMENTED_MAX, MIDDLE = MOST / 2, CLASSES = 5, ALL = (1 << CLASSES) - 1 };
 
 static unsigned char from[MOST + 1], to[MOST + 1];
 
@@ -52,10 +52,10 @@ static bool exchange(struct world *w, size_t len, bool is_posted, uint32_t seed)
 /* Exchanges messages until all sizes may go in segments. A body that comes late is taken back, and permits nothing. */
 static void get_permission(struct world *w)
 {
-    const size_t len[] = {MIDDLE - 1, MIDDLE, MOST};
-    for (int i = 0; receiver_of(w)->unasked != 7; i++) {
-        assert_true(i < 100);
-        (void)exchange(w, len[i % 3], true, 7);
+    const size_t len[CLASSES] = {20000, 65535, 65536, MOST - 1, MOST};
+    for (int i = 0; receiver_of(w)->unasked != ALL; i++) {
+        assert_true(i < 200);
+        (void)exchange(w, len[i % CLASSES], true, 7);
     }
     world_settle(w);
 }
@@ -80,7 +80,7 @@ static void lone_messages_go_unasked_once_one_was_pushed(void **state)
     struct world w;
     world_open(&w, 2);
     assert_true(exchange(&w, 20000, true, 1));
-    const size_t lens[] = {16385, 20000, MIDDLE - 1, MIDDLE, MIDDLE + 1, 40000, MOST - 1, MOST};
+    const size_t lens[] = {16385, 20000, 32768, 65535, 65536, MIDDLE - 1, MIDDLE, MIDDLE + 1, MOST - 1, MOST};
     get_permission(&w);
     for (size_t i = 0; i < sizeof(lens) / sizeof(lens[0]); i++) {
         for (int is_posted = 0; is_posted < 2; is_posted++) {
@@ -163,7 +163,7 @@ static void what_would_never_go_in_segments_permits_nothing(void **state)
             send_msg(&w, 0, &msg);
             assert_int_equal(done_of(&w, 1, CTX(1)).error, 0);
             assert_int_equal(done_of(&w, 0, CTX(2)).error, 0);
-            assert_int_equal(receiver_of(&w)->unasked, is_permitted ? 7 : 0);
+            assert_int_equal(receiver_of(&w)->unasked, is_permitted ? ALL : 0);
         }
         world_close(&w);
     }

@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "a message in several records may have any length",
+        "src/machine/mem/lane.c",
+        " || (uint64_t)records * body_len > UM_ROOM_MAX)",
+        ")",
+        ["proto lanes sim"],
+    ),
+    (
         "a stream fetches the lines of its next body",
         "src/machine/mem/lane.c",
         "port->long_lane = follows || ",
@@ -11,12 +18,12 @@ MUTATIONS = [
     (
         "what was fetched may bypass the caches",
         "src/machine/mem/lane.c",
-        "    lane->fetched_len = is_whole ? len : 0;\n",
-        "    lane->fetched_len = 0;\n",
+        "    if (at < lane->fetched_len && body_len <= lane->fetched_len - at) {",
+        "    if (false) {",
         ["proto lanes sim"],
     ),
     (
-        "a part that was fetched counts as the whole",
+        "the lines of a longer message that bypasses the caches are fetched",
         "src/machine/mem/lane.c",
         "    return port->long_bypasses || (lane->has_choice",
         "    return (lane->has_choice",
@@ -30,17 +37,59 @@ MUTATIONS = [
         ["proto lanes sim"],
     ),
     (
-        "the lines of a pushed body's length are fetched, beyond the ring's end",
+        "all lines of a longer message are fetched at once",
         "src/machine/mem/lane.c",
-        "is_whole ? port->long_len : LONG_MAX;",
-        "port->long_len;",
+        "is_whole || left < LONG_STEP ? left",
+        "true ? left",
         ["proto lanes sim"],
     ),
     (
-        "only the next body counts where one of a message's bodies is timed",
+        "the length of what is to be fetched adds up without bound",
+        "src/machine/mem/lane.c",
+        "port->long_len += slot->body_len < LONG_MAX - port->long_len ? slot->body_len : LONG_MAX - port->long_len;",
+        "port->long_len += slot->body_len;",
+        ["proto lanes sim"],
+    ),
+    (
+        "lines are fetched at a place that a body has taken meanwhile",
+        "src/machine/mem/lane.c",
+        "if (lane->fetched_head != lane->bytes_head || lane->fetched_len == 0)",
+        "if (lane->fetched_len == 0)",
+        ["proto lanes sim"],
+    ),
+    (
+        "only the first lines of a longer message are fetched",
+        "src/machine/mem/lane.c",
+        "    return len < left;\n",
+        "    return false;\n",
+        ["proto lanes sim"],
+    ),
+    (
+        "the turn of a timed body waits for one of any size",
         "src/machine/mem/stores.c",
-        "stores->untimed + len / UM_NONTEMPORAL_MIN >=",
-        "stores->untimed + 1 >=",
+        "stores->untimed + 1 >= UM_STORES_EVERY && class_of(len) == stores->size_class",
+        "stores->untimed + 1 >= UM_STORES_EVERY",
+        ["stores"],
+    ),
+    (
+        "bodies whose lines were fetched bring no comparison closer",
+        "src/machine/mem/stores.c",
+        "    if (stores->phase == UM_STORES_USE)\n        count_down(&stores->bytes_left, len);\n",
+        "",
+        ["stores"],
+    ),
+    (
+        "one comparison ends ordinary stores",
+        "src/machine/mem/stores.c",
+        "in_use == UM_STORES_CACHED && stores->wins < UM_STORES_PROOF",
+        "false",
+        ["stores"],
+    ),
+    (
+        "the second round of a ring decides on its stores",
+        "src/machine/mem/stores.c",
+        "stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;",
+        "stores->bytes_left = (uint64_t)ring_bytes;",
         ["stores"],
     ),
     (
@@ -53,8 +102,8 @@ MUTATIONS = [
     (
         "a sender that waits writes where bodies lie that nobody has taken",
         "src/machine/mem/lane.c",
-        "    if (!lane_body_fits(lane, start, len))\n        return;\n    unsigned char *body",
-        "    unsigned char *body",
+        "    if (!lane_body_fits(lane, start, len))\n        return false;\n    for",
+        "    for",
         ["proto lanes sim"],
     ),
     (
@@ -67,15 +116,15 @@ MUTATIONS = [
     (
         "a sender that waits fetches no lines of its next body",
         "src/machine/mem/rx.c",
-        "        um_mem_lane_fetch_next(rx->port);\n",
-        "",
+        "um_mem_lane_fetch_next(rx->port) ? rx->idle_due + 1 : UM_IDLE_PUBLISH",
+        "UM_IDLE_PUBLISH",
         ["proto lanes sim"],
     ),
     (
         "a body whose lines are there is compared with non-temporal stores",
         "src/machine/mem/stores.c",
-        "stores->untimed + len / UM_NONTEMPORAL_MIN >= UM_STORES_EVERY",
-        "stores->untimed >= UM_STORES_EVERY",
+        "stores->untimed + 1 >= UM_STORES_EVERY &&",
+        "stores->untimed >= UM_STORES_EVERY &&",
         ["stores"],
     ),
     (
@@ -172,8 +221,8 @@ MUTATIONS = [
     (
         "the slower kind of stores is taken",
         "src/machine/mem/stores.c",
-        "    if (is_known && others < usual - usual / 5)",
-        "    if (is_known && others > usual + usual / 5)",
+        "is_known && others < usual - usual / 5 ?",
+        "is_known && others > usual + usual / 5 ?",
         ["stores"],
     ),
     (
@@ -181,13 +230,6 @@ MUTATIONS = [
         "src/machine/mem/stores.c",
         "    const uint32_t read[] = {(uint32_t)loads, (uint32_t)(loads >> 32)};",
         "    const uint32_t read[] = {!!(uint32_t)loads, !!(uint32_t)(loads >> 32)};",
-        ["stores"],
-    ),
-    (
-        "the first round of a ring, which touches its memory, counts",
-        "src/machine/mem/stores.c",
-        "    stores->bytes_left = 2 * (uint64_t)ring_bytes;",
-        "    stores->bytes_left = 1;",
         ["stores"],
     ),
     (
