@@ -51,7 +51,7 @@ enum {
     UM_FLAG_ACK = 0x80,        /* record flag: its consumption is told before poll() returns 0 (delivery complete) */
     UM_FLAG_MACHINE = 0x40,    /* record flag: for the machine's own use */
     UM_FLAG_MASK = 0x0f,       /* record flags of the protocols; 0x10 and 0x20 belong to the machine */
-    UM_NONTEMPORAL_MIN = 4096, /* bytes of the shortest body that may be written with non-temporal stores */
+    UM_NONTEMPORAL_MIN = 2048, /* bytes of the shortest body that may be written with non-temporal stores */
     UM_WAIT_NONE_MS = 32,      /* um_port_config.wait_none */
     UM_ANNOUNCED_MIN = 65536,  /* bytes; longer bodies are announced while the receiver asks for it (rx_announce) */
     UM_ROOM_MAX = 262144,      /* bytes; bodies of all records that one lane_has_room() call may ask for */

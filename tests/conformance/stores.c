@@ -8,6 +8,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 
+enum { LEN = 2 * UM_NONTEMPORAL_MIN, WORDS = LEN / 8, BODIES = 20000 };
+
 static unsigned char source[UM_BIG_BODY + 64];
 
 static int setup(void **state)
@@ -130,8 +132,6 @@ static void a_body_that_was_written_otherwise_counts_as_such(void **state)
     close_two();
 }
 
-enum { WORDS = UM_NONTEMPORAL_MIN / 8, BODIES = 20000 };
-
 /* The sender's thread. */
 struct sending {
     const struct path *path;
@@ -201,12 +201,12 @@ static void a_comparison_waits_for_the_receiver(void **state)
     const struct um_mem_lane *lane = mem_lane(&p);
     bool is_nontemporal;
     for (int i = 0; i < 1000 && lane->stores.phase != UM_STORES_TRIAL; i++)
-        (void)body_pass(&p, 0, UM_NONTEMPORAL_MIN, &is_nontemporal);
+        (void)body_pass(&p, 0, LEN, &is_nontemporal);
     for (int i = 0; i < 10; i++) { /* nobody polls */
         struct um_slot slot;
-        assert_int_equal(claim_now(p.lane, UM_NONTEMPORAL_MIN, &slot), 0);
-        memcpy(slot.body, source, UM_NONTEMPORAL_MIN);
-        machine->commit(p.lane, &slot, 1, 0, UM_NONTEMPORAL_MIN);
+        assert_int_equal(claim_now(p.lane, LEN, &slot), 0);
+        memcpy(slot.body, source, LEN);
+        machine->commit(p.lane, &slot, 1, 0, LEN);
     }
     assert_int_equal(lane->stores.phase, has_choice(&p) ? UM_STORES_AWAIT : UM_STORES_USE);
     for (int i = 0; i < 10; i++) {
@@ -214,7 +214,7 @@ static void a_comparison_waits_for_the_receiver(void **state)
         assert_true(poll_now(p.to, &rec));
         machine->release(p.to, &rec);
     }
-    (void)body_pass(&p, 0, UM_NONTEMPORAL_MIN, &is_nontemporal);
+    (void)body_pass(&p, 0, LEN, &is_nontemporal);
     assert_int_equal(lane->stores.phase, UM_STORES_USE);
     path_end(&p);
     close_two();

@@ -322,6 +322,29 @@ static void what_was_fetched_takes_ordinary_stores(void **state)
     world_close(&w);
 }
 
+/* The stores of the one before it, in a stream, wait for their lines. */
+static void a_body_of_less_than_4_kib_bypasses_the_caches_only_in_a_stream(void **state)
+{
+    (void)state;
+    struct world w;
+    assert_int_equal(um_mem_set_stores("nontemporal"), 0);
+    open_grown(&w);
+    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    for (uint32_t i = 0; i < 3; i++) {
+        assert_false(would_bypass(lane, 2048));
+        assert_false(would_bypass(lane, 4095));
+        assert_true(would_bypass(lane, 4096));
+        (void)send_long(&w, 2048, 2 * i);
+        (void)send_long(&w, 2048, 2 * i + 1);
+        assert_true(would_bypass(lane, 2048));
+        assert_true(would_bypass(lane, 4095));
+        answer_and_wait(&w);
+        take_longs(&w, 2048, 2 * i, 2 * i + 1);
+    }
+    world_close(&w);
+    assert_int_equal(um_mem_set_stores(NULL), 0);
+}
+
 /* Where the next body would lie are bodies that the receiver has not taken. */
 static void lines_that_are_not_free_are_not_fetched(void **state)
 {
@@ -721,6 +744,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has),
     cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
     cmocka_unit_test(what_was_fetched_takes_ordinary_stores),
+    cmocka_unit_test(a_body_of_less_than_4_kib_bypasses_the_caches_only_in_a_stream),
     cmocka_unit_test(a_stream_or_one_that_bypasses_the_caches_fetches_no_lines),
     cmocka_unit_test(no_more_lanes_have_wide_rings_than_the_memory_allows),
     cmocka_unit_test(a_lane_that_ends_gives_its_wide_ring_back),

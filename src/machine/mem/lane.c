@@ -233,13 +233,17 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
+/* bytes; a shorter body takes ordinary stores unless it follows another long one of its lane without an empty poll. */
+enum { LONE_MIN = 4096 };
+
 /* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. A body whose
  * lines were fetched meanwhile (um_mem_lane_fetch_next) takes ordinary stores, and its time says nothing of others. */
 static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
     const uint32_t at = start - lane->fetched_from;
-    if (at < lane->fetched_len && body_len <= lane->fetched_len - at) {
+    const bool is_fetched = at < lane->fetched_len && body_len <= lane->fetched_len - at;
+    if (is_fetched || (body_len < LONE_MIN && lane->long_polls != lane->link->port->empty_polls)) {
         um_mem_stores_pass(stores, body_len);
         return false;
     }
@@ -281,7 +285,9 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
         if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
-            slot_p->is_nontemporal = lane->has_choice && lane_stores_begin(lane, start, body_len);
+            slot_p->is_nontemporal = lane->has_choice &&
+                                     !um_mem_stores_stay(&lane->stores, body_len, lane->ring.byte_count) &&
+                                     lane_stores_begin(lane, start, body_len);
     } else {
         slot_p->body = NULL;
     }
@@ -324,13 +330,12 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
  * LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A body whose lines were fetched then takes
  * ordinary stores: up to LONG_WHOLE bytes they are faster whatever cache the two share.
  */
-enum { LONG_MIN = 2048, LONG_WHOLE = 8192, LONG_STEP = 4096, LONG_MAX = UM_WIDE_BYTES / 8 };
+enum { LONG_MIN = UM_NONTEMPORAL_MIN, LONG_WHOLE = 8192, LONG_STEP = 4096, LONG_MAX = UM_WIDE_BYTES / 8 };
 
 /* A body of LONG_MIN bytes or more is committed. Returns flags for its record. */
 static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane *lane, const struct um_slot *slot)
 {
     struct um_mem_port *port = lane->link->port;
-    const bool has_kind = slot->body_len >= UM_NONTEMPORAL_MIN;
     const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
     if (!follows || !lane->long_goes_on) {
         port->long_len = 0;
@@ -339,10 +344,10 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
     }
     lane->long_polls = port->empty_polls;
     lane->long_goes_on = slot->more;
-    port->long_bypasses |= has_kind && slot->is_nontemporal;
+    port->long_bypasses |= slot->is_nontemporal;
     port->long_len += slot->body_len < LONG_MAX - port->long_len ? slot->body_len : LONG_MAX - port->long_len;
     port->long_part = slot->body_len;
-    return has_kind && lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
+    return lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
 }
 
 /* A message of more than LONG_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is

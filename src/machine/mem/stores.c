@@ -46,7 +46,7 @@ bool um_mem_stores_are_nontemporal(void)
 
 void um_mem_stores_cost_add(struct um_mem_stores_cost *cost, uint64_t ticks, uint32_t len)
 {
-    const uint64_t sample = ticks * UM_NONTEMPORAL_MIN / len;
+    const uint64_t sample = ticks * UM_STORES_UNIT / len;
     cost->last[cost->count % UM_STORES_SAMPLES] = (uint32_t)(sample < 1                    ? 1
                                                              : sample < UM_STORES_COST_MAX ? sample
                                                                                            : UM_STORES_COST_MAX);
@@ -107,13 +107,14 @@ static void use_go_on_longer(struct um_mem_stores *stores)
     use_go_on(stores);
 }
 
-/* The first body in a ring. The first round touches the ring's memory for the first time, and a shared cache may take
- * some more to keep its lines: until then times say nothing. */
+/* The first body in a ring: another one may do better with the other kind. The first round touches the ring's memory
+ * for the first time, and a shared cache may take some more to keep its lines: until then times say nothing. */
 static void ring_begin(struct um_mem_stores *stores, uint32_t ring_bytes)
 {
     stores->ring_bytes = ring_bytes;
     stores->usual_then = 0;
-    use_begin(stores, stores->in_use);
+    stores->wins = 0;
+    use_begin(stores, UM_STORES_CACHED);
     stores->bytes_left = UM_STORES_FRESH * (uint64_t)ring_bytes;
 }
 

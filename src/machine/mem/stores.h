@@ -19,12 +19,13 @@
 enum um_mem_stores_kind { UM_STORES_CACHED, UM_STORES_NONTEMPORAL, UM_STORES_KINDS };
 
 enum {
+    UM_STORES_UNIT = 4096, /* bytes that a cost is for */
     UM_STORES_SAMPLES = 4, /* timed bodies of either kind that a comparison takes */
     UM_STORES_EVERY = 64,  /* between comparisons one body in so many is timed, if it has the size of those compared */
 };
 
-/* The cost of the last timed bodies at one end, with one kind of stores: ticks (base/clock.h) for UM_NONTEMPORAL_MIN
- * bytes. All zero at first. */
+/* The cost of the last timed bodies at one end, with one kind of stores: ticks (base/clock.h) for UM_STORES_UNIT bytes.
+ * All zero at first. */
 struct um_mem_stores_cost {
     uint32_t last[UM_STORES_SAMPLES];
     uint32_t count; /* bodies added; from 2 UM_STORES_SAMPLES - 1 on to UM_STORES_SAMPLES again */
@@ -69,6 +70,18 @@ struct um_mem_loads {
  * of stores that is to write it. If that sets is_timed, um_mem_stores_end() is to follow.
  */
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes);
+/* True if such a body takes ordinary stores, and is neither timed nor begins a comparison; it is counted then, as
+ * above. False: um_mem_stores_begin() or um_mem_stores_pass() is to be called. */
+static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
+{
+    if (stores->phase != UM_STORES_USE || stores->in_use != UM_STORES_CACHED || stores->bytes_left <= len ||
+        stores->untimed + 1 >= UM_STORES_EVERY || ring_bytes != stores->ring_bytes)
+        return false;
+    stores->bytes_left -= len;
+    stores->untimed++;
+    stores->is_timed = false;
+    return true;
+}
 /* True if the user chose non-temporal stores. */
 bool um_mem_stores_are_nontemporal(void);
 /* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is written with ordinary stores and not timed, whatever

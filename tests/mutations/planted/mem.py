@@ -2,6 +2,34 @@
 
 MUTATIONS = [
     (
+        "a lone body of 2 KiB bypasses the caches",
+        "src/machine/mem/lane.c",
+        "if (is_fetched || (body_len < LONE_MIN && lane->long_polls != lane->link->port->empty_polls)) {",
+        "if (is_fetched) {",
+        ["proto lanes sim"],
+    ),
+    (
+        "a body of 2 KiB never bypasses the caches",
+        "src/machine/mem/lane.c",
+        "(body_len < LONE_MIN && lane->long_polls != lane->link->port->empty_polls)",
+        "body_len < LONE_MIN",
+        ["proto lanes sim"],
+    ),
+    (
+        "another ring goes on with the stores of the one before",
+        "src/machine/mem/stores.c",
+        "    use_begin(stores, UM_STORES_CACHED);\n",
+        "    use_begin(stores, stores->in_use);\n",
+        ["stores"],
+    ),
+    (
+        "bodies are never timed while ordinary stores are in use",
+        "src/machine/mem/stores.h",
+        " ||\n        stores->untimed + 1 >= UM_STORES_EVERY || ring_bytes",
+        " ||\n        ring_bytes",
+        ["stores"],
+    ),
+    (
         "a message in several records may have any length",
         "src/machine/mem/lane.c",
         " || (uint64_t)records * body_len > UM_ROOM_MAX)",
@@ -18,8 +46,8 @@ MUTATIONS = [
     (
         "what was fetched may bypass the caches",
         "src/machine/mem/lane.c",
-        "    if (at < lane->fetched_len && body_len <= lane->fetched_len - at) {",
-        "    if (false) {",
+        "is_fetched = at < lane->fetched_len && body_len <= lane->fetched_len - at;",
+        "is_fetched = false;",
         ["proto lanes sim"],
     ),
     (
