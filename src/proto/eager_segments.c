@@ -31,20 +31,21 @@ enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, PAIR = 1
 
 /* ---- the sender ---- */
 
-/* Returns the bit of a message's class in um_proto_peer.unasked. Classes that the receiver measures apart are permitted
- * apart. */
-static uint16_t class_bit(size_t len, bool is_shareable)
+/* Returns the number of a message's class in um_proto_peer.unasked. Classes that the receiver measures apart are
+ * permitted apart. */
+static unsigned class_of(const struct um_core_peer *peer, const struct iovec *iov, size_t count, size_t len)
 {
-    return (uint16_t)(1u << um_proto_choice_class(len) << (is_shareable ? 8 : 0));
+    static_assert(UM_SEGMENTED_MAX < 16384 << UM_UNASKED_CLASSES / 2, "each class has its bit");
+    return um_proto_choice_class(len) + (um_core_peer_is_shareable(peer, iov, count) ? UM_UNASKED_CLASSES / 2 : 0);
 }
 
 /* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal, and
  * take whole pairs of cache lines, as bodies do in a lane. */
 static uint32_t segment_of(struct um_lane *lane, size_t len, uint32_t most)
 {
-    const uint32_t bytes = (uint32_t)len, fit = bytes / PART_MIN, parts = fit < 1 ? 1 : fit < PARTS ? fit : PARTS;
-    const uint32_t wish = ((bytes + parts - 1) / parts + PAIR - 1) & ~(uint32_t)(PAIR - 1);
-    const uint32_t segment = wish < most ? wish : most;
+    const uint32_t bytes = (uint32_t)len, fit = bytes / PART_MIN, wish = fit < 1 ? 1 : fit < PARTS ? fit : PARTS;
+    const uint32_t least = (bytes + most - 1) / most, parts = wish < least ? least : wish;
+    const uint32_t segment = ((bytes + parts - 1) / parts + PAIR - 1) & ~(uint32_t)(PAIR - 1);
     return lane->machine->lane_has_room(lane, (bytes + segment - 1) / segment, segment) ? segment : 0;
 }
 
@@ -66,8 +67,9 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     if (own->unasked == 0 || len > UM_SEGMENTED_MAX || len <= lane->body_max || msg->flags & UM_OP_MATCH ||
         !lane->machine->lane_has_room)
         return 0;
-    if (!(own->unasked & class_bit(len, um_core_peer_is_shareable(msg->peer, msg->iov, msg->count))) ||
-        !um_proto_body_goes_first(ep, msg->peer) || ++own->unasked_sent % UM_UNASKED_SERIES == 0)
+    const unsigned class = class_of(msg->peer, msg->iov, msg->count, len);
+    if (!(own->unasked & 1u << class) || !um_proto_body_goes_first(ep, msg->peer) ||
+        ++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)
         return 0;
     return segment_of(lane, len, um_proto_part_max(lane));
 }
@@ -130,7 +132,7 @@ int32_t um_proto_segments_answered(const struct um_core_op *op, int32_t status)
     if (!(op->flags & UM_OP_SEND) || !peer->lane || op->len <= peer->lane->body_max || op->len > UM_SEGMENTED_MAX)
         return own_status;
     struct um_proto_peer *own = um_proto_peer_of(peer);
-    const uint16_t bit = class_bit(op->len, um_core_peer_is_shareable(op->peer, op->buffers.iov, op->buffers.count));
+    const unsigned bit = 1u << class_of(peer, op->buffers.iov, op->buffers.count, op->len);
     own->unasked = (uint16_t)(status == UM_STATUS_PUSHED ? own->unasked | bit : own->unasked & ~bit);
     return own_status;
 }

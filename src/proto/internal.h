@@ -50,6 +50,9 @@ struct um_proto_crossing {
     struct um_proto_loan loan;
 };
 
+/* Classes of sizes (choice.h) whose messages can go in segments: eight, and as many for shareable bodies. */
+enum { UM_UNASKED_CLASSES = 16 };
+
 struct um_proto_peer {
     struct um_proto_asked asked;
     uint8_t offers_refused;            /* rma_offer.c: offers in a row that the peer refused */
@@ -64,8 +67,8 @@ struct um_proto_peer {
     uint8_t words_used;                /* rndv_both.c: bit i: a body of the peer uses the i-th pair of progress words */
     uint32_t body_sent_in;             /* ep->turns when the last eager message with a body was sent to the peer */
     struct um_proto_segmented *segmented; /* eager_segments.c: what comes from the peer; allocated when first needed */
-    uint16_t unasked;     /* eager_segments.c: bits of the classes whose messages may go to the peer in segments */
-    uint8_t unasked_sent; /* eager_segments.c: number of such messages, modulo 256 */
+    uint16_t unasked; /* eager_segments.c: bits of the classes whose messages may go to the peer in segments */
+    uint8_t unasked_sent[UM_UNASKED_CLASSES]; /* eager_segments.c: number of such messages, modulo 256 */
     struct um_proto_crossing crossing;
 };
 

@@ -3,7 +3,7 @@
  *
  *   length ≤ the largest body that the lane takes now    → eager.c (in the record itself up to UM_EAGER_INLINE bytes);
  *                                                          eager_segments.c from UM_SPLIT_MIN on, if sent alone
- *   up to 256 KiB, and the receiver prefers them pushed   → eager_segments.c, if sent alone
+ *   up to 256 KiB, and the receiver prefers them pushed  → eager_segments.c, if sent alone
  *   longer, or the machine prefers to transfer the body  → rndv_send.c
  *   any message that completes when matched (UM_OP_MATCH) → rndv_send.c
  *

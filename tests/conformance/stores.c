@@ -70,7 +70,7 @@ static void some_bodies_are_timed_by_both_ends(void **state)
     struct path p = grown_path();
     const struct um_mem_lane *lane = mem_lane(&p);
     uint32_t timed = 0, nontemporal = 0;
-    for (int i = 0; i < 3000; i++) { /* the first two rounds of a ring do not count */
+    for (int i = 0; i < 3000; i++) { /* the first four rounds of a ring do not count */
         bool is_nontemporal;
         const uint8_t flags = body_pass(&p, 0, 8192, &is_nontemporal);
         nontemporal += is_nontemporal;

@@ -250,6 +250,25 @@ static void the_lines_of_a_longer_message_are_fetched_in_steps(void **state)
     world_close(&w);
 }
 
+/* A lane's counts of bytes begin again after 2^32 of them. */
+static void what_was_fetched_4_gib_ago_is_forgotten(void **state)
+{
+    (void)state;
+    struct world w;
+    open_grown(&w);
+    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    for (uint32_t i = 0; i < 3; i++) {
+        lane->fetched_head = lane->fetched_from =
+            lane->bytes_head + LONG; /* as if they were when that many were sent */
+        lane->fetched_len = LONGEST;
+        const unsigned char *next = send_long(&w, LONG, i);
+        answer_and_wait(&w);
+        assert_int_equal(written(next, LONG), LONG / UM_LINE);
+        take_longs(&w, LONG, i, i);
+    }
+    world_close(&w);
+}
+
 static void no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has(void **state)
 {
     (void)state;
@@ -258,6 +277,7 @@ static void no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has(void **s
     struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     struct um_mem_port *port = lane->link->port;
     for (uint32_t i = 0; i < 2; i++) { /* as if it were the end of a body in records */
+        port->long_lane = lane;
         lane->long_goes_on = true;
         lane->long_polls = port->empty_polls;
         port->long_len = UM_WIDE_BYTES / 8 - (i ? 1 : 2 * LONG);
@@ -741,6 +761,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_lane_of_acknowledged_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(who_waits_fetches_the_lines_of_its_next_long_body),
     cmocka_unit_test(the_lines_of_a_longer_message_are_fetched_in_steps),
+    cmocka_unit_test(what_was_fetched_4_gib_ago_is_forgotten),
     cmocka_unit_test(no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has),
     cmocka_unit_test(lines_that_are_not_free_are_not_fetched),
     cmocka_unit_test(what_was_fetched_takes_ordinary_stores),

@@ -121,6 +121,49 @@ static void some_are_announced_all_the_same(void **state)
     world_close(&w);
 }
 
+/* Each class is measured apart, so none may be left out for ever. */
+static void some_of_each_class_are_announced(void **state)
+{
+    (void)state;
+    struct world w;
+    const size_t len[] = {20000, 40000};
+    int count[2] = {0};
+    open_permitted(&w);
+    for (uint32_t n = 0; n < 1100; n++)
+        count[n % 2] += exchange(&w, len[n % 2], true, n);
+    for (int i = 0; i < 2; i++) {
+        assert_true(count[i] >= 2);
+        if (!variant.stall_percent)
+            assert_true(count[i] <= 3);
+    }
+    world_close(&w);
+}
+
+/* The receiver copies the last one when all others are there. */
+static void segments_are_about_equal(void **state)
+{
+    (void)state;
+    struct world w;
+    static const struct {
+        size_t len;
+        uint32_t last;
+    } sizes[] = {{20000, 4640}, {65537, 12801}, {66000, 12752}, {100000, 13984}, {MOST, UM_BIG_BODY}};
+    open_permitted(&w);
+    const struct um_mem_lane *lane = (const struct um_mem_lane *)peer_of(&w, 0, 1)->lane;
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        int unasked = 0;
+        for (uint32_t n = 0; n < 40; n++) {
+            if (exchange(&w, sizes[i].len, true, n))
+                continue;
+            if (!lane->link->port->mapper->observe) /* else the lane does not note it */
+                assert_int_equal(lane->link->port->long_part, sizes[i].last);
+            unasked++;
+        }
+        assert_true(unasked > 0 || variant.stall_percent);
+    }
+    world_close(&w);
+}
+
 /* The receiver dropped the message, so it was not pushed. */
 static void what_is_not_pushed_takes_the_permission_back(void **state)
 {
@@ -718,6 +761,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lone_messages_go_unasked_once_one_was_pushed),
     cmocka_unit_test(a_lane_of_lone_messages_goes_on_in_a_wide_ring),
     cmocka_unit_test(some_are_announced_all_the_same),
+    cmocka_unit_test(some_of_each_class_are_announced),
+    cmocka_unit_test(segments_are_about_equal),
     cmocka_unit_test(what_is_not_pushed_takes_the_permission_back),
     cmocka_unit_test(what_would_never_go_in_segments_permits_nothing),
     cmocka_unit_test(who_must_know_of_the_match_or_is_not_alone_announces),

@@ -237,7 +237,8 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
 enum { LONE_MIN = 4096 };
 
 /* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. A body whose
- * lines were fetched meanwhile (um_mem_lane_fetch_next) takes ordinary stores, and its time says nothing of others. */
+ * lines were fetched meanwhile (um_mem_lane_fetch_next) takes ordinary stores. If any of them were, its time says
+ * nothing of others. */
 static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
 {
     struct um_mem_stores *stores = &lane->stores;
@@ -253,6 +254,8 @@ static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane
             um_mem_stores_compare(stores, um_load_relaxed_u64(&lane->ctl->loads));
     }
     const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, lane->ring.byte_count);
+    if (at < lane->fetched_len)
+        stores->is_timed = false; /* a part of it was fetched */
     if (stores->is_timed)
         lane->write_began = um_clock_ticks();
     return kind == UM_STORES_NONTEMPORAL;
@@ -326,13 +329,13 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
  * A body of 2 KiB or more waits for its lines, which the receiver read a round ago: two thirds of what half a round
  * trip of 4 KiB takes. A processor fetches them itself, ahead of a sequence of stores, but not beyond a page. So while
  * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next message
- * of that length will lie: all at once up to LONG_WHOLE bytes, else LONG_STEP bytes in each empty poll, as far as
- * LONG_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A body whose lines were fetched then takes
- * ordinary stores: up to LONG_WHOLE bytes they are faster whatever cache the two share.
+ * of that length will lie: all at once up to FETCH_WHOLE bytes, else FETCH_STEP bytes in each empty poll, as far as
+ * FETCH_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A body whose lines were fetched then
+ * takes ordinary stores: up to FETCH_WHOLE bytes they are faster whatever cache the two share.
  */
-enum { LONG_MIN = UM_NONTEMPORAL_MIN, LONG_WHOLE = 8192, LONG_STEP = 4096, LONG_MAX = UM_WIDE_BYTES / 8 };
+enum { FETCH_MIN = UM_NONTEMPORAL_MIN, FETCH_WHOLE = 8192, FETCH_STEP = 4096, FETCH_MAX = UM_WIDE_BYTES / 8 };
 
-/* A body of LONG_MIN bytes or more is committed. Returns flags for its record. */
+/* A body of FETCH_MIN bytes or more is committed. Returns flags for its record. */
 static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane *lane, const struct um_slot *slot)
 {
     struct um_mem_port *port = lane->link->port;
@@ -344,13 +347,15 @@ static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane 
     }
     lane->long_polls = port->empty_polls;
     lane->long_goes_on = slot->more;
-    port->long_bypasses |= slot->is_nontemporal;
-    port->long_len += slot->body_len < LONG_MAX - port->long_len ? slot->body_len : LONG_MAX - port->long_len;
-    port->long_part = slot->body_len;
+    if (port->long_lane == lane) {
+        port->long_bypasses |= slot->is_nontemporal;
+        port->long_len += slot->body_len < FETCH_MAX - port->long_len ? slot->body_len : FETCH_MAX - port->long_len;
+        port->long_part = slot->body_len;
+    }
     return lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
 }
 
-/* A message of more than LONG_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
+/* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
  * timed: what is compared is how long a body takes without this. */
 static bool longer_is_not_fetched(const struct um_mem_lane *lane)
 {
@@ -364,16 +369,17 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
     port->long_lane = NULL;
     if (!lane || lane_is_ended(lane))
         return false;
-    const bool is_whole = port->long_len <= LONG_WHOLE;
+    const bool is_whole = port->long_len <= FETCH_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
         return false;
-    if (lane->fetched_head != lane->bytes_head || lane->fetched_len == 0) {
+    const bool goes_on = lane->fetched_head == lane->bytes_head && lane->fetched_len < port->long_len;
+    if (!goes_on || lane->fetched_len == 0) {
         lane->fetched_head = lane->bytes_head;
         lane->fetched_from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
         lane->fetched_len = 0;
     }
     const uint32_t start = lane->fetched_from + lane->fetched_len, left = port->long_len - lane->fetched_len;
-    const uint32_t len = is_whole || left < LONG_STEP ? left : LONG_STEP;
+    const uint32_t len = is_whole || left < FETCH_STEP ? left : FETCH_STEP;
     if (!lane_body_fits(lane, start, len))
         return false;
     for (uint32_t at = 0; at < len; at += UM_LINE)
@@ -391,7 +397,7 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
         len = slot->body_len;
-        if (__builtin_expect(len >= LONG_MIN, 0))
+        if (__builtin_expect(len >= FETCH_MIN, 0))
             flags |= lane_long_committed(lane, slot);
     }
     lane_publish(lane, op, flags, len);

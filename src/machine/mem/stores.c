@@ -142,8 +142,10 @@ static bool count_down(uint64_t *bytes_left, uint32_t len)
 
 static void skip(struct um_mem_stores *stores)
 {
-    if (++stores->skipped > UM_STORES_SKIP_MAX)
+    if (++stores->skipped > UM_STORES_SKIP_MAX) {
+        stores->wins = 0;
         use_go_on_longer(stores);
+    }
 }
 
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)

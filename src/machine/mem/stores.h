@@ -70,6 +70,7 @@ struct um_mem_loads {
  * of stores that is to write it. If that sets is_timed, um_mem_stores_end() is to follow.
  */
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes);
+
 /* True if such a body takes ordinary stores, and is neither timed nor begins a comparison; it is counted then, as
  * above. False: um_mem_stores_begin() or um_mem_stores_pass() is to be called. */
 static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)
@@ -82,6 +83,7 @@ static inline bool um_mem_stores_stay(struct um_mem_stores *stores, uint32_t len
     stores->is_timed = false;
     return true;
 }
+
 /* True if the user chose non-temporal stores. */
 bool um_mem_stores_are_nontemporal(void);
 /* Counts a body of len bytes, at least UM_NONTEMPORAL_MIN, that is written with ordinary stores and not timed, whatever

@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "what was fetched long ago counts as the begin of a shorter message",
+        "src/machine/mem/lane.c",
+        " && lane->fetched_len < port->long_len;",
+        ";",
+        ["proto lanes sim"],
+    ),
+    (
         "a lone body of 2 KiB bypasses the caches",
         "src/machine/mem/lane.c",
         "if (is_fetched || (body_len < LONE_MIN && lane->long_polls != lane->link->port->empty_polls)) {",
@@ -67,22 +74,22 @@ MUTATIONS = [
     (
         "all lines of a longer message are fetched at once",
         "src/machine/mem/lane.c",
-        "is_whole || left < LONG_STEP ? left",
+        "is_whole || left < FETCH_STEP ? left",
         "true ? left",
         ["proto lanes sim"],
     ),
     (
         "the length of what is to be fetched adds up without bound",
         "src/machine/mem/lane.c",
-        "port->long_len += slot->body_len < LONG_MAX - port->long_len ? slot->body_len : LONG_MAX - port->long_len;",
+        "port->long_len += slot->body_len < FETCH_MAX - port->long_len ? slot->body_len : FETCH_MAX - port->long_len;",
         "port->long_len += slot->body_len;",
         ["proto lanes sim"],
     ),
     (
         "lines are fetched at a place that a body has taken meanwhile",
         "src/machine/mem/lane.c",
-        "if (lane->fetched_head != lane->bytes_head || lane->fetched_len == 0)",
-        "if (lane->fetched_len == 0)",
+        "goes_on = lane->fetched_head == lane->bytes_head && ",
+        "goes_on = ",
         ["proto lanes sim"],
     ),
     (

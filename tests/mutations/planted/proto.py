@@ -2,6 +2,20 @@
 
 MUTATIONS = [
     (
+        "the classes of unasked messages are counted together",
+        "src/proto/eager_segments.c",
+        "++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)",
+        "++own->unasked_sent[0] % UM_UNASKED_SERIES == 0)",
+        ["proto segments sim"],
+    ),
+    (
+        "the last segment is what is left",
+        "src/proto/eager_segments.c",
+        "parts = wish < least ? least : wish;",
+        "parts = wish;",
+        ["proto segments sim"],
+    ),
+    (
         "one pushed body makes up for all that were taken back",
         "src/proto/ask.c",
         "asked->shy /= 2",
@@ -130,8 +144,8 @@ MUTATIONS = [
     (
         "no message is announced once one was pushed",
         "src/proto/eager_segments.c",
-        "++own->unasked_sent % UM_UNASKED_SERIES == 0)",
-        "(++own->unasked_sent, false))",
+        "++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)",
+        "(++own->unasked_sent[class], false))",
         ["proto segments sim"],
     ),
     (
