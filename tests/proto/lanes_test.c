@@ -180,28 +180,29 @@ static void take_longs(struct world *w, uint32_t len, uint32_t first, uint32_t l
     }
 }
 
-/* Opens a world in which the lane from 1 to 0 has grown, by a long message that 0 has not received. */
-static void open_grown(struct world *w)
+/* Opens a world in which the lane from 1 to 0 has grown, by a long message that 0 has not received. Returns the lane.
+ */
+static struct um_mem_lane *open_grown(struct world *w)
 {
     static unsigned char first[LONG];
     world_open(w, 2);
     answer_and_wait(w);
     inject_buf(w, 1, 0, first, LONG, 1u << 20, UM_OP_TAGGED);
     world_settle(w);
+    return mem_lane(peer_of(w, 1, 0));
 }
 
 static void who_waits_fetches_the_lines_of_its_next_long_body(void **state)
 {
     (void)state;
     struct world w;
-    open_grown(&w);
+    struct um_mem_lane *lane = open_grown(&w);
     for (uint32_t i = 0; i < 3; i++) {
         const unsigned char *next = send_long(&w, LONG, i);
         answer_and_wait(&w);
         assert_int_equal(written(next, LONG), LONG / UM_LINE);
         take_longs(&w, LONG, i, i);
     }
-    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
     for (uint32_t i = 0; i < 3; i++) { /* in several records */
         const uint32_t head = lane->head;
         const unsigned char *place = send_long(&w, LONGEST, i);
@@ -225,7 +226,7 @@ static void the_lines_of_a_longer_message_are_fetched_in_steps(void **state)
     (void)state;
     struct world w;
     static unsigned char longest[LONGEST];
-    open_grown(&w);
+    (void)open_grown(&w);
     const unsigned char *place = send_long(&w, LONGEST, 0);
     int lines = 0;
     inject_buf(&w, 0, 1, NULL, 0, 5, UM_OP_TAGGED);
@@ -255,11 +256,9 @@ static void what_was_fetched_4_gib_ago_is_forgotten(void **state)
 {
     (void)state;
     struct world w;
-    open_grown(&w);
-    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    struct um_mem_lane *lane = open_grown(&w);
     for (uint32_t i = 0; i < 3; i++) {
-        lane->fetched_head = lane->fetched_from =
-            lane->bytes_head + LONG; /* as if they were when that many were sent */
+        lane->fetched_from = lane->bytes_head + LONG; /* as if they were when that many were sent */
         lane->fetched_len = LONGEST;
         const unsigned char *next = send_long(&w, LONG, i);
         answer_and_wait(&w);
@@ -273,8 +272,7 @@ static void no_more_lines_are_fetched_than_an_eighth_of_a_wide_ring_has(void **s
 {
     (void)state;
     struct world w;
-    open_grown(&w);
-    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    struct um_mem_lane *lane = open_grown(&w);
     struct um_mem_port *port = lane->link->port;
     for (uint32_t i = 0; i < 2; i++) { /* as if it were the end of a body in records */
         port->long_lane = lane;
@@ -296,7 +294,7 @@ static void a_stream_or_one_that_bypasses_the_caches_fetches_no_lines(void **sta
     for (uint32_t i = 0; i < 2; i++) {
         struct world w;
         assert_int_equal(um_mem_set_stores(stores[i]), 0);
-        open_grown(&w);
+        (void)open_grown(&w);
         if (i == 0)
             (void)send_long(&w, LONG, 0);
         const unsigned char *next = send_long(&w, LONG, 1);
@@ -321,8 +319,7 @@ static void what_was_fetched_takes_ordinary_stores(void **state)
 {
     (void)state;
     struct world w;
-    open_grown(&w);
-    struct um_mem_lane *lane = mem_lane(peer_of(&w, 1, 0));
+    struct um_mem_lane *lane = open_grown(&w);
     assert_false(would_bypass(&lane->base, LONG)); /* the choice begins */
     lane->stores.in_use = UM_STORES_NONTEMPORAL;
     lane->stores.bytes_left = UINT64_MAX;
@@ -348,8 +345,7 @@ static void a_body_of_less_than_4_kib_bypasses_the_caches_only_in_a_stream(void 
     (void)state;
     struct world w;
     assert_int_equal(um_mem_set_stores("nontemporal"), 0);
-    open_grown(&w);
-    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    struct um_lane *lane = &open_grown(&w)->base;
     for (uint32_t i = 0; i < 3; i++) {
         assert_false(would_bypass(lane, 2048));
         assert_false(would_bypass(lane, 4095));
@@ -374,8 +370,7 @@ static void lines_that_are_not_free_are_not_fetched(void **state)
     struct um_slot slot;
     uint32_t sent = 0;
     assert_int_equal(um_mem_set_stores("cached"), 0);
-    open_grown(&w);
-    struct um_lane *lane = peer_of(&w, 1, 0)->lane;
+    struct um_lane *lane = &open_grown(&w)->base;
     for (; lane->machine->claim(lane, LONG, &slot) == 0; sent++) {
         lane->machine->abort(lane, &slot);
         fill(body, LONG, sent);

@@ -372,13 +372,12 @@ bool um_mem_lane_fetch_next(struct um_mem_port *port)
     const bool is_whole = port->long_len <= FETCH_WHOLE;
     if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
         return false;
-    const bool goes_on = lane->fetched_head == lane->bytes_head && lane->fetched_len < port->long_len;
-    if (!goes_on || lane->fetched_len == 0) {
-        lane->fetched_head = lane->bytes_head;
-        lane->fetched_from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
+    const uint32_t from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
+    if (lane->fetched_from != from || lane->fetched_len >= port->long_len) {
+        lane->fetched_from = from;
         lane->fetched_len = 0;
     }
-    const uint32_t start = lane->fetched_from + lane->fetched_len, left = port->long_len - lane->fetched_len;
+    const uint32_t start = from + lane->fetched_len, left = port->long_len - lane->fetched_len;
     const uint32_t len = is_whole || left < FETCH_STEP ? left : FETCH_STEP;
     if (!lane_body_fits(lane, start, len))
         return false;

@@ -115,7 +115,6 @@ struct um_mem_lane {
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
     struct um_mem_stores stores;
-    uint32_t fetched_head;              /* bytes_head when that began */
     uint32_t fetched_from, fetched_len; /* the place whose lines were fetched, as bytes_head */
     bool has_choice;                    /* of stores; false if memory is not coherent, or there is only one kind */
     uint64_t write_began;               /* ticks; when the body that is being written was claimed, if it is timed */

@@ -4,8 +4,8 @@ MUTATIONS = [
     (
         "what was fetched long ago counts as the begin of a shorter message",
         "src/machine/mem/lane.c",
-        " && lane->fetched_len < port->long_len;",
-        ";",
+        " || lane->fetched_len >= port->long_len) {",
+        ") {",
         ["proto lanes sim"],
     ),
     (
@@ -88,8 +88,8 @@ MUTATIONS = [
     (
         "lines are fetched at a place that a body has taken meanwhile",
         "src/machine/mem/lane.c",
-        "goes_on = lane->fetched_head == lane->bytes_head && ",
-        "goes_on = ",
+        "if (lane->fetched_from != from || lane->fetched_len >= port->long_len) {",
+        "if (lane->fetched_len == 0 || lane->fetched_len >= port->long_len) {",
         ["proto lanes sim"],
     ),
     (
