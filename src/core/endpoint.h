@@ -242,6 +242,8 @@ static inline bool um_core_peer_is_held(const struct um_core_peer *peer)
 }
 
 /* The slow path of um_core_peer_lane(): first contact, or a lost peer. */
+/* If the peer has a lane in both directions now, tells the machine so. */
+void um_core_peer_pair(struct um_core_peer *peer);
 int um_core_peer_lane_open(struct um_core_peer *peer);
 /* Returns the lane to a peer, opened at first contact. The errors of lane_open; -EPIPE: the peer is lost. */
 static inline int um_core_peer_lane(struct um_core_peer *peer, struct um_lane **lane_p)

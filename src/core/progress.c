@@ -36,6 +36,7 @@ static int rx_joined(struct um_core_ep *ep, const struct um_record *rec)
     peer->left = false;
     rec->rx->user = peer;
     ep->rx_count++;
+    um_core_peer_pair(peer);
     return 0;
 }
 

@@ -410,6 +410,9 @@ struct um_machine {
      * with the remedy); -EPROTO; -ENOMEM.
      */
     int (*lane_open)(struct um_link *link, struct um_lane **lane_p);
+    /* Tells a lane and the rx of the same peer of each other, once both are there. An rx has one lane in its life.
+     * NULL: of no use. */
+    void (*lane_pair)(struct um_lane *lane, struct um_rx *rx);
     /* Ends the lane in good order: what was committed is still delivered. */
     void (*lane_close)(struct um_lane *lane);
 
@@ -441,7 +444,9 @@ struct um_machine {
      * bytes in all. The caller may then claim and commit them one after the other, before any other call for this lane:
      * a claim fails with -EPIPE only. False: there is no room for them, or they are more than UM_ROOM_MAX, or the
      * receiver holds this lane or wants no such messages (rx_hold, rx_announce). The lane does not grow, but it
-     * may commit a record of the machine's own. NULL: no message goes in several records.
+     * may commit a record of the machine's own. The machine may put these bodies elsewhere than those of single
+     * records, so it is called for a body that is to be compared with such a message, too. NULL: no message goes in
+     * several records.
      */
     bool (*lane_has_room)(struct um_lane *lane, uint32_t records, uint32_t body_len);
     /* Return how many records were committed so far, and how many of them are known to be consumed (both only grow,

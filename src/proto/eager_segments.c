@@ -1,5 +1,5 @@
 /*
- * Eager, in segments: a lone message of 12 to 256 KiB. Its receiver copies one segment while the next one is written.
+ * Eager, in segments: a lone message of 16 to 256 KiB. Its receiver copies one segment while the next one is written.
  * The sender writes all of them at once. A message that follows another one without a call of progress in between does
  * not go so.
  *
@@ -27,7 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 3, PAIR = 128 };
+enum { UM_UNASKED_SERIES = 256, PARTS = 4, PART_MIN = UM_SPLIT_MIN / 2, PAIR = 128 };
 
 /* ---- the sender ---- */
 
@@ -39,14 +39,36 @@ static unsigned class_of(const struct um_core_peer *peer, const struct iovec *io
     return um_proto_choice_class(len) + (um_core_peer_is_shareable(peer, iov, count) ? UM_UNASKED_CLASSES / 2 : 0);
 }
 
-/* Returns the bytes of a segment if the lane has room for the whole message, else 0. The segments are about equal, and
- * take whole pairs of cache lines, as bodies do in a lane. */
-static uint32_t segment_of(struct um_lane *lane, size_t len, uint32_t most)
+/* Returns the bytes of a segment. The segments are about equal, and take whole pairs of cache lines, as bodies do in a
+ * lane. */
+static uint32_t segment_of(uint32_t len, uint32_t most)
 {
-    const uint32_t bytes = (uint32_t)len, fit = bytes / PART_MIN, wish = fit < 1 ? 1 : fit < PARTS ? fit : PARTS;
-    const uint32_t least = (bytes + most - 1) / most, parts = wish < least ? least : wish;
-    const uint32_t segment = ((bytes + parts - 1) / parts + PAIR - 1) & ~(uint32_t)(PAIR - 1);
-    return lane->machine->lane_has_room(lane, (bytes + segment - 1) / segment, segment) ? segment : 0;
+    const uint32_t fit = len / PART_MIN, wish = fit < 1 ? 1 : fit < PARTS ? fit : PARTS;
+    const uint32_t least = (len + most - 1) / most, parts = wish < least ? least : wish;
+    return ((len + parts - 1) / parts + PAIR - 1) & ~(uint32_t)(PAIR - 1);
+}
+
+static bool has_room(struct um_lane *lane, uint32_t len, uint32_t segment)
+{
+    return lane->machine->lane_has_room(lane, (len + segment - 1) / segment, segment);
+}
+
+/* Returns the bytes of a segment if the lane has room for the whole message, else 0. */
+static uint32_t segment_for(struct um_lane *lane, size_t len, uint32_t most)
+{
+    const uint32_t segment = segment_of((uint32_t)len, most);
+    return has_room(lane, (uint32_t)len, segment) ? segment : 0;
+}
+
+uint32_t um_proto_segments_pushed(struct um_lane *lane, uint64_t len, uint64_t moved)
+{
+    const uint32_t most = um_proto_part_max(lane);
+    if (len > UM_SEGMENTED_MAX || !lane->machine->lane_has_room)
+        return most;
+    const uint32_t segment = segment_of((uint32_t)len, most);
+    if (moved == 0)
+        (void)has_room(lane, (uint32_t)len, segment);
+    return segment < most ? segment : most;
 }
 
 uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
@@ -54,7 +76,7 @@ uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_pee
 {
     if (um_proto_peer_of(peer)->body_sent_in == ep->turns || !lane->machine->lane_has_room)
         return 0;
-    const uint32_t segment = segment_of(lane, len, lane->body_max);
+    const uint32_t segment = segment_for(lane, len, lane->body_max);
     if (segment)
         um_proto_peer_of(peer)->body_sent_in = ep->turns; /* else eager.c does so */
     return segment;
@@ -71,7 +93,7 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
     if (!(own->unasked & 1u << class) || !um_proto_body_goes_first(ep, msg->peer) ||
         ++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)
         return 0;
-    return segment_of(lane, len, um_proto_part_max(lane));
+    return segment_for(lane, len, um_proto_part_max(lane));
 }
 
 /* Commits the segments of a message. most: bytes of a segment. */

@@ -492,9 +492,8 @@ int um_proto_eager_arrived(struct um_core_ep *ep, struct um_core_peer *peer, con
 
 /* ---- eager_segments.c ---- */
 
-/* Bytes of the shortest message that goes in segments. In two halves, or with a short last segment, a body takes longer
- * than in one record. */
-enum { UM_SPLIT_MIN = 12288 };
+/* Bytes of the shortest message that goes in segments. A shorter one takes longer so than in one record. */
+enum { UM_SPLIT_MIN = 16384 };
 
 /* Returns the bytes of one segment if the message may go in segments, unasked, and the lane has room for all of them;
  * else 0. To be called once for each message. */
@@ -504,6 +503,9 @@ uint32_t um_proto_segments_fit(const struct um_core_ep *ep, const struct um_prot
  * go in segments; else 0. */
 uint32_t um_proto_segments_split(const struct um_core_ep *ep, struct um_core_peer *peer, struct um_lane *lane,
                                  size_t len);
+/* Returns the largest part, in bytes, of a body that is pushed. One that might have come in segments, with which it is
+ * compared, moves as they do. To be called for each step. */
+uint32_t um_proto_segments_pushed(struct um_lane *lane, uint64_t len, uint64_t moved);
 /* Sends an injected message in segments. most: the result of um_proto_segments_split(). */
 int um_proto_segments_inject(struct um_core_ep *ep, const struct um_proto_msg *msg, struct um_lane *lane, size_t len,
                              uint32_t most);

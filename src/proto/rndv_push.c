@@ -15,8 +15,8 @@ static bool push_step(struct um_core_ep *ep, struct um_core_job *job)
     struct um_core_op *op = UM_CONTAINER(job, struct um_core_op, job);
     struct um_lane *lane = op->peer->lane;
     bool moved = false;
+    const uint32_t most = um_proto_segments_pushed(lane, op->len, op->moved);
     for (int i = 0; i < UM_PUSH_STEP; i++) {
-        uint32_t most = um_proto_part_max(lane);
         uint64_t left = op->len - op->moved;
         uint32_t part = left < most ? (uint32_t)left : most;
         struct um_slot slot;

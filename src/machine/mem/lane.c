@@ -1,6 +1,6 @@
 /*
  * The sending end of a lane: claim, commit, growth, answers. Its beginning and end: lane_life.c. The memory that
- * it takes to grow: lane_memory.c.
+ * it takes to grow: lane_memory.c. Long bodies: lane_long.c.
  *
  * Owns: struct um_mem_lane. It writes records and bodies in the peer's memory, the sender's lines of the control block,
  * and the peer's bells. What it reads there was written by the peer: credit and answers are checked before use.
@@ -9,8 +9,6 @@
 #include "machine/mem/mem.h"
 
 #include "base/atomic.h"
-#include "base/bytes.h"
-#include "base/clock.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -76,13 +74,6 @@ static bool lane_refresh_credit(struct um_mem_lane *lane)
     return true;
 }
 
-/* Is the port gone, was the lane refused, or does it belong to another sender now? */
-static bool lane_is_ended(const struct um_mem_lane *lane)
-{
-    uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
-    return (state & ~(uint32_t)UM_LANE_LIVE) != lane->incarnation << UM_LANE_INC_SHIFT;
-}
-
 static bool lane_is_held(const struct um_mem_lane *lane)
 {
     /* sync: hold-look (partner hold-end) */
@@ -101,7 +92,7 @@ static __attribute__((noinline)) void lane_publish_fenced(struct um_mem_lane *la
                                                           uint64_t word)
 {
     struct um_mem_port *port = lane->link->port;
-    if (word >> 40 & UM_FLAG_MACHINE) {
+    if (word >> 40 & UM_FLAG_MACHINE) { /* not in a cell, if memory is not coherent */
         uint32_t len = (uint32_t)(word >> 48), start = lane->bytes_head - um_mem_body_space(len);
         um_mem_publish(port, lane->ring.bytes + (start & (lane->ring.byte_count - 1)), len); /* before the record */
     }
@@ -171,6 +162,7 @@ static void lane_widen(struct um_mem_lane *lane)
         return;
     lane_publish(lane, UM_OPCODE_WIDEN, 0, ring);
     um_mem_ring_widen(&lane->ring, lane->wide_map.base);
+    um_mem_cell_begin(lane);
 }
 
 /* Records that can be claimed now. */
@@ -181,15 +173,10 @@ static uint32_t lane_room(const struct um_mem_lane *lane)
     return used < depth ? depth - used : 0;
 }
 
-static bool lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
-{
-    return start + um_mem_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
-}
-
 static bool lane_has_place(const struct um_mem_lane *lane, uint32_t body_len)
 {
     return lane_room(lane) &&
-           lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len);
+           um_mem_lane_body_fits(lane, um_mem_body_start(&lane->ring, lane->bytes_head, body_len), body_len);
 }
 
 /*
@@ -233,49 +220,27 @@ static int lane_make_room(struct um_mem_lane *lane, uint32_t body_len)
     return lane_has_place(lane, body_len) ? 0 : -EAGAIN;
 }
 
-/* bytes; a shorter body takes ordinary stores unless it follows another long one of its lane without an empty poll. */
-enum { LONE_MIN = 4096 };
-
-/* True if non-temporal stores are to write a body of this length. Begins to time it if it is to be timed. A body whose
- * lines were fetched meanwhile (um_mem_lane_fetch_next) takes ordinary stores. If any of them were, its time says
- * nothing of others. */
-static __attribute__((noinline)) bool lane_stores_begin(struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
+/* Claims a body of UM_NONTEMPORAL_MIN bytes or more. In a stream it mostly takes ordinary stores into the ring. */
+static inline void lane_long_claim(struct um_mem_lane *lane, uint32_t start, bool begins, struct um_slot *slot)
 {
-    struct um_mem_stores *stores = &lane->stores;
-    const uint32_t at = start - lane->fetched_from;
-    const bool is_fetched = at < lane->fetched_len && body_len <= lane->fetched_len - at;
-    if (is_fetched || (body_len < LONE_MIN && lane->long_polls != lane->link->port->empty_polls)) {
-        um_mem_stores_pass(stores, body_len);
-        return false;
+    struct um_mem_cell *cell = um_mem_cell_for(lane, begins || lane->has_promised);
+    lane->has_promised = false;
+    if (cell || !um_mem_stores_stay(&lane->stores, slot->body_len, lane->ring.byte_count)) {
+        um_mem_lane_long_claim(lane, cell, start, slot);
+        return;
     }
-    if (stores->phase == UM_STORES_AWAIT) {
-        const uint64_t credit = um_load_acquire_u64(&lane->ctl->credit); /* sync: loads-take (partner credit-publish) */
-        if (lane->head - (uint32_t)credit <= lane->head - stores->awaited)
-            um_mem_stores_compare(stores, um_load_relaxed_u64(&lane->ctl->loads));
-    }
-    const enum um_mem_stores_kind kind = um_mem_stores_begin(stores, body_len, lane->ring.byte_count);
-    if (at < lane->fetched_len)
-        stores->is_timed = false; /* a part of it was fetched */
-    if (stores->is_timed)
-        lane->write_began = um_clock_ticks();
-    return kind == UM_STORES_NONTEMPORAL;
-}
-
-/* Ends the timing of a body that was written. Returns the flags of its record. */
-static __attribute__((noinline)) uint8_t lane_stores_end(struct um_mem_lane *lane, const struct um_slot *slot)
-{
-    const enum um_mem_stores_kind kind = slot->is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
-    um_mem_stores_end(&lane->stores, kind, um_clock_ticks() - lane->write_began, slot->body_len, lane->head + 1);
-    return kind == UM_STORES_NONTEMPORAL ? UM_FLAG_TIMED | UM_FLAG_KIND : UM_FLAG_TIMED;
+    slot->is_nontemporal = false;
+    lane->claimed = NULL;
+    lane->timed = NULL;
 }
 
 static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *lane, uint32_t body_len,
-                                                            struct um_slot *slot_p)
+                                                            struct um_slot *slot_p, bool begins)
 {
     if (body_len > lane->ring.body_max)
         return -EMSGSIZE;
     uint32_t start = um_mem_body_start(&lane->ring, lane->bytes_head, body_len);
-    if (!lane_room(lane) || (body_len && !lane_body_fits(lane, start, body_len))) {
+    if (!lane_room(lane) || (body_len && !um_mem_lane_body_fits(lane, start, body_len))) {
         int ret = lane_make_room(lane, body_len);
         if (ret)
             return ret;
@@ -288,9 +253,7 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
         slot_p->body = lane->ring.bytes + (start & (lane->ring.byte_count - 1));
         lane->claim_bytes_end = start + um_mem_body_space(body_len);
         if (__builtin_expect(body_len >= UM_NONTEMPORAL_MIN, 0))
-            slot_p->is_nontemporal = lane->has_choice &&
-                                     !um_mem_stores_stay(&lane->stores, body_len, lane->ring.byte_count) &&
-                                     lane_stores_begin(lane, start, body_len);
+            lane_long_claim(lane, start, begins, slot_p);
     } else {
         slot_p->body = NULL;
     }
@@ -300,9 +263,9 @@ static inline __attribute__((always_inline)) int lane_claim(struct um_mem_lane *
 int um_mem_claim(struct um_lane *base, uint32_t body_len, struct um_slot *slot_p)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
-    if (__builtin_expect(lane_is_ended(lane), 0))
+    if (__builtin_expect(um_mem_lane_is_ended(lane), 0))
         return -EPIPE;
-    return lane_claim(lane, body_len, slot_p);
+    return lane_claim(lane, body_len, slot_p, false);
 }
 
 /* True if the lane is open, hot or not, and the receiver has neither held it nor asked for announcements. */
@@ -316,77 +279,13 @@ int um_mem_claim_message(struct um_lane *base, uint32_t body_len, struct um_slot
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (__builtin_expect(!lane_is_plain(lane), 0)) {
-        if (lane_is_ended(lane))
+        if (um_mem_lane_is_ended(lane))
             return -EPIPE;
         lane->was_held = lane_is_held(lane);
         if (lane->was_held)
             return -EAGAIN;
     }
-    return lane_claim(lane, body_len, slot_p);
-}
-
-/*
- * A body of 2 KiB or more waits for its lines, which the receiver read a round ago: two thirds of what half a round
- * trip of 4 KiB takes. A processor fetches them itself, ahead of a sequence of stores, but not beyond a page. So while
- * the sender of a lone message waits for an answer, it writes a byte into each line of the place where the next message
- * of that length will lie: all at once up to FETCH_WHOLE bytes, else FETCH_STEP bytes in each empty poll, as far as
- * FETCH_MAX. Nobody reads there. (A prefetch for writing gains nothing here.) A body whose lines were fetched then
- * takes ordinary stores: up to FETCH_WHOLE bytes they are faster whatever cache the two share.
- */
-enum { FETCH_MIN = UM_NONTEMPORAL_MIN, FETCH_WHOLE = 8192, FETCH_STEP = 4096, FETCH_MAX = UM_WIDE_BYTES / 8 };
-
-/* A body of FETCH_MIN bytes or more is committed. Returns flags for its record. */
-static __attribute__((noinline)) uint8_t lane_long_committed(struct um_mem_lane *lane, const struct um_slot *slot)
-{
-    struct um_mem_port *port = lane->link->port;
-    const bool follows = lane->long_polls == port->empty_polls; /* another one, without an empty poll in between */
-    if (!follows || !lane->long_goes_on) {
-        port->long_len = 0;
-        port->long_bypasses = false;
-        port->long_lane = follows || port->mapper->observe ? NULL : lane;
-    }
-    lane->long_polls = port->empty_polls;
-    lane->long_goes_on = slot->more;
-    if (port->long_lane == lane) {
-        port->long_bypasses |= slot->is_nontemporal;
-        port->long_len += slot->body_len < FETCH_MAX - port->long_len ? slot->body_len : FETCH_MAX - port->long_len;
-        port->long_part = slot->body_len;
-    }
-    return lane->stores.is_timed ? lane_stores_end(lane, slot) : 0;
-}
-
-/* A message of more than FETCH_WHOLE bytes is not fetched if it may take non-temporal stores, nor when its next body is
- * timed: what is compared is how long a body takes without this. */
-static bool longer_is_not_fetched(const struct um_mem_lane *lane)
-{
-    const struct um_mem_port *port = lane->link->port;
-    return port->long_bypasses || (lane->has_choice && um_mem_stores_next_is_timed(&lane->stores, port->long_part));
-}
-
-bool um_mem_lane_fetch_next(struct um_mem_port *port)
-{
-    struct um_mem_lane *lane = port->long_lane;
-    port->long_lane = NULL;
-    if (!lane || lane_is_ended(lane))
-        return false;
-    const bool is_whole = port->long_len <= FETCH_WHOLE;
-    if (is_whole ? um_mem_stores_are_nontemporal() : longer_is_not_fetched(lane))
-        return false;
-    const uint32_t from = um_mem_body_start(&lane->ring, lane->bytes_head, port->long_part);
-    if (lane->fetched_from != from || lane->fetched_len >= port->long_len) {
-        lane->fetched_from = from;
-        lane->fetched_len = 0;
-    }
-    const uint32_t start = from + lane->fetched_len, left = port->long_len - lane->fetched_len;
-    const uint32_t len = is_whole || left < FETCH_STEP ? left : FETCH_STEP;
-    if (!lane_body_fits(lane, start, len))
-        return false;
-    for (uint32_t at = 0; at < len; at += UM_LINE)
-        *(volatile unsigned char *)(lane->ring.bytes + ((start + at) & (lane->ring.byte_count - 1))) = 0;
-    lane->fetched_len += len;
-    if (len < left)
-        port->long_lane = lane;
-    return len < left;
+    return lane_claim(lane, body_len, slot_p, true);
 }
 
 void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op, uint8_t flags, uint32_t len)
@@ -396,8 +295,8 @@ void um_mem_commit(struct um_lane *base, const struct um_slot *slot, uint8_t op,
         lane->bytes_head = lane->claim_bytes_end;
         flags |= UM_FLAG_MACHINE;
         len = slot->body_len;
-        if (__builtin_expect(len >= FETCH_MIN, 0))
-            flags |= lane_long_committed(lane, slot);
+        if (__builtin_expect(len >= UM_NONTEMPORAL_MIN, 0))
+            len = um_mem_lane_long_commit(lane, slot, &flags);
     }
     lane_publish(lane, op, flags, len);
 }
@@ -413,7 +312,7 @@ uint32_t um_mem_lane_body_max(struct um_lane *base, uint32_t wanted)
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
     if (wanted > lane->ring.body_max && !lane->grown) {
         um_mem_receiver_observe(lane->link->port, lane->ctl);
-        if (!lane_is_ended(lane))
+        if (!um_mem_lane_is_ended(lane))
             lane_grow(lane);
     }
     return lane->ring.body_max;
@@ -434,7 +333,9 @@ bool um_mem_lane_has_room(struct um_lane *base, uint32_t records, uint32_t body_
     um_mem_receiver_observe(lane->link->port, lane->ctl);
     if (!lane_is_plain(lane) || body_len > lane->ring.body_max || (uint64_t)records * body_len > UM_ROOM_MAX)
         return false;
-    return lane_takes(lane, records, body_len) || (lane_look_for_credit(lane) && lane_takes(lane, records, body_len));
+    lane->has_promised =
+        lane_takes(lane, records, body_len) || (lane_look_for_credit(lane) && lane_takes(lane, records, body_len));
+    return lane->has_promised;
 }
 
 uint32_t um_mem_lane_committed(const struct um_lane *base)
@@ -488,7 +389,7 @@ int um_mem_lane_reap(struct um_lane *base, struct um_answer *answers, int max)
     uint32_t given = um_load_acquire_u32(&lane->ctl->answers); /* sync: answer-take (partner answer-give) */
     uint32_t news = given - lane->answers_seen;
     if (news == 0)
-        return lane_is_ended(lane) ? -EPIPE : 0;
+        return um_mem_lane_is_ended(lane) ? -EPIPE : 0;
     if (news > UM_ANSWERS)
         return -EPIPE;
     int count = 0;
@@ -511,7 +412,7 @@ bool um_mem_lane_has_news(const struct um_mem_lane *lane)
     /* sync: news-look (partners credit-publish, answer-give) */
     uint32_t consumed = (uint32_t)um_load_acquire_u64(&lane->ctl->credit);
     uint32_t answers = um_load_acquire_u32(&lane->ctl->answers);
-    return consumed != lane->consumed_reported || answers != lane->answers_seen || lane_is_ended(lane) ||
+    return consumed != lane->consumed_reported || answers != lane->answers_seen || um_mem_lane_is_ended(lane) ||
            (lane->was_held && !lane_is_held(lane));
 }
 

@@ -131,6 +131,7 @@ void um_mem_lane_close(struct um_lane *base)
 {
     struct um_mem_lane *lane = (struct um_mem_lane *)base;
     um_mem_lane_watch(base, false);
+    um_mem_cell_keep(lane);                       /* before the receiver may give the cell's memory back */
     um_store_release_u32(&lane->ctl->closing, 1); /* sync: lane-closing (partners closing-seen, closing-after) */
     um_mem_sender_publish(lane->link->port, lane->ctl);
     um_fence_full(); /* also before what the program does next with memory that a receiver may still read */

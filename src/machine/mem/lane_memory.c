@@ -57,7 +57,7 @@ static int wide_map(struct um_mem_lane *lane, uint32_t ring, struct um_mem_mappi
 {
     struct um_mem_link *link = lane->link;
     int ret = link->port->mapper->attach(link->port, &link->addr, um_mem_port_wide_offset(link->lanes, ring),
-                                         UM_WIDE_BYTES, map_p);
+                                         UM_WIDE_SPACE, map_p);
     if (ret)
         return ret;
     um_mem_page_observe(link->port, lane->peer);
@@ -66,6 +66,14 @@ static int wide_map(struct um_mem_lane *lane, uint32_t ring, struct um_mem_mappi
         return 0;
     link->port->mapper->detach(map_p);
     return -ECONNREFUSED;
+}
+
+/* Touches each page of the ring, in which there is nothing yet. Otherwise the first bodies to go there would, and would
+ * seem to take long when ways to move a body are compared. */
+static void wide_touch(const struct um_mem_mapping *map)
+{
+    for (uint32_t at = 0; at < UM_WIDE_SPACE; at += UM_PAGE)
+        *((volatile unsigned char *)map->base + at) = 0;
 }
 
 int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
@@ -81,6 +89,7 @@ int um_mem_lane_take_wide(struct um_mem_lane *lane, uint32_t *ring_p)
         wide_release(lane, ring);
         return ret;
     }
+    wide_touch(&map);
     lane->wide_map = map;
     *ring_p = ring;
     return 0;

@@ -36,7 +36,10 @@ enum {
     UM_BIG_BYTES = 131072,
     UM_BIG_BODY = UM_BIG_BYTES / 8,
     UM_WIDE_BYTES = 2097152,
-    UM_WIDE_RINGS = 64,          /* of a port, for all its lanes */
+    UM_WIDE_RINGS = 64,                                      /* of a port, for all its lanes */
+    UM_CELL_BYTES = 262144,                                  /* of the cell behind a wide ring */
+    UM_CELL_OFFSET = 256,                                    /* bytes between them */
+    UM_WIDE_SPACE = UM_WIDE_BYTES + UM_CELL_BYTES + UM_PAGE, /* of a wide ring and its cell */
     UM_BODY_ALIGN = 2 * UM_LINE, /* alignment of bodies: processors fetch lines in such pairs */
 };
 
@@ -44,6 +47,14 @@ enum {
 enum {
     UM_FLAG_TIMED = 0x20, /* the sender has timed the copy into the record; the receiver times the copy out of it */
     UM_FLAG_KIND = 0x10,  /* in a timed record: its body was written with non-temporal stores */
+    UM_FLAG_PASS = 0x10,  /* in a record with its body in a cell: the cell is the receiver's after that */
+};
+
+/* The len of a record whose body lies in a cell: UM_LEN_CELL, which cell, and the body's length less 1. */
+enum {
+    UM_LEN_CELL = 0x8000,
+    UM_LEN_OTHER = 0x4000, /* the cell of the lane in the other direction */
+    UM_LEN_MASK = 0x3fff,
 };
 
 /* One record: one cache line. word: sequence (bits 0-31), op (32-39), flags (40-47), len (48-63). */
@@ -70,7 +81,7 @@ static_assert(UM_AREA_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_AREA_BIG_BYTES % UM
                   UM_SMALL_BYTES % UM_BODY_ALIGN == 0 && UM_BIG_BYTES % UM_BODY_ALIGN == 0 &&
                   UM_WIDE_BYTES % UM_BODY_ALIGN == 0,
               "bodies lie in pairs of lines");
-static_assert(UM_WIDE_BYTES + UM_ROOM_MAX == 2359296, "docs/protocol.md section 4.6");
+static_assert(UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX == 2883584, "docs/protocol.md section 4.6");
 static_assert(UM_AREA_BIG_RECORDS <= 8192, "a lane starts with at most 8 KiB");
 static_assert(UM_AREA_BIG_RECORDS % UM_PAGE == 0, "the grown part is returned by page");
 
@@ -296,7 +307,7 @@ static inline uint64_t um_mem_port_lane_offset(uint32_t lanes, uint32_t number)
 
 static inline uint64_t um_mem_port_wide_offset(uint32_t lanes, uint32_t ring)
 {
-    return um_mem_port_lane_offset(lanes, lanes) + (uint64_t)ring * UM_WIDE_BYTES;
+    return um_mem_port_lane_offset(lanes, lanes) + (uint64_t)ring * UM_WIDE_SPACE;
 }
 
 static inline uint64_t um_mem_port_memory_size(uint32_t lanes)

@@ -7,6 +7,7 @@
 #ifndef UM_MACHINE_MEM_MEM_H
 #define UM_MACHINE_MEM_MEM_H
 
+#include "base/atomic.h"
 #include "base/list.h"
 #include "machine/mem/gate.h"
 #include "machine/mem/layout.h"
@@ -84,6 +85,12 @@ struct um_mem_link {
     bool frames_end;  /* a frame could not be mapped: no further one is tried */
 };
 
+/* A cell, as this process sees it (cell.c). */
+struct um_mem_cell {
+    unsigned char *at; /* UM_CELL_BYTES; NULL: there is none */
+    bool is_here;      /* this process writes into it next */
+};
+
 struct um_mem_lane {
     struct um_lane base;
     struct um_mem_record_shm *next; /* where the next record goes */
@@ -114,10 +121,19 @@ struct um_mem_lane {
     bool was_held;                       /* a claim failed because the peer holds the lane */
     uint32_t consumed_reported;          /* what lane_consumed() said last */
     struct um_list watched;
-    struct um_mem_stores stores;
+    struct um_mem_stores stores;      /* of bodies in the ring */
+    struct um_mem_stores cell_stores; /* of bodies that a cell may take */
+    struct um_mem_stores *timed;      /* of the present claim with a long body: the one that it is timed for, or NULL */
     uint32_t fetched_from, fetched_len; /* the place whose lines were fetched, as bytes_head */
     bool has_choice;                    /* of stores; false if memory is not coherent, or there is only one kind */
-    uint64_t write_began;               /* ticks; when the body that is being written was claimed, if it is timed */
+    struct um_mem_cell cell;            /* of its wide ring */
+    struct um_mem_rx *other;            /* the lane in the other direction; NULL: unknown */
+    struct um_mem_cell *claimed;        /* of the present claim with a long body: the cell that it lies in, or NULL */
+    struct um_mem_cell *writes;         /* the cell that its last body went into, if more may follow there */
+    uint32_t cell_used;                 /* bytes of that cell */
+    bool has_promised;    /* lane_has_room() gave room for a message, whose first record is not claimed yet */
+    bool cell_came_last;  /* its own cell came back after the other one came */
+    uint64_t write_began; /* ticks; when the body that is being written was claimed, if it is timed */
 };
 
 enum um_mem_rx_state { UM_RX_JOINING, UM_RX_LIVE, UM_RX_LEAVING, UM_RX_ZOMBIE };
@@ -150,6 +166,13 @@ struct um_mem_rx {
     uint32_t record_end;    /* bytes_head after the record on offer is released */
     uint64_t offered_at;    /* ticks; when the record on offer was last offered, if it is timed */
     struct um_mem_loads loads;
+    struct um_mem_cell cell;   /* of its wide ring */
+    struct um_mem_lane *other; /* the lane in the other direction; NULL: unknown */
+    struct um_mem_cell kept;   /* that lane's cell, if the peer had it when that lane was closed */
+    struct um_mem_mapping kept_map;
+    struct um_mem_cell *reads;  /* the cell that the last body was in, if more may follow there */
+    uint32_t cell_at, cell_len; /* where that body is in the cell, bytes */
+    uint32_t cell_record;       /* head when it was offered */
     struct um_addr origin;
     struct um_mem_mark mark;
     int wake_handle;
@@ -344,8 +367,37 @@ void um_mem_tick(struct um_port *base);
 /* Between the files of mem/. */
 void um_mem_lane_ring_bell(struct um_mem_lane *lane);
 void um_mem_ring_set(struct um_mem_ring *ring, unsigned char *area, bool grown);
+/* ---- lane_long.c ---- */
+/* Chooses which stores write a claimed body of UM_NONTEMPORAL_MIN bytes or more, and whether it goes into the cell, if
+ * there is one for it. The slot's body is its place in the ring, which begins at start. */
+void um_mem_lane_long_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, uint32_t start, struct um_slot *slot);
+/* That body is about to be committed. Returns the len of its record; adds to the flags. */
+uint32_t um_mem_lane_long_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags);
 /* Fetches lines of the next long message of the port, for writing. Returns whether there are more of them. */
 bool um_mem_lane_fetch_next(struct um_mem_port *port);
+/* ---- cell.c ---- */
+/* The lane has a wide ring now, and so a cell. */
+void um_mem_cell_begin(struct um_mem_lane *lane);
+/* The same for the rx. */
+void um_mem_cell_begin_rx(struct um_mem_rx *rx);
+/* Tells a lane and the rx of the same peer of each other. */
+void um_mem_lane_pair(struct um_lane *base, struct um_rx *rx_base);
+/* Puts the body of a claim into that cell. */
+void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot);
+/* Returns the len of the record of a body in a cell that is committed. Adds to its flags. */
+uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags);
+/* True if a record whose len has UM_LEN_CELL is valid as far as its first word tells. */
+bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len);
+/* Returns the body of a good record. *len_p: in, the record's len; out, the body's. */
+const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p);
+/* That record is released. */
+void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags);
+/* The lane is about to close: keeps what the peer may still refer to. */
+void um_mem_cell_keep(struct um_mem_lane *lane);
+/* part: the rx and its lane have nothing to do with each other any more. end: the rx ends. */
+void um_mem_cell_part(struct um_mem_rx *rx);
+void um_mem_cell_end(struct um_mem_rx *rx);
+
 /* From now on bodies go into the wide ring at bytes. */
 void um_mem_ring_widen(struct um_mem_ring *ring, unsigned char *bytes);
 bool um_mem_lane_take_share(struct um_mem_lane *lane);
@@ -479,6 +531,38 @@ static inline bool um_mem_is_record(uint64_t word, uint32_t number)
     return (uint32_t)word == number && word != 0;
 }
 
+/* Is the port gone, was the lane refused, or does it belong to another sender now? */
+static inline bool um_mem_lane_is_ended(const struct um_mem_lane *lane)
+{
+    const uint32_t state = um_load_relaxed_u32(&lane->ctl->state);
+    return (state & ~(uint32_t)UM_LANE_LIVE) != lane->incarnation << UM_LANE_INC_SHIFT;
+}
+
+/* True if an empty poll came after the last long body of the lane. */
+static inline bool um_mem_lane_is_alone(const struct um_mem_lane *lane)
+{
+    return lane->long_polls != lane->link->port->empty_polls;
+}
+
+/*
+ * Returns the cell for the next body, of UM_NONTEMPORAL_MIN bytes or more, or NULL. The rest of a message goes where it
+ * began. One that begins goes into the cell that came last from the peer, if it is alone.
+ */
+static inline struct um_mem_cell *um_mem_cell_for(struct um_mem_lane *lane, bool begins)
+{
+    if (lane->writes || !begins || !um_mem_lane_is_alone(lane))
+        return lane->writes;
+    struct um_mem_cell *own = lane->cell.is_here ? &lane->cell : NULL;
+    struct um_mem_cell *theirs = lane->other && lane->other->cell.is_here ? &lane->other->cell : NULL;
+    return own && (lane->cell_came_last || !theirs) ? own : theirs;
+}
+
+/* True if the record that is next lies in a cell, and was offered. */
+static inline bool um_mem_rx_is_in_cell(const struct um_mem_rx *rx)
+{
+    return rx->reads && rx->cell_record == rx->head;
+}
+
 /* Body bytes take whole pairs of lines. */
 static inline uint32_t um_mem_body_space(uint32_t len)
 {
@@ -492,6 +576,12 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
     return offset + len <= ring->byte_count ? pos : pos + (ring->byte_count - offset);
 }
 
+/* True if the ring has room for a body that begins at start. */
+static inline bool um_mem_lane_body_fits(const struct um_mem_lane *lane, uint32_t start, uint32_t body_len)
+{
+    return start + um_mem_body_space(body_len) - lane->bytes_consumed <= lane->ring.byte_count;
+}
+
 /*
  * All members except: name, about, params, addr_kind, probe; port_open and space_open, which name the mapper; claim,
  * claim_message, lane_consumed, lane_reap and poll, which have an observed form; lane_has_room, unexport and the three
@@ -501,13 +591,14 @@ static inline uint32_t um_mem_body_start(const struct um_mem_ring *ring, uint32_
 #define UM_MEM_MACHINE_OPS                                                                                             \
     .addr_first = 0, .addr_words = UM_ADDR_LOCAL_WORDS, .body_max = UM_BIG_BODY, .depth = UM_BIG_RECORDS,              \
     .shares_locks = true, .either_way = true, .unconsumed_max = UM_BIG_RECORDS,                                        \
-    .unconsumed_bytes = UM_WIDE_BYTES + UM_ROOM_MAX, .port_close = um_mem_port_close, .port_addr = um_mem_port_addr,   \
-    .addr_check = um_mem_addr_check, .link_open = um_mem_link_open, .link_close = um_mem_link_close,                   \
-    .link_alive = um_mem_link_alive, .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable,           \
-    .peer_memory = um_mem_peer_memory, .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress,       \
-    .rx_is_closing = um_mem_rx_is_closing, .export = um_mem_export, .exported_level = um_mem_exported_level,           \
-    .window_open = um_mem_window_open, .window_close = um_mem_window_close, .window_count = um_mem_window_count,       \
-    .window_use = um_mem_window_use, .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,       \
+    .unconsumed_bytes = UM_WIDE_BYTES + 2 * UM_CELL_BYTES + UM_ROOM_MAX, .lane_pair = um_mem_lane_pair,                \
+    .port_close = um_mem_port_close, .port_addr = um_mem_port_addr, .addr_check = um_mem_addr_check,                   \
+    .link_open = um_mem_link_open, .link_close = um_mem_link_close, .link_alive = um_mem_link_alive,                   \
+    .space_close = um_mem_space_close, .is_shareable = um_mem_is_shareable, .peer_memory = um_mem_peer_memory,         \
+    .lane_progress = um_mem_lane_progress, .rx_progress = um_mem_rx_progress, .rx_is_closing = um_mem_rx_is_closing,   \
+    .export = um_mem_export, .exported_level = um_mem_exported_level, .window_open = um_mem_window_open,               \
+    .window_close = um_mem_window_close, .window_count = um_mem_window_count, .window_use = um_mem_window_use,         \
+    .counter_open = um_mem_counter_open, .counter_close = um_mem_counter_close,                                        \
     .exported_set_counters = um_mem_exported_set_counters, .port_set_counters = um_mem_port_set_counters,              \
     .space_count = um_mem_space_count, .space_locks = um_mem_space_locks, .lane_open = um_mem_lane_open,               \
     .lane_close = um_mem_lane_close, .commit = um_mem_commit, .abort = um_mem_abort, .rx_hold = um_mem_rx_hold,        \

@@ -89,6 +89,7 @@ static void rx_go_on_widened(struct um_mem_rx *rx, uint32_t ring)
 {
     rx->is_wide = true;
     um_mem_ring_widen(&rx->ring, rx->port->memory + um_mem_port_wide_offset(rx->port->lanes, ring));
+    um_mem_cell_begin_rx(rx);
     rx_advance(rx);
 }
 
@@ -98,7 +99,7 @@ static inline bool rx_is_next(const struct um_mem_rx *rx, uint64_t word)
 }
 
 /* True if it is a valid record for the layers above, as far as its first word tells. */
-static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
+static inline bool record_is_good(struct um_mem_rx *rx, uint64_t word)
 {
     const uint8_t op = (uint8_t)(word >> 32), flags = (uint8_t)(word >> 40);
     const uint32_t len = (uint32_t)(word >> 48);
@@ -106,7 +107,7 @@ static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
         return false;
     if (flags & UM_FLAG_MACHINE) {
         if (len == 0 || len > rx->ring.body_max)
-            return false;
+            return len & UM_LEN_CELL && um_mem_cell_is_good(rx, len);
     }
     return true;
 }
@@ -115,14 +116,18 @@ static inline bool record_is_good(const struct um_mem_rx *rx, uint64_t word)
 static inline void record_offer(struct um_mem_rx *rx, uint64_t word, struct um_record *rec_p)
 {
     const uint8_t flags = (uint8_t)(word >> 40);
-    const uint32_t len = (uint32_t)(word >> 48);
+    uint32_t len = (uint32_t)(word >> 48);
     const void *body = NULL;
     um_mem_rx_not_idle(rx);
     rx->record_end = rx->bytes_head;
     if (flags & UM_FLAG_MACHINE) {
-        uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
-        body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
-        rx->record_end = start + um_mem_body_space(len);
+        if (__builtin_expect(len & UM_LEN_CELL, 0)) {
+            body = um_mem_cell_offer(rx, &len);
+        } else {
+            const uint32_t start = um_mem_body_start(&rx->ring, rx->bytes_head, len);
+            body = rx->ring.bytes + (start & (rx->ring.byte_count - 1));
+            rx->record_end = start + um_mem_body_space(len);
+        }
         rx->expects_body = len <= UM_BODY_ALIGN;
         if (__builtin_expect(flags & UM_FLAG_TIMED, 0))
             rx->offered_at = um_clock_ticks();
@@ -335,12 +340,22 @@ int um_mem_poll(struct um_port *base, struct um_record *rec_p)
 }
 
 /* The body of a timed record was taken: stores the time for the sender, which reads it with the credit. */
-static __attribute__((noinline)) void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec)
+static void rx_loads_end(struct um_mem_rx *rx, const struct um_record *rec)
 {
-    const enum um_mem_stores_kind kind = rec->flags & UM_FLAG_KIND ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
+    const bool is_nontemporal = rec->flags & UM_FLAG_KIND && !um_mem_rx_is_in_cell(rx);
+    const enum um_mem_stores_kind kind = is_nontemporal ? UM_STORES_NONTEMPORAL : UM_STORES_CACHED;
     if (rec->body && rec->len >= UM_NONTEMPORAL_MIN)
         um_store_relaxed_u64(&rx->ctl->loads,
                              um_mem_loads_add(&rx->loads, kind, um_clock_ticks() - rx->offered_at, rec->len));
+}
+
+/* A record that was timed, or with which a cell passes, is released. */
+static __attribute__((noinline)) void rx_flagged_end(struct um_mem_rx *rx, const struct um_record *rec)
+{
+    if (rec->flags & UM_FLAG_TIMED)
+        rx_loads_end(rx, rec);
+    if (um_mem_rx_is_in_cell(rx))
+        um_mem_cell_release(rx, rec->flags);
 }
 
 void um_mem_release(struct um_port *base, const struct um_record *rec)
@@ -350,12 +365,12 @@ void um_mem_release(struct um_port *base, const struct um_record *rec)
         um_mem_event_release((struct um_mem_port *)base, rec);
         return;
     }
+    if (__builtin_expect(rec->flags & (UM_FLAG_TIMED | UM_FLAG_PASS), 0))
+        rx_flagged_end(rx, rec);
     rx_advance(rx);
     rx->bytes_head = rx->record_end;
     if ((rec->flags & (UM_FLAG_ACK | UM_FLAG_TIMED)) || rx->head - rx->published >= rx->ring.record_count / 4 ||
         rx->bytes_head - rx->bytes_published >= rx->ring.byte_count / 4) {
-        if (__builtin_expect(rec->flags & UM_FLAG_TIMED, 0))
-            rx_loads_end(rx, rec);
         um_mem_rx_publish(rx);
     }
 }

@@ -66,6 +66,7 @@ void um_mem_rx_leave(struct um_mem_rx *rx, int error)
 {
     if (rx->state == UM_RX_ZOMBIE)
         return;
+    um_mem_cell_part(rx);
     rx_drop_hot(rx, error == EPROTO ? UM_LANE_REFUSED : 0);
     rx->state = UM_RX_ZOMBIE;
     rx->error = error;
@@ -81,7 +82,7 @@ static void rx_give_wide_back(const struct um_mem_rx *rx)
     for (uint32_t i = 0; i < UM_WIDE_RINGS; i++) {
         if (um_load_relaxed_u32(&port->common->wide[i]) != rx->number + 1)
             continue;
-        port->mapper->punch(port, um_mem_port_wide_offset(port->lanes, i), UM_WIDE_BYTES);
+        port->mapper->punch(port, um_mem_port_wide_offset(port->lanes, i), UM_WIDE_SPACE);
         um_store_release_u32(&port->common->wide[i], 0); /* sync: wide-give (partner wide-take) */
     }
 }
@@ -109,6 +110,7 @@ static void rx_recycle(struct um_mem_rx *rx)
     um_mem_receiver_publish(port, ctl);
     /* sync: lane-recycle (partners lane-claim, incarnation-seen): whoever claims the lane sees the new incarnation. */
     um_store_release_u64(um_mem_lane_sender(port->coherent, rx->number), 0);
+    um_mem_cell_end(rx);
     port->mapper->wake_drop(rx->wake_handle);
     um_list_unlink(&rx->event);
     um_list_unlink(&rx->crowded);

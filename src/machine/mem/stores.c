@@ -140,12 +140,18 @@ static bool count_down(uint64_t *bytes_left, uint32_t len)
     return *bytes_left == 0;
 }
 
+void um_mem_stores_give_up(struct um_mem_stores *stores)
+{
+    if (stores->phase == UM_STORES_USE)
+        return;
+    stores->wins = 0;
+    use_go_on_longer(stores);
+}
+
 static void skip(struct um_mem_stores *stores)
 {
-    if (++stores->skipped > UM_STORES_SKIP_MAX) {
-        stores->wins = 0;
-        use_go_on_longer(stores);
-    }
+    if (++stores->skipped > UM_STORES_SKIP_MAX)
+        um_mem_stores_give_up(stores);
 }
 
 enum um_mem_stores_kind um_mem_stores_begin(struct um_mem_stores *stores, uint32_t len, uint32_t ring_bytes)

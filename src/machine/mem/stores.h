@@ -95,6 +95,8 @@ bool um_mem_stores_next_is_timed(const struct um_mem_stores *stores, uint32_t le
  * receiver's count of records once it has taken this one. */
 void um_mem_stores_end(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint64_t ticks, uint32_t len,
                        uint32_t consumed);
+/* Ends a comparison without a result, if there is one. */
+void um_mem_stores_give_up(struct um_mem_stores *stores);
 /* Ends a trial: to be called in phase UM_STORES_AWAIT, when the receiver's count has reached `awaited`. loads: as the
  * receiver published it, which may be anything. */
 void um_mem_stores_compare(struct um_mem_stores *stores, uint64_t loads);

@@ -2,6 +2,13 @@
 
 MUTATIONS = [
     (
+        "a body that is pushed goes another way than the messages that it is compared with",
+        "src/proto/eager_segments.c",
+        "        (void)has_room(lane, (uint32_t)len, segment);\n",
+        "        ;\n",
+        ["proto cells sim"],
+    ),
+    (
         "the classes of unasked messages are counted together",
         "src/proto/eager_segments.c",
         "++own->unasked_sent[class] % UM_UNASKED_SERIES == 0)",
@@ -172,15 +179,15 @@ MUTATIONS = [
     (
         "a long message goes in parts without a look at the room for all of them",
         "src/proto/eager_segments.c",
-        "(bytes + segment - 1) / segment, segment) ? segment : 0;",
-        "1, segment) ? segment : 0;",
+        "(lane, (len + segment - 1) / segment, segment);",
+        "(lane, 1, segment);",
         ["proto segments sim"],
     ),
     (
         "the last part of a long message is a short one",
         "src/proto/eager_segments.c",
-        "((bytes + parts - 1) / parts + PAIR - 1)",
-        "(bytes / parts + PAIR - 1)",
+        "((len + parts - 1) / parts + PAIR - 1)",
+        "(len / parts + PAIR - 1)",
         ["proto segments sim"],
     ),
     (

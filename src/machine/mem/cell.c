@@ -1,0 +1,167 @@
+/*
+ * Cells: memory in which two peers send long bodies back and forth.
+ *
+ * A processor that stores into a line waits for it. It waits longest for a line that it wrote itself and that another
+ * one has read since, and least for a line that it has just read. So who answers a long message does best to write the
+ * answer into the very lines in which the message came. Behind each wide ring lies a cell for that. One of the two
+ * peers has it: at first the lane's sender, who writes a message into it; with its last record the cell passes to the
+ * receiver, who may send a message to that peer in it later, and so passes it back. So two peers share two cells, one
+ * for each of their lanes. A message of which there is no cell goes into the ring.
+ *
+ * A cell lies in the memory of the lane's receiver. Who closes a lane may have messages in its cell that are still to
+ * be taken: the rx keeps the mapping then.
+ *
+ * Owns: which side has a cell. Only a record passes it. Threading: machine.h.
+ */
+#include "machine/mem/mem.h"
+
+#include "base/atomic.h"
+
+static_assert((int)UM_BIG_BODY == (int)UM_LEN_MASK + 1, "a cell takes the bodies that a ring takes");
+static_assert(UM_CELL_BYTES % UM_BODY_ALIGN == 0 && (int)UM_CELL_BYTES >= (int)UM_ROOM_MAX,
+              "a cell takes a whole message");
+
+/* ---- the two lanes of a pair ---- */
+
+/* Memory that is not coherent has no cells. */
+static unsigned char *cell_behind(const struct um_mem_port *port, const struct um_mem_ring *wide)
+{
+    return port->mapper->observe ? NULL : wide->bytes + UM_WIDE_BYTES + UM_CELL_OFFSET;
+}
+
+void um_mem_cell_begin(struct um_mem_lane *lane)
+{
+    lane->cell.at = cell_behind(lane->link->port, &lane->ring);
+    lane->cell.is_here = lane->cell.at != NULL;
+}
+
+void um_mem_cell_begin_rx(struct um_mem_rx *rx)
+{
+    rx->cell.at = cell_behind(rx->port, &rx->ring);
+}
+
+void um_mem_lane_pair(struct um_lane *base, struct um_rx *rx_base)
+{
+    struct um_mem_lane *lane = (struct um_mem_lane *)base;
+    struct um_mem_rx *rx = (struct um_mem_rx *)rx_base;
+    if (rx->other || rx->kept_map.base)
+        return; /* what comes in a cell of the first lane must be found there */
+    if (lane->other)
+        um_mem_cell_part(lane->other);
+    lane->other = rx;
+    rx->other = lane;
+}
+
+void um_mem_cell_part(struct um_mem_rx *rx)
+{
+    struct um_mem_lane *lane = rx->other;
+    if (!lane)
+        return;
+    if (lane->writes == &rx->cell)
+        lane->writes = NULL;
+    lane->other = NULL;
+    rx->other = NULL;
+}
+
+void um_mem_cell_end(struct um_mem_rx *rx)
+{
+    um_mem_cell_part(rx);
+    if (rx->kept_map.base)
+        rx->port->mapper->detach(&rx->kept_map);
+}
+
+/* Has the peer given the memory of the lane's cell back, because it takes this process for dead? */
+static bool is_given_back(const struct um_mem_lane *lane)
+{
+    return um_load_acquire_u32(&lane->ctl->state) >> UM_LANE_INC_SHIFT != lane->incarnation;
+}
+
+/* Will it do so, once the lane is closed? A port that has closed does not. */
+static bool is_to_be_given_back(const struct um_mem_lane *lane)
+{
+    return um_load_acquire_u32(&lane->ctl->state) & UM_LANE_REFUSED;
+}
+
+void um_mem_cell_keep(struct um_mem_lane *lane)
+{
+    struct um_mem_rx *rx = lane->other;
+    if (!rx)
+        return;
+    if (lane->cell.at && !lane->cell.is_here) {
+        rx->kept_map = lane->wide_map; /* in any case, for a record that is on offer now */
+        lane->wide_map.base = NULL;
+        rx->kept.at = is_given_back(lane) || is_to_be_given_back(lane) ? NULL : lane->cell.at;
+    }
+    if (rx->reads == &lane->cell)
+        rx->reads = &rx->kept;
+    um_mem_cell_part(rx);
+}
+
+/* ---- the sender ---- */
+
+void um_mem_cell_claim(struct um_mem_lane *lane, struct um_mem_cell *cell, struct um_slot *slot)
+{
+    lane->claimed = cell;
+    lane->claim_bytes_end = lane->bytes_head;
+    slot->body = cell->at + (lane->writes ? lane->cell_used : 0);
+}
+
+uint32_t um_mem_cell_commit(struct um_mem_lane *lane, const struct um_slot *slot, uint8_t *flags)
+{
+    struct um_mem_cell *cell = lane->claimed;
+    lane->cell_used = (lane->writes ? lane->cell_used : 0) + um_mem_body_space(slot->body_len);
+    lane->writes = cell;
+    if (!slot->more || UM_CELL_BYTES - lane->cell_used < lane->ring.body_max) {
+        *flags |= UM_FLAG_PASS;
+        cell->is_here = false;
+        lane->writes = NULL;
+    }
+    return UM_LEN_CELL | (cell == &lane->cell ? 0 : UM_LEN_OTHER) | (slot->body_len - 1);
+}
+
+/* ---- the receiver ---- */
+
+/* Returns the cell that a record names. */
+static struct um_mem_cell *cell_of(struct um_mem_rx *rx, uint32_t len)
+{
+    if (!(len & UM_LEN_OTHER))
+        return &rx->cell;
+    return rx->other ? &rx->other->cell : &rx->kept;
+}
+
+/* Returns where the next body in a cell begins. */
+static uint32_t body_at(const struct um_mem_rx *rx)
+{
+    if (!rx->reads)
+        return 0;
+    return um_mem_rx_is_in_cell(rx) ? rx->cell_at : rx->cell_at + um_mem_body_space(rx->cell_len);
+}
+
+bool um_mem_cell_is_good(struct um_mem_rx *rx, uint32_t len)
+{
+    const struct um_mem_cell *cell = cell_of(rx, len);
+    if (rx->other && cell == &rx->other->cell && is_given_back(rx->other))
+        return false;
+    return cell->at && !cell->is_here && (!rx->reads || rx->reads == cell) &&
+           body_at(rx) + (len & UM_LEN_MASK) + 1 <= UM_CELL_BYTES;
+}
+
+const void *um_mem_cell_offer(struct um_mem_rx *rx, uint32_t *len_p)
+{
+    const uint32_t at = body_at(rx);
+    rx->reads = cell_of(rx, *len_p);
+    rx->cell_at = at;
+    rx->cell_len = *len_p = (*len_p & UM_LEN_MASK) + 1;
+    rx->cell_record = rx->head;
+    return rx->reads->at + at;
+}
+
+void um_mem_cell_release(struct um_mem_rx *rx, uint8_t flags)
+{
+    if (!(flags & UM_FLAG_PASS))
+        return;
+    rx->reads->is_here = true;
+    if (rx->other)
+        rx->other->cell_came_last = rx->reads == &rx->other->cell;
+    rx->reads = NULL;
+}

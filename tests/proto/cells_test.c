@@ -1,0 +1,574 @@
+/* Cells: which messages go into them, that their bytes are right, and what becomes of them at the end of a lane. */
+#include "world.h"
+
+#include "core/endpoint.h"
+#include "machine/mem/mem.h"
+#include "proto/internal.h"
+#include "proto/wire.h"
+
+#define CTX(n) ((void *)(uintptr_t)(n))
+
+enum { LONG = 8192, MOST = UM_SEGMENTED_MAX };
+
+static unsigned char from[MOST], to[MOST];
+
+static struct um_mem_lane *lane_of(struct world *w, int node)
+{
+    return (struct um_mem_lane *)peer_of(w, node, 1 - node)->lane;
+}
+
+static struct um_mem_rx *rx_of(struct world *w, int node)
+{
+    return (struct um_mem_rx *)peer_of(w, node, 1 - node)->rx;
+}
+
+/* Widens the rings of both lanes. Then each node has the cell of its lane, as at first. */
+static void widen(struct world *w)
+{
+    stream_bodies(w, 0, 1);
+    stream_bodies(w, 1, 0);
+    world_settle(w);
+    for (int i = 0; i < 2; i++) {
+        assert_non_null(lane_of(w, i)->cell.at);
+        assert_null(lane_of(w, i)->writes);
+        assert_ptr_equal(lane_of(w, i)->other, rx_of(w, i));
+        lane_of(w, i)->cell.is_here = true;
+        lane_of(w, i)->cell_came_last = rx_of(w, i)->cell.is_here = false;
+    }
+}
+
+static void open_wide(struct world *w)
+{
+    world_open(w, 2);
+    widen(w);
+}
+
+enum place { RING, OWN_CELL, OTHER_CELL };
+
+/* Tells where the last body that the node has sent lies. */
+static enum place place_of_last(struct world *w, int node)
+{
+    const struct um_mem_lane *lane = lane_of(w, node);
+    const uint64_t word = lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word;
+    assert_true(word >> 40 & UM_FLAG_MACHINE);
+    return !(word >> 48 & UM_LEN_CELL) ? RING : word >> 48 & UM_LEN_OTHER ? OTHER_CELL : OWN_CELL;
+}
+
+/* Sends a message and tells where it lies. The node has made no call of progress since its last one. */
+static enum place send_now(struct world *w, int node, uint32_t len, uint32_t tag)
+{
+    fill(from, len, tag);
+    inject_buf(w, node, 1 - node, from, len, tag, UM_OP_TAGGED);
+    return place_of_last(w, node);
+}
+
+/* The same for a message that is alone. */
+static enum place send_alone(struct world *w, int node, uint32_t len, uint32_t tag)
+{
+    world_settle(w);
+    return send_now(w, node, len, tag);
+}
+
+static void take(struct world *w, int node, uint32_t len, uint32_t tag)
+{
+    memset(to, 0x5b, len);
+    recv_buf(w, node, NULL, to, len, tag, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(w, node, CTX(1)).error, 0);
+    assert_true(is_filled(to, len, tag));
+}
+
+static void an_answer_goes_into_the_cell_of_its_message(void **state)
+{
+    (void)state;
+    struct world w;
+    static const uint32_t lens[] = {2048, 4096, 10000, LONG, UM_SPLIT_MIN};
+    open_wide(&w);
+    for (uint32_t i = 0; i < 40; i++) {
+        const int node = (int)(i % 2);
+        const uint32_t bytes_head = lane_of(&w, node)->bytes_head, len = lens[i / 2 % 5];
+        assert_int_equal(send_alone(&w, node, len, i), node == 0 ? OWN_CELL : OTHER_CELL);
+        assert_int_equal(lane_of(&w, node)->bytes_head, bytes_head);
+        take(&w, 1 - node, len, i);
+    }
+    assert_int_equal(send_alone(&w, 0, 2047, 50), RING);
+    take(&w, 1, 2047, 50);
+    world_close(&w);
+}
+
+/* Each of the two cells goes back and forth. */
+static void two_messages_that_cross_go_into_two_cells(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    for (uint32_t i = 0; i < 20; i++) {
+        world_settle(&w);
+        for (int node = 0; node < 2; node++)
+            assert_int_equal(send_now(&w, node, LONG, 2 * i + (uint32_t)node), i % 2 ? OTHER_CELL : OWN_CELL);
+        take(&w, 1, LONG, 2 * i);
+        take(&w, 0, LONG, 2 * i + 1);
+    }
+    world_close(&w);
+}
+
+static void the_cell_that_came_last_is_taken_first(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL);
+    take(&w, 1, LONG, 1);
+    assert_int_equal(send_alone(&w, 1, LONG, 2), OTHER_CELL);
+    assert_int_equal(send_alone(&w, 1, LONG, 3), OWN_CELL);
+    assert_int_equal(send_alone(&w, 1, LONG, 4), RING);
+    for (uint32_t tag = 2; tag <= 4; tag++)
+        take(&w, 0, LONG, tag);
+    assert_int_equal(send_alone(&w, 0, LONG, 5), OTHER_CELL);
+    assert_int_equal(send_alone(&w, 0, LONG, 6), OWN_CELL);
+    assert_int_equal(send_alone(&w, 0, LONG, 7), RING);
+    for (uint32_t tag = 5; tag <= 7; tag++)
+        take(&w, 1, LONG, tag);
+    world_close(&w);
+}
+
+/* A stream would have to wait for its cells. A short answer brings none back. */
+static void a_stream_goes_into_the_ring(void **state)
+{
+    (void)state;
+    struct world w;
+    uint32_t value = 3;
+    open_wide(&w);
+    assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL);
+    for (uint32_t tag = 2; tag < 10; tag++)
+        assert_int_equal(send_now(&w, 0, LONG, tag), RING);
+    for (uint32_t tag = 1; tag < 10; tag++)
+        take(&w, 1, LONG, tag);
+    for (uint32_t tag = 10; tag < 13; tag++) {
+        inject_buf(&w, 1, 0, &value, sizeof(value), 100, UM_OP_TAGGED);
+        assert_int_equal(send_alone(&w, 0, LONG, tag), RING);
+        take(&w, 1, LONG, tag);
+    }
+    assert_int_equal(send_alone(&w, 1, LONG, 1), OTHER_CELL);
+    for (uint32_t tag = 2; tag < 10; tag++)
+        assert_int_equal(send_now(&w, 1, LONG, tag), RING);
+    for (uint32_t tag = 1; tag < 10; tag++)
+        take(&w, 0, LONG, tag);
+    world_close(&w);
+}
+
+/* Nobody reads where the next message will lie, but lines of the ring need not be fetched for one that goes elsewhere,
+ * nor while the cell may come back. */
+static void who_waits_for_a_cell_fetches_no_lines(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    const struct um_mem_port *port = lane_of(&w, 0)->link->port;
+    assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL);
+    assert_null(port->long_lane);
+    take(&w, 1, LONG, 1);
+    assert_int_equal(send_alone(&w, 0, LONG, 2), RING);
+    assert_ptr_equal(port->long_lane, lane_of(&w, 0));
+    assert_int_equal(send_now(&w, 1, LONG, 3), OTHER_CELL);
+    for (int i = 0; i < 20; i++)
+        um_core_ep_progress(w.node[0].ep);
+    assert_null(port->long_lane);
+    assert_int_equal(lane_of(&w, 0)->fetched_len, 0); /* the cell was there before */
+    take(&w, 1, LONG, 2);
+    take(&w, 0, LONG, 3);
+    world_close(&w);
+}
+
+/* Messages of all lengths, in both directions, received at once or later. */
+static void bytes_are_right_whatever_goes_back_and_forth(void **state)
+{
+    enum { KEPT = 6 };
+    (void)state;
+    struct world w;
+    uint64_t random = 7;
+    struct {
+        uint32_t len, tag;
+    } waiting[2][KEPT];
+    uint32_t count[2] = {0}, in_cell = 0, in_ring = 0;
+    open_wide(&w);
+    for (uint32_t i = 0; i < many(4000); i++) {
+        const int node = (int)rnd(&random, 2), taker = (int)rnd(&random, 2);
+        const uint32_t len = 2048 + rnd(&random, rnd(&random, 4) ? 20000 : MOST - 2048);
+        if (rnd(&random, 3))
+            um_core_ep_progress(w.node[node].ep);
+        if (count[1 - node] < KEPT) {
+            fill(from, len, i);
+            send_buf(&w, node, 1 - node, from, len, i, UM_OP_TAGGED, CTX(2));
+            if (lane_of(&w, node)->claimed)
+                in_cell++;
+            else
+                in_ring++;
+            waiting[1 - node][count[1 - node]].len = len;
+            waiting[1 - node][count[1 - node]++].tag = i;
+            if (len > UM_BIG_BODY) { /* its buffer is in use */
+                take(&w, 1 - node, len, i);
+                count[1 - node]--;
+            }
+            assert_int_equal(done_of(&w, node, CTX(2)).error, 0);
+        }
+        if (count[taker] > 0) {
+            const uint32_t which = rnd(&random, count[taker]);
+            take(&w, taker, waiting[taker][which].len, waiting[taker][which].tag);
+            waiting[taker][which] = waiting[taker][--count[taker]];
+        }
+    }
+    assert_true(in_cell > many(4000) / 10 && in_ring > many(4000) / 10);
+    for (int node = 0; node < 2; node++) {
+        while (count[node]-- > 0)
+            take(&w, node, waiting[node][count[node]].len, waiting[node][count[node]].tag);
+    }
+    world_close(&w);
+}
+
+/* More records are to follow than a cell takes, so it passes before it is full. */
+static void a_message_that_is_longer_than_a_cell_goes_on_in_the_ring(void **state)
+{
+    enum { RECORDS = UM_CELL_BYTES / UM_BIG_BODY };
+    (void)state;
+    struct world w;
+    struct um_slot slot;
+    open_wide(&w);
+    struct um_lane *lane = peer_of(&w, 0, 1)->lane;
+    for (uint32_t i = 0; i < RECORDS + 2; i++) {
+        assert_int_equal(lane->machine->claim_message(lane, UM_BIG_BODY, &slot), 0);
+        fill(slot.body, UM_BIG_BODY, i);
+        *(struct um_proto_eager_wire *)slot.header = (struct um_proto_eager_wire){.tag = i};
+        slot.more = true;
+        lane->machine->commit(lane, &slot, UM_WIRE_EAGER, UM_WIRE_TAGGED, UM_BIG_BODY);
+        assert_int_equal(place_of_last(&w, 0), i < RECORDS ? OWN_CELL : RING);
+        assert_int_equal(lane_of(&w, 0)->cell.is_here, i < RECORDS - 1);
+    }
+    for (uint32_t i = 0; i < RECORDS + 2; i++)
+        take(&w, 1, UM_BIG_BODY, i);
+    world_close(&w);
+}
+
+/* The one is compared with the other. */
+static void a_body_that_is_pushed_goes_where_a_message_in_segments_would(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    for (int i = 0; i < 2; i++) {
+        const uint32_t len = i ? MOST + 1 : 100000;
+        static unsigned char longer[MOST + 1], got[MOST + 1];
+        const uint64_t before = um_core_ep_stats(w.node[i].ep)->rendezvous;
+        fill(longer, len, 5);
+        recv_buf(&w, 1 - i, NULL, got, len, 5, 0, UM_OP_TAGGED, CTX(1));
+        world_settle(&w);
+        send_buf(&w, i, 1 - i, longer, len, 5, UM_OP_TAGGED, CTX(2));
+        assert_int_equal(done_of(&w, 1 - i, CTX(1)).error, 0);
+        assert_int_equal(done_of(&w, i, CTX(2)).error, 0);
+        assert_true(is_filled(got, len, 5));
+        assert_int_equal(um_core_ep_stats(w.node[i].ep)->rendezvous, before + 1);
+        assert_int_equal(place_of_last(&w, i), i ? RING : OWN_CELL);
+    }
+    world_close(&w);
+}
+
+/* ---- the end of a lane ---- */
+
+/* Sends a message and its answer. The answer lies in the cell of the lane from 0 to 1, and 0 has not looked at it. */
+static void leave_an_answer(struct world *w)
+{
+    open_wide(w);
+    assert_int_equal(send_alone(w, 0, LONG, 1), OWN_CELL);
+    take(w, 1, LONG, 1);
+    world_settle(w);
+    assert_int_equal(send_now(w, 1, LONG, 2), OTHER_CELL);
+}
+
+static void a_message_in_a_cell_outlives_its_sender(void **state)
+{
+    (void)state;
+    struct world w;
+    leave_an_answer(&w);
+    node_close(&w.node[1]);
+    take(&w, 0, LONG, 2);
+    world_close(&w);
+}
+
+/* The receiver closes its lane, behind whose ring the cell lies, before it takes the message. */
+static void a_message_in_a_cell_outlives_the_lane_that_has_the_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    leave_an_answer(&w);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
+    const struct um_mem_rx *rx = rx_of(&w, 0);
+    node_close(&w.node[1]);
+    assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
+    assert_null(peer->lane);
+    assert_non_null(rx->kept.at);
+    take(&w, 0, LONG, 2);
+    world_close(&w);
+}
+
+/* The sender had the cell: nothing of it is kept. */
+static void a_lane_that_has_its_cell_keeps_nothing(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
+    uint32_t value = 3;
+    inject_buf(&w, 1, 0, &value, 4, 2, UM_OP_TAGGED);
+    const struct um_mem_rx *rx = rx_of(&w, 0);
+    node_close(&w.node[1]);
+    assert_int_not_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), 0);
+    assert_null(peer->lane);
+    assert_null(rx->kept_map.base);
+    recv_buf(&w, 0, NULL, to, 4, 2, 0, UM_OP_TAGGED, CTX(1));
+    assert_int_equal(done_of(&w, 0, CTX(1)).error, 0);
+    world_close(&w);
+}
+
+/* A receiver that refuses a lane gives its memory to other senders as soon as the lane is closed. */
+static void what_lies_in_the_cell_of_a_refused_lane_is_not_taken(void **state)
+{
+    (void)state;
+    struct world w;
+    leave_an_answer(&w);
+    struct um_core_peer *peer = peer_of(&w, 0, 1);
+    const struct um_mem_rx *rx = rx_of(&w, 0);
+    um_mem_rx_refuse(&rx_of(&w, 1)->base);
+    assert_int_equal(um_proto_inject(w.node[0].ep, peer, from, 8, 3, 0, UM_OP_TAGGED), -EPIPE);
+    assert_non_null(rx->kept_map.base);
+    assert_null(rx->kept.at);
+    recv_buf(&w, 0, NULL, to, LONG, 2, 0, UM_OP_TAGGED, CTX(1));
+    world_settle(&w);
+    assert_int_equal(untaken(&w, 0), 0);
+    world_close(&w);
+}
+
+/* So does one that took the sender for dead. */
+static void what_lies_in_a_cell_that_passed_to_another_sender_is_not_taken(void **state)
+{
+    (void)state;
+    struct world w;
+    leave_an_answer(&w);
+    lane_of(&w, 0)->ctl->state += 1u << UM_LANE_INC_SHIFT;
+    recv_buf(&w, 0, NULL, to, LONG, 2, 0, UM_OP_TAGGED, CTX(1));
+    for (int i = 0; i < 20; i++)
+        um_core_ep_progress(w.node[0].ep);
+    assert_int_equal(untaken(&w, 0), 0);
+    assert_true(peer_of(&w, 0, 1)->banned);
+    world_close(&w);
+}
+
+static void a_peer_that_comes_back_has_new_cells(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    for (uint32_t generation = 0; generation < 3; generation++) {
+        assert_int_equal(send_alone(&w, 1, LONG, 1), OWN_CELL);
+        take(&w, 0, LONG, 1);
+        assert_int_equal(send_alone(&w, 0, LONG, 2), OTHER_CELL);
+        node_close(&w.node[1]);
+        world_settle(&w);
+        node_open(&w.node[1], 64);
+        widen(&w);
+    }
+    world_close(&w);
+}
+
+/* ---- records that cannot be ---- */
+
+/* Commits a record whose body lies in a cell, as its word says. */
+static void commit_word(struct world *w, uint32_t len, uint8_t flags)
+{
+    struct um_mem_lane *lane = lane_of(w, 0);
+    *(struct um_proto_eager_wire *)(void *)lane->next->header = (struct um_proto_eager_wire){.tag = 5};
+    lane->head++;
+    um_store_release_u64(&lane->next->word, (uint64_t)lane->head | (uint64_t)UM_WIRE_EAGER << 32 |
+                                                (uint64_t)(uint8_t)(flags | UM_FLAG_MACHINE) << 40 |
+                                                (uint64_t)len << 48);
+    lane->next = &lane->ring.records[lane->head & (lane->ring.record_count - 1)];
+}
+
+static bool is_refused(struct world *w)
+{
+    world_settle(w);
+    return peer_of(w, 1, 0)->banned;
+}
+
+enum { ALL = UM_LEN_MASK }; /* the length of a body of 16 KiB */
+
+static void a_cell_that_the_sender_has_not_is_refused(void **state)
+{
+    (void)state;
+    for (int attack = 0; attack < 5; attack++) {
+        struct world w;
+        if (attack < 2) { /* there are none yet */
+            world_open(&w, 2);
+            inject_buf(&w, 0, 1, from, LONG, 9, UM_OP_TAGGED);
+            if (attack == 1)
+                inject_buf(&w, 1, 0, from, LONG, 9, UM_OP_TAGGED);
+            world_settle(&w);
+            commit_word(&w, UM_LEN_CELL | (attack ? UM_LEN_OTHER : 0) | ALL, UM_FLAG_PASS);
+        } else {
+            open_wide(&w);
+            commit_word(&w, UM_LEN_CELL | ALL, attack == 3 ? 0 : UM_FLAG_PASS);
+            if (attack == 2)
+                commit_word(&w, UM_LEN_CELL | ALL, UM_FLAG_PASS); /* it has passed */
+            else
+                commit_word(&w, UM_LEN_CELL | UM_LEN_OTHER | ALL, UM_FLAG_PASS); /* never came */
+        }
+        assert_true(is_refused(&w));
+        world_close(&w);
+    }
+}
+
+static void one_message_lies_in_one_cell(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    assert_int_equal(send_alone(&w, 1, LONG, 1), OWN_CELL);
+    take(&w, 0, LONG, 1); /* node 0 has both cells */
+    commit_word(&w, UM_LEN_CELL | ALL, 0);
+    world_settle(&w);
+    assert_false(is_refused(&w));
+    commit_word(&w, UM_LEN_CELL | UM_LEN_OTHER | ALL, UM_FLAG_PASS);
+    assert_true(is_refused(&w));
+    world_close(&w);
+}
+
+static void no_message_is_longer_than_a_cell(void **state)
+{
+    (void)state;
+    for (int excess = 0; excess < 2; excess++) {
+        struct world w;
+        open_wide(&w);
+        for (int i = 0; i < UM_CELL_BYTES / UM_BIG_BODY - 1; i++)
+            commit_word(&w, UM_LEN_CELL | ALL, 0);
+        commit_word(&w, UM_LEN_CELL | (ALL - UM_BODY_ALIGN), 0);
+        assert_false(is_refused(&w));
+        commit_word(&w, UM_LEN_CELL | (uint32_t)(UM_BODY_ALIGN - 1 + excess), UM_FLAG_PASS);
+        assert_int_equal(is_refused(&w), excess);
+        world_close(&w);
+    }
+}
+
+/* ---- the choice of stores ---- */
+
+/* That kind is in use for good. */
+static void use(struct um_mem_stores *stores, enum um_mem_stores_kind kind, uint32_t round)
+{
+    stores->in_use = (uint8_t)kind;
+    stores->bytes_left = UINT64_MAX;
+    stores->ring_bytes = round;
+}
+
+/* What is best for a stream may be worst for a lone message. */
+static void bodies_in_cells_have_a_choice_of_their_own(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    struct um_mem_lane *lane = lane_of(&w, 0);
+    use(&lane->stores, UM_STORES_NONTEMPORAL, UM_WIDE_BYTES);
+    assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL);
+    take(&w, 1, LONG, 1);
+    assert_int_equal(send_alone(&w, 1, LONG, 2), OTHER_CELL);
+    take(&w, 0, LONG, 2);
+    use(&lane->cell_stores, UM_STORES_NONTEMPORAL, UM_CELL_BYTES);
+    assert_int_equal(send_alone(&w, 0, LONG, 3), RING);
+    assert_int_equal(send_alone(&w, 0, 4095, 4), OWN_CELL); /* a shorter one always takes ordinary stores */
+    take(&w, 1, LONG, 3);
+    take(&w, 1, 4095, 4);
+    world_close(&w);
+}
+
+static bool is_timed(struct world *w, int node)
+{
+    const struct um_mem_lane *lane = lane_of(w, node);
+    return lane->ring.records[(lane->head - 1) & (lane->ring.record_count - 1)].word >> 40 & UM_FLAG_TIMED;
+}
+
+/* Sends lone messages back and forth until the lane from 0 to 1 has compared the stores for them. */
+static void bodies_in_cells_are_compared(void **state)
+{
+    (void)state;
+    struct world w;
+    int timed = 0, in_ring = 0;
+    uint32_t i = 0;
+    open_wide(&w);
+    const struct um_mem_stores *stores = &lane_of(&w, 0)->cell_stores;
+    use(&lane_of(&w, 1)->cell_stores, UM_STORES_CACHED, UM_CELL_BYTES);
+    for (; !stores->usual_then; i++) {
+        assert_true(i < 1000);
+        const enum place place = send_alone(&w, 0, LONG, i);
+        timed += is_timed(&w, 0);
+        in_ring += place == RING;
+        assert_true(place != RING || is_timed(&w, 0) || stores->phase == UM_STORES_TRIAL);
+        take(&w, 1, LONG, i);
+        (void)send_alone(&w, 1, LONG, i);
+        take(&w, 0, LONG, i);
+    }
+    assert_int_equal(timed, 2 * UM_STORES_SAMPLES);
+    assert_in_range(in_ring, UM_STORES_SAMPLES, UM_STORES_SAMPLES + 2);
+    world_close(&w);
+}
+
+/* The receiver tells the times of all timed bodies in one word. */
+static void only_one_of_the_two_choices_is_compared_at_a_time(void **state)
+{
+    (void)state;
+    struct world w;
+    open_wide(&w);
+    struct um_mem_lane *lane = lane_of(&w, 0);
+    assert_int_equal(send_alone(&w, 0, LONG, 1), OWN_CELL); /* the choice begins */
+    lane->stores.phase = UM_STORES_AWAIT;
+    lane->cell_stores.untimed = UM_STORES_EVERY - 1;
+    lane->cell_stores.size_class = 13;
+    take(&w, 1, LONG, 1);
+    (void)send_alone(&w, 1, LONG, 2);
+    take(&w, 0, LONG, 2);
+    assert_int_equal(send_alone(&w, 0, LONG, 3), OWN_CELL);
+    assert_false(is_timed(&w, 0));
+    take(&w, 1, LONG, 3);
+    (void)send_alone(&w, 1, LONG, 4);
+    take(&w, 0, LONG, 4);
+    assert_int_equal(lane->stores.phase, UM_STORES_AWAIT);
+    lane->cell_stores.bytes_left = 1;
+    assert_int_equal(send_alone(&w, 0, LONG, 5), OWN_CELL);
+    assert_true(is_timed(&w, 0));
+    assert_int_equal(lane->cell_stores.phase, UM_STORES_BASE);
+    assert_int_equal(lane->stores.phase, UM_STORES_USE);
+    take(&w, 1, LONG, 5);
+    world_close(&w);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_answer_goes_into_the_cell_of_its_message),
+        cmocka_unit_test(two_messages_that_cross_go_into_two_cells),
+        cmocka_unit_test(the_cell_that_came_last_is_taken_first),
+        cmocka_unit_test(a_stream_goes_into_the_ring),
+        cmocka_unit_test(who_waits_for_a_cell_fetches_no_lines),
+        cmocka_unit_test(bytes_are_right_whatever_goes_back_and_forth),
+        cmocka_unit_test(a_message_that_is_longer_than_a_cell_goes_on_in_the_ring),
+        cmocka_unit_test(a_body_that_is_pushed_goes_where_a_message_in_segments_would),
+        cmocka_unit_test(a_message_in_a_cell_outlives_its_sender),
+        cmocka_unit_test(a_message_in_a_cell_outlives_the_lane_that_has_the_cell),
+        cmocka_unit_test(a_lane_that_has_its_cell_keeps_nothing),
+        cmocka_unit_test(what_lies_in_the_cell_of_a_refused_lane_is_not_taken),
+        cmocka_unit_test(what_lies_in_a_cell_that_passed_to_another_sender_is_not_taken),
+        cmocka_unit_test(a_peer_that_comes_back_has_new_cells),
+        cmocka_unit_test(a_cell_that_the_sender_has_not_is_refused),
+        cmocka_unit_test(one_message_lies_in_one_cell),
+        cmocka_unit_test(no_message_is_longer_than_a_cell),
+        cmocka_unit_test(bodies_in_cells_have_a_choice_of_their_own),
+        cmocka_unit_test(bodies_in_cells_are_compared),
+        cmocka_unit_test(only_one_of_the_two_choices_is_compared_at_a_time),
+    };
+    return world_main(argc, argv, "cells", tests, sizeof(tests) / sizeof(tests[0]));
+}
